@@ -49,6 +49,7 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
     match answer {
         Answer::Status(status) => Json(status).into_response(),
         Answer::Reloaded(reloaded) => Json(reloaded).into_response(),
+        Answer::Restarted(restarted) => Json(restarted).into_response(),
         Answer::Configuration(shown) => Json(shown).into_response(),
         Answer::Reconnected(reconnected) => Json(reconnected).into_response(),
         Answer::Allowed(allowed) => Json(allowed).into_response(),

@@ -14,7 +14,7 @@ pub(crate) fn peers<'a>(list: &mut List<'a>, status: &'a Status) {
     match status.role {
         Role::Client => of_client(list, status),
         Role::Server => of_server(list, status),
-        Role::Proxy => {}
+        Role::Proxy | Role::Run => {}
     }
 }
 

@@ -34,7 +34,7 @@ mod tables {
         "listen", "tls", "clients", "public_bind", "public_url", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
         "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "kcp", "http", "tls_routes",
-        "stun", "p2p", "accept_proxy", "limits",
+        "stun", "p2p", "accept_proxy", "limits", "type",
     ], &[]);
     pub(crate) const ALL_LIMITS: Table = table("server:limits", &["streams", "new_per_second", "up", "down", "source", "stream"], &[]);
     pub(crate) const ALL_SOURCE_LIMITS: Table = table("server:limits.source", &["streams", "new_per_second", "up", "down"], &[]);
@@ -73,7 +73,7 @@ mod tables {
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
         "log", "control", "headers", "proxy", "watch", "id_prefix", "introduce", "admin", "otlp", "quic",
-        "kcp", "allow_from", "deny_from", "visits", "p2p", "trusted_proxies", "limits",
+        "kcp", "allow_from", "deny_from", "visits", "p2p", "trusted_proxies", "limits", "type",
     ], &["sni"]);
     pub(crate) const CLIENT_LIMITS: Table = Table { path: "client:limits", ..ALL_LIMITS };
     pub(crate) const CLIENT_SOURCE_LIMITS: Table = Table { path: "client:limits.source", ..ALL_SOURCE_LIMITS };
@@ -114,7 +114,7 @@ mod tables {
 
     pub(crate) const PROXY: Table = table("proxy:", &[
         "proxies", "state_dir", "workers", "memory_budget", "drain_timeout", "log", "control", "watch", "admin", "otlp",
-        "trusted_proxies",
+        "trusted_proxies", "type",
     ], &[]);
     pub(crate) const BALANCER: Table = table("proxy:proxies[]",
         &["name", "listen", "mode", "tls", "target", "target_tls", "balance", "health", "limits", "timeouts", "tcp_keepalive",

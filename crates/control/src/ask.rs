@@ -15,7 +15,7 @@ use ops::events::Heard;
 use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
 use ops::nat::NatReport;
-use ops::status::{Status, StreamNumber, Streams};
+use ops::status::{Restarted, Status, StreamNumber, Streams};
 use ops::term;
 use ops::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 use ops::{Reconnected, Reloaded, WrongConfig};
@@ -283,6 +283,7 @@ pub fn speedtest(
             | Answer::Status(_)
             | Answer::Stopping { .. }
             | Answer::Reloaded(_)
+            | Answer::Restarted(_)
             | Answer::Configuration(_)
             | Answer::Opened(_)
             | Answer::Allowed(_)
@@ -395,6 +396,14 @@ fn left(path: &Path) -> Option<Left> {
     let streams = streams(&Instance::connect(path).ok()?, None, LEFT_MAX).ok()?;
     let seconds = status(&Instance::connect(path).ok()?).ok()?.drain_seconds;
     Some(Left { streams, seconds })
+}
+
+/// Ends the daemons of `tunnel run`, all or the one of this name, and starts them again. Returns as
+/// soon as the daemons have been asked.
+pub fn restart(instance: &Instance, name: Option<String>, now: bool) -> anyhow::Result<Restarted> {
+    let answer = instance.ask(Command::Restart { name, now })?;
+    let Answer::Restarted(restarted) = answer else { bail!(UNASKED) };
+    Ok(restarted)
 }
 
 /// Asks for a drain, or with `now` for the end, and waits, without a time limit, until the process

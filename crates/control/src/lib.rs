@@ -22,6 +22,7 @@
 //! | `{"command":"kill","link":3,"stream":17}` | `{"killed":true}` |
 //! | `{"command":"log","filter":"debug"}` | `{"log":{"filter":"debug"}}` |
 //! | `{"command":"reload"}` | `{"reloaded":{…}}`, or `{"wrong":["…"]}` if the file has problems |
+//! | `{"command":"restart","name":"home"}` | `{"restarted":{…}}`, of `tunnel run` alone |
 //! | `{"command":"events"}` | `"ok"`, then `{"event":{…}}`, `{"lost":3}` or `"ok"` without end |
 //! | `{"command":"speedtest","millis":5000}` | several `{"progress":{…}}`, then `{"speed":{…}}` |
 //! | anything else | `{"error":"…"}` |
@@ -36,7 +37,7 @@ mod socket_path;
 
 pub use ask::{
     Connected, Instance, Left, Stopping, allow, change_lists, client, clients, connect, deny,
-    enroll, events, hold, invite, kill, limit, log, nat, ping, reconnect, reload, revoke,
+    enroll, events, hold, invite, kill, limit, log, nat, ping, reconnect, reload, restart, revoke,
     speedtest, status, stop, streams, uninvite, visitors,
 };
 pub use denied::Denied;

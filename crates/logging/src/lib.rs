@@ -8,6 +8,7 @@
 //! | `journal` | the journal of systemd |
 //! | `access` | the access log: one line per ended visitor |
 //! | `requests` | the log of requests: one line per request of HTTP |
+//! | `named` | the name of the daemon in each line |
 //! | `fields` | message and fields without control characters |
 //! | `quota` | the number of lines that a peer may cause |
 //! | `repeat` | at most one line per key and 10 s for events that a peer can cause at will |
@@ -18,6 +19,7 @@ mod file;
 mod journal;
 mod levels;
 mod log;
+mod named;
 mod quota;
 mod repeat;
 pub mod requests;
@@ -25,7 +27,7 @@ pub mod requests;
 pub use access::{ACCESS, Access, access, follow_access, has_access_log};
 pub use journal::trouble;
 pub use levels::levels;
-pub use log::{Format, Settings, change, current, follow, start};
+pub use log::{Format, NAME_VARIABLE, Settings, change, current, follow, start};
 pub use ops::AUDIT;
 pub use quota::{left_out, tell_left_out};
 pub use repeat::RepeatLimit;

@@ -20,10 +20,15 @@ use crate::fields::EscapedFields;
 use crate::file::LogFile;
 use crate::journal::{self, Native, Prefixed};
 use crate::levels::levels;
+use crate::named::Named;
 use crate::quota::Quota;
 
 /// The environment variable with a level or with directives: `debug`, `info,link=trace`.
 const VARIABLE: &str = "TUNNEL_LOG";
+
+/// The environment variable with the name of the daemon: each of its lines on standard error begins
+/// with the name, where several daemons share standard error.
+pub const NAME_VARIABLE: &str = "TUNNEL_NAME";
 
 /// The form of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -188,19 +193,34 @@ where
     let layer = tracing_subscriber::fmt::layer().with_writer(to);
     let layer = match settings.format {
         Format::Journald => native(journal)?.with_filter(filter).boxed(),
-        Format::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
+        Format::Json => {
+            let layer = layer.json().flatten_event(true);
+            let named = |inner| Named { inner, name: name(), is_json: true };
+            layer.map_event_format(named).with_filter(filter).boxed()
+        }
         Format::Text => {
             let layer = layer.fmt_fields(EscapedFields::default());
             let layer = layer.with_target(false).with_ansi(colours());
             if FILE.get().is_none() && journal::is_stderr() {
                 // The journal adds its own time to each line.
-                layer.without_time().map_event_format(Prefixed).with_filter(filter).boxed()
+                let prefixed = |inner| Prefixed(Named { inner, name: name(), is_json: false });
+                layer.without_time().map_event_format(prefixed).with_filter(filter).boxed()
             } else {
-                layer.with_filter(filter).boxed()
+                let named = |inner| Named { inner, name: name(), is_json: false };
+                layer.map_event_format(named).with_filter(filter).boxed()
             }
         }
     };
     Ok((layer, handle))
+}
+
+/// The name of this daemon, if it shares standard error with others. A log file is its own.
+fn name() -> Option<String> {
+    if FILE.get().is_some() {
+        return None;
+    }
+    let name = env::var(NAME_VARIABLE).ok().filter(|name| !name.is_empty());
+    name.map(|name| ops::term::escaped(&name).to_string())
 }
 
 fn native(at: &Path) -> anyhow::Result<Native> {

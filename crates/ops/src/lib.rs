@@ -7,7 +7,7 @@
 //! | module | content |
 //! |---|---|
 //! | `daemon` | the traits: a daemon, its capabilities, and its serving part |
-//! | `role` | server or client |
+//! | `role` | server, client, proxy, or the supervisor of daemons |
 //! | `status` | the result of `tunnel status`, and its text for a terminal |
 //! | `command` | the commands, in one table for control socket and API |
 //! | `nat` | the result of `tunnel nat` |
@@ -46,7 +46,7 @@ pub mod visit;
 
 pub use daemon::{
     Certificates, Clients, Connector, Daemon, Enrolment, Entries, Inviter, Lists, ListsInForce,
-    Log, Reconnected, SendFuture, Serving, Settings, Traffic, Visitors,
+    Log, Reconnected, SendFuture, Serving, Settings, Supervision, Traffic, Visitors,
 };
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};

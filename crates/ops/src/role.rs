@@ -15,15 +15,18 @@ pub enum Role {
     Client,
     /// `tunnel proxy`.
     Proxy,
+    /// `tunnel run`, which supervises daemons of the other roles.
+    Run,
 }
 
 impl Role {
-    /// `server`, `client` or `proxy`.
+    /// `server`, `client`, `proxy` or `run`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Server => "server",
             Self::Client => "client",
             Self::Proxy => "proxy",
+            Self::Run => "run",
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::runtime::slow_runtime;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     check, clients, connect, cores, demo, enroll, found, generate, importing, inherit, install,
-    instances, measure, nat, published, service_options, visits,
+    instances, measure, nat, published, service_options, supervise, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -31,6 +31,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Server(args) => run_server(args),
         Command::Client(args) => run_client(args),
         Command::Proxy(args) => run_proxy(args),
+        Command::Run(args) => supervise::run(args),
         Command::Demo { once } => run_demo(*once),
         Command::Check(args) => check::check(args),
         Command::Generate(Generate::Config { side }) => {
@@ -99,6 +100,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Import(args) => importing::import(args),
         Command::Install(args) => install::install(args),
         Command::Uninstall(args) => install::uninstall(args),
+        Command::Restart { name, which, now } => instances::restart(which, name.clone(), *now),
         Command::Stop { which, now } => instances::stop(which, *now),
         Command::Ping(args) => measure::ping(args),
         Command::Nat(args) => nat::nat(args),

@@ -2,7 +2,7 @@
 //! daemon, and the commands to it.
 
 use std::io::{IsTerminal, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
@@ -21,7 +21,7 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Prints the status of the daemon.
 pub(crate) fn status(which: &Which, json: bool, wide: bool) -> anyhow::Result<()> {
-    let status = control::status(&find(which)?)?;
+    let status = full_status(&find_supervisor(which)?)?;
     if json {
         term::out(serde_json::to_string_pretty(&status)?)?;
     } else {
@@ -33,10 +33,10 @@ pub(crate) fn status(which: &Which, json: bool, wide: bool) -> anyhow::Result<()
 /// Prints the status of the daemon once per interval `every`. Ends when the daemon no longer
 /// answers.
 pub(crate) fn watch(which: &Which, json: bool, wide: bool, every: Duration) -> anyhow::Result<()> {
-    let instance = find(which)?;
+    let instance = find_supervisor(which)?;
     let mut before: Option<(Instant, Status)> = None;
     loop {
-        let now = (Instant::now(), control::status(&instance)?);
+        let now = (Instant::now(), full_status(&instance)?);
         if json {
             term::out(serde_json::to_string(&now.1)?)?;
         } else {
@@ -103,7 +103,7 @@ pub(crate) fn events(which: &Which) -> anyhow::Result<()> {
 
 /// Makes the daemon read its configuration again, and prints the result.
 pub(crate) fn reload(which: &Which, json: bool) -> anyhow::Result<()> {
-    tell(&control::reload(&find(which)?)?, json)
+    tell(&control::reload(&find_supervisor(which)?)?, json)
 }
 
 /// Prints the outcome of a change. An item that is not in force is an error.
@@ -154,9 +154,30 @@ pub(crate) fn reconnect(which: &Which, name: Option<String>) -> anyhow::Result<(
     Ok(())
 }
 
+/// Ends daemons of `tunnel run`, and starts them again.
+pub(crate) fn restart(which: &Which, name: Option<String>, now: bool) -> anyhow::Result<()> {
+    let restarted = control::restart(&find_supervisor(which)?, name, now)?;
+    for name in restarted.names {
+        term::out(format_args!("{name} ends and starts again"))?;
+    }
+    Ok(())
+}
+
+/// The status of a daemon, with the status of each daemon of `tunnel run`.
+fn full_status(instance: &Instance) -> anyhow::Result<Status> {
+    let mut status = control::status(instance)?;
+    for one in &mut status.daemons {
+        let (Some(pid), Some(path)) = (one.pid, &one.control) else { continue };
+        let own = Instance::connect(path.as_ref()).and_then(|own| control::status(&own));
+        // Another daemon may have the socket of a daemon that could not get it.
+        one.status = own.ok().filter(|own| own.pid == pid).map(Box::new);
+    }
+    Ok(status)
+}
+
 /// Stops the daemon and waits for the end of its process.
 pub(crate) fn stop(which: &Which, now: bool) -> anyhow::Result<()> {
-    let instance = find(which)?;
+    let instance = find_supervisor(which)?;
     let begun = |stopping: Stopping| {
         term::err(if stopping.now {
             "stopping: the remaining streams are reset"
@@ -182,6 +203,73 @@ pub(crate) fn stop(which: &Which, now: bool) -> anyhow::Result<()> {
 /// permission has the command that works.
 pub(crate) fn find(which: &Which) -> anyhow::Result<Instance> {
     told_how(search(which, None))
+}
+
+/// Finds the running daemon as [`find`] does. `tunnel run` stands for all its daemons.
+pub(crate) fn find_supervisor(which: &Which) -> anyhow::Result<Instance> {
+    if which.control.is_none() && which.config.is_none() {
+        let found = control::running(&Places::of_process());
+        if let Some(supervisor) = supervisor_of_all(&found.live) {
+            return Ok(supervisor);
+        }
+    }
+    if let Some(folder) = which.config.as_ref().filter(|path| path.is_dir()) {
+        return supervisor_of(folder);
+    }
+    find(which)
+}
+
+/// Whether a daemon of `tunnel run` chose this name of its socket.
+fn is_supervisor(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.split('.').next() == Some(Role::Run.name())
+}
+
+/// `tunnel run`, if there is one, and no daemon but its own runs beside it.
+fn supervisor_of_all(live: &[PathBuf]) -> Option<Instance> {
+    let (supervisors, others): (Vec<_>, Vec<_>) = live.iter().partition(|path| is_supervisor(path));
+    let [only] = supervisors[..] else { return None };
+    let status = control::status(&Instance::connect(only).ok()?).ok()?;
+    let own: Vec<_> = status.daemons.iter().filter_map(|one| one.control.as_deref()).collect();
+    let is_own = |path: &&PathBuf| own.iter().any(|own| Path::new(own) == path.as_path());
+    if others.iter().all(is_own) { Instance::connect(only).ok() } else { None }
+}
+
+/// The live supervisors with their status.
+fn supervisors() -> Vec<(PathBuf, Status)> {
+    let live = control::running(&Places::of_process()).live.into_iter();
+    let status = |path: PathBuf| {
+        let status = Instance::connect(&path).and_then(|one| control::status(&one)).ok()?;
+        Some((path, status))
+    };
+    live.filter(|path| is_supervisor(path)).filter_map(status).collect()
+}
+
+/// `tunnel run` with this folder.
+fn supervisor_of(folder: &Path) -> anyhow::Result<Instance> {
+    let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let is_inside =
+        |file: &str| Path::new(file).canonicalize().is_ok_and(|file| file.starts_with(&whole));
+    let of_folder = supervisors()
+        .into_iter()
+        .find(|(_, status)| status.daemons.iter().any(|one| is_inside(&one.file)));
+    let Some((path, _)) = of_folder else {
+        bail!(
+            "no `tunnel run` with the folder {} is running (hint: name its socket with --control)",
+            folder.display()
+        )
+    };
+    Instance::connect(&path)
+}
+
+/// The daemon of `tunnel run` that was started with this file. Two daemons of one role have sockets
+/// whose names the file does not tell.
+fn supervised(file: &Path) -> Option<Instance> {
+    let whole = file.canonicalize().ok()?;
+    let is_of_file = |other: &str| Path::new(other).canonicalize().is_ok_and(|one| one == whole);
+    let daemons = supervisors().into_iter().flat_map(|(_, status)| status.daemons);
+    let mut of_file = daemons.filter(|one| is_of_file(&one.file));
+    of_file.find_map(|one| Instance::connect(one.control?.as_ref()).ok())
 }
 
 /// Finds the running daemon as [`find`] does. Of several daemons, only those of the role `role`
@@ -212,10 +300,17 @@ fn search(which: &Which, role: Option<Role>) -> anyhow::Result<Instance> {
         return Instance::connect(path);
     }
     if let Some(file) = &which.config {
+        if let Some(daemon) = supervised(file) {
+            return Ok(daemon);
+        }
         return Instance::connect(&whereabouts::control_of(file)?.path);
     }
     let places = Places::of_process();
-    let running = control::running(&places);
+    let mut running = control::running(&places);
+    // A supervisor has no streams, services and links of its own.
+    if running.live.iter().any(|path| !is_supervisor(path)) {
+        running.live.retain(|path| !is_supervisor(path));
+    }
     let found = match role {
         Some(role) => of_role(running, role),
         None => running,

@@ -1,7 +1,7 @@
 //! `tunnel`: reads the command line, runs the command, and reports errors.
 //!
 //! `commands` maps the arguments to a module: `daemon` (the frame around a running `server` or
-//! `client`), `demo`, `instances` (commands to a running daemon), or a few lines of output.
+//! `client`), `supervise` (`tunnel run`), `demo`, `instances` (commands to a running daemon), or a few lines of output.
 
 mod alone;
 mod check;
@@ -37,6 +37,7 @@ mod quoted;
 mod runtime;
 mod service_options;
 mod signals;
+mod supervise;
 mod visits;
 mod watch;
 mod whereabouts;

@@ -2,6 +2,7 @@
 //! functions do nothing.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -10,6 +11,15 @@ use sd_notify::NotifyState;
 pub(crate) fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
+
+/// Reports the path of the control socket, for `tunnel run`. systemd passes over the field.
+pub(crate) fn control(path: &Path) {
+    send(&[NotifyState::Custom(&format!("{CONTROL}={}", path.display()))]);
+}
+
+/// The field with the path of the control socket. Names of fields that systemd does not define begin
+/// with `X_` (sd_notify(3)).
+pub(crate) const CONTROL: &str = "X_TUNNEL_CONTROL";
 
 /// Reports that the daemon reads its configuration again. A following [`ready`] reports the end.
 pub(crate) fn reloading() {

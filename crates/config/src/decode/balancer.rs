@@ -53,7 +53,11 @@ pub(crate) fn proxy(cx: &Cx<'_>, root: Item) -> Option<ProxyConfig> {
     let trusted_proxies: Vec<Net> = server::entries(&s, "trusted_proxies");
     let balancer = |item| balancer(cx, item, &trusted_proxies, &mut seen);
     let proxies = items.into_iter().filter_map(balancer).collect();
-    Some(ProxyConfig { proxies, trusted_proxies, common: common::common(&s, &LOG) })
+    Some(ProxyConfig {
+        proxies,
+        trusted_proxies,
+        common: common::common(&s, &LOG, crate::Role::Proxy),
+    })
 }
 
 /// Decodes an entry. `None` after a problem.

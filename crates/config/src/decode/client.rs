@@ -82,7 +82,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     {
         retry.bad("min", BadValue::new(format!("{min} is more than retry.max ({max})")));
     }
-    let (connections, common) = (values::count(&s, "connections"), common::common(&s, &LOG));
+    let (connections, common) =
+        (values::count(&s, "connections"), common::common(&s, &LOG, crate::Role::Client));
     let (name, (retry_min, retry_max)) = (name?, retry_range?);
     if !is_there {
         return None;

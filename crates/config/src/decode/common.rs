@@ -12,7 +12,7 @@ use crate::model::{
     AccessLog, Admin, Common, LogFile, LogFormat, LogLevel, RequestFormat, RequestLog, Token,
 };
 use crate::yaml::Kind;
-use crate::{BadValue, Secret, Size, Span};
+use crate::{BadValue, Role, Secret, Size, Span};
 
 /// The hint for a refused token.
 const MAKE_TOKEN: &str = "make one with `tunnel generate token`";
@@ -59,8 +59,11 @@ const WINDOW_INITIAL: u64 = 256 << 10;
 /// Default of `window.max`, in bytes: enough for 100 ms at 1.3 Gbit/s.
 const WINDOW_MAX: u64 = 16 << 20;
 
-/// Decodes the keys of both roles. `of_log`: the keys of `log`.
-pub(crate) fn common(s: &Section<'_>, of_log: &Table) -> Common {
+/// Decodes the keys of all roles. `of_log`: the keys of `log`. `role`: the role of the file.
+pub(crate) fn common(s: &Section<'_>, of_log: &Table, role: Role) -> Common {
+    if s.key("type").is_some() {
+        s.value("type", |text| of_type(text, role));
+    }
     let window = s.section("window", &WINDOW);
     let window_of = |key, default| match &window {
         Some(w) if w.key(key).is_some() => w.value(key, window_size),
@@ -272,6 +275,15 @@ fn level(text: &str) -> Result<LogLevel, BadValue> {
     found.ok_or_else(|| {
         unknown(&format!("level `{text}`"), text, &["error", "warn", "info", "debug", "trace"])
     })
+}
+
+/// Checks `type`, which decides the role of a file whose other keys do not.
+fn of_type(text: &str, role: Role) -> Result<(), BadValue> {
+    match Role::named(text) {
+        Some(named) if named == role => Ok(()),
+        Some(_) => Err(BadValue::new(format!("this is a {}'s file", role.name()))),
+        None => Err(unknown(&format!("type `{text}`"), text, &["server", "client", "proxy"])),
+    }
 }
 
 fn format(text: &str) -> Result<LogFormat, BadValue> {

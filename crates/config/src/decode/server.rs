@@ -70,7 +70,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         || !tls_routes.listen.is_empty()
         || listen.iter().any(|listen| listen.mux.is_some());
     doors::rights(&s, has_doors, known.into_iter().any(has_names));
-    let common = common::common(&s, &LOG_OF_SERVER);
+    let common = common::common(&s, &LOG_OF_SERVER, crate::Role::Server);
     Some(ServerConfig {
         listen,
         tls,

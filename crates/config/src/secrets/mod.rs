@@ -172,6 +172,7 @@ const HARMLESS: &[&str] = &[
     "total",
     "trusted_proxies",
     "try_files",
+    "type",
     "udp",
     "unavailable",
     "until",

@@ -30,7 +30,7 @@ use crate::measure::{Ping, Progress, Speed};
 use crate::nat::NatReport;
 use crate::reload::Reloaded;
 use crate::shown::Shown;
-use crate::status::{Status, StreamKind, Streams};
+use crate::status::{Restarted, Status, StreamKind, Streams};
 use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 
 pub use form::{Form, Misread};
@@ -50,6 +50,14 @@ pub enum Command {
         now: bool,
     },
     Reload,
+    /// Ends daemons of `tunnel run`, all or the one of this name, and starts them again. With `now`
+    /// the remaining streams are reset. Only the control socket has the command.
+    Restart {
+        #[serde(default)]
+        name: Option<String>,
+        #[serde(default)]
+        now: bool,
+    },
     /// The configuration file without its secrets.
     Configuration,
     /// Changes the configuration file and applies it.
@@ -139,6 +147,7 @@ pub enum Answer {
         now: bool,
     },
     Reloaded(Reloaded),
+    Restarted(Restarted),
     Configuration(Box<Shown>),
     Opened(Opened),
     Allowed(Allowed),

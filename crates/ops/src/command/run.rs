@@ -32,6 +32,10 @@ const NOT_A_CLIENT: &str =
 /// The error of a connection that only a client can make.
 const NO_OTHER_SIDE: &str = "this is a server; its side is reached from where `tunnel client` runs";
 
+/// The error of `restart` in a daemon that nothing of this program starts again.
+const NOT_SUPERVISED: &str = "this daemon is not one of `tunnel run`, and cannot start itself again \
+                              (hint: `systemctl restart UNIT`, or `tunnel stop` and a new start)";
+
 /// The error of a speed test at a server.
 const NO_SPEED_TEST: &str =
     "this is a server; a client tests the speed: run it where `tunnel client` runs";
@@ -110,6 +114,13 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
                 life.drain();
             }
             Answer::Stopping { pid: std::process::id(), now }
+        }
+        Command::Restart { name, now } => {
+            let supervision = daemon.supervision().context(NOT_SUPERVISED)?;
+            let what = name.clone().unwrap_or_else(|| "all daemons".to_owned());
+            let restarted = timely(supervision.restart(name, now)).await??;
+            told(&format!("a restart of {what}"));
+            Answer::Restarted(restarted)
         }
         Command::Reload => Answer::Reloaded(settings()?.reload().await?),
         Command::Configuration => {

@@ -12,7 +12,7 @@ use crate::enrol::{Opened, Order};
 use crate::lists::ListChange;
 use crate::reload::Reloaded;
 use crate::shown::Shown;
-use crate::status::{StreamNumber, Streams};
+use crate::status::{Restarted, StreamNumber, Streams};
 use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 
 /// The links that are dialled after [`Traffic::reconnect`].
@@ -36,6 +36,17 @@ pub trait Traffic: Send + Sync {
 
     /// Resets a stream on both sides, or ends a flow. False: there is none of this number.
     fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool>;
+}
+
+/// The daemons of `tunnel run`.
+pub trait Supervision: Send + Sync {
+    /// Ends all daemons, or the daemon `name`, and starts them again. The future is ready when the
+    /// daemons have been asked. With `now` the remaining streams are reset.
+    ///
+    /// # Errors
+    /// There is no daemon of this name. The message is for a person.
+    fn restart(&self, name: Option<String>, now: bool)
+    -> SendFuture<'_, anyhow::Result<Restarted>>;
 }
 
 /// The configuration of a daemon.

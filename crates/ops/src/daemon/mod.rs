@@ -20,7 +20,8 @@ use crate::nat::NatProbe;
 use crate::status::Status;
 
 pub use capability::{
-    Clients, Connector, Enrolment, Lists, Log, Reconnected, Settings, Traffic, Visitors,
+    Clients, Connector, Enrolment, Lists, Log, Reconnected, Settings, Supervision, Traffic,
+    Visitors,
 };
 pub use serving::{Certificates, Entries, Inviter, ListsInForce, Serving};
 
@@ -64,6 +65,11 @@ pub trait Daemon: Send + Sync {
 
     /// Its configuration.
     fn settings(&self) -> Option<&dyn Settings> {
+        None
+    }
+
+    /// The daemons that it supervises. Only `tunnel run` has them.
+    fn supervision(&self) -> Option<&dyn Supervision> {
         None
     }
 

@@ -6,6 +6,7 @@ mod render;
 #[cfg(any(test, feature = "sample"))]
 mod sample;
 mod state;
+mod supervised;
 
 use std::collections::BTreeMap;
 
@@ -20,17 +21,18 @@ pub use render::{Rates, bytes, duration, render, render_left, render_streams};
 #[cfg(any(test, feature = "sample"))]
 pub use sample::{sample, sample_flows, sample_kcp, sample_requests};
 pub use state::{
-    ClientState, DaemonState, LinkState, PathState, ServiceState, SessionState, State, TargetState,
-    Told,
+    ClientState, DaemonState, LinkState, PathState, ServiceState, SessionState, State,
+    SupervisedState, TargetState, Told,
 };
+pub use supervised::{Restarted, Supervised};
 
 /// The status of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// `server`, `client` or `proxy`.
+    /// `server`, `client`, `proxy` or `run`.
     pub role: Role,
-    /// The client's name; empty for a server.
+    /// The client's name; empty for any other role.
     pub name: String,
     /// The version of the program.
     pub version: String,
@@ -106,6 +108,9 @@ pub struct Status {
     /// The sessions. A server has one per client process. A client has its current session first,
     /// then the sessions that retire.
     pub sessions: Vec<Session>,
+    /// The daemons of `tunnel run`, in the order of their names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub daemons: Vec<Supervised>,
 }
 
 /// What was counted about links between clients, since the start.

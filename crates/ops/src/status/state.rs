@@ -111,6 +111,52 @@ impl State for DaemonState {
     }
 }
 
+/// The state of a daemon that `tunnel run` supervises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SupervisedState {
+    /// The process runs, and has not said yet that it is ready.
+    #[default]
+    Starting,
+    Running,
+    /// The process lets its streams finish, and ends.
+    Draining,
+    /// The process ended by an error, and starts again after a pause.
+    Failed,
+    /// The file is wrong. The daemon starts when a reload finds it mended, or by `tunnel restart`.
+    Wrong,
+    /// The process ended without an error, as `tunnel stop` makes it.
+    Ended,
+    /// A word of a newer version.
+    #[serde(other)]
+    Unknown,
+}
+
+impl State for SupervisedState {
+    const ALL: &'static [Self] =
+        &[Self::Starting, Self::Running, Self::Draining, Self::Failed, Self::Wrong, Self::Ended];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Draining => "draining",
+            Self::Failed => "failed",
+            Self::Wrong => "wrong file",
+            Self::Ended => "ended",
+            Self::Unknown => UNKNOWN,
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Self::Running => Tone::Good,
+            Self::Starting | Self::Draining | Self::Ended | Self::Unknown => Tone::Waits,
+            Self::Failed | Self::Wrong => Tone::Bad,
+        }
+    }
+}
+
 /// The state of one of several targets of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -391,6 +437,10 @@ mod tests {
     fn each_state_has_its_word_and_its_text() {
         let daemon = [("running", "running"), ("draining", "draining")];
         assert_eq!(told::<DaemonState>(), expected(&daemon));
+        let supervised = ["starting", "running", "draining", "failed", "wrong", "ended"];
+        let texts =
+            supervised.map(|word| (word, if word == "wrong" { "wrong file" } else { word }));
+        assert_eq!(told::<SupervisedState>(), expected(&texts));
         let session = ["up", "connecting", "idle", "unreachable", "refused", "superseded"];
         assert_eq!(told::<SessionState>(), expected(&session.map(|word| (word, word))));
         let path = ["relayed", "direct"];

@@ -22,7 +22,7 @@ pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
 pub(crate) use options::OptionArgs;
-pub(crate) use roles::{ClientArgs, DaemonArgs, ProxyArgs, ServerArgs};
+pub(crate) use roles::{ClientArgs, DaemonArgs, ProxyArgs, RunArgs, ServerArgs};
 use values::interval;
 
 const EXAMPLES: &str = "\
@@ -62,6 +62,19 @@ Examples:
   Many listeners, from a file:
     tunnel generate config proxy         a file with every key
     tunnel proxy --config proxy.yaml";
+
+const RUN_NOTE: &str = "\
+Examples:
+  tunnel run --config conf.d
+  tunnel status
+  tunnel reload
+  tunnel restart home
+
+Each file *.yaml and *.yml, down to the third level of folders, describes a
+daemon: a server, a client or a proxy, by its keys or by its key `type`. A
+daemon that fails starts again after a pause of 1 s to 60 s. `tunnel reload`
+and SIGHUP start daemons for new files and end those whose files are gone;
+the other daemons read their files again.";
 
 const ALLOW_EXAMPLES: &str = "\
 Examples:
@@ -179,6 +192,9 @@ pub(crate) enum Command {
     /// Spread connections and datagrams over targets of this side, without a tunnel
     #[command(after_help = PROXY_EXAMPLES)]
     Proxy(ProxyArgs),
+    /// Run a daemon for each file of a folder, and start it again after an error
+    #[command(after_help = RUN_NOTE)]
+    Run(RunArgs),
     /// Run server, client and a web origin in one process, to try the tunnel
     Demo {
         /// Fetch once through the tunnel, print the throughput and exit
@@ -270,6 +286,16 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// End daemons of `tunnel run`, and start them again
+    Restart {
+        /// Name of the daemon, as `tunnel status` shows it [default: all daemons]
+        name: Option<String>,
+        #[command(flatten)]
+        which: Which,
+        /// Reset the remaining streams at once
+        #[arg(long)]
+        now: bool,
+    },
     /// End the connections of a running client, or on a server those of one client, and dial anew;
     /// streams go on
     Reconnect {
@@ -313,6 +339,7 @@ mod tests {
             EXAMPLES,
             CLIENT_EXAMPLES,
             PROXY_EXAMPLES,
+            RUN_NOTE,
             ALLOW_EXAMPLES,
             DENY_EXAMPLES,
             CLIENTS_EXAMPLES,

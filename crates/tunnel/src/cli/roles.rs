@@ -164,6 +164,28 @@ pub(crate) struct ProxyArgs {
     pub(crate) daemon: DaemonArgs,
 }
 
+/// `tunnel run`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Folder with a configuration file for each daemon, or a single file
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) config: PathBuf,
+    /// Control socket for `tunnel status` and other commands of all daemons together [default: in
+    /// $RUNTIME_DIRECTORY, /run/tunnel for root, $XDG_RUNTIME_DIR/tunnel]
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
+    /// Log at level debug, also in the daemons; -vv at level trace
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Level of all daemons: error, warn, info, debug, trace, or by part: info,link=debug [default:
+    /// $TUNNEL_LOG, the daemon's file, info]
+    #[arg(long, value_name = "LEVEL", value_parser = levels)]
+    pub(crate) log_level: Option<String>,
+    /// Format of log lines of all daemons [default: the daemon's file, text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+}
+
 /// Flags of all roles.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DaemonArgs {
@@ -203,6 +225,17 @@ pub(crate) enum LogFormat {
     Json,
     /// Entries of systemd's journal, with fields (`journalctl LINK=3`).
     Journald,
+}
+
+impl LogFormat {
+    /// The value of the flag.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+            Self::Journald => "journald",
+        }
+    }
 }
 
 impl From<LogFormat> for logging::Format {

@@ -30,6 +30,7 @@ use crate::config_file::ConfigFile;
 use crate::inherit;
 use crate::notify;
 use crate::signals::Signals;
+use crate::supervise::end_with_the_supervisor;
 use told::RunningDaemon;
 
 /// The time that the last lines of the log of requests get to reach their file.
@@ -56,7 +57,9 @@ pub(crate) async fn run(
     let life = Life::new();
     let signals = Signals::catch().context("catching signals")?;
     let steering = tokio::spawn(signals.steer(life.clone()));
+    let supervised = tokio::spawn(end_with_the_supervisor(life.clone()));
     let outcome = live(&frame, &life, start).await;
+    supervised.abort();
     steering.abort();
     outcome
 }
@@ -113,6 +116,9 @@ async fn live(
     following.extend(
         file.map(|file| tokio::spawn(follow::watch_configuration(Arc::clone(&told), file))),
     );
+    if let Some(socket) = &socket {
+        notify::control(socket.path());
+    }
     let serving = socket
         .map(|socket| tokio::spawn(socket.serve(Arc::<RunningDaemon>::clone(&told), life.clone())));
 

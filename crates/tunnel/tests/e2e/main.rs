@@ -72,6 +72,7 @@ mod shared;
 mod slow;
 mod smoke;
 mod strangers;
+mod supervised;
 mod survival;
 mod taken;
 mod targets;

@@ -6,7 +6,8 @@ mod streams;
 use std::collections::{BTreeSet, HashMap};
 
 use super::{
-    Carrier, Certificate, ClientHeld, Link, NameAway, PathState, PeerPath, Service, Session, Status,
+    Carrier, Certificate, ClientHeld, Link, NameAway, PathState, PeerPath, Service, Session,
+    State as _, Status, Supervised, SupervisedState,
 };
 use services::{defaults_table, forwards_table, proxies_table, services_table};
 pub use streams::{render_left, render_streams};
@@ -53,11 +54,17 @@ fn key(peer: &str, service: &Service) -> [String; 3] {
 /// show the present rates.
 pub fn render(status: &Status, rates: Option<&Rates>, screen: Screen) -> Drawn {
     let mut sheet = Sheet::new(screen);
-    head(&mut sheet, status);
-    defaults_table(&mut sheet, &status.default_targets);
-    proxies_table(&mut sheet, &status.proxies, rates);
-    certificates_table(&mut sheet, &status.certificates);
-    away_table(&mut sheet, &status.names_away, status.names_away_total);
+    all(&mut sheet, status, rates);
+    sheet.finish()
+}
+
+fn all(sheet: &mut Sheet, status: &Status, rates: Option<&Rates>) {
+    head(sheet, status);
+    daemons_table(sheet, &status.daemons);
+    defaults_table(sheet, &status.default_targets);
+    proxies_table(sheet, &status.proxies, rates);
+    certificates_table(sheet, &status.certificates);
+    away_table(sheet, &status.names_away, status.names_away_total);
     let mut holds: Vec<_> = status.holds.iter().collect();
     holds.sort_by(|a, b| natural(&a.client, &b.client));
     for ClientHeld { client, hold } in holds {
@@ -73,9 +80,8 @@ pub fn render(status: &Status, rates: Option<&Rates>, screen: Screen) -> Drawn {
         sheet.gap();
         let Session { peer, state, .. } = session;
         sheet.state(format_args!("{peer}: "), (state.tone(), state), "");
-        tables(&mut sheet, session, rates);
+        tables(sheet, session, rates);
     }
-    sheet.finish()
 }
 
 /// The lines about the whole process.
@@ -110,6 +116,7 @@ fn head(sheet: &mut Sheet, status: &Status) {
         descriptors,
         udp: _,
         sessions,
+        daemons,
     } = status;
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
     let uptime = duration(*uptime_seconds);
@@ -133,11 +140,17 @@ fn head(sheet: &mut Sheet, status: &Status) {
     for pin in pins {
         sheet.line(match role {
             Role::Server => format!("pin of the server {pin}"),
-            Role::Client | Role::Proxy => format!("trusts a server with the pin {pin}"),
+            Role::Client | Role::Proxy | Role::Run => format!("trusts a server with the pin {pin}"),
         });
     }
     for address in doors {
         sheet.line(format_args!("listening for visitors of names on {address}"));
+    }
+    if *role == Role::Run {
+        let running = daemons.iter().filter(|one| one.state == SupervisedState::Running).count();
+        let all = term::count(u64::try_from(daemons.len()).unwrap_or(u64::MAX), "daemon");
+        sheet.line(format_args!("{running} of {all} running"));
+        return;
     }
     let links: usize = sessions.iter().map(|session| session.links.len()).sum();
     let count = |n: usize, word| term::count(u64::try_from(n).unwrap_or(u64::MAX), word);
@@ -146,7 +159,9 @@ fn head(sheet: &mut Sheet, status: &Status) {
         Role::Server | Role::Client => {
             format!("{}, {}", count(sessions.len(), "session"), count(links, "link"))
         }
-        Role::Proxy => term::count(proxies.iter().map(|own| own.streams).sum(), "connection"),
+        Role::Proxy | Role::Run => {
+            term::count(proxies.iter().map(|own| own.streams).sum(), "connection")
+        }
     };
     sheet.line(format_args!("{carried}, {used} of {budget} memory budget in use"));
     if memory.refused > 0 {
@@ -166,6 +181,50 @@ fn head(sheet: &mut Sheet, status: &Status) {
     if *request_log_lines_lost > 0 {
         let lines = term::count(*request_log_lines_lost, "line");
         sheet.line(format_args!("{lines} of the log of requests lost: its file took none"));
+    }
+}
+
+/// The daemons of `tunnel run`, with the reasons of failures below the table, and then the status of
+/// each daemon that has answered.
+fn daemons_table(sheet: &mut Sheet, daemons: &[Supervised]) {
+    if daemons.is_empty() {
+        return;
+    }
+    let mut table = Table::new(vec![
+        Column::new("daemon").text(),
+        Column::new("role").worth(60),
+        Column::new("state"),
+        Column::new("process").worth(30),
+        Column::new("up").worth(40),
+        Column::new("restarts").worth(50),
+    ]);
+    let mut daemons: Vec<_> = daemons.iter().collect();
+    daemons.sort_by(|a, b| natural(&a.name, &b.name));
+    let none = || "-".to_owned();
+    for one in &daemons {
+        table.row([
+            one.name.clone(),
+            one.role.map_or_else(none, |role| role.to_string()),
+            one.state.state().text().to_owned(),
+            one.pid.map_or_else(none, |pid| pid.to_string()),
+            one.uptime_seconds.map_or_else(none, duration),
+            one.restarts.to_string(),
+        ]);
+    }
+    sheet.gap();
+    sheet.indented(|sheet| {
+        sheet.table(&table);
+        for one in &daemons {
+            let why = one.state.to_string();
+            if why != one.state.state().text() {
+                let Supervised { name, state, .. } = one;
+                sheet.state(format_args!("{name}: "), (state.tone(), state), "");
+            }
+        }
+    });
+    for status in daemons.iter().filter_map(|one| one.status.as_deref()) {
+        sheet.gap();
+        all(sheet, status, None);
     }
 }
 

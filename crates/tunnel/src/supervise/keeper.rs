@@ -1,0 +1,442 @@
+//! One daemon of `tunnel run`: starts its process, follows it, and starts it again.
+//!
+//! ```text
+//!            ┌───────── pause, twice as long each time ◄── any other end ──┐
+//!            ▼                                                             │
+//!   start ─► starting ─ READY ─► running ─ order, signal ─► draining ─► (end)
+//!            ▲                                                             │
+//!            └──── a reload, `tunnel restart` ◄── code 2 (wrong), code 0 (ended)
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use config::Role;
+use ops::socket_file::probe;
+use ops::status::{Supervised, SupervisedState, Told, duration};
+use rustix::process::{Pid, Signal};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::folder::Described;
+use super::messages::{Message, Messages, SUFFIX};
+use super::process::{End, Process};
+use super::supervised::{NAME, SUPERVISOR};
+use crate::load;
+
+/// The pause before the first new start after an error, and the longest pause: each pause is twice as
+/// long as the pause before it.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// The run time after which the next pause is the first one again.
+const STEADY: Duration = Duration::from_secs(60);
+
+/// The longest time between two messages of a daemon that it is alive. It checks itself three times
+/// as often.
+const WATCHDOG: Duration = Duration::from_secs(30);
+
+/// The time that a process gets to end after it was asked to reset its streams.
+pub(super) const LAST: Duration = Duration::from_secs(10);
+
+/// The exit code of a wrong configuration.
+const WRONG: i32 = 2;
+
+/// What a daemon is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Reads its configuration again, or starts if it has none.
+    Reload,
+    /// Ends and starts again.
+    Restart { now: bool },
+    /// Ends for good.
+    Stop { now: bool },
+}
+
+/// What the supervisor knows of a daemon.
+#[derive(Debug)]
+struct Known {
+    state: Told<SupervisedState>,
+    process: Option<(u32, Instant)>,
+    starts: u64,
+    summary: Option<String>,
+    control: Option<PathBuf>,
+}
+
+/// How daemons are started.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) path: PathBuf,
+    /// Flags for each daemon.
+    pub(super) flags: Vec<String>,
+    /// The folder of the sockets on which daemons tell their state.
+    pub(super) folder: PathBuf,
+}
+
+/// A daemon that is kept running.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) described: Described,
+    known: Arc<Mutex<Known>>,
+    orders: mpsc::Sender<Order>,
+    /// True from the time when the daemon is ready, or has failed to start.
+    settled: watch::Receiver<bool>,
+}
+
+impl Kept {
+    /// Keeps a daemon running. `number` differs from those of all other daemons.
+    pub(super) fn start(described: Described, program: Arc<Program>, number: u64) -> Self {
+        let state = SupervisedState::Starting.into();
+        let (process, summary, control) = Default::default();
+        let known = Known { state, process, starts: 0, summary, control };
+        let known = Arc::new(Mutex::new(known));
+        let (orders, inbox) = mpsc::channel(8);
+        let (settle, settled) = watch::channel(false);
+        let socket = format!("run-{}-{number}{SUFFIX}", std::process::id());
+        let socket = program.folder.join(socket);
+        let keeper = Keeper {
+            described: described.clone(),
+            program,
+            socket,
+            known: Arc::clone(&known),
+            settle,
+            inbox,
+        };
+        tokio::spawn(keeper.keep());
+        Self { described, known, orders, settled }
+    }
+
+    /// Gives an order. False: the daemon has ended for good, or has too many orders.
+    pub(super) fn order(&self, order: Order) -> bool {
+        self.orders.try_send(order).is_ok()
+    }
+
+    /// Ready when the daemon is ready, or has failed to start.
+    pub(super) fn settles(&self) -> impl Future<Output = ()> + use<> {
+        let mut settled = self.settled.clone();
+        // An error means that the daemon has ended for good.
+        async move { drop(settled.wait_for(|settled| *settled).await) }
+    }
+
+    /// Ready when the daemon has ended for good.
+    pub(super) fn ends(&self) -> impl Future<Output = ()> + use<> {
+        // The keeper has the only sender, and drops it at its end.
+        let mut settled = self.settled.clone();
+        async move { while settled.changed().await.is_ok() {} }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.settled.has_changed().is_err()
+    }
+
+    /// The process id and the control socket of a daemon that runs.
+    pub(super) fn reach(&self) -> Option<(u32, PathBuf)> {
+        let known = lock(&self.known);
+        (known.state == SupervisedState::Running)
+            .then(|| Some((known.process?.0, known.control.clone()?)))
+            .flatten()
+    }
+
+    pub(super) fn state(&self) -> SupervisedState {
+        lock(&self.known).state.state()
+    }
+
+    pub(super) fn status(&self) -> Supervised {
+        let known = lock(&self.known);
+        Supervised {
+            name: self.described.name.clone(),
+            file: self.described.path.display().to_string(),
+            role: self.described.role.as_ref().ok().map(|role| match role {
+                Role::Server => ops::Role::Server,
+                Role::Client => ops::Role::Client,
+                Role::Proxy => ops::Role::Proxy,
+            }),
+            state: known.state.clone(),
+            pid: known.process.map(|(pid, _)| pid),
+            uptime_seconds: known.process.map(|(_, since)| since.elapsed().as_secs()),
+            restarts: known.starts.saturating_sub(1),
+            summary: known.summary.clone(),
+            control: known.control.as_ref().map(|path| path.display().to_string()),
+            status: None,
+        }
+    }
+}
+
+fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Keeper {
+    described: Described,
+    program: Arc<Program>,
+    socket: PathBuf,
+    known: Arc<Mutex<Known>>,
+    settle: watch::Sender<bool>,
+    inbox: mpsc::Receiver<Order>,
+}
+
+/// What follows the end of a process.
+enum Next {
+    /// It ended as it was asked to.
+    Asked(Order),
+    /// It ended by itself.
+    Ended(End),
+    /// It could not be started.
+    NotStarted(String),
+}
+
+impl Keeper {
+    async fn keep(mut self) {
+        let name = self.described.name.clone();
+        let mut pause = PAUSE;
+        loop {
+            let began = Instant::now();
+            let next = self.live().await;
+            self.settle.send_replace(true);
+            if began.elapsed() >= STEADY {
+                pause = PAUSE;
+            }
+            let wait = match next {
+                Next::Asked(Order::Stop { .. }) => return,
+                Next::Asked(_) => {
+                    pause = PAUSE;
+                    continue;
+                }
+                Next::Ended(End::Code(0)) => {
+                    tracing::info!(
+                        "daemon {name} ended, and is not started again (hint: `tunnel restart {name}`)"
+                    );
+                    self.is(SupervisedState::Ended.into());
+                    None
+                }
+                Next::Ended(End::Code(WRONG)) => {
+                    let why = wrong(&self.described.path).await;
+                    tracing::error!("daemon {name} does not start: {why}");
+                    self.is(Told::because(SupervisedState::Wrong, why));
+                    None
+                }
+                Next::Ended(end) => {
+                    let why = match end {
+                        End::Code(code) => format!("it ended with code {code}"),
+                        End::Signal(signal) => format!("it ended by signal {signal}"),
+                        End::Unknown => "it ended".to_owned(),
+                    };
+                    Some(why)
+                }
+                Next::NotStarted(why) => Some(why),
+            };
+            let resume = match wait {
+                Some(why) => {
+                    let after = duration(pause.as_secs());
+                    tracing::error!("daemon {name}: {why}; it starts again in {after}");
+                    self.is(Told::because(
+                        SupervisedState::Failed,
+                        format!("{why}; it starts again in {after}"),
+                    ));
+                    let until = Instant::now() + pause;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                    timeout_at(until, self.inbox.recv()).await.unwrap_or(Some(Order::Reload))
+                }
+                None => self.next_start().await,
+            };
+            match resume {
+                None | Some(Order::Stop { .. }) => return,
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// The next order that starts the daemon. A daemon that `tunnel stop` has ended starts by
+    /// `tunnel restart` alone.
+    async fn next_start(&mut self) -> Option<Order> {
+        let is_ended = lock(&self.known).state == SupervisedState::Ended;
+        loop {
+            match self.inbox.recv().await {
+                Some(Order::Reload) if is_ended => {}
+                order => return order,
+            }
+        }
+    }
+
+    fn is(&self, state: Told<SupervisedState>) {
+        let mut known = lock(&self.known);
+        if !matches!(state.state(), SupervisedState::Running | SupervisedState::Draining) {
+            (known.process, known.summary) = (None, None);
+        }
+        known.state = state;
+    }
+
+    /// Runs one process from its start to its end.
+    async fn live(&mut self) -> Next {
+        let role = match &self.described.role {
+            Ok(role) => *role,
+            Err(_) => return Next::Ended(End::Code(WRONG)),
+        };
+        let messages = match Messages::bind(self.socket.clone()) {
+            Ok(messages) => messages,
+            Err(error) => return Next::NotStarted(format!("{}: {error}", self.socket.display())),
+        };
+        let command = self.command(role, messages.path());
+        let mut process = match Process::start(command) {
+            Ok(process) => process,
+            Err(error) => {
+                return Next::NotStarted(format!("{}: {error}", self.program.path.display()));
+            }
+        };
+        {
+            let mut known = lock(&self.known);
+            known.state = SupervisedState::Starting.into();
+            known.process = Some((process.number(), Instant::now()));
+            (known.starts, known.control) = (known.starts + 1, None);
+        }
+        let mut asked = None;
+        // The time of the kill: without a sign of life, or after the last order.
+        let mut killed_at: Option<Instant> = None;
+        loop {
+            let kill = async {
+                match killed_at {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                end = process.ended() => {
+                    let (is_draining, control) = {
+                        let mut known = lock(&self.known);
+                        (known.state == SupervisedState::Draining, known.control.take())
+                    };
+                    // A process that was killed leaves its socket.
+                    if let Some(path) = control.filter(|path| matches!(probe(path), Ok(false))) {
+                        drop(std::fs::remove_file(path));
+                    }
+                    return match (asked, end) {
+                        (Some(order), _) => Next::Asked(order),
+                        // Nobody tells the code of a process that has taken the place of another.
+                        (None, End::Unknown) if is_draining => Next::Ended(End::Code(0)),
+                        (None, end) => Next::Ended(end),
+                    };
+                }
+                message = messages.next() => match message {
+                    Ok(message) => self.heard(message, &mut process, &mut killed_at, asked.is_some()),
+                    Err(error) => tracing::debug!(%error, "no message of daemon {}", self.described.name),
+                },
+                order = self.inbox.recv() => match order {
+                    Some(Order::Reload) => process.signal(Signal::HUP),
+                    // Without a sender the supervisor has ended.
+                    None => asked = self.ask(&process, Order::Stop { now: true }, asked, &mut killed_at),
+                    Some(order) => asked = self.ask(&process, order, asked, &mut killed_at),
+                },
+                () = kill => {
+                    tracing::error!("daemon {} does not answer, and is killed", self.described.name);
+                    process.signal(Signal::KILL);
+                    killed_at = None;
+                }
+            }
+        }
+    }
+
+    fn command(&self, role: Role, socket: &Path) -> Command {
+        let mut command = Command::new(&self.program.path);
+        command.arg(match role {
+            Role::Server => "server",
+            Role::Client => "client",
+            Role::Proxy => "proxy",
+        });
+        command.arg("--config").arg(&self.described.path).args(&self.program.flags);
+        command.env("NOTIFY_SOCKET", socket);
+        command.env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
+        // They name the process of the supervisor.
+        for name in ["WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
+            command.env_remove(name);
+        }
+        command.env(SUPERVISOR, std::process::id().to_string());
+        command.env(NAME, &self.described.name);
+        command
+    }
+
+    fn heard(
+        &self,
+        message: Message,
+        process: &mut Process,
+        killed_at: &mut Option<Instant>,
+        is_asked: bool,
+    ) {
+        let Message { ready, stopping, alive, status, control, main } = message;
+        if let Some(next) = main.and_then(Pid::from_raw) {
+            match Process::of(next) {
+                Ok(next) => {
+                    *process = next;
+                    let mut known = lock(&self.known);
+                    known.process = Some((process.number(), Instant::now()));
+                    tracing::info!(
+                        "daemon {}: process {} takes over",
+                        self.described.name,
+                        process.number()
+                    );
+                }
+                Err(error) => tracing::warn!(
+                    "daemon {}: process {next} takes over: {error}",
+                    self.described.name
+                ),
+            }
+        }
+        if (ready || alive) && !is_asked {
+            *killed_at = Some(Instant::now() + WATCHDOG);
+        }
+        if control.is_some() {
+            lock(&self.known).control = control;
+        }
+        if stopping {
+            if !is_asked {
+                *killed_at = None;
+            }
+            self.is(SupervisedState::Draining.into());
+        }
+        if ready && !is_asked {
+            self.is(SupervisedState::Running.into());
+            self.settle.send_replace(true);
+        }
+        if let Some(status) = status
+            && !stopping
+        {
+            lock(&self.known).summary = Some(status);
+        }
+    }
+
+    /// Asks the process to end. The process takes a second signal as the order to reset its streams.
+    fn ask(
+        &self,
+        process: &Process,
+        order: Order,
+        asked: Option<Order>,
+        killed_at: &mut Option<Instant>,
+    ) -> Option<Order> {
+        let now = matches!(order, Order::Stop { now: true } | Order::Restart { now: true });
+        if asked.is_none() {
+            process.signal(Signal::TERM);
+            *killed_at = None;
+            self.is(SupervisedState::Draining.into());
+        }
+        if now {
+            // Two equal signals may count as one.
+            process.signal(Signal::INT);
+            *killed_at = Some(Instant::now() + LAST);
+        }
+        // A stop wins over a restart.
+        match asked {
+            Some(Order::Stop { .. }) => asked,
+            _ => Some(order),
+        }
+    }
+}
+
+/// Why the file is wrong, in one line.
+async fn wrong(file: &Path) -> String {
+    let path = file.to_owned();
+    let load = move || load::file_and_what_it_names(&path).err().map(|wrong| wrong.0.join("; "));
+    let why = tokio::task::spawn_blocking(load).await.ok().flatten();
+    why.unwrap_or_else(|| "its configuration is wrong; the log says why".to_owned())
+}

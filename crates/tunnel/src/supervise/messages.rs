@@ -1,0 +1,132 @@
+//! What a daemon says of itself by the protocol of systemd (sd_notify(3)), on a socket of its own.
+
+use std::io;
+use std::os::unix::net::UnixDatagram as StdDatagram;
+use std::path::{Path, PathBuf};
+
+use ops::state::create_private;
+use tokio::net::UnixDatagram;
+
+use crate::notify;
+
+/// The longest message, in bytes. The status is one line.
+const LONGEST: usize = 4 << 10;
+
+/// The socket. Its file is removed when this value is dropped.
+#[derive(Debug)]
+pub(super) struct Messages {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+/// A message of a daemon.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Message {
+    pub(super) ready: bool,
+    pub(super) stopping: bool,
+    /// The daemon has checked itself.
+    pub(super) alive: bool,
+    pub(super) status: Option<String>,
+    /// The path of the control socket.
+    pub(super) control: Option<PathBuf>,
+    /// Another process takes the place of the present process.
+    pub(super) main: Option<i32>,
+}
+
+impl Message {
+    fn of(bytes: &[u8]) -> Self {
+        let mut message = Self::default();
+        for line in String::from_utf8_lossy(bytes).lines() {
+            match line.split_once('=') {
+                Some(("READY", "1")) => message.ready = true,
+                Some(("STOPPING", "1")) => message.stopping = true,
+                Some(("WATCHDOG", "1")) => message.alive = true,
+                Some(("STATUS", text)) => message.status = Some(text.to_owned()),
+                Some((notify::CONTROL, path)) => message.control = Some(path.into()),
+                Some(("MAINPID", number)) => message.main = number.parse().ok(),
+                _ => {}
+            }
+        }
+        message
+    }
+}
+
+impl Messages {
+    /// Binds the socket in a folder that only this user can enter.
+    pub(super) fn bind(path: PathBuf) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            create_private(folder)?;
+        }
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        Ok(Self { socket: UnixDatagram::bind(&path)?, path })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next message. Cancel-safe.
+    pub(super) async fn next(&self) -> io::Result<Message> {
+        let mut bytes = [0; LONGEST];
+        let length = self.socket.recv(&mut bytes).await?;
+        Ok(Message::of(&bytes[..length]))
+    }
+}
+
+/// The end of the names of these sockets.
+pub(super) const SUFFIX: &str = ".notify";
+
+/// Removes the sockets of a `tunnel run` that was killed.
+pub(super) fn sweep(folder: &Path) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_dead = || {
+            let asks = StdDatagram::unbound().and_then(|asks| asks.connect(&path));
+            asks.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        };
+        if name.starts_with("run-") && name.ends_with(SUFFIX) && is_dead() {
+            drop(std::fs::remove_file(&path));
+        }
+    }
+}
+
+impl Drop for Messages {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_sockets_of_a_killed_supervisor_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let live = Messages::bind(at("run-1-0.notify")).unwrap();
+        drop(StdDatagram::bind(at("run-2-0.notify")).unwrap());
+        drop(StdDatagram::bind(at("other.notify")).unwrap());
+        sweep(dir.path());
+        assert!(live.path().exists() && at("other.notify").exists());
+        assert!(!at("run-2-0.notify").exists());
+        drop(live);
+        assert!(!at("run-1-0.notify").exists());
+    }
+
+    #[test]
+    fn a_message_is_read_and_what_is_unknown_is_left_out() {
+        let ready = Message::of(b"READY=1\nSTATUS=client home\nX_OTHER=1\n");
+        let status = Some("client home".to_owned());
+        assert_eq!(ready, Message { ready: true, status, ..Message::default() });
+        let control = Message::of(b"X_TUNNEL_CONTROL=/run/tunnel/a=b.sock").control;
+        assert_eq!(control, Some("/run/tunnel/a=b.sock".into()));
+        assert_eq!(Message::of(b"MAINPID=12").main, Some(12));
+        assert_eq!(Message::of(b"MAINPID=x\nREADY=0\n\xff"), Message::default());
+        assert!(Message::of(b"STOPPING=1\nWATCHDOG=1").alive);
+    }
+}

@@ -1,0 +1,390 @@
+//! `tunnel run`: a daemon for each file of a folder, each in a process of its own that starts again
+//! after an error.
+//!
+//! | module | content |
+//! |---|---|
+//! | `folder` | the files, their names and roles |
+//! | `keeper` | one daemon: starts, follows and restarts its process |
+//! | `process` | a process, and how it ends |
+//! | `messages` | what a daemon says of itself |
+//! | `supervised` | the side of the daemon |
+//!
+//! One socket answers `tunnel status`, `reload`, `restart` and `stop` for all daemons. Each daemon has
+//! its own control socket as well, for all commands.
+
+mod folder;
+mod keeper;
+mod messages;
+mod process;
+mod supervised;
+
+use std::env;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use config::edit::Operation;
+use control::{ControlSocket, Instance, SocketPath};
+use logging::AUDIT;
+use ops::shown::{self, Shown};
+use ops::state::Places;
+use ops::status::{DaemonState, Restarted, Status, Supervised, SupervisedState};
+use ops::{Daemon, Life, Phase, Reloaded, Role, SendFuture, Settings, Supervision, term};
+use tokio::time::timeout;
+
+use crate::cli::RunArgs;
+use crate::input::absolute;
+use crate::load::{self, Either};
+use crate::notify;
+use crate::runtime::slow_runtime;
+use crate::signals::Signals;
+use folder::{described, nothing_in};
+use keeper::{Kept, Order, Program};
+
+pub(crate) use supervised::end_with_the_supervisor;
+
+/// The longest wait for the first start of all daemons, before `tunnel run` itself is ready.
+const START: Duration = Duration::from_secs(15);
+
+/// Runs the daemons until a signal or `tunnel stop`.
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
+    let (level, format) = (args.log_level.as_deref(), args.log_format.map(Into::into));
+    logging::start(&logging::Settings::choose(level, args.verbose, None, format)?, None)?;
+    let path = absolute(&args.config)?;
+    let places = Places::of_process();
+    let socket = SocketPath::choose(args.control.as_deref(), None, Role::Run.name(), &places)?;
+    let runtime = slow_runtime()?;
+    let outcome = runtime.block_on(live(args, path, &socket));
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn live(args: &RunArgs, path: PathBuf, socket: &SocketPath) -> anyhow::Result<()> {
+    let life = Life::new();
+    let signals = Signals::catch().context("catching signals")?;
+    let steering = tokio::spawn(signals.steer(life.clone()));
+    let all = described(&path)?;
+    if all.is_empty() {
+        return Err(nothing_in(&path));
+    }
+    let socket = ControlSocket::bind(socket)?;
+    let folder = socket.path().parent().map(PathBuf::from).unwrap_or_default();
+    messages::sweep(&folder);
+    let program = Program { path: program()?, flags: flags(args), folder };
+    let supervisor = Arc::new(Supervisor::new(path, program));
+    let serving = tokio::spawn(socket.serve(Arc::<Supervisor>::clone(&supervisor), life.clone()));
+    supervisor.keep(all);
+    tokio::select! {
+        _ = timeout(START, supervisor.settled()) => {}
+        () = life.reached(Phase::Draining) => {}
+    }
+    let summary = supervisor.summary();
+    notify::ready(&summary);
+    tracing::info!("{summary}");
+    let reloading = async {
+        loop {
+            life.reload_asked().await;
+            // The log has the outcome.
+            let _ = supervisor.reload().await;
+        }
+    };
+    tokio::select! {
+        () = life.reached(Phase::Draining) => {}
+        () = reloading => {}
+        never = notify::feed_watchdog(async |_| true) => match never {},
+    }
+    notify::stopping(supervisor.longest_drain().await);
+    tracing::info!(
+        "stopping: the daemons finish their streams, as their drain_timeout says; a second signal or \
+         `tunnel stop --now` resets the streams"
+    );
+    supervisor.stop(&life).await;
+    serving.abort();
+    // Waits until the socket file is removed.
+    drop(serving.await);
+    steering.abort();
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// The path of this program. A program that an update has replaced has another name in /proc.
+fn program() -> anyhow::Result<PathBuf> {
+    let path = env::current_exe().context("the path of this program")?;
+    let name = path.as_os_str().to_string_lossy();
+    Ok(name.strip_suffix(" (deleted)").map_or_else(|| path.clone(), PathBuf::from))
+}
+
+/// The flags of `tunnel run` that count for each daemon.
+fn flags(args: &RunArgs) -> Vec<String> {
+    let mut flags = vec!["-v".to_owned(); usize::from(args.verbose)];
+    if let Some(level) = &args.log_level {
+        flags.extend(["--log-level".to_owned(), level.clone()]);
+    }
+    if let Some(format) = args.log_format {
+        flags.extend(["--log-format".to_owned(), format.name().to_owned()]);
+    }
+    flags
+}
+
+struct Supervisor {
+    path: PathBuf,
+    program: Arc<Program>,
+    started: Instant,
+    number: AtomicU64,
+    daemons: Mutex<Daemons>,
+    /// Permits one reload at a time.
+    turn: tokio::sync::Mutex<()>,
+    reload_error: Mutex<Option<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Daemons {
+    kept: Vec<Kept>,
+    /// Those whose files are gone, until they have ended.
+    leaving: Vec<Kept>,
+}
+
+impl Supervisor {
+    fn new(path: PathBuf, program: Program) -> Self {
+        let (number, daemons, turn, reload_error) = Default::default();
+        let (program, started) = (Arc::new(program), Instant::now());
+        Self { path, program, started, number, daemons, turn, reload_error }
+    }
+
+    fn daemons(&self) -> MutexGuard<'_, Daemons> {
+        self.daemons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, all: Vec<folder::Described>) {
+        for one in all {
+            let number = self.number.fetch_add(1, Ordering::Relaxed);
+            let kept = Kept::start(one, Arc::clone(&self.program), number);
+            self.daemons().kept.push(kept);
+        }
+    }
+
+    async fn settled(&self) {
+        let waits: Vec<_> = self.daemons().kept.iter().map(Kept::settles).collect();
+        for wait in waits {
+            wait.await;
+        }
+    }
+
+    fn summary(&self) -> String {
+        let daemons = self.daemons();
+        let running =
+            daemons.kept.iter().filter(|one| one.state() == SupervisedState::Running).count();
+        let all = term::count(u64::try_from(daemons.kept.len()).unwrap_or(u64::MAX), "daemon");
+        format!("{running} of {all} running")
+    }
+
+    /// The longest `drain_timeout` of the files, and the time that the last process gets to end.
+    async fn longest_drain(&self) -> Duration {
+        let files: Vec<_> =
+            self.daemons().kept.iter().map(|one| one.described.path.clone()).collect();
+        let drain = |file: PathBuf| {
+            let common = match load::file(&file).ok()? {
+                Either::Server(loaded) => loaded.config.common,
+                Either::Client(loaded) => loaded.config.common,
+                Either::Proxy(loaded) => loaded.config.common,
+            };
+            Some(common.drain_timeout.duration())
+        };
+        let longest = move || files.into_iter().filter_map(drain).max().unwrap_or_default();
+        tokio::task::spawn_blocking(longest).await.unwrap_or_default() + keeper::LAST
+    }
+
+    /// Ends all daemons.
+    async fn stop(&self, life: &Life) {
+        let all = {
+            let mut daemons = self.daemons();
+            let mut all = std::mem::take(&mut daemons.kept);
+            all.append(&mut daemons.leaving);
+            all
+        };
+        let order = |now| {
+            for one in &all {
+                one.order(Order::Stop { now });
+            }
+        };
+        order(life.phase() == Phase::Ending);
+        let ends: Vec<_> = all.iter().map(Kept::ends).collect();
+        let gone = async {
+            for end in ends {
+                end.await;
+            }
+        };
+        let mut gone = std::pin::pin!(gone);
+        tokio::select! {
+            () = &mut gone => return,
+            () = life.reached(Phase::Ending) => order(true),
+        }
+        gone.await;
+    }
+
+    /// Reads the folder again: starts, ends and reloads daemons.
+    async fn reload_now(&self) -> anyhow::Result<Reloaded> {
+        let path = self.path.clone();
+        let all = tokio::task::spawn_blocking(move || described(&path)).await??;
+        if all.is_empty() {
+            return Err(nothing_in(&self.path));
+        }
+        let mut reloaded = Reloaded::default();
+        let (mut new, mut asked) = (Vec::new(), Vec::new());
+        {
+            let mut daemons = self.daemons();
+            let (stay, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut daemons.kept)
+                .into_iter()
+                .partition(|one| all.contains(&one.described));
+            daemons.kept = stay;
+            for one in gone {
+                one.order(Order::Stop { now: false });
+                reloaded.applied.push(format!("{} stops", one.described.name));
+                daemons.leaving.push(one);
+            }
+            daemons.leaving.retain(|one| !one.is_gone());
+            for one in all {
+                match daemons.kept.iter().find(|kept| kept.described == one) {
+                    Some(kept) => match kept.reach() {
+                        Some(reach) => asked.push((one.name, reach)),
+                        None => {
+                            kept.order(Order::Reload);
+                        }
+                    },
+                    None => new.push(one),
+                }
+            }
+        }
+        reloaded.applied.extend(new.iter().map(|one| format!("{} starts", one.name)));
+        self.keep(new);
+        for (name, (pid, socket)) in asked {
+            let ask = move || -> anyhow::Result<Reloaded> {
+                let status = control::status(&Instance::connect(&socket)?)?;
+                anyhow::ensure!(status.pid == pid, "another process answers");
+                control::reload(&Instance::connect(&socket)?)
+            };
+            match tokio::task::spawn_blocking(ask).await? {
+                Ok(one) => add(&mut reloaded, &name, one),
+                Err(why) => reloaded.failed.push(format!("{name}: not reloaded: {why:#}")),
+            }
+        }
+        if timeout(START, self.settled()).await.is_err() {
+            reloaded.warnings.push("some daemons are not ready yet".to_owned());
+        }
+        let daemons = self.daemons();
+        for one in daemons.kept.iter().map(Kept::status) {
+            if matches!(one.state.state(), SupervisedState::Wrong | SupervisedState::Failed) {
+                reloaded.failed.push(format!("{}: {}", one.name, one.state));
+            }
+        }
+        Ok(reloaded)
+    }
+}
+
+/// Adds the outcome of one daemon.
+fn add(all: &mut Reloaded, name: &str, one: Reloaded) {
+    let named = |lines: Vec<String>| {
+        lines.into_iter().map(|line| format!("{name}: {line}")).collect::<Vec<_>>()
+    };
+    all.applied.extend(named(one.applied));
+    all.restart.extend(named(one.restart));
+    all.failed.extend(named(one.failed));
+    all.warnings.extend(named(one.warnings));
+    all.refused.extend(one.refused);
+    all.published.extend(one.published);
+}
+
+impl Daemon for Supervisor {
+    fn status(&self) -> SendFuture<'_, Status> {
+        Box::pin(async {
+            let daemons = self.daemons();
+            let leaving = daemons.leaving.iter().filter(|one| !one.is_gone());
+            let mut all: Vec<Supervised> =
+                daemons.kept.iter().chain(leaving).map(Kept::status).collect();
+            all.sort_by(|a, b| a.name.cmp(&b.name));
+            let state =
+                if daemons.kept.is_empty() { DaemonState::Draining } else { DaemonState::Running };
+            Status {
+                role: Role::Run,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                pid: std::process::id(),
+                uptime_seconds: self.started.elapsed().as_secs(),
+                state: state.into(),
+                reload_error: self
+                    .reload_error
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .clone(),
+                log_lines_left_out: logging::left_out(),
+                daemons: all,
+                ..Status::default()
+            }
+        })
+    }
+
+    fn settings(&self) -> Option<&dyn Settings> {
+        Some(self)
+    }
+
+    fn supervision(&self) -> Option<&dyn Supervision> {
+        Some(self)
+    }
+}
+
+impl Settings for Supervisor {
+    fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(async {
+            let _turn = self.turn.lock().await;
+            notify::reloading();
+            let outcome = self.reload_now().await;
+            notify::ready(&self.summary());
+            let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
+            match (&outcome, &why) {
+                (Ok(done), _) => tracing::info!(target: AUDIT, "reloaded: {done}"),
+                (Err(_), Some(why)) => {
+                    tracing::error!(target: AUDIT, "not reloaded, nothing has changed: {why}");
+                }
+                (Err(_), None) => {}
+            }
+            *self.reload_error.lock().unwrap_or_else(PoisonError::into_inner) = why;
+            outcome
+        })
+    }
+
+    fn configuration(&self) -> anyhow::Result<Shown> {
+        bail!(shown::NONE)
+    }
+
+    fn amend(&self, _: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(async { bail!(shown::NONE) })
+    }
+}
+
+impl Supervision for Supervisor {
+    fn restart(
+        &self,
+        name: Option<String>,
+        now: bool,
+    ) -> SendFuture<'_, anyhow::Result<Restarted>> {
+        Box::pin(async move {
+            let daemons = self.daemons();
+            let is_meant =
+                |one: &&Kept| name.as_ref().is_none_or(|name| one.described.name == *name);
+            let names: Vec<_> = daemons
+                .kept
+                .iter()
+                .filter(is_meant)
+                .filter(|one| one.order(Order::Restart { now }))
+                .map(|one| one.described.name.clone())
+                .collect();
+            if let (Some(name), true) = (&name, names.is_empty()) {
+                let known: Vec<_> =
+                    daemons.kept.iter().map(|one| one.described.name.as_str()).collect();
+                bail!("no daemon `{name}` (it has {})", known.join(", "));
+            }
+            Ok(Restarted { names })
+        })
+    }
+}

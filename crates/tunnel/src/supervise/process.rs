@@ -1,0 +1,104 @@
+//! A process of `tunnel run`, held by a descriptor (pidfd_open(2)), so that no signal reaches
+//! another process that has got its number.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use rustix::process::{pidfd_open, pidfd_send_signal, waitid};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// How a process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Code(i32),
+    Signal(i32),
+    /// The process was started by another process, which alone is told.
+    Unknown,
+}
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pid: Pid,
+    descriptor: AsyncFd<OwnedFd>,
+}
+
+impl Process {
+    /// Starts a program in a process group of its own: a Ctrl-C of the terminal reaches `tunnel run`
+    /// alone, which passes it on.
+    pub(super) fn start(mut command: Command) -> io::Result<Self> {
+        let child = command.stdin(Stdio::null()).process_group(0).spawn()?;
+        // The descriptor waits for the process from now on.
+        Self::of(Pid::from_child(&child))
+    }
+
+    /// A process that runs already.
+    pub(super) fn of(pid: Pid) -> io::Result<Self> {
+        Ok(Self { pid, descriptor: descriptor(pid)? })
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Sends a signal. A process that has ended gets none.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Err(error) = pidfd_send_signal(self.descriptor.get_ref(), signal) {
+            tracing::debug!(pid = self.number(), %error, "no signal");
+        }
+    }
+
+    /// Ready when the process has ended. Cancel-safe.
+    pub(super) async fn ended(&self) -> End {
+        loop {
+            let Ok(mut ready) = self.descriptor.readable().await else { return End::Unknown };
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            match waitid(WaitId::PidFd(self.descriptor.get_ref().as_fd()), options) {
+                Ok(Some(status)) => {
+                    let code = status.exit_status().map(End::Code);
+                    return code
+                        .or_else(|| status.terminating_signal().map(End::Signal))
+                        .unwrap_or(End::Unknown);
+                }
+                Ok(None) | Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return End::Unknown,
+            }
+        }
+    }
+}
+
+/// The descriptor of a process, which is readable when the process has ended.
+#[expect(deprecated, reason = "its successor is unsafe, for sources that change their descriptor")]
+pub(super) fn descriptor(pid: Pid) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(pidfd_open(pid, PidfdFlags::NONBLOCK)?, Interest::READABLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Process {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        Process::start(command).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_process_has_its_code_or_its_signal() {
+        assert_eq!(shell("exit 2").ended().await, End::Code(2));
+        let waits = shell("exec sleep 60");
+        waits.signal(Signal::TERM);
+        assert_eq!(waits.ended().await, End::Signal(15));
+        // The process of another parent: its end is seen, and its code is not.
+        let parent =
+            Command::new("/bin/sh").args(["-c", "sleep 60 >/dev/null & echo $!"]).output().unwrap();
+        let number = String::from_utf8(parent.stdout).unwrap().trim().parse().unwrap();
+        let other = Process::of(Pid::from_raw(number).unwrap()).unwrap();
+        other.signal(Signal::KILL);
+        assert_eq!(other.ended().await, End::Unknown);
+    }
+}

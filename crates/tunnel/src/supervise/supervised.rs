@@ -1,0 +1,29 @@
+//! A daemon that `tunnel run` has started: it ends with its supervisor, whose death would leave a
+//! process that holds the ports of the next one.
+
+use std::env;
+
+use ops::Life;
+use rustix::process::Pid;
+
+use super::process::descriptor;
+
+/// The environment variable with the process id of the supervisor.
+pub(super) const SUPERVISOR: &str = "TUNNEL_SUPERVISOR";
+
+/// The environment variable with the daemon's name, which each line of its log begins with.
+pub(super) const NAME: &str = logging::NAME_VARIABLE;
+
+/// Starts the drain when the supervisor has died. Never ready without a supervisor.
+pub(crate) async fn end_with_the_supervisor(life: Life) {
+    let Some(pid) = env::var(SUPERVISOR).ok().and_then(|text| text.parse().ok()) else { return };
+    let Some(pid) = Pid::from_raw(pid) else { return };
+    if let Ok(descriptor) = descriptor(pid)
+        // An error of the poll is no death, but nothing tells of a death any more.
+        && descriptor.readable().await.is_err()
+    {
+        return;
+    }
+    tracing::warn!("the supervisor, process {pid}, is gone; this daemon stops");
+    life.drain();
+}
