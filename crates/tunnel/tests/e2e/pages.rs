@@ -2,7 +2,7 @@
 //! (`TUNNEL_PAGES=always`).
 
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
@@ -141,4 +141,29 @@ fn a_file_that_its_origin_overwrites_changes_no_other_byte() {
     origin.wait_one(LONG);
     beside.wait_one(LONG);
     assert!(running.wire().kills() >= 5, "{}", running.wire().kills());
+}
+
+#[test]
+fn stalled_readers_hold_a_bounded_number_of_pipes() {
+    let endless = Origin::start(|mut stream| {
+        let piece = [7; 64 << 10];
+        while stream.write_all(&piece).is_ok() {}
+    });
+    let moving = both_ways(20 * MB);
+    let setup = paged("memory_budget: 64MiB\n");
+    let setup = setup.service("endless", endless.port()).service("moving", moving.port());
+    let mut running = setup.start();
+    let stalled: Vec<_> = (0..60).map(|_| connect(running.public("endless"))).collect();
+    for mut visitor in &stalled {
+        visitor.read_exact(&mut [0; 1000]).unwrap();
+    }
+    visit_both_ways(running.public("moving"), 20 * MB);
+    moving.wait_one(LONG);
+    for process in [running.server.id(), running.client().id()] {
+        let now = pipes(process);
+        assert!(now <= PIPES_MOST, "{now} descriptors of pipes beside 60 stalled readers");
+    }
+    drop(stalled);
+    visit_both_ways(running.public("moving"), 20 * MB);
+    moving.wait_one(LONG);
 }
