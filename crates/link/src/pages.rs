@@ -13,7 +13,7 @@
 //! | who | rule |
 //! |---|---|
 //! | a stream that sends | its pump has proved that it is bulk. One stream of a link at a time, while no other stream waits for its turn: streams that share a carrier are served better by small frames of bytes |
-//! | a carrier that is read | [`ENTER`] large reads in a row, of large payloads. Then the reader takes a head at a time, and pages for each payload of at least [`WORTH`] bytes, until [`LEAVE`] heads in a row announced less |
+//! | a carrier that is read | a payload of which [`LARGE`] bytes are to come, or [`ENTER`] large reads in a row, of large payloads. Then the reader takes a head at a time, and pages for each payload of at least [`WORTH`] bytes, until [`LEAVE`] heads in a row announced less |
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -37,7 +37,8 @@ const ROOM: usize = 64 << 10;
 /// A read of that many bytes is large, if its payloads are.
 const READ: usize = 60 << 10;
 
-/// The mean size of payloads, or of their parts, in a large read.
+/// The mean size of payloads, or of their parts, in a large read. A payload of which more is to come
+/// is read as pages at once.
 const LARGE: usize = 32 << 10;
 
 /// Large reads in a row until pages are read.
@@ -238,9 +239,15 @@ impl Reading {
         self.count >= ENTER
     }
 
-    /// A read has brought `read` bytes with `payloads` payloads, or parts of payloads.
-    pub(crate) fn has_read(&mut self, read: usize, payloads: usize) {
+    /// A read has brought `read` bytes with `payloads` payloads, or parts of payloads. `left` bytes of
+    /// the last payload are to come.
+    pub(crate) fn has_read(&mut self, read: usize, payloads: usize, left: usize) {
         if self.is_on() || pages::carrier_rule() == Rule::Never {
+            return;
+        }
+        if left >= LARGE {
+            // A frame of this length is that of a bulk stream.
+            self.count = ENTER;
             return;
         }
         let is_large = read >= READ && read >= payloads * LARGE;

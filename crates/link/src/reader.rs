@@ -258,7 +258,11 @@ fn poll<S: Input>(
         }
         if S::IS_FIRST && io.takes_pages {
             match most {
-                None => pace.pages.has_read(n, payloads),
+                None => {
+                    let machine = || link.machine.borrow_mut().expected(io.number);
+                    let expected = buf.is_empty().then(machine).flatten();
+                    pace.pages.has_read(n, payloads, expected.map_or(0, |(_, left)| left));
+                }
                 Some(_) if buf.is_empty() => {
                     let expected = link.machine.borrow_mut().expected(io.number);
                     pace.pages.has_head(expected.map_or(0, |(_, left)| left));

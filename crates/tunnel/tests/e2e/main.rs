@@ -53,6 +53,7 @@ mod names;
 mod narrow;
 mod other_user;
 mod outputs;
+mod pages;
 mod peer;
 mod private;
 mod private_certificates;

@@ -1,0 +1,169 @@
+//! Payload moves as pages over a carrier: every byte of both daemons, from the first
+//! (`TUNNEL_PAGES=always`).
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::sendfile;
+
+use crate::harness::{LONG, Origin, Scheme, Setup, bytes, connect};
+
+const MB: u64 = 1_000_000;
+
+/// Pipes of a daemon with one worker: 24, of two descriptors each, and those of its logs.
+const PIPES_MOST: usize = 2 * 24 + 4;
+
+fn paged(lines: &str) -> Setup {
+    let mut setup = Setup::new(Scheme::TCP);
+    for lines_of in [&mut setup.server_lines, &mut setup.client_lines] {
+        lines_of.push_str("workers: 1\n");
+        lines_of.push_str(lines);
+    }
+    setup.server_env.push(("TUNNEL_PAGES", "always".into()));
+    setup.client_env.push(("TUNNEL_PAGES", "always".into()));
+    setup
+}
+
+/// The descriptors of pipes of a process.
+fn pipes(process: u32) -> usize {
+    let Ok(all) = fs::read_dir(format!("/proc/{process}/fd")) else { return 0 };
+    let links = all.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    links.filter(|link| link.as_os_str().as_encoded_bytes().starts_with(b"pipe:")).count()
+}
+
+/// Reads `total` bytes, sends as many, and reads the end.
+fn both_ways(total: u64) -> Origin {
+    Origin::start(move |stream| {
+        bytes::expect(&stream, total);
+        bytes::send(&stream, total);
+        stream.shutdown(Shutdown::Write).unwrap();
+        bytes::expect_end(&stream);
+    })
+}
+
+fn visit_both_ways(port: u16, total: u64) {
+    let visitor = connect(port);
+    bytes::send(&visitor, total);
+    bytes::expect(&visitor, total);
+    bytes::expect_end(&visitor);
+}
+
+#[test]
+fn carriers_killed_under_load_lose_no_byte_of_pages() {
+    let total = 32 * MB;
+    let (first, second) = (both_ways(total), both_ways(total / 4));
+    let setup = paged("").service("one", first.port()).service("two", second.port());
+    let mut running = setup.wired().start();
+    let idle = [running.server.id(), running.client().id()].map(pipes);
+    running.wire().kill_every(4 << 20);
+    let ports = [running.public("one"), running.public("two")];
+    let most = std::thread::scope(|scope| {
+        let visits = [
+            scope.spawn(move || visit_both_ways(ports[0], total)),
+            scope.spawn(move || visit_both_ways(ports[1], total / 4)),
+        ];
+        let mut most = [0; 2];
+        while visits.iter().any(|visit| !visit.is_finished()) {
+            let now = [running.server.id(), running.client().id()].map(pipes);
+            most = [most[0].max(now[0]), most[1].max(now[1])];
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        most
+    });
+    first.wait_one(LONG);
+    second.wait_one(LONG);
+    let kills = running.wire().kills();
+    assert!(kills >= 12, "80 MB, killed every 4 MiB: {kills}");
+    for (idle, most) in idle.into_iter().zip(most) {
+        assert!(most > idle, "bytes moved as pages: {idle} descriptors before, {most} meanwhile");
+        assert!(most <= PIPES_MOST, "{most}");
+    }
+}
+
+#[test]
+fn a_file_that_its_origin_overwrites_changes_no_other_byte() {
+    const SIZE: usize = 32 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, vec![b'a'; SIZE]).unwrap();
+    let of_origin = path.clone();
+    let origin = Origin::start(move |stream| {
+        let file = File::open(&of_origin).unwrap();
+        let mut left = SIZE;
+        while left > 0 {
+            left -= sendfile(&stream, &file, None, left).unwrap();
+        }
+        stream.shutdown(Shutdown::Write).unwrap();
+        bytes::expect_end(&stream);
+    });
+    let beside = both_ways(20 * MB);
+    let setup = paged("").service("file", origin.port()).service("beside", beside.port());
+    let running = setup.wired().start();
+    running.wire().kill_every(3 << 20);
+    let (file_port, beside_port) = (running.public("file"), running.public("beside"));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let overwriting = {
+        let is_over = Arc::clone(&is_over);
+        std::thread::spawn(move || {
+            let file = File::options().write(true).open(&path).unwrap();
+            let mut rounds = 0_u32;
+            while !is_over.load(Ordering::Relaxed) {
+                let content = if rounds.is_multiple_of(2) { b'b' } else { b'c' };
+                let piece = vec![content; 64 << 10];
+                for at in (0..SIZE).step_by(piece.len()) {
+                    file.write_all_at(&piece, at as u64).unwrap();
+                }
+                rounds += 1;
+            }
+            rounds
+        })
+    };
+    let other = std::thread::spawn(move || visit_both_ways(beside_port, 20 * MB));
+    let mut visitor = connect(file_port);
+    let (mut seen, mut buffer) = (0, vec![0; 256 << 10]);
+    loop {
+        let n = visitor.read(&mut buffer).unwrap();
+        if n == 0 {
+            break;
+        }
+        assert!(buffer[..n].iter().all(|byte| b"abc".contains(byte)), "a byte of the file alone");
+        seen += n;
+    }
+    drop(visitor);
+    assert_eq!(seen, SIZE, "the length and the end do not depend on the content");
+    other.join().unwrap();
+    is_over.store(true, Ordering::Relaxed);
+    assert!(overwriting.join().unwrap() > 0, "the file was overwritten meanwhile");
+    origin.wait_one(LONG);
+    beside.wait_one(LONG);
+    assert!(running.wire().kills() >= 5, "{}", running.wire().kills());
+}
+
+#[test]
+fn stalled_readers_hold_a_bounded_number_of_pipes() {
+    let endless = Origin::start(|mut stream| {
+        let piece = [7; 64 << 10];
+        while stream.write_all(&piece).is_ok() {}
+    });
+    let moving = both_ways(20 * MB);
+    let setup = paged("memory_budget: 64MiB\n");
+    let setup = setup.service("endless", endless.port()).service("moving", moving.port());
+    let mut running = setup.start();
+    let stalled: Vec<_> = (0..60).map(|_| connect(running.public("endless"))).collect();
+    for mut visitor in &stalled {
+        visitor.read_exact(&mut [0; 1000]).unwrap();
+    }
+    visit_both_ways(running.public("moving"), 20 * MB);
+    moving.wait_one(LONG);
+    for process in [running.server.id(), running.client().id()] {
+        let now = pipes(process);
+        assert!(now <= PIPES_MOST, "{now} descriptors of pipes beside 60 stalled readers");
+    }
+    drop(stalled);
+    visit_both_ways(running.public("moving"), 20 * MB);
+    moving.wait_one(LONG);
+}
