@@ -203,7 +203,7 @@ pub fn write(
     })
 }
 
-/// As [`write`], before further bytes: the system may wait for them to fill a segment (send(2),
+/// As [`write()`], before further bytes: the system may wait for them to fill a segment (send(2),
 /// `MSG_MORE`).
 pub fn write_more(
     stream: &TcpStream,
