@@ -82,7 +82,7 @@ impl Link {
     /// taken by the driver.
     pub fn moved(&mut self, now: Instant, number: CarrierNumber, bytes: usize) {
         let Some(carrier) = self.carriers.find(number) else { return };
-        carrier.liveness.received(now);
+        carrier.received(now, &mut self.events);
         let Decoder::Payload(payload) = &mut carrier.decoder else { return };
         let key = payload.key;
         payload.left = payload.left.saturating_sub(bytes);

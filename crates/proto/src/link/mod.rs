@@ -368,9 +368,9 @@ mod tests {
     use crate::{Open, Target, Unlimited};
 
     /// Everything that waits to be sent.
-    fn sent(link: &mut Link) -> Vec<u8> {
+    fn sent(link: &mut Link, now: Instant) -> Vec<u8> {
         let mut out = VecDeque::new();
-        link.poll_transmit(crate::testing::epoch(), CarrierNumber(1), &mut out);
+        link.poll_transmit(now, CarrierNumber(1), &mut out);
         out.into_iter().flatten().collect()
     }
 
@@ -386,25 +386,52 @@ mod tests {
         let open =
             Open { target: Target::Service("x".into()), visitor: None, priority: Priority::Normal };
         link.open(&open);
-        let send = |link: &mut Link| {
-            let mut out = VecDeque::new();
-            link.poll_transmit(start, CarrierNumber(1), &mut out);
-            out.into_iter().flatten().collect::<Vec<u8>>()
-        };
-        send(&mut link);
+        sent(&mut link, start);
         while link.poll_event() != Some(Event::Silent) {
             now = link.poll_timeout().unwrap();
             link.handle_timeout(now);
         }
         // Nothing is known of the round trip.
         assert_eq!(now - start, Duration::from_millis(1020));
-        let mut input = BytesMut::from(&send(&mut peer)[..]);
+        let mut input = BytesMut::from(&sent(&mut peer, start)[..]);
         let heard = std::iter::from_fn(|| {
             link.handle_input(now, CarrierNumber(1), &mut input)
                 .unwrap()
                 .or_else(|| link.poll_event())
         });
         assert_eq!(heard.collect::<Vec<_>>(), [Event::Heard]);
+    }
+
+    #[test]
+    fn pages_that_arrive_end_a_silence() {
+        let start = crate::testing::epoch();
+        let mut now = start;
+        let [mut link, mut peer] = [Side::Server, Side::Client].map(|side| {
+            let mut link = Link::new(side, LinkConfig::default(), Rc::new(Unlimited), now);
+            link.attach(now, CarrierNumber(1), Attach::New);
+            link
+        });
+        let open =
+            Open { target: Target::Service("x".into()), visitor: None, priority: Priority::Normal };
+        link.open(&open);
+        let mut input = BytesMut::from(&sent(&mut link, start)[..]);
+        let opened = peer.handle_input(now, CarrierNumber(1), &mut input).unwrap();
+        let Some(Event::Opened { key, .. }) = opened else { panic!("{opened:?}") };
+        peer.send(key, &mut BytesMut::zeroed(crate::HEAD_ROOM + 100));
+        let mut input = BytesMut::from(&sent(&mut peer, start)[..]);
+        // The head has come, and the payload has not.
+        input.truncate(input.len() - 100);
+        assert_eq!(link.handle_input(now, CarrierNumber(1), &mut input).unwrap(), None);
+        let expected = link.expected(CarrierNumber(1)).expect("a payload comes next");
+        assert_eq!(expected.1, 100);
+        link.open(&open);
+        sent(&mut link, start);
+        while link.poll_event() != Some(Event::Silent) {
+            now = link.poll_timeout().unwrap();
+            link.handle_timeout(now);
+        }
+        link.moved(now, CarrierNumber(1), 100);
+        assert_eq!(link.poll_event(), Some(Event::Heard));
     }
 
     #[test]
@@ -435,10 +462,10 @@ mod tests {
             }
             // GOAWAY is behind the OPENs. An OPEN that crosses it is still taken.
             let crossing = peer.open(&open).expect("it has not heard yet").id();
-            let mut input = BytesMut::from(&sent(&mut peer)[..]);
+            let mut input = BytesMut::from(&sent(&mut peer, now)[..]);
             let event = link.handle_input(now, CarrierNumber(1), &mut input);
             assert!(matches!(event, Ok(Some(Event::Opened { key, .. })) if key.id() == crossing));
-            let mut input = BytesMut::from(&sent(&mut link)[..]);
+            let mut input = BytesMut::from(&sent(&mut link, now)[..]);
             let mut news = Vec::new();
             while let Some(event) = peer.handle_input(now, CarrierNumber(1), &mut input).unwrap() {
                 news.push(event);
