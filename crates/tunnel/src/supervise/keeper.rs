@@ -16,7 +16,7 @@ use std::time::Duration;
 use config::Role;
 use ops::socket_file::probe;
 use ops::status::{Supervised, SupervisedState, Told, duration};
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -37,6 +37,9 @@ const STEADY: Duration = Duration::from_secs(60);
 /// The longest time between two messages of a daemon that it is alive. It checks itself three times
 /// as often.
 const WATCHDOG: Duration = Duration::from_secs(30);
+
+/// The longest time from the start of a process until it is ready, as `TimeoutStartSec` of systemd.
+const START: Duration = Duration::from_secs(90);
 
 /// The time that a process gets to end after it was asked to reset its streams.
 pub(super) const LAST: Duration = Duration::from_secs(10);
@@ -108,9 +111,10 @@ impl Kept {
         Self { described, known, orders, settled }
     }
 
-    /// Gives an order. False: the daemon has ended for good, or has too many orders.
-    pub(super) fn order(&self, order: Order) -> bool {
-        self.orders.try_send(order).is_ok()
+    /// Gives an order. False: the daemon has ended for good.
+    pub(super) fn order(&self, order: Order) -> impl Future<Output = bool> + use<> {
+        let orders = self.orders.clone();
+        async move { orders.send(order).await.is_ok() }
     }
 
     /// Ready when the daemon is ready, or has failed to start.
@@ -268,6 +272,10 @@ impl Keeper {
         known.state = state;
     }
 
+    fn is_running(&self) -> bool {
+        lock(&self.known).state == SupervisedState::Running
+    }
+
     /// Runs one process from its start to its end.
     async fn live(&mut self) -> Next {
         let role = match &self.described.role {
@@ -279,7 +287,7 @@ impl Keeper {
             Err(error) => return Next::NotStarted(format!("{}: {error}", self.socket.display())),
         };
         let command = self.command(role, messages.path());
-        let mut process = match Process::start(command) {
+        let process = match Process::start(command) {
             Ok(process) => process,
             Err(error) => {
                 return Next::NotStarted(format!("{}: {error}", self.program.path.display()));
@@ -292,8 +300,11 @@ impl Keeper {
             (known.starts, known.control) = (known.starts + 1, None);
         }
         let mut asked = None;
+        // A process that has not begun to catch signals would die of SIGHUP.
+        let mut is_changed = false;
+        let mut has_supervisor = true;
         // The time of the kill: without a sign of life, or after the last order.
-        let mut killed_at: Option<Instant> = None;
+        let mut killed_at = Some(Instant::now() + START);
         loop {
             let kill = async {
                 match killed_at {
@@ -304,33 +315,34 @@ impl Keeper {
             tokio::select! {
                 biased;
                 end = process.ended() => {
-                    let (is_draining, control) = {
-                        let mut known = lock(&self.known);
-                        (known.state == SupervisedState::Draining, known.control.take())
-                    };
+                    let control = lock(&self.known).control.take();
                     // A process that was killed leaves its socket.
                     if let Some(path) = control.filter(|path| matches!(probe(path), Ok(false))) {
                         drop(std::fs::remove_file(path));
                     }
                     return match (asked, end) {
                         (Some(order), _) => Next::Asked(order),
-                        // Nobody tells the code of a process that has taken the place of another.
-                        (None, End::Unknown) if is_draining => Next::Ended(End::Code(0)),
                         (None, end) => Next::Ended(end),
                     };
                 }
-                message = messages.next() => match message {
-                    Ok(message) => self.heard(message, &mut process, &mut killed_at, asked.is_some()),
-                    Err(error) => tracing::debug!(%error, "no message of daemon {}", self.described.name),
-                },
-                order = self.inbox.recv() => match order {
-                    Some(Order::Reload) => process.signal(Signal::HUP),
-                    // Without a sender the supervisor has ended.
-                    None => asked = self.ask(&process, Order::Stop { now: true }, asked, &mut killed_at),
-                    Some(order) => asked = self.ask(&process, order, asked, &mut killed_at),
+                message = messages.next() => {
+                    self.heard(message, &mut killed_at, asked.is_some());
+                    if is_changed && self.is_running() {
+                        is_changed = false;
+                        process.signal(Signal::HUP);
+                    }
+                }
+                order = self.inbox.recv(), if has_supervisor => match order {
+                    Some(Order::Reload) if self.is_running() => process.signal(Signal::HUP),
+                    Some(Order::Reload) => is_changed = true,
+                    order => {
+                        has_supervisor = order.is_some();
+                        let order = order.unwrap_or(Order::Stop { now: true });
+                        asked = self.ask(&process, order, asked, &mut killed_at);
+                    }
                 },
                 () = kill => {
-                    tracing::error!("daemon {} does not answer, and is killed", self.described.name);
+                    tracing::error!("daemon {} does not answer in time, and is killed", self.described.name);
                     process.signal(Signal::KILL);
                     killed_at = None;
                 }
@@ -357,32 +369,8 @@ impl Keeper {
         command
     }
 
-    fn heard(
-        &self,
-        message: Message,
-        process: &mut Process,
-        killed_at: &mut Option<Instant>,
-        is_asked: bool,
-    ) {
-        let Message { ready, stopping, alive, status, control, main } = message;
-        if let Some(next) = main.and_then(Pid::from_raw) {
-            match Process::of(next) {
-                Ok(next) => {
-                    *process = next;
-                    let mut known = lock(&self.known);
-                    known.process = Some((process.number(), Instant::now()));
-                    tracing::info!(
-                        "daemon {}: process {} takes over",
-                        self.described.name,
-                        process.number()
-                    );
-                }
-                Err(error) => tracing::warn!(
-                    "daemon {}: process {next} takes over: {error}",
-                    self.described.name
-                ),
-            }
-        }
+    fn heard(&self, message: Message, killed_at: &mut Option<Instant>, is_asked: bool) {
+        let Message { ready, stopping, alive, status, control } = message;
         if (ready || alive) && !is_asked {
             *killed_at = Some(Instant::now() + WATCHDOG);
         }
@@ -439,4 +427,56 @@ async fn wrong(file: &Path) -> String {
     let load = move || load::file_and_what_it_names(&path).err().map(|wrong| wrong.0.join("; "));
     let why = tokio::task::spawn_blocking(load).await.ok().flatten();
     why.unwrap_or_else(|| "its configuration is wrong; the log says why".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// A shell script in the place of the program, in a folder of its own.
+    fn kept(dir: &Path, script: &str) -> Kept {
+        let path = dir.join("program");
+        fs::write(&path, format!("#!/bin/sh\ncd {}\n{script}\n", dir.display())).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let program = Program { path, flags: Vec::new(), folder: dir.join("run") };
+        let path = dir.join("one.yaml");
+        let described = Described { name: "one".to_owned(), path, role: Ok(Role::Proxy) };
+        Kept::start(described, Arc::new(program), 0)
+    }
+
+    async fn until(is_so: impl Fn() -> bool) {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_that_starts_gets_no_signal_of_a_reload() {
+        let dir = tempfile::tempdir().unwrap();
+        // A shell runs its traps in the order of the signals: SIGHUP comes before SIGTERM.
+        let script = "trap 'echo > hup' HUP; trap 'exit 0' TERM; echo > begun\n\
+                      while :; do sleep 0.01; done";
+        let kept = kept(dir.path(), script);
+        until(|| dir.path().join("begun").exists()).await;
+        assert!(kept.order(Order::Reload).await && kept.order(Order::Stop { now: false }).await);
+        kept.ends().await;
+        assert!(!dir.path().join("hup").exists());
+        assert!(!kept.order(Order::Reload).await, "it has ended for good");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_ends_with_code_0_starts_by_a_restart_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = kept(dir.path(), "echo >> starts");
+        let starts = || fs::read_to_string(dir.path().join("starts")).unwrap_or_default().len();
+        until(|| kept.state() == SupervisedState::Ended).await;
+        assert!(kept.order(Order::Reload).await && kept.order(Order::Restart { now: false }).await);
+        until(|| starts() == 2 && kept.state() == SupervisedState::Ended).await;
+        kept.order(Order::Stop { now: false }).await;
+        kept.ends().await;
+        assert_eq!(starts(), 2);
+    }
 }

@@ -3,14 +3,19 @@
 use std::io;
 use std::os::unix::net::UnixDatagram as StdDatagram;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ops::state::create_private;
 use tokio::net::UnixDatagram;
+use tokio::time::sleep;
 
 use crate::notify;
 
 /// The longest message, in bytes. The status is one line.
 const LONGEST: usize = 4 << 10;
+
+/// The pause after an error of the socket.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The socket. Its file is removed when this value is dropped.
 #[derive(Debug)]
@@ -29,8 +34,6 @@ pub(super) struct Message {
     pub(super) status: Option<String>,
     /// The path of the control socket.
     pub(super) control: Option<PathBuf>,
-    /// Another process takes the place of the present process.
-    pub(super) main: Option<i32>,
 }
 
 impl Message {
@@ -43,7 +46,6 @@ impl Message {
                 Some(("WATCHDOG", "1")) => message.alive = true,
                 Some(("STATUS", text)) => message.status = Some(text.to_owned()),
                 Some((notify::CONTROL, path)) => message.control = Some(path.into()),
-                Some(("MAINPID", number)) => message.main = number.parse().ok(),
                 _ => {}
             }
         }
@@ -69,10 +71,17 @@ impl Messages {
     }
 
     /// The next message. Cancel-safe.
-    pub(super) async fn next(&self) -> io::Result<Message> {
+    pub(super) async fn next(&self) -> Message {
         let mut bytes = [0; LONGEST];
-        let length = self.socket.recv(&mut bytes).await?;
-        Ok(Message::of(&bytes[..length]))
+        loop {
+            match self.socket.recv(&mut bytes).await {
+                Ok(length) => return Message::of(&bytes[..length]),
+                Err(error) => {
+                    tracing::debug!(path = %self.path.display(), %error, "no message");
+                    sleep(PAUSE).await;
+                }
+            }
+        }
     }
 }
 
@@ -125,8 +134,7 @@ mod tests {
         assert_eq!(ready, Message { ready: true, status, ..Message::default() });
         let control = Message::of(b"X_TUNNEL_CONTROL=/run/tunnel/a=b.sock").control;
         assert_eq!(control, Some("/run/tunnel/a=b.sock".into()));
-        assert_eq!(Message::of(b"MAINPID=12").main, Some(12));
-        assert_eq!(Message::of(b"MAINPID=x\nREADY=0\n\xff"), Message::default());
+        assert_eq!(Message::of(b"MAINPID=1\nREADY=0\n\xff"), Message::default());
         assert!(Message::of(b"STOPPING=1\nWATCHDOG=1").alive);
     }
 }

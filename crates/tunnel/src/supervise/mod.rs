@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use config::edit::Operation;
 use control::{ControlSocket, Instance, SocketPath};
 use logging::AUDIT;
@@ -47,6 +47,9 @@ pub(crate) use supervised::{end_with_the_supervisor, is_supervised};
 
 /// The longest wait for the first start of all daemons, before `tunnel run` itself is ready.
 const START: Duration = Duration::from_secs(15);
+
+/// The error of a request that comes too late.
+const STOPPING: &str = "`tunnel run` is stopping";
 
 /// Runs the daemons until a signal or `tunnel stop`.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
@@ -142,8 +145,10 @@ struct Supervisor {
 #[derive(Debug, Default)]
 struct Daemons {
     kept: Vec<Kept>,
-    /// Those whose files are gone, until they have ended.
+    /// The daemons whose files are gone, until they have ended.
     leaving: Vec<Kept>,
+    /// All daemons end, and none starts any more.
+    is_stopping: bool,
 }
 
 impl Supervisor {
@@ -158,10 +163,13 @@ impl Supervisor {
     }
 
     fn keep(&self, all: Vec<folder::Described>) {
-        for one in all {
+        let mut daemons = self.daemons();
+        if daemons.is_stopping {
+            return;
+        }
+        for described in all {
             let number = self.number.fetch_add(1, Ordering::Relaxed);
-            let kept = Kept::start(one, Arc::clone(&self.program), number);
-            self.daemons().kept.push(kept);
+            daemons.kept.push(Kept::start(described, Arc::clone(&self.program), number));
         }
     }
 
@@ -198,19 +206,9 @@ impl Supervisor {
 
     /// Ends all daemons.
     async fn stop(&self, life: &Life) {
-        let all = {
-            let mut daemons = self.daemons();
-            let mut all = std::mem::take(&mut daemons.kept);
-            all.append(&mut daemons.leaving);
-            all
-        };
-        let order = |now| {
-            for one in &all {
-                one.order(Order::Stop { now });
-            }
-        };
-        order(life.phase() == Phase::Ending);
-        let ends: Vec<_> = all.iter().map(Kept::ends).collect();
+        self.daemons().is_stopping = true;
+        self.order_all(Order::Stop { now: life.phase() == Phase::Ending }).await;
+        let ends: Vec<_> = self.daemons().all().map(Kept::ends).collect();
         let gone = async {
             for end in ends {
                 end.await;
@@ -219,9 +217,16 @@ impl Supervisor {
         let mut gone = std::pin::pin!(gone);
         tokio::select! {
             () = &mut gone => return,
-            () = life.reached(Phase::Ending) => order(true),
+            () = life.reached(Phase::Ending) => self.order_all(Order::Stop { now: true }).await,
         }
         gone.await;
+    }
+
+    async fn order_all(&self, order: Order) {
+        let orders: Vec<_> = self.daemons().all().map(|one| one.order(order)).collect();
+        for order in orders {
+            order.await;
+        }
     }
 
     /// Reads the folder again: starts, ends and reloads daemons.
@@ -232,15 +237,16 @@ impl Supervisor {
             return Err(nothing_in(&self.path));
         }
         let mut reloaded = Reloaded::default();
-        let (mut new, mut asked) = (Vec::new(), Vec::new());
+        let (mut new, mut asked, mut orders) = (Vec::new(), Vec::new(), Vec::new());
         {
             let mut daemons = self.daemons();
+            ensure!(!daemons.is_stopping, STOPPING);
             let (stay, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut daemons.kept)
                 .into_iter()
                 .partition(|one| all.contains(&one.described));
             daemons.kept = stay;
             for one in gone {
-                one.order(Order::Stop { now: false });
+                orders.push(one.order(Order::Stop { now: false }));
                 reloaded.applied.push(format!("{} stops", one.described.name));
                 daemons.leaving.push(one);
             }
@@ -249,20 +255,21 @@ impl Supervisor {
                 match daemons.kept.iter().find(|kept| kept.described == one) {
                     Some(kept) => match kept.reach() {
                         Some(reach) => asked.push((one.name, reach)),
-                        None => {
-                            kept.order(Order::Reload);
-                        }
+                        None => orders.push(kept.order(Order::Reload)),
                     },
                     None => new.push(one),
                 }
             }
+        }
+        for order in orders {
+            order.await;
         }
         reloaded.applied.extend(new.iter().map(|one| format!("{} starts", one.name)));
         self.keep(new);
         for (name, (pid, socket)) in asked {
             let ask = move || -> anyhow::Result<Reloaded> {
                 let status = control::status(&Instance::connect(&socket)?)?;
-                anyhow::ensure!(status.pid == pid, "another process answers");
+                ensure!(status.pid == pid, "another process answers");
                 control::reload(&Instance::connect(&socket)?)
             };
             match tokio::task::spawn_blocking(ask).await? {
@@ -283,6 +290,12 @@ impl Supervisor {
     }
 }
 
+impl Daemons {
+    fn all(&self) -> impl Iterator<Item = &Kept> {
+        self.kept.iter().chain(&self.leaving)
+    }
+}
+
 /// Adds the outcome of one daemon.
 fn add(all: &mut Reloaded, name: &str, one: Reloaded) {
     let named = |lines: Vec<String>| {
@@ -300,12 +313,12 @@ impl Daemon for Supervisor {
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let daemons = self.daemons();
-            let leaving = daemons.leaving.iter().filter(|one| !one.is_gone());
+            let is_there = |one: &&Kept| !one.is_gone();
             let mut all: Vec<Supervised> =
-                daemons.kept.iter().chain(leaving).map(Kept::status).collect();
+                daemons.all().filter(is_there).map(Kept::status).collect();
             all.sort_by(|a, b| a.name.cmp(&b.name));
-            let state =
-                if daemons.kept.is_empty() { DaemonState::Draining } else { DaemonState::Running };
+            let is_stopping = daemons.is_stopping;
+            let state = if is_stopping { DaemonState::Draining } else { DaemonState::Running };
             Status {
                 role: Role::Run,
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -337,9 +350,13 @@ impl Settings for Supervisor {
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(async {
             let _turn = self.turn.lock().await;
+            ensure!(!self.daemons().is_stopping, STOPPING);
             notify::reloading();
             let outcome = self.reload_now().await;
-            notify::ready(&self.summary());
+            // systemd knows of a stop already, and must not be told that the daemons are ready.
+            if !self.daemons().is_stopping {
+                notify::ready(&self.summary());
+            }
             let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
             match (&outcome, &why) {
                 (Ok(done), _) => tracing::info!(target: AUDIT, "reloaded: {done}"),
@@ -369,20 +386,26 @@ impl Supervision for Supervisor {
         now: bool,
     ) -> SendFuture<'_, anyhow::Result<Restarted>> {
         Box::pin(async move {
-            let daemons = self.daemons();
-            let is_meant =
-                |one: &&Kept| name.as_ref().is_none_or(|name| one.described.name == *name);
-            let names: Vec<_> = daemons
-                .kept
-                .iter()
-                .filter(is_meant)
-                .filter(|one| one.order(Order::Restart { now }))
-                .map(|one| one.described.name.clone())
-                .collect();
-            if let (Some(name), true) = (&name, names.is_empty()) {
-                let known: Vec<_> =
-                    daemons.kept.iter().map(|one| one.described.name.as_str()).collect();
-                bail!("no daemon `{name}` (it has {})", known.join(", "));
+            let orders: Vec<_> = {
+                let daemons = self.daemons();
+                ensure!(!daemons.is_stopping, STOPPING);
+                let is_meant =
+                    |kept: &&Kept| name.as_ref().is_none_or(|name| kept.described.name == *name);
+                let order =
+                    |kept: &Kept| (kept.described.name.clone(), kept.order(Order::Restart { now }));
+                let orders: Vec<_> = daemons.kept.iter().filter(is_meant).map(order).collect();
+                if let (Some(name), true) = (&name, orders.is_empty()) {
+                    let known = daemons.kept.iter().map(|kept| kept.described.name.as_str());
+                    let known = known.collect::<Vec<_>>().join(", ");
+                    bail!("no daemon `{name}` (`tunnel run` has {known})");
+                }
+                orders
+            };
+            let mut names = Vec::new();
+            for (name, order) in orders {
+                if order.await {
+                    names.push(name);
+                }
             }
             Ok(Restarted { names })
         })

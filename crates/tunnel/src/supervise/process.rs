@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 pub(super) enum End {
     Code(i32),
     Signal(i32),
-    /// The process was started by another process, which alone is told.
+    /// The system does not tell.
     Unknown,
 }
 
@@ -31,12 +31,8 @@ impl Process {
     /// alone, which passes it on.
     pub(super) fn start(mut command: Command) -> io::Result<Self> {
         let child = command.stdin(Stdio::null()).process_group(0).spawn()?;
+        let pid = Pid::from_child(&child);
         // The descriptor waits for the process from now on.
-        Self::of(Pid::from_child(&child))
-    }
-
-    /// A process that runs already.
-    pub(super) fn of(pid: Pid) -> io::Result<Self> {
         Ok(Self { pid, descriptor: descriptor(pid)? })
     }
 
@@ -93,12 +89,5 @@ mod tests {
         let waits = shell("exec sleep 60");
         waits.signal(Signal::TERM);
         assert_eq!(waits.ended().await, End::Signal(15));
-        // The process of another parent: its end is seen, and its code is not.
-        let parent =
-            Command::new("/bin/sh").args(["-c", "sleep 60 >/dev/null & echo $!"]).output().unwrap();
-        let number = String::from_utf8(parent.stdout).unwrap().trim().parse().unwrap();
-        let other = Process::of(Pid::from_raw(number).unwrap()).unwrap();
-        other.signal(Signal::KILL);
-        assert_eq!(other.ended().await, End::Unknown);
     }
 }

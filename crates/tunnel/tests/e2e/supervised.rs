@@ -140,7 +140,7 @@ fn each_file_is_a_daemon_which_starts_again_after_its_death() {
     let unknown = set.ask(&["restart", "none"]);
     let why = String::from_utf8(unknown.stderr).unwrap();
     assert!(
-        !unknown.status.success() && why.contains("no daemon `none` (it has bad, one)"),
+        !unknown.status.success() && why.contains("no daemon `none` (`tunnel run` has bad, one)"),
         "{why}"
     );
 
