@@ -57,7 +57,13 @@ impl Upstream {
         };
         let (sent, tried) = (BytesMut::new(), Vec::new());
         let kept = Some(Box::new(Kept { of: self, sent, tried, _held: held }));
-        Ok(Box::new(Persistent { near, kept, unsent: Bytes::new(), is_over: false }))
+        Ok(Box::new(Persistent {
+            near,
+            kept,
+            unsent: Bytes::new(),
+            is_over: false,
+            is_shut: false,
+        }))
     }
 
     /// Opens a stream over a link of this worker. Without such a link the stream is that of a
@@ -128,6 +134,8 @@ struct Persistent {
     unsent: Bytes,
     /// The request is complete.
     is_over: bool,
+    /// The present client knows that the request is complete.
+    is_shut: bool,
 }
 
 struct Kept {
@@ -170,11 +178,11 @@ impl Persistent {
         let Ok(next) = kept.of.open(kept.tried.clone()) else { return false };
         tracing::debug!(service = picked.aim.name, %why, "the request of a refused stream goes on");
         self.unsent = kept.sent.clone().freeze();
-        self.near = next;
+        (self.near, self.is_shut) = (next, false);
         true
     }
 
-    /// Writes the kept bytes that the present client has not got yet.
+    /// Gives the present client what it has not got yet: the kept bytes, and the end of the request.
     fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
             let written = ready!(self.near.io().poll_write(cx, &self.unsent))?;
@@ -182,9 +190,10 @@ impl Persistent {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.unsent.advance(written);
-            if self.unsent.is_empty() && self.is_over {
-                ready!(self.near.io().poll_shutdown(cx))?;
-            }
+        }
+        if self.is_over && !self.is_shut {
+            ready!(self.near.io().poll_shutdown(cx))?;
+            self.is_shut = true;
         }
         Poll::Ready(Ok(()))
     }
@@ -289,7 +298,8 @@ impl AsyncWrite for Persistent {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.is_over = true;
-        this.persist(cx, |io, cx| io.poll_shutdown(cx))
+        // The end goes behind the kept bytes.
+        this.persist(cx, |_, _| Poll::Ready(Ok(())))
     }
 }
 
