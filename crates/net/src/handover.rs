@@ -129,8 +129,9 @@ fn bound() -> MutexGuard<'static, BTreeMap<Vec<u8>, Vec<u64>>> {
     BOUND.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends all live listening sockets of this process, the kept descriptors and the way of visitors, each group in one
-/// message of one byte. Returns the number of sockets. Blocks while the other end does not read.
+/// Sends all live listening sockets of this process, the kept descriptors and the way of visitors,
+/// each group in a message of one byte. Returns the number of sockets. Blocks while the other end
+/// does not read.
 ///
 /// # Errors
 /// The table of descriptors cannot be read, or the other end is gone.

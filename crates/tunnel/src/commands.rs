@@ -322,10 +322,10 @@ fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Res
         LogFormat::Json => Format::Json,
         LogFormat::Journald => Format::Journald,
     };
-    let format = args.log_format.map_or_else(of_file, Into::into);
+    let format = args.log.log_format.map_or_else(of_file, Into::into);
     let file = Some(common.log_level.name());
-    let flag = args.log_level.as_deref();
-    let settings = logging::Settings::choose(flag, args.verbose, file, Some(format))?;
+    let flag = args.log.log_level.as_deref();
+    let settings = logging::Settings::choose(flag, args.log.verbose, file, Some(format))?;
     logging::start(&settings, common.log_file.as_ref())?;
     logging::follow_access(&common.log_access, format == Format::Json)?;
     logging::requests::follow(common.log_requests.as_ref())?;

@@ -95,7 +95,8 @@ pub(crate) struct Pipe {
     active: Cell<u8>,
     /// The bytes that were written to the socket.
     on_the_way: OnTheWay,
-    /// [`TARGET`], [`SERVED`], [`PACED`], [`REVOCABLE`] and [`SILENT`], in one byte: idle streams are many.
+    /// [`TARGET`], [`SERVED`], [`PACED`], [`REVOCABLE`] and [`SILENT`], in one byte: idle streams are
+    /// many.
     facts: Cell<u8>,
     /// KiB that were written, up to [`MOVES`].
     written: Cell<u16>,

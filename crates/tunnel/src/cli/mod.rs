@@ -22,7 +22,7 @@ pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
 pub(crate) use options::OptionArgs;
-pub(crate) use roles::{ClientArgs, DaemonArgs, ProxyArgs, RunArgs, ServerArgs};
+pub(crate) use roles::{ClientArgs, DaemonArgs, LogArgs, ProxyArgs, RunArgs, ServerArgs};
 use values::interval;
 
 const EXAMPLES: &str = "\
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(args.publish, ["tcp://:10022=tcp://127.0.0.1:22"]);
         assert_eq!(args.forward.len(), 1);
         assert_eq!(args.connections, NonZeroUsize::new(3));
-        assert_eq!(args.daemon.verbose, 2);
+        assert_eq!(args.daemon.log.verbose, 2);
     }
 
     #[test]

@@ -174,16 +174,9 @@ pub(crate) struct RunArgs {
     /// $RUNTIME_DIRECTORY, /run/tunnel for root, $XDG_RUNTIME_DIR/tunnel]
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
-    /// Log at level debug, also in the daemons; -vv at level trace
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
-    /// Level of all daemons: error, warn, info, debug, trace, or by part: info,link=debug [default:
-    /// $TUNNEL_LOG, the daemon's file, info]
-    #[arg(long, value_name = "LEVEL", value_parser = levels)]
-    pub(crate) log_level: Option<String>,
-    /// Format of log lines of all daemons [default: the daemon's file, text]
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) log_format: Option<LogFormat>,
+    // They count for each daemon as well.
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
 }
 
 /// Flags of all roles.
@@ -204,6 +197,13 @@ pub(crate) struct DaemonArgs {
     /// otherwise in $RUNTIME_DIRECTORY, /run/tunnel for root, $XDG_RUNTIME_DIR/tunnel]
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+}
+
+/// Flags of the log.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct LogArgs {
     /// Log at level debug; -vv at level trace
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,

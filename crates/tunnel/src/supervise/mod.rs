@@ -34,7 +34,7 @@ use ops::status::{DaemonState, Restarted, Status, Supervised, SupervisedState};
 use ops::{Daemon, Life, Phase, Reloaded, Role, SendFuture, Settings, Supervision, term};
 use tokio::time::timeout;
 
-use crate::cli::RunArgs;
+use crate::cli::{LogArgs, RunArgs};
 use crate::input::absolute;
 use crate::load::{self, Either};
 use crate::notify;
@@ -53,8 +53,8 @@ const STOPPING: &str = "`tunnel run` is stopping";
 
 /// Runs the daemons until a signal or `tunnel stop`.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let (level, format) = (args.log_level.as_deref(), args.log_format.map(Into::into));
-    logging::start(&logging::Settings::choose(level, args.verbose, None, format)?, None)?;
+    let (level, format) = (args.log.log_level.as_deref(), args.log.log_format.map(Into::into));
+    logging::start(&logging::Settings::choose(level, args.log.verbose, None, format)?, None)?;
     let path = absolute(&args.config)?;
     let places = Places::of_process();
     let socket = SocketPath::choose(args.control.as_deref(), None, Role::Run.name(), &places)?;
@@ -121,11 +121,12 @@ fn program() -> anyhow::Result<PathBuf> {
 
 /// The flags of `tunnel run` that count for each daemon.
 fn flags(args: &RunArgs) -> Vec<String> {
-    let mut flags = vec!["-v".to_owned(); usize::from(args.verbose)];
-    if let Some(level) = &args.log_level {
+    let LogArgs { verbose, log_level, log_format } = &args.log;
+    let mut flags = vec!["-v".to_owned(); usize::from(*verbose)];
+    if let Some(level) = log_level {
         flags.extend(["--log-level".to_owned(), level.clone()]);
     }
-    if let Some(format) = args.log_format {
+    if let Some(format) = log_format {
         flags.extend(["--log-format".to_owned(), format.name().to_owned()]);
     }
     flags

@@ -1,5 +1,6 @@
 //! The status as text for a person.
 
+mod daemons;
 mod services;
 mod streams;
 
@@ -7,8 +8,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{
     Carrier, Certificate, ClientHeld, Link, NameAway, PathState, PeerPath, Service, Session,
-    State as _, Status, Supervised, SupervisedState,
+    Status, SupervisedState,
 };
+use daemons::daemons_table;
 use services::{defaults_table, forwards_table, proxies_table, services_table};
 pub use streams::{render_left, render_streams};
 
@@ -181,50 +183,6 @@ fn head(sheet: &mut Sheet, status: &Status) {
     if *request_log_lines_lost > 0 {
         let lines = term::count(*request_log_lines_lost, "line");
         sheet.line(format_args!("{lines} of the log of requests lost: its file took none"));
-    }
-}
-
-/// The daemons of `tunnel run`, with the reasons of failures below the table, and then the status of
-/// each daemon that has answered.
-fn daemons_table(sheet: &mut Sheet, daemons: &[Supervised]) {
-    if daemons.is_empty() {
-        return;
-    }
-    let mut table = Table::new(vec![
-        Column::new("daemon").text(),
-        Column::new("role").worth(60),
-        Column::new("state"),
-        Column::new("process").worth(30),
-        Column::new("up").worth(40),
-        Column::new("restarts").worth(50),
-    ]);
-    let mut daemons: Vec<_> = daemons.iter().collect();
-    daemons.sort_by(|a, b| natural(&a.name, &b.name));
-    let none = || "-".to_owned();
-    for one in &daemons {
-        table.row([
-            one.name.clone(),
-            one.role.map_or_else(none, |role| role.to_string()),
-            one.state.state().text().to_owned(),
-            one.pid.map_or_else(none, |pid| pid.to_string()),
-            one.uptime_seconds.map_or_else(none, duration),
-            one.restarts.to_string(),
-        ]);
-    }
-    sheet.gap();
-    sheet.indented(|sheet| {
-        sheet.table(&table);
-        for one in &daemons {
-            let why = one.state.to_string();
-            if why != one.state.state().text() {
-                let Supervised { name, state, .. } = one;
-                sheet.state(format_args!("{name}: "), (state.tone(), state), "");
-            }
-        }
-    });
-    for status in daemons.iter().filter_map(|one| one.status.as_deref()) {
-        sheet.gap();
-        all(sheet, status, None);
     }
 }
 
