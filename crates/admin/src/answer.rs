@@ -92,6 +92,8 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         Answer::Wrong(_)
         | Answer::Progress(_)
         | Answer::Event(_)
+        | Answer::Shared(_)
+        | Answer::Visit(_)
         | Answer::Lost(_)
         | Answer::Upgraded(_)
         | Answer::Error(_) => no_answer(),

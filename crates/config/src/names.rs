@@ -99,13 +99,14 @@ fn host(text: &str, kind: NameKind, rest: &str) -> Result<String, BadValue> {
     if rest == "*" {
         return Ok(rest.to_owned());
     }
-    if rest == OWN {
-        return Ok(rest.to_owned());
-    }
-    if let Some(domain) = rest.strip_prefix(OWN) {
+    if let Some((prefix, domain)) = rest.split_once(OWN) {
+        let Some(prefix) = own_prefix(prefix) else { return Err(own_label_alone(text)) };
+        if domain.is_empty() {
+            return Ok(format!("{prefix}{OWN}"));
+        }
         let domain = domain.strip_prefix('.').map(|domain| domain_name(text, domain));
         return match domain {
-            Some(domain) => Ok(format!("{OWN}.{}", domain?)),
+            Some(domain) => Ok(format!("{prefix}{OWN}.{}", domain?)),
             None => Err(own_label_alone(text)),
         };
     }
@@ -126,8 +127,19 @@ fn host(text: &str, kind: NameKind, rest: &str) -> Result<String, BadValue> {
 }
 
 fn own_label_alone(text: &str) -> BadValue {
-    BadValue::new(format!("`{text}` is not a name"))
-        .hint("{name} is the whole first label: http://{name}.example.com or http://{name}")
+    BadValue::new(format!("`{text}` is not a name")).hint(
+        "{name} is the whole first label, or its end after a hyphen: http://{name}.example.com, \
+             http://{name} or http://app-{name}",
+    )
+}
+
+/// The part of a label before the client's own label, in lower case: nothing, or letters, digits and
+/// hyphens that begin with a letter or digit and end with a hyphen.
+fn own_prefix(prefix: &str) -> Option<String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    let is_prefix = prefix.is_empty()
+        || prefix.ends_with('-') && !prefix.starts_with('-') && prefix.bytes().all(is_plain);
+    is_prefix.then(|| prefix.to_ascii_lowercase())
 }
 
 fn domain_name(text: &str, domain: &str) -> Result<String, BadValue> {
@@ -141,9 +153,9 @@ fn domain_name(text: &str, domain: &str) -> Result<String, BadValue> {
     }
 }
 
-/// Whether the host is a template: its first label is the client's own label.
+/// Whether the host is a template: its first label is the client's own label, or ends with it.
 pub(crate) fn is_own(host: &str) -> bool {
-    host.starts_with(OWN)
+    host.contains(OWN)
 }
 
 /// The host with the client's own label in the place of `{name}`.
@@ -151,7 +163,7 @@ pub(crate) fn is_own(host: &str) -> bool {
 /// # Errors
 /// The name of the client has no label.
 pub(crate) fn expand(host: &str, client: &str) -> Result<String, BadValue> {
-    let Some(rest) = host.strip_prefix(OWN) else { return Ok(host.to_owned()) };
+    let Some((prefix, rest)) = host.split_once(OWN) else { return Ok(host.to_owned()) };
     let Some(label) = own_label(client) else {
         return Err(BadValue::new(format!("the client name `{client}` makes no host name")).hint(
             format!(
@@ -160,7 +172,7 @@ pub(crate) fn expand(host: &str, client: &str) -> Result<String, BadValue> {
             ),
         ));
     };
-    let host = format!("{label}{rest}");
+    let host = format!("{prefix}{label}{rest}");
     match host.parse::<Host>() {
         Ok(_) => Ok(host),
         Err(_) => Err(BadValue::new(format!("`{host}` is too long for a host name"))),
@@ -264,6 +276,8 @@ mod tests {
             ("http://{name}.bücher.example", "{name}.xn--bcher-kva.example"),
             ("http://{name}", "{name}"),
             ("http://{name}.Example.com", "{name}.example.com"),
+            ("http://Web-2-{name}.Example.com", "web-2-{name}.example.com"),
+            ("http://web-{name}", "web-{name}"),
         ] {
             assert_eq!(host(text), Some(Ok(wanted.to_owned())), "{text}");
         }
@@ -280,7 +294,11 @@ mod tests {
             "http://**",
             "http://127.0.0.1",
             "http://[::1]",
-            "http://web-{name}.example.com",
+            "http://web{name}.example.com",
+            "http://-{name}",
+            "http://a.b-{name}",
+            "http://a_-{name}",
+            "http://{name}-{name}",
             "http://{name}a.example.com",
             "http://{other}.example.com",
             "http://*.{name}.example.com",
@@ -309,6 +327,8 @@ mod tests {
         assert_eq!(own_label(&"a".repeat(64)), None);
         assert_eq!(expand("{name}.example.com", "Web.1").as_deref(), Ok("web-1.example.com"));
         assert_eq!(expand("{name}", "home").as_deref(), Ok("home"));
+        assert_eq!(expand("web-{name}", "Home.1").as_deref(), Ok("web-home-1"));
+        assert!(expand("web-{name}", &"a".repeat(60)).is_err(), "a label has 63 bytes at most");
         assert_eq!(expand("*.example.com", "..").as_deref(), Ok("*.example.com"));
         assert!(expand("{name}.example.com", "..").is_err());
         let long = format!("{{name}}.{}", vec!["a".repeat(60); 4].join("."));

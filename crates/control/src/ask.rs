@@ -15,6 +15,7 @@ use ops::events::Heard;
 use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
 use ops::nat::NatReport;
+use ops::share::ShareOrder;
 use ops::status::{Restarted, Status, StreamNumber, Streams};
 use ops::term;
 use ops::upgrade::{UpgradeOrder, Upgraded};
@@ -298,6 +299,8 @@ pub fn speedtest(
             | Answer::Configuration(_)
             | Answer::Opened(_)
             | Answer::Allowed(_)
+            | Answer::Shared(_)
+            | Answer::Visit(_)
             | Answer::Invitation(_)
             | Answer::Visitors(_)
             | Answer::Uninvited(_)
@@ -317,6 +320,35 @@ pub fn speedtest(
             | Answer::Lost(_)
             | Answer::Upgraded(_)
             | Answer::Error(_) => bail!(UNASKED),
+        }
+    }
+}
+
+/// Shares a target as long as the connection lasts. `news` is called with each answer, the first of
+/// which is [`Answer::Shared`], and with [`Answer::Ok`] at least once in 2 s; it returns whether to go
+/// on. Returns `Ok` when `news` ended it, or the daemon has ended. The error may be a [`WrongConfig`].
+pub fn share(
+    instance: &Instance,
+    order: ShareOrder,
+    mut news: impl FnMut(Answer) -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
+    instance.send(Command::Share(order))?;
+    let mut answers = BufReader::new(&instance.stream);
+    let mut is_first = true;
+    loop {
+        if !is_first && answers.fill_buf()?.is_empty() {
+            return Ok(());
+        }
+        let answer = instance.next(&mut (&mut answers).take(MAX_ANSWER))?;
+        match (is_first, &answer) {
+            (true, Answer::Shared(_))
+            | (false, Answer::Ok | Answer::Visit(_) | Answer::Lost(_)) => {}
+            _ => bail!(UNASKED),
+        }
+        is_first = false;
+        if !news(answer)? {
+            return Ok(());
         }
     }
 }

@@ -17,6 +17,7 @@
 //! | `events` | what changes, as a stream |
 //! | `enrol` | orders for a code, and the code |
 //! | `loaded`, `reload` | a configuration that was read, and the outcome of a reload |
+//! | `share` | a service that lives as long as a command |
 //! | `shown` | the configuration file as the admin API shows it |
 //! | `life` | the phases running, draining, ending |
 //! | `state`, `socket_file` | the directories of a daemon's files, and its Unix sockets |
@@ -37,6 +38,7 @@ pub mod measure;
 pub mod nat;
 mod reload;
 mod role;
+pub mod share;
 pub mod shown;
 pub mod socket_file;
 pub mod state;
@@ -48,7 +50,7 @@ pub mod visit;
 
 pub use daemon::{
     Certificates, Clients, Connector, Daemon, Enrolment, Entries, Inviter, Lists, ListsInForce,
-    Log, Reconnected, SendFuture, Serving, Settings, Supervision, Traffic, Visitors,
+    Log, Reconnected, SendFuture, Serving, Settings, Sharer, Supervision, Traffic, Visitors,
 };
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};

@@ -16,7 +16,7 @@ use transport::{Connector, Inlet, OpenError, Outlet};
 
 use crate::admit::Way;
 use crate::pace::{self, Portions};
-use crate::pipe::{Layered, Pipe, Pump};
+use crate::pipe::{Layered, Pipe, Pump, Spectator};
 use crate::stats::open_error_code;
 use crate::{End, Permit, Settings};
 
@@ -33,6 +33,8 @@ pub struct Duplex {
     portions: Option<Box<[Portions; 2]>>,
     /// This end is the target of the stream.
     is_target: bool,
+    /// Sees the bytes of this end, if it is the target.
+    spectator: Option<Box<dyn Spectator>>,
 }
 
 /// A stream that leaves its [`Duplex`].
@@ -75,8 +77,21 @@ pub fn accept_duplex(
 
 impl Duplex {
     pub(crate) fn new(pipe: Rc<Pipe>, inlet: Box<dyn Inlet>, permit: Option<Permit>) -> Self {
-        let (portions, is_target) = (None, false);
-        Self { pipe, stream: Some(inlet), is_finished: false, permit, portions, is_target }
+        let (portions, is_target, spectator) = (None, false, None);
+        Self {
+            pipe,
+            stream: Some(inlet),
+            is_finished: false,
+            permit,
+            portions,
+            is_target,
+            spectator,
+        }
+    }
+
+    /// Lets `spectator` see the bytes of this end, which is the target of its stream.
+    pub fn observe(&mut self, spectator: Option<Box<dyn Spectator>>) {
+        self.spectator = spectator;
     }
 
     /// Gives the stream to another owner, with the bytes that nobody has read yet in its pipe.
@@ -170,8 +185,12 @@ impl AsyncRead for Duplex {
         }
         if this.pipe.has_bytes() {
             let most = ready!(this.portion(true, buf.remaining(), cx));
+            let before = buf.filled().len();
             let read = this.pipe.take_into(buf, most);
             this.moved(true, read);
+            if let Some(spectator) = &mut this.spectator {
+                spectator.to_target(buf.filled().get(before..).unwrap_or_default());
+            }
             if let Some(inlet) = this.stream.as_ref().filter(|_| read > 0) {
                 inlet.consumed(read);
                 return Poll::Ready(Ok(()));
@@ -232,6 +251,9 @@ impl AsyncWrite for Duplex {
             let part = left.min(slice.len());
             frame.extend_from_slice(&slice[..part]);
             left -= part;
+        }
+        if let Some(spectator) = &mut this.spectator {
+            spectator.from_target(frame.get(HEAD_ROOM..).unwrap_or_default());
         }
         this.pipe.count_in(size);
         inlet.send(&mut frame);

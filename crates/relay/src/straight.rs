@@ -65,7 +65,7 @@ fn join(
     let inlet = passage(budget, held, roll, Rc::<Pipe>::clone(&near), target);
     match visitor {
         ByteEnd::Socket(socket) => near.connect(socket),
-        ByteEnd::Layered(stream) => near.connect_layered(stream),
+        visitor @ (ByteEnd::Layered(_) | ByteEnd::Observed(_)) => near.connect_layered(visitor),
     }
     spawn_local(Pump::new(near, inlet, Some(permit)));
 }

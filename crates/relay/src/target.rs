@@ -13,7 +13,7 @@ use proto::{HEAD_ROOM, ResetCode};
 use transport::{Inlet, LocalFuture, Outlet};
 
 use crate::dial::{self, Allow, DialError, Dialled, TargetAddr};
-use crate::pipe::{ByteEnd, Layered, Pipe, Pump};
+use crate::pipe::{ByteEnd, Layered, Pipe, Pump, Spectator};
 use crate::{End, Permit, Settings, Socket};
 
 /// The far end of a stream that arrives.
@@ -79,6 +79,11 @@ pub trait Targets: 'static {
         let _ = target;
         None
     }
+
+    /// Who sees the bytes of a stream that is connected with a target.
+    fn spectator(&self) -> Option<Box<dyn Spectator>> {
+        None
+    }
 }
 
 impl<T: Targets + ?Sized> Targets for Rc<T> {
@@ -92,6 +97,10 @@ impl<T: Targets + ?Sized> Targets for Rc<T> {
 
     fn layer(&self, target: &TargetAddr) -> Option<Rc<dyn Layer>> {
         (**self).layer(target)
+    }
+
+    fn spectator(&self) -> Option<Box<dyn Spectator>> {
+        (**self).spectator()
     }
 }
 
@@ -131,7 +140,7 @@ pub fn connect_stream(
                 Err(error) => Err(error),
             };
             match connected {
-                Ok(dialled) => return Ok(dialled),
+                Ok(dialled) => return Ok(observed(dialled, targets.spectator())),
                 Err(error) => failed.push(error),
             }
             match targets.next(&failed) {
@@ -143,6 +152,13 @@ pub fn connect_stream(
     let outlet = Rc::<Pipe>::clone(&pipe);
     tokio::task::spawn_local(Dialling { pipe, dial, reports, rest: Some((inlet, permit)) });
     outlet
+}
+
+fn observed(end: ByteEnd, spectator: Option<Box<dyn Spectator>>) -> ByteEnd {
+    match spectator {
+        Some(spectator) => end.observed(spectator),
+        None => end,
+    }
 }
 
 /// Makes the layer above a connection to a target, within the time of a dial. A layer that depends

@@ -24,7 +24,7 @@ use crate::upgrade::Binary;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     check, clients, connect, cores, demo, enroll, found, generate, importing, inherit, install,
-    instances, measure, nat, published, service_options, supervise, upgrade, visits,
+    instances, measure, nat, published, service_options, share, supervise, upgrade, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -91,6 +91,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Reconnect { name, which } => instances::reconnect(which, name.clone()),
         Command::Clients(args) => clients::clients(args),
         Command::Publish(args) => published::publish(args),
+        Command::Share(args) => share::share(args),
         Command::Unpublish(args) => published::unpublish(args),
         Command::Forward(args) => published::forward(args),
         Command::Visit(args) => match visits::command(args)? {
@@ -237,7 +238,12 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let alone = Alone::claim(&config, frame.control.as_ref(), &places, is_next)?;
     alone.lock().map(handover::keep).transpose()?;
     let args = args.clone();
-    let source: client::ConfigSource = Box::new(move |instead| load::client(&args, instead));
+    let shares = frame.shares.clone();
+    let source: client::ConfigSource = Box::new(move |instead| {
+        let mut loaded = load::client(&args, instead)?;
+        shares.join(&mut loaded.config)?;
+        Ok(loaded)
+    });
     let start = async || Ok(client::start(config, source, heirloom).await? as Arc<dyn Serving>);
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(daemon::run(frame, start));
@@ -291,7 +297,8 @@ fn run_demo(once: bool) -> anyhow::Result<()> {
 fn frame(args: &DaemonArgs) -> Frame {
     let configuration = args.config.clone();
     let (warnings, binary) = (Vec::new(), Binary::of_process());
-    Frame { control: None, is_needed: true, warnings, configuration, binary, former: None }
+    let (control, shares, former) = Default::default();
+    Frame { control, is_needed: true, warnings, shares, configuration, binary, former }
 }
 
 /// The arguments with the file of the folder, if that file counts.

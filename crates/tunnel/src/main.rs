@@ -36,6 +36,7 @@ mod published;
 mod quoted;
 mod runtime;
 mod service_options;
+mod share;
 mod signals;
 mod supervise;
 mod upgrade;

@@ -36,7 +36,7 @@ pub(crate) fn read_options(
 }
 
 /// The pairs that a value of `--basic-auth` stands for.
-fn pairs(value: &str) -> anyhow::Result<Vec<String>> {
+pub(crate) fn pairs(value: &str) -> anyhow::Result<Vec<String>> {
     if value == "-" {
         let mut line = String::new();
         io::stdin().lock().take(LINE_MAX).read_line(&mut line).context("standard input")?;

@@ -24,6 +24,7 @@ pub(super) fn files(s: &Section<'_>) -> Files {
     Files {
         list: s.value("list", values::switch).unwrap_or_default(),
         try_files: items.iter().filter_map(|item| s.cx.value(item, tried)).collect(),
+        only: None,
     }
 }
 

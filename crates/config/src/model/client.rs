@@ -182,6 +182,8 @@ pub struct Files {
     /// The files that are served where the path of a request names none, in the order in which they
     /// are tried: paths relative to the directory. `{path}` stands for the path of the request.
     pub try_files: Vec<String>,
+    /// The only file of the directory that is served. No file and no flag sets it; `tunnel share` does.
+    pub only: Option<String>,
 }
 
 /// The settings of a service whose visitors choose what the client dials (`socks5`, `http-proxy`).
@@ -305,6 +307,14 @@ impl Service {
         self.drop_unfit();
     }
 
+    /// The service as a command adds it that ends it again: the server does not remember its names.
+    #[must_use]
+    pub fn of_the_moment(mut self) -> Self {
+        self.kept = true;
+        self.terms.ephemeral = true;
+        self
+    }
+
     /// Whether `known` has the addresses, the target and all options of this service of a command
     /// line. The name and the time of the end do not matter.
     #[must_use]
@@ -422,7 +432,7 @@ impl Service {
             let shown: Vec<_> = allow.iter().map(ToString::to_string).collect();
             extras.push_str(&format!(", may reach [{}]", shown.join(", ")));
         }
-        let Files { list, try_files } = &self.files;
+        let Files { list, try_files, only: _ } = &self.files;
         if *list {
             extras.push_str(", list");
         }

@@ -10,6 +10,7 @@ mod heirloom;
 mod invites;
 mod links;
 mod nat;
+mod observed;
 mod outage;
 mod owner;
 mod pool;
@@ -40,6 +41,7 @@ use link::ProcessBudget;
 use ops::events::Events;
 use ops::measure::{Meter, Ping, Progress, Speed, SpeedTest};
 use ops::nat::NatProbe;
+use ops::share::Visits;
 use ops::status::{self, DaemonState, Status, Told};
 use ops::{
     Certificates, Connector, Daemon, Inviter, ListsInForce, Reloaded, Role, SendFuture, Serving,
@@ -60,6 +62,7 @@ pub(crate) use checks::{Checked, check_targets};
 use forwards::Forwards;
 pub use heirloom::{Heirloom, NoHeirloom};
 use links::{Links, Plan};
+use observed::Observed;
 pub(crate) use pool::Pools;
 pub(crate) use published::may_pass;
 pub use reload::ConfigSource;
@@ -110,6 +113,8 @@ pub(crate) struct ClientShared {
     serials: Arc<AtomicU64>,
     /// What changes.
     events: Events,
+    /// The services whose visits are told.
+    observed: Observed,
     /// The invitations of visitors.
     pub(crate) invites: invites::Invites,
 }
@@ -210,6 +215,7 @@ impl Client {
             instance: heirloom.instance,
             serials: Arc::new(AtomicU64::new(1)),
             events,
+            observed: Observed::default(),
             invites: invites::Invites::default(),
         });
         let uplink = shared.uplinks.preferred();
@@ -497,6 +503,10 @@ impl ListsInForce for Client {
 
     fn apply(&self, change: Kept) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(self.change_lists(change))
+    }
+
+    fn observe(&self, service: &str, visits: Visits) {
+        self.shared.observed.begin(service, visits);
     }
 }
 

@@ -24,6 +24,7 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::ClientShared;
 use super::choice::{Choice, Several};
+use super::observed::Observer;
 use super::pool::Pools;
 use super::site::Site;
 use crate::aim::credentials;
@@ -57,6 +58,8 @@ pub(crate) struct Local {
     pub(crate) header: Option<Introduction>,
     /// The budget of the worker, for what the service serves itself.
     accounts: Accounts,
+    /// Who is told what its visitors do.
+    observer: Option<Observer>,
 }
 
 /// How many flows the services of this client may have, by name, over all workers. Without
@@ -201,7 +204,8 @@ impl Services {
         let is_direct = of.servers.iter().all(|path| path.proxy.is_none());
         let local = |service: &config::Service| {
             let terms = of.terms_of(service);
-            let local = Local::new(worker, &shared.records, service, terms, is_direct);
+            let mut local = Local::new(worker, &shared.records, service, terms, is_direct);
+            local.observer = shared.observed.of(service);
             (service.name.clone(), Rc::new(local))
         };
         Self { known: of.services.iter().map(local).collect(), of }
@@ -272,7 +276,18 @@ impl Local {
         let accounts = worker.state.accounts.clone();
         let is_private = service.private.is_some();
         let (settings, flow_targets) = (Rc::new(settings), several);
-        Self { is_private, streams, settings, gate, flows, flow_targets, header, accounts }
+        let observer = None;
+        Self {
+            is_private,
+            streams,
+            settings,
+            gate,
+            flows,
+            flow_targets,
+            header,
+            accounts,
+            observer,
+        }
     }
 
     /// Connects a stream of a visitor.
@@ -293,7 +308,14 @@ impl Local {
         match &self.streams {
             Some(Serves::Address(target)) => {
                 let caller = Caller { visitor, header, ..Caller::default() };
-                connect_stream(target.clone(), caller, inlet, settings, permit)
+                let target = target.clone();
+                match &self.observer {
+                    None => connect_stream(target, caller, inlet, settings, permit),
+                    Some(observer) => {
+                        let target = observer.between(target, visitor);
+                        connect_stream(target, caller, inlet, settings, permit)
+                    }
+                }
             }
             Some(Serves::Several(targets)) => {
                 let choice = targets.choose(visitor, Over::Tcp);
@@ -310,7 +332,8 @@ impl Local {
                 let Some(account) = self.accounts.open(0) else {
                     return refuse_stream(&*inlet, Some(settings), ResetCode::Limit);
                 };
-                let (outlet, stream) = accept_duplex(inlet, visitor, settings, permit);
+                let (outlet, mut stream) = accept_duplex(inlet, visitor, settings, permit);
+                stream.observe(self.observer.as_ref().map(|observer| observer.spectator(visitor)));
                 spawn_local(async move { files.serve(stream, account).await });
                 outlet
             }
@@ -436,11 +459,12 @@ impl Folder {
 
 /// How the files of a service are served.
 fn file_options(service: &config::Service) -> web::FileOptions {
-    let config::Files { list, try_files } = &service.files;
+    let config::Files { list, try_files, only } = &service.files;
     web::FileOptions {
         service: service.name.as_str().into(),
         list: *list,
         try_files: try_files.iter().map(|tried| tried.as_str().into()).collect(),
+        only: only.as_deref().map(Into::into),
     }
 }
 

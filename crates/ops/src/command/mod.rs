@@ -29,6 +29,7 @@ use crate::lists::ListChange;
 use crate::measure::{Ping, Progress, Speed};
 use crate::nat::NatReport;
 use crate::reload::Reloaded;
+use crate::share::{ShareOrder, Shared, Visit};
 use crate::shown::Shown;
 use crate::status::{Restarted, Status, StreamKind, Streams};
 use crate::upgrade::{UpgradeOrder, Upgraded};
@@ -75,6 +76,9 @@ pub enum Command {
     Deny(Order),
     /// Changes the services and forwards of a client.
     Lists(ListChange),
+    /// Publishes a service as long as the connection lasts, and tells what its visitors do. Only the
+    /// control socket has the command.
+    Share(ShareOrder),
     /// Makes a code for a visitor of a private service.
     Invite(InviteOrder),
     /// Lists the visitors of private services that came by codes.
@@ -157,6 +161,8 @@ pub enum Answer {
     Configuration(Box<Shown>),
     Opened(Opened),
     Allowed(Allowed),
+    Shared(Shared),
+    Visit(Visit),
     Invitation(Invitation),
     Visitors(Vec<InvitedVisitor>),
     Uninvited(Uninvited),
@@ -182,7 +188,7 @@ pub enum Answer {
     Speed(Box<Speed>),
     Nat(NatReport),
     Event(Event),
-    /// So many events were lost, because the listener was slow.
+    /// The number of events, or of visits, that were lost because the listener was slow.
     Lost(u64),
     Error(String),
 }

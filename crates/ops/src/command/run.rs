@@ -13,6 +13,7 @@ use crate::daemon::Daemon;
 use crate::events::Heard;
 use crate::life::{Life, Phase};
 use crate::measure::{LONGEST, PATIENCE_MAX};
+use crate::share::{self, ShareOrder, Told};
 use crate::shown;
 use crate::status::StreamNumber;
 use crate::{AUDIT, daemon};
@@ -63,6 +64,10 @@ pub struct NoAnswer;
 /// The time after which a silent listener to events is told that the daemon is still there. A
 /// listener that has gone is noticed then.
 const STILL_THERE: Duration = Duration::from_secs(15);
+
+/// The time after which the command that shares a target is told that the daemon is still there. The
+/// sharing ends at most this time after the command has gone.
+const STILL_SHARED: Duration = Duration::from_secs(1);
 
 /// More listeners than a daemon has places for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -174,6 +179,7 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             told("a change of services and forwards");
             Answer::Reloaded(reloaded)
         }
+        Command::Share(order) => share(daemon, order, &news).await?,
         Command::Invite(order) => {
             let invitation = visitors()?.invite(order).await?;
             told(&format!("a code for {} to visit {}", invitation.visitor, invitation.service));
@@ -276,6 +282,37 @@ async fn listen(daemon: &dyn Daemon, news: &mpsc::Sender<Answer>) -> anyhow::Res
             Ok(Some(Heard::Event(event))) => Answer::Event(event),
             Ok(Some(Heard::Lost(count))) => Answer::Lost(count),
             Ok(None) => return Ok(Answer::Ok),
+            Err(_) => Answer::Ok,
+        };
+    }
+}
+
+/// Shares a target until nobody listens or the daemon ends. The first message is
+/// [`Answer::Shared`].
+async fn share(
+    daemon: &dyn Daemon,
+    order: ShareOrder,
+    news: &mpsc::Sender<Answer>,
+) -> anyhow::Result<Answer> {
+    let sharer = daemon.sharer().context(NOT_A_CLIENT)?;
+    let (visits, mut reader) = share::visits();
+    let (shared, _sharing) = tokio::select! {
+        shared = sharer.share(order, visits) => shared?,
+        () = news.closed() => return Ok(Answer::Ok),
+    };
+    let mut next = Answer::Shared(shared);
+    loop {
+        if news.send(next).await.is_err() {
+            return Ok(Answer::Ok);
+        }
+        let told = tokio::select! {
+            told = timeout(STILL_SHARED, reader.next()) => told,
+            () = news.closed() => return Ok(Answer::Ok),
+        };
+        next = match told {
+            Ok(Some(Told::Visit(visit))) => Answer::Visit(visit),
+            Ok(Some(Told::Lost(count))) => Answer::Lost(count),
+            Ok(None) => anyhow::bail!("the service is published no more"),
             Err(_) => Answer::Ok,
         };
     }

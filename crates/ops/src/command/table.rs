@@ -351,7 +351,7 @@ mod tests {
     }
 
     /// The commands of the control socket alone: they start programs.
-    const NOT_IN_API: [&str; 2] = ["restart", "upgrade"];
+    const NOT_IN_API: [&str; 3] = ["restart", "share", "upgrade"];
 
     #[test]
     fn the_control_socket_and_the_api_have_the_same_commands() {

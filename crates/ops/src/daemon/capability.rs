@@ -11,6 +11,7 @@ use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
 use crate::enrol::{Opened, Order};
 use crate::lists::ListChange;
 use crate::reload::Reloaded;
+use crate::share::{ShareOrder, Shared, Sharing, Visits};
 use crate::shown::Shown;
 use crate::status::{Restarted, StreamNumber, Streams};
 use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
@@ -127,6 +128,20 @@ pub trait Lists: Send + Sync {
     /// Changes the services and forwards. The change outlives a restart. After an error nothing has
     /// changed.
     fn change(&self, change: ListChange) -> SendFuture<'_, anyhow::Result<Reloaded>>;
+}
+
+/// Targets that a client shares for the time of a command.
+pub trait Sharer: Send + Sync {
+    /// Publishes a service until the second value is dropped, and tells `visits` what its visitors
+    /// do. The service is in no file, and a reload leaves it as it is.
+    ///
+    /// # Errors
+    /// The reason why the service is not published. Nothing has changed then.
+    fn share(
+        &self,
+        order: ShareOrder,
+        visits: Visits,
+    ) -> SendFuture<'_, anyhow::Result<(Shared, Sharing)>>;
 }
 
 /// Connections of a client to targets on the side of its server.

@@ -21,7 +21,7 @@ use crate::status::Status;
 use crate::upgrade::Upgrade;
 
 pub use capability::{
-    Clients, Connector, Enrolment, Lists, Log, Reconnected, Settings, Supervision, Traffic,
+    Clients, Connector, Enrolment, Lists, Log, Reconnected, Settings, Sharer, Supervision, Traffic,
     Visitors,
 };
 pub use serving::{Certificates, Entries, Inviter, ListsInForce, Serving};
@@ -91,6 +91,11 @@ pub trait Daemon: Send + Sync {
 
     /// The services and forwards of a client.
     fn lists(&self) -> Option<&dyn Lists> {
+        None
+    }
+
+    /// Targets that a client shares for the time of a command.
+    fn sharer(&self) -> Option<&dyn Sharer> {
         None
     }
 

@@ -10,6 +10,7 @@ use proto::greeting::Name;
 use super::{Daemon, SendFuture};
 use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
 use crate::reload::Reloaded;
+use crate::share::Visits;
 use crate::visit::Visited;
 
 /// The part of a daemon that serves: a server or a client.
@@ -157,4 +158,8 @@ pub trait ListsInForce: Send + Sync {
     /// Applies a change. After an error nothing has changed. A service of the change that the server
     /// refuses is dropped again; [`Reloaded::refused`] has its name.
     fn apply(&self, change: Kept) -> SendFuture<'_, anyhow::Result<Reloaded>>;
+
+    /// Tells `visits` what the visitors of the service of this name do, from its next publication
+    /// on, as long as somebody reads.
+    fn observe(&self, service: &str, visits: Visits);
 }

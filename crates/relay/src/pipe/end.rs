@@ -21,6 +21,30 @@ use crate::{Seated, Socket};
 pub(crate) enum ByteEnd {
     Socket(Socket),
     Layered(Layered),
+    /// Either of the others, whose bytes somebody sees.
+    Observed(Box<Observed>),
+}
+
+/// Sees the bytes that pass between a target and the stream of a visitor. It changes and delays
+/// none, and is dropped with the connection to the target.
+pub trait Spectator {
+    /// The target has taken these bytes.
+    fn to_target(&mut self, bytes: &[u8]);
+
+    /// The target has sent these bytes.
+    fn from_target(&mut self, bytes: &[u8]);
+}
+
+/// An end whose bytes somebody sees. They pass through memory, never as pages.
+pub(crate) struct Observed {
+    end: ByteEnd,
+    spectator: RefCell<Box<dyn Spectator>>,
+}
+
+impl fmt::Debug for Observed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observed").field("end", &self.end).finish_non_exhaustive()
+    }
 }
 
 impl From<Socket> for ByteEnd {
@@ -36,11 +60,17 @@ impl From<Layered> for ByteEnd {
 }
 
 impl ByteEnd {
+    /// The same end, whose bytes `spectator` sees.
+    pub(crate) fn observed(self, spectator: Box<dyn Spectator>) -> Self {
+        Self::Observed(Box::new(Observed { end: self, spectator: RefCell::new(spectator) }))
+    }
+
     /// The socket, if there is no layer above it.
     pub(crate) const fn socket(&self) -> Option<&Socket> {
         match self {
             Self::Socket(socket) => Some(socket),
             Self::Layered(_) => None,
+            Self::Observed(observed) => observed.end.socket(),
         }
     }
 
@@ -48,6 +78,7 @@ impl ByteEnd {
         match self {
             Self::Socket(socket) => socket.poll_read_ready(cx),
             Self::Layered(_) => Poll::Ready(Ok(())),
+            Self::Observed(observed) => observed.end.poll_read_ready(cx),
         }
     }
 
@@ -55,6 +86,7 @@ impl ByteEnd {
         match self {
             Self::Socket(socket) => socket.poll_write_ready(cx),
             Self::Layered(_) => Poll::Ready(Ok(())),
+            Self::Observed(observed) => observed.end.poll_write_ready(cx),
         }
     }
 
@@ -69,6 +101,15 @@ impl ByteEnd {
         match self {
             Self::Socket(socket) => Poll::Ready(socket.read(buf, limit)),
             Self::Layered(stream) => stream.poll_read(cx, buf, limit).map_ok(Some),
+            Self::Observed(observed) => {
+                let before = buf.len();
+                let read = ready!(observed.end.poll_read(cx, buf, limit))?;
+                let bytes = buf.get(before..).unwrap_or_default();
+                if !bytes.is_empty() {
+                    observed.spectator.borrow_mut().from_target(bytes);
+                }
+                Poll::Ready(Ok(read))
+            }
         }
     }
 
@@ -83,6 +124,20 @@ impl ByteEnd {
         match self {
             Self::Socket(socket) => Poll::Ready(socket.write(slices, total)),
             Self::Layered(stream) => stream.poll_write(cx, slices).map_ok(Some),
+            Self::Observed(observed) => {
+                let written = ready!(observed.end.poll_write(cx, slices, total))?;
+                let (mut left, mut spectator) =
+                    (written.unwrap_or(0), observed.spectator.borrow_mut());
+                for slice in slices {
+                    let part = slice.get(..left.min(slice.len())).unwrap_or_default();
+                    if part.is_empty() {
+                        break;
+                    }
+                    left -= part.len();
+                    spectator.to_target(part);
+                }
+                Poll::Ready(Ok(written))
+            }
         }
     }
 
@@ -92,7 +147,7 @@ impl ByteEnd {
         match self {
             Self::Socket(socket) => socket.write_from(pieces),
             // A write that waits needs a task.
-            Self::Layered(_) => Ok(None),
+            Self::Layered(_) | Self::Observed(_) => Ok(None),
         }
     }
 
@@ -100,7 +155,7 @@ impl ByteEnd {
     pub(super) const fn page_socket(&self) -> Option<&Seated<TcpStream>> {
         match self {
             Self::Socket(Socket::Tcp(socket)) => Some(socket),
-            Self::Socket(Socket::Unix(_)) | Self::Layered(_) => None,
+            Self::Socket(Socket::Unix(_)) | Self::Layered(_) | Self::Observed(_) => None,
         }
     }
 
@@ -114,6 +169,7 @@ impl ByteEnd {
         match self {
             Self::Socket(_) => Poll::Ready(Ok(())),
             Self::Layered(stream) => stream.poll_flush(cx),
+            Self::Observed(observed) => observed.end.poll_flush(cx),
         }
     }
 
@@ -122,6 +178,7 @@ impl ByteEnd {
         match self {
             Self::Socket(_) => true,
             Self::Layered(stream) => !stream.0.borrow().is_unflushed,
+            Self::Observed(observed) => observed.end.is_flushed(),
         }
     }
 
@@ -134,6 +191,7 @@ impl ByteEnd {
                     reset();
                 }
             }
+            Self::Observed(observed) => observed.end.reset_on_close(),
         }
     }
 
@@ -146,6 +204,7 @@ impl ByteEnd {
                 Poll::Ready(())
             }
             Self::Layered(stream) => stream.poll_finish(cx),
+            Self::Observed(observed) => observed.end.poll_finish(cx),
         }
     }
 
@@ -156,6 +215,10 @@ impl ByteEnd {
             // Only a read or a write tells it: a visitor that is gone while its stream waits for
             // credit stays until its target reads or ends.
             Self::Layered(_) => std::future::pending().await,
+            Self::Observed(observed) => match observed.end.socket() {
+                Some(socket) => socket.failed().await,
+                None => std::future::pending().await,
+            },
         }
     }
 }

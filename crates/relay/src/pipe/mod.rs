@@ -38,6 +38,7 @@ use crate::{End, Held, Settings, Socket, Visit, pace};
 pub use again::Again;
 pub(crate) use end::ByteEnd;
 pub use end::Layered;
+pub use end::Spectator;
 use guard::{Guard, State};
 pub use guard::{Http, Leaving, Onward, Why};
 pub(crate) use pump::Pump;
@@ -198,14 +199,13 @@ impl Pipe {
     /// Sets the end of a stream whose target was dialled.
     pub(crate) fn connect_target(&self, end: ByteEnd) {
         self.note_fact(TARGET);
-        match end {
-            ByteEnd::Socket(socket) => self.connect(socket),
-            ByteEnd::Layered(_) => {
-                self.unmoved.set(Some(Unmoved::new()));
-                self.attach(end);
-                self.settings.stats.count_opened();
-            }
+        if let Some(socket) = end.socket() {
+            socket.prepare();
+            socket.bound_unread();
         }
+        self.unmoved.set(Some(Unmoved::new()));
+        self.attach(end);
+        self.settings.stats.count_opened();
     }
 
     /// Whether the bytes that wait begin with `text`; `None`: there are too few to tell.
@@ -230,7 +230,7 @@ impl Pipe {
     }
 
     /// Sets the end of the stream of a visitor whose bytes pass through a layer.
-    pub(crate) fn connect_layered(&self, stream: Layered) {
+    pub(crate) fn connect_layered(&self, stream: impl Into<ByteEnd>) {
         self.attach(stream.into());
         self.settings.stats.count_opened();
     }

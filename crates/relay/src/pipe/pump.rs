@@ -215,7 +215,7 @@ impl Pump {
         let (Some(kept), Ok(end)) = (kept, Rc::try_unwrap(end)) else { return Poll::Ready(()) };
         let socket = match end {
             ByteEnd::Socket(socket) => Some(socket),
-            ByteEnd::Layered(_) => None,
+            ByteEnd::Layered(_) | ByteEnd::Observed(_) => None,
         };
         kept.give(socket, &rest, why);
         Poll::Ready(())
@@ -512,7 +512,7 @@ impl Pump {
         let Ok(end) = Rc::try_unwrap(end) else { return Poll::Ready(()) };
         let socket = match end {
             ByteEnd::Socket(socket) => Some(socket),
-            ByteEnd::Layered(_) => None,
+            ByteEnd::Layered(_) | ByteEnd::Observed(_) => None,
         };
         if let Some(guard) = self.pipe.guard.get() {
             guard.leave(socket, why);

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
+use config::Span;
 use ops::status::StreamNumber;
 
+use super::options::lasting;
 use super::values::{forward, interval, patience, server, span, target, upgrade_limit};
 use super::{DaemonArgs, OptionArgs};
 use crate::complete::{clients, published, services};
@@ -142,6 +144,55 @@ pub(crate) struct PublishArgs {
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) options: OptionArgs,
+}
+
+/// `tunnel share`.
+#[derive(Debug, Args)]
+pub(crate) struct ShareArgs {
+    /// A port or address (3000, 192.168.1.5:80, https://127.0.0.1:8443), a folder, or a file
+    pub(crate) target: String,
+    /// The word of the address, or the whole address: blog, http://app.example.com, 10080 [default: a
+    /// random word]
+    #[arg(long, value_name = "WORD|PUBLIC")]
+    pub(crate) at: Option<String>,
+    /// Stop after this time: 30m, 1h, 7d
+    #[arg(long = "for", value_name = "TIME", value_parser = lasting)]
+    pub(crate) lasting: Option<Span>,
+    /// Ask visitors for a user and a password; without a value both are made up (`-`: the first line of
+    /// standard input; `@FILE`: the lines of a file)
+    #[arg(long, value_name = "USER:PASSWORD", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) password: Option<String>,
+    /// Only visitors from these networks: 10.0.0.0/8,2001:db8::/32
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub(crate) allow_from: Vec<String>,
+    /// Stop after the first request that was answered, or the first connection
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print JSON lines, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Start a client that enrols by this code, and keeps its place in the file of --config [default:
+    /// client.yaml]
+    #[arg(long, value_name = "CODE", conflicts_with = "control")]
+    #[arg(help_heading = "Without a running client")]
+    pub(crate) enroll: Option<String>,
+    /// Start a client of this server, with --name and --token-file
+    #[arg(long, value_name = "URL", conflicts_with = "control")]
+    #[arg(help_heading = "Without a running client")]
+    pub(crate) server: Vec<String>,
+    /// Name for the log-in
+    #[arg(long, requires = "server", help_heading = "Without a running client")]
+    pub(crate) name: Option<String>,
+    /// File with the token for the log-in
+    #[arg(long, value_name = "FILE", requires = "server")]
+    #[arg(help_heading = "Without a running client")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Pin of the server's public key
+    #[arg(long, value_name = "PIN", requires = "server")]
+    #[arg(help_heading = "Without a running client")]
+    pub(crate) pin: Vec<String>,
 }
 
 /// `tunnel unpublish`.

@@ -15,8 +15,8 @@ use logging::levels;
 
 pub(crate) use asked::{
     CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, HoldArgs,
-    LimitArgs, NatArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs,
-    UpgradeArgs, VisitArgs, Which,
+    LimitArgs, NatArgs, PingArgs, PublishArgs, RightsArgs, ShareArgs, SpeedArgs, StreamsArgs,
+    UnpublishArgs, UpgradeArgs, VisitArgs, Which,
 };
 pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
@@ -113,6 +113,19 @@ Examples:
     tunnel publish --save
 
 The client keeps the services in its state directory. `tunnel unpublish NAME` withdraws a service.";
+
+const SHARE_EXAMPLES: &str = "\
+Examples:
+  tunnel share 3000
+  tunnel share ./site --for 1h
+  tunnel share report.pdf --once
+  tunnel share 192.168.1.5:80 --password
+  tunnel share 3000 --enroll CODE
+
+The address is http://WORD-CLIENT.DOMAIN below the server's `http.domain`, or a port of the server
+where there is no such name. Whoever knows the address may visit: --password keeps others out. The
+running client of this machine shares the target; without a running client this command starts one
+for the time. Nothing is written anywhere, and nothing stays when the command has ended.";
 
 const NAT_NOTE: &str = "\
 The client asks the server's STUN ports and those of p2p.stun, for 3 s at most. The exit code is 0,
@@ -259,6 +272,9 @@ pub(crate) enum Command {
     Unpublish(UnpublishArgs),
     /// Open forwards of a running client, at once and after a restart
     Forward(ForwardArgs),
+    /// Show a local port, folder or file to others until Ctrl-C, and see who comes
+    #[command(after_help = SHARE_EXAMPLES)]
+    Share(ShareArgs),
     /// Connect standard input and output with a target on the server's side of a running client
     #[command(after_help = CONNECT_EXAMPLES)]
     Connect(ConnectArgs),

@@ -23,7 +23,7 @@ pub(crate) struct OptionArgs {
     pub(crate) lasting: Option<Span>,
 }
 
-fn lasting(text: &str) -> Result<Span, String> {
+pub(super) fn lasting(text: &str) -> Result<Span, String> {
     match text.parse::<Span>() {
         Ok(span) if span == Span::from_millis(0) => Err("must be more than 0".to_owned()),
         Ok(span) => Ok(span),

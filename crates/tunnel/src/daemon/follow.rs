@@ -38,7 +38,8 @@ pub(super) async fn tell_left_out_lines() {
     }
 }
 
-/// Withdraws the services of a client when their time is over.
+/// Withdraws the services of a client when their time is over, or the commands that share them have
+/// gone.
 pub(super) async fn end_services(told: Arc<RunningDaemon>) {
     if told.role.lists_in_force().is_none() {
         return;
@@ -49,6 +50,7 @@ pub(super) async fn end_services(told: Arc<RunningDaemon>) {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = told.lists_changed.notified() => {}
+            () = told.share_ended() => told.end_shares().await,
         }
     }
 }

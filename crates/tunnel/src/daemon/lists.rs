@@ -30,7 +30,9 @@ impl RunningDaemon {
         let kept = kept.unwrap_or_default();
         let hidden: Vec<_> = kept.without.iter().map(|what| with(prefix, what)).collect();
         let (services, forwards) = (config.services.clone(), config.forwards.clone());
-        let running = Lists { services, forwards };
+        let mut running = Lists { services, forwards };
+        // What `tunnel share` publishes ends with its command.
+        running.services.retain(|service| !self.shares.has(&service.name));
         let mut known = names(&running);
         known.extend(names(&config.shadowed));
         if change.save {

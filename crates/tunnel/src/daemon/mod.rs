@@ -7,6 +7,7 @@
 
 mod follow;
 mod lists;
+mod shares;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -33,6 +34,7 @@ use crate::notify;
 use crate::signals::Signals;
 use crate::supervise::end_with_the_supervisor;
 use crate::upgrade::{self, Binary, Former, Next};
+pub(crate) use shares::Shares;
 use told::RunningDaemon;
 
 /// The time that the last lines of the log of requests get to reach their file.
@@ -47,6 +49,8 @@ pub(crate) struct Frame {
     pub(crate) is_needed: bool,
     /// The warnings about the configuration.
     pub(crate) warnings: Vec<String>,
+    /// The targets that commands share now.
+    pub(crate) shares: Shares,
     /// The configuration file of the role, if there is one.
     pub(crate) configuration: Option<PathBuf>,
     /// The file from which this process was started.
@@ -94,7 +98,7 @@ async fn live(
         life.clone(),
         config_file,
         warnings,
-        frame.binary.clone(),
+        (frame.binary.clone(), frame.shares.clone()),
     ));
     let api = match start_api(&role.common(), &told, life) {
         Ok(api) => api,

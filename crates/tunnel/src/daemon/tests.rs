@@ -78,9 +78,10 @@ impl Certificates for Recorded {
 
 fn frame(dir: &Path) -> Frame {
     let control = SocketPath { path: dir.join("c.sock"), fixed: true };
-    let (warnings, binary) = (Vec::new(), Binary::of_process());
+    let (warnings, binary) = (Vec::new(), (Binary::of_process(), Shares::default()));
     let control = Some(control);
-    Frame { control, is_needed: true, warnings, configuration: None, binary, former: None }
+    let shares = Shares::default();
+    Frame { control, is_needed: true, warnings, shares, configuration: None, binary, former: None }
 }
 
 #[tokio::test]

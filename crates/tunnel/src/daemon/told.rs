@@ -20,11 +20,12 @@ use ops::status::{DaemonState, Status};
 use ops::upgrade::{Upgrade, UpgradeOrder, Upgraded};
 use ops::{
     Clients, Connector, Daemon, Enrolment, Entries, Life, Lists, Log, Phase, Reloaded, SendFuture,
-    Serving, Settings, Traffic, Visitors, WrongConfig,
+    Serving, Settings, Sharer, Traffic, Visitors, WrongConfig,
 };
 use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
+use super::shares::Shares;
 use crate::config_file::ConfigFile;
 use crate::notify;
 use crate::supervise::is_supervised;
@@ -46,6 +47,8 @@ pub(super) struct RunningDaemon {
     pub(super) lists_changed: tokio::sync::Notify,
     /// Visitors have changed, perhaps the time at which a code ends.
     pub(super) visitors_changed: tokio::sync::Notify,
+    /// The targets that commands share now.
+    pub(super) shares: Shares,
     /// The file from which this process was started.
     binary: Binary,
     /// The next process, once it serves.
@@ -62,7 +65,7 @@ impl RunningDaemon {
         life: Life,
         file: Option<ConfigFile>,
         warnings: Vec<String>,
-        binary: Binary,
+        (binary, shares): (Binary, Shares),
     ) -> Self {
         let (turn, lists_changed, visitors_changed) = Default::default();
         let (next, drain_end, reload_error) = Default::default();
@@ -75,6 +78,7 @@ impl RunningDaemon {
             warnings,
             lists_changed,
             visitors_changed,
+            shares,
             binary,
             next,
             drain_end,
@@ -379,6 +383,10 @@ impl Daemon for RunningDaemon {
 
     fn lists(&self) -> Option<&dyn Lists> {
         self.role.lists_in_force().map(|_| self as &dyn Lists)
+    }
+
+    fn sharer(&self) -> Option<&dyn Sharer> {
+        self.role.lists_in_force().map(|_| self as &dyn Sharer)
     }
 
     fn visitors(&self) -> Option<&dyn Visitors> {

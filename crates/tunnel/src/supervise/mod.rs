@@ -43,7 +43,7 @@ use crate::signals::Signals;
 use folder::{described, nothing_in};
 use keeper::{Kept, Order, Program};
 
-pub(crate) use supervised::{end_with_the_supervisor, is_supervised};
+pub(crate) use supervised::{SUPERVISOR, end_with_the_supervisor, is_supervised};
 
 /// The longest wait for the first start of all daemons, before `tunnel run` itself is ready.
 const START: Duration = Duration::from_secs(15);

@@ -9,7 +9,7 @@ use rustix::process::Pid;
 use super::process::descriptor;
 
 /// The environment variable with the process id of the supervisor.
-pub(super) const SUPERVISOR: &str = "TUNNEL_SUPERVISOR";
+pub(crate) const SUPERVISOR: &str = "TUNNEL_SUPERVISOR";
 
 /// The environment variable with the daemon's name, which each line of its log begins with.
 pub(super) const NAME: &str = logging::NAME_VARIABLE;

@@ -22,6 +22,8 @@ pub struct FileOptions {
     /// The files that are tried in this order where the path of a request names none: paths
     /// relative to the directory, in which `{path}` stands for the path of the request.
     pub try_files: Box<[Box<str>]>,
+    /// The only file of the directory that is served. The directory leads to it.
+    pub only: Option<Box<str>>,
 }
 
 /// The placeholder in [`FileOptions::try_files`].

@@ -201,6 +201,13 @@ impl Files {
         }
         let Some(path) = path::normal(request.uri().path()) else { return Err(ABSENT) };
         let decoded = percent_decode_str(&path).decode_utf8().map_err(|_| ABSENT)?.into_owned();
+        if let Some(only) = &self.options.only {
+            match decoded.strip_prefix('/').unwrap_or(&decoded) {
+                "" => return leads_to(only),
+                name if name == &**only => {}
+                _ => return Err(ABSENT),
+            }
+        }
         let mut held = None;
         if self.options.list && path.ends_with('/') {
             let Some(hold) = account.take(list::COST) else {
@@ -312,6 +319,12 @@ fn slash(path: &str, query: Option<&str>) -> Result<Outcome, Refusal> {
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     let location = HeaderValue::try_from(format!("./{name}/{query}")).map_err(|_| ABSENT)?;
     Ok(Outcome::Slash(location))
+}
+
+/// The way from a directory to the only file of it that is served.
+fn leads_to(only: &str) -> Result<Outcome, Refusal> {
+    let location = format!("./{}", utf8_percent_encode(only, PATH));
+    Ok(Outcome::Slash(HeaderValue::try_from(location).map_err(|_| ABSENT)?))
 }
 
 /// The fields of a request that `ServeDir` has to see. True: `If-Match` is among them because the

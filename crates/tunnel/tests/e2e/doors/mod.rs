@@ -19,6 +19,7 @@ mod passwords;
 mod redirects;
 mod requests;
 mod rules;
+mod share;
 mod status;
 mod targets;
 mod tls;

@@ -1,0 +1,321 @@
+//! `tunnel share`: publishes a target until the command ends, and shows who comes.
+//!
+//! ```text
+//!   tunnel share ──control socket──► client of this machine ──► server
+//!                ◄── visits ───────
+//! ```
+//!
+//! The client withdraws the service as soon as the connection of the control socket has ended, so
+//! nothing stays after Ctrl-C or a SIGKILL. A client that stops, restarts or is upgraded ends the
+//! connection as well: the command then shares again at the same address.
+
+mod own;
+mod what;
+mod words;
+
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, bail};
+use config::Moment;
+use control::Instance;
+use ops::command::Answer;
+use ops::lists::{Pair, ServiceOptions};
+use ops::share::{ShareOrder, Shared, Visit};
+use ops::status::{SessionState, bytes};
+use ops::{Role, WrongConfig, term};
+
+use crate::cli::ShareArgs;
+use crate::instances::find_role;
+use crate::service_options;
+use own::OwnClient;
+use what::{What, places, what};
+
+/// The longest wait for the server: at the start, and after the client has gone.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The time between two looks for the client.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The made-up user of `--password`.
+const USER: &str = "guest";
+
+/// Characters of a made-up password: 72 bits.
+const PASSWORD: usize = 12;
+
+/// Shares a target until the end.
+pub(crate) fn share(args: &ShareArgs) -> anyhow::Result<()> {
+    let what = what(&args.target)?;
+    let end = args.lasting.map(|span| Instant::now() + span.duration());
+    let options = options(args)?;
+    let mut own = if starts_one(args) { OwnClient::start(args)? } else { None };
+    let mut instance = connect(args, own.as_mut())?;
+    let mut sharing = Sharing { args, end, is_over: false, is_told: false, place: None };
+    loop {
+        await_server(&instance, own.as_mut())?;
+        sharing.share(&instance, &what, &options)?;
+        if sharing.is_over() {
+            return Ok(());
+        }
+        term::err("the client has ended; waiting for it");
+        instance = again(args, own.as_mut(), end)?;
+    }
+}
+
+/// Whether the command line asks for a client of its own, or no client runs here.
+fn starts_one(args: &ShareArgs) -> bool {
+    if args.enroll.is_some() || !args.server.is_empty() {
+        return true;
+    }
+    args.which.control.is_none() && find_role(&args.which, Role::Client).is_err()
+}
+
+fn connect(args: &ShareArgs, own: Option<&mut OwnClient>) -> anyhow::Result<Instance> {
+    match own {
+        Some(own) => Instance::connect(&own.socket),
+        None => find_role(&args.which, Role::Client).context(
+            "a running client shares the target, or one of --enroll CODE, --server URL or --config \
+             FILE",
+        ),
+    }
+}
+
+/// Finds the client again after it has ended.
+fn again(
+    args: &ShareArgs,
+    mut own: Option<&mut OwnClient>,
+    end: Option<Instant>,
+) -> anyhow::Result<Instance> {
+    let last = Instant::now() + PATIENCE;
+    loop {
+        if let Some(own) = own.as_mut() {
+            own.lives()?;
+        }
+        match connect(args, own.as_deref_mut()) {
+            Ok(instance) => return Ok(instance),
+            Err(why) if Instant::now() > last => return Err(why),
+            Err(_) if end.is_some_and(|end| Instant::now() > end) => bail!("the time is over"),
+            Err(_) => sleep(LOOK),
+        }
+    }
+}
+
+/// Waits until the client is connected with its server.
+fn await_server(instance: &Instance, mut own: Option<&mut OwnClient>) -> anyhow::Result<()> {
+    let last = Instant::now() + PATIENCE;
+    let mut is_told = false;
+    loop {
+        let status = control::status(instance)?;
+        let Some(session) = status.sessions.first() else { return Ok(()) };
+        let state = session.state.state();
+        match state {
+            SessionState::Up | SessionState::Idle => return Ok(()),
+            SessionState::Refused => bail!("the server refuses the client: {}", session.state),
+            _ if Instant::now() > last => {
+                bail!("the client is not connected with its server: {}", session.state)
+            }
+            SessionState::Unreachable if !is_told => {
+                is_told = true;
+                term::err(format_args!("waiting for the server: {}", session.state));
+            }
+            _ => {}
+        }
+        if let Some(own) = own.as_mut() {
+            own.lives()?;
+        }
+        sleep(LOOK);
+    }
+}
+
+/// The options of the service. Tells a made-up password.
+fn options(args: &ShareArgs) -> anyhow::Result<ServiceOptions> {
+    let basic_auth = match args.password.as_deref() {
+        None => Vec::new(),
+        Some("") => {
+            let plain = |c: &char| c.is_ascii_alphanumeric();
+            let secret: String = ops::token()?.chars().filter(plain).take(PASSWORD).collect();
+            term::err(format_args!("user {USER}, password {secret}"));
+            vec![Pair(format!("{USER}:{secret}"))]
+        }
+        Some(given) => service_options::pairs(given)?.into_iter().map(Pair).collect(),
+    };
+    let until = args.lasting.map(|span| Moment::of(SystemTime::now()).after(span.duration()));
+    Ok(ServiceOptions {
+        basic_auth,
+        allow_from: args.allow_from.clone(),
+        until: until.map(|until| until.to_string()),
+        ..ServiceOptions::default()
+    })
+}
+
+/// The state of the command over all clients.
+struct Sharing<'a> {
+    args: &'a ShareArgs,
+    end: Option<Instant>,
+    /// `--once` has seen its visitor.
+    is_over: bool,
+    /// The addresses were told.
+    is_told: bool,
+    /// The place that was published, to be the same the next time; the inner `None` is a port.
+    place: Option<(Option<String>, String)>,
+}
+
+impl Sharing<'_> {
+    fn is_over(&self) -> bool {
+        self.is_over || self.end.is_some_and(|end| Instant::now() >= end)
+    }
+
+    /// Shares until the end, or until the client has ended.
+    fn share(
+        &mut self,
+        instance: &Instance,
+        what: &What,
+        options: &ServiceOptions,
+    ) -> anyhow::Result<()> {
+        let (tried, word) = match &self.place {
+            Some((place, word)) => (vec![place.clone()], word.clone()),
+            None => {
+                let word = words::pair()?;
+                let is_for_http =
+                    !options.basic_auth.is_empty() || what.target.starts_with("file://");
+                (places(self.args.at.as_deref(), &word, is_for_http), word)
+            }
+        };
+        let mut refused = Vec::new();
+        for (n, place) in tried.iter().enumerate() {
+            let publish = match place {
+                Some(public) => format!("{public}={}", what.target),
+                None => what.target.clone(),
+            };
+            let mut options = options.clone();
+            options.name = Some(format!("share-{word}"));
+            let order = ShareOrder { publish, options, only: what.only.clone() };
+            let mut is_shared = false;
+            let outcome = control::share(instance, order, |answer| {
+                if let Answer::Shared(shared) = &answer {
+                    is_shared = true;
+                    self.place = Some((place.clone(), word.clone()));
+                    self.tell_shared(shared, what, &refused)?;
+                } else {
+                    self.tell(&answer)?;
+                }
+                Ok(!self.is_over())
+            });
+            match outcome {
+                Err(why) if !is_shared && !is_of_person(&why) && n + 1 < tried.len() => {
+                    refused.push(format!("{why:#}"));
+                }
+                outcome => return outcome,
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_shared(
+        &mut self,
+        shared: &Shared,
+        what: &What,
+        refused: &[String],
+    ) -> anyhow::Result<()> {
+        if self.args.json {
+            term::out(serde_json::to_string(&Answer::Shared(shared.clone()))?)?;
+            return Ok(());
+        }
+        if std::mem::replace(&mut self.is_told, true) {
+            term::err(format_args!("shared again at {}", shared.addresses.join(", ")));
+            return Ok(());
+        }
+        for why in refused {
+            term::err(format_args!("no name for it: {why}"));
+        }
+        for address in &shared.addresses {
+            term::out(format_args!("{address} -> {}", what.shown))?;
+        }
+        let end = match self.args.lasting {
+            Some(span) => format!("for {span}, or until Ctrl-C"),
+            None => "until Ctrl-C".to_owned(),
+        };
+        let who =
+            if self.args.password.is_some() { "" } else { "; whoever knows the address may visit" };
+        term::err(format_args!("shared {end}{who}"));
+        Ok(())
+    }
+
+    /// Tells what a visitor did.
+    fn tell(&mut self, answer: &Answer) -> anyhow::Result<()> {
+        let is_last = |visit: &Visit| match visit {
+            Visit::Request { status, .. } => {
+                status.is_some_and(|status| (200..300).contains(&status))
+            }
+            Visit::Connection { .. } => true,
+        };
+        if self.args.json && *answer != Answer::Ok {
+            term::out(serde_json::to_string(answer)?)?;
+        }
+        match answer {
+            Answer::Visit(visit) => {
+                if !self.args.json {
+                    term::out(line(visit, SystemTime::now()))?;
+                }
+                self.is_over |= self.args.once && is_last(visit);
+            }
+            Answer::Lost(count) if !self.args.json => {
+                term::err(format_args!("{} not shown", term::count(*count, "visit")));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether the error is about the words of the command line.
+fn is_of_person(why: &anyhow::Error) -> bool {
+    why.is::<WrongConfig>()
+}
+
+/// A line about a visit: time of the day in UTC, visitor, request, response.
+fn line(visit: &Visit, now: SystemTime) -> String {
+    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() % 86_400;
+    let time = format!("{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match visit {
+        Visit::Request { visitor, method, path, status, bytes: length, millis } => {
+            let status = status.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
+            format!(
+                "{time}  {}  {method} {path}  {status}  {}  {millis} ms",
+                visitor.as_deref().unwrap_or("-"),
+                bytes(*length)
+            )
+        }
+        Visit::Connection { visitor, bytes_in, bytes_out, millis } => format!(
+            "{time}  {}  {} in, {} out  {millis} ms",
+            visitor.as_deref().unwrap_or("-"),
+            bytes(*bytes_in),
+            bytes(*bytes_out)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_time_visitor_request_and_answer() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(86_400 + 3723);
+        let request = |status| Visit::Request {
+            visitor: Some("192.0.2.7".into()),
+            method: "GET".into(),
+            path: "/a?b".into(),
+            status,
+            bytes: 2048,
+            millis: 12,
+        };
+        assert_eq!(
+            line(&request(Some(200)), now),
+            "01:02:03Z  192.0.2.7  GET /a?b  200  2.0 KiB  12 ms"
+        );
+        assert!(line(&request(None), now).contains("no answer"));
+        let connection = Visit::Connection { visitor: None, bytes_in: 5, bytes_out: 7, millis: 1 };
+        assert_eq!(line(&connection, now), "01:02:03Z  -  5 B in, 7 B out  1 ms");
+    }
+}

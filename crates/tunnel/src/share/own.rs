@@ -1,0 +1,104 @@
+//! The client that `tunnel share` starts for its own time where none runs.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use control::Instance;
+use ops::state::Places;
+
+use crate::cli::ShareArgs;
+use crate::found;
+use crate::supervise::SUPERVISOR;
+
+/// The longest wait for the control socket: an enrolment asks the server, which may be far away.
+const START: Duration = Duration::from_secs(30);
+
+/// The time between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A client that ends with this value. If this process is killed, the client drains and ends.
+#[derive(Debug)]
+pub(super) struct OwnClient {
+    process: Child,
+    pub(super) socket: PathBuf,
+}
+
+/// The arguments of the client that is described by those of `tunnel share`. `None`: they describe
+/// none.
+fn arguments(args: &ShareArgs, here: Option<&Path>) -> Option<Vec<String>> {
+    let mut all = vec!["client".to_owned()];
+    let mut flag = |name: &str, value: &str| all.extend([name.to_owned(), value.to_owned()]);
+    let file = args.which.config.as_deref().or(here).map(|path| path.display().to_string());
+    if let Some(code) = &args.enroll {
+        flag("--enroll", code);
+        if let Some(file) = args.which.config.as_deref() {
+            flag("--config", &file.display().to_string());
+        }
+    } else if !args.server.is_empty() {
+        args.server.iter().for_each(|url| flag("--server", url));
+        args.name.iter().for_each(|name| flag("--name", name));
+        args.token_file.iter().for_each(|file| flag("--token-file", &file.display().to_string()));
+        args.pin.iter().for_each(|pin| flag("--pin", pin));
+    } else {
+        flag("--config", &file?);
+    }
+    Some(all)
+}
+
+impl OwnClient {
+    /// Starts the client, and waits until it takes commands. `None`: the arguments and the working
+    /// directory describe no client.
+    pub(super) fn start(args: &ShareArgs) -> anyhow::Result<Option<Self>> {
+        let here = found::here(found::CLIENT);
+        let Some(arguments) = arguments(args, here.as_deref()) else { return Ok(None) };
+        let folder = Places::of_process().runtime_dir()?;
+        let number = std::process::id();
+        let socket = folder.join(format!("client-share-{number}.sock"));
+        let mut command = Command::new(env::current_exe().context("the file of this program")?);
+        command.args(arguments).args(["--log-level", "warn", "--control"]).arg(&socket);
+        // Nothing but the shared target: what the file publishes belongs to its own daemon.
+        if args.enroll.is_none() {
+            command.arg("--only");
+        }
+        command.env(SUPERVISOR, number.to_string()).stdin(Stdio::inherit()).stdout(Stdio::null());
+        let process = command.spawn().context("starting a client")?;
+        let mut own = Self { process, socket };
+        own.wait()?;
+        Ok(Some(own))
+    }
+
+    fn wait(&mut self) -> anyhow::Result<()> {
+        let end = Instant::now() + START;
+        while Instant::now() < end {
+            if Instance::connect(&self.socket).is_ok() {
+                return Ok(());
+            }
+            self.lives()?;
+            sleep(LOOK);
+        }
+        bail!("the client that this command has started takes no command")
+    }
+
+    /// An error if the client has ended. Its own lines say why.
+    pub(super) fn lives(&mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.process.try_wait()? {
+            bail!("the client that this command has started has ended ({status})");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for OwnClient {
+    fn drop(&mut self) {
+        // With the share, nothing of it is left to drain.
+        let stopped = Instance::connect(&self.socket).and_then(|one| one.begin_stop(true));
+        if stopped.is_err() {
+            drop(self.process.kill());
+        }
+        drop(self.process.wait());
+    }
+}

@@ -1,0 +1,107 @@
+//! What is shared, and at which address: the words of the command line as a service.
+
+use std::path::Path;
+
+use ops::WrongConfig;
+
+/// A target in the form of `--publish`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct What {
+    pub(super) target: String,
+    /// The only file of the directory `target` that is served.
+    pub(super) only: Option<String>,
+    /// The target for a person.
+    pub(super) shown: String,
+}
+
+/// Reads a port, an address, a folder or a file.
+pub(super) fn what(text: &str) -> Result<What, WrongConfig> {
+    let wrong = |why: String| WrongConfig::one(format!("`{text}` {why}"));
+    let plain =
+        |target: &str| What { target: target.to_owned(), only: None, shown: target.to_owned() };
+    let is_port = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_port || text.contains("://") {
+        return Ok(plain(text));
+    }
+    let path = Path::new(text);
+    let Ok(facts) = path.metadata() else {
+        let is_address = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        if is_address {
+            return Ok(plain(text));
+        }
+        return Err(wrong(
+            "is no port, no address, and no file here (hint: 3000, 192.168.1.5:80, ./site)"
+                .to_owned(),
+        ));
+    };
+    let whole = path.canonicalize().map_err(|why| wrong(format!("cannot be used: {why}")))?;
+    let utf8 = |path: &Path| {
+        let text = path.to_str().map(str::to_owned);
+        text.ok_or_else(|| wrong("has a name that is no UTF-8".to_owned()))
+    };
+    if facts.is_dir() {
+        let folder = utf8(&whole)?;
+        return Ok(What { target: format!("file://{folder}"), only: None, shown: folder });
+    }
+    if !facts.is_file() {
+        return Err(wrong("is neither a file nor a folder".to_owned()));
+    }
+    let (Some(folder), Some(name)) = (whole.parent(), whole.file_name()) else {
+        return Err(wrong("has no folder".to_owned()));
+    };
+    let (folder, name) = (utf8(folder)?, utf8(Path::new(name))?);
+    Ok(What { target: format!("file://{folder}"), only: Some(name), shown: utf8(&whole)? })
+}
+
+/// The public addresses that are tried one after the other, in the form of `--publish`. `None` stands
+/// for a port of the server's choice.
+pub(super) fn places(at: Option<&str>, word: &str, is_for_http: bool) -> Vec<Option<String>> {
+    match at {
+        Some(at) if at.contains("://") || at.bytes().all(|byte| byte.is_ascii_digit()) => {
+            vec![Some(at.to_owned())]
+        }
+        Some(word) => vec![Some(format!("http://{word}-{{name}}"))],
+        None if is_for_http => vec![Some(format!("http://{word}-{{name}}"))],
+        None => vec![Some(format!("http://{word}-{{name}}")), None],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn ports_addresses_folders_and_files_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let root = root.to_str().unwrap();
+        fs::write(dir.path().join("a b.pdf"), "x").unwrap();
+        for text in ["3000", "192.168.1.5:80", "[::1]:80", "box:8080", "https://127.0.0.1:8443"] {
+            assert_eq!(what(text).unwrap().target, text);
+        }
+        let folder = what(root).unwrap();
+        assert_eq!((folder.target, folder.only), (format!("file://{root}"), None));
+        let file = what(&format!("{root}/a b.pdf")).unwrap();
+        assert_eq!(
+            (file.target, file.only.as_deref()),
+            (format!("file://{root}"), Some("a b.pdf"))
+        );
+        for bad in ["", "absent.txt", "box", "box:http", "/dev/null"] {
+            let why = what(bad).unwrap_err().to_string();
+            assert!(why.contains(&format!("`{bad}` ")), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_tried_before_a_port_unless_the_address_is_given() {
+        let own = Some("http://brisk-fox-{name}".to_owned());
+        assert_eq!(places(None, "brisk-fox", false), [own.clone(), None]);
+        assert_eq!(places(None, "brisk-fox", true), [own]);
+        assert_eq!(places(Some("blog"), "x", false), [Some("http://blog-{name}".to_owned())]);
+        for at in ["http://a.example.com", "10080"] {
+            assert_eq!(places(Some(at), "x", false), [Some(at.to_owned())]);
+        }
+    }
+}
