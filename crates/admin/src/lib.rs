@@ -2,6 +2,7 @@
 //! and JSON.
 //!
 //! ```text
+//!   /  /console/…               the web console     without the token
 //!   /metrics                    Prometheus          /healthz /readyz     without the token
 //!   /api/v1/…                   see openapi.json    /status              an active check
 //! ```
@@ -12,6 +13,8 @@
 //! | module | content |
 //! |---|---|
 //! | `guard` | checks of each request: host, origin, token |
+//! | `sessions` | the sessions of the web console, and the keys for them |
+//! | `console` | the embedded files of the web console |
 //! | `brake` | the delay of answers to wrong tokens |
 //! | `serve` | connections, limited in number and duration |
 //! | `routes` | the routes: those of the table of commands, and those of HTTP alone |
@@ -28,6 +31,7 @@ mod api;
 mod body;
 mod brake;
 mod connect;
+mod console;
 mod events;
 mod guard;
 mod host;
@@ -39,7 +43,8 @@ mod peer_metrics;
 mod places;
 mod routes;
 mod serve;
+mod sessions;
 #[cfg(test)]
 mod tests;
 
-pub use api::AdminApi;
+pub use api::{AdminApi, Door};

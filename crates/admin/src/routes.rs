@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::{QueryRejection, RawPathParamsRejection};
-use axum::extract::{DefaultBodyLimit, Query, RawPathParams, Request, State};
+use axum::extract::rejection::{PathRejection, QueryRejection, RawPathParamsRejection};
+use axum::extract::{DefaultBodyLimit, Extension, Path, Query, RawPathParams, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -12,14 +12,15 @@ use axum::{Json, Router, middleware};
 use ops::command::{self, Answer, Command, Entry, Given, Method, PATIENCE, Reading};
 use ops::measure::Ping;
 use ops::status::{DaemonState, SessionState, Status};
-use ops::{Daemon, Life, Role};
+use ops::{AUDIT, Daemon, Life, Role};
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::answer::{failed, no_answer, problem, succeeded};
-use super::guard::{self, Guard};
-use super::{body, connect, events, metrics, page};
+use super::guard::{self, Guard, Remote};
+use super::sessions::{By, Caller, Sessions};
+use super::{body, connect, console, events, metrics, page};
 
 /// What every request needs.
 #[derive(Clone)]
@@ -29,11 +30,14 @@ pub(super) struct Api {
     pub(super) life: Life,
     /// Permits of byte streams to targets.
     pub(super) streams: Arc<Semaphore>,
+    /// The sessions of the console.
+    pub(super) sessions: Sessions,
 }
 
 impl Api {
     pub(super) fn new(daemon: Arc<dyn Daemon>, life: Life) -> Self {
-        Self { daemon, life, streams: Arc::new(Semaphore::new(connect::STREAMS)) }
+        let (streams, sessions) = (Semaphore::new(connect::STREAMS), Sessions::default());
+        Self { daemon, life, streams: Arc::new(streams), sessions }
     }
 }
 
@@ -48,11 +52,15 @@ pub(super) fn app(api: Api, guard: Guard) -> Router {
         .iter()
         .fold(Router::new(), |router, entry| router.route(entry.path, route(entry)));
     Router::new()
+        .route("/", get(console::file))
+        .route(console::ROUTE, get(console::file))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/status", get(checked))
         .route("/metrics", get(metrics_page))
         .route("/api/v1/openapi.json", get(openapi))
+        .route(guard::SESSIONS, get(all_sessions).post(begin_session).delete(end_own_session))
+        .route("/api/v1/sessions/{name}", delete(end_session))
         .nest("/api/v1", commands)
         .fallback(nothing_here)
         .method_not_allowed_fallback(other_method)
@@ -143,6 +151,62 @@ async fn other_method() -> Response {
 
 async fn openapi() -> Response {
     ([(CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+async fn all_sessions(State(api): ApiState, Extension(caller): Extension<Caller>) -> Response {
+    let own = if let Caller::Session(own) = &caller { Some(own.as_str()) } else { None };
+    Json(json!({ "sessions": api.sessions.list(own) })).into_response()
+}
+
+async fn begin_session(
+    State(api): ApiState,
+    Extension(caller): Extension<Caller>,
+    Extension(Remote(from)): Extension<Remote>,
+) -> Response {
+    let by = match caller {
+        Caller::Link => By::Link,
+        Caller::Token => By::Token,
+        Caller::Reader | Caller::Session(_) => {
+            let text = "a session begins with a key of `tunnel console`, or the token of \
+                        `admin.token`";
+            return problem(StatusCode::FORBIDDEN, text);
+        }
+    };
+    match api.sessions.begin(by, from) {
+        Ok(begun) => {
+            tracing::info!(target: AUDIT, source = %from, "a session of the console began");
+            (StatusCode::CREATED, Json(begun)).into_response()
+        }
+        Err(why) => failed(&why),
+    }
+}
+
+async fn end_own_session(
+    State(api): ApiState,
+    Extension(caller): Extension<Caller>,
+) -> Response {
+    match caller {
+        Caller::Session(own) => ended(&api, &own),
+        Caller::Token | Caller::Reader | Caller::Link => {
+            problem(StatusCode::NOT_FOUND, "this request is of no session")
+        }
+    }
+}
+
+async fn end_session(State(api): ApiState, name: Result<Path<String>, PathRejection>) -> Response {
+    match name {
+        Ok(Path(name)) => ended(&api, &name),
+        Err(_) => problem(StatusCode::NOT_FOUND, "a part of the path is no text"),
+    }
+}
+
+fn ended(api: &Api, name: &str) -> Response {
+    if api.sessions.end(name) {
+        tracing::info!(target: AUDIT, session = name, "a session of the console was ended");
+        StatusCode::NO_CONTENT.into_response()
+    } else {
+        problem(StatusCode::NOT_FOUND, "no session of this name")
+    }
 }
 
 async fn asked(source: &dyn Daemon) -> Option<Status> {

@@ -439,6 +439,154 @@ fn a_request_becomes_the_stream_to_a_target_or_has_the_reason() {
     assert_eq!(read, "hello world", "no byte is lost at the hand-over");
 }
 
+/// Method and path of every route, with a name in place of each segment that has one.
+fn routes(api: &AdminApi) -> Vec<(String, String)> {
+    let (_, answer) = get(api, "GET /api/v1/openapi.json", "");
+    let document: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let paths = document["paths"].as_object().unwrap();
+    let each = paths.iter().flat_map(|(path, operations)| {
+        let path = path.replace("{link}", "1").replace("{stream}", "2").replace("{name}", "a");
+        let path = path.replace("{path}", "none.js");
+        let methods = operations.as_object().unwrap().keys();
+        methods.map(move |method| (method.to_uppercase(), path.clone()))
+    });
+    each.collect()
+}
+
+/// The rows of attacks that need no browser, against every route.
+#[test]
+fn no_route_answers_another_site_or_a_name_or_somebody_without_a_token() {
+    let api = api();
+    let token = format!("Authorization: Bearer {TOKEN}");
+    let json = "Content-Type: application/json";
+    let all = routes(&api);
+    assert!(all.len() > 30, "{all:?}");
+    for (method, path) in all {
+        let is_page = path == "/" || path.starts_with("/console/");
+        let is_open = is_page || path == "/healthz" || path == "/readyz";
+        for (fields, expected) in [
+            // Rebinding of DNS: the name of another site leads to this machine.
+            (format!("Host: rebound.example\r\n{token}"), 403),
+            (format!("Host: rebound.example:7070\r\n{token}"), 403),
+            // A page of another site, of another port, and a page whose origin is hidden.
+            (format!("Host: HOST\r\nOrigin: http://evil.example\r\n{token}"), 403),
+            (format!("Host: HOST\r\nOrigin: http://127.0.0.1:1\r\n{token}"), 403),
+            (format!("Host: HOST\r\nOrigin: null\r\n{token}"), 403),
+            (format!("Host: HOST\r\nSec-Fetch-Site: cross-site\r\n{token}"), 403),
+            (format!("Host: HOST\r\nSec-Fetch-Site: same-site\r\n{token}"), 403),
+            // Nothing that a browser adds by itself lets a request in.
+            ("Host: HOST".to_owned(), 401),
+            (format!("Host: HOST\r\nCookie: token={TOKEN}"), 401),
+            ("Host: HOST\r\nAuthorization: Basic YWRtaW46YWRtaW4=".to_owned(), 401),
+            (format!("Host: HOST\r\nX-Api-Key: {TOKEN}"), 401),
+            // An upgrade leads past no check.
+            (
+                "Host: HOST\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\
+                 HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA"
+                    .to_owned(),
+                401,
+            ),
+        ] {
+            let head = format!("{method} {path} HTTP/1.1\r\n{fields}\r\n{json}");
+            let (status, answer) = ask(&api, &head, "");
+            let expected = if expected == 401 && is_open { vec![200, 404] } else { vec![expected] };
+            // A daemon without a link is not ready.
+            let is_expected = expected.contains(&status) || path == "/readyz" && status == 503;
+            assert!(is_expected, "{method} {path} {fields}: {answer}");
+            assert!(!answer.contains(TOKEN) && !answer.to_lowercase().contains("set-cookie"));
+            assert!(answer.contains("content-security-policy: default-src 'none';"), "{answer}");
+            assert!(answer.contains("cross-origin-resource-policy: same-origin"), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn the_page_may_be_opened_by_a_link_of_another_site_and_by_nothing_else() {
+    let api = api();
+    for (path, fields, expected) in [
+        ("/", "Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document", 200),
+        ("/", "Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe", 403),
+        ("/", "Sec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: script", 403),
+        ("/", "X: y", 403),
+        ("/healthz", "Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document", 403),
+        ("/api/v1/status", "Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document", 403),
+    ] {
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: HOST\r\nSec-Fetch-Site: cross-site\r\n{fields}"
+        );
+        assert_eq!(ask(&api, &head, "").0, expected, "{path} {fields}");
+    }
+}
+
+#[test]
+fn the_files_of_the_console_have_their_types_tags_and_protection() {
+    let api = api();
+    let (status, page) = ask(&api, "GET / HTTP/1.1\r\nHost: HOST", "");
+    assert!(status == 200 && page.contains("content-type: text/html; charset=utf-8"), "{page}");
+    for field in [
+        "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src \
+         'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors \
+         'none'; require-trusted-types-for 'script'; trusted-types 'none'\r\n",
+        "referrer-policy: no-referrer\r\n",
+        "cross-origin-opener-policy: same-origin\r\n",
+        "cross-origin-resource-policy: same-origin\r\n",
+        "x-content-type-options: nosniff\r\n",
+        "cache-control: no-cache\r\n",
+    ] {
+        assert!(page.contains(field), "{field}: {page}");
+    }
+    let tag = page.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
+    let again = format!("GET / HTTP/1.1\r\nHost: HOST\r\nIf-None-Match: {tag}");
+    let (status, answer) = ask(&api, &again, "");
+    assert!(status == 304 && !answer.contains("<html"), "{answer}");
+    for path in ["/console/", "/console/none.js", "/console/index.html", "/console/../Cargo.toml"] {
+        assert_eq!(ask(&api, &format!("GET {path} HTTP/1.1\r\nHost: HOST"), "").0, 404, "{path}");
+    }
+    assert_eq!(ask(&api, "POST / HTTP/1.1\r\nHost: HOST", "").0, 401);
+}
+
+#[test]
+fn a_link_lets_one_page_in_and_its_session_does_what_the_token_does() {
+    let api = api();
+    let with = |token: &str, line: &str| {
+        let head = format!("{line} HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer {token}");
+        let (status, answer) = ask(&api, &head, "");
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        (status, serde_json::from_str::<Value>(body).unwrap_or_default())
+    };
+    let link = api.door().link().unwrap();
+    let (place, key) = link.url.split_once("/#k=").unwrap();
+    assert!(place == api.url() && link.valid_seconds == 60, "{place}");
+    assert_eq!(with(key, "GET /api/v1/status").0, 401, "a key is good for a session alone");
+    let (status, begun) = with(key, "POST /api/v1/sessions");
+    assert_eq!(status, 201);
+    assert_eq!(with(key, "POST /api/v1/sessions").0, 401, "it was used");
+    let token = begun["token"].as_str().unwrap();
+    assert!(token.len() >= 22 && token != key, "at least 128 bits");
+    assert_eq!(begun["expires_seconds"], 43_200);
+    assert_eq!(with(token, "GET /api/v1/status").0, 200);
+    assert_eq!(with(token, "POST /api/v1/reload").0, 409, "it may change things");
+    assert_eq!(with(token, "POST /api/v1/sessions").0, 403, "a session makes no other");
+    assert_eq!(with(READER, "POST /api/v1/sessions").0, 403);
+    let (_, other) = with(TOKEN, "POST /api/v1/sessions");
+    let (status, all) = with(READER, "GET /api/v1/sessions");
+    let texts = all.to_string();
+    assert!(status == 200 && !texts.contains(token) && !texts.contains(key), "{texts}");
+    let list = all["sessions"].as_array().unwrap();
+    assert_eq!(list.len(), 2);
+    assert_eq!((&list[0]["by"], &list[1]["by"]), (&"link".into(), &"token".into()));
+    assert!(list[0]["from"] == "127.0.0.1" && list.iter().all(|one| one.get("own").is_none()));
+    assert_eq!(with(token, "GET /api/v1/sessions").1["sessions"][0]["own"], true);
+    // It ends itself, and another one by its id.
+    let id = other["id"].as_str().unwrap();
+    assert_eq!(with(TOKEN, "DELETE /api/v1/sessions").0, 404);
+    assert_eq!(with(token, &format!("DELETE /api/v1/sessions/{id}")).0, 204);
+    assert_eq!(with(token, &format!("DELETE /api/v1/sessions/{id}")).0, 404);
+    assert_eq!(with(other["token"].as_str().unwrap(), "GET /api/v1/status").0, 401);
+    assert_eq!(with(token, "DELETE /api/v1/sessions").0, 204);
+    assert_eq!(with(token, "GET /api/v1/status").0, 401);
+}
+
 /// The OpenAPI document and the routes agree.
 #[test]
 fn every_path_of_the_document_is_served_and_with_its_methods_only() {

@@ -47,14 +47,14 @@ pub mod upgrade;
 pub mod visit;
 
 pub use daemon::{
-    Certificates, Clients, Connector, Daemon, Enrolment, Entries, Inviter, Lists, ListsInForce,
+    Certificates, Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries, Inviter, Lists, ListsInForce,
     Log, Reconnected, SendFuture, Serving, Settings, Supervision, Traffic, Visitors,
 };
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};
 pub use reload::{Published, Reloaded};
 pub use role::Role;
-pub use token::token;
+pub use token::{random, token};
 
 /// The target of audit events in the log: accepted and refused log-ins, granted and refused rights,
 /// and changes at run time.

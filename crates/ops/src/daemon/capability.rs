@@ -67,6 +67,24 @@ pub trait Settings: Send + Sync {
     fn amend(&self, operations: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>>;
 }
 
+/// A link to the web console.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConsoleLink {
+    /// The URL with the key: whoever opens it first gets in.
+    pub url: String,
+    /// For how many seconds the key is valid.
+    pub valid_seconds: u64,
+}
+
+/// The web console of a daemon.
+pub trait Console: Send + Sync {
+    /// Makes a link that is good once.
+    ///
+    /// # Errors
+    /// The daemon has no listener of the admin API.
+    fn link(&self) -> anyhow::Result<ConsoleLink>;
+}
+
 /// The log of a daemon.
 pub trait Log: Send + Sync {
     /// The filter in force.

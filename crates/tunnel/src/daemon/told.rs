@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use admin::Door;
 use anyhow::Context;
 use config::LogFormat;
 use config::edit::Operation;
@@ -19,13 +20,14 @@ use ops::shown::{self, Shown};
 use ops::status::{DaemonState, Status};
 use ops::upgrade::{Upgrade, UpgradeOrder, Upgraded};
 use ops::{
-    Clients, Connector, Daemon, Enrolment, Entries, Life, Lists, Log, Phase, Reloaded, SendFuture,
+    Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries, Life, Lists, Log, Phase, Reloaded, SendFuture,
     Serving, Settings, Traffic, Visitors, WrongConfig,
 };
 use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
 use crate::config_file::ConfigFile;
+use crate::console::NO_API;
 use crate::notify;
 use crate::supervise::is_supervised;
 use crate::upgrade::{Binary, Next, Started};
@@ -54,6 +56,8 @@ pub(super) struct RunningDaemon {
     drain_end: OnceLock<Instant>,
     /// The error of the last reload, if it failed.
     reload_error: Mutex<Option<String>>,
+    /// The way into the console, where there is an admin API.
+    pub(super) door: OnceLock<Door>,
 }
 
 impl RunningDaemon {
@@ -65,7 +69,7 @@ impl RunningDaemon {
         binary: Binary,
     ) -> Self {
         let (turn, lists_changed, visitors_changed) = Default::default();
-        let (next, drain_end, reload_error) = Default::default();
+        let (next, drain_end, reload_error, door) = Default::default();
         let warnings = Mutex::new(warnings);
         Self {
             role,
@@ -79,6 +83,7 @@ impl RunningDaemon {
             next,
             drain_end,
             reload_error,
+            door,
         }
     }
 
@@ -365,6 +370,10 @@ impl Daemon for RunningDaemon {
         Some(self)
     }
 
+    fn console(&self) -> Option<&dyn Console> {
+        Some(self)
+    }
+
     fn log(&self) -> Option<&dyn Log> {
         Some(self)
     }
@@ -414,6 +423,12 @@ impl Settings for RunningDaemon {
 
     fn amend(&self, operations: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(self.amend_now(operations))
+    }
+}
+
+impl Console for RunningDaemon {
+    fn link(&self) -> anyhow::Result<ConsoleLink> {
+        self.door.get().context(NO_API)?.link()
     }
 }
 
