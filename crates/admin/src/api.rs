@@ -58,14 +58,17 @@ impl AdminApi {
         let url = format!("http://{address}");
         let api = Api::new(daemon, life);
         let guard = Guard::new(settings, api.sessions.clone())?;
-        let door = Door { url: format!("http://{}", from_here(address)), sessions: api.sessions.clone() };
+        let door =
+            Door { url: format!("http://{}", from_here(address)), sessions: api.sessions.clone() };
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serve = move || {
+            let following = api.live.clone().follow(Arc::clone(&api.daemon));
             let app = routes::app(api, guard);
             runtime.block_on(async {
                 tokio::select! {
                     () = serve::serve(listener, app) => {}
+                    () = following => {}
                     // The sender never sends; its drop also completes this future.
                     _ = stopped => {}
                 }

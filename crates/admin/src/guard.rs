@@ -8,12 +8,14 @@
 //! The guard is the outermost layer, and no other place reads credentials.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+use config::WebOrigin;
 use proto::greeting::{StoredCredential, Token};
 
 use super::answer::problem;
@@ -42,6 +44,8 @@ pub(super) struct Guard {
     full: StoredCredential,
     read: Option<StoredCredential>,
     sessions: Sessions,
+    hosts: Arc<[String]>,
+    origin: Option<WebOrigin>,
     brake: Brake,
 }
 
@@ -60,11 +64,14 @@ impl Guard {
     pub(super) fn new(settings: &config::Admin, sessions: Sessions) -> anyhow::Result<Self> {
         let stored = |token: &config::Token| StoredCredential::of(token.secret.reveal());
         let read = settings.read_token.as_ref().map(stored).transpose()?;
-        Ok(Self { full: stored(&settings.token)?, read, sessions, brake: Brake::new() })
+        let full = stored(&settings.token)?;
+        let hosts = settings.hosts.iter().map(ToString::to_string).collect();
+        let origin = settings.origin.clone();
+        Ok(Self { full, read, sessions, hosts, origin, brake: Brake::new() })
     }
 
     fn judge(&self, request: &Request) -> Verdict {
-        if let Some(refusal) = origin_refusal(request) {
+        if let Some(refusal) = self.origin_refusal(request) {
             return Verdict::Refuse(refusal);
         }
         if OPEN.contains(&request.uri().path()) || console::is_file(request) {
@@ -111,31 +118,37 @@ impl Guard {
             None => is_key.then_some(Caller::Link),
         }
     }
-}
 
-/// The refusal of a request that a page of another site may have sent, or whose host is unclear.
-fn origin_refusal(request: &Request) -> Option<Response> {
-    let headers = request.headers();
-    let host = match Host::of(request.uri(), headers) {
-        Ok(host) => host,
-        Err(why) => return Some(problem(StatusCode::BAD_REQUEST, why)),
-    };
-    if !host.is_ours() {
-        let text = "this name is not known here: ask by address or as localhost";
-        return Some(problem(StatusCode::FORBIDDEN, text));
+    /// The refusal of a request that a page of another site may have sent, or whose host is unclear.
+    fn origin_refusal(&self, request: &Request) -> Option<Response> {
+        let headers = request.headers();
+        let host = match Host::of(request.uri(), headers) {
+            Ok(host) => host,
+            Err(why) => return Some(problem(StatusCode::BAD_REQUEST, why)),
+        };
+        if !host.is_ours(&self.hosts) {
+            let text = "this name is not known here: ask by address, as localhost, or by a name of \
+                        `admin.hosts`";
+            return Some(problem(StatusCode::FORBIDDEN, text));
+        }
+        match Origin::of(headers) {
+            Ok(origin) if origin.as_ref().is_none_or(|origin| self.is_ours(origin, &host)) => {}
+            Ok(_) => return Some(problem(StatusCode::FORBIDDEN, "a request of another site")),
+            Err(why) => return Some(problem(StatusCode::BAD_REQUEST, why)),
+        }
+        // Browsers send this field also with requests without an origin: images, scripts, links.
+        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+        let is_ours = site.is_none_or(|site| site == b"same-origin" || site == b"none");
+        if !is_ours && !opens_page(request) {
+            return Some(problem(StatusCode::FORBIDDEN, "a request of another site"));
+        }
+        None
     }
-    match Origin::of(headers) {
-        Ok(origin) if origin.as_ref().is_none_or(|origin| origin.is(&host)) => {}
-        Ok(_) => return Some(problem(StatusCode::FORBIDDEN, "a request of another site")),
-        Err(why) => return Some(problem(StatusCode::BAD_REQUEST, why)),
+
+    /// Whether a page of this origin is one of ours.
+    fn is_ours(&self, origin: &Origin<'_>, host: &Host<'_>) -> bool {
+        origin.is(host) || self.origin.as_ref().is_some_and(|own| origin.is_configured(own))
     }
-    // Browsers send this field also with requests without an origin: images, scripts, links.
-    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-    let is_ours = site.is_none_or(|site| site == b"same-origin" || site == b"none");
-    if !is_ours && !opens_page(request) {
-        return Some(problem(StatusCode::FORBIDDEN, "a request of another site"));
-    }
-    None
 }
 
 /// Whether a browser opens a file of the console as the page of a window, because of a link on
@@ -145,7 +158,9 @@ fn opens_page(request: &Request) -> bool {
         let mut fields = request.headers().get_all(name).iter();
         fields.next().is_some_and(|field| field.as_bytes() == word) && fields.next().is_none()
     };
-    console::is_file(request) && is("sec-fetch-mode", b"navigate") && is("sec-fetch-dest", b"document")
+    console::is_file(request)
+        && is("sec-fetch-mode", b"navigate")
+        && is("sec-fetch-dest", b"document")
 }
 
 /// The token of a request, valid or not.
@@ -193,8 +208,6 @@ pub(super) async fn check(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use axum::body::Body;
     use axum::http::header::HOST;
     use config::{Admin, Secret};
@@ -218,7 +231,13 @@ mod tests {
         fn new() -> Self {
             let token = |text| config::Token { secret: Secret::new(text), file: None };
             let listen = ([127, 0, 0, 1], 0).into();
-            let settings = Admin { listen, token: token(FULL), read_token: Some(token(READ)) };
+            let settings = Admin {
+                listen,
+                token: token(FULL),
+                read_token: Some(token(READ)),
+                hosts: Vec::new(),
+                origin: None,
+            };
             let api = Api::new(Arc::new(Fixed), Life::new());
             let guard = Guard::new(&settings, api.sessions.clone()).expect("good tokens");
             Self(TowerToHyperService::new(routes::app(api, guard)))

@@ -21,6 +21,7 @@
 //! | `body` | the body of a request, and what is wrong with a request |
 //! | `answer` | the outcome of a command as an answer of HTTP |
 //! | `events` | what changes in the daemon, as server-sent events |
+//! | `live` | figures of each second as lines, and rates of the past |
 //! | `connect` | a request becomes the byte stream to a target |
 //! | `metrics`, `page` | the figures of a status, and their Prometheus form |
 //! | `api` | a running API |
@@ -35,6 +36,7 @@ mod console;
 mod events;
 mod guard;
 mod host;
+mod live;
 mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;

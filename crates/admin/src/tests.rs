@@ -9,11 +9,12 @@ use std::time::Duration;
 use config::{Admin, Secret, Token};
 use ops::clients::{Applied, Change, Client, Clients, Details, Held, HoldOrder, Origin};
 use ops::events::{ClientChange, ServiceChange};
+use ops::log::{Line, Lines};
 use ops::status::{
     ClientState, DaemonState, LinkState, PathState, ServiceState, SessionState, State as _, Status,
     StreamNumber, Streams, sample,
 };
-use ops::{Connector, Daemon, Life, Log, Phase, Reconnected, SendFuture, Traffic};
+use ops::{Carried, Connector, Daemon, Life, Log, Phase, Reconnected, SendFuture, Traffic};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -59,6 +60,10 @@ impl Traffic for Fixed {
         Box::pin(async { Reconnected { links: 1, looking: 0 } })
     }
 
+    fn carried(&self) -> SendFuture<'_, Carried> {
+        Box::pin(async { Carried { bytes_in: 7, bytes_out: 9 } })
+    }
+
     fn kill(&self, _: StreamNumber) -> SendFuture<'_, bool> {
         Box::pin(async { false })
     }
@@ -71,6 +76,13 @@ impl Log for Fixed {
 
     fn change(&self, filter: &str) -> Result<(), String> {
         if filter == "debug" { Ok(()) } else { Err("no filter".to_owned()) }
+    }
+
+    fn lines(&self, after: u64, limit: usize) -> Lines {
+        let line = |seq| Line { seq, text: format!("<b>{seq}"), ..Line::default() };
+        let mut lines: Vec<_> = (after + 1..=3).rev().take(limit).map(line).collect();
+        lines.reverse();
+        Lines { lost: 0, last: 3, lines }
     }
 }
 
@@ -141,7 +153,9 @@ fn known(name: &str) -> Client {
 fn api() -> AdminApi {
     let token = Token { secret: Secret::new(TOKEN), file: None };
     let read_token = Some(Token { secret: Secret::new(READER), file: None });
-    let settings = Admin { listen: SocketAddr::from(([127, 0, 0, 1], 0)), token, read_token };
+    let (hosts, origin) = (Vec::new(), None);
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let settings = Admin { listen, token, read_token, hosts, origin };
     AdminApi::start(&settings, Arc::new(Fixed), Life::new()).unwrap()
 }
 
@@ -352,6 +366,13 @@ fn what_is_asked_for_wrongly_is_told_in_json() {
         ("GET /api/v1/ping", "", 409),
         ("GET /api/v1/ping?timeout_millis=soon", "", 400),
         ("GET /api/v1/nat", "", 409),
+        ("GET /api/v1/events?topics=", "", 400),
+        ("GET /api/v1/events?topics=totals,other", "", 400),
+        ("GET /api/v1/history?of=service:none", "", 404),
+        ("GET /api/v1/history?of=total&step=1&x=2", "", 400),
+        ("GET /api/v1/history?step=soon", "", 400),
+        ("GET /api/v1/log/lines", "", 200),
+        ("GET /api/v1/log/lines?limit=many", "", 400),
         ("POST /api/v1/speedtest", "{\"millis\":1}", 409),
         ("POST /api/v1/connect", "", 400),
         ("POST /api/v1/connect?target=echo:7", "", 426),
@@ -401,7 +422,8 @@ fn a_daemon_is_stopped_by_a_request() {
     let token = Token { secret: Secret::new(TOKEN), file: None };
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let life = Life::new();
-    let settings = Admin { listen, token, read_token: None };
+    let (hosts, origin) = (Vec::new(), None);
+    let settings = Admin { listen, token, read_token: None, hosts, origin };
     let api = AdminApi::start(&settings, Arc::new(Fixed), life.clone()).unwrap();
     let (status, answer) = get(&api, "POST /api/v1/stop", "");
     assert!(status == 202 && answer.contains(&std::process::id().to_string()), "{answer}");
@@ -437,6 +459,78 @@ fn a_request_becomes_the_stream_to_a_target_or_has_the_reason() {
     let mut read = String::new();
     stream.read_to_string(&mut read).unwrap();
     assert_eq!(read, "hello world", "no byte is lost at the hand-over");
+}
+
+/// Reads a chunk of a body (RFC 9112 section 7.1) as JSON: a line of the stream.
+fn read_line(stream: &mut TcpStream) -> Value {
+    let length = usize::from_str_radix(read_to(stream, "\r\n").trim(), 16).unwrap();
+    let mut chunk = vec![0; length + 2];
+    stream.read_exact(&mut chunk).unwrap();
+    assert!(chunk.ends_with(b"\n\r\n"), "a chunk is a line");
+    serde_json::from_slice(&chunk).unwrap()
+}
+
+/// Asks for lines, and reads the head of the answer.
+fn watch(api: &AdminApi, topics: &str) -> (TcpStream, String) {
+    let mut stream = connect(api);
+    write!(
+        stream,
+        "GET /api/v1/events?topics={topics} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \
+         {TOKEN}\r\n\r\n"
+    )
+    .unwrap();
+    let head = read_to(&mut stream, "\r\n\r\n");
+    (stream, head)
+}
+
+#[test]
+fn a_viewer_gets_a_line_for_each_topic_with_the_figures_of_the_daemon() {
+    let api = api();
+    let (mut stream, head) = watch(&api, "totals,services,clients,streams:5,log");
+    assert!(head.contains("application/x-ndjson") && head.contains("no-store"), "{head}");
+    let lines: Vec<Value> = (0..5).map(|_| read_line(&mut stream)).collect();
+    let topics: Vec<_> = lines.iter().map(|line| line["topic"].as_str().unwrap()).collect();
+    assert_eq!(topics, ["totals", "services", "clients", "streams", "log"]);
+    assert!(lines.iter().all(|line| line["unix_millis"].as_u64() > Some(1_700_000_000_000)));
+    let [totals, services, clients, streams, log] = &lines[..] else { panic!("five lines") };
+    assert_eq!((&totals["bytes_in"], &totals["bytes_out"]), (&7.into(), &9.into()));
+    assert_eq!((&totals["state"], &totals["peers"]), (&"running".into(), &1.into()));
+    assert!(totals["in_bytes_per_second"] == 0 && totals["memory_budget_bytes"].is_u64());
+    let status = sample();
+    let all = status.sessions.iter().flat_map(|one| one.services.iter().chain(&one.forwards));
+    let others = status.proxies.len() + status.default_targets.len();
+    assert_eq!(services["total"], all.count() + others);
+    let service = &services["list"][0];
+    assert!(service["kind"].is_string() && service["peer"].is_string(), "{service}");
+    assert!(service["state_text"].is_string() && service["out_bytes_per_second"].is_u64());
+    assert_eq!((&clients["total"], &clients["list"][0]["name"]), (&1.into(), &"home".into()));
+    assert_eq!(clients["list"][0]["state"], "never_seen", "{clients}");
+    assert_eq!((&streams["total"], &streams["list"]), (&0.into(), &Value::Array(Vec::new())));
+    // A name or a line of a peer is a text of JSON, and nothing else.
+    assert_eq!(log["lines"][2]["text"], "<b>3");
+    // The next second has no line of the log, because none was added.
+    let next: Vec<_> = (0..5).map(|_| read_line(&mut stream)["topic"].clone()).collect();
+    assert_eq!(next[4], "totals", "{next:?}");
+}
+
+#[test]
+fn eight_viewers_look_at_a_time_and_the_past_has_the_total() {
+    let api = api();
+    let mut all: Vec<_> = (0..8).map(|_| watch(&api, "totals")).collect();
+    assert!(all.iter().all(|(_, head)| head.starts_with("HTTP/1.1 200 ")));
+    assert!(watch(&api, "totals").1.starts_with("HTTP/1.1 503 "));
+    // Two figures are a second apart, so the past has one rate by then.
+    for _ in 0..3 {
+        read_line(&mut all[0].0);
+    }
+    drop(all);
+    let (status, answer) = get(&api, "GET /api/v1/history?of=total&step=1", "");
+    assert_eq!(status, 200, "{answer}");
+    let past: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let [series] = &past["series"].as_array().unwrap()[..] else { panic!("{past}") };
+    assert!(series["step_seconds"] == 1 && series["in"][0] == 0.0, "{series}");
+    let (_, answer) = get(&api, "GET /api/v1/history", "");
+    assert!(answer.contains("\"total\""), "{answer}");
 }
 
 /// Method and path of every route, with a name in place of each segment that has one.
@@ -511,9 +605,8 @@ fn the_page_may_be_opened_by_a_link_of_another_site_and_by_nothing_else() {
         ("/healthz", "Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document", 403),
         ("/api/v1/status", "Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document", 403),
     ] {
-        let head = format!(
-            "GET {path} HTTP/1.1\r\nHost: HOST\r\nSec-Fetch-Site: cross-site\r\n{fields}"
-        );
+        let head =
+            format!("GET {path} HTTP/1.1\r\nHost: HOST\r\nSec-Fetch-Site: cross-site\r\n{fields}");
         assert_eq!(ask(&api, &head, "").0, expected, "{path} {fields}");
     }
 }
@@ -543,6 +636,34 @@ fn the_files_of_the_console_have_their_types_tags_and_protection() {
         assert_eq!(ask(&api, &format!("GET {path} HTTP/1.1\r\nHost: HOST"), "").0, 404, "{path}");
     }
     assert_eq!(ask(&api, "POST / HTTP/1.1\r\nHost: HOST", "").0, 401);
+}
+
+#[test]
+fn behind_a_reverse_proxy_the_configured_names_and_origin_are_ours() {
+    let token = Token { secret: Secret::new(TOKEN), file: None };
+    let hosts = vec!["Console.example.com".parse().unwrap()];
+    let origin = Some("https://console.example.com".parse().unwrap());
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let settings = Admin { listen, token, read_token: None, hosts, origin };
+    let api = AdminApi::start(&settings, Arc::new(Fixed), Life::new()).unwrap();
+    let far = "Origin: https://console.example.com";
+    for (fields, expected) in [
+        (format!("Host: console.example.com\r\n{far}"), 200),
+        (format!("Host: CONSOLE.example.com:8443\r\n{far}\r\nSec-Fetch-Site: same-origin"), 200),
+        (format!("Host: HOST\r\n{far}"), 200),
+        ("Host: HOST\r\nOrigin: https://console.example.com:443".to_owned(), 200),
+        ("Host: HOST\r\nOrigin: http://HOST".to_owned(), 200),
+        ("Host: console.example.com\r\nOrigin: http://console.example.com".to_owned(), 200),
+        ("Host: HOST\r\nOrigin: http://console.example.com".to_owned(), 403),
+        ("Host: HOST\r\nOrigin: https://console.example.com:8443".to_owned(), 403),
+        ("Host: HOST\r\nOrigin: https://evil.console.example.com".to_owned(), 403),
+        ("Host: evil.console.example.com".to_owned(), 403),
+        (format!("Host: example.com\r\n{far}"), 403),
+        (format!("Host: console.example.com\r\n{far}\r\nSec-Fetch-Site: cross-site"), 403),
+    ] {
+        let head = format!("GET /healthz HTTP/1.1\r\n{fields}");
+        assert_eq!(ask(&api, &head, "").0, expected, "{fields}");
+    }
 }
 
 #[test]
@@ -616,7 +737,7 @@ fn its_port_is_free_when_it_has_ended_and_a_taken_one_is_named() {
     let at: SocketAddr = first.url().strip_prefix("http://").unwrap().parse().unwrap();
     let settings = || {
         let token = Token { secret: Secret::new(TOKEN), file: None };
-        Admin { listen: at, token, read_token: None }
+        Admin { listen: at, token, read_token: None, hosts: Vec::new(), origin: None }
     };
     let error = AdminApi::start(&settings(), Arc::new(Fixed), Life::new()).unwrap_err();
     assert!(format!("{error:#}").contains(&at.to_string()), "{error:#}");

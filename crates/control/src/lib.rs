@@ -38,9 +38,9 @@ mod serve;
 mod socket_path;
 
 pub use ask::{
-    Connected, Instance, Left, Stopping, allow, change_lists, client, clients, connect, console, deny,
-    enroll, events, hold, invite, kill, limit, log, nat, ping, reconnect, reload, restart, revoke,
-    speedtest, status, stop, streams, uninvite, upgrade, visitors,
+    Connected, Instance, Left, Stopping, allow, change_lists, client, clients, connect, console,
+    deny, enroll, events, hold, invite, kill, limit, log, nat, ping, reconnect, reload, restart,
+    revoke, speedtest, status, stop, streams, uninvite, upgrade, visitors,
 };
 pub use denied::Denied;
 pub use serve::ControlSocket;

@@ -23,8 +23,8 @@ use crate::runtime::slow_runtime;
 use crate::upgrade::Binary;
 use crate::whereabouts::{client_instance, control};
 use crate::{
-    check, clients, connect, console, cores, demo, enroll, found, generate, importing, inherit, install,
-    instances, measure, nat, published, service_options, supervise, upgrade, visits,
+    check, clients, connect, console, cores, demo, enroll, found, generate, importing, inherit,
+    install, instances, measure, nat, published, service_options, supervise, upgrade, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.

@@ -43,7 +43,9 @@ pub(crate) fn console(args: &ConsoleArgs) -> anyhow::Result<()> {
 /// Whether this person sits at a display. A browser of root would have the rights of root.
 fn has_display() -> bool {
     let is_set = |name: &&str| env::var_os(name).is_some_and(|value| !value.is_empty());
-    stdout().is_terminal() && !geteuid().is_root() && ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| is_set(&name))
+    stdout().is_terminal()
+        && !geteuid().is_root()
+        && ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| is_set(&name))
 }
 
 /// Opens the link. Every user of the machine can read the arguments of a process, so the browser
@@ -62,7 +64,9 @@ fn open(link: &ConsoleLink) -> Option<()> {
 /// A page that leads to the link at once.
 fn page(url: &str) -> String {
     // A link has no character that HTML gives a meaning.
-    format!("<!doctype html><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"0;url={url}\">\n")
+    format!(
+        "<!doctype html><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"0;url={url}\">\n"
+    )
 }
 
 #[cfg(test)]

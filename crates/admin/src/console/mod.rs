@@ -151,8 +151,17 @@ mod tests {
         for (path, bytes) in FILES.iter().filter(|(path, _)| !path.starts_with("vendor/")) {
             let text = std::str::from_utf8(bytes).expect(path);
             for wrong in [
-                "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(",
-                "new Function", "dangerouslySetInnerHTML", "document.cookie", "https://",
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+                "new Function",
+                "dangerouslySetInnerHTML",
+                "document.cookie",
+                "(\"http",
+                "from \"http",
+                "url(http",
             ] {
                 assert!(!text.contains(wrong), "{path} has `{wrong}`");
             }

@@ -21,8 +21,8 @@ use crate::status::Status;
 use crate::upgrade::Upgrade;
 
 pub use capability::{
-    Clients, Connector, Console, ConsoleLink, Enrolment, Lists, Log, Reconnected, Settings, Supervision, Traffic,
-    Visitors,
+    Carried, Clients, Connector, Console, ConsoleLink, Enrolment, Lists, Log, Reconnected,
+    Settings, Supervision, Traffic, Visitors,
 };
 pub use serving::{Certificates, Entries, Inviter, ListsInForce, Serving};
 

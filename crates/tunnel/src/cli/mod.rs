@@ -14,9 +14,9 @@ use clap::{Parser, Subcommand};
 use logging::levels;
 
 pub(crate) use asked::{
-    CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, ConsoleArgs, EnrollArgs, ForwardArgs, HoldArgs,
-    LimitArgs, NatArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs,
-    UpgradeArgs, VisitArgs, Which,
+    CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, ConsoleArgs, EnrollArgs, ForwardArgs,
+    HoldArgs, LimitArgs, NatArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs,
+    UnpublishArgs, UpgradeArgs, VisitArgs, Which,
 };
 pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;

@@ -14,14 +14,15 @@ use ops::clients::{self, Applied, Change, Details, Held, HoldOrder};
 use ops::enrol::{Opened, Order};
 use ops::events::Events;
 use ops::lists::ListChange;
+use ops::log::Lines;
 use ops::measure::{Meter, SpeedTest};
 use ops::nat::NatProbe;
 use ops::shown::{self, Shown};
 use ops::status::{DaemonState, Status};
 use ops::upgrade::{Upgrade, UpgradeOrder, Upgraded};
 use ops::{
-    Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries, Life, Lists, Log, Phase, Reloaded, SendFuture,
-    Serving, Settings, Traffic, Visitors, WrongConfig,
+    Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries, Life, Lists, Log, Phase,
+    Reloaded, SendFuture, Serving, Settings, Traffic, Visitors, WrongConfig,
 };
 use tokio::sync::SetOnce;
 use tokio::time::Instant;
@@ -441,6 +442,10 @@ impl Log for RunningDaemon {
         logging::levels(filter)?;
         logging::change(filter);
         Ok(())
+    }
+
+    fn lines(&self, after: u64, limit: usize) -> Lines {
+        logging::recent(after, limit)
     }
 }
 
