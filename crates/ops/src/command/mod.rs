@@ -21,7 +21,6 @@ mod table;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Reconnected;
 use crate::clients::{Clients, Details, Held, HoldOrder, LimitOrder, Limits};
 use crate::enrol::{Allowed, Opened, Order};
 use crate::events::Event;
@@ -34,6 +33,7 @@ use crate::shown::Shown;
 use crate::status::{Restarted, Status, StreamKind, Streams};
 use crate::upgrade::{UpgradeOrder, Upgraded};
 use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
+use crate::{ConsoleLink, Reconnected};
 
 pub use form::{Form, Misread};
 pub use patch::{Json, Patch, operations};
@@ -63,6 +63,9 @@ pub enum Command {
         #[serde(default)]
         now: bool,
     },
+    /// Makes a link to the web console. Only the control socket takes this command: the link lets
+    /// its holder in.
+    Console,
     /// The configuration file without its secrets.
     Configuration,
     /// Changes the configuration file and applies it.
@@ -158,6 +161,7 @@ pub enum Answer {
     /// `None`: the daemon was started from another file.
     Upgraded(Option<Upgraded>),
     Restarted(Restarted),
+    Console(ConsoleLink),
     Configuration(Box<Shown>),
     Opened(Opened),
     Allowed(Allowed),
