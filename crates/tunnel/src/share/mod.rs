@@ -178,7 +178,7 @@ impl Sharing<'_> {
                 let word = words::pair()?;
                 let is_for_http =
                     !options.basic_auth.is_empty() || what.target.starts_with("file://");
-                (places(self.args.at.as_deref(), &word, is_for_http), word)
+                (places(self.args.at.as_deref(), &word, is_for_http)?, word)
             }
         };
         let mut refused = Vec::new();

@@ -59,7 +59,7 @@ impl OwnClient {
         let number = std::process::id();
         let socket = folder.join(format!("client-share-{number}.sock"));
         let mut command = Command::new(env::current_exe().context("the file of this program")?);
-        command.args(arguments).args(["--log-level", "warn", "--control"]).arg(&socket);
+        command.args(arguments).args(["--log-level", "error", "--control"]).arg(&socket);
         // Nothing but the shared target: what the file publishes belongs to its own daemon.
         if args.enroll.is_none() {
             command.arg("--only");

@@ -55,15 +55,31 @@ pub(super) fn what(text: &str) -> Result<What, WrongConfig> {
 
 /// The public addresses that are tried one after the other, in the form of `--publish`. `None` stands
 /// for a port of the server's choice.
-pub(super) fn places(at: Option<&str>, word: &str, is_for_http: bool) -> Vec<Option<String>> {
-    match at {
+pub(super) fn places(
+    at: Option<&str>,
+    word: &str,
+    is_for_http: bool,
+) -> Result<Vec<Option<String>>, WrongConfig> {
+    Ok(match at {
         Some(at) if at.contains("://") || at.bytes().all(|byte| byte.is_ascii_digit()) => {
             vec![Some(at.to_owned())]
+        }
+        Some(word) if !is_word(word) => {
+            return Err(WrongConfig::one(format!(
+                "--at: `{word}` is no word of letters, digits and hyphens (hint: blog, or a whole \
+                 address: http://blog.example.com, 10080)"
+            )));
         }
         Some(word) => vec![Some(format!("http://{word}-{{name}}"))],
         None if is_for_http => vec![Some(format!("http://{word}-{{name}}"))],
         None => vec![Some(format!("http://{word}-{{name}}")), None],
-    }
+    })
+}
+
+/// Whether the text can stand before a hyphen in a label.
+fn is_word(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    !text.is_empty() && !text.starts_with('-') && text.bytes().all(is_plain)
 }
 
 #[cfg(test)]
@@ -97,11 +113,17 @@ mod tests {
     #[test]
     fn a_name_is_tried_before_a_port_unless_the_address_is_given() {
         let own = Some("http://brisk-fox-{name}".to_owned());
-        assert_eq!(places(None, "brisk-fox", false), [own.clone(), None]);
-        assert_eq!(places(None, "brisk-fox", true), [own]);
-        assert_eq!(places(Some("blog"), "x", false), [Some("http://blog-{name}".to_owned())]);
+        assert_eq!(places(None, "brisk-fox", false).unwrap(), [own.clone(), None]);
+        assert_eq!(places(None, "brisk-fox", true).unwrap(), [own]);
+        assert_eq!(
+            places(Some("blog"), "x", false).unwrap(),
+            [Some("http://blog-{name}".to_owned())]
+        );
         for at in ["http://a.example.com", "10080"] {
-            assert_eq!(places(Some(at), "x", false), [Some(at.to_owned())]);
+            assert_eq!(places(Some(at), "x", false).unwrap(), [Some(at.to_owned())]);
+        }
+        for bad in ["", "a/b", "-a", "a.b", "a b"] {
+            assert!(places(Some(bad), "x", false).is_err(), "{bad}");
         }
     }
 }
