@@ -303,7 +303,8 @@ mod tests {
             for piece in requests.chunks(size) {
                 seen.to_target(piece);
             }
-            for piece in responses.concat().chunks(size) {
+            // A server sends a request for another name behind the whole response before it.
+            for piece in responses.iter().flat_map(|response| response.chunks(size)) {
                 seen.from_target(piece);
             }
             let all = told(seen, reader).await;
@@ -333,7 +334,7 @@ mod tests {
         let (mut one, reader) = seen(true);
         one.to_target(b"\x16\x03\x01 no HTTP \r\n\r\n");
         one.from_target(b"abc");
-        assert_eq!(told(one, reader).await, ["17 3"]);
+        assert_eq!(told(one, reader).await, ["16 3"]);
 
         let (mut one, reader) = seen(false);
         one.to_target(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -78,7 +78,7 @@ impl Certificates for Recorded {
 
 fn frame(dir: &Path) -> Frame {
     let control = SocketPath { path: dir.join("c.sock"), fixed: true };
-    let (warnings, binary) = (Vec::new(), (Binary::of_process(), Shares::default()));
+    let (warnings, binary) = (Vec::new(), Binary::of_process());
     let control = Some(control);
     let shares = Shares::default();
     Frame { control, is_needed: true, warnings, shares, configuration: None, binary, former: None }
@@ -117,8 +117,13 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
 #[tokio::test]
 async fn who_is_stopping_does_not_reload() {
     let (role, life) = (Arc::new(Recorded::default()), Life::new());
-    let told =
-        RunningDaemon::new(role.clone(), life.clone(), None, Vec::new(), Binary::of_process());
+    let told = RunningDaemon::new(
+        role.clone(),
+        life.clone(),
+        None,
+        Vec::new(),
+        (Binary::of_process(), Shares::default()),
+    );
     told.reload().await.unwrap();
     life.drain();
     assert_eq!(told.reload().await.unwrap_err().to_string(), "it is stopping");
