@@ -31,15 +31,15 @@ export const session = {
 /**
  * @param {string} method
  * @param {string} path below the origin
- * @param {{ body?: unknown, token?: string, signal?: AbortSignal, match?: string }} [more]
+ * @param {{ body?: unknown, token?: string, signal?: AbortSignal, match?: string, keepalive?: boolean }} [more]
  */
-async function ask(method, path, { body, token, signal, match } = {}) {
+async function ask(method, path, { body, token, signal, match, keepalive } = {}) {
   /** @type {Record<string, string>} */
   const headers = { Authorization: `Bearer ${token ?? session.get() ?? ""}` };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (match) headers["If-Match"] = match;
   /** @type {RequestInit} */
-  const init = { method, headers, signal, cache: "no-store", credentials: "omit", redirect: "error" };
+  const init = { method, headers, signal, keepalive, cache: "no-store", credentials: "omit", redirect: "error" };
   if (body !== undefined) init.body = JSON.stringify(body);
   let answer;
   try {

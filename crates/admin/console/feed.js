@@ -39,7 +39,8 @@ export function stop() {
 /** @param {AbortSignal} signal @param {string} wanted */
 async function run(signal, wanted) {
   while (!signal.aborted) {
-    const heard = { at: performance.now(), any: false };
+    const began = performance.now();
+    const heard = { at: began, any: false };
     const one = new AbortController();
     const end = () => one.abort();
     signal.addEventListener("abort", end, { once: true });
@@ -61,14 +62,16 @@ async function run(signal, wanted) {
       signal.removeEventListener("abort", end);
     }
     if (signal.aborted) return;
-    if (heard.any && performance.now() - heard.at < SILENCE && (await answers())) continue;
-    if (signal.aborted) return;
-    set({ lost: true });
-    await new Promise((done) => setTimeout(done, AGAIN));
+    // An answer ends after ten minutes also without a fault.
+    if (!(heard.any && performance.now() - heard.at < SILENCE && (await answers()))) {
+      if (signal.aborted) return;
+      set({ lost: true });
+    }
+    await new Promise((done) => setTimeout(done, Math.max(0, began + AGAIN - performance.now())));
   }
 }
 
-/** Whether the daemon is there: an answer ends after ten minutes also without a fault. */
+/** Whether the daemon is there. */
 async function answers() {
   return fetch("/healthz", { cache: "no-store", credentials: "omit" }).then((answer) => answer.ok, () => false);
 }

@@ -5,7 +5,7 @@ import { h, render } from "./vendor/preact.js";
 import { useEffect } from "./vendor/hooks.js";
 import { call, session, whenSessionEnds } from "./api.js";
 import { begin, look, stop } from "./feed.js";
-import { close, forget, set, state, toast, useStore } from "./store.js";
+import { forget, set, state, toast, useStore } from "./store.js";
 import { said } from "./parts/bits.js";
 import { listen } from "./parts/keys.js";
 import { Shell } from "./parts/shell.js";
@@ -41,11 +41,6 @@ function App() {
   const [name = "overview", of] = s.route;
   const page = PAGES[name] ? name : "overview";
   useEffect(() => {
-    if (!s.in) return;
-    close();
-    scrollTo(0, 0);
-  }, [s.in, page, of]);
-  useEffect(() => {
     if (s.in) look(page, s.dialog?.name);
   }, [s.in, page, s.dialog?.name]);
   useEffect(() => { document.title = `${s.in ? t(`nav.${page}`) : t("sign.title")} · tunnel`; }, [s.lang, s.in, page]);
@@ -61,7 +56,10 @@ function App() {
 /** Shows the page of the address. */
 function route() {
   const path = location.hash.startsWith("#/") ? location.hash.slice(2) : "";
-  set({ route: path.split("/").filter(Boolean).map(decodeURIComponent) });
+  // A dialog belongs to its page. It ends here and not after the next drawing: a key that is pressed
+  // at once may open another.
+  set({ route: path.split("/").filter(Boolean).map(decodeURIComponent), dialog: null });
+  scrollTo(0, 0);
 }
 
 /** A key in the address is good once: it leaves the address before anything else happens. */

@@ -6,7 +6,15 @@ import { useEffect, useState } from "./vendor/hooks.js";
 /** Lines of the log that are kept. */
 const LOG_LINES = 2000;
 
-/** @typedef {{ t: number[], in: (number|null)[], out: (number|null)[] }} Trace */
+/** @typedef {import("./api-types.js").Figures} Figures a line of `/api/v1/events` */
+/** @typedef {"list"|"lines"|"lost"|"total"} Lists */
+/** @typedef {"drain_seconds"|"reload_error"|"descriptors_limit"} Rare */
+/** @typedef {Required<Omit<Figures, Lists | Rare>> & Pick<Figures, Rare>} Totals */
+/** @typedef {{ streams: number, services: number, bytes_in: number, bytes_out: number, in_bytes_per_second: number, out_bytes_per_second: number }} Moved */
+/** @typedef {import("./api-types.js").Service & Moved & { kind: "service"|"forward"|"proxy"|"default", peer: string }} ServiceRow */
+/** @typedef {Partial<Omit<import("./api-types.js").Client, "state">> & Moved & { name: string, state: string, state_text: string, links: number, carriers?: import("./api-types.js").Carrier[] }} PeerRow */
+/** @typedef {import("./api-types.js").Streams["list"][number] & { in_bytes_per_second: number, out_bytes_per_second: number }} StreamRow */
+/** @typedef {import("./api-types.js").LogLines["lines"][number]} LogLine */
 
 export const state = {
   /** Whether somebody is signed in. */
@@ -23,12 +31,12 @@ export const state = {
   lost: false,
   /** Counts connections: a plot whose count has changed asks for what it missed. */
   epoch: 0,
-  /** @type {any} */ totals: null,
-  /** @type {{ total: number, list: any[] }|null} */ services: null,
-  /** @type {{ total: number, list: any[] }|null} */ clients: null,
-  /** @type {{ total: number, list: any[] }|null} */ streams: null,
-  /** The whole status, twice a minute. @type {any} */ status: null,
-  /** @type {any[]} */ log: [],
+  /** @type {Totals|null} */ totals: null,
+  /** @type {{ total: number, list: ServiceRow[] }|null} */ services: null,
+  /** @type {{ unix_millis: number, total: number, list: PeerRow[] }|null} */ clients: null,
+  /** @type {{ total: number, list: StreamRow[] }|null} */ streams: null,
+  /** The whole status, four times a minute. @type {import("./api-types.js").Status|null} */ status: null,
+  /** @type {LogLine[]} */ log: [],
   logLost: 0,
   /** @type {{ name: string, props?: any }|null} */ dialog: null,
   /** @type {{ id: number, text: string, bad: boolean }[]} */ toasts: [],
@@ -76,13 +84,20 @@ export function fold(line) {
     case "clients": state.clients = line; break;
     case "streams": state.streams = line; break;
     case "log": {
-      const last = state.log.at(-1)?.seq ?? -1;
-      const fresh = line.lines.filter((/** @type {any} */ one) => one.seq > last);
-      state.log = [...state.log, ...fresh].slice(-LOG_LINES);
+      merge(line.lines);
       state.logLost += line.lost ?? 0;
       break;
     }
   }
+  changed();
+}
+
+/** Adds lines of the log that are not there yet, older or newer. @param {LogLine[]} lines */
+export function merge(lines) {
+  const [first, last] = [state.log[0]?.seq ?? Infinity, state.log.at(-1)?.seq ?? -1];
+  const older = lines.filter((one) => one.seq < first && last >= 0);
+  const newer = lines.filter((one) => one.seq > last);
+  state.log = [...older, ...state.log, ...newer].slice(-LOG_LINES);
   changed();
 }
 

@@ -2,11 +2,13 @@
 
 use axum::Json;
 use axum::http::StatusCode;
+use axum::http::header::ETAG;
 use axum::response::{IntoResponse, Response};
 use config::edit::EditError;
 use ops::WrongConfig;
 use ops::command::{Answer, NoAnswer, NoFilter, TooMany};
-use ops::enrol::Order;
+use ops::enrol::{GOOD_FOR, Order};
+use ops::revision::Stale;
 use serde_json::json;
 
 /// An error answer. All error answers of this API have this form.
@@ -22,6 +24,9 @@ pub(super) fn no_answer() -> Response {
 pub(super) fn failed(why: &anyhow::Error) -> Response {
     if let Some(EditError::TestFailed(why)) = why.downcast_ref() {
         return problem(StatusCode::PRECONDITION_FAILED, why);
+    }
+    if let Some(why) = why.downcast_ref::<Stale>() {
+        return problem(StatusCode::PRECONDITION_FAILED, &why.to_string());
     }
     if why.is::<NoAnswer>() {
         return no_answer();
@@ -50,7 +55,11 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         Answer::Status(status) => Json(status).into_response(),
         Answer::Reloaded(reloaded) => Json(reloaded).into_response(),
         Answer::Restarted(restarted) => Json(restarted).into_response(),
-        Answer::Configuration(shown) => Json(shown).into_response(),
+        Answer::Configuration(shown) => {
+            let tag = [(ETAG, shown.etag.clone())];
+            (tag, Json(shown)).into_response()
+        }
+        Answer::Foreseen(checked) => Json(checked).into_response(),
         Answer::Reconnected(reconnected) => Json(reconnected).into_response(),
         Answer::Allowed(allowed) => Json(allowed).into_response(),
         Answer::Invitation(invitation) => (StatusCode::CREATED, Json(invitation)).into_response(),
@@ -78,10 +87,22 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         // The answer contains all data that `tunnel enroll` prints.
         Answer::Opened(opened) => {
             let code = opened.code(&order.cloned().unwrap_or_default(), &[]);
-            let body = json!({ "code": code.text(), "servers": code.urls });
+            let command = code.command();
+            let mut body = json!({
+                "code": code.text(),
+                "servers": code.urls,
+                "valid_seconds": GOOD_FOR.as_secs(),
+                "command": command,
+            });
+            if let Some(qr) = ops::qr::qr(&command) {
+                body["qr"] = json!(qr);
+            }
             (StatusCode::CREATED, Json(body)).into_response()
         }
-        Answer::Killed(true) | Answer::Revoked(true) | Answer::Ok => {
+        Answer::Kicked(false) => {
+            problem(StatusCode::NOT_FOUND, "no client of this name is connected")
+        }
+        Answer::Killed(true) | Answer::Revoked(true) | Answer::Kicked(true) | Answer::Ok => {
             StatusCode::NO_CONTENT.into_response()
         }
         Answer::Killed(false) => problem(StatusCode::NOT_FOUND, "no such stream (any more)"),

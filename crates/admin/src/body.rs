@@ -1,16 +1,27 @@
 //! Reads the JSON body of a request, and answers what is wrong with a request.
 
-use axum::body::Bytes;
-use axum::extract::{FromRequest, Request};
+use std::error::Error;
+
+use axum::body::{Bytes, to_bytes};
+use axum::extract::Request;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use ops::command::{Form, Misread};
+use http_body_util::LengthLimitError;
+use ops::command::{Entry, Form, Misread};
 
 use super::answer::problem;
 
 /// Largest body of a request, in bytes.
 pub(super) const BODY_MAX: usize = 64 << 10;
+
+/// Largest body with a configuration, in bytes: a file of the greatest length, and escapes.
+const CONFIG_MAX: usize = 2 << 20;
+
+/// The largest body of a command, in bytes.
+pub(super) fn most(entry: &Entry) -> usize {
+    if entry.path.starts_with("/config") { CONFIG_MAX } else { BODY_MAX }
+}
 
 /// The answer to a request that is wrong.
 pub(super) fn refusal(why: &Misread) -> Response {
@@ -23,7 +34,7 @@ pub(super) fn refusal(why: &Misread) -> Response {
 }
 
 /// The bytes of a body whose header field says that they are JSON.
-pub(super) async fn bytes(request: Request, form: &Form) -> Result<Bytes, Response> {
+pub(super) async fn bytes(request: Request, form: &Form, most: usize) -> Result<Bytes, Response> {
     if !is_json(request.headers()) {
         let why = format!(
             "the header field `Content-Type: application/json` is missing; {}",
@@ -31,12 +42,15 @@ pub(super) async fn bytes(request: Request, form: &Form) -> Result<Bytes, Respon
         );
         return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, &why));
     }
-    Bytes::from_request(request, &()).await.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => problem(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            &format!("the body is longer than {} KiB; send the change in parts", BODY_MAX >> 10),
-        ),
-        status => problem(status, "the body of the request did not arrive whole"),
+    to_bytes(request.into_body(), most).await.map_err(|error| {
+        // The error of the limit is the source of the error of the body.
+        if error.source().is_some_and(<dyn Error>::is::<LengthLimitError>) {
+            let why =
+                format!("the body is longer than {} KiB; send the change in parts", most >> 10);
+            problem(StatusCode::PAYLOAD_TOO_LARGE, &why)
+        } else {
+            problem(StatusCode::BAD_REQUEST, "the body of the request did not arrive whole")
+        }
     })
 }
 

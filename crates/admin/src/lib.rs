@@ -50,3 +50,4 @@ mod sessions;
 mod tests;
 
 pub use api::{AdminApi, Door};
+pub use console::tag_of;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::extract::rejection::{PathRejection, QueryRejection, RawPathParamsRejection};
 use axum::extract::{DefaultBodyLimit, Extension, Path, Query, RawPathParams, Request, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{StatusCode, Uri};
+use axum::http::header::{CONTENT_TYPE, IF_MATCH};
+use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use axum::{Json, Router, middleware};
@@ -106,9 +106,10 @@ fn route(entry: &'static Entry) -> MethodRouter<Api> {
 async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) -> Response {
     let topics = given.query.iter().find(|(key, _)| key == "topics");
     let topics = topics.map(|(_, text)| Topics::parse(text));
+    let if_match = request.headers().get(IF_MATCH).cloned();
     let (upgrade, read) = match entry.reading {
         Reading::Plain(read) => (connect::upgrade(&mut request), read(&given)),
-        Reading::Body(form, read) => match body::bytes(request, form).await {
+        Reading::Body(form, read) => match body::bytes(request, form, body::most(entry)).await {
             Ok(body) => (None, read(&given, &body)),
             Err(refusal) => return refusal,
         },
@@ -119,6 +120,14 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
             None => Command::Events,
             Some(Ok(topics)) => return live::answer(&api.live, &api.daemon, topics),
             Some(Err(why)) => return problem(StatusCode::BAD_REQUEST, &why),
+        },
+        Ok(Command::Amend { operations, text, .. }) => match if_match.map(one_tag) {
+            None => Command::Amend { operations, text, tag: None },
+            Some(Some(tag)) => Command::Amend { operations, text, tag: Some(tag) },
+            Some(None) => {
+                let why = "the If-Match field must have one tag, as the ETag field of /config";
+                return problem(StatusCode::BAD_REQUEST, why);
+            }
         },
         Ok(command) => command,
         Err(why) => return body::refusal(&why),
@@ -153,6 +162,13 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
         Ok(answer) => succeeded(answer, order.as_ref()),
         Err(why) => failed(&why),
     }
+}
+
+/// The strong entity tag of an `If-Match` field (RFC 9110 section 13.1.1).
+fn one_tag(field: HeaderValue) -> Option<String> {
+    let text = field.to_str().ok()?.trim();
+    let is_tag = text.len() > 2 && text.starts_with('"') && text.ends_with('"');
+    (is_tag && text.matches('"').count() == 2).then(|| text.to_owned())
 }
 
 async fn nothing_here(uri: Uri) -> Response {

@@ -130,6 +130,13 @@ pub fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
     Ok(reloaded)
 }
 
+/// Ends the links of a client. Returns false if the client is not connected.
+pub fn kick(instance: &Instance, name: String) -> anyhow::Result<bool> {
+    let answer = instance.ask(Command::Kick { name })?;
+    let Answer::Kicked(was) = answer else { bail!(UNASKED) };
+    Ok(was)
+}
+
 /// Makes a link to the web console of the daemon.
 pub fn console(instance: &Instance) -> anyhow::Result<ConsoleLink> {
     let answer = instance.ask(Command::Console)?;
@@ -305,6 +312,7 @@ pub fn speedtest(
             | Answer::Restarted(_)
             | Answer::Configuration(_)
             | Answer::Console(_)
+            | Answer::Foreseen(_)
             | Answer::Opened(_)
             | Answer::Allowed(_)
             | Answer::Shared(_)
@@ -317,6 +325,7 @@ pub fn speedtest(
             | Answer::Clients(_)
             | Answer::Client(_)
             | Answer::Revoked(_)
+            | Answer::Kicked(_)
             | Answer::Streams(_)
             | Answer::Killed(_)
             | Answer::Reconnected(_)

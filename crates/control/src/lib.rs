@@ -19,6 +19,7 @@
 //! | `{"command":"clients"}` | `{"clients":{…}}` |
 //! | `{"command":"client","name":"home"}` | `{"client":{…}}`, or `{"client":null}` |
 //! | `{"command":"limit","name":"home","streams":"100"}` | `{"limited":{…}}` |
+//! | `{"command":"kick","name":"home"}` | `{"kicked":true}` |
 //! | `{"command":"kill","link":3,"stream":17}` | `{"killed":true}` |
 //! | `{"command":"log","filter":"debug"}` | `{"log":{"filter":"debug"}}` |
 //! | `{"command":"reload"}` | `{"reloaded":{…}}`, or `{"wrong":["…"]}` if the file has problems |
@@ -40,8 +41,8 @@ mod socket_path;
 
 pub use ask::{
     Connected, Instance, Left, Stopping, allow, change_lists, client, clients, connect, console,
-    deny, enroll, events, hold, invite, kill, limit, log, nat, ping, reconnect, reload, restart,
-    revoke, share, speedtest, status, stop, streams, uninvite, upgrade, visitors,
+    deny, enroll, events, hold, invite, kick, kill, limit, log, nat, ping, reconnect, reload,
+    restart, revoke, share, speedtest, status, stop, streams, uninvite, upgrade, visitors,
 };
 pub use denied::Denied;
 pub use serve::ControlSocket;

@@ -19,6 +19,8 @@
 //! | `log` | the last lines of the log |
 //! | `loaded`, `reload` | a configuration that was read, and the outcome of a reload |
 //! | `share` | a service that lives as long as a command |
+//! | `qr` | QR codes of texts |
+//! | `revision` | a change of the configuration file before it is made |
 //! | `shown` | the configuration file as the admin API shows it |
 //! | `life` | the phases running, draining, ending |
 //! | `state`, `socket_file` | the directories of a daemon's files, and its Unix sockets |
@@ -38,7 +40,9 @@ mod loaded;
 pub mod log;
 pub mod measure;
 pub mod nat;
+pub mod qr;
 mod reload;
+pub mod revision;
 mod role;
 pub mod share;
 pub mod shown;
@@ -52,8 +56,8 @@ pub mod visit;
 
 pub use daemon::{
     Carried, Certificates, Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries,
-    Inviter, Lists, ListsInForce, Log, Reconnected, SendFuture, Serving, Settings, Sharer,
-    Supervision, Traffic, Visitors,
+    Foreseen, Inviter, Lists, ListsInForce, Log, Reconnected, SendFuture, Serving, Settings,
+    Sharer, Supervision, Traffic, Visitors,
 };
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};

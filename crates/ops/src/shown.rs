@@ -20,4 +20,14 @@ pub struct Shown {
     pub why_not: Option<String>,
     /// The content, without secrets.
     pub config: Json,
+    /// The entity tag of the file.
+    #[serde(default)]
+    pub etag: String,
+    /// The text, with `(secret)` in place of secrets; absent where a secret cannot be cut out
+    /// safely.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The last change can be undone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undo: bool,
 }

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use control::{self, Instance};
 use ops::clients::{HOLD_PAGE_MAX, HoldOrder, LimitOrder, render, render_details};
 use ops::enrol::Order;
+use ops::qr;
 use ops::term::{self, Screen};
 use ops::{Role, WrongConfig};
 
@@ -40,7 +41,16 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     if *json {
         term::out(serde_json::to_string_pretty(&opened.code(&order, server).shown())?)?;
     } else {
+        let qr = if args.qr {
+            let lines = qr::lines(&opened.clone().code(&order, server).command());
+            Some(lines.context("the code is too long for a QR code")?)
+        } else {
+            None
+        };
         term::out(opened.text(&order, server))?;
+        if let Some(qr) = qr {
+            term::out(format_args!("\n{qr}"))?;
+        }
     }
     Ok(())
 }
@@ -112,6 +122,13 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
         Some(ClientsCommand::Allow(args)) => allow(args),
         Some(ClientsCommand::Limit(args)) => limit(args),
         Some(ClientsCommand::Hold(args)) => hold(args),
+        Some(ClientsCommand::Kick { name, which }) => {
+            if !control::kick(&find_role(which, Role::Server)?, name.clone())? {
+                bail!("no client `{name}` is connected");
+            }
+            term::out(format_args!("client {name} is disconnected, and may log in again"))?;
+            Ok(())
+        }
         Some(ClientsCommand::Revoke { name, which }) => {
             revoke(&find_role(which, Role::Server)?, name, false)
         }

@@ -10,6 +10,7 @@ use config::edit::{self, EditError, Operation};
 use ops::WrongConfig;
 use ops::clients::Change;
 use ops::command::Json;
+use ops::revision::{Difference, NewConfig};
 use ops::shown::Shown;
 use ops::state::Room;
 use rustix::fs::{Access, access};
@@ -22,10 +23,16 @@ pub(crate) struct ConfigFile(pub(crate) PathBuf);
 
 impl ConfigFile {
     pub(crate) fn show(&self) -> Result<Shown, WrongConfig> {
-        let config = edit::show(&self.name(), &self.read()?).map_err(|why| vec![why])?;
+        let text = self.read()?;
+        let config = edit::show(&self.name(), &text).map_err(|why| vec![why])?;
         let why_not = self.writable().err().map(|why| format!("{why:#}"));
         let (writable, path) = (why_not.is_none(), input::absolute(&self.0)?);
-        Ok(Shown { path, writable, why_not, config: Json(config) })
+        let etag = admin::tag_of(text.as_bytes());
+        let lines = edit::masked(&self.name(), &text).ok().flatten();
+        let shown =
+            |lines: Vec<edit::Line>| lines.iter().map(|line| line.shown.clone() + "\n").collect();
+        let (config, text) = (Json(config), lines.map(shown));
+        Ok(Shown { path, writable, why_not, config, etag, text, undo: false })
     }
 
     /// Checks that the file can be written. The error contains the reason.
@@ -45,6 +52,48 @@ impl ConfigFile {
             EditError::Refused(why) => WrongConfig::one(format!("{name}: {why}")).into(),
             EditError::TestFailed(_) | EditError::File(_) => refusal(why),
         })
+    }
+
+    /// The text after a change of it.
+    pub(crate) fn changed(&self, before: &str, change: &NewConfig) -> anyhow::Result<String> {
+        let text = match change {
+            NewConfig::Patch(operations) => return self.edit(before, operations),
+            NewConfig::Text(text) => text,
+        };
+        if !text.contains(edit::SECRET) {
+            return Ok(text.clone());
+        }
+        let name = self.name();
+        let lines = edit::masked(&name, before).map_err(|why| WrongConfig::from(vec![why]))?;
+        let lines = lines.unwrap_or_default();
+        let restored = edit::restored(&lines, text).map_err(|line| {
+            WrongConfig::one(format!(
+                "{name}:{line}:1: {} stands in a changed line (hint: write the value, or leave the \
+                 whole line as it was)",
+                edit::SECRET
+            ))
+        })?;
+        Ok(restored)
+    }
+
+    /// How a text differs from another, without secrets. Empty where they cannot be shown.
+    pub(crate) fn difference(&self, before: &str, after: &str) -> Vec<Difference> {
+        let name = self.name();
+        let masked = |text| edit::masked(&name, text).ok().flatten();
+        let (Some(before), Some(after)) = (masked(before), masked(after)) else {
+            return Vec::new();
+        };
+        folded(&before, &after, &edit::compared(&before, &after))
+    }
+
+    /// The top-level keys whose values differ.
+    pub(crate) fn changed_keys(&self, before: &str, after: &str) -> Vec<String> {
+        edit::changed_keys(&self.name(), before, after)
+    }
+
+    /// The name in messages.
+    pub(crate) fn shown_name(&self) -> String {
+        self.name()
     }
 
     /// Changes the entry of a client in a text.
@@ -102,6 +151,37 @@ impl ConfigFile {
     fn name(&self) -> String {
         self.0.display().to_string()
     }
+}
+
+/// The lines around a change that are shown.
+const AROUND: usize = 3;
+
+/// The steps as lines; unchanged lines far from a change are folded.
+fn folded(before: &[edit::Line], after: &[edit::Line], steps: &[edit::Step]) -> Vec<Difference> {
+    let is_change = |step: &edit::Step| !matches!(step, edit::Step::Same(..));
+    let mut near = vec![false; steps.len()];
+    for at in (0..steps.len()).filter(|at| is_change(&steps[*at])) {
+        let end = (at + AROUND + 1).min(steps.len());
+        near[at.saturating_sub(AROUND)..end].fill(true);
+    }
+    let mut all = Vec::new();
+    for (step, is_near) in steps.iter().zip(near) {
+        let line = match *step {
+            edit::Step::Same(..) if !is_near => {
+                if let Some(Difference::Fold { count }) = all.last_mut() {
+                    *count += 1;
+                } else {
+                    all.push(Difference::Fold { count: 1 });
+                }
+                continue;
+            }
+            edit::Step::Same(_, at) => Difference::Same { line: after[at].shown.clone() },
+            edit::Step::Added(at) => Difference::Add { line: after[at].shown.clone() },
+            edit::Step::Removed(at) => Difference::Remove { line: before[at].shown.clone() },
+        };
+        all.push(line);
+    }
+    all
 }
 
 /// Changes the entry of a client in the text of the file `name`.

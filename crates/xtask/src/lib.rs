@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `child` | programs that run to their end; counts of passed tests |
 //! | `site` | the checkout, the build folder, the binaries under test |
-//! | `packages`, `python`, `go` | software that Debian, PyPI and the Go module proxy provide |
+//! | `packages`, `python`, `node`, `go` | software that Debian, PyPI, npm and the Go module proxy provide |
 //! | `options` | `--name VALUE` on a command line |
 //! | `verdict` | how a step ends |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a console program")]
@@ -13,6 +13,7 @@
 
 pub mod child;
 pub mod go;
+pub mod node;
 pub mod options;
 pub mod packages;
 pub mod python;

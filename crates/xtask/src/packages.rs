@@ -28,6 +28,7 @@ const NEEDS: &[Need] = &[
     need("nginx", "nginx-light", "end-to-end: an origin nobody here wrote, 18,000 idle visitors"),
     need("haproxy", "haproxy", "unit tests: a second opinion on where responses end"),
     need("node", "nodejs", "unit tests: a second opinion on where responses end"),
+    need("npm", "npm", "the web console: packages of its tests"),
     need("go", "golang-go", "unit tests: a second opinion on where responses end; peers of tests"),
     need("wrk", "wrk", "end-to-end: HTTP load"),
     need("h2load", "nghttp2-client", "end-to-end and bench: many streams of HTTP/2"),

@@ -2,9 +2,7 @@
 // Certificates and pins: whose, until when, and what a client has to trust.
 
 import { h } from "../vendor/preact.js";
-import { useEffect, useState } from "../vendor/hooks.js";
-import { get } from "../api.js";
-import { Card, Copy, Empty, Head, Problem, State } from "../parts/bits.js";
+import { Card, Copy, Empty, Head, State } from "../parts/bits.js";
 import { day, span } from "../parts/format.js";
 import { Table } from "../parts/table.js";
 import { t } from "../parts/text.js";
@@ -20,27 +18,12 @@ const Until = ({ seconds, at }) => {
 
 /** @param {{ s: import("../store.js").State }} props */
 export function Certificates({ s }) {
-  const [found, setFound] = useState(/** @type {any} */ (null));
-  const [error, setError] = useState(/** @type {unknown} */ (null));
-  useEffect(() => {
-    const one = new AbortController();
-    get("/api/v1/certificates", one.signal).then(setFound, (wrong) => one.signal.aborted || setError(wrong));
-    return () => one.abort();
-  }, [s.epoch]);
-  if (!found) return h("div", null, h(Head, { title: t("nav.certificates") }), h(Problem, { error }));
-  const pins = found.pins ?? [];
+  const { status } = s;
+  if (!status) return h("div", null, h(Head, { title: t("nav.certificates") }));
+  const pins = status.pins ?? [];
   return h("div", { class: "stack" }, h(Head, { title: t("nav.certificates") }),
-    h(Card, { title: t("cert.own"), body: false }, h(Table, {
-      label: t("cert.own"), rows: found.own ?? [], id: (one) => one.pin, sort: ["until", 1],
-      none: h(Empty, { icon: "certificates", title: t("cert.own.none") }, h("p", null, t("cert.own.none.text"))),
-      columns: [
-        { key: "names", name: t("cert.names"), all: true, show: (one) => [h("b", null, one.subject_names.join(", ")), h("span", { class: "sub mono" }, one.pin)] },
-        { key: "issuer", name: t("cert.issuer"), show: (one) => (one.self_signed ? t("cert.self") : one.issuer) },
-        { key: "until", name: t("cert.until"), by: (one) => one.expires_seconds, show: (one) => h(Until, { seconds: one.expires_seconds, at: one.not_after }) },
-      ],
-    })),
     s.totals?.role !== "client" && h(Card, { title: t("cert.hosts"), body: false }, h(Table, {
-      label: t("cert.hosts"), rows: found.published ?? [], id: (one) => one.host, sort: ["until", 1],
+      label: t("cert.hosts"), rows: status.certificates ?? [], id: (one) => one.host, sort: ["until", 1],
       none: h(Empty, { icon: "certificates", title: t("cert.hosts.none") }, h("p", null, t("cert.hosts.none.text"))),
       columns: [
         { key: "host", name: t("cert.host"), all: true, bare: true, by: (one) => one.host, show: (one) => [h("b", null, one.host), one.error && h("span", { class: "sub" }, one.error)] },

@@ -13,7 +13,7 @@ import { ServiceTable } from "../parts/service-table.js";
 import { Table } from "../parts/table.js";
 import { t } from "../parts/text.js";
 
-const RIGHTS = ["tcp", "udp", "http", "tls", "forward", "visit"];
+const RIGHTS = /** @type {const} */ (["tcp", "udp", "http", "tls", "forward", "visit"]);
 
 /** @param {{ s: import("../store.js").State, of: string }} props */
 export function ClientPage({ s, of }) {
@@ -65,15 +65,15 @@ export function ClientPage({ s, of }) {
     h(Plot, { of: `client:${of}`, epoch: s.epoch, now: { unix_millis: s.clients.unix_millis, in: row.in_bytes_per_second, out: row.out_bytes_per_second } }),
     h("div", { class: "pair" },
       h(Card, { title: t("client.facts") }, h(Facts, { rows: [
-        row.address && [t("client.address"), h("code", null, row.address)],
-        row.from && [t("client.from"), t(`from.${row.from}`)],
+        !!row.address && [t("client.address"), h("code", null, row.address)],
+        !!row.from && [t("client.from"), t(`from.${row.from}`)],
         [t("col.links"), number(row.links ?? 0)],
         [t("col.streams"), number(row.streams ?? 0)],
         [t("rate.in"), `${rate(row.in_bytes_per_second)} (${bytes(row.bytes_in ?? 0)})`],
         [t("rate.out"), `${rate(row.out_bytes_per_second)} (${bytes(row.bytes_out ?? 0)})`],
         loss(row) != null && [t("col.loss"), `${number((loss(row) ?? 0) * 100, 2)} %`],
         row.away_seconds != null && [t("client.gone"), ago(row.away_seconds)],
-        row.renewal && [t("client.renewal"), t("client.renewal.text")],
+        !!row.renewal && [t("client.renewal"), t("client.renewal.text")],
       ] })),
       server && h(Card, { title: t("client.rights") }, h(Facts, { rows: [
         ...RIGHTS.map((right) => /** @type {[string, any]} */ ([t(`right.${right}`), row.rights?.[right]?.length ? h("code", null, row.rights[right].join(", ")) : h("span", { class: "soft" }, t("right.none"))])),

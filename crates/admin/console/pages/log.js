@@ -4,7 +4,7 @@
 import { h } from "../vendor/preact.js";
 import { useEffect, useLayoutEffect, useRef, useState } from "../vendor/hooks.js";
 import { call, get } from "../api.js";
-import { set, toast } from "../store.js";
+import { merge, set, toast } from "../store.js";
 import { Card, Choice, Empty, Head, said } from "../parts/bits.js";
 import { clock, number, span } from "../parts/format.js";
 import { Icon } from "../parts/icon.js";
@@ -45,6 +45,11 @@ async function loud() {
   set({});
 }
 
+// A page that is closed takes its word with it.
+addEventListener("pagehide", () => {
+  if (louder) void call("PUT", "/api/v1/log", { body: { filter: louder.before }, keepalive: true }).catch(() => {});
+});
+
 /** @param {{ s: import("../store.js").State }} props */
 export function Log({ s }) {
   const [filter, setFilter] = useState("");
@@ -54,6 +59,11 @@ export function Log({ s }) {
   const end = useRef(/** @type {HTMLElement|null} */ (null));
   const follows = useRef(true);
   const pause = () => setKept((/** @type {any} */ was) => (was ? null : s.log));
+  useEffect(() => {
+    const one = new AbortController();
+    get("/api/v1/log/lines?limit=1000", one.signal).then((answer) => merge(answer.lines), () => {});
+    return () => one.abort();
+  }, [s.epoch]);
   useEffect(() => {
     page.pause = pause;
     return () => { page.pause = null; };

@@ -61,7 +61,7 @@ export function ServiceForm({ old }) {
   return h(Dialog, { title: old ? t("service.edit.title", { name: old.name }) : t("service.add"), broad: true },
     h("form", { class: "form", onSubmit: submit },
       h("div", { class: "two" },
-        h("label", { class: "field" }, t("service.target"), h("input", { required: true, value: target, placeholder: "http://127.0.0.1:3000", autocomplete: "off", spellcheck: false, onInput: input(setTarget) }), h("small", null, t("service.target.hint"))),
+        h("label", { class: "field" }, t("service.target"), h("input", { required: true, autofocus: true, value: target, placeholder: "http://127.0.0.1:3000", autocomplete: "off", spellcheck: false, onInput: input(setTarget) }), h("small", null, t("service.target.hint"))),
         h("label", { class: "field" }, t("service.public"), h("input", { required: true, value: open, placeholder: "tcp://:10080", autocomplete: "off", spellcheck: false, onInput: input(setOpen) }), h("small", null, t("service.public.hint")))),
       h("label", { class: "field" }, t("col.name"), h("input", { required: true, value: name, disabled: Boolean(old), placeholder: "web", autocomplete: "off", spellcheck: false, onInput: input(setName) })),
       judged && h(Judgement, { judged }),

@@ -22,10 +22,10 @@ export function Services({ s }) {
   return h("div", { class: "stack" },
     h(Head, { title: t("nav.services"), end: [h(Filter, { key: "filter", value: filter, onChange: setFilter, label: t("filter") }), add] }),
     s.services && h(Card, { title: forwards.length > 0 ? t("services.title") : undefined, body: false }, h(ServiceTable, {
-      rows: services, total: forwards.length > 0 ? undefined : s.services.total, filter, edit: client ? edit : undefined, bare: client && s.totals.peers < 2,
+      rows: services, total: forwards.length > 0 ? undefined : s.services.total, filter, edit: client ? edit : undefined, bare: client && (s.totals?.peers ?? 0) < 2,
       none: h(Empty, { icon: "services", title: t("services.none") }, h("p", null, t(client ? "services.none.client" : "services.none.text")), add),
     })),
-    forwards.length > 0 && h(Card, { title: t("forwards.title"), body: false }, h(ServiceTable, { rows: forwards, filter, edit: client ? edit : undefined, bare: client && s.totals.peers < 2 })));
+    forwards.length > 0 && h(Card, { title: t("forwards.title"), body: false }, h(ServiceTable, { rows: forwards, filter, edit: client ? edit : undefined, bare: client && (s.totals?.peers ?? 0) < 2 })));
 }
 
 /** What a client can do with what stands in its own file. @param {any} row */

@@ -70,7 +70,7 @@ export function Tools({ s }) {
     h(Tool, { title: t("tool.ping"), text: t("tool.ping.text"), verb: t("tool.ping.do"), run: () => get("/api/v1/ping?timeout_millis=2000"), show: (/** @type {any} */ one) => [one.trouble && h("p", { class: "body" }, one.trouble), h(Trips, one)] }),
     client && h(Tool, {
       title: t("tool.speed"), text: t("tool.speed.text"), verb: t("tool.speed.do"), wait: t("tool.speed.wait", { span: span(seconds * 2) }),
-      more: h(Choice, { key: "s", label: t("tool.speed.span"), value: seconds, onChange: setSeconds, options: [2, 5, 15].map((one) => [one, span(one)]) }),
+      more: h(Choice, { key: "s", label: t("tool.speed.span"), value: seconds, onChange: setSeconds, options: [2, 5, 15].map((one) => /** @type {[number, string]} */ ([one, span(one)])) }),
       run: () => call("POST", "/api/v1/speedtest", { body: { millis: seconds * 1000 } }),
       show: (/** @type {any} */ one) => h("div", { class: "body pair" }, h(Way, { name: t("speed.up"), one: one.up }), h(Way, { name: t("speed.down"), one: one.down })),
     }),

@@ -1,19 +1,22 @@
 // @ts-check
 // What the connections of a peer say together.
 
-/** @param {any} peer */
-const used = (peer) => (peer.carriers ?? []).filter((/** @type {any} */ one) => !one.standby);
+/** @typedef {import("../api-types.js").Carrier} Carrier */
+/** @typedef {{ carriers?: Carrier[] }} Peer */
 
-/** @param {any} peer */
-export const transports = (peer) => [...new Set(used(peer).map((/** @type {any} */ one) => one.transport))].join(", ");
+/** @param {Peer} peer */
+const used = (peer) => (peer.carriers ?? []).filter((one) => !one.standby);
 
-/** The least round trip, in microseconds. @param {any} peer @returns {number|null} */
+/** @param {Peer} peer */
+export const transports = (peer) => [...new Set(used(peer).map((one) => one.transport))].join(", ");
+
+/** The least round trip, in microseconds. @param {Peer} peer @returns {number|null} */
 export function quickest(peer) {
-  const all = used(peer).map((/** @type {any} */ one) => one.rtt_micros).filter((/** @type {any} */ one) => one != null);
+  const all = used(peer).map((one) => one.rtt_micros).filter((one) => one != null);
   return all.length > 0 ? Math.min(...all) : null;
 }
 
-/** Sent and lost of one connection, in whatever it sends. @param {any} carrier @returns {[number, number]|null} */
+/** Sent and lost of one connection, in whatever it sends. @param {Carrier} carrier @returns {[number, number]|null} */
 export function counts(carrier) {
   const { tcp, quic, kcp } = carrier;
   if (quic) return [quic.sent_packets, quic.lost_packets];
@@ -22,7 +25,7 @@ export function counts(carrier) {
   return null;
 }
 
-/** The part of what was sent that was lost. @param {any} peer @returns {number|null} */
+/** The part of what was sent that was lost. @param {Peer} peer @returns {number|null} */
 export function loss(peer) {
   let [sent, lost] = [0, 0];
   for (const one of used(peer)) {

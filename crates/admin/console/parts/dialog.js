@@ -46,9 +46,9 @@ export function Confirm({ title, text, verb, word, then }) {
     h("form", { class: "form", onSubmit: submit },
       h("p", null, text),
       word && h("label", { class: "field" }, t("confirm.type", { word }),
-        h("input", { value: typed, autocomplete: "off", spellcheck: false, onInput: (/** @type {any} */ e) => setTyped(e.target.value) })),
+        h("input", { value: typed, autofocus: true, autocomplete: "off", spellcheck: false, onInput: (/** @type {any} */ e) => setTyped(e.target.value) })),
       h(Problem, { error }),
       h("div", { class: "row last" },
-        h("button", { type: "button", onClick: close }, t("dialog.cancel")),
+        h("button", { type: "button", autofocus: word === undefined, onClick: close }, t("dialog.cancel")),
         h("button", { type: "submit", class: "danger", disabled: word !== undefined && typed !== word }, verb))));
 }

@@ -24,7 +24,7 @@ export function needs(s) {
   if (totals?.drain_seconds != null) add("warn", t("state.draining"), t("needs.draining", { span: span(totals.drain_seconds) }), "#/streams");
   for (const one of s.services?.list ?? []) {
     if (one.state === "refused" || one.state === "denied") add("bad", one.name, one.state_text, "#/services");
-    else if (one.state === "target_down") add("bad", one.name, t("needs.target", { text: one.state_text }), "#/services");
+    else if (one.state === "target_down") add("bad", one.name, t("needs.target", { text: one.state_text.replaceAll(" ", "_") === one.state ? "" : one.state_text }), "#/services");
   }
   for (const one of s.clients?.list ?? []) {
     const href = `#/clients/${encodeURIComponent(one.name)}`;

@@ -28,7 +28,7 @@ function resolved(at, name) {
 /** Bits per second, so that the axis has round steps of what it shows. @param {any} data */
 const bits = ([times, ...rates]) => [times, ...rates.map((/** @type {any[]} */ all) => all.map((one) => (one == null ? null : one * 8)))];
 
-/** @param {HTMLElement} at @param {number} width @param {boolean} seconds */
+/** @param {HTMLElement} at @param {number} width @param {boolean} seconds @returns {any} */
 function options(at, width, seconds) {
   const of = (/** @type {string} */ name) => resolved(at, name);
   const axis = { stroke: of("--soft"), grid: { stroke: of("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
@@ -120,7 +120,7 @@ export function Plot({ of, now, epoch }) {
         h("span", null, h("i", { class: "key in" }), " ", t("rate.in"), " ", h("b", null, rate(ins[index]))),
         h("span", null, h("i", { class: "key out" }), " ", t("rate.out"), " ", h("b", null, rate(outs[index]))),
         h("span", { class: "soft" }, at !== null && times[index] ? clock(times[index] * 1000) : "")),
-      h("div", { class: "end" }, h(Choice, { label: t("plot.period"), value: period, onChange: setPeriod, options: Object.keys(PERIODS).map((one) => [one, t(`plot.${one}`)]) }))),
+      h("div", { class: "end" }, h(Choice, { label: t("plot.period"), value: period, onChange: setPeriod, options: Object.keys(PERIODS).map((one) => /** @type {[string, string]} */ ([one, t(`plot.${one}`)])) }))),
     h("div", { class: "body" },
       h("div", { class: "plot", ref: place, role: "img", "aria-label": t("plot.label", { in: peak(ins), out: peak(outs) }) }),
       h("details", null, h("summary", null, t("plot.table")),

@@ -50,7 +50,7 @@ export function Shell({ s, page, children }) {
       totals && h("span", { class: "brand version" }, h("span", { class: "soft" }, t("version", { version: totals.version })))),
     h("div", { class: "main" },
       h("header", { class: "bar" },
-        h("span", { class: "who" }, totals ? [t(`role.${totals.role}`), " ", totals.name || location.hostname] : "tunnel"),
+        h("span", { class: "who" }, totals ? [t(`role.${totals.role}`), " ", totals.name || (/^(127\.|\[|localhost)/.test(location.hostname) ? "" : location.hostname)] : "tunnel"),
         h(State, { word, text: totals?.state_text }),
         totals && !s.lost && h("span", { class: "age" }, t("uptime", { span: span(totals.uptime_seconds) })),
         h("div", { class: "end" },

@@ -68,15 +68,20 @@ fn media(path: &str) -> Option<&'static str> {
     })
 }
 
-/// The entity tag of a content (RFC 9110 section 8.8.3).
-fn tag(bytes: &[u8]) -> Option<HeaderValue> {
+/// The entity tag of a content (RFC 9110 section 8.8.3), with its quotes.
+#[must_use]
+pub fn tag_of(bytes: &[u8]) -> String {
     let mut text = String::from("\"");
     for byte in &Sha256::digest(bytes)[..16] {
         // Writing into a string cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     text.push('"');
-    HeaderValue::from_str(&text).ok()
+    text
+}
+
+fn tag(bytes: &[u8]) -> Option<HeaderValue> {
+    HeaderValue::from_str(&tag_of(bytes)).ok()
 }
 
 /// Whether a request asks for a file of the console.

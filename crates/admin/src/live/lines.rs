@@ -248,7 +248,7 @@ fn whole(rate: f64) -> u64 {
 
 fn totals(figures: &Figures) -> Value {
     let status = &figures.status;
-    let mut line = Map::new();
+    let mut line = object(&status.state);
     let mut put = |key: &str, value: Value| {
         line.insert(key.to_owned(), value);
     };
@@ -257,8 +257,6 @@ fn totals(figures: &Figures) -> Value {
     put("role", json!(status.role));
     put("name", status.name.as_str().into());
     put("version", status.version.as_str().into());
-    put("state", json!(status.state.state()));
-    put("state_text", status.state.to_string().into());
     put("uptime_seconds", status.uptime_seconds.into());
     put("bytes_in", figures.carried.0.into());
     put("bytes_out", figures.carried.1.into());
@@ -347,11 +345,8 @@ fn clients_line(figures: &Figures) -> Value {
             let entry = |name: &&str| {
                 let peer = by_peer.get(name).unwrap_or(&none);
                 let newest = peer.sessions.last();
-                let mut entry = Map::new();
+                let mut entry = newest.map(|one| object(&one.state)).unwrap_or_default();
                 entry.insert("name".into(), (*name).into());
-                entry.insert("state".into(), json!(newest.map(|one| one.state.state())));
-                let text = newest.map(|one| one.state.to_string());
-                entry.insert("state_text".into(), text.unwrap_or_default().into());
                 entry.insert("links".into(), peer.links().into());
                 peer.fill(entry)
             };

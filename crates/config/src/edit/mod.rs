@@ -21,6 +21,7 @@
 //! | `spans` | the position of each value in the text |
 //! | `cut` | an operation on the text |
 //! | `render` | values as YAML |
+//! | `view` | a text without its secrets, the way back, and differences |
 //! | `redact` | a file as JSON without its secrets |
 
 mod allow;
@@ -37,6 +38,7 @@ mod spans;
 #[cfg(test)]
 mod tests;
 mod value;
+mod view;
 
 use std::fmt;
 
@@ -54,6 +56,7 @@ pub use lists::{list_text, publish, unpublish};
 pub use redact::{SECRET, show};
 pub use render::file;
 pub use value::Value;
+pub use view::{Line, Step, changed_keys, compared, masked, restored};
 
 /// The most operations of one request; each operation parses the text again.
 pub const OPERATIONS_MAX: usize = 100;

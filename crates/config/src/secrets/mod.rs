@@ -267,7 +267,7 @@ const fn is_of_base64(c: char) -> bool {
 }
 
 /// Whether a word looks like a random text: it is long, and has digits among its letters.
-fn is_random(word: &str) -> bool {
+pub(crate) fn is_random(word: &str) -> bool {
     let has = |is: fn(&u8) -> bool| word.as_bytes().iter().any(is);
     word.len() >= RANDOM_MIN && has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic)
 }

@@ -44,8 +44,8 @@ use ops::nat::NatProbe;
 use ops::share::Visits;
 use ops::status::{self, DaemonState, Status, Told};
 use ops::{
-    Certificates, Connector, Daemon, Inviter, ListsInForce, Reloaded, Role, SendFuture, Serving,
-    Traffic, term,
+    Certificates, Connector, Daemon, Foreseen, Inviter, ListsInForce, Reloaded, Role, SendFuture,
+    Serving, Traffic, term,
 };
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
@@ -410,7 +410,7 @@ impl Serving for Client {
         Box::pin(self.reload_source())
     }
 
-    fn check(&self, text: String) -> anyhow::Result<()> {
+    fn check(&self, text: String) -> anyhow::Result<Foreseen> {
         self.try_source(text)
     }
 

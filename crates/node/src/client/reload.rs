@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use config::{Change, ClientConfig, Forward, Kept, Lists, Service, Trust};
-use ops::{Loaded, Published, Reloaded, WrongConfig, shown};
+use ops::{Foreseen, Loaded, Published, Reloaded, WrongConfig, shown};
 use tokio::time::timeout;
 
 use super::links::{Links, Plan};
@@ -105,10 +105,10 @@ impl Client {
     }
 
     /// Checks whether a client could start with `text` as its configuration file.
-    pub(super) fn try_source(&self, text: String) -> anyhow::Result<()> {
+    pub(super) fn try_source(&self, text: String) -> anyhow::Result<Foreseen> {
         let source = self.source.as_ref().context(shown::NONE)?;
-        source(Some(text))?;
-        Ok(())
+        let Loaded { config, warnings } = source(Some(text))?;
+        Ok((warnings, self.shared.config.load().differs(&config)))
     }
 
     /// Applies a new configuration. After an error nothing has changed.

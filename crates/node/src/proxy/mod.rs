@@ -25,7 +25,8 @@ use config::{Balancer, Common, KeyPair, ProxyConfig, Service, Trust};
 use link::ProcessBudget;
 use ops::status::{self, DaemonState, Status, StreamKind};
 use ops::{
-    Certificates, Daemon, Loaded, Reloaded, Role, SendFuture, Serving, Traffic, WrongConfig, term,
+    Certificates, Daemon, Foreseen, Loaded, Reloaded, Role, SendFuture, Serving, Traffic,
+    WrongConfig, term,
 };
 use tls::VisitorTls;
 
@@ -262,9 +263,9 @@ impl Serving for Proxy {
         })
     }
 
-    fn check(&self, text: String) -> anyhow::Result<()> {
-        (self.source)(Some(text))?;
-        Ok(())
+    fn check(&self, text: String) -> anyhow::Result<Foreseen> {
+        let Loaded { config, warnings } = (self.source)(Some(text))?;
+        Ok((warnings, self.shared.config.load().differs(&config)))
     }
 
     fn common(&self) -> Common {

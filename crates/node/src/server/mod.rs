@@ -62,8 +62,8 @@ use ops::events::{Changed, Events};
 use ops::measure::{Meter, Ping};
 use ops::status::{self, AWAY_MAX, DaemonState, Peers, Status};
 use ops::{
-    Certificates, Daemon, Enrolment, Entries, Reloaded, Role, SendFuture, Serving, Traffic,
-    WrongConfig,
+    Certificates, Daemon, Enrolment, Entries, Foreseen, Reloaded, Role, SendFuture, Serving,
+    Traffic, WrongConfig,
 };
 use proto::LinkConfig;
 use proto::greeting::{Features, Name};
@@ -520,6 +520,10 @@ impl Entries for Server {
         })
     }
 
+    fn kick(&self, name: String) -> SendFuture<'_, bool> {
+        Box::pin(async move { self.registry.kick(&name).await })
+    }
+
     fn change_enrolled(&self, change: Change) -> SendFuture<'_, anyhow::Result<Option<Applied>>> {
         Box::pin(self.registry.change(change))
     }
@@ -548,7 +552,7 @@ impl Serving for Server {
         Box::pin(self.reload_source())
     }
 
-    fn check(&self, text: String) -> anyhow::Result<()> {
+    fn check(&self, text: String) -> anyhow::Result<Foreseen> {
         self.try_source(text)
     }
 

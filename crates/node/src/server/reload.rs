@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Context;
 use config::{Change, ServerConfig, Trust};
 use ops::clients::{self, Applied};
-use ops::{Loaded, Reloaded, WrongConfig, shown};
+use ops::{Foreseen, Loaded, Reloaded, WrongConfig, shown};
 use tls::Identity;
 
 use super::hook::HookSettings;
@@ -48,10 +48,10 @@ impl Server {
     }
 
     /// Checks whether a server could start with `text` as its configuration file.
-    pub(super) fn try_source(&self, text: String) -> anyhow::Result<()> {
+    pub(super) fn try_source(&self, text: String) -> anyhow::Result<Foreseen> {
         let source = self.source.as_ref().context(shown::NONE)?;
-        (source.load)(Some(text))?;
-        Ok(())
+        let Loaded { config, warnings } = (source.load)(Some(text))?;
+        Ok((warnings, self.config.load().differs(&config)))
     }
 
     /// Applies the entry of the changed client in `text`, a configuration file. After an error nothing has

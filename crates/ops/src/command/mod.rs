@@ -28,6 +28,7 @@ use crate::lists::ListChange;
 use crate::measure::{Ping, Progress, Speed};
 use crate::nat::NatReport;
 use crate::reload::Reloaded;
+use crate::revision::Checked;
 use crate::share::{ShareOrder, Shared, Visit};
 use crate::shown::Shown;
 use crate::status::{Restarted, Status, StreamKind, Streams};
@@ -68,10 +69,27 @@ pub enum Command {
     Console,
     /// The configuration file without its secrets.
     Configuration,
+    /// Says what a change of the configuration file would do.
+    Foresee {
+        #[serde(default)]
+        operations: Patch,
+        /// The whole text, in the place of operations.
+        #[serde(default)]
+        text: Option<String>,
+    },
     /// Changes the configuration file and applies it.
     Amend {
+        #[serde(default)]
         operations: Patch,
+        /// The whole text, in the place of operations.
+        #[serde(default)]
+        text: Option<String>,
+        /// The entity tag of the file for which the change was made.
+        #[serde(default)]
+        tag: Option<String>,
     },
+    /// Puts the text before the last change back.
+    Undo,
     Enroll(Order),
     /// Adds rights to a client.
     Allow(Order),
@@ -118,6 +136,10 @@ pub enum Command {
         #[serde(default)]
         client: Option<String>,
     },
+    /// Ends the links of a client, with their streams.
+    Kick {
+        name: String,
+    },
     /// Removes a client that was enrolled by a code.
     Revoke {
         name: String,
@@ -163,6 +185,7 @@ pub enum Answer {
     Restarted(Restarted),
     Console(ConsoleLink),
     Configuration(Box<Shown>),
+    Foreseen(Box<Checked>),
     Opened(Opened),
     Allowed(Allowed),
     Shared(Shared),
@@ -177,6 +200,8 @@ pub enum Answer {
     /// `None`: the server knows no client of this name.
     Client(Option<Box<Details>>),
     Revoked(bool),
+    /// Whether the client was connected.
+    Kicked(bool),
     Streams(Streams),
     Killed(bool),
     /// The numbers of links that are dialled anew.

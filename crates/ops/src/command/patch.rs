@@ -105,7 +105,7 @@ pub(super) const FORM: Form = Form {
 };
 
 /// The operations of a change, as JSON like a JSON Patch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patch(pub Vec<Operation>);
 
 impl Serialize for Patch {
@@ -156,6 +156,25 @@ pub fn operations(body: &[u8]) -> Result<Vec<Operation>, Misread> {
             Err(Misread::Data(FORM.must()))
         }
     }
+}
+
+/// Reads a change of the file: a patch, or `{"text":"…"}`.
+pub(super) fn change(body: &[u8]) -> Result<(Patch, Option<String>), Misread> {
+    FORM.syntax(body)?;
+    // The library reads a list of the values as an object, too.
+    if body.trim_ascii_start().starts_with(b"{")
+        && let Ok(Whole { text }) = serde_json::from_slice(body)
+    {
+        return Ok((Patch::default(), Some(text)));
+    }
+    operations(body).map(|operations| (Patch(operations), None))
+}
+
+/// The whole text of a file.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Whole {
+    text: String,
 }
 
 fn operation(item: Value) -> Result<Operation, String> {

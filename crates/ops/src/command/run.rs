@@ -13,6 +13,7 @@ use crate::daemon::Daemon;
 use crate::events::Heard;
 use crate::life::{Life, Phase};
 use crate::measure::{LONGEST, PATIENCE_MAX};
+use crate::revision::NewConfig;
 use crate::share::{self, ShareOrder, Told};
 use crate::shown;
 use crate::status::StreamNumber;
@@ -141,14 +142,33 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             let settings = daemon.settings().context(shown::NONE)?;
             Answer::Configuration(Box::new(settings.configuration()?))
         }
-        Command::Amend { operations } => {
+        Command::Foresee { operations, text } => {
             let settings = daemon.settings().context(shown::NONE)?;
-            let reloaded = settings.amend(operations.0).await?;
+            let change = text.map_or(NewConfig::Patch(operations.0), NewConfig::Text);
+            Answer::Foreseen(Box::new(settings.foresee(change).await?))
+        }
+        Command::Undo => {
+            let settings = daemon.settings().context(shown::NONE)?;
+            let reloaded = settings.undo().await?;
+            told("the configuration before the last change");
+            Answer::Reloaded(reloaded)
+        }
+        Command::Amend { operations, text, tag } => {
+            let settings = daemon.settings().context(shown::NONE)?;
+            let change = text.map_or(NewConfig::Patch(operations.0), NewConfig::Text);
+            let reloaded = settings.amend(change, tag).await?;
             told("a change of the configuration");
             Answer::Reloaded(reloaded)
         }
         Command::Enroll(order) => Answer::Opened(enrolment()?.enroll(order).await?),
         Command::Revoke { name } => Answer::Revoked(enrolment()?.revoke(name).await?),
+        Command::Kick { name } => {
+            let was_connected = clients()?.kick(name.clone()).await?;
+            if was_connected {
+                told(&format!("the end of the links of client {name}"));
+            }
+            Answer::Kicked(was_connected)
+        }
         Command::Allow(order) => {
             let what = format!("more rights for client {}", order.name);
             let allowed = clients()?.change(Change::Allow(order)).await?.allowed;

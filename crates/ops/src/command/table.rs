@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::form::{Form, Misread};
-use super::{Command, Patch, patch};
+use super::{Command, patch};
 use crate::clients::{HoldOrder, LimitOrder};
 use crate::enrol::Order;
 use crate::status::StreamNumber;
@@ -212,8 +212,14 @@ pub const TABLE: &[Entry] = &[
     plain("reload", Method::Post, "/reload", |_| Ok(Command::Reload)),
     plain("configuration", Method::Get, "/config", |_| Ok(Command::Configuration)),
     body("amend", Method::Patch, "/config", &patch::FORM, |_, body| {
-        Ok(Command::Amend { operations: Patch(patch::operations(body)?) })
+        let (operations, text) = patch::change(body)?;
+        Ok(Command::Amend { operations, text, tag: None })
     }),
+    body("foresee", Method::Post, "/config/check", &patch::FORM, |_, body| {
+        let (operations, text) = patch::change(body)?;
+        Ok(Command::Foresee { operations, text })
+    }),
+    plain("undo", Method::Post, "/config/undo", |_| Ok(Command::Undo)),
     body("enroll", Method::Post, "/enrolments", &ENROLMENT, |_, body| {
         ENROLMENT.object(body).map(Command::Enroll)
     }),
@@ -253,6 +259,9 @@ pub const TABLE: &[Entry] = &[
             allow_visit,
             renew,
         }))
+    }),
+    plain("kick", Method::Delete, "/clients/{name}/session", |given| {
+        Ok(Command::Kick { name: given.name() })
     }),
     body("limit", Method::Patch, "/clients/{name}/limits", &LIMITS, |given, body| {
         let Limits { streams, new_per_second, up, down, ports, hosts } = LIMITS.object(body)?;
@@ -385,7 +394,7 @@ mod tests {
                 Reading::Plain(read) => read(&given),
                 Reading::Body(form, read) => {
                     assert!(form.keys.iter().all(|key| !key.is_empty()));
-                    if entry.name != "amend" {
+                    if !["amend", "foresee"].contains(&entry.name) {
                         let array = read(&given, b"[null, null]").unwrap_err();
                         assert_eq!(array, Misread::Data(form.must()), "{}", entry.name);
                     }

@@ -3,7 +3,6 @@
 use std::os::unix::net::UnixStream;
 
 use config::Target;
-use config::edit::Operation;
 use serde::{Deserialize, Serialize};
 
 use super::SendFuture;
@@ -12,6 +11,7 @@ use crate::enrol::{Opened, Order};
 use crate::lists::ListChange;
 use crate::log::Lines;
 use crate::reload::Reloaded;
+use crate::revision::{Checked, NewConfig};
 use crate::share::{ShareOrder, Shared, Sharing, Visits};
 use crate::shown::Shown;
 use crate::status::{Restarted, StreamNumber, Streams};
@@ -77,8 +77,30 @@ pub trait Settings: Send + Sync {
     /// The daemon was started without a configuration file, or the file cannot be shown.
     fn configuration(&self) -> anyhow::Result<Shown>;
 
-    /// Changes the configuration file and applies it. After an error neither has changed.
-    fn amend(&self, operations: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>>;
+    /// Says what a change of the configuration file would do. Nothing changes.
+    ///
+    /// # Errors
+    /// There is no file, or a test of a patch found something else. Problems of the changed file are
+    /// no error.
+    fn foresee(&self, change: NewConfig) -> SendFuture<'_, anyhow::Result<Checked>>;
+
+    /// Changes the configuration file and applies it. After an error neither has changed. `tag` is
+    /// the entity tag of the file for which the change was made.
+    ///
+    /// # Errors
+    /// [`Stale`](crate::revision::Stale): the file has another tag.
+    fn amend(
+        &self,
+        change: NewConfig,
+        tag: Option<String>,
+    ) -> SendFuture<'_, anyhow::Result<Reloaded>>;
+
+    /// Puts the text before the last change of [`Self::amend`] back, and applies it. After an error
+    /// nothing has changed.
+    ///
+    /// # Errors
+    /// There was no change, or the file has changed since.
+    fn undo(&self) -> SendFuture<'_, anyhow::Result<Reloaded>>;
 }
 
 /// A link to the web console.
@@ -149,6 +171,10 @@ pub trait Clients: Send + Sync {
     /// a code, and applies the change. Returns all rights and limits of the client. After an error
     /// nothing has changed.
     fn change(&self, change: Change) -> SendFuture<'_, anyhow::Result<Applied>>;
+
+    /// Ends the links of a client, with their streams. The client may log in again. False: it is not
+    /// connected.
+    fn kick(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>>;
 
     /// Puts a client on hold, or ends its hold. Both outlive a restart. Returns the hold in force.
     ///

@@ -24,7 +24,7 @@ pub use capability::{
     Carried, Clients, Connector, Console, ConsoleLink, Enrolment, Lists, Log, Reconnected,
     Settings, Sharer, Supervision, Traffic, Visitors,
 };
-pub use serving::{Certificates, Entries, Inviter, ListsInForce, Serving};
+pub use serving::{Certificates, Entries, Foreseen, Inviter, ListsInForce, Serving};
 
 /// A future that may move between threads, because the control socket runs beside the workers.
 pub type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

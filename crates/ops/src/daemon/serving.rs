@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use config::{ClientConfig, Common, Kept};
+use config::{Changed, ClientConfig, Common, Kept};
 use proto::control::InviteAction;
 use proto::greeting::Name;
 
@@ -12,6 +12,9 @@ use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
 use crate::reload::Reloaded;
 use crate::share::Visits;
 use crate::visit::Visited;
+
+/// What a configuration would bring: warnings, and the keys that differ from those in force.
+pub type Foreseen = (Vec<String>, Vec<Changed>);
 
 /// The part of a daemon that serves: a server or a client.
 pub trait Serving: Daemon {
@@ -27,11 +30,12 @@ pub trait Serving: Daemon {
     /// The problem with the configuration; nothing has changed then.
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>>;
 
-    /// Checks whether a start with `text` as the configuration file would succeed.
+    /// Checks whether a start with `text` as the configuration file would succeed. Returns the
+    /// warnings, and the keys that differ from those in force.
     ///
     /// # Errors
     /// The problem with the text.
-    fn check(&self, text: String) -> anyhow::Result<()>;
+    fn check(&self, text: String) -> anyhow::Result<Foreseen>;
 
     /// The files of users of `basic_auth` that a client reads besides its configuration.
     fn user_files(&self) -> Vec<PathBuf> {
@@ -141,6 +145,9 @@ pub trait Entries: Send + Sync {
     /// Changes the entry of a client that was enrolled by a code, and applies the change. `None`: no
     /// such client was enrolled.
     fn change_enrolled(&self, change: Change) -> SendFuture<'_, anyhow::Result<Option<Applied>>>;
+
+    /// Ends the links of a client, as [`Clients::kick`](crate::Clients::kick) says.
+    fn kick(&self, name: String) -> SendFuture<'_, bool>;
 
     /// Puts a client on hold, or ends its hold, as [`Clients::hold`](crate::Clients::hold) says.
     fn hold(&self, order: HoldOrder) -> SendFuture<'_, anyhow::Result<Option<Held>>>;

@@ -101,6 +101,11 @@ impl Code {
         }
     }
 
+    /// The command line for the other machine.
+    pub fn command(&self) -> String {
+        format!("tunnel client --enroll {}", self.text())
+    }
+
     /// The code as text, in characters that need no quotes in a shell.
     pub fn text(&self) -> String {
         let pin = self.pin.as_deref().unwrap_or_default();

@@ -84,6 +84,9 @@ pub(crate) struct EnrollArgs {
     pub(crate) revoke: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print the command for the other machine as a QR code as well
+    #[arg(long, conflicts_with_all = ["json", "revoke"])]
+    pub(crate) qr: bool,
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
@@ -323,6 +326,14 @@ pub(crate) enum ClientsCommand {
     /// Answer visitors of a client's http:// and https:// names with a maintenance page (503), at once
     /// and after a restart; running requests finish
     Hold(HoldArgs),
+    /// Disconnect a client at once; its streams are reset, and it may log in again
+    Kick {
+        /// Name of the client
+        #[arg(add = clients())]
+        name: String,
+        #[command(flatten)]
+        which: Which,
+    },
     /// Disconnect and forget a client that enrolled by a code, as `tunnel enroll --revoke` does
     Revoke {
         /// Name of the client

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use ops::status::{DaemonState, Status};
-use ops::{Certificates, Daemon, Reloaded, SendFuture, Settings};
+use ops::{Certificates, Daemon, Foreseen, Reloaded, SendFuture, Settings};
 use tokio::sync::Notify;
 
 use super::*;
@@ -34,8 +34,8 @@ impl Serving for Recorded {
         self.note("reload");
         Box::pin(async { Ok(Reloaded::default()) })
     }
-    fn check(&self, _: String) -> anyhow::Result<()> {
-        Ok(())
+    fn check(&self, _: String) -> anyhow::Result<Foreseen> {
+        Ok(Foreseen::default())
     }
     fn summary(&self) -> String {
         self.up.notify_one();

@@ -7,7 +7,6 @@ use std::time::Duration;
 use admin::Door;
 use anyhow::Context;
 use config::LogFormat;
-use config::edit::Operation;
 use logging::AUDIT;
 use net::handover;
 use ops::clients::{self, Applied, Change, Details, Held, HoldOrder};
@@ -17,6 +16,7 @@ use ops::lists::ListChange;
 use ops::log::Lines;
 use ops::measure::{Meter, SpeedTest};
 use ops::nat::NatProbe;
+use ops::revision::{Checked, Finding, NewConfig, Stale};
 use ops::shown::{self, Shown};
 use ops::status::{DaemonState, Status};
 use ops::upgrade::{Upgrade, UpgradeOrder, Upgraded};
@@ -36,6 +36,13 @@ use crate::upgrade::{Binary, Next, Started};
 
 /// The error of a process whose place the next process has taken.
 const GONE_ON: &str = "it goes on in a new process; ask again";
+
+/// The text of the configuration file around a change.
+#[derive(Clone)]
+struct LastChange {
+    before: String,
+    after: String,
+}
 
 /// A role, with the state that only the frame has.
 pub(super) struct RunningDaemon {
@@ -60,6 +67,8 @@ pub(super) struct RunningDaemon {
     drain_end: OnceLock<Instant>,
     /// The error of the last reload, if it failed.
     reload_error: Mutex<Option<String>>,
+    /// The last change of the configuration file by a request.
+    last_change: Mutex<Option<LastChange>>,
     /// The way into the console, where there is an admin API.
     pub(super) door: OnceLock<Door>,
 }
@@ -74,6 +83,7 @@ impl RunningDaemon {
     ) -> Self {
         let (turn, lists_changed, visitors_changed) = Default::default();
         let (next, drain_end, reload_error, door) = Default::default();
+        let last_change = Mutex::default();
         let warnings = Mutex::new(warnings);
         Self {
             role,
@@ -88,6 +98,7 @@ impl RunningDaemon {
             next,
             drain_end,
             reload_error,
+            last_change,
             door,
         }
     }
@@ -215,16 +226,87 @@ impl RunningDaemon {
         Ok(Some(upgraded))
     }
 
-    async fn amend_now(&self, operations: Vec<Operation>) -> anyhow::Result<Reloaded> {
+    async fn foresee_now(&self, change: NewConfig) -> anyhow::Result<Checked> {
+        let file = self.file.clone().context(shown::NONE)?;
+        let before = file.read()?;
+        let (editor, text) = (file.clone(), before.clone());
+        let mut checked = Checked { etag: admin::tag_of(before.as_bytes()), ..Checked::default() };
+        let name = file.shown_name();
+        let findings = |why: anyhow::Error| -> anyhow::Result<Vec<Finding>> {
+            let WrongConfig(lines) = why.downcast()?;
+            Ok(lines.iter().map(|line| Finding::read(&name, line)).collect())
+        };
+        let edit = move || editor.changed(&text, &change);
+        let after = match tokio::task::spawn_blocking(edit).await? {
+            Ok(after) => after,
+            Err(why) => {
+                checked.problems = findings(why)?;
+                return Ok(checked);
+            }
+        };
+        let mut restart = Vec::new();
+        match self.role.check(after.clone()) {
+            Ok((warnings, changes)) => {
+                (checked.ok, checked.warnings) = (true, warnings);
+                let waits = changes.iter().filter(|one| one.change == config::Change::Restart);
+                restart = waits.map(|one| one.key.to_owned()).collect();
+            }
+            Err(why) => checked.problems = findings(why)?,
+        }
+        let compare =
+            move || (file.difference(&before, &after), file.changed_keys(&before, &after));
+        let (diff, mut live) = tokio::task::spawn_blocking(compare).await?;
+        let waits =
+            |key: &String| restart.iter().any(|own| own.split('.').next() == Some(key.as_str()));
+        live.retain(|key| !waits(key));
+        (checked.diff, checked.live, checked.restart) = (diff, live, restart);
+        Ok(checked)
+    }
+
+    async fn undo_now(&self) -> anyhow::Result<Reloaded> {
+        let mut turn = self.turn.lock().await;
+        let file = self.file.clone().context(shown::NONE)?;
+        let last = self.last_change().clone();
+        let LastChange { before, after } = last.context("there is no change to undo")?;
+        self.role.check(before.clone())?;
+        file.replace(&after, &before)?;
+        let former_error = self.reload_error().clone();
+        match self.reload_now(&mut turn).await {
+            Ok(reloaded) => {
+                *self.last_change() = None;
+                tracing::info!(target: AUDIT, "the last change of the configuration was undone");
+                Ok(reloaded)
+            }
+            Err(why) => {
+                let (why, is_undone) = undo(&file, &before, &after, why);
+                if is_undone {
+                    *self.reload_error() = former_error;
+                }
+                Err(why)
+            }
+        }
+    }
+
+    fn last_change(&self) -> MutexGuard<'_, Option<LastChange>> {
+        self.last_change.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn amend_now(&self, change: NewConfig, tag: Option<String>) -> anyhow::Result<Reloaded> {
         // The lock keeps out other changes and reloads between reading the file and the end.
         let mut turn = self.turn.lock().await;
         let file = self.file.clone().context(shown::NONE)?;
         file.writable()?;
-        let asked: Vec<_> = operations.iter().map(ToString::to_string).collect();
+        let asked: Vec<_> = match &change {
+            NewConfig::Patch(operations) => operations.iter().map(ToString::to_string).collect(),
+            NewConfig::Text(_) => vec!["a new text".to_owned()],
+        };
         let (before, editor) = (file.read()?, file.clone());
+        if tag.is_some_and(|tag| tag != admin::tag_of(before.as_bytes())) {
+            return Err(Stale.into());
+        }
         let text = before.clone();
         // Editing a large file takes long, so it runs on a blocking thread.
-        let edit = move || editor.edit(&text, &operations);
+        let edit = move || editor.changed(&text, &change);
         let after = tokio::task::spawn_blocking(edit).await??;
         self.role.check(after.clone())?;
         let is_other = after != before;
@@ -240,6 +322,7 @@ impl RunningDaemon {
                         target: AUDIT,
                         "the configuration was changed: {}", asked.join(", ")
                     );
+                    *self.last_change() = Some(LastChange { before, after });
                 }
                 Ok(reloaded)
             }
@@ -427,11 +510,27 @@ impl Settings for RunningDaemon {
     }
 
     fn configuration(&self) -> anyhow::Result<Shown> {
-        Ok(self.file.as_ref().context(shown::NONE)?.show()?)
+        let file = self.file.as_ref().context(shown::NONE)?;
+        let shown = file.show()?;
+        let is_last = |last: &LastChange| admin::tag_of(last.after.as_bytes()) == shown.etag;
+        let undo = shown.writable && self.last_change().as_ref().is_some_and(is_last);
+        Ok(Shown { undo, ..shown })
     }
 
-    fn amend(&self, operations: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>> {
-        Box::pin(self.amend_now(operations))
+    fn foresee(&self, change: NewConfig) -> SendFuture<'_, anyhow::Result<Checked>> {
+        Box::pin(self.foresee_now(change))
+    }
+
+    fn amend(
+        &self,
+        change: NewConfig,
+        tag: Option<String>,
+    ) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.amend_now(change, tag))
+    }
+
+    fn undo(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.undo_now())
     }
 }
 
@@ -482,6 +581,10 @@ impl Clients for RunningDaemon {
 
     fn change(&self, change: Change) -> SendFuture<'_, anyhow::Result<Applied>> {
         Box::pin(self.change_client_now(change))
+    }
+
+    fn kick(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>> {
+        Box::pin(async { Ok(self.entries()?.kick(name).await) })
     }
 
     fn hold(&self, order: HoldOrder) -> SendFuture<'_, anyhow::Result<Option<Held>>> {

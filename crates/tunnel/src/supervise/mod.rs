@@ -25,9 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use config::edit::Operation;
 use control::{ControlSocket, Instance, SocketPath};
 use logging::AUDIT;
+use ops::revision::{Checked, NewConfig};
 use ops::shown::{self, Shown};
 use ops::state::Places;
 use ops::status::{DaemonState, Restarted, Status, Supervised, SupervisedState};
@@ -375,7 +375,15 @@ impl Settings for Supervisor {
         bail!(shown::NONE)
     }
 
-    fn amend(&self, _: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+    fn foresee(&self, _: NewConfig) -> SendFuture<'_, anyhow::Result<Checked>> {
+        Box::pin(async { bail!(shown::NONE) })
+    }
+
+    fn amend(&self, _: NewConfig, _: Option<String>) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(async { bail!(shown::NONE) })
+    }
+
+    fn undo(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(async { bail!(shown::NONE) })
     }
 }

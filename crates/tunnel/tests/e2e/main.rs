@@ -24,6 +24,7 @@ mod clients;
 mod clocks;
 mod completions;
 mod config_api;
+mod console;
 mod counters;
 mod demo;
 mod doors;

@@ -21,7 +21,7 @@ use xtask::child::{Tally, capture, cargo, find, run, run_tests};
 use xtask::packages::BARE_TARGET;
 use xtask::site::Site;
 use xtask::verdict::Verdict;
-use xtask::{go, packages, python};
+use xtask::{go, node, packages, python};
 
 const fn step(
     name: &'static str,
@@ -49,6 +49,7 @@ pub(super) const STEPS: &[Step] = &[
     step("nat", "clients behind NATs of the kernel find a direct path, or say why not", nat),
     step("kcp-interop", "the machine of kcp:// and kcp-go understand each other", kcp_interop),
     step("browser", "a browser visits a private service by a code", browser),
+    step("console", "the web console in a browser: its looks, its flows, attacks on it", console),
     step(
         "webrtc-interop",
         "webrtc:// and aiortc, pion and Chromium understand each other",
@@ -301,6 +302,36 @@ fn browser(site: &Site, _: Lengths) -> Result<Verdict> {
     visit.arg("-B").arg(site.root.join(BROWSER_VISIT)).arg(site.daemon()?).arg(chromium);
     let tests = run_tests(visit.arg(site.target.join("browser")))?;
     ensure!(tests.passed > 0, "no test of a browser's visit");
+    Ok(Verdict::Passed(tests))
+}
+
+/// Steers a browser by playwright. Screenshots are in `target/console`.
+const CONSOLE: &str = "crates/tunnel/tests/console/main.mjs";
+
+/// What the tests of the console need of npm. Preact and uPlot are there for their types, and as a
+/// second opinion on the vendored files.
+const CONSOLE_PACKAGES: &[&str] = &[
+    "playwright-core@1.65.1",
+    "axe-core@4.14.1",
+    "typescript@7.0.2",
+    "preact@11.2.0",
+    "uplot@1.6.32",
+];
+
+fn console(site: &Site, _: Lengths) -> Result<Verdict> {
+    let chromium = "chromium-headless-shell";
+    if let Some(reason) = packages::provide(&["node", chromium])? {
+        return Ok(Verdict::Skipped(reason));
+    }
+    let tools = match node::with(&site.target.join("tools/console"), CONSOLE_PACKAGES)? {
+        Ok(tools) => tools,
+        Err(reason) => return Ok(Verdict::Skipped(reason)),
+    };
+    let chromium = find(chromium).context("chromium-headless-shell is gone")?;
+    let mut tests = Command::new("node");
+    tests.arg(site.root.join(CONSOLE)).arg(site.daemon()?).arg(chromium);
+    let tests = run_tests(tests.args([&tools, &site.target, &site.root]))?;
+    ensure!(tests.passed > 0, "no test of the web console");
     Ok(Verdict::Passed(tests))
 }
 

@@ -157,6 +157,14 @@ impl Registry {
         Ok(hold.map(|hold| hold.shown()))
     }
 
+    /// Ends the links of a client, which may log in again. False: it has none.
+    pub(in crate::server) async fn kick(&self, name: &str) -> bool {
+        let links = self.sessions().links_of(name, None);
+        let is_connected = !links.is_empty();
+        close_links(Arc::clone(&self.handles), links).await;
+        is_connected
+    }
+
     /// Removes an enrolled client and its code, and ends its links. Returns whether there was a
     /// client or a code.
     pub(in crate::server) async fn revoke(&self, name: &Name) -> anyhow::Result<bool> {

@@ -1,0 +1,403 @@
+//! The text of a file without its secrets, the way back, and the difference of two texts.
+//!
+//! Each line that is shown keeps what really stands there. A changed text is compared with the shown
+//! lines: a line that is the same gets what stands there, so `(secret)` in an unchanged line keeps
+//! its secret, and `(secret)` in any other line is refused.
+
+use super::redact::{SECRET, show};
+use super::spans::{Node, Shape, read};
+use super::value::Value;
+use crate::Problem;
+use crate::secrets::is_random;
+
+/// Most lines that one change may add and remove. Finding the difference takes time and memory with
+/// the square of it; with more, everything between the first and the last change is one change.
+const CHANGED_MAX: usize = 1_000;
+
+/// A line that is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// What is shown.
+    pub shown: String,
+    /// What stands in the file: with a secret of several lines, several lines.
+    real: String,
+}
+
+/// A line of a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The line of both texts, by their indexes.
+    Same(usize, usize),
+    /// A line that only the text before has.
+    Removed(usize),
+    /// A line that only the text after has.
+    Added(usize),
+}
+
+/// The lines of a text without its secrets. `None`: the text is YAML that cannot be taken apart
+/// safely, or a secret stands in a second place as well.
+///
+/// # Errors
+/// The text is not YAML.
+pub fn masked(file: &str, text: &str) -> Result<Option<Vec<Line>>, Problem> {
+    let value = show(file, text)?;
+    let mut hidden = Vec::new();
+    let is_empty = match &value {
+        Value::Null => true,
+        Value::Map(entries) => entries.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::Text(_) | Value::List(_) => false,
+    };
+    if !is_empty {
+        let Some(root) = read(text) else { return Ok(None) };
+        if find(&value, &root, text, &mut hidden).is_none() {
+            return Ok(None);
+        }
+    }
+    hidden.sort_unstable();
+    let lines = cut(text, &hidden);
+    // A secret that stands elsewhere, such as in a comment, must not be shown there.
+    let secrets = hidden.iter().filter_map(|&(start, end)| text.get(start..end));
+    let secrets = secrets.map(|secret| secret.trim_matches(['"', '\'', ' ', '\n']));
+    let mut secrets = secrets.filter(|secret| secret.len() >= 8 && !secret.contains('\n'));
+    let leaks = secrets.any(|secret| lines.iter().any(|line| line.shown.contains(secret)));
+    Ok((!leaks).then_some(lines))
+}
+
+/// Collects the places of hidden values. `None`: value and text do not fit.
+fn find(value: &Value, node: &Node, text: &str, hidden: &mut Vec<(usize, usize)>) -> Option<()> {
+    match (value, &node.shape) {
+        // The anchor has the value, and was looked at there, under its own key. Under this key the
+        // value may be a secret.
+        (_, Shape::Alias) => return None,
+        (Value::Text(word), _) if word == SECRET => {
+            let is_literal = text.get(node.start..node.end)?.trim_matches(['"', '\'']) == SECRET;
+            if !is_literal {
+                hidden.push((node.start, node.end));
+            }
+        }
+        (Value::List(values), Shape::List { items, .. }) if values.len() == items.len() => {
+            for (value, item) in values.iter().zip(items) {
+                find(value, &item.value, text, hidden)?;
+            }
+        }
+        (Value::Map(values), Shape::Map { entries, .. }) if values.len() == entries.len() => {
+            for ((key, value), entry) in values.iter().zip(entries) {
+                // A key that may be a secret is shown cut.
+                if key.contains('…') {
+                    return None;
+                }
+                find(value, &entry.value, text, hidden)?;
+            }
+        }
+        (Value::List(_) | Value::Map(_), _) => return None,
+        (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_), _) => {}
+    }
+    Some(())
+}
+
+/// Cuts a text into lines. A hidden place, and a word of a comment that may be a secret, is shown as
+/// [`SECRET`].
+fn cut(text: &str, hidden: &[(usize, usize)]) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    let (mut line, mut at) = (Line { shown: String::new(), real: String::new() }, 0);
+    let mut plain = |piece: &str, line: &mut Line| {
+        for part in piece.split_inclusive('\n') {
+            line.real.push_str(part);
+            line.shown.push_str(part.trim_end_matches(['\n', '\r']));
+            if part.ends_with('\n') {
+                let shown = comment(&std::mem::take(&mut line.shown));
+                lines.push(Line { shown, real: std::mem::take(&mut line.real) });
+            }
+        }
+    };
+    for &(start, end) in hidden {
+        let (Some(before), Some(secret)) = (text.get(at..start), text.get(start..end)) else {
+            continue;
+        };
+        plain(before, &mut line);
+        // The end of the last line of a block belongs to the line.
+        let secret = secret.trim_end();
+        line.shown.push_str(&format!("\"{SECRET}\""));
+        line.real.push_str(secret);
+        at = start + secret.len();
+    }
+    plain(text.get(at..).unwrap_or_default(), &mut line);
+    if !line.real.is_empty() {
+        lines.push(Line { shown: comment(&line.shown), real: line.real });
+    }
+    lines
+}
+
+/// Hides words of a comment that may be secrets.
+fn comment(line: &str) -> String {
+    let begins = |at: &usize| line[..*at].chars().next_back().is_none_or(char::is_whitespace);
+    let Some(at) = line.match_indices('#').map(|(at, _)| at).find(begins) else {
+        return line.to_owned();
+    };
+    let (before, mut rest) = line.split_at(at);
+    let mut out = before.to_owned();
+    let is_word = |c: char| c.is_ascii_alphanumeric() || "+/=_-.".contains(c);
+    while !rest.is_empty() {
+        let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+        let (word, others) = rest.split_at(end);
+        out.push_str(if is_random(word) { SECRET } else { word });
+        let end = others.find(is_word).unwrap_or(others.len());
+        let (gap, others) = others.split_at(end);
+        out.push_str(gap);
+        rest = others;
+    }
+    out
+}
+
+/// Puts the secrets back into a text that was changed as it is shown.
+///
+/// # Errors
+/// The number of a line, from 1, that has [`SECRET`] and is none of the shown lines.
+pub fn restored(lines: &[Line], text: &str) -> Result<String, usize> {
+    let new: Vec<&str> = text.split_inclusive('\n').collect();
+    let shown = |line: &&str| line.trim_end_matches(['\n', '\r']).to_owned();
+    let before: Vec<_> = lines.iter().map(|line| line.shown.clone()).collect();
+    let after: Vec<_> = new.iter().map(shown).collect();
+    let mut out = String::with_capacity(text.len());
+    for step in difference(&before, &after) {
+        match step {
+            Step::Removed(_) => {}
+            Step::Same(old, _) => {
+                // A last line without an end may have another behind it now.
+                if !out.is_empty() && !out.ends_with('\n') {
+                    out.push('\n');
+                }
+                out.push_str(&lines[old].real);
+            }
+            Step::Added(at) if after[at].contains(SECRET) => return Err(at + 1),
+            Step::Added(at) => {
+                if !out.is_empty() && !out.ends_with('\n') {
+                    out.push('\n');
+                }
+                out.push_str(new[at]);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// The difference of two texts, line by line. A line whose secret differs is another line.
+pub fn compared(before: &[Line], after: &[Line]) -> Vec<Step> {
+    difference(before, after)
+}
+
+/// The top-level keys whose values differ, in the order of their names. Empty where a text is no map.
+pub fn changed_keys(file: &str, before: &str, after: &str) -> Vec<String> {
+    let read = |text| match super::read(file, text) {
+        Ok(Value::Map(entries)) => Some(entries),
+        Ok(_) | Err(_) => None,
+    };
+    let (Some(before), Some(after)) = (read(before), read(after)) else { return Vec::new() };
+    let of = |entries: &[(String, Value)], key: &str| {
+        entries.iter().find(|(own, _)| own == key).map(|(_, value)| value.clone())
+    };
+    let mut keys: Vec<_> = before.iter().chain(&after).map(|(key, _)| key.clone()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.retain(|key| of(&before, key) != of(&after, key));
+    keys
+}
+
+/// The shortest difference (Myers, 1986, "An O(ND) Difference Algorithm").
+fn difference<T: PartialEq>(before: &[T], after: &[T]) -> Vec<Step> {
+    let head = before.iter().zip(after).take_while(|(a, b)| a == b).count();
+    let most = before.len().min(after.len()) - head;
+    let ends = before.iter().rev().zip(after.iter().rev());
+    let tail = ends.take(most).take_while(|(a, b)| a == b).count();
+    let (olds, news) = (&before[head..before.len() - tail], &after[head..after.len() - tail]);
+    let mut steps: Vec<Step> = (0..head).map(|n| Step::Same(n, n)).collect();
+    match middle(olds, news) {
+        Some(middle) => steps.extend(middle.into_iter().map(|step| match step {
+            Step::Same(a, b) => Step::Same(a + head, b + head),
+            Step::Removed(a) => Step::Removed(a + head),
+            Step::Added(b) => Step::Added(b + head),
+        })),
+        None => {
+            steps.extend((0..olds.len()).map(|n| Step::Removed(head + n)));
+            steps.extend((0..news.len()).map(|n| Step::Added(head + n)));
+        }
+    }
+    let (a, b) = (before.len() - tail, after.len() - tail);
+    steps.extend((0..tail).map(|n| Step::Same(a + n, b + n)));
+    steps
+}
+
+/// `None`: more than [`CHANGED_MAX`] lines differ.
+fn middle<T: PartialEq>(before: &[T], after: &[T]) -> Option<Vec<Step>> {
+    let (n, m) = (before.len(), after.len());
+    let most = (n + m).min(CHANGED_MAX);
+    // Diagonal k of round d is at `offset + k`; `reached` is how far it comes in `before`.
+    let offset = most + 1;
+    let mut reached = vec![0_usize; 2 * most + 3];
+    let mut rounds = Vec::new();
+    for d in 0..=most {
+        let low = offset - d;
+        for place in (low..=offset + d).step_by(2) {
+            let down =
+                place == low || place != offset + d && reached[place - 1] < reached[place + 1];
+            let mut x = if down { reached[place + 1] } else { reached[place - 1] + 1 };
+            let Some(mut y) = (x + offset).checked_sub(place) else { continue };
+            while x < n && y < m && before[x] == after[y] {
+                (x, y) = (x + 1, y + 1);
+            }
+            reached[place] = x;
+            if x >= n && y >= m {
+                return Some(walked(&rounds, offset, d, (n, m)));
+            }
+        }
+        // A round changes only its own diagonals.
+        rounds.push(reached[low - 1..=offset + d + 1].to_vec());
+    }
+    None
+}
+
+/// Walks back from the end over the rounds.
+fn walked(rounds: &[Vec<usize>], offset: usize, d: usize, end: (usize, usize)) -> Vec<Step> {
+    let (mut x, mut y) = end;
+    let mut steps = Vec::new();
+    for d in (1..=d).rev() {
+        let place = offset + x - y;
+        let low = offset - d;
+        let round = &rounds[d - 1];
+        // The round before begins at its own lowest diagonal, with one more at each side.
+        let first = offset - (d - 1) - 1;
+        let at = |place: usize| place.checked_sub(first).and_then(|n| round.get(n)).copied();
+        let (less, more) = (at(place.wrapping_sub(1)), at(place + 1));
+        let down = place == low || place != offset + d && less < more;
+        let before = if down { more } else { less.map(|x| x + 1) }.unwrap_or(0);
+        while x > before && y > 0 && x > 0 && (x, y) != (0, 0) {
+            (x, y) = (x - 1, y - 1);
+            steps.push(Step::Same(x, y));
+        }
+        if down {
+            y -= 1;
+            steps.push(Step::Added(y));
+        } else {
+            x -= 1;
+            steps.push(Step::Removed(x));
+        }
+    }
+    while x > 0 && y > 0 {
+        (x, y) = (x - 1, y - 1);
+        steps.push(Step::Same(x, y));
+    }
+    steps.reverse();
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+listen: tls://[::]:7000 # token q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi was here
+clients:
+  - name: a
+    token: q7Xb2LmZ0aKc9RtYv4WnPs
+  - { name: b, token: [\"Zr5Tn8Qw1Ey6Ui3Op0Asdf\", w7Xb2LmZ0aKc9RtYv4WnPs] }
+auth:
+  http:
+    url: https://a.example/
+    headers:
+      X-Key: |
+        two
+        lines
+workers: 2
+";
+
+    fn text(lines: &[Line]) -> String {
+        lines.iter().map(|line| format!("{}\n", line.shown)).collect()
+    }
+
+    #[test]
+    fn a_text_is_shown_without_its_secrets_and_comes_back_as_it_was() {
+        let lines = masked("s.yaml", TEXT).unwrap().unwrap();
+        let shown = text(&lines);
+        for secret in ["q7Xb", "Zr5T", "w7Xb", "two"] {
+            assert!(!shown.contains(secret), "{shown}");
+        }
+        assert!(shown.contains("    token: \"(secret)\"\n"), "{shown}");
+        assert!(shown.contains("      X-Key: \"(secret)\"\nworkers: 2\n"), "{shown}");
+        assert_eq!(restored(&lines, &shown).as_deref(), Ok(TEXT));
+        let changed = shown.replace("workers: 2", "workers: 3").replace("name: a", "name: c");
+        let wanted = TEXT.replace("workers: 2", "workers: 3").replace("name: a", "name: c");
+        assert_eq!(restored(&lines, &changed), Ok(wanted));
+    }
+
+    #[test]
+    fn a_secret_that_nobody_wrote_is_refused_with_its_line() {
+        let lines = masked("s.yaml", TEXT).unwrap().unwrap();
+        let shown = text(&lines);
+        let more = shown.replace("auth:", "  - { name: c, token: \"(secret)\" }\nauth:");
+        assert_eq!(restored(&lines, &more), Err(6));
+        let moved = shown.replace("    token: \"(secret)\"\n", "");
+        assert!(restored(&lines, &format!("{moved}    token: \"(secret)\"\n")).is_err());
+    }
+
+    #[test]
+    fn a_text_is_not_shown_where_a_secret_stands_twice_or_behind_an_alias() {
+        for hidden in [
+            "token: q7Xb2LmZ0aKc9RtYv4WnPs\nname: q7Xb2LmZ0aKc9RtYv4WnPs\n",
+            "name: &x q7Xb2LmZ0aKc9RtYv4WnPs\ntoken: *x\n",
+        ] {
+            assert_eq!(masked("c.yaml", hidden).unwrap(), None, "{hidden}");
+        }
+        assert_eq!(masked("c.yaml", "").unwrap(), Some(Vec::new()));
+        assert!(masked("c.yaml", "[").is_err());
+    }
+
+    /// The length of the longest common subsequence, computed in another way.
+    fn common(a: &[u8], b: &[u8]) -> usize {
+        let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+        for (i, x) in a.iter().enumerate() {
+            for (j, y) in b.iter().enumerate() {
+                let longest = rows[i][j + 1].max(rows[i + 1][j]);
+                rows[i + 1][j + 1] = if x == y { rows[i][j] + 1 } else { longest };
+            }
+        }
+        rows[a.len()][b.len()]
+    }
+
+    #[test]
+    fn a_difference_makes_one_text_of_the_other_and_is_the_shortest() {
+        let mut random = 1_u32;
+        let mut next = |most: u32| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 16) % most
+        };
+        for _ in 0..2_000 {
+            let mut text =
+                || -> Vec<u8> { (0..next(14)).map(|_| u8::try_from(next(4)).unwrap()).collect() };
+            let (a, b) = (text(), text());
+            let steps = difference(&a, &b);
+            let (mut old, mut new, mut same) = (Vec::new(), Vec::new(), 0);
+            for step in &steps {
+                match *step {
+                    Step::Same(x, y) => {
+                        assert_eq!(a[x], b[y]);
+                        (old.push(x), new.push(y));
+                        same += 1;
+                    }
+                    Step::Removed(x) => old.push(x),
+                    Step::Added(y) => new.push(y),
+                }
+            }
+            assert_eq!(old, (0..a.len()).collect::<Vec<_>>(), "{a:?} {b:?} {steps:?}");
+            assert_eq!(new, (0..b.len()).collect::<Vec<_>>(), "{a:?} {b:?} {steps:?}");
+            assert_eq!(same, common(&a, &b), "{a:?} {b:?} {steps:?}");
+        }
+    }
+
+    #[test]
+    fn a_difference_of_everything_costs_bounded_work() {
+        let (a, b): (Vec<_>, Vec<_>) = ((0..20_000).collect(), (50_000..70_000).collect());
+        let steps = difference(&a, &b);
+        assert_eq!(steps.len(), 40_000);
+        assert!(steps.iter().all(|step| !matches!(step, Step::Same(..))));
+    }
+}

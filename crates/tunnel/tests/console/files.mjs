@@ -1,0 +1,126 @@
+// What the files of the console promise, without a browser: sizes, hashes, texts, types, requests.
+
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import fs from "node:fs";
+import path from "node:path";
+import { pathToFileURL } from "node:url";
+import { declarations } from "./types.mjs";
+
+/** All files that the daemon embeds. */
+function served(folder) {
+  const all = fs.readdirSync(folder, { recursive: true, withFileTypes: true }).filter((one) => one.isFile());
+  return all.map((one) => path.relative(folder, path.join(one.parentPath, one.name)))
+    .filter((one) => !/README|LICENSE/.test(one)).sort();
+}
+
+const ours = (folder) => served(folder).filter((one) => one.endsWith(".js") && !one.startsWith("vendor"));
+const read = (...parts) => fs.readFileSync(path.join(...parts), "utf8");
+
+export function files_are_small({ folder }) {
+  const size = served(folder).reduce((sum, one) => sum + fs.statSync(path.join(folder, one)).size, 0);
+  console.log(`     ${size} bytes in ${served(folder).length} files`);
+  assert(size <= 300_000, `${size} bytes`);
+  for (const one of ours(folder).filter((one) => !one.startsWith("text"))) {
+    const lines = read(folder, one).split("\n").length - 1;
+    assert(lines < 200, `${one} has ${lines} lines`);
+  }
+}
+
+/** Each vendored file is the file of the release, with the edit that the README names. */
+export function vendored_files_are_those_of_the_releases({ folder, tools }) {
+  const module = (file) => read(tools, file).replace(/^\/\/# sourceMappingURL=.*\n?/m, "");
+  const wanted = {
+    "preact.js": module("preact/dist/preact.mjs"),
+    "hooks.js": module("preact/hooks/dist/hooks.mjs").replace('from"preact"', 'from"./preact.js"'),
+    "uplot.js": `${read(tools, "uplot/dist/uPlot.iife.min.js")}\nexport default uPlot;\n`,
+    "uplot.css": read(tools, "uplot/dist/uPlot.min.css"),
+  };
+  const readme = read(folder, "vendor/README.md");
+  const found = served(folder).filter((one) => one.startsWith("vendor/")).map((one) => one.slice(7));
+  assert.deepEqual(found.sort(), Object.keys(wanted).sort());
+  for (const [name, text] of Object.entries(wanted)) {
+    const file = read(folder, "vendor", name);
+    assert.equal(file, text, `${name} is another file than that of the release`);
+    assert(readme.includes(`${createHash("sha256").update(file).digest("hex")}  ${name}`), `hash of ${name}`);
+    const release = JSON.parse(read(tools, name.startsWith("uplot") ? "uplot/package.json" : "preact/package.json"));
+    assert(readme.includes(`${release.name} ${release.version}`) && release.license === "MIT", `release of ${name}`);
+  }
+}
+
+export async function both_languages_have_the_same_texts_and_each_text_is_used({ folder }) {
+  const of = async (name) => (await import(pathToFileURL(path.join(folder, "text", name)).href)).default;
+  const [en, zh] = [await of("en.js"), await of("zh.js")];
+  assert.deepEqual(Object.keys(zh), Object.keys(en));
+  const holes = (text) => (text.match(/\{\w+\}/g) ?? []).sort();
+  for (const key of Object.keys(en)) assert.deepEqual(holes(zh[key]), holes(en[key]), key);
+  const code = ours(folder).filter((one) => !one.startsWith("text")).map((one) => read(folder, one)).join("\n");
+  // Keys that are put together, such as `state.${word}`, are used by their first part.
+  const parts = [...code.matchAll(/t\(`([\w.]+)\$\{/g)].map((one) => one[1]);
+  for (const key of Object.keys(en)) {
+    assert(code.includes(`"${key}"`) || parts.some((one) => key.startsWith(one)), `nobody says ${key}`);
+  }
+  for (const [, key] of code.matchAll(/[^\w.]t\("([\w.]+)"/g)) assert(key in en, `no text for ${key}`);
+}
+
+export function texts_are_never_html_and_colours_have_one_file({ folder }) {
+  for (const one of ours(folder)) {
+    const code = read(folder, one);
+    const found = code.match(/innerHTML|outerHTML|insertAdjacentHTML|document\.write|dangerouslySet|\beval\b|new Function|\bstyle:/);
+    assert(!found, `${one}: ${found}`);
+    if (!one.startsWith("text")) assert(!/#[0-9a-f]{3,8}\b(?!\/)|rgba?\(|hsla?\(/i.test(code.replaceAll(/`[^`]*#\/[^`]*`|"#\/[^"]*"/g, "")), `${one} has a colour`);
+    assert(!/https?:\/\/(?!127\.0\.0\.1:3000|app\.example\.com)\w/.test(code), `${one} has an address`);
+  }
+}
+
+/** Whatever a page asks stands in the description of the API. */
+export function every_request_is_one_of_the_api({ folder, openapi }) {
+  const known = new Set();
+  for (const [route, methods] of Object.entries(openapi.paths)) {
+    for (const method of Object.keys(methods)) known.add(`${method.toUpperCase()} ${route.replaceAll(/\{\w+\}/g, "{}")}`);
+  }
+  let count = 0;
+  for (const one of ours(folder)) {
+    const code = read(folder, one);
+    const asked = [
+      ...[...code.matchAll(/\bcall\("(\w+)", [`"]([^`"]+)[`"]/g)].map((m) => [m[1], m[2]]),
+      ...[...code.matchAll(/\b(?:get|save|lines)\([`"](\/[^`"]+)[`"]/g)].map((m) => ["GET", m[1]]),
+    ];
+    for (const [method, target] of asked) {
+      const route = target.replace(/\?.*$/, "").replaceAll(/\$\{[^}]+\}/g, "{}");
+      const fits = [...known].some((one) => {
+        const [verb, pattern] = one.split(" ");
+        // A stream is named LINK/STREAM: one part of the page's text, two of the route.
+        return verb === method && (pattern === route || pattern === `${route}/{}`);
+      });
+      assert(fits, `${one}: ${method} ${target}`);
+      count += 1;
+    }
+  }
+  console.log(`     ${count} requests`);
+  assert(count > 25, `${count} requests were found`);
+}
+
+/** `tsc` accepts the pages with the types of the API and of the vendored code. */
+export function types_fit({ folder, tools, openapi, target }) {
+  const place = path.join(target, "console-types");
+  fs.rmSync(place, { recursive: true, force: true });
+  fs.cpSync(folder, path.join(place, "console"), { recursive: true });
+  const put = (file, text) => fs.writeFileSync(path.join(place, "console", file), text);
+  put("api-types.d.ts", declarations(openapi));
+  for (const one of ["preact", "hooks", "uplot"]) fs.rmSync(path.join(place, "console/vendor", `${one}.js`));
+  put("vendor/preact.d.ts", 'export * from "preact";\n');
+  put("vendor/hooks.d.ts", 'export * from "preact/hooks";\n');
+  put("vendor/uplot.d.ts", 'import uPlot from "uplot";\nexport default uPlot;\n');
+  fs.symlinkSync(tools, path.join(place, "node_modules"));
+  fs.writeFileSync(path.join(place, "tsconfig.json"), JSON.stringify({
+    compilerOptions: {
+      strict: true, noEmit: true, allowJs: true, checkJs: true, target: "es2023", module: "esnext",
+      moduleResolution: "bundler", lib: ["es2023", "dom", "dom.iterable"], skipLibCheck: true, types: [],
+    },
+    include: ["console"],
+  }));
+  const run = spawnSync(process.execPath, [path.join(tools, "typescript/bin/tsc"), "-p", place], { encoding: "utf8" });
+  assert.equal(run.status, 0, run.stdout + run.stderr);
+}

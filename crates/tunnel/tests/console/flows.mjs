@@ -1,0 +1,258 @@
+// What a person does: signs in, enrols, publishes, changes, and looks on while a daemon dies.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import fs from "node:fs";
+import { LONG, pause, until, visit } from "./rig.mjs";
+
+const text = (page, selector) => page.locator(selector).first().innerText();
+
+/** Until a text is shown. */
+const sees = (page, words, millis = LONG) => page.getByText(words).first().waitFor({ timeout: millis });
+
+export async function a_link_opens_the_console_once_and_leaves_the_address(rig) {
+  const link = rig.link("server");
+  const page = await rig.page();
+  await page.goto(link);
+  await page.waitForSelector(".figures");
+  assert.equal(page.url(), `${rig.url("server")}/`);
+  const kept = await page.evaluate(() => ({ session: { ...sessionStorage }, local: { ...localStorage }, cookie: document.cookie }));
+  assert.deepEqual(Object.keys(kept.session), ["tunnel.session"]);
+  assert(!link.includes(kept.session["tunnel.session"]), "the session has a token of its own");
+  assert.equal(kept.cookie, "");
+  assert(!JSON.stringify(kept.local).includes(kept.session["tunnel.session"]));
+  // A reload keeps the session; the link is used up.
+  await page.reload();
+  await page.waitForSelector(".figures");
+  const other = await rig.page();
+  await other.goto(link);
+  await sees(other, "The link was used or is older than a minute.");
+  assert.equal(other.url(), `${rig.url("server")}/`);
+  // Signed out, the session is worthless.
+  await visit(page, "settings");
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.waitForSelector(".gate");
+  const answer = await fetch(`${rig.url("server")}/api/v1/status`, { headers: { Authorization: `Bearer ${kept.session["tunnel.session"]}` } });
+  assert.equal(answer.status, 401);
+  // The token of the file is exchanged, and stays nowhere.
+  await page.getByLabel("Or paste a token").fill(rig.secrets[0]);
+  await page.keyboard.press("Enter");
+  await page.locator(".bar .state", { hasText: "running" }).waitFor();
+  const all = await page.evaluate(() => JSON.stringify([{ ...sessionStorage }, { ...localStorage }]));
+  assert(!all.includes(rig.secrets[0]));
+  await page.context().close();
+  await other.context().close();
+}
+
+/** Bits per second of a text such as `1.2 Mbit/s`. */
+function bits(shown) {
+  const [, number, unit] = /([\d.,]+)\s*([kMG]?)bit\/s/.exec(shown) ?? [];
+  return Number(number?.replace(",", "")) * { "": 1, k: 1e3, M: 1e6, G: 1e9 }[unit ?? ""];
+}
+
+export async function a_client_that_is_enrolled_in_the_page_arrives_and_the_plot_rises(rig) {
+  const page = await rig.console("server");
+  const [, , port] = rig.ports.public;
+  await page.getByRole("button", { name: "Enrol client" }).click();
+  await page.getByRole("textbox", { name: /^Name/ }).fill("nas");
+  await page.getByLabel("Ports that it may publish").fill(String(port));
+  await page.getByRole("button", { name: "Make code" }).click();
+  const line = await text(page, "dialog .copy code");
+  await sees(page, /The code ends in/);
+  assert(await page.locator("dialog .qr path").count() === 1, "a code to scan");
+  // The line, as a person runs it in a terminal, with a service.
+  const [program, ...words] = line.trim().split(/\s+/);
+  assert.equal(program, "tunnel");
+  fs.mkdirSync(rig.path("nas"), { recursive: true });
+  const log = fs.openSync(rig.path("nas.log"), "a");
+  const child = spawn(rig.tunnel, [...words, "--publish", `${port}=${rig.ports.origin}`], {
+    cwd: rig.path("nas"), stdio: ["ignore", log, log], env: { ...process.env, HOME: rig.path("nas"), XDG_RUNTIME_DIR: rig.path("nas"), XDG_STATE_HOME: rig.path("nas") },
+  });
+  rig.processes.set("nas", child);
+  await sees(page, "nas is enrolled");
+  await page.getByRole("button", { name: "Show client" }).click();
+  await page.locator(".content .state", { hasText: "connected" }).first().waitFor();
+  // Bytes for two seconds and more; the rate and the plot show them.
+  const before = bits(await text(page, ".legend span:nth-child(2) b"));
+  assert(!(before > 1e6), `${before} bit/s before anything was fetched`);
+  const stop = new AbortController();
+  const fetching = (async () => {
+    while (!stop.signal.aborted) {
+      const answer = await fetch(`http://127.0.0.1:${port}/bytes/4`, { signal: stop.signal });
+      assert.equal((await answer.arrayBuffer()).byteLength, 4 << 20);
+      await pause(100);
+    }
+  })().catch((error) => { if (!stop.signal.aborted) throw error; });
+  await until("the rate rises", async () => bits(await text(page, ".legend span:nth-child(2) b")) > 1e6);
+  const peak = await page.locator(".plot").getAttribute("aria-label");
+  assert(/peak out .*[MG]bit\/s/.test(peak), peak);
+  stop.abort();
+  await fetching;
+  await page.getByText("As a table").click();
+  await until("the table has the same values", async () => (await page.locator("details table tbody tr", { hasText: /[MG]bit/ }).count()) > 0);
+  // It is put out again.
+  await page.getByRole("button", { name: "Revoke" }).click();
+  const verb = page.locator("dialog button.danger");
+  assert(await verb.isDisabled(), "the name has to be typed");
+  await page.getByLabel("Type nas to go on").fill("nas");
+  await verb.click();
+  await sees(page, "nas was revoked.");
+  assert.deepEqual(page.faults.filter((one) => !one.includes("404")), []);
+  await page.context().close();
+  await rig.kill("nas");
+}
+
+const press = async (page, ...keys) => { for (const key of keys) await page.keyboard.press(key); };
+
+/** The focus, moved by Tab alone, until it is on a button with this text. */
+async function tabTo(page, words) {
+  for (let count = 0; count < 80; count += 1) {
+    const at = await page.evaluate(() => document.activeElement?.textContent?.trim());
+    if (at === words) return;
+    await page.keyboard.press("Tab");
+  }
+  assert.fail(`Tab does not lead to ${words}`);
+}
+
+export async function everything_is_done_by_keys_alone(rig) {
+  const server = await rig.console("server");
+  await press(server, "n");
+  await server.waitForSelector("dialog[open]");
+  await server.keyboard.type("keys");
+  await press(server, "Enter");
+  await server.waitForSelector("dialog .copy");
+  await press(server, "Escape");
+  await server.waitForSelector("dialog", { state: "detached" });
+  await server.context().close();
+
+  const page = await rig.console("client");
+  const file = () => fs.readFileSync(rig.path("client.yaml"), "utf8");
+  const before = file();
+  // A service: three fields, the difference, applied.
+  await press(page, "g", "s");
+  await page.waitForFunction(() => location.hash === "#/services");
+  await press(page, "n");
+  await page.waitForSelector("dialog[open]");
+  await page.keyboard.type(`tcp://127.0.0.1:${rig.ports.origin}`);
+  await press(page, "Tab");
+  await page.keyboard.type(`tcp://:${rig.ports.public[1]}`);
+  await press(page, "Tab");
+  await page.keyboard.type("second");
+  await press(page, "Enter");
+  await page.waitForSelector("dialog .diff .added");
+  await press(page, "Enter");
+  await page.waitForSelector("dialog", { state: "detached" });
+  await page.locator("tr", { hasText: "second" }).locator(".state", { hasText: "up" }).waitFor();
+  assert(file().includes("# A site.") && file().includes("second"), file());
+  assert.equal(await (await fetch(`http://127.0.0.1:${rig.ports.public[1]}/`)).text(), "hello");
+  // A stream is closed at both ends.
+  const slow = fetch(`http://127.0.0.1:${rig.ports.public[1]}/slow/`).then(async (answer) => { for await (const part of answer.body) void part; }).then(() => "ended", () => "reset");
+  await press(page, "g", "t");
+  await page.locator("tr", { hasText: "second" }).waitFor();
+  await press(page, "/");
+  await page.keyboard.type("second");
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
+  await tabTo(page, "Close");
+  await press(page, "Enter");
+  assert.equal(await slow, "reset");
+  // The last change is taken back, comments and all.
+  await press(page, "Escape", "g", "f");
+  await page.waitForSelector("#text");
+  await tabTo(page, "Undo last change");
+  await press(page, "Enter");
+  await until("the file is as before", () => file() === before);
+  await page.context().close();
+}
+
+export async function the_difference_is_what_lands_and_a_second_window_loses_nothing(rig) {
+  const file = () => fs.readFileSync(rig.path("server.yaml"), "utf8");
+  const [one, two] = [await rig.console("server"), await rig.console("server")];
+  for (const page of [one, two]) {
+    await visit(page, "config");
+    await page.waitForSelector("#text");
+  }
+  const shown = await one.locator("#text").inputValue();
+  for (const secret of rig.secrets) assert(!shown.includes(secret), "a secret is shown");
+  const change = async (page, from, to) => {
+    const was = await page.locator("#text").inputValue();
+    assert(was.includes(from), was);
+    await page.locator("#text").fill(was.replace(from, to));
+    await page.getByRole("button", { name: "Check" }).click();
+  };
+  // A wrong key: the problem at its line, and no way to apply.
+  await change(one, "limits: { streams: 1000 }", "limit: { streams: 1000 }");
+  const line = shown.split("\n").findIndex((row) => row.includes("streams: 1000")) + 1;
+  await one.locator(".problems", { hasText: `Line ${line}` }).waitFor();
+  assert.equal(await text(one, ".lines .wrong"), String(line));
+  assert.equal(await one.getByRole("button", { name: "Apply" }).count(), 0);
+  // Both windows look at the same file; the first applies.
+  await change(one, "limit: { streams: 1000 }", "limits: { streams: 900 }");
+  await one.waitForSelector(".diff .added");
+  await change(two, "streams: 1000", "streams: 800");
+  await two.waitForSelector(".diff .added");
+  const of = async (kind) => (await one.locator(`.diff .${kind} > span:last-child`).allInnerTexts()).map((row) => row.trim());
+  assert.deepEqual(await of("removed"), ["limits: { streams: 1000 }"]);
+  assert.deepEqual(await of("added"), ["limits: { streams: 900 }"]);
+  const before = file();
+  await one.getByRole("button", { name: "Apply" }).click();
+  await until("the file has changed", () => file() !== before);
+  assert.equal(file(), before.replace("streams: 1000", "streams: 900"), "nothing else has changed, comments included");
+  const after = file();
+  await two.getByRole("button", { name: "Apply" }).click();
+  await sees(two, /Somebody else has changed the file/);
+  assert.equal(file(), after, "the second window wrote nothing");
+  assert((await two.locator("#text").inputValue()).includes("streams: 800"), "its text is still there");
+  // A check against the file of now, and it may.
+  await two.getByRole("button", { name: "Check" }).click();
+  await two.locator(".diff .removed", { hasText: "900" }).waitFor();
+  await two.getByRole("button", { name: "Apply" }).click();
+  await until("the second change", () => file() === before.replace("streams: 1000", "streams: 800"));
+  await two.getByRole("button", { name: "Undo last change" }).click();
+  await until("the change is undone", () => file() === after);
+  for (const page of [one, two]) {
+    assert.deepEqual(page.faults.filter((fault) => !fault.includes("412")), []);
+    await page.context().close();
+  }
+}
+
+export async function the_death_of_a_daemon_is_said_within_3_s_and_its_return_is_seen(rig) {
+  const page = await rig.console("server");
+  const began = Date.now();
+  await rig.kill("server");
+  await page.locator(".lost").waitFor();
+  const took = Date.now() - began;
+  console.log(`     said after ${took} ms`);
+  assert(took < 3000, `${took} ms`);
+  assert(/figures of .* ago/.test(await text(page, ".lost")), "how old the figures are");
+  // An order says that nothing was done.
+  await page.getByRole("button", { name: "Enrol client" }).click();
+  await page.getByRole("textbox", { name: /^Name/ }).fill("nobody");
+  await page.getByRole("button", { name: "Make code" }).click();
+  await sees(page, "nothing was done");
+  await page.keyboard.press("Escape");
+  // Sessions end with the daemon that made them: the page of the new one asks, and says why.
+  await visit(page, "services");
+  await rig.start("server");
+  await sees(page, "The session has ended.");
+  await page.getByLabel("Or paste a token").fill(rig.secrets[0]);
+  await page.keyboard.press("Enter");
+  await page.locator("tr", { hasText: "web" }).waitFor();
+  assert(page.url().endsWith("#/services"), "the page is the same");
+  await page.context().close();
+}
+
+export async function a_daemon_that_is_silent_is_lost_until_it_speaks_again(rig) {
+  const page = await rig.console("client");
+  const child = rig.processes.get("client");
+  child.kill("SIGSTOP");
+  try {
+    await page.locator(".lost").waitFor();
+  } finally {
+    child.kill("SIGCONT");
+  }
+  await page.locator(".lost").waitFor({ state: "detached" });
+  const age = async () => text(page, ".age:not(.bar > .age)");
+  await until("the figures are new", async () => /figures of [01]/.test(await age()));
+  assert.equal(await page.locator(".gate").count(), 0, "the session is the same");
+  await page.context().close();
+}

@@ -1,0 +1,173 @@
+//! What the web console asks of a real daemon: a link, a session, figures of each second, and changes
+//! of the configuration that are looked at first.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::admin::{Api, TOKEN, started};
+use crate::harness::{Origin, SOON, Scheme, Setup, connect, run, tunnel, wait};
+use crate::reload::{echo, outcome};
+
+/// The headers and the body of an answer.
+fn head_of(api: &Api, path: &str) -> (String, String) {
+    let (status, text) = api.ask(&["--include"], path);
+    assert_eq!(status, 200, "{text}");
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+#[test]
+fn a_link_of_the_command_line_is_good_once() {
+    let (running, api, _) = started(Setup::new(Scheme::TLS));
+    let control = running.file("server.sock");
+    let link = || {
+        let mut command = tunnel(&["console", "--json", "--control"]);
+        let (exit, said, complaint) = outcome(run(command.arg(&control)));
+        assert_eq!(exit, Some(0), "{complaint}");
+        let link: Value = serde_json::from_str(&said).unwrap();
+        let url = link["url"].as_str().unwrap().to_owned();
+        assert!(url.starts_with(&format!("http://127.0.0.1:{}/#k=", api.0)), "{url}");
+        url.split_once("#k=").unwrap().1.to_owned()
+    };
+    let key = link();
+    assert_ne!(key, link());
+    let begin = |key: &str| {
+        let field = format!("Authorization: Bearer {key}");
+        api.ask(
+            &["--request", "POST", "--header", "Authorization:", "--header", &field],
+            "/api/v1/sessions",
+        )
+    };
+    let (status, begun) = begin(&key);
+    assert_eq!(status, 201, "{begun}");
+    assert_eq!(begin(&key).0, 401, "it was used");
+    let log = running.server.log();
+    assert!(!log.contains(&key) && log.contains("a session of the console began"), "{log}");
+    // A daemon without an API says what its file needs.
+    let running = Setup::new(Scheme::TLS).start();
+    let control = running.file("server.sock");
+    let (exit, _, complaint) = outcome(run(tunnel(&["console", "--control"]).arg(control)));
+    assert_eq!(exit, Some(1));
+    assert!(complaint.contains("token_file: admin.token"), "{complaint}");
+}
+
+#[test]
+fn a_change_is_looked_at_made_and_undone_and_shows_no_secret() {
+    let origin = Origin::echo();
+    let (running, api, _) = started(Setup::new(Scheme::TLS).service("echo", origin.port()));
+    running.edit_server(|text| format!("# Ours, by hand.\n{text}"));
+    let file = running.file("server.yaml");
+    let before = fs::read_to_string(&file).unwrap();
+    let (head, body) = head_of(&api, "/api/v1/config");
+    let shown: Value = serde_json::from_str(&body).unwrap();
+    let etag = shown["etag"].as_str().unwrap();
+    assert!(head.to_lowercase().contains(&format!("etag: {etag}")), "{head}");
+    let text = shown["text"].as_str().unwrap();
+    assert!(text.contains("# Ours, by hand.") && text.contains("(secret)"), "{text}");
+    assert!(!body.contains(TOKEN) && shown.get("undo").is_none(), "{body}");
+
+    // What is wrong has its place, and nothing changes.
+    let wrong = json!({ "text": format!("{text}drain_timeout: soon\n") });
+    let (status, checked) = api.send("POST", "/api/v1/config/check", &wrong);
+    assert_eq!((status, &checked["ok"]), (200, &json!(false)), "{checked}");
+    let problem = &checked["problems"][0];
+    assert_eq!((&problem["key"], &problem["column"]), (&json!("drain_timeout"), &json!(16)));
+    assert_eq!(problem["line"], text.lines().count() + 1, "{checked}");
+
+    // A change of the text keeps secrets and comments.
+    let right = json!({ "text": format!("{text}drain_timeout: 7s\nworkers: 1\n") });
+    let (status, checked) = api.send("POST", "/api/v1/config/check", &right);
+    assert_eq!((status, &checked["ok"]), (200, &json!(true)), "{checked}");
+    assert_eq!((&checked["live"], &checked["etag"]), (&json!(["drain_timeout"]), &json!(etag)));
+    assert_eq!(checked["restart"], json!(["workers"]));
+    let added: Vec<_> = checked["diff"].as_array().unwrap().iter().collect();
+    assert_eq!(added[added.len() - 1], &json!({ "op": "add", "line": "workers: 1" }));
+    assert!(!checked.to_string().contains(TOKEN), "{checked}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+    let data = right.to_string();
+    let patch = |tag: &str| {
+        let field = format!("If-Match: {tag}");
+        let kind = "Content-Type: application/json";
+        let args = ["--request", "PATCH", "--header", kind, "--header", &field, "--data", &data];
+        api.ask(&args, "/api/v1/config")
+    };
+    assert_eq!(patch("\"other\"").0, 412);
+    assert_eq!(patch("other").0, 400);
+    let (status, said) = patch(etag);
+    assert_eq!(status, 200, "{said}");
+    let after = fs::read_to_string(&file).unwrap();
+    assert_eq!(after, format!("{before}drain_timeout: 7s\nworkers: 1\n"));
+    assert_eq!(patch(etag).0, 412, "the second window");
+
+    // It is undone, once, and only while nobody else has changed the file.
+    assert_eq!(api.get("/api/v1/config")["undo"], true);
+    fs::write(&file, format!("{after}# by hand\n")).unwrap();
+    assert_eq!(api.send("POST", "/api/v1/config/undo", &Value::Null).0, 409);
+    fs::write(&file, after).unwrap();
+    let (status, said) = api.send("POST", "/api/v1/config/undo", &Value::Null);
+    assert_eq!(status, 200, "{said}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+    assert_eq!(api.send("POST", "/api/v1/config/undo", &Value::Null).0, 409);
+}
+
+#[test]
+fn the_figures_of_visitors_arrive_and_a_client_is_disconnected() {
+    let origin = Origin::echo();
+    let (running, server, client) = started(Setup::new(Scheme::TLS).service("echo", origin.port()));
+    let visitor = connect(running.public("echo"));
+    echo(&visitor, 1);
+    for (api, kind) in [(&server, "service"), (&client, "service")] {
+        let path = "/api/v1/events?topics=totals,services,clients,streams:5,log";
+        wait("the bytes are told", SOON, || {
+            echo(&visitor, 2);
+            // The lines of one second.
+            let (_, text) = api.ask(&["--max-time", "1"], path);
+            let lines: Vec<Value> =
+                text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+            let of = |topic: &str| lines.iter().find(|line| line["topic"] == topic);
+            let (totals, services) = (of("totals")?, of("services")?);
+            let echoed = services["list"].as_array()?.iter().find(|one| one["name"] == "echo")?;
+            assert_eq!(echoed["kind"], kind);
+            assert!(!text.contains(TOKEN), "{text}");
+            let is_there = totals["bytes_in"].as_u64() > Some(0)
+                && echoed["bytes_out"].as_u64() > Some(0)
+                && of("streams")?["total"] == 1
+                && of("clients")?["list"][0]["carriers"].is_array()
+                && of("log").is_some();
+            is_there.then_some(())
+        });
+    }
+    let lines = server.get("/api/v1/log/lines?limit=5");
+    assert!(lines["lines"].as_array().unwrap().len() <= 5 && lines["last"].as_u64() > Some(0));
+    wait("the past", SOON, || {
+        let series = server.get("/api/v1/history")["series"].to_string();
+        (series.contains("service:echo") && series.contains("client:home")).then_some(())
+    });
+
+    let control = running.file("server.sock");
+    let kick =
+        |name: &str| outcome(run(tunnel(&["clients", "kick", name, "--control"]).arg(&control)));
+    assert_eq!(kick("nobody").0, Some(1));
+    let (exit, said, complaint) = kick("home");
+    assert_eq!(
+        (exit, said.trim()),
+        (Some(0), "client home is disconnected, and may log in again"),
+        "{complaint}"
+    );
+    crate::harness::bytes::expect_reset(&visitor);
+    wait("it comes again", SOON, || {
+        let again = connect(running.public("echo"));
+        again.set_read_timeout(Some(SOON)).unwrap();
+        (server.get("/api/v1/clients/home")["state"] == "connected").then_some(())
+    });
+
+    let order = json!({ "name": "office" });
+    let (status, body) = server.send("POST", "/api/v1/enrolments", &order);
+    let command = body["command"].as_str().unwrap();
+    assert!(status == 201 && command.starts_with("tunnel client --enroll enroll1."), "{body}");
+    assert!(body["qr"]["size"].as_u64() > Some(20) && body["valid_seconds"] == 600, "{body}");
+    let (exit, said, _) =
+        outcome(run(tunnel(&["enroll", "garage", "--qr", "--control"]).arg(&control)));
+    assert!(exit == Some(0) && said.contains('█'), "{said}");
+}
