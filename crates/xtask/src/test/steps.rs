@@ -16,7 +16,7 @@ use super::conformance;
 use super::long::lab;
 use super::programs::{self, Program};
 use super::wish::Lengths;
-use crate::walls;
+use crate::{dist, walls};
 use xtask::child::{Tally, capture, cargo, find, run, run_tests};
 use xtask::packages::BARE_TARGET;
 use xtask::site::Site;
@@ -65,6 +65,11 @@ pub(super) const STEPS: &[Step] = &[
         "static",
         "the static binary runs in an empty root, reads the examples, carries bytes",
         build_static,
+    ),
+    step(
+        "dist",
+        "packages have the same bytes twice, and are installed, upgraded, removed, purged",
+        packages_of_a_release,
     ),
 ];
 
@@ -420,6 +425,13 @@ fn build_static(site: &Site, _: Lengths) -> Result<Verdict> {
         skipped @ (Verdict::Skipped(_) | Verdict::OutOfReach(_)) => return Ok(skipped),
     }
     Ok(Verdict::Passed(tests))
+}
+
+fn packages_of_a_release(site: &Site, _: Lengths) -> Result<Verdict> {
+    match static_binary(site)? {
+        Ok(_) => dist::step(site),
+        Err(reason) => Ok(Verdict::Skipped(reason)),
+    }
 }
 
 /// The binary accepts every file in `examples/`.
