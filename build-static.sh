@@ -5,12 +5,28 @@
 #
 #   ./build-static.sh        ->  target/static/tunnel and target/static/tunnel.sha256
 #   ./build-static.sh --webrtc   the same with data channels of WebRTC, which take 2.7 MB more
+#   ./build-static.sh --arch aarch64   for another processor -> target/static-aarch64
 #
 # With CI=true a proof that cannot run is a failure.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-triple=x86_64-unknown-linux-musl
+arch=x86_64
+features=mimalloc # musl's own allocator takes one lock for all threads; mimalloc takes none.
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --webrtc) features+=,webrtc ;;
+    --arch) arch="${2:-}"; shift ;;
+    *) echo "build-static: no such option: $1" >&2; exit 2 ;;
+  esac
+  shift
+done
+case "$arch" in
+  x86_64) triple=x86_64-unknown-linux-musl ;;
+  aarch64) triple=aarch64-unknown-linux-musl zig=aarch64-linux-musl qemu=aarch64 ;;
+  armv7) triple=armv7-unknown-linux-musleabihf zig=arm-linux-musleabihf qemu=arm ;;
+  *) echo "build-static: no such processor: $arch (x86_64, aarch64, armv7)" >&2; exit 2 ;;
+esac
 # Answers are compressed: br takes 1.05 MB (0.6 of it tables), zstd 0.28, gzip 0.08. International host
 # names take 0.28 MB, hashes of passwords and the log of requests 0.2 MB. HTTP/2 built for speed takes
 # 0.44 MB and 0.6 of its former processor time. What a person is told at a terminal (tables by width,
@@ -21,7 +37,9 @@ triple=x86_64-unknown-linux-musl
 # words, take 0.02 MB. `tunnel proxy` takes 0.2 MB.
 max_bytes=19600000 # the promise of the manual; a commit that raises it says why
 webrtc_bytes=2800000 # the share of data channels
-out="${CARGO_TARGET_DIR:-target}/static"
+zig_version=0.17.1    # from PyPI: the C compiler for other processors
+target_dir="${CARGO_TARGET_DIR:-target}"
+if [ "$arch" = x86_64 ]; then out="$target_dir/static"; else out="$target_dir/static-$arch"; fi
 
 say() { printf '%s\n' "build-static: $*"; }
 die() { say "$*" >&2; exit 1; }
@@ -33,8 +51,14 @@ skip() {
 # cc: build scripts of the host; musl-gcc: the C part of aws-lc and mimalloc; file: the proof below.
 missing=()
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
-command -v musl-gcc >/dev/null || missing+=(musl-tools)
 command -v file >/dev/null || missing+=(file)
+if [ "$arch" = x86_64 ]; then
+  command -v musl-gcc >/dev/null || missing+=(musl-tools)
+else
+  # zig brings the headers of musl for every processor, and comes from PyPI; qemu runs the proof.
+  command -v python3 >/dev/null || missing+=(python3-venv)
+  command -v "qemu-${qemu}-static" >/dev/null || missing+=(qemu-user-static)
+fi
 if [ ${#missing[@]} -gt 0 ]; then
   command -v apt-get >/dev/null || die "install the counterparts of these Debian packages: ${missing[*]}"
   [ "$(id -u)" = 0 ] || die "run: sudo apt-get install --yes --no-install-recommends ${missing[*]}"
@@ -43,7 +67,10 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 if ! [ -d "$(rustc --print sysroot)/lib/rustlib/$triple" ]; then
   command -v rustup >/dev/null || die "the Rust target $triple is missing and there is no rustup to add it"
-  rustup target add "$triple"
+  if ! rustup target add "$triple"; then
+    say "the standard library of Rust for $triple cannot be had" >&2
+    exit 77
+  fi
 fi
 
 # The page for browsers.
@@ -56,43 +83,72 @@ fi
 # RUSTFLAGS would override the flags of the target: the flags here are the point of this script.
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 # The addresses that a static-pie corrects at its start are packed (DT_RELR): 200 KB less.
-export CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=pic -C link-arg=-Wl,-z,pack-relative-relocs"
-# lld, which comes with the Rust toolchain, folds functions with equal code.
-lld="$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/gcc-ld"
-if [ -x "$lld/ld.lld" ]; then
-  CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS+=" -C link-arg=-B$lld -C link-arg=-fuse-ld=lld -C link-arg=-Wl,--icf=all"
+flags="-C target-feature=+crt-static -C relocation-model=pic"
+lower="${triple//-/_}"
+if [ "$arch" = x86_64 ]; then
+  flags+=" -C link-arg=-Wl,-z,pack-relative-relocs"
+  # lld, which comes with the Rust toolchain, folds functions with equal code.
+  lld="$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/gcc-ld"
+  if [ -x "$lld/ld.lld" ]; then
+    flags+=" -C link-arg=-B$lld -C link-arg=-fuse-ld=lld -C link-arg=-Wl,--icf=all"
+  fi
+  cc="${CC_x86_64_unknown_linux_musl:-musl-gcc}"
+else
+  # lld links for every processor; Rust's target has the C library.
+  flags+=" -C link-self-contained=yes -C link-arg=-z -C link-arg=pack-relative-relocs -C link-arg=--icf=all"
+  export "CARGO_TARGET_${lower^^}_LINKER=rust-lld"
+  tools="$(mkdir -p "$target_dir/tools" && cd "$target_dir/tools" && pwd)/zig"
+  if ! [ -e "$tools/$zig_version" ]; then
+    python3 -m venv --clear "$tools"
+    "$tools/bin/pip" install --quiet "ziglang==$zig_version" </dev/null
+    touch "$tools/$zig_version"
+  fi
+  cc="$tools/cc-$arch"
+  # The crate cc passes the triple of Rust, which zig does not know. zig checks code that is not
+  # optimised for undefined behaviour at run time, which needs a library.
+  cat >"$cc" <<EOF
+#!/bin/sh
+for word; do
+  shift
+  case "\$word" in --target=*) ;; *) set -- "\$@" "\$word" ;; esac
+done
+exec "$tools/bin/python" -m ziglang cc -target $zig -fno-sanitize=all "\$@"
+EOF
+  chmod 755 "$cc"
 fi
 # Fetched first, so that the folder is there.
 cargo fetch --locked </dev/null
 # Where a crate lay on the machine that built it is nobody's concern, and room.
 for registry in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/; do
-  CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS+=" --remap-path-prefix=$registry="
+  flags+=" --remap-path-prefix=$registry="
 done
-export CC_x86_64_unknown_linux_musl="${CC_x86_64_unknown_linux_musl:-musl-gcc}"
+export "CARGO_TARGET_${lower^^}_RUSTFLAGS=$flags" "CC_$lower=$cc"
 # Nothing unwinds through C: a panic ends where C calls Rust. The tables take 0.15 MB.
-export CFLAGS_x86_64_unknown_linux_musl="${CFLAGS_x86_64_unknown_linux_musl:-} -fno-asynchronous-unwind-tables -fno-unwind-tables"
-# musl's own allocator takes one lock for all threads; mimalloc takes none.
+c_flags="CFLAGS_$lower"
+export "$c_flags=${!c_flags:-} -fno-asynchronous-unwind-tables -fno-unwind-tables"
 # WebRTC would exceed the size.
-features=mimalloc
-if [ "${1:-}" = --webrtc ]; then
-  features+=,webrtc
-  max_bytes=$((max_bytes + webrtc_bytes))
-fi
+case "$features" in *webrtc*) max_bytes=$((max_bytes + webrtc_bytes)) ;; esac
 cargo build --locked --release --target "$triple" --package tunnel --no-default-features \
   --features "$features" </dev/null
 
 mkdir -p "$out"
-install -m 755 "${CARGO_TARGET_DIR:-target}/$triple/release/tunnel" "$out/tunnel"
+install -m 755 "$target_dir/$triple/release/tunnel" "$out/tunnel"
 # The empty directory that crates/tunnel/Dockerfile copies: nothing in an empty image can make one.
 mkdir -p "$out/state"
 (cd "$out" && sha256sum tunnel >tunnel.sha256)
 
 kind=$(file --brief "$out/tunnel")
-case "$kind" in *"static-pie linked"*) ;; *) die "not static-pie: $kind" ;; esac
+case "$arch $kind" in
+  *"static-pie linked"*) ;;
+  # Rust makes static programs of other processors for fixed addresses.
+  aarch64*"statically linked"* | armv7*"statically linked"*) ;;
+  *) die "not static-pie: $kind" ;;
+esac
 linked=$(ldd "$out/tunnel" 2>&1 || true)
 case "$linked" in *"statically linked"* | *"not a dynamic executable"*) ;; *) die "needs libraries: $linked" ;; esac
 bytes=$(stat --format=%s "$out/tunnel")
-[ "$bytes" -lt "$max_bytes" ] || die "$bytes bytes, at most $max_bytes are allowed"
+# The promise is one for x86-64.
+[ "$arch" != x86_64 ] || [ "$bytes" -lt "$max_bytes" ] || die "$bytes bytes, at most $max_bytes are allowed"
 
 # An empty root: no libc, no /etc, no certificates, no /tmp, no /proc. The user is the user of
 # crates/tunnel/Dockerfile, who has no name and no directory to write to.
@@ -107,8 +163,13 @@ elif unshare --user --map-root-user true 2>/dev/null; then
 else
   in_root=()
 fi
+program=(/tunnel)
+if [ "$arch" != x86_64 ]; then
+  install -m 755 "$(command -v "qemu-$qemu-static")" "$root/qemu"
+  program=(/qemu /tunnel)
+fi
 if [ ${#in_root[@]} -gt 0 ]; then
-  env -i "${in_root[@]}" /tunnel demo --once </dev/null || die "demo --once failed in an empty root"
+  env -i "${in_root[@]}" "${program[@]}" demo --once </dev/null || die "demo --once failed in an empty root"
 else
   skip "run the demo in an empty root: neither root nor user namespaces"
 fi

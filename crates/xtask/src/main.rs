@@ -5,6 +5,7 @@
 //! builds `lab` and executes it in its own process.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a console program")]
 
+mod dist;
 mod test;
 mod walls;
 
@@ -19,6 +20,8 @@ cargo xtask test [STEP…]         everything that has to hold before a merge; d
 cargo xtask test --long          the same, then the steps whose outcome depends on the machine
                                  `cargo xtask test --help` lists the steps and options
 
+cargo xtask dist                 packages of a release; `cargo xtask dist --help` says more
+
 cargo xtask bench | netem | chaos | soak | profile | peers | systems | api
                                  measurements and load; `cargo xtask COMMAND --help` says more
 ";
@@ -30,6 +33,8 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some("test") => test::main(args),
+        Some("dist") => dist::main(args),
+        Some(dist::INSIDE) => dist::inside(args),
         Some(command) if LAB.contains(&command) => lab(command, args),
         None | Some("help" | "--help" | "-h") => {
             println!("{HELP}");

@@ -64,6 +64,8 @@ const NEEDS: &[Need] = &[
          the interoperability tests, too",
     ),
     need("systemd-analyze", "systemd", "checks the units; end-to-end: what `install` wrote"),
+    need("dpkg-deb", "dpkg", "packages of a release"),
+    need("busybox", "busybox-static", "packages of a release: a shell in the root of their test"),
     need("zsh", "zsh", "end-to-end: it completes names"),
     need("fish", "fish", "end-to-end: it completes names"),
     need("groff", "groff-base", "unit tests: a second opinion on the manual pages"),

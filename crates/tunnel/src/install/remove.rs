@@ -35,12 +35,13 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
         own.extend(fs::symlink_metadata(&state).is_ok().then_some(state));
     }
     if !installed.iter().any(|other| *other != (side, name.clone())) {
+        let packaged = packaged(&root);
         let texts = shared()?.into_iter().map(|(path, text)| (path, text.into_bytes()));
         for (path, content) in texts.chain([(PROGRAM.into(), program()?)]) {
             let path = below(&root, &path);
-            // A file that differs belongs to somebody else, such as a package.
+            // A file that differs belongs to somebody else.
             match fs::read(&path) {
-                Ok(found) if found == content => gone.push(path),
+                Ok(found) if found == content && !packaged.contains(&path) => gone.push(path),
                 Ok(_) => stay.push(path),
                 Err(_) => {}
             }
@@ -80,6 +81,12 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
     }
     run(&[command(&["systemctl", "daemon-reload"])], &args.place)?;
     Ok(told?)
+}
+
+/// The files that the package of Debian brought, below this root directory.
+fn packaged(root: &Path) -> Vec<PathBuf> {
+    let list = fs::read_to_string(below(root, Path::new("/var/lib/dpkg/info/tunnel.list")));
+    list.unwrap_or_default().lines().map(|path| below(root, Path::new(path))).collect()
 }
 
 /// The names of the installed instances; none if the units cannot be read.
@@ -182,6 +189,7 @@ fn remove(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::PlaceArgs;
 
     #[test]
     fn the_only_instance_is_chosen_and_several_are_listed() {
@@ -208,6 +216,31 @@ mod tests {
         assert_eq!(choose(None, Some("main")).unwrap().0, Side::Server);
         assert!(choose(Some(Side::Server), Some("gone")).is_ok());
         assert!(choose(None, Some("gone")).unwrap_err().contains("no such instance"));
+    }
+
+    #[test]
+    fn the_program_of_a_package_stays_with_the_last_instance() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, content: &[u8]| {
+            let path = below(dir.path(), Path::new(path));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, content).unwrap();
+            path
+        };
+        let own = program().unwrap();
+        let place = || PlaceArgs { root: Some(dir.path().to_owned()), dry_run: false };
+        let args = || UninstallArgs { side: None, name: None, purge: true, place: place() };
+        let install = || {
+            write("/etc/systemd/system/tunnel-server@main.service.d/credentials.conf", b"");
+            write(PROGRAM, &own)
+        };
+        let installed = install();
+        uninstall(&args()).unwrap();
+        assert!(!installed.exists(), "`tunnel install` brought it");
+        write("/var/lib/dpkg/info/tunnel.list", b"/.\n/usr\n/usr/bin\n/usr/bin/tunnel\n");
+        let installed = install();
+        uninstall(&args()).unwrap();
+        assert!(installed.exists(), "dpkg brought it");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::conformance;
 use super::miri;
 use super::steps::{self, HEAVY, SLOW};
 use super::wish::Lengths;
+use crate::dist;
 use xtask::child::{announce, capture, cargo, run, run_tests};
 use xtask::packages;
 use xtask::site::Site;
@@ -34,6 +35,9 @@ pub(super) const STEPS: &[Step] = &[
     step("webrtc-long", "100 MB between webrtc:// and each other program", steps::webrtc_long),
     step("timed", "tests of node that measure time, in the release profile", timed),
     step("static-e2e", "the static binary against real software", static_e2e),
+    step("dist-long", "packages of all processors, read by lintian and skopeo", |site, _| {
+        dist::long(site)
+    }),
     step("conformance", "h2spec, testssl.sh and Autobahn against names", |site, _| {
         conformance::check(site)
     }),

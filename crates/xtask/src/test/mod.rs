@@ -9,6 +9,7 @@
 //! | `wish` | the command line |
 //! | `steps` | the short suite |
 //! | `long` | the long steps, and which of them a change touches |
+//! | `units` | the step that asks systemd about the files of `systemd/` |
 //! | `advisories` | the long step that asks the RustSec database |
 //! | `programs`, `cases` | test programs side by side; the cases of one program side by side |
 //! | `record` | `target/long.json` |
@@ -21,6 +22,7 @@ mod miri;
 mod programs;
 mod record;
 mod steps;
+mod units;
 mod wish;
 
 use std::process::ExitCode;

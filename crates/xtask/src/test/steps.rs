@@ -8,15 +8,16 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::Step;
 use super::cases::Cases;
 use super::conformance;
 use super::long::lab;
 use super::programs::{self, Program};
+use super::units;
 use super::wish::Lengths;
-use crate::walls;
+use crate::{dist, walls};
 use xtask::child::{Tally, capture, cargo, find, run, run_tests};
 use xtask::packages::BARE_TARGET;
 use xtask::site::Site;
@@ -55,7 +56,7 @@ pub(super) const STEPS: &[Step] = &[
         "webrtc:// and aiortc, pion and Chromium understand each other",
         webrtc_interop,
     ),
-    step("units", "systemd finds nothing to say about the units", units),
+    step("units", "systemd finds nothing to say about the units", |site, _| units::check(site)),
     step("e2e", "the optimised binary against real software", e2e),
     step(
         "api",
@@ -66,6 +67,11 @@ pub(super) const STEPS: &[Step] = &[
         "static",
         "the static binary runs in an empty root, reads the examples, carries bytes",
         build_static,
+    ),
+    step(
+        "dist",
+        "packages have the same bytes twice, and are installed, upgraded, removed, purged",
+        packages_of_a_release,
     ),
 ];
 
@@ -453,6 +459,13 @@ fn build_static(site: &Site, _: Lengths) -> Result<Verdict> {
     Ok(Verdict::Passed(tests))
 }
 
+fn packages_of_a_release(site: &Site, _: Lengths) -> Result<Verdict> {
+    match static_binary(site)? {
+        Ok(_) => dist::step(site),
+        Err(reason) => Ok(Verdict::Skipped(reason)),
+    }
+}
+
 /// The binary accepts every file in `examples/`.
 fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
     let files = files_with_extension(&site.root.join("examples"), "yaml")?;
@@ -488,40 +501,7 @@ fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
     Ok(Tally { passed: files.len() as u64, ignored: 0 })
 }
 
-/// Settings of every unit that nothing else would miss. What the daemon reads in `/proc` is checked
-/// by the walls.
-const UNIT_LINES: &[&str] =
-    &["ExecReload=/bin/kill -HUP $MAINPID", "LimitCORE=0", "ProcSubset=pid"];
-
-/// Checks copies whose program exists: systemd wants to see the file, and nothing is to be
-/// installed for a check.
-fn units(site: &Site, _: Lengths) -> Result<Verdict> {
-    if let Some(reason) = packages::lacking(&["systemd-analyze"]) {
-        return Ok(Verdict::Skipped(reason));
-    }
-    let copies = site.target.join("units");
-    fs::create_dir_all(&copies)?;
-    let files = files_with_extension(&site.root.join("systemd"), "service")?;
-    ensure!(!files.is_empty(), "systemd/ holds no unit");
-    for file in &files {
-        let name = file.file_name().context("a file has a name")?;
-        let unit = fs::read_to_string(file)?;
-        ensure!(unit.contains("=/usr/bin/tunnel "), "{}: no ExecStart", file.display());
-        for wanted in UNIT_LINES {
-            ensure!(unit.lines().any(|line| line == *wanted), "{}: no {wanted}", file.display());
-        }
-        fs::write(copies.join(name), unit.replace("=/usr/bin/tunnel ", "=/bin/true "))?;
-        let mut verify = Command::new("systemd-analyze");
-        let (good, said) = capture(verify.args(["verify", "--man=no"]).arg(copies.join(name)))?;
-        if !good || !said.trim().is_empty() {
-            bail!("{}: {}", file.display(), said.trim());
-        }
-        println!("{}: nothing to say", file.display());
-    }
-    Ok(Verdict::Passed(Tally { passed: files.len() as u64, ignored: 0 }))
-}
-
-fn files_with_extension(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+pub(super) fn files_with_extension(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
     let mut files = Vec::new();
     for entry in entries {

@@ -9,15 +9,17 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 /// Packages by name and version.
 #[derive(Debug, Default)]
-pub(super) struct Graph {
+pub(crate) struct Graph {
     packages: BTreeMap<String, Package>,
 }
 
+/// A crate in the graph.
 #[derive(Debug, Default)]
-struct Package {
-    licence: String,
-    /// Names and versions of the direct dependencies.
-    needs: BTreeSet<String>,
+pub(crate) struct Package {
+    /// As the crate states it; empty if it states none.
+    pub(crate) licence: String,
+    /// The direct dependencies, by name and version.
+    pub(crate) needs: BTreeSet<String>,
 }
 
 impl Graph {
@@ -32,7 +34,8 @@ impl Graph {
         Self::of(root, &["--package", name, "--edges", "normal,build"])
     }
 
-    fn of(root: &Path, selection: &[&str]) -> Result<Self> {
+    /// The graph of a selection of packages, targets and features, in the words of `cargo tree`.
+    pub(crate) fn of(root: &Path, selection: &[&str]) -> Result<Self> {
         let format = ["--prefix=depth", "--format={p}|{l}"];
         Self::parse(&tree(root, &[&format, selection].concat())?)
     }
@@ -64,6 +67,11 @@ impl Graph {
             path.push(package);
         }
         Ok(graph)
+    }
+
+    /// All packages, by name and version (`serde v1.0.0`).
+    pub(crate) fn packages(&self) -> impl Iterator<Item = (&str, &Package)> {
+        self.packages.iter().map(|(package, about)| (package.as_str(), about))
     }
 
     /// Names of all packages.

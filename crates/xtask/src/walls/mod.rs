@@ -3,7 +3,7 @@
 //! from `.deny.toml`. The daemon is built without some features. Beside the graph, `links` checks the
 //! documents, `proc` what is read in `/proc`, and `states` who reads the text of a state.
 
-mod graph;
+pub(crate) mod graph;
 mod licence;
 mod links;
 mod proc;
