@@ -71,6 +71,7 @@ mod sessions;
 mod shared;
 mod slow;
 mod smoke;
+mod sticky;
 mod strangers;
 mod supervised;
 mod survival;
