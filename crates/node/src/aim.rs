@@ -41,12 +41,12 @@ impl Aim {
     /// The target of a request over a link of the session, whose visitor stays at the target with
     /// this mark. Returns with it whether the client tells the mark of its target.
     pub(crate) fn opens_at(&self, mark: u64) -> (Target, bool) {
-        match &self.target {
-            Target::Service(service) if self.terms.http.sticky == Sticky::Target => {
-                (Target::Marked { service: service.clone(), mark }, true)
-            }
-            _ => (self.opens(), false),
+        let target = self.opens();
+        let is_marked = self.terms.http.sticky == Sticky::Target;
+        if let (Target::Service(service), true) = (&target, is_marked) {
+            return (Target::Marked { service: service.clone(), mark }, true);
         }
+        (target, false)
     }
 
     /// Whether a visitor may visit. A visitor without an address came over a Unix socket, whose
