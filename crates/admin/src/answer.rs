@@ -89,7 +89,8 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
             problem(StatusCode::NOT_FOUND, "no client of this name has come in by a code")
         }
         // A command ends with none of these.
-        Answer::Wrong(_)
+        Answer::Console(_)
+        | Answer::Wrong(_)
         | Answer::Progress(_)
         | Answer::Event(_)
         | Answer::Lost(_)

@@ -1,22 +1,44 @@
 //! The running admin API: a bound port and a thread that answers requests.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::Context;
 use config::Admin;
-use ops::{Daemon, Life};
+use ops::{ConsoleLink, Daemon, Life};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use crate::guard::Guard;
 use crate::routes::{self, Api};
 use crate::serve;
+use crate::sessions::{KEY_LASTS, Sessions};
+
+/// The way of a person into the web console of a running API. Clones are one.
+#[derive(Clone, Debug)]
+pub struct Door {
+    url: String,
+    sessions: Sessions,
+}
+
+impl Door {
+    /// Makes a link to the console that is good once. The key stands behind `#`, so a browser sends
+    /// it to no server (RFC 9110 section 7.1), and no log has it.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub fn link(&self) -> anyhow::Result<ConsoleLink> {
+        let url = format!("{}/#k={}", self.url, self.sessions.key()?);
+        Ok(ConsoleLink { url, valid_seconds: KEY_LASTS.as_secs() })
+    }
+}
 
 /// A running API. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct AdminApi {
     url: String,
+    door: Door,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -32,15 +54,21 @@ impl AdminApi {
         let at = settings.listen;
         let group = net::listen_group(at, 1).with_context(|| format!("admin API on {at}"))?;
         let listener = group.into_iter().next().context("no socket")?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let guard = Guard::new(settings)?;
+        let address = listener.local_addr()?;
+        let url = format!("http://{address}");
+        let api = Api::new(daemon, life);
+        let guard = Guard::new(settings, api.sessions.clone())?;
+        let door =
+            Door { url: format!("http://{}", from_here(address)), sessions: api.sessions.clone() };
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serve = move || {
-            let app = routes::app(Api::new(daemon, life), guard);
+            let following = api.live.clone().follow(Arc::clone(&api.daemon));
+            let app = routes::app(api, guard);
             runtime.block_on(async {
                 tokio::select! {
                     () = serve::serve(listener, app) => {}
+                    () = following => {}
                     // The sender never sends; its drop also completes this future.
                     _ = stopped => {}
                 }
@@ -48,13 +76,28 @@ impl AdminApi {
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("tunnel-admin".into()).spawn(serve)?;
-        Ok(Self { url, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { url, door, stop: Some(stop), thread: Some(thread) })
     }
 
     /// The URL of the API, `http://` and the bound address.
     pub fn url(&self) -> &str {
         &self.url
     }
+
+    /// The way into the web console.
+    pub fn door(&self) -> Door {
+        self.door.clone()
+    }
+}
+
+/// An address by which a program of this machine reaches a listener.
+fn from_here(bound: SocketAddr) -> SocketAddr {
+    let ip = match bound.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, bound.port())
 }
 
 impl Drop for AdminApi {

@@ -4,24 +4,32 @@
 //! whatever credentials it carries.
 //!
 //! One token permits everything, and a second one permits safe methods (RFC 9110 section 9.2.1)
-//! only: `GET` shows no secret at any path.
+//! only: `GET` shows no secret at any path. The token of a session permits what the first one does.
+//! The guard is the outermost layer, and no other place reads credentials.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+use config::WebOrigin;
 use proto::greeting::{StoredCredential, Token};
 
 use super::answer::problem;
 use super::brake::{Brake, Wait};
+use super::console;
 use super::host::{Host, Origin};
 use super::places::Seat;
+use super::sessions::{Caller, Sessions};
 
 /// The answer to a request without a token, or with a wrong one.
 const WANTED: &str = "a token of `admin` is wanted: Authorization: Bearer TOKEN";
+
+/// The path at which a key is swapped for a session.
+pub(super) const SESSIONS: &str = "/api/v1/sessions";
 
 /// Paths without a token: every program on this machine may check whether the daemon is alive.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -35,6 +43,9 @@ pub(super) struct Remote(pub(super) IpAddr);
 pub(super) struct Guard {
     full: StoredCredential,
     read: Option<StoredCredential>,
+    sessions: Sessions,
+    hosts: Arc<[String]>,
+    origin: Option<WebOrigin>,
     brake: Brake,
 }
 
@@ -43,32 +54,27 @@ enum Verdict {
     /// Everybody may ask this.
     Open,
     /// The token is right.
-    Pass,
+    Pass(Caller),
     Refuse(Response),
     /// The token is wrong. The answer waits.
     Wrong(Wait),
 }
 
-/// What the token of a request permits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Right {
-    Everything,
-    Reading,
-    Nothing,
-}
-
 impl Guard {
-    pub(super) fn new(settings: &config::Admin) -> anyhow::Result<Self> {
+    pub(super) fn new(settings: &config::Admin, sessions: Sessions) -> anyhow::Result<Self> {
         let stored = |token: &config::Token| StoredCredential::of(token.secret.reveal());
         let read = settings.read_token.as_ref().map(stored).transpose()?;
-        Ok(Self { full: stored(&settings.token)?, read, brake: Brake::new() })
+        let full = stored(&settings.token)?;
+        let hosts = settings.hosts.iter().map(ToString::to_string).collect();
+        let origin = settings.origin.clone();
+        Ok(Self { full, read, sessions, hosts, origin, brake: Brake::new() })
     }
 
     fn judge(&self, request: &Request) -> Verdict {
-        if let Some(refusal) = origin_refusal(request) {
+        if let Some(refusal) = self.origin_refusal(request) {
             return Verdict::Refuse(refusal);
         }
-        if OPEN.contains(&request.uri().path()) {
+        if OPEN.contains(&request.uri().path()) || console::is_file(request) {
             return Verdict::Open;
         }
         let Some(token) = bearer(request.headers()) else {
@@ -82,59 +88,79 @@ impl Guard {
             let text = "too many wrong tokens of this address at a time: wait a few seconds";
             return Verdict::Refuse(problem(StatusCode::TOO_MANY_REQUESTS, text));
         }
-        match self.right(token) {
-            Right::Everything => Verdict::Pass,
-            Right::Reading if request.method().is_safe() => Verdict::Pass,
-            Right::Reading => {
+        let begins = request.method() == Method::POST && request.uri().path() == SESSIONS;
+        match self.caller(token, begins) {
+            Some(Caller::Reader) if !request.method().is_safe() => {
                 let text = "the token of `admin.read_token` only reads: a change needs the token \
                             of `admin.token`";
                 Verdict::Refuse(problem(StatusCode::FORBIDDEN, text))
             }
-            Right::Nothing => {
+            Some(caller) => Verdict::Pass(caller),
+            None => {
                 self.brake.tell(source);
                 Verdict::Wrong(self.brake.count(source))
             }
         }
     }
 
-    fn right(&self, token: &str) -> Right {
-        let Ok(token) = Token::new(token) else { return Right::Nothing };
-        let given = token.stored();
-        // Each comparison takes constant time (see `StoredCredential`), and both are made.
+    /// Who holds this token. `begins`: the request asks for a session, which a key permits as well.
+    fn caller(&self, token: &str, begins: bool) -> Option<Caller> {
+        let given = Token::new(token).ok()?.stored();
+        // Each comparison takes constant time (see `StoredCredential`), and all are made.
         let is_full = given == self.full;
         let is_read = self.read.as_ref().is_some_and(|read| given == *read);
-        if is_full {
-            Right::Everything
-        } else if is_read {
-            Right::Reading
-        } else {
-            Right::Nothing
+        let session = self.sessions.of(&given);
+        let is_key = begins && self.sessions.redeem(&given);
+        match session {
+            _ if is_full => Some(Caller::Token),
+            _ if is_read => Some(Caller::Reader),
+            Some(session) => Some(Caller::Session(session)),
+            None => is_key.then_some(Caller::Link),
         }
+    }
+
+    /// The refusal of a request that a page of another site may have sent, or whose host is unclear.
+    fn origin_refusal(&self, request: &Request) -> Option<Response> {
+        let headers = request.headers();
+        let host = match Host::of(request.uri(), headers) {
+            Ok(host) => host,
+            Err(why) => return Some(problem(StatusCode::BAD_REQUEST, why)),
+        };
+        if !host.is_ours(&self.hosts) {
+            let text = "this name is not known here: ask by address, as localhost, or by a name of \
+                        `admin.hosts`";
+            return Some(problem(StatusCode::FORBIDDEN, text));
+        }
+        match Origin::of(headers) {
+            Ok(origin) if origin.as_ref().is_none_or(|origin| self.is_ours(origin, &host)) => {}
+            Ok(_) => return Some(problem(StatusCode::FORBIDDEN, "a request of another site")),
+            Err(why) => return Some(problem(StatusCode::BAD_REQUEST, why)),
+        }
+        // Browsers send this field also with requests without an origin: images, scripts, links.
+        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+        let is_ours = site.is_none_or(|site| site == b"same-origin" || site == b"none");
+        if !is_ours && !opens_page(request) {
+            return Some(problem(StatusCode::FORBIDDEN, "a request of another site"));
+        }
+        None
+    }
+
+    /// Whether a page of this origin is one of ours.
+    fn is_ours(&self, origin: &Origin<'_>, host: &Host<'_>) -> bool {
+        origin.is(host) || self.origin.as_ref().is_some_and(|own| origin.is_configured(own))
     }
 }
 
-/// The refusal of a request that a page of another site may have sent, or whose host is unclear.
-fn origin_refusal(request: &Request) -> Option<Response> {
-    let headers = request.headers();
-    let host = match Host::of(request.uri(), headers) {
-        Ok(host) => host,
-        Err(why) => return Some(problem(StatusCode::BAD_REQUEST, why)),
+/// Whether a browser opens a file of the console as the page of a window, because of a link on
+/// another site. The other site gets nothing of the answer.
+fn opens_page(request: &Request) -> bool {
+    let is = |name: &str, word: &[u8]| {
+        let mut fields = request.headers().get_all(name).iter();
+        fields.next().is_some_and(|field| field.as_bytes() == word) && fields.next().is_none()
     };
-    if !host.is_ours() {
-        let text = "this name is not known here: ask by address or as localhost";
-        return Some(problem(StatusCode::FORBIDDEN, text));
-    }
-    match Origin::of(headers) {
-        Ok(origin) if origin.as_ref().is_none_or(|origin| origin.is(&host)) => {}
-        Ok(_) => return Some(problem(StatusCode::FORBIDDEN, "a request of another site")),
-        Err(why) => return Some(problem(StatusCode::BAD_REQUEST, why)),
-    }
-    // Browsers send this field also with requests without an origin: images, scripts, links.
-    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-    if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
-        return Some(problem(StatusCode::FORBIDDEN, "a request of another site"));
-    }
-    None
+    console::is_file(request)
+        && is("sec-fetch-mode", b"navigate")
+        && is("sec-fetch-dest", b"document")
 }
 
 /// The token of a request, valid or not.
@@ -145,17 +171,24 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// The middleware: passes a permitted request on, and adds security fields to every response.
-pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+pub(super) async fn check(
+    State(guard): State<Guard>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let seat = request.extensions().get::<Seat>().cloned();
     if let Some(seat) = &seat {
         seat.note_request();
     }
     let mut response = match guard.judge(&request) {
         Verdict::Open => next.run(request).await,
-        Verdict::Pass => match seat.map(|seat| seat.answer()) {
-            Some(answering) => next.run(request).await.map(|body| answering.body(body)),
-            None => next.run(request).await,
-        },
+        Verdict::Pass(caller) => {
+            request.extensions_mut().insert(caller);
+            match seat.map(|seat| seat.answer()) {
+                Some(answering) => next.run(request).await.map(|body| answering.body(body)),
+                None => next.run(request).await,
+            }
+        }
         Verdict::Refuse(refusal) => refusal,
         Verdict::Wrong(wait) => {
             // The body is not read meanwhile, and the rest of the request costs no memory.
@@ -164,18 +197,17 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
             problem(StatusCode::UNAUTHORIZED, WANTED)
         }
     };
-    let fields: [(HeaderName, &str); 2] =
-        [(CACHE_CONTROL, "no-store"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
-    for (name, value) in fields {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    let headers = response.headers_mut();
+    // A file of the console says itself how long it may be kept.
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    for (name, value) in console::PROTECTION {
+        headers.insert(name, HeaderValue::from_static(value));
     }
     response
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use axum::body::Body;
     use axum::http::header::HOST;
     use config::{Admin, Secret};
@@ -199,12 +231,16 @@ mod tests {
         fn new() -> Self {
             let token = |text| config::Token { secret: Secret::new(text), file: None };
             let listen = ([127, 0, 0, 1], 0).into();
-            let settings = Admin { listen, token: token(FULL), read_token: Some(token(READ)) };
-            let guard = Guard::new(&settings).expect("good tokens");
-            Self(TowerToHyperService::new(routes::app(
-                Api::new(Arc::new(Fixed), Life::new()),
-                guard,
-            )))
+            let settings = Admin {
+                listen,
+                token: token(FULL),
+                read_token: Some(token(READ)),
+                hosts: Vec::new(),
+                origin: None,
+            };
+            let api = Api::new(Arc::new(Fixed), Life::new());
+            let guard = Guard::new(&settings, api.sessions.clone()).expect("good tokens");
+            Self(TowerToHyperService::new(routes::app(api, guard)))
         }
 
         /// The status of the answer, and the milliseconds until it.

@@ -6,9 +6,13 @@ use std::net::Ipv4Addr;
 
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderName, Uri};
+use config::WebOrigin;
 
 /// The port of `http://`.
 const HTTP: u16 = 80;
+
+/// The port of `https://`.
+const HTTPS: u16 = 443;
 
 /// A host, `name`, `name:port`, `v4`, `v4:port`, `[v6]` or `[v6]:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,15 +50,21 @@ impl<'a> Host<'a> {
     }
 
     fn read(text: &'a str) -> Option<Self> {
-        let named = h1::Authority::parse(text.as_bytes())?;
-        (!text.ends_with(':')).then(|| Self { name: named.host, port: named.port.unwrap_or(HTTP) })
+        Self::read_at(text, HTTP)
     }
 
-    /// Whether the host is an address or `localhost`.
-    pub(super) fn is_ours(&self) -> bool {
+    /// Reads a host whose missing port is `port`.
+    fn read_at(text: &'a str, port: u16) -> Option<Self> {
+        let named = h1::Authority::parse(text.as_bytes())?;
+        (!text.ends_with(':')).then(|| Self { name: named.host, port: named.port.unwrap_or(port) })
+    }
+
+    /// Whether the host is an address, `localhost` or one of `hosts`, in their normal form.
+    pub(super) fn is_ours(&self, hosts: &[String]) -> bool {
         self.name.starts_with('[')
             || self.name == "localhost"
             || self.name.parse::<Ipv4Addr>().is_ok()
+            || hosts.iter().any(|host| *host == self.name)
     }
 }
 
@@ -73,16 +83,23 @@ impl<'a> Origin<'a> {
         if text == "null" {
             return Some(Self::Hidden);
         }
-        let (scheme, host) = text.split_once("://")?;
+        let (scheme, rest) = text.split_once("://")?;
         let is_scheme = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'-' | b'.');
         let is_good = !scheme.is_empty() && scheme.bytes().all(is_scheme);
-        let host = Host::read(host)?;
+        let host = Host::read_at(rest, if scheme == "https" { HTTPS } else { HTTP })?;
         is_good.then_some(Self::Site { scheme, host })
     }
 
     /// Whether the page was loaded from this host over HTTP.
     pub(super) fn is(&self, own: &Host<'_>) -> bool {
         matches!(self, Self::Site { scheme, host } if *scheme == "http" && host == own)
+    }
+
+    /// Whether the page was loaded from the configured origin.
+    pub(super) fn is_configured(&self, origin: &WebOrigin) -> bool {
+        let Self::Site { scheme, host } = self else { return false };
+        let is_scheme = *scheme == if origin.tls { "https" } else { "http" };
+        is_scheme && host.port == origin.port && *host.name == origin.host.to_string()
     }
 }
 
@@ -107,10 +124,10 @@ mod tests {
         for good in
             ["127.0.0.1", "127.0.0.1:7070", "[::1]:7070", "[::1]", "localhost", "LOCALHOST:1"]
         {
-            assert!(Host::read(good).is_some_and(|host| host.is_ours()), "{good}");
+            assert!(Host::read(good).is_some_and(|host| host.is_ours(&[])), "{good}");
         }
         for other in ["example.com", "example.com:7070", "localhost.example.com", "1.2.3", "a_b"] {
-            assert!(Host::read(other).is_some_and(|host| !host.is_ours()), "{other}");
+            assert!(Host::read(other).is_some_and(|host| !host.is_ours(&[])), "{other}");
         }
     }
 

@@ -2,6 +2,7 @@
 //! and JSON.
 //!
 //! ```text
+//!   /  /console/…               the web console     without the token
 //!   /metrics                    Prometheus          /healthz /readyz     without the token
 //!   /api/v1/…                   see openapi.json    /status              an active check
 //! ```
@@ -12,12 +13,15 @@
 //! | module | content |
 //! |---|---|
 //! | `guard` | checks of each request: host, origin, token |
+//! | `sessions` | the sessions of the web console, and the keys for them |
+//! | `console` | the embedded files of the web console |
 //! | `brake` | the delay of answers to wrong tokens |
 //! | `serve` | connections, limited in number and duration |
 //! | `routes` | the routes: those of the table of commands, and those of HTTP alone |
 //! | `body` | the body of a request, and what is wrong with a request |
 //! | `answer` | the outcome of a command as an answer of HTTP |
 //! | `events` | what changes in the daemon, as server-sent events |
+//! | `live` | figures of each second as lines, and rates of the past |
 //! | `connect` | a request becomes the byte stream to a target |
 //! | `metrics`, `page` | the figures of a status, and their Prometheus form |
 //! | `api` | a running API |
@@ -28,9 +32,11 @@ mod api;
 mod body;
 mod brake;
 mod connect;
+mod console;
 mod events;
 mod guard;
 mod host;
+mod live;
 mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;
@@ -39,7 +45,8 @@ mod peer_metrics;
 mod places;
 mod routes;
 mod serve;
+mod sessions;
 #[cfg(test)]
 mod tests;
 
-pub use api::AdminApi;
+pub use api::{AdminApi, Door};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::{QueryRejection, RawPathParamsRejection};
-use axum::extract::{DefaultBodyLimit, Query, RawPathParams, Request, State};
+use axum::extract::rejection::{PathRejection, QueryRejection, RawPathParamsRejection};
+use axum::extract::{DefaultBodyLimit, Extension, Path, Query, RawPathParams, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -12,14 +12,17 @@ use axum::{Json, Router, middleware};
 use ops::command::{self, Answer, Command, Entry, Given, Method, PATIENCE, Reading};
 use ops::measure::Ping;
 use ops::status::{DaemonState, SessionState, Status};
-use ops::{Daemon, Life, Role};
+use ops::{AUDIT, Daemon, Life, Role};
+use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::answer::{failed, no_answer, problem, succeeded};
-use super::guard::{self, Guard};
-use super::{body, connect, events, metrics, page};
+use super::guard::{self, Guard, Remote};
+use super::live::{self, Live, Topics};
+use super::sessions::{By, Caller, Sessions};
+use super::{body, connect, console, events, metrics, page};
 
 /// What every request needs.
 #[derive(Clone)]
@@ -29,11 +32,16 @@ pub(super) struct Api {
     pub(super) life: Life,
     /// Permits of byte streams to targets.
     pub(super) streams: Arc<Semaphore>,
+    /// The sessions of the console.
+    pub(super) sessions: Sessions,
+    /// What moves.
+    pub(super) live: Live,
 }
 
 impl Api {
     pub(super) fn new(daemon: Arc<dyn Daemon>, life: Life) -> Self {
-        Self { daemon, life, streams: Arc::new(Semaphore::new(connect::STREAMS)) }
+        let (streams, sessions) = (Semaphore::new(connect::STREAMS), Sessions::default());
+        Self { daemon, life, streams: Arc::new(streams), sessions, live: Live::new() }
     }
 }
 
@@ -48,11 +56,17 @@ pub(super) fn app(api: Api, guard: Guard) -> Router {
         .iter()
         .fold(Router::new(), |router, entry| router.route(entry.path, route(entry)));
     Router::new()
+        .route("/", get(console::file))
+        .route(console::ROUTE, get(console::file))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/status", get(checked))
         .route("/metrics", get(metrics_page))
         .route("/api/v1/openapi.json", get(openapi))
+        .route("/api/v1/history", get(history))
+        .route("/api/v1/log/lines", get(log_lines))
+        .route(guard::SESSIONS, get(all_sessions).post(begin_session).delete(end_own_session))
+        .route("/api/v1/sessions/{name}", delete(end_session))
         .nest("/api/v1", commands)
         .fallback(nothing_here)
         .method_not_allowed_fallback(other_method)
@@ -90,6 +104,8 @@ fn route(entry: &'static Entry) -> MethodRouter<Api> {
 
 /// Reads a command, carries it out, and answers.
 async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) -> Response {
+    let topics = given.query.iter().find(|(key, _)| key == "topics");
+    let topics = topics.map(|(_, text)| Topics::parse(text));
     let (upgrade, read) = match entry.reading {
         Reading::Plain(read) => (connect::upgrade(&mut request), read(&given)),
         Reading::Body(form, read) => match body::bytes(request, form).await {
@@ -98,6 +114,12 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
         },
     };
     let command = match read {
+        Ok(Command::Events) => match topics {
+            // Without topics, the answer is a stream of what changes.
+            None => Command::Events,
+            Some(Ok(topics)) => return live::answer(&api.live, &api.daemon, topics),
+            Some(Err(why)) => return problem(StatusCode::BAD_REQUEST, &why),
+        },
         Ok(command) => command,
         Err(why) => return body::refusal(&why),
     };
@@ -143,6 +165,109 @@ async fn other_method() -> Response {
 
 async fn openapi() -> Response {
     ([(CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+/// Numbers and a name of a query; a field is given once.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Past {
+    of: Option<String>,
+    step: Option<u64>,
+}
+
+async fn history(State(api): ApiState, query: Result<Query<Past>, QueryRejection>) -> Response {
+    let Ok(Query(Past { of, step })) = query else {
+        let text = "the query must be such as of=service:web&step=10";
+        return problem(StatusCode::BAD_REQUEST, text);
+    };
+    let Some(of) = of else { return Json(json!({ "series": api.live.names() })).into_response() };
+    match api.live.past(&of, step) {
+        Some(series) if series.is_empty() => {
+            problem(StatusCode::BAD_REQUEST, "step: 1, 10 or 60 seconds")
+        }
+        Some(series) => {
+            let unix_millis = live::unix_millis();
+            Json(json!({ "of": of, "unix_millis": unix_millis, "series": series })).into_response()
+        }
+        None => problem(
+            StatusCode::NOT_FOUND,
+            "no such series: `total`, `service:NAME` or \
+                                                `client:NAME`, as /api/v1/history lists them",
+        ),
+    }
+}
+
+/// The query of the lines of the log.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Newest {
+    #[serde(default)]
+    after: u64,
+    limit: Option<usize>,
+}
+
+async fn log_lines(State(api): ApiState, query: Result<Query<Newest>, QueryRejection>) -> Response {
+    let Ok(Query(Newest { after, limit })) = query else {
+        let text = "the query must be such as after=0&limit=1000";
+        return problem(StatusCode::BAD_REQUEST, text);
+    };
+    match api.daemon.log() {
+        Some(log) => Json(log.lines(after, limit.unwrap_or(usize::MAX))).into_response(),
+        None => problem(StatusCode::CONFLICT, "it cannot do that"),
+    }
+}
+
+async fn all_sessions(State(api): ApiState, Extension(caller): Extension<Caller>) -> Response {
+    let own = if let Caller::Session(own) = &caller { Some(own.as_str()) } else { None };
+    Json(json!({ "sessions": api.sessions.list(own) })).into_response()
+}
+
+async fn begin_session(
+    State(api): ApiState,
+    Extension(caller): Extension<Caller>,
+    Extension(Remote(from)): Extension<Remote>,
+) -> Response {
+    let by = match caller {
+        Caller::Link => By::Link,
+        Caller::Token => By::Token,
+        Caller::Reader | Caller::Session(_) => {
+            let text = "a session begins with a key of `tunnel console`, or the token of \
+                        `admin.token`";
+            return problem(StatusCode::FORBIDDEN, text);
+        }
+    };
+    match api.sessions.begin(by, from) {
+        Ok(begun) => {
+            tracing::info!(target: AUDIT, source = %from, "a session of the console began");
+            (StatusCode::CREATED, Json(begun)).into_response()
+        }
+        Err(why) => failed(&why),
+    }
+}
+
+async fn end_own_session(State(api): ApiState, Extension(caller): Extension<Caller>) -> Response {
+    match caller {
+        Caller::Session(own) => ended(&api, &own),
+        Caller::Token | Caller::Reader | Caller::Link => {
+            problem(StatusCode::NOT_FOUND, "this request is of no session")
+        }
+    }
+}
+
+async fn end_session(State(api): ApiState, name: Result<Path<String>, PathRejection>) -> Response {
+    match name {
+        Ok(Path(name)) => ended(&api, &name),
+        Err(_) => problem(StatusCode::NOT_FOUND, "a part of the path is no text"),
+    }
+}
+
+fn ended(api: &Api, name: &str) -> Response {
+    if api.sessions.end(name) {
+        tracing::info!(target: AUDIT, session = name, "a session of the console was ended");
+        StatusCode::NO_CONTENT.into_response()
+    } else {
+        problem(StatusCode::NOT_FOUND, "no session of this name")
+    }
 }
 
 async fn asked(source: &dyn Daemon) -> Option<Status> {

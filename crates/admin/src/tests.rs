@@ -9,11 +9,12 @@ use std::time::Duration;
 use config::{Admin, Secret, Token};
 use ops::clients::{Applied, Change, Client, Clients, Details, Held, HoldOrder, Origin};
 use ops::events::{ClientChange, ServiceChange};
+use ops::log::{Line, Lines};
 use ops::status::{
     ClientState, DaemonState, LinkState, PathState, ServiceState, SessionState, State as _, Status,
     StreamNumber, Streams, sample,
 };
-use ops::{Connector, Daemon, Life, Log, Phase, Reconnected, SendFuture, Traffic};
+use ops::{Carried, Connector, Daemon, Life, Log, Phase, Reconnected, SendFuture, Traffic};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -59,6 +60,10 @@ impl Traffic for Fixed {
         Box::pin(async { Reconnected { links: 1, looking: 0 } })
     }
 
+    fn carried(&self) -> SendFuture<'_, Carried> {
+        Box::pin(async { Carried { bytes_in: 7, bytes_out: 9 } })
+    }
+
     fn kill(&self, _: StreamNumber) -> SendFuture<'_, bool> {
         Box::pin(async { false })
     }
@@ -71,6 +76,13 @@ impl Log for Fixed {
 
     fn change(&self, filter: &str) -> Result<(), String> {
         if filter == "debug" { Ok(()) } else { Err("no filter".to_owned()) }
+    }
+
+    fn lines(&self, after: u64, limit: usize) -> Lines {
+        let line = |seq| Line { seq, text: format!("<b>{seq}"), ..Line::default() };
+        let mut lines: Vec<_> = (after + 1..=3).rev().take(limit).map(line).collect();
+        lines.reverse();
+        Lines { lost: 0, last: 3, lines }
     }
 }
 
@@ -141,7 +153,9 @@ fn known(name: &str) -> Client {
 fn api() -> AdminApi {
     let token = Token { secret: Secret::new(TOKEN), file: None };
     let read_token = Some(Token { secret: Secret::new(READER), file: None });
-    let settings = Admin { listen: SocketAddr::from(([127, 0, 0, 1], 0)), token, read_token };
+    let (hosts, origin) = (Vec::new(), None);
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let settings = Admin { listen, token, read_token, hosts, origin };
     AdminApi::start(&settings, Arc::new(Fixed), Life::new()).unwrap()
 }
 
@@ -352,6 +366,13 @@ fn what_is_asked_for_wrongly_is_told_in_json() {
         ("GET /api/v1/ping", "", 409),
         ("GET /api/v1/ping?timeout_millis=soon", "", 400),
         ("GET /api/v1/nat", "", 409),
+        ("GET /api/v1/events?topics=", "", 400),
+        ("GET /api/v1/events?topics=totals,other", "", 400),
+        ("GET /api/v1/history?of=service:none", "", 404),
+        ("GET /api/v1/history?of=total&step=1&x=2", "", 400),
+        ("GET /api/v1/history?step=soon", "", 400),
+        ("GET /api/v1/log/lines", "", 200),
+        ("GET /api/v1/log/lines?limit=many", "", 400),
         ("POST /api/v1/speedtest", "{\"millis\":1}", 409),
         ("POST /api/v1/connect", "", 400),
         ("POST /api/v1/connect?target=echo:7", "", 426),
@@ -401,7 +422,8 @@ fn a_daemon_is_stopped_by_a_request() {
     let token = Token { secret: Secret::new(TOKEN), file: None };
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let life = Life::new();
-    let settings = Admin { listen, token, read_token: None };
+    let (hosts, origin) = (Vec::new(), None);
+    let settings = Admin { listen, token, read_token: None, hosts, origin };
     let api = AdminApi::start(&settings, Arc::new(Fixed), life.clone()).unwrap();
     let (status, answer) = get(&api, "POST /api/v1/stop", "");
     assert!(status == 202 && answer.contains(&std::process::id().to_string()), "{answer}");
@@ -439,6 +461,253 @@ fn a_request_becomes_the_stream_to_a_target_or_has_the_reason() {
     assert_eq!(read, "hello world", "no byte is lost at the hand-over");
 }
 
+/// Reads a chunk of a body (RFC 9112 section 7.1) as JSON: a line of the stream.
+fn read_line(stream: &mut TcpStream) -> Value {
+    let length = usize::from_str_radix(read_to(stream, "\r\n").trim(), 16).unwrap();
+    let mut chunk = vec![0; length + 2];
+    stream.read_exact(&mut chunk).unwrap();
+    assert!(chunk.ends_with(b"\n\r\n"), "a chunk is a line");
+    serde_json::from_slice(&chunk).unwrap()
+}
+
+/// Asks for lines, and reads the head of the answer.
+fn watch(api: &AdminApi, topics: &str) -> (TcpStream, String) {
+    let mut stream = connect(api);
+    write!(
+        stream,
+        "GET /api/v1/events?topics={topics} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \
+         {TOKEN}\r\n\r\n"
+    )
+    .unwrap();
+    let head = read_to(&mut stream, "\r\n\r\n");
+    (stream, head)
+}
+
+#[test]
+fn a_viewer_gets_a_line_for_each_topic_with_the_figures_of_the_daemon() {
+    let api = api();
+    let (mut stream, head) = watch(&api, "totals,services,clients,streams:5,log");
+    assert!(head.contains("application/x-ndjson") && head.contains("no-store"), "{head}");
+    let lines: Vec<Value> = (0..5).map(|_| read_line(&mut stream)).collect();
+    let topics: Vec<_> = lines.iter().map(|line| line["topic"].as_str().unwrap()).collect();
+    assert_eq!(topics, ["totals", "services", "clients", "streams", "log"]);
+    assert!(lines.iter().all(|line| line["unix_millis"].as_u64() > Some(1_700_000_000_000)));
+    let [totals, services, clients, streams, log] = &lines[..] else { panic!("five lines") };
+    assert_eq!((&totals["bytes_in"], &totals["bytes_out"]), (&7.into(), &9.into()));
+    assert_eq!((&totals["state"], &totals["peers"]), (&"running".into(), &1.into()));
+    assert!(totals["in_bytes_per_second"] == 0 && totals["memory_budget_bytes"].is_u64());
+    let status = sample();
+    let all = status.sessions.iter().flat_map(|one| one.services.iter().chain(&one.forwards));
+    let others = status.proxies.len() + status.default_targets.len();
+    assert_eq!(services["total"], all.count() + others);
+    let service = &services["list"][0];
+    assert!(service["kind"].is_string() && service["peer"].is_string(), "{service}");
+    assert!(service["state_text"].is_string() && service["out_bytes_per_second"].is_u64());
+    assert_eq!((&clients["total"], &clients["list"][0]["name"]), (&1.into(), &"home".into()));
+    assert_eq!(clients["list"][0]["state"], "never_seen", "{clients}");
+    assert_eq!((&streams["total"], &streams["list"]), (&0.into(), &Value::Array(Vec::new())));
+    // A name or a line of a peer is a text of JSON, and nothing else.
+    assert_eq!(log["lines"][2]["text"], "<b>3");
+    // The next second has no line of the log, because none was added.
+    let next: Vec<_> = (0..5).map(|_| read_line(&mut stream)["topic"].clone()).collect();
+    assert_eq!(next[4], "totals", "{next:?}");
+}
+
+#[test]
+fn eight_viewers_look_at_a_time_and_the_past_has_the_total() {
+    let api = api();
+    let mut all: Vec<_> = (0..8).map(|_| watch(&api, "totals")).collect();
+    assert!(all.iter().all(|(_, head)| head.starts_with("HTTP/1.1 200 ")));
+    assert!(watch(&api, "totals").1.starts_with("HTTP/1.1 503 "));
+    // Two figures are a second apart, so the past has one rate by then.
+    for _ in 0..3 {
+        read_line(&mut all[0].0);
+    }
+    drop(all);
+    let (status, answer) = get(&api, "GET /api/v1/history?of=total&step=1", "");
+    assert_eq!(status, 200, "{answer}");
+    let past: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let [series] = &past["series"].as_array().unwrap()[..] else { panic!("{past}") };
+    assert!(series["step_seconds"] == 1 && series["in"][0] == 0.0, "{series}");
+    let (_, answer) = get(&api, "GET /api/v1/history", "");
+    assert!(answer.contains("\"total\""), "{answer}");
+}
+
+/// Method and path of every route, with a name in place of each segment that has one.
+fn routes(api: &AdminApi) -> Vec<(String, String)> {
+    let (_, answer) = get(api, "GET /api/v1/openapi.json", "");
+    let document: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let paths = document["paths"].as_object().unwrap();
+    let each = paths.iter().flat_map(|(path, operations)| {
+        let path = path.replace("{link}", "1").replace("{stream}", "2").replace("{name}", "a");
+        let path = path.replace("{path}", "none.js");
+        let methods = operations.as_object().unwrap().keys();
+        methods.map(move |method| (method.to_uppercase(), path.clone()))
+    });
+    each.collect()
+}
+
+/// The rows of attacks that need no browser, against every route.
+#[test]
+fn no_route_answers_another_site_or_a_name_or_somebody_without_a_token() {
+    let api = api();
+    let token = format!("Authorization: Bearer {TOKEN}");
+    let json = "Content-Type: application/json";
+    let all = routes(&api);
+    assert!(all.len() > 30, "{all:?}");
+    for (method, path) in all {
+        let is_page = path == "/" || path.starts_with("/console/");
+        let is_open = is_page || path == "/healthz" || path == "/readyz";
+        for (fields, expected) in [
+            // Rebinding of DNS: the name of another site leads to this machine.
+            (format!("Host: rebound.example\r\n{token}"), 403),
+            (format!("Host: rebound.example:7070\r\n{token}"), 403),
+            // A page of another site, of another port, and a page whose origin is hidden.
+            (format!("Host: HOST\r\nOrigin: http://evil.example\r\n{token}"), 403),
+            (format!("Host: HOST\r\nOrigin: http://127.0.0.1:1\r\n{token}"), 403),
+            (format!("Host: HOST\r\nOrigin: null\r\n{token}"), 403),
+            (format!("Host: HOST\r\nSec-Fetch-Site: cross-site\r\n{token}"), 403),
+            (format!("Host: HOST\r\nSec-Fetch-Site: same-site\r\n{token}"), 403),
+            // Nothing that a browser adds by itself lets a request in.
+            ("Host: HOST".to_owned(), 401),
+            (format!("Host: HOST\r\nCookie: token={TOKEN}"), 401),
+            ("Host: HOST\r\nAuthorization: Basic YWRtaW46YWRtaW4=".to_owned(), 401),
+            (format!("Host: HOST\r\nX-Api-Key: {TOKEN}"), 401),
+            // An upgrade leads past no check.
+            (
+                "Host: HOST\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\
+                 HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA"
+                    .to_owned(),
+                401,
+            ),
+        ] {
+            let head = format!("{method} {path} HTTP/1.1\r\n{fields}\r\n{json}");
+            let (status, answer) = ask(&api, &head, "");
+            let expected = if expected == 401 && is_open { vec![200, 404] } else { vec![expected] };
+            // A daemon without a link is not ready.
+            let is_expected = expected.contains(&status) || path == "/readyz" && status == 503;
+            assert!(is_expected, "{method} {path} {fields}: {answer}");
+            assert!(!answer.contains(TOKEN) && !answer.to_lowercase().contains("set-cookie"));
+            assert!(answer.contains("content-security-policy: default-src 'none';"), "{answer}");
+            assert!(answer.contains("cross-origin-resource-policy: same-origin"), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn the_page_may_be_opened_by_a_link_of_another_site_and_by_nothing_else() {
+    let api = api();
+    for (path, fields, expected) in [
+        ("/", "Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document", 200),
+        ("/", "Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe", 403),
+        ("/", "Sec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: script", 403),
+        ("/", "X: y", 403),
+        ("/healthz", "Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document", 403),
+        ("/api/v1/status", "Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document", 403),
+    ] {
+        let head =
+            format!("GET {path} HTTP/1.1\r\nHost: HOST\r\nSec-Fetch-Site: cross-site\r\n{fields}");
+        assert_eq!(ask(&api, &head, "").0, expected, "{path} {fields}");
+    }
+}
+
+#[test]
+fn the_files_of_the_console_have_their_types_tags_and_protection() {
+    let api = api();
+    let (status, page) = ask(&api, "GET / HTTP/1.1\r\nHost: HOST", "");
+    assert!(status == 200 && page.contains("content-type: text/html; charset=utf-8"), "{page}");
+    for field in [
+        "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src \
+         'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors \
+         'none'; require-trusted-types-for 'script'; trusted-types 'none'\r\n",
+        "referrer-policy: no-referrer\r\n",
+        "cross-origin-opener-policy: same-origin\r\n",
+        "cross-origin-resource-policy: same-origin\r\n",
+        "x-content-type-options: nosniff\r\n",
+        "cache-control: no-cache\r\n",
+    ] {
+        assert!(page.contains(field), "{field}: {page}");
+    }
+    let tag = page.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
+    let again = format!("GET / HTTP/1.1\r\nHost: HOST\r\nIf-None-Match: {tag}");
+    let (status, answer) = ask(&api, &again, "");
+    assert!(status == 304 && !answer.contains("<html"), "{answer}");
+    for path in ["/console/", "/console/none.js", "/console/index.html", "/console/../Cargo.toml"] {
+        assert_eq!(ask(&api, &format!("GET {path} HTTP/1.1\r\nHost: HOST"), "").0, 404, "{path}");
+    }
+    assert_eq!(ask(&api, "POST / HTTP/1.1\r\nHost: HOST", "").0, 401);
+}
+
+#[test]
+fn behind_a_reverse_proxy_the_configured_names_and_origin_are_ours() {
+    let token = Token { secret: Secret::new(TOKEN), file: None };
+    let hosts = vec!["Console.example.com".parse().unwrap()];
+    let origin = Some("https://console.example.com".parse().unwrap());
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let settings = Admin { listen, token, read_token: None, hosts, origin };
+    let api = AdminApi::start(&settings, Arc::new(Fixed), Life::new()).unwrap();
+    let far = "Origin: https://console.example.com";
+    for (fields, expected) in [
+        (format!("Host: console.example.com\r\n{far}"), 200),
+        (format!("Host: CONSOLE.example.com:8443\r\n{far}\r\nSec-Fetch-Site: same-origin"), 200),
+        (format!("Host: HOST\r\n{far}"), 200),
+        ("Host: HOST\r\nOrigin: https://console.example.com:443".to_owned(), 200),
+        ("Host: HOST\r\nOrigin: http://HOST".to_owned(), 200),
+        ("Host: console.example.com\r\nOrigin: http://console.example.com".to_owned(), 200),
+        ("Host: HOST\r\nOrigin: http://console.example.com".to_owned(), 403),
+        ("Host: HOST\r\nOrigin: https://console.example.com:8443".to_owned(), 403),
+        ("Host: HOST\r\nOrigin: https://evil.console.example.com".to_owned(), 403),
+        ("Host: evil.console.example.com".to_owned(), 403),
+        (format!("Host: example.com\r\n{far}"), 403),
+        (format!("Host: console.example.com\r\n{far}\r\nSec-Fetch-Site: cross-site"), 403),
+    ] {
+        let head = format!("GET /healthz HTTP/1.1\r\n{fields}");
+        assert_eq!(ask(&api, &head, "").0, expected, "{fields}");
+    }
+}
+
+#[test]
+fn a_link_lets_one_page_in_and_its_session_does_what_the_token_does() {
+    let api = api();
+    let with = |token: &str, line: &str| {
+        let head = format!("{line} HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer {token}");
+        let (status, answer) = ask(&api, &head, "");
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        (status, serde_json::from_str::<Value>(body).unwrap_or_default())
+    };
+    let link = api.door().link().unwrap();
+    let (place, key) = link.url.split_once("/#k=").unwrap();
+    assert!(place == api.url() && link.valid_seconds == 60, "{place}");
+    assert_eq!(with(key, "GET /api/v1/status").0, 401, "a key is good for a session alone");
+    let (status, begun) = with(key, "POST /api/v1/sessions");
+    assert_eq!(status, 201);
+    assert_eq!(with(key, "POST /api/v1/sessions").0, 401, "it was used");
+    let token = begun["token"].as_str().unwrap();
+    assert!(token.len() >= 22 && token != key, "at least 128 bits");
+    assert_eq!(begun["expires_seconds"], 43_200);
+    assert_eq!(with(token, "GET /api/v1/status").0, 200);
+    assert_eq!(with(token, "POST /api/v1/reload").0, 409, "it may change things");
+    assert_eq!(with(token, "POST /api/v1/sessions").0, 403, "a session makes no other");
+    assert_eq!(with(READER, "POST /api/v1/sessions").0, 403);
+    let (_, other) = with(TOKEN, "POST /api/v1/sessions");
+    let (status, all) = with(READER, "GET /api/v1/sessions");
+    let texts = all.to_string();
+    assert!(status == 200 && !texts.contains(token) && !texts.contains(key), "{texts}");
+    let list = all["sessions"].as_array().unwrap();
+    assert_eq!(list.len(), 2);
+    assert_eq!((&list[0]["by"], &list[1]["by"]), (&"link".into(), &"token".into()));
+    assert!(list[0]["from"] == "127.0.0.1" && list.iter().all(|one| one.get("own").is_none()));
+    assert_eq!(with(token, "GET /api/v1/sessions").1["sessions"][0]["own"], true);
+    // It ends itself, and another one by its id.
+    let id = other["id"].as_str().unwrap();
+    assert_eq!(with(TOKEN, "DELETE /api/v1/sessions").0, 404);
+    assert_eq!(with(token, &format!("DELETE /api/v1/sessions/{id}")).0, 204);
+    assert_eq!(with(token, &format!("DELETE /api/v1/sessions/{id}")).0, 404);
+    assert_eq!(with(other["token"].as_str().unwrap(), "GET /api/v1/status").0, 401);
+    assert_eq!(with(token, "DELETE /api/v1/sessions").0, 204);
+    assert_eq!(with(token, "GET /api/v1/status").0, 401);
+}
+
 /// The OpenAPI document and the routes agree.
 #[test]
 fn every_path_of_the_document_is_served_and_with_its_methods_only() {
@@ -468,7 +737,7 @@ fn its_port_is_free_when_it_has_ended_and_a_taken_one_is_named() {
     let at: SocketAddr = first.url().strip_prefix("http://").unwrap().parse().unwrap();
     let settings = || {
         let token = Token { secret: Secret::new(TOKEN), file: None };
-        Admin { listen: at, token, read_token: None }
+        Admin { listen: at, token, read_token: None, hosts: Vec::new(), origin: None }
     };
     let error = AdminApi::start(&settings(), Arc::new(Fixed), Life::new()).unwrap_err();
     assert!(format!("{error:#}").contains(&at.to_string()), "{error:#}");

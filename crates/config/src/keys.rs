@@ -136,7 +136,7 @@ mod tables {
     pub(crate) const LOG_OF_SERVER: Table = table("server:log", &["level", "format", "file", "rotate", "access", "requests"], &[]);
     pub(crate) const REQUESTS: Table = table("server:log.requests", &["file", "format", "query", "user"], &[]);
     pub(crate) const ADMIN: Table = table("both:admin",
-        &["listen", "token", "token_file", "read_token", "read_token_file"], &[]);
+        &["listen", "token", "token_file", "read_token", "read_token_file", "hosts", "origin"], &[]);
     pub(crate) const OTLP: Table = table("both:otlp", &["endpoint", "interval", "headers"], &[]);
     pub(crate) const QUIC: Table = table("both:quic", &["congestion", "mtu", "receive_buffer", "send_buffer"], &[]);
     pub(crate) const KCP: Table = table("both:kcp",

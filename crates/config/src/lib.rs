@@ -67,7 +67,7 @@ pub use model::{
     PrivateService, Proof, ProxyConfig, ProxyProtocol, Public, Quic, RequestFormat, RequestLog,
     Rights, STUN_PORT, ServerConfig, ServerTls, ServerWebrtc, Service, Spread, StunAddress,
     TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit, VisitRight, VisitRights,
-    Visitor, VisitorLists, Weighted,
+    Visitor, VisitorLists, WebOrigin, Weighted,
 };
 pub use moment::Moment;
 pub use names::{NameKind, is_own_name, own_label};

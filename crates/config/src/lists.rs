@@ -160,6 +160,15 @@ impl ClientConfig {
         self.services.iter().filter(|service| service.is_open_exit(&self.visitors_of(service)))
     }
 
+    /// The services whose target is the admin API of this daemon.
+    pub(crate) fn admin_services(&self) -> impl Iterator<Item = &Service> {
+        let admin = self.common.admin.iter();
+        admin.flat_map(|admin| {
+            let is_admin = |service: &&Service| service.targets().any(|(to, _)| admin.is_at(to));
+            self.services.iter().filter(is_admin)
+        })
+    }
+
     /// Puts the client's own label in the place of `{name}`.
     pub(crate) fn expand(&mut self) -> Result<(), BadValue> {
         let services = std::mem::take(&mut self.services);
@@ -278,6 +287,15 @@ pub(crate) fn twice(name: &Public) -> BadValue {
         }
         Public::Tcp { .. } | Public::Udp { .. } => bad.hint("keep one of them"),
     }
+}
+
+/// The problem of a service whose target is the admin API.
+pub(crate) fn publishes_admin(service: &Service) -> BadValue {
+    let bad = format!("service {}: it would publish the admin API of this daemon", service.name);
+    BadValue::new(bad).hint(
+        "reach the API by `ssh -L 7070:127.0.0.1:7070`, or behind a reverse proxy with TLS: \
+         `admin: { hosts, origin }`",
+    )
 }
 
 /// The problem of an exit that everybody may use.

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::BadValue;
-use crate::lists::{Kept, Lists, Places, is_same_place, open_to_all};
+use crate::lists::{Kept, Lists, Places, is_same_place, open_to_all, publishes_admin};
 use crate::model::{ClientConfig, Forward};
 
 /// An entry that has the place of another entry.
@@ -57,6 +57,9 @@ impl ClientConfig {
         kept.check_sizes()?;
         if let Some(service) = kept.open_exits().next() {
             return Err(open_to_all(service));
+        }
+        if let Some(service) = kept.admin_services().next() {
+            return Err(publishes_admin(service));
         }
         *self = kept;
         Ok(())

@@ -19,7 +19,7 @@ use ops::status::{Restarted, Status, StreamNumber, Streams};
 use ops::term;
 use ops::upgrade::{UpgradeOrder, Upgraded};
 use ops::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
-use ops::{Reconnected, Reloaded, WrongConfig};
+use ops::{ConsoleLink, Reconnected, Reloaded, WrongConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
@@ -127,6 +127,13 @@ pub fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
     let answer = instance.ask(Command::Reload)?;
     let Answer::Reloaded(reloaded) = answer else { bail!(UNASKED) };
     Ok(reloaded)
+}
+
+/// Makes a link to the web console of the daemon.
+pub fn console(instance: &Instance) -> anyhow::Result<ConsoleLink> {
+    let answer = instance.ask(Command::Console)?;
+    let Answer::Console(link) = answer else { bail!(UNASKED) };
+    Ok(link)
 }
 
 /// Makes the daemon go on in a new process. `None`: the daemon was started from another file than
@@ -296,6 +303,7 @@ pub fn speedtest(
             | Answer::Reloaded(_)
             | Answer::Restarted(_)
             | Answer::Configuration(_)
+            | Answer::Console(_)
             | Answer::Opened(_)
             | Answer::Allowed(_)
             | Answer::Invitation(_)

@@ -24,6 +24,7 @@
 //! | `{"command":"reload"}` | `{"reloaded":{…}}`, or `{"wrong":["…"]}` if the file has problems |
 //! | `{"command":"upgrade","timeout_millis":60000}` | `{"upgraded":{…}}` once the new process serves |
 //! | `{"command":"restart","name":"home"}` | `{"restarted":{…}}`, of `tunnel run` alone |
+//! | `{"command":"console"}` | `{"console":{"url":"…","valid_seconds":60}}` |
 //! | `{"command":"events"}` | `"ok"`, then `{"event":{…}}`, `{"lost":3}` or `"ok"` without end |
 //! | `{"command":"speedtest","millis":5000}` | several `{"progress":{…}}`, then `{"speed":{…}}` |
 //! | anything else | `{"error":"…"}` |
@@ -37,9 +38,9 @@ mod serve;
 mod socket_path;
 
 pub use ask::{
-    Connected, Instance, Left, Stopping, allow, change_lists, client, clients, connect, deny,
-    enroll, events, hold, invite, kill, limit, log, nat, ping, reconnect, reload, restart, revoke,
-    speedtest, status, stop, streams, uninvite, upgrade, visitors,
+    Connected, Instance, Left, Stopping, allow, change_lists, client, clients, connect, console,
+    deny, enroll, events, hold, invite, kill, limit, log, nat, ping, reconnect, reload, restart,
+    revoke, speedtest, status, stop, streams, uninvite, upgrade, visitors,
 };
 pub use denied::Denied;
 pub use serve::ControlSocket;

@@ -25,7 +25,7 @@ impl<'w> FormatFields<'w> for EscapedFields {
 
 /// The field that charges a line of a client to the quota of its server ([`crate::quota`]). A client
 /// has one server, so a person learns nothing from it; JSON and the journal have it.
-const SERVER: &str = "server";
+pub(crate) const SERVER: &str = "server";
 
 /// Passes all fields on but [`SERVER`].
 struct WithoutServer<'v>(&'v mut dyn Visit);

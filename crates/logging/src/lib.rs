@@ -11,6 +11,7 @@
 //! | `named` | the name of the daemon in each line |
 //! | `fields` | message and fields without control characters |
 //! | `quota` | the number of lines that a peer may cause |
+//! | `recent` | the last lines, in memory |
 //! | `repeat` | at most one line per key and 10 s for events that a peer can cause at will |
 
 mod access;
@@ -21,6 +22,7 @@ mod levels;
 mod log;
 mod named;
 mod quota;
+mod recent;
 mod repeat;
 pub mod requests;
 
@@ -30,4 +32,5 @@ pub use levels::levels;
 pub use log::{Format, NAME_VARIABLE, Settings, change, current, follow, start};
 pub use ops::AUDIT;
 pub use quota::{left_out, tell_left_out};
+pub use recent::recent;
 pub use repeat::RepeatLimit;

@@ -22,6 +22,7 @@ use crate::journal::{self, Native, Prefixed};
 use crate::levels::levels;
 use crate::named::Named;
 use crate::quota::Quota;
+use crate::recent::Keep;
 
 /// The environment variable with a level or with directives: `debug`, `info,link=trace`.
 const VARIABLE: &str = "TUNNEL_LOG";
@@ -192,11 +193,11 @@ where
     let filter = filter.or(is_access).and(Quota::new());
     let layer = tracing_subscriber::fmt::layer().with_writer(to);
     let layer = match settings.format {
-        Format::Journald => native(journal)?.with_filter(filter).boxed(),
+        Format::Journald => native(journal)?.and_then(Keep::new()).with_filter(filter).boxed(),
         Format::Json => {
             let layer = layer.json().flatten_event(true);
             let named = |inner| Named { inner, name: name(), is_json: true };
-            layer.map_event_format(named).with_filter(filter).boxed()
+            layer.map_event_format(named).and_then(Keep::new()).with_filter(filter).boxed()
         }
         Format::Text => {
             let layer = layer.fmt_fields(EscapedFields::default());
@@ -204,10 +205,11 @@ where
             if FILE.get().is_none() && journal::is_stderr() {
                 // The journal adds its own time to each line.
                 let prefixed = |inner| Prefixed(Named { inner, name: name(), is_json: false });
-                layer.without_time().map_event_format(prefixed).with_filter(filter).boxed()
+                let layer = layer.without_time().map_event_format(prefixed);
+                layer.and_then(Keep::new()).with_filter(filter).boxed()
             } else {
                 let named = |inner| Named { inner, name: name(), is_json: false };
-                layer.map_event_format(named).with_filter(filter).boxed()
+                layer.map_event_format(named).and_then(Keep::new()).with_filter(filter).boxed()
             }
         }
     };

@@ -16,6 +16,7 @@
 //! | `connect` | the target of `tunnel connect`, and the line before its bytes |
 //! | `events` | what changes, as a stream |
 //! | `enrol` | orders for a code, and the code |
+//! | `log` | the last lines of the log |
 //! | `loaded`, `reload` | a configuration that was read, and the outcome of a reload |
 //! | `shown` | the configuration file as the admin API shows it |
 //! | `life` | the phases running, draining, ending |
@@ -33,6 +34,7 @@ pub mod events;
 mod life;
 pub mod lists;
 mod loaded;
+pub mod log;
 pub mod measure;
 pub mod nat;
 mod reload;
@@ -47,14 +49,15 @@ pub mod upgrade;
 pub mod visit;
 
 pub use daemon::{
-    Certificates, Clients, Connector, Daemon, Enrolment, Entries, Inviter, Lists, ListsInForce,
-    Log, Reconnected, SendFuture, Serving, Settings, Supervision, Traffic, Visitors,
+    Carried, Certificates, Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries,
+    Inviter, Lists, ListsInForce, Log, Reconnected, SendFuture, Serving, Settings, Supervision,
+    Traffic, Visitors,
 };
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};
 pub use reload::{Published, Reloaded};
 pub use role::Role;
-pub use token::token;
+pub use token::{random, token};
 
 /// The target of audit events in the log: accepted and refused log-ins, granted and refused rights,
 /// and changes at run time.

@@ -11,13 +11,21 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 pub fn token() -> anyhow::Result<String> {
     let mut bytes = [0; 32];
     loop {
-        getrandom::fill(&mut bytes).context("the system gives no randomness")?;
+        random(&mut bytes)?;
         let token = URL_SAFE_NO_PAD.encode(bytes);
         // A leading dash would look like a flag.
         if token.starts_with(|c: char| c.is_ascii_alphanumeric()) {
             return Ok(token);
         }
     }
+}
+
+/// Fills a buffer from the system's random source.
+///
+/// # Errors
+/// The system gives no random bytes.
+pub fn random(bytes: &mut [u8]) -> anyhow::Result<()> {
+    getrandom::fill(bytes).context("the system gives no randomness")
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ use crate::runtime::slow_runtime;
 use crate::upgrade::Binary;
 use crate::whereabouts::{client_instance, control};
 use crate::{
-    check, clients, connect, cores, demo, enroll, found, generate, importing, inherit, install,
-    instances, measure, nat, published, service_options, supervise, upgrade, visits,
+    check, clients, connect, console, cores, demo, enroll, found, generate, importing, inherit,
+    install, instances, measure, nat, published, service_options, supervise, upgrade, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -98,6 +98,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             None => Ok(()),
         },
         Command::Events { which } => instances::events(which),
+        Command::Console(args) => console::console(args),
         Command::Reload { which, json } => instances::reload(which, *json),
         Command::Upgrade(args) => upgrade::upgrade(args),
         Command::Import(args) => importing::import(args),

@@ -11,6 +11,7 @@ mod commands;
 mod complete;
 mod config_file;
 mod connect;
+mod console;
 mod cores;
 mod daemon;
 mod demo;

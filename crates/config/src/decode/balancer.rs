@@ -18,7 +18,8 @@ use crate::keys::{
     BALANCER, BALANCER_LIMITS, BALANCER_SOURCE_LIMITS, BALANCER_STREAM_LIMITS, BALANCER_TLS, LOG,
     PROXY,
 };
-use crate::model::{Balancer, Exit, Files, KeyPair, ProxyConfig, Public, Service};
+use crate::lists::publishes_admin;
+use crate::model::{Admin, Balancer, Exit, Files, KeyPair, ProxyConfig, Public, Service};
 use crate::{BadValue, Host, Local, Net, Over, Target};
 
 /// Default of `timeouts.dial`, which is longer than that of a service: no visitor has waited for a
@@ -51,13 +52,19 @@ pub(crate) fn proxy(cx: &Cx<'_>, root: Item) -> Option<ProxyConfig> {
     }
     let mut seen = Seen::default();
     let trusted_proxies: Vec<Net> = server::entries(&s, "trusted_proxies");
-    let balancer = |item| balancer(cx, item, &trusted_proxies, &mut seen);
+    let common = common::common(&s, &LOG, crate::Role::Proxy);
+    let balancer = |item: Item| {
+        let made = balancer(cx, item.clone(), &trusted_proxies, &mut seen)?;
+        let reaches = |admin: &Admin| made.service.targets().any(|(target, _)| admin.is_at(target));
+        if common.admin.as_ref().is_some_and(reaches)
+            && let Some(entry) = Section::quiet(cx, item)
+        {
+            entry.bad("target", publishes_admin(&made.service));
+        }
+        Some(made)
+    };
     let proxies = items.into_iter().filter_map(balancer).collect();
-    Some(ProxyConfig {
-        proxies,
-        trusted_proxies,
-        common: common::common(&s, &LOG, crate::Role::Proxy),
-    })
+    Some(ProxyConfig { proxies, trusted_proxies, common })
 }
 
 /// Decodes an entry. `None` after a problem.

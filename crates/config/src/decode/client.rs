@@ -14,7 +14,7 @@ use crate::keys::{
     CLIENT, CLIENT_LIMITS, CLIENT_SOURCE_LIMITS, CLIENT_STREAM_LIMITS, FORWARD, FORWARD_LIMITS,
     FORWARD_SOURCE_LIMITS, FORWARD_STREAM_LIMITS, KEPT, LOG, RETRY,
 };
-use crate::lists::open_to_all;
+use crate::lists::{open_to_all, publishes_admin};
 use crate::model::{ClientConfig, Forward, Path};
 use crate::yaml::{At, Kind};
 use crate::{BadValue, Kept, Lists, Local, Net, Over, Span, Target};
@@ -118,6 +118,13 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
             Some(entry) if entry.key("basic_auth").is_some() => {}
             Some(entry) => entry.bad("target", open_to_all(service)),
             None => s.bad("services", open_to_all(service)),
+        }
+    }
+    for service in config.admin_services().take(OPEN_SHOWN) {
+        let item = entry_of(&s, &service.name, prefix).and_then(|item| Section::quiet(cx, item));
+        match item {
+            Some(entry) => entry.bad("target", publishes_admin(service)),
+            None => s.bad("services", publishes_admin(service)),
         }
     }
     Some(config)

@@ -136,7 +136,9 @@ fn admin(s: &Section<'_>) -> Option<Admin> {
         let bad = BadValue::new("the same token as `admin.token`, which permits everything");
         s.bad(key, bad.hint(MAKE_TOKEN));
     }
-    Some(Admin { listen, token: token?, read_token: read })
+    let hosts = super::server::entries(s, "hosts");
+    let origin = s.parse("origin");
+    Some(Admin { listen, token: token?, read_token: read, hosts, origin })
 }
 
 /// Whether two tokens are one token; either of them may be written as its hash.

@@ -11,9 +11,11 @@ mod quic;
 mod server;
 mod spread;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 pub use balancer::{Balancer, ProxyConfig};
 pub(crate) use client::PRIVATE;
@@ -35,7 +37,8 @@ pub use server::{
 pub use spread::{Balance, Spread, Weighted};
 pub(crate) use spread::{TARGETS_MAX, WEIGHT_MAX};
 
-use crate::{Collector, Secret, Size, Span};
+use crate::endpoint::{port as port_of, split};
+use crate::{BadValue, Collector, Host, Secret, Size, Span, Target};
 
 /// A token and the file that it was read from, so that the caller can check the permissions of the
 /// file.
@@ -113,6 +116,77 @@ pub struct Admin {
     pub token: Token,
     /// The token, or its hash, that permits requests that only read. It differs from `token`.
     pub read_token: Option<Token>,
+    /// Names by which requests may ask, besides addresses and `localhost`.
+    pub hosts: Vec<Host>,
+    /// The origin of the web console behind a reverse proxy.
+    pub origin: Option<WebOrigin>,
+}
+
+impl Admin {
+    /// Whether a program that dials `target` on this machine reaches the API. A name other than
+    /// `localhost` is not looked up.
+    #[must_use]
+    pub fn is_at(&self, target: &Target) -> bool {
+        let Some((host, port)) = target.port() else { return false };
+        // The API speaks TCP.
+        if matches!(target, Target::Udp { .. }) || port != self.listen.port() {
+            return false;
+        }
+        let own = self.listen.ip().to_canonical();
+        match host {
+            Host::Name(_) => host.is_loopback() && (own.is_loopback() || own.is_unspecified()),
+            Host::Ip(ip) => {
+                let ip = ip.to_canonical();
+                // An address that is not specified leads to loopback.
+                ip == own
+                    || own.is_unspecified() && ip.is_loopback()
+                    || ip.is_unspecified() && (own.is_loopback() || own.is_unspecified())
+            }
+        }
+    }
+}
+
+/// The origin of a web page (RFC 6454): `https://console.example.com`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebOrigin {
+    /// `https`, else `http`.
+    pub tls: bool,
+    /// The host.
+    pub host: Host,
+    /// The port; that of the scheme if the text has none.
+    pub port: u16,
+}
+
+impl FromStr for WebOrigin {
+    type Err = BadValue;
+
+    /// The message does not repeat the text, which may have a password.
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let read = || {
+            let (tls, rest) = match text.split_once("://")? {
+                ("https", rest) => (true, rest),
+                ("http", rest) => (false, rest),
+                _ => return None,
+            };
+            let (host, port) = split(rest).ok()?;
+            let default = if tls { 443 } else { 80 };
+            let port = port.map_or(Ok(default), port_of).ok()?;
+            Some(Self { tls, host: host.parse().ok()?, port })
+        };
+        read().ok_or_else(|| {
+            BadValue::new("not the origin of a page: a scheme, a host and perhaps a port")
+                .hint("like https://console.example.com, without a path")
+        })
+    }
+}
+
+impl fmt::Display for WebOrigin {
+    /// The form in which browsers send it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, default) = if self.tls { ("https", 443) } else { ("http", 80) };
+        write!(f, "{scheme}://{}", self.host)?;
+        if self.port == default { Ok(()) } else { write!(f, ":{}", self.port) }
+    }
 }
 
 impl Common {

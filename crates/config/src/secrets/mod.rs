@@ -201,7 +201,7 @@ pub fn held_by(key: &str) -> Option<Holds> {
         "basic_auth" => Some(Holds::Passwords),
         "headers" | "response_headers" | "set" => Some(Holds::Fields),
         "proxy" | "servers" | "url" | "endpoint" | "target" | "default" | "listen"
-        | "directory" => Some(Holds::Url),
+        | "directory" | "origin" => Some(Holds::Url),
         "cert" | "key" | "ca" | "client_ca" => Some(Holds::KeyFile),
         _ => HARMLESS.contains(&key).then_some(Holds::Nothing),
     }
@@ -419,6 +419,7 @@ mod tests {
         ("proxy:proxies[]", "target"),
         ("proxy:proxies[].target[]", "url"),
         ("both:admin", "listen"),
+        ("both:admin", "origin"),
         ("both:otlp", "endpoint"),
     ];
 
@@ -480,6 +481,7 @@ mod tests {
             (true, "auth: { http: { url: \"https://SECRETa/\" } }"),
             (true, "otlp: { endpoint: \"http://SECRETc:4318\" }"),
             (true, "admin: { listen: \"http://SECRET127.0.0.1:1\" }"),
+            (true, "admin: { listen: \"127.0.0.1:1\", origin: \"https://SECRETa\" }"),
             (true, "tls_routes: { acme: { directory: \"https://SECRETa/d\" } }"),
             (false, "servers: \"tls://SECRETa:1\""),
             (false, "servers: \"wss://SECRETa/t\""),

@@ -76,7 +76,7 @@ impl ClientState {
     }
 
     /// The counts of the services of this worker.
-    pub(super) fn counts(&self) -> Vec<status::Service> {
+    pub(crate) fn counts(&self) -> Vec<status::Service> {
         let services = self.services.borrow();
         let count = |(name, counters): (&String, &Counters)| {
             let Counters { streams: stats, flows, .. } = counters;

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ops::status::{self, ServiceState, StreamKind, StreamNumber};
-use ops::{Reconnected, SendFuture, Traffic};
+use ops::{Carried, Reconnected, SendFuture, Traffic};
 use proto::{FlowId, StreamId};
 use relay::{FlowStats, REQUEST_BOUNDS, Stats, Straight};
 use tokio::runtime::Handle as Runtime;
@@ -35,6 +35,10 @@ impl Traffic for Workers {
 
     fn reconnect(&self, peer: Option<String>) -> SendFuture<'_, Reconnected> {
         Box::pin(reconnect(self.handles(), peer))
+    }
+
+    fn carried(&self) -> SendFuture<'_, Carried> {
+        Box::pin(carried(self.handles()))
     }
 
     fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool> {
@@ -80,6 +84,48 @@ pub(crate) fn refused(stats: &Stats) -> BTreeMap<String, u64> {
     let barred = Some((status::VISITOR_DENIED, stats.barred())).filter(|(_, count)| *count > 0);
     let by_code = stats.refusals().map(|(code, count)| (code.name(), count));
     by_code.chain(barred).map(|(reason, count)| (reason.to_owned(), count)).collect()
+}
+
+/// The bytes of everything that has visitors, over all workers.
+async fn carried(handles: &[Handle]) -> Carried {
+    let mut all = Carried::default();
+    for handle in handles {
+        // A worker that has stopped counts nothing.
+        let Ok(part) = handle.task(carried_by).await else { continue };
+        all.bytes_in += part.bytes_in;
+        all.bytes_out += part.bytes_out;
+    }
+    all
+}
+
+async fn carried_by(worker: Rc<Worker>) -> Carried {
+    let mut all = Carried::default();
+    let mut add = |bytes_in: u64, bytes_out: u64| {
+        all.bytes_in += bytes_in;
+        all.bytes_out += bytes_out;
+    };
+    let mut slices = slices::Slices::default();
+    let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
+    for id in entrances {
+        if let Some(open) = worker.state.entrances.borrow().get(&id) {
+            open.all_stats().iter().for_each(|stats| add(stats.bytes_in(), stats.bytes_out()));
+            if let Some(flows) = &open.flows {
+                add(flows.stats.bytes_in(), flows.stats.bytes_out());
+            }
+        }
+        slices.count(1).await;
+    }
+    worker.state.server.each_private(|private| {
+        add(private.stats.bytes_in(), private.stats.bytes_out());
+    });
+    for (_, default) in worker.state.server.defaults.borrow().iter() {
+        add(default.stats().bytes_in(), default.stats().bytes_out());
+    }
+    // The sockets of a client's services belong to targets.
+    for service in worker.state.client.counts() {
+        add(service.bytes_in, service.bytes_out);
+    }
+    all
 }
 
 /// Ends the carriers of the links to a peer, or of all links, and the pauses of links without a

@@ -21,7 +21,6 @@ mod table;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Reconnected;
 use crate::clients::{Clients, Details, Held, HoldOrder, LimitOrder, Limits};
 use crate::enrol::{Allowed, Opened, Order};
 use crate::events::Event;
@@ -33,6 +32,7 @@ use crate::shown::Shown;
 use crate::status::{Restarted, Status, StreamKind, Streams};
 use crate::upgrade::{UpgradeOrder, Upgraded};
 use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
+use crate::{ConsoleLink, Reconnected};
 
 pub use form::{Form, Misread};
 pub use patch::{Json, Patch, operations};
@@ -62,6 +62,9 @@ pub enum Command {
         #[serde(default)]
         now: bool,
     },
+    /// Makes a link to the web console. Only the control socket takes this command: the link lets
+    /// its holder in.
+    Console,
     /// The configuration file without its secrets.
     Configuration,
     /// Changes the configuration file and applies it.
@@ -154,6 +157,7 @@ pub enum Answer {
     /// `None`: the daemon was started from another file.
     Upgraded(Option<Upgraded>),
     Restarted(Restarted),
+    Console(ConsoleLink),
     Configuration(Box<Shown>),
     Opened(Opened),
     Allowed(Allowed),

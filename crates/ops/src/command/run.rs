@@ -127,6 +127,11 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             told("an upgrade");
             Answer::Upgraded(daemon.upgrade().context(NOT_HERE)?.upgrade(order).await?)
         }
+        Command::Console => {
+            let link = daemon.console().context(NOT_HERE)?.link()?;
+            told("a link to the console");
+            Answer::Console(link)
+        }
         Command::Configuration => {
             let settings = daemon.settings().context(shown::NONE)?;
             Answer::Configuration(Box::new(settings.configuration()?))

@@ -10,6 +10,7 @@ use super::SendFuture;
 use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
 use crate::enrol::{Opened, Order};
 use crate::lists::ListChange;
+use crate::log::Lines;
 use crate::reload::Reloaded;
 use crate::shown::Shown;
 use crate::status::{Restarted, StreamNumber, Streams};
@@ -25,6 +26,15 @@ pub struct Reconnected {
     pub looking: u64,
 }
 
+/// The payload bytes of all services, forwards and listeners of a proxy that are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// From visitors to targets.
+    pub bytes_in: u64,
+    /// From targets to visitors.
+    pub bytes_out: u64,
+}
+
 /// The streams and flows of a daemon.
 pub trait Traffic: Send + Sync {
     /// Lists at most `limit` streams and flows. `service` restricts the list to one service.
@@ -33,6 +43,9 @@ pub trait Traffic: Send + Sync {
     /// Ends the carriers of the links to a peer, or of all links. The client of each link dials anew,
     /// and the streams go on. Links of a client without a carrier are dialled at once.
     fn reconnect(&self, peer: Option<String>) -> SendFuture<'_, Reconnected>;
+
+    /// The bytes that all visitors have moved. This is cheap: streams and links are not looked at.
+    fn carried(&self) -> SendFuture<'_, Carried>;
 
     /// Resets a stream on both sides, or ends a flow. False: there is none of this number.
     fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool>;
@@ -67,6 +80,24 @@ pub trait Settings: Send + Sync {
     fn amend(&self, operations: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>>;
 }
 
+/// A link to the web console.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConsoleLink {
+    /// The URL with the key: whoever opens it first gets in.
+    pub url: String,
+    /// For how many seconds the key is valid.
+    pub valid_seconds: u64,
+}
+
+/// The web console of a daemon.
+pub trait Console: Send + Sync {
+    /// Makes a link that is good once.
+    ///
+    /// # Errors
+    /// The daemon has no listener of the admin API.
+    fn link(&self) -> anyhow::Result<ConsoleLink>;
+}
+
 /// The log of a daemon.
 pub trait Log: Send + Sync {
     /// The filter in force.
@@ -77,6 +108,9 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// The text is no filter. The message is for a person.
     fn change(&self, filter: &str) -> Result<(), String>;
+
+    /// The newest lines, at most `limit`, whose number is greater than `after`.
+    fn lines(&self, after: u64, limit: usize) -> Lines;
 }
 
 /// The visitors of a client's private services that came by codes.

@@ -21,8 +21,8 @@ use crate::status::Status;
 use crate::upgrade::Upgrade;
 
 pub use capability::{
-    Clients, Connector, Enrolment, Lists, Log, Reconnected, Settings, Supervision, Traffic,
-    Visitors,
+    Carried, Clients, Connector, Console, ConsoleLink, Enrolment, Lists, Log, Reconnected,
+    Settings, Supervision, Traffic, Visitors,
 };
 pub use serving::{Certificates, Entries, Inviter, ListsInForce, Serving};
 
@@ -76,6 +76,11 @@ pub trait Daemon: Send + Sync {
 
     /// Its log.
     fn log(&self) -> Option<&dyn Log> {
+        None
+    }
+
+    /// Its web console.
+    fn console(&self) -> Option<&dyn Console> {
         None
     }
 

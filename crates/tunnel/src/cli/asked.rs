@@ -382,6 +382,19 @@ pub(crate) struct NatArgs {
     pub(crate) json: bool,
 }
 
+/// `tunnel console`.
+#[derive(Debug, Args)]
+pub(crate) struct ConsoleArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Do not open a browser
+    #[arg(long)]
+    pub(crate) no_open: bool,
+    /// Print JSON, for programs; opens no browser
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// `tunnel check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {

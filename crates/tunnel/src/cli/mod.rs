@@ -14,9 +14,9 @@ use clap::{Parser, Subcommand};
 use logging::levels;
 
 pub(crate) use asked::{
-    CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, HoldArgs,
-    LimitArgs, NatArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs,
-    UpgradeArgs, VisitArgs, Which,
+    CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, ConsoleArgs, EnrollArgs, ForwardArgs,
+    HoldArgs, LimitArgs, NatArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs,
+    UnpublishArgs, UpgradeArgs, VisitArgs, Which,
 };
 pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
@@ -283,6 +283,9 @@ pub(crate) enum Command {
         #[command(flatten)]
         which: Which,
     },
+    /// Print a link to the web console of a running daemon, and open it in a browser on a desktop;
+    /// the link is good once, for a minute
+    Console(ConsoleArgs),
     /// Make a running daemon read its configuration again and apply the changes
     Reload {
         #[command(flatten)]

@@ -280,6 +280,8 @@ fn start_api(
     let Some(settings) = &common.admin else { return Ok(None) };
     let api = AdminApi::start(settings, Arc::<RunningDaemon>::clone(told), life.clone())?;
     tracing::info!("admin API on {}", api.url());
+    // The daemon has one API.
+    let _ = told.door.set(api.door());
     Ok(Some(api))
 }
 

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use admin::Door;
 use anyhow::Context;
 use config::LogFormat;
 use config::edit::Operation;
@@ -13,19 +14,21 @@ use ops::clients::{self, Applied, Change, Details, Held, HoldOrder};
 use ops::enrol::{Opened, Order};
 use ops::events::Events;
 use ops::lists::ListChange;
+use ops::log::Lines;
 use ops::measure::{Meter, SpeedTest};
 use ops::nat::NatProbe;
 use ops::shown::{self, Shown};
 use ops::status::{DaemonState, Status};
 use ops::upgrade::{Upgrade, UpgradeOrder, Upgraded};
 use ops::{
-    Clients, Connector, Daemon, Enrolment, Entries, Life, Lists, Log, Phase, Reloaded, SendFuture,
-    Serving, Settings, Traffic, Visitors, WrongConfig,
+    Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries, Life, Lists, Log, Phase,
+    Reloaded, SendFuture, Serving, Settings, Traffic, Visitors, WrongConfig,
 };
 use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
 use crate::config_file::ConfigFile;
+use crate::console::NO_API;
 use crate::notify;
 use crate::supervise::is_supervised;
 use crate::upgrade::{Binary, Next, Started};
@@ -54,6 +57,8 @@ pub(super) struct RunningDaemon {
     drain_end: OnceLock<Instant>,
     /// The error of the last reload, if it failed.
     reload_error: Mutex<Option<String>>,
+    /// The way into the console, where there is an admin API.
+    pub(super) door: OnceLock<Door>,
 }
 
 impl RunningDaemon {
@@ -65,7 +70,7 @@ impl RunningDaemon {
         binary: Binary,
     ) -> Self {
         let (turn, lists_changed, visitors_changed) = Default::default();
-        let (next, drain_end, reload_error) = Default::default();
+        let (next, drain_end, reload_error, door) = Default::default();
         let warnings = Mutex::new(warnings);
         Self {
             role,
@@ -79,6 +84,7 @@ impl RunningDaemon {
             next,
             drain_end,
             reload_error,
+            door,
         }
     }
 
@@ -365,6 +371,10 @@ impl Daemon for RunningDaemon {
         Some(self)
     }
 
+    fn console(&self) -> Option<&dyn Console> {
+        Some(self)
+    }
+
     fn log(&self) -> Option<&dyn Log> {
         Some(self)
     }
@@ -417,6 +427,12 @@ impl Settings for RunningDaemon {
     }
 }
 
+impl Console for RunningDaemon {
+    fn link(&self) -> anyhow::Result<ConsoleLink> {
+        self.door.get().context(NO_API)?.link()
+    }
+}
+
 impl Log for RunningDaemon {
     fn filter(&self) -> String {
         logging::current().unwrap_or_else(|| "nothing".to_owned())
@@ -426,6 +442,10 @@ impl Log for RunningDaemon {
         logging::levels(filter)?;
         logging::change(filter);
         Ok(())
+    }
+
+    fn lines(&self, after: u64, limit: usize) -> Lines {
+        logging::recent(after, limit)
     }
 }
 
