@@ -88,8 +88,8 @@ mod tables {
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
           "basic_auth", "basic_auth_file", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "compress", "pass_through", "remember", "until",
-          "list", "try_files", "allow", "limits", "visitors", "visitor_tls", "browser", "balance", "shared"],
-        &["resume", "sticky"]);
+          "list", "try_files", "allow", "limits", "visitors", "visitor_tls", "browser", "balance", "shared", "sticky"],
+        &["resume"]);
     pub(crate) const SERVICE_TARGET: Table = table("client:services[].target[]", &["url", "weight"], &[]);
     pub(crate) const TARGET_TLS: Table = table("client:services[].target_tls", &["pin", "ca", "server_name", "insecure"], &[]);
     pub(crate) const SERVICE_LIMITS: Table = table("client:services[].limits", &["flows", "streams", "new_per_second", "up", "down", "source", "stream"], &[]);

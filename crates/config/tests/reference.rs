@@ -7,7 +7,7 @@ use config::{
     Change, ClientFlags, Common, KcpPreset, LogFormat, ProxyFlags, ServerFlags, Size, Sources,
     Span, Text, keys, load_client, load_proxy, load_server,
 };
-use proto::{Compress, Priority};
+use proto::{Compress, Priority, Sticky};
 
 const SERVER: &str = "listen: tls://[::]\nclients: [{name: a, token_file: t}]\n";
 const CLIENT: &str = "servers: tls://a\nname: a\ntoken_file: t\n\
@@ -194,6 +194,8 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("remember"), (!terms.ephemeral).to_string());
     assert_eq!(terms.http.compress, Compress::Off);
     put(key("compress"), "false".into());
+    assert_eq!(terms.http.sticky, Sticky::Off);
+    put(key("sticky"), "false".into());
     put(key("list"), service.files.list.to_string());
     assert!(terms.http.is_default());
     put(key("tcp_keepalive"), span(terms.timeouts.keepalive));

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use config::Secret;
-use proto::Target;
 use proto::control::ServiceTerms;
+use proto::{Sticky, Target};
 use relay::{Credentials, ProxyKind};
 use web::Sender;
 
@@ -30,10 +30,23 @@ impl Aim {
     pub(crate) fn opens(&self) -> Target {
         match &self.target {
             Target::Private { service, .. } => Target::Service(service.as_str().to_owned()),
-            Target::Service(_) | Target::Forward(_) | Target::Reported(_) | Target::Measure(_) => {
-                self.target.clone()
-            }
+            Target::Service(_)
+            | Target::Marked { .. }
+            | Target::Forward(_)
+            | Target::Reported(_)
+            | Target::Measure(_) => self.target.clone(),
         }
+    }
+
+    /// The target of a request over a link of the session, whose visitor stays at the target with
+    /// this mark. Returns with it whether the client tells the mark of its target.
+    pub(crate) fn opens_at(&self, mark: u64) -> (Target, bool) {
+        let target = self.opens();
+        let is_marked = self.terms.http.sticky == Sticky::Target;
+        if let (Target::Service(service), true) = (&target, is_marked) {
+            return (Target::Marked { service: service.clone(), mark }, true);
+        }
+        (target, false)
     }
 
     /// Whether a visitor may visit. A visitor without an address came over a Unix socket, whose

@@ -185,6 +185,24 @@ impl Backends {
         )
     }
 
+    /// The number of the client of this session, for a cookie. It is the same when the client returns.
+    pub(crate) fn number_of(&self, session: u64) -> u64 {
+        let shared = self.shared.load();
+        let all = shared.iter().flat_map(|members| &members.all);
+        let mut own = all.filter(|one| one.backend.session.id == session);
+        own.next().map_or(0, |one| one.id)
+    }
+
+    /// The session of the client with this number, if its client answers and its target serves as far
+    /// as is known.
+    pub(crate) fn serving(&self, number: u64) -> Option<u64> {
+        let shared = self.shared.load();
+        let all = shared.iter().flat_map(|members| &members.all);
+        let mut own = all.filter(|one| one.id == number);
+        let Backend { session, picked, .. } = &*own.next()?.backend;
+        (session.answers() && picked.health.fault().is_none()).then_some(session.id)
+    }
+
     /// Whether several sessions may serve the entrance.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared.load().is_some()

@@ -74,7 +74,7 @@ impl EntranceWatch {
     fn names(&self, picked: &Picked) -> Option<Names> {
         let no_name = Names { client: None, service: None, forward: None, target: String::new() };
         match &picked.aim.target {
-            Target::Service(service) => Some(Names {
+            Target::Service(service) | Target::Marked { service, .. } => Some(Names {
                 client: Some(picked.client.clone()),
                 service: Some(service.clone()),
                 ..no_name
@@ -175,7 +175,9 @@ impl Watcher for EntranceWatch {
         self.with(|picked| {
             let private;
             let (service, client, target) = match &picked.aim.target {
-                Target::Service(service) => (service, Some(picked.client.as_str()), None),
+                Target::Service(service) | Target::Marked { service, .. } => {
+                    (service, Some(picked.client.as_str()), None)
+                }
                 Target::Forward(target) | Target::Reported(target) => {
                     (&self.entrance.address, None, Some(target.as_str()))
                 }

@@ -90,6 +90,23 @@ pub struct HttpOptions {
     pub target: TargetProtocol,
     /// Which responses the server compresses.
     pub compress: Compress,
+    /// Whether a cookie keeps a visitor where its first request went.
+    pub sticky: Sticky,
+}
+
+/// Where a cookie keeps a visitor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sticky {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// At the client that had its first request.
+    Client,
+    /// At the client and at the target. The client takes streams of [`Target::Marked`] and tells the
+    /// target.
+    ///
+    /// [`Target::Marked`]: crate::Target::Marked
+    Target,
 }
 
 /// Which responses of a target a server compresses, if the visitor accepts that.
@@ -313,6 +330,7 @@ impl HttpOptions {
             || self.hsts.is_some()
             || self.preflight_pass
             || !matches!(self.compress, Compress::Off)
+            || !matches!(self.sticky, Sticky::Off)
     }
 }
 
@@ -320,7 +338,15 @@ impl HttpOptions {
 impl fmt::Debug for HttpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            pass_through, host_rewrite, forwarded, path, redirect, target, compress, ..
+            pass_through,
+            host_rewrite,
+            forwarded,
+            path,
+            redirect,
+            target,
+            compress,
+            sticky,
+            ..
         } = self;
         f.debug_struct("HttpOptions")
             .field("pass_through", pass_through)
@@ -330,6 +356,7 @@ impl fmt::Debug for HttpOptions {
             .field("target", target)
             .field("redirect", redirect)
             .field("compress", compress)
+            .field("sticky", sticky)
             .finish_non_exhaustive()
     }
 }

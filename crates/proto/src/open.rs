@@ -29,6 +29,15 @@ pub enum Target {
     /// byte is a 0 that the target did not send. A far end without
     /// [`Features::FLOWS`](crate::greeting::Features::FLOWS) refuses it.
     Reported(String),
+    /// As [`Target::Service`], of a service with several targets. The far end tells which of them it
+    /// has connected: its first 8 bytes are the mark of the target, which the target did not send.
+    /// Only a client whose service says so ([`Sticky::Target`](crate::Sticky::Target)) can read it.
+    Marked {
+        /// The name of the service.
+        service: String,
+        /// The mark of the target that the visitor should get, if it serves; `0`: any.
+        mark: u64,
+    },
     /// A measurement: the far end itself is the target.
     Measure(Measure),
     /// A private service. The stream carries a link between two clients, which the server joins. A

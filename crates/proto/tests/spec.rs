@@ -137,6 +137,21 @@ fn the_example_of_a_private_service_is_what_the_code_sends_and_reads() {
     assert!(matches!(event, Some(Event::Opened { open, .. }) if open == private));
 }
 
+#[test]
+fn the_example_of_a_service_with_a_mark_is_what_the_code_sends_and_reads() {
+    let mut server = link(Side::Server);
+    sent(&mut server, FIRST);
+    let target = Target::Marked { service: "web".into(), mark: 0x9f86_d081_884c_7d65 };
+    let visitor = Some("192.0.2.7:50000".parse().unwrap());
+    let open = Open { target, visitor, priority: Priority::Normal };
+    server.open(&open).unwrap();
+    let bytes = assert_sent("open-marked", &mut server);
+    let mut client = link(Side::Client);
+    let mut buf = BytesMut::from(&bytes[..]);
+    let event = client.handle_input(epoch(), FIRST, &mut buf).unwrap();
+    assert!(matches!(event, Some(Event::Opened { open: read, .. }) if read == open));
+}
+
 fn unnamed() -> Open {
     Open { target: Target::Service("x".into()), visitor: None, priority: Priority::Normal }
 }

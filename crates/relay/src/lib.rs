@@ -99,6 +99,6 @@ pub use shares::{Holder, Seat};
 pub use socket::{Detached, Seated, Socket, prepare};
 pub use stats::{REQUEST_BOUNDS, Requests, Stats, open_error_code};
 pub use straight::{FirstWord, Straight, serve_here, serve_layered_here};
-pub use target::{Caller, Layer, LayerError, Targets, connect_stream, refuse_stream};
+pub use target::{Caller, Layer, LayerError, Report, Targets, connect_stream, refuse_stream};
 pub use visitor::{Retry, bar_socket, drop_socket, refuse_socket, serve_layered, serve_visitor};
 pub use watch::{End, Visit, Watcher};

@@ -27,9 +27,20 @@ pub struct Caller {
     /// The bytes that the target gets before all bytes of the stream. No counter and no credit
     /// includes them.
     pub header: Option<Bytes>,
-    /// The far side waits for the connection to the target: its first byte is a 0
-    /// ([`proto::Target::Reported`]).
-    pub reports: bool,
+    /// What the far side is told of the connection before all bytes of the target.
+    pub report: Report,
+}
+
+/// What the opener of a stream is told once the target is connected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Report {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// That it is connected: a byte 0 ([`proto::Target::Reported`]).
+    Connected,
+    /// Which target it is: [`Targets::mark`] ([`proto::Target::Marked`]).
+    Mark,
 }
 
 /// A layer above the socket of a target, such as TLS.
@@ -74,6 +85,11 @@ pub trait Targets: 'static {
     /// `None`: the stream is refused with the last reason.
     fn next(&self, failed: &[DialError]) -> Option<TargetAddr>;
 
+    /// The mark of the target that was dialled last.
+    fn mark(&self) -> u64 {
+        0
+    }
+
     /// What lies between the socket of this target and the bytes of the stream.
     fn layer(&self, target: &TargetAddr) -> Option<Rc<dyn Layer>> {
         let _ = target;
@@ -93,6 +109,10 @@ impl<T: Targets + ?Sized> Targets for Rc<T> {
 
     fn next(&self, failed: &[DialError]) -> Option<TargetAddr> {
         (**self).next(failed)
+    }
+
+    fn mark(&self) -> u64 {
+        (**self).mark()
     }
 
     fn layer(&self, target: &TargetAddr) -> Option<Rc<dyn Layer>> {
@@ -124,7 +144,7 @@ pub fn connect_stream(
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> Rc<dyn Outlet> {
-    let Caller { allow, visitor, header, reports } = caller;
+    let Caller { allow, visitor, header, report } = caller;
     let pipe = Pipe::new(Rc::clone(settings), visitor);
     // A clone of the lookups would touch a counter that all workers share.
     let (own, first) = (Rc::clone(settings), Rc::clone(&pipe));
@@ -140,7 +160,9 @@ pub fn connect_stream(
                 Err(error) => Err(error),
             };
             match connected {
-                Ok(dialled) => return Ok(observed(dialled, targets.spectator())),
+                Ok(dialled) => {
+                    return Ok((observed(dialled, targets.spectator()), targets.mark()));
+                }
                 Err(error) => failed.push(error),
             }
             match targets.next(&failed) {
@@ -150,7 +172,7 @@ pub fn connect_stream(
         }
     });
     let outlet = Rc::<Pipe>::clone(&pipe);
-    tokio::task::spawn_local(Dialling { pipe, dial, reports, rest: Some((inlet, permit)) });
+    tokio::task::spawn_local(Dialling { pipe, dial, report, rest: Some((inlet, permit)) });
     outlet
 }
 
@@ -227,8 +249,9 @@ pub fn refuse_stream(
 /// memory of the dial is freed when the dial ends.
 struct Dialling {
     pipe: Rc<Pipe>,
-    dial: LocalFuture<'static, Result<ByteEnd, DialError>>,
-    reports: bool,
+    /// The connection, and the mark of its target.
+    dial: LocalFuture<'static, Result<(ByteEnd, u64), DialError>>,
+    report: Report,
     rest: Option<(Box<dyn Inlet>, Option<Permit>)>,
 }
 
@@ -249,13 +272,20 @@ impl Future for Dialling {
         let outcome = ready!(this.dial.as_mut().poll(cx));
         let Some((inlet, permit)) = this.rest.take() else { return Poll::Ready(()) };
         match outcome {
-            Ok(end) => {
+            Ok((end, mark)) => {
                 if let Some(watcher) = &this.pipe.settings().watcher {
                     watcher.dialled(Ok(()));
                 }
-                if this.reports {
-                    // A new stream has room for more than this byte.
-                    let mut frame = BytesMut::zeroed(HEAD_ROOM + 1);
+                let mark = mark.to_be_bytes();
+                let report: &[u8] = match this.report {
+                    Report::Nothing => &[],
+                    Report::Connected => &[0],
+                    Report::Mark => &mark,
+                };
+                if !report.is_empty() {
+                    // A new stream has room for more than these bytes.
+                    let mut frame = BytesMut::zeroed(HEAD_ROOM);
+                    frame.extend_from_slice(report);
                     inlet.send(&mut frame);
                 }
                 this.pipe.connect_target(end);

@@ -20,6 +20,7 @@
 //!   of a request that may have to be sent again.
 //! * `rules` are the options of a service in the form that a request needs.
 //! * `coding` is which content codings a visitor accepts, and `compress` the compression of answers.
+//! * `sticky` is the cookie that keeps a visitor at its client and its target.
 //! * `password` checks a password against a hash.
 //! * `record` is what is told about a request once its answer has ended.
 //! * `account` charges what a connection holds to the budget of the process, and refuses visitors
@@ -50,6 +51,7 @@ mod replay;
 mod rules;
 mod serve;
 mod service;
+mod sticky;
 mod upgrade;
 mod upstream;
 
@@ -66,4 +68,5 @@ pub use service::{
     Asked, ByteStream, Checked, Found, Identity, LocalFuture, OpenFailed, Own, Protocol, Refusal,
     Sender, Service, Services, Settings, Stream, Unavailable, Verdict, Visitor,
 };
+pub use sticky::{Cookies, Place, StickyKey};
 pub use upgrade::Replayed;

@@ -116,6 +116,8 @@ struct State {
     /// The task that reads, while memory is too short for more.
     reader: Cell<Option<Waker>>,
     failure: Failure,
+    /// Where the connection leads, once the target has sent a byte.
+    leads_to: Cell<Option<crate::Place>>,
     /// The window of a stream.
     window: u32,
     streams: Cell<u32>,
@@ -156,6 +158,11 @@ impl Lease {
     /// The target takes no further request on the connection, which hyper may learn later.
     pub(crate) fn leave(&self) {
         self.state.leave(&self.place);
+    }
+
+    /// Where the connection leads.
+    pub(crate) fn leads_to(&self) -> Option<crate::Place> {
+        self.state.leads_to.get()
     }
 
     /// Why the target broke the connection, if the stream knows.
@@ -201,10 +208,11 @@ impl Connections {
     pub(crate) async fn lease(
         &self,
         service: &dyn Service,
+        leads_to: Option<crate::Place>,
         account: &Rc<Account>,
     ) -> Result<(Lease, bool), OpenFailed> {
         let Some(hold) = account.take(STREAM) else { return Err(no_memory(account)) };
-        let place = self.place(service.identity());
+        let place = self.place(Identity { place: leads_to, ..service.identity() });
         let failures = place.failures.get();
         let _turn = place.opening.acquire().await;
         let kept = place.open.borrow().clone().filter(|open| !open.sender.is_closed());
@@ -215,7 +223,7 @@ impl Connections {
                 if let Some(failed) = failed.filter(|_| place.failures.get() != failures) {
                     return Err(failed);
                 }
-                let opened = connect(service, account, &place).await;
+                let opened = connect(service, leads_to, account, &place).await;
                 *place.failed.borrow_mut() = opened.as_ref().err().cloned();
                 if opened.is_err() {
                     place.failures.set(place.failures.get() + 1);
@@ -256,17 +264,19 @@ fn no_memory(account: &Account) -> OpenFailed {
 
 async fn connect(
     service: &dyn Service,
+    leads_to: Option<crate::Place>,
     account: &Rc<Account>,
     place: &Rc<Place>,
 ) -> Result<Open, OpenFailed> {
     let Some(hold) = account.take(CONNECTION) else { return Err(no_memory(account)) };
-    let stream = service.open().await?;
+    let stream = service.open(leads_to).await?;
     let window = if account.may_grow(WINDOW.into()) { WINDOW } else { SMALL_WINDOW };
     let state = Rc::new(State {
         hold,
         unread: Cell::new(0),
         reader: Cell::default(),
         failure: Failure::default(),
+        leads_to: Cell::default(),
         window,
         streams: Cell::new(0),
         ended: Notify::new(),
@@ -369,6 +379,9 @@ impl AsyncRead for Wire {
         if result.is_err() || read.is_empty() {
             state.failure.set(stream.failure());
         } else {
+            if state.leads_to.get().is_none() {
+                state.leads_to.set(stream.place());
+            }
             let mut brought = 0;
             frames.look(read, |frame| {
                 if frame.kind == DATA && frame.length > 0 {

@@ -8,7 +8,7 @@ use hyper::{Request, Response};
 use proto::Redirect;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{Candidate, Pages, Record, Rules, Wants};
+use crate::{Candidate, Cookies, Pages, Place, Record, Rules, Wants};
 
 /// A future that stays on its worker.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -72,6 +72,9 @@ pub struct Identity {
     pub edition: u64,
     /// The address that the target learns from the connection, as by the PROXY protocol.
     pub visitor: Option<SocketAddr>,
+    /// Where the connection leads, as the cookies of the requests name it. [`Service::identity`]
+    /// leaves it out.
+    pub place: Option<Place>,
 }
 
 /// The protocol of a visitor.
@@ -254,8 +257,14 @@ pub trait Service {
         let _ = record;
     }
 
-    /// Opens a stream to the target.
-    fn open(&self) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>>;
+    /// The cookies that keep a visitor where its first request went. `None`: each request is led by
+    /// itself.
+    fn cookies(&self) -> Option<&Cookies> {
+        None
+    }
+
+    /// Opens a stream to the target. `place`: where the visitor should go, if it is served there.
+    fn open(&self, place: Option<Place>) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>>;
 }
 
 /// Whether a request may learn whether its password is right.
@@ -292,6 +301,11 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
     /// Why the target cannot be reached or broke the connection, as a sentence without a full stop
     /// ("the target refused the connection"). Asked once reading has failed or ended.
     fn failure(&self) -> Option<Cow<'static, str>>;
+
+    /// Where the stream leads, of a service with cookies. Asked once a byte was read.
+    fn place(&self) -> Option<Place> {
+        None
+    }
 
     /// Visitor and target have switched to another protocol: carries their bytes until both
     /// directions have ended. Dropping the future resets the stream. The bytes `first` of the

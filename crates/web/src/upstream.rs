@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use crate::{
-    Identity, OpenFailed, Service, Stream,
+    Identity, OpenFailed, Place, Service, Stream,
     account::{Account, Hold, SMALL, SWITCHED, UPSTREAM},
     body::RequestBody,
     gate::{NO_MEMORY, poll_bounded},
@@ -62,6 +62,8 @@ pub(crate) struct WireState {
     /// The target takes no more bytes.
     deaf: Cell<bool>,
     failure: Failure,
+    /// Where the connection leads, once the target has answered.
+    pub(crate) place: Cell<Option<Place>>,
     /// The memory of the connection: what follows, and what it costs without.
     hold: Hold,
     base: u64,
@@ -93,6 +95,7 @@ impl WireState {
             asked_to_switch: Cell::new(false),
             deaf: Cell::new(false),
             failure: Failure::default(),
+            place: Cell::default(),
             hold,
             base: UPSTREAM,
             is_stream: false,
@@ -237,6 +240,7 @@ impl Upstream {
     /// Opens a connection to the target of a service.
     pub(crate) async fn open(
         service: &dyn Service,
+        place: Option<Place>,
         account: &Rc<Account>,
     ) -> Result<Self, OpenFailed> {
         let Some(hold) = account.take(UPSTREAM) else {
@@ -244,7 +248,7 @@ impl Upstream {
             let reason = NO_MEMORY.reason.trim_end_matches('.').to_owned();
             return Err(OpenFailed { status: NO_MEMORY.status, reason: reason.into() });
         };
-        let stream = service.open().await?;
+        let stream = service.open(place).await?;
         let wire = Rc::new(WireState::new(hold));
         let io = TokioIo::new(Wire::new(stream, &wire));
         let mut builder = Builder::new();
@@ -314,12 +318,16 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// The connection to a service that was used last, if it was idle for less than `most`.
+    /// The connection to a service that was used last, if it was idle for less than `most`. A request
+    /// without a place takes a connection to any.
     pub(crate) fn take(&self, identity: Identity, most: Option<Duration>) -> Option<Upstream> {
         let mut idle = self.idle.borrow_mut();
         idle.retain(|one| !one.upstream.sender.is_closed());
-        let at =
-            idle.iter().rposition(|one| one.owner == identity && one.upstream.sender.is_ready())?;
+        let leads = |one: &Idle| {
+            let place = identity.place.or(one.owner.place);
+            one.owner == Identity { place, ..identity }
+        };
+        let at = idle.iter().rposition(|one| leads(one) && one.upstream.sender.is_ready())?;
         let is_fresh = most.is_none_or(|most| idle[at].since.elapsed() < most);
         is_fresh.then(|| idle.remove(at).upstream)
     }
@@ -555,6 +563,9 @@ impl AsyncRead for Wire {
             if result.is_err() || read == 0 {
                 self.state.failure.set(self.stream.failure());
                 return Poll::Ready(result);
+            }
+            if !state.received.get() {
+                state.place.set(stream.place());
             }
             state.read(read);
             self.check(buf, before);

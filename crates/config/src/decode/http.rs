@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use proto::{
     CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, Redirect,
-    TargetProtocol,
+    Sticky, TargetProtocol,
 };
 
+use super::spread::Listed;
 use super::{Item, Section, secrecy, unknown, values};
 use crate::endpoint::split;
 use crate::htpasswd::{check, htpasswd, is_hashed};
@@ -19,7 +20,7 @@ use crate::yaml::Kind;
 use crate::{BadValue, Host, Span};
 
 /// The keys that need every message, in the order of the documentation.
-const PROXIED: [&str; 12] = [
+const PROXIED: [&str; 13] = [
     "basic_auth",
     BASIC_AUTH_FILE,
     "host_rewrite",
@@ -32,6 +33,7 @@ const PROXIED: [&str; 12] = [
     "hsts",
     "preflight",
     "compress",
+    "sticky",
 ];
 
 const BASIC_AUTH_FILE: &str = "basic_auth_file";
@@ -85,6 +87,7 @@ pub(super) fn options(
         hsts: s.value("hsts", hsts),
         preflight_pass: preflight(s),
         compress: s.value("compress", compress).unwrap_or_default(),
+        sticky: s.value("sticky", sticky).unwrap_or_default(),
     };
     if options.pass_through && options.need_proxy() {
         let with = PROXIED.iter().find(|key| s.key(key).is_some());
@@ -243,6 +246,35 @@ fn compress(text: &str) -> Result<Compress, BadValue> {
         "true" => Ok(Compress::Public),
         "always" => Ok(Compress::Always),
         _ => Err(unknown(&format!("compress `{text}`"), text, &["true", "false", "always"])),
+    }
+}
+
+fn sticky(text: &str) -> Result<Sticky, BadValue> {
+    match text {
+        "cookie" => Ok(Sticky::Client),
+        "false" => Ok(Sticky::Off),
+        _ => Err(unknown(&format!("sticky `{text}`"), text, &["cookie", "false"])),
+    }
+}
+
+/// Where a cookie keeps the visitors of a service with these `targets`, if they were read. `shared`:
+/// the service may have several clients.
+pub(super) fn settle(
+    s: &Section<'_>,
+    sticky: Sticky,
+    targets: Option<&Listed>,
+    shared: bool,
+) -> Sticky {
+    match targets {
+        _ if sticky == Sticky::Off => Sticky::Off,
+        Some(targets) if !targets.others.is_empty() => Sticky::Target,
+        Some(_) if !shared => {
+            let bad = BadValue::new("`sticky` has no effect: there is one target");
+            let hint = "remove the key, or name several targets, or add `shared: true`";
+            s.bad("sticky", bad.hint(hint));
+            Sticky::Off
+        }
+        Some(_) | None => Sticky::Client,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::yaml::Kind;
 use crate::{BadValue, Target};
 
 /// Keys that have no effect without an address where visitors come.
-const PUBLIC_KEYS: [&str; 18] = [
+const PUBLIC_KEYS: [&str; 19] = [
     "shared",
     "allow_from",
     "deny_from",
@@ -32,6 +32,7 @@ const PUBLIC_KEYS: [&str; 18] = [
     "hsts",
     "preflight",
     "compress",
+    "sticky",
     "pass_through",
     "remember",
     "target_tls",

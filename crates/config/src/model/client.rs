@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use proto::control::ServiceTerms;
-use proto::{Compress, HttpOptions, Limits, Network, TargetProtocol, Visitors};
+use proto::{Compress, HttpOptions, Limits, Network, Sticky, TargetProtocol, Visitors};
 
 use super::p2p::P2p;
 use super::private::{PeerPath, PeerTls, Private, PrivateService, Proof, Visit};
@@ -465,6 +465,7 @@ impl Service {
             (self.terms.http.no_https_redirect, "no redirect from http://"),
             (self.terms.ephemeral, "not remembered"),
             (self.terms.shared.is_some(), "shared"),
+            (self.terms.http.sticky != Sticky::Off, "sticky cookie"),
             (*compress == Compress::Public, "compress"),
             (*compress == Compress::Always, "compress always"),
         ] {

@@ -158,6 +158,7 @@ const HARMLESS: &[&str] = &[
     "source",
     "speedtest",
     "state_dir",
+    "sticky",
     "stream",
     "streams",
     "strip_prefix",

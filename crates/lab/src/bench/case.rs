@@ -50,7 +50,7 @@ const FEW: u32 = 100;
 
 /// The same for one process between visitors and origins: it has two descriptors for each
 /// connection, and 20,000 in all where the limit cannot be raised.
-const ONE_HOP: u32 = 1_000;
+const ONE_HOP: u32 = 9_000;
 
 /// The size of an answer of [`Load::Downloads`].
 pub(super) const DOWNLOAD: usize = 16 << 20;
@@ -90,6 +90,7 @@ pub(super) static CASES: &[Case] = &[
     http("http-100", "HTTP, 100 keep-alive connections", 100, 1.0),
     // wrk counts the time of connecting, so a case with more connections needs more seconds.
     http("http-1000", "HTTP, 1,000 keep-alive connections", 1_000, 1.0),
+    http("http-9000", "HTTP, 9,000 keep-alive connections, by one hop", 9_000, 4.0),
     http("http-10000", "HTTP, 10,000 keep-alive connections", 10_000, 4.0),
     Case {
         name: "http-download",
@@ -138,6 +139,13 @@ pub(super) static CASES: &[Case] = &[
         name: "idle-18000",
         what: "18,000 visitors that do nothing",
         load: Load::Idle(18_000),
+        group: Group::Idle,
+        stretch: 1.0,
+    },
+    Case {
+        name: "idle-9000",
+        what: "9,000 visitors of one hop that do nothing",
+        load: Load::Idle(ONE_HOP),
         group: Group::Idle,
         stretch: 1.0,
     },
@@ -222,6 +230,7 @@ impl Case {
         match self.load {
             Load::Http(connections) if system.is_for_http() => connections <= FEW,
             Load::Http(connections) if system.is_one_hop() => connections <= ONE_HOP,
+            Load::Http(ONE_HOP) => system.name == DIRECT,
             Load::Downloads(_) => {
                 system.is_for_http() || [DIRECT, "tunnel-tcp"].contains(&system.name)
             }
@@ -234,7 +243,10 @@ impl Case {
             _ if system.is_peer() => false,
             Load::Bulk { .. } => true,
             Load::Http(_) | Load::EchoBesideBulk => !system.is_bridge(),
-            Load::Idle(_) => system.name != DIRECT && !system.is_bridge() && !system.is_one_hop(),
+            Load::Idle(visitors) if system.is_one_hop() => visitors <= ONE_HOP,
+            Load::Idle(visitors) => {
+                system.name != DIRECT && !system.is_bridge() && visitors > ONE_HOP
+            }
             Load::Storm(_) => system.is_ours() && !system.is_one_hop(),
         }
     }
@@ -327,9 +339,15 @@ mod tests {
         for name in ["tunnel-https-name", "nginx-tls"] {
             assert_eq!(cases(name), [&http[..], &["h2-100"]].concat(), "{name}");
         }
-        let is_for_bytes = |name: &&str| !name.starts_with("forward-") && !name.starts_with("h2-");
+        let one_hop = ["http-9000", "idle-9000"];
+        let is_for_bytes = |name: &&str| {
+            !name.starts_with("forward-") && !name.starts_with("h2-") && !one_hop.contains(name)
+        };
         let all = CASES.iter().map(|case| case.name).filter(is_for_bytes);
         assert_eq!(cases("tunnel-tcp"), all.collect::<Vec<_>>());
         assert!(!cases("tunnel-tls").contains(&"http-download"));
+        let proxied = cases("tunnel-proxy");
+        assert!(one_hop.iter().all(|name| proxied.contains(name)), "{proxied:?}");
+        assert!(!proxied.contains(&"http-10000") && !proxied.contains(&"idle-18000"));
     }
 }

@@ -33,11 +33,17 @@ impl Several {
         Some(Rc::new(Self { pool: Arc::clone(pool), layers }))
     }
 
-    /// Chooses the target of a visitor.
-    pub(super) fn choose(self: &Rc<Self>, visitor: Option<SocketAddr>, over: Over) -> Rc<Choice> {
+    /// Chooses the target of a visitor. `mark`: that of the target that the visitor had before.
+    pub(super) fn choose(
+        self: &Rc<Self>,
+        visitor: Option<SocketAddr>,
+        mark: Option<u64>,
+        over: Over,
+    ) -> Rc<Choice> {
         let visitor = visitor.map(|visitor| visitor.ip());
+        let kept = mark.and_then(|mark| self.pool.serving(mark));
         // One weight is above 0.
-        let first = self.pool.pick(visitor, &[]).unwrap_or(0);
+        let first = kept.or_else(|| self.pool.pick(visitor, &[])).unwrap_or(0);
         self.pool.member(first).enter();
         let tried = RefCell::new(vec![first]);
         Rc::new(Choice { of: Rc::clone(self), visitor, over, tried })
@@ -89,6 +95,10 @@ impl Targets for Choice {
         self.tried.borrow_mut().push(next);
         self.member().enter();
         self.address()
+    }
+
+    fn mark(&self) -> u64 {
+        self.member().mark()
     }
 
     fn layer(&self, _target: &TargetAddr) -> Option<Rc<dyn Layer>> {

@@ -84,6 +84,10 @@ impl<T: Targets> Targets for Between<T> {
         self.target.next(failed)
     }
 
+    fn mark(&self) -> u64 {
+        self.target.mark()
+    }
+
     fn layer(&self, target: &TargetAddr) -> Option<Rc<dyn Layer>> {
         self.target.layer(target)
     }

@@ -193,8 +193,9 @@ impl ClientOwner {
 
 impl Owner for ClientOwner {
     fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
-        let name = match &open.target {
-            Target::Service(name) => name,
+        let (name, mark) = match &open.target {
+            Target::Service(name) => (name, None),
+            Target::Marked { service, mark } => (service, Some(*mark)),
             Target::Measure(Measure::Echo) => return probes::serve_echo(inlet),
             Target::Private { client, service } => {
                 let (visitor, service) = (client.clone(), service.clone());
@@ -211,7 +212,7 @@ impl Owner for ClientOwner {
         match self.service(name) {
             Some(local) => {
                 let header = local.header.as_ref().map(|how| self.header(link, how, name, &open));
-                local.serve(open.visitor, header, inlet)
+                local.serve(open.visitor, header, mark, inlet)
             }
             None => refuse_stream(&*inlet, None, ResetCode::Unknown),
         }

@@ -56,6 +56,12 @@ impl Member {
         }
     }
 
+    /// What tells it from the other targets of the service, for a visitor that returns.
+    pub(super) fn mark(&self) -> u64 {
+        // 0 is the mark of no target.
+        self.id.max(1)
+    }
+
     /// The address that is dialled. `None`: visitors of this protocol cannot be led to it.
     pub(super) fn address(&self, over: Over) -> Option<TargetAddr> {
         address(&self.target, over)
@@ -185,6 +191,15 @@ impl Pool {
         if outcome.is_err() || !self.is_asked {
             self.member(place).note(outcome);
         }
+    }
+
+    /// The place of the target with this mark, if it serves as far as is known. A target of weight 0
+    /// keeps the visitors that it had.
+    pub(super) fn serving(&self, mark: u64) -> Option<usize> {
+        let is_it = |member: &Member| member.mark() == mark;
+        self.members
+            .iter()
+            .position(|(member, _)| is_it(member) && member.watch.health.fault().is_none())
     }
 
     /// The place of the target for a visitor, other than those that were `tried`. `None`: each was.
@@ -445,6 +460,21 @@ mod tests {
         let of_worker = pools.of(&after);
         drop(pools.of(&before));
         assert!(Arc::ptr_eq(of_worker.member(1), pools.of(&after).member(1)));
+    }
+
+    #[test]
+    fn a_visitor_keeps_a_target_that_serves() {
+        let pool =
+            Pools::default().of(&service("target: ['tcp://a:1', { url: 'tcp://b:1', weight: 0 }]"));
+        let marks = [0, 1].map(|place| pool.member(place).mark());
+        assert_eq!(marks.map(|mark| pool.serving(mark)), [Some(0), Some(1)]);
+        assert_eq!((pool.serving(0), pool.serving(7)), (None, None));
+        refused(pool.member(0), Over::Tcp, 1_000);
+        assert_eq!(marks.map(|mark| pool.serving(mark)), [None, Some(1)]);
+        // It may be tried with a new visitor, not with a visitor that has had it.
+        assert_eq!(pool.pick_at(None, &[], 1_000 + TRIAL), Some(0));
+        let again = Pools::default().of(&service("target: ['tcp://c:1', 'tcp://a:1']"));
+        assert_eq!(again.serving(marks[0]), Some(1), "the mark of a target stays the same");
     }
 
     #[test]

@@ -16,8 +16,8 @@ use proto::control::ServiceTerms;
 use proto::{Budget, ResetCode};
 use relay::{
     Allow, Caller, Destination, DialError, Exit, FlowBounds, FlowCaller, FlowSettings, Gate, Layer,
-    ProxyKind, ProxyVersion, Settings, TargetAddr, Targets, Watcher, accept_duplex, connect_flow,
-    connect_stream, exit_stream, refuse_stream,
+    ProxyKind, ProxyVersion, Report, Settings, TargetAddr, Targets, Watcher, accept_duplex,
+    connect_flow, connect_stream, exit_stream, refuse_stream,
 };
 use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
@@ -290,11 +290,13 @@ impl Local {
         }
     }
 
-    /// Connects a stream of a visitor.
+    /// Connects a stream of a visitor. `mark`: that of the target that the visitor had before; the far
+    /// side waits for that of the target that is connected.
     pub(crate) fn serve(
         &self,
         visitor: Option<SocketAddr>,
         header: Option<Bytes>,
+        mark: Option<u64>,
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
         let settings = &self.settings;
@@ -305,9 +307,10 @@ impl Local {
                 None => return refuse_stream(&*inlet, Some(settings), ResetCode::Limit),
             },
         };
+        let report = if mark.is_some() { Report::Mark } else { Report::Nothing };
         match &self.streams {
             Some(Serves::Address(target)) => {
-                let caller = Caller { visitor, header, ..Caller::default() };
+                let caller = Caller { visitor, header, report, ..Caller::default() };
                 let target = target.clone();
                 match &self.observer {
                     None => connect_stream(target, caller, inlet, settings, permit),
@@ -318,11 +321,15 @@ impl Local {
                 }
             }
             Some(Serves::Several(targets)) => {
-                let choice = targets.choose(visitor, Over::Tcp);
+                let choice = targets.choose(visitor, mark, Over::Tcp);
                 let watcher: Option<Rc<dyn Watcher>> = Some(Rc::<Choice>::clone(&choice));
                 let own = Rc::new(Settings { watcher, ..Settings::clone(settings) });
-                let caller = Caller { visitor, header, ..Caller::default() };
+                let caller = Caller { visitor, header, report, ..Caller::default() };
                 connect_stream(choice, caller, inlet, &own, permit)
+            }
+            // The service has had several targets until a moment ago.
+            Some(Serves::Exit(_) | Serves::Files(_)) if mark.is_some() => {
+                refuse_stream(&*inlet, Some(settings), ResetCode::Unknown)
             }
             Some(Serves::Exit(exit)) => exit_stream(exit, visitor, inlet, settings, permit),
             Some(Serves::Files(folder)) => {
@@ -365,7 +372,7 @@ impl Local {
         let Some(targets) = &self.flow_targets else {
             return Some(connect_flow(target.clone(), caller, inlet, settings));
         };
-        let choice = targets.choose(visitor, Over::Udp);
+        let choice = targets.choose(visitor, None, Over::Udp);
         let watcher: Option<Rc<dyn Watcher>> = Some(Rc::<Choice>::clone(&choice));
         let own = Rc::new(FlowSettings { watcher, ..FlowSettings::clone(settings) });
         let (first, stand_ins) = (choice.first(), Some(choice as Rc<dyn Targets>));

@@ -4,10 +4,11 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ::link::Link;
 use bytes::BytesMut;
-use proto::ResetCode;
+use proto::{ResetCode, Target};
 use relay::{Announced, Holder, Retry, Settings, Socket, open_error_code};
 use tokio::time::Instant;
 
@@ -17,7 +18,7 @@ use super::name::{Answer, NameVisitor};
 use super::proxy::proxy_of;
 use super::{Entrance, served_by, settings_of};
 use crate::aim::Aim;
-use crate::backends::{Backend, Pick, Tried};
+use crate::backends::{Backend, Pick, Picked, Tried};
 use crate::descriptors;
 use crate::names::{Services, Space};
 use crate::session::Worker;
@@ -32,7 +33,42 @@ pub(crate) enum Came {
     Name(NameVisitor),
     /// As a request of the HTTP proxy that was judged by these rules. A client that takes its names
     /// over with the same rules serves the request.
-    Request(Arc<Aim>),
+    Request(Arc<Aim>, Option<Arc<Stays>>),
+}
+
+/// A request whose visitor stays where it was before.
+#[derive(Debug, Default)]
+pub(crate) struct Stays {
+    /// The mark of the target that the visitor has had; 0: of none.
+    mark: u64,
+    /// The number of the client that has the stream.
+    client: AtomicU64,
+    /// The first bytes of the stream are the mark of the target.
+    is_marked: AtomicBool,
+}
+
+impl Stays {
+    pub(crate) fn new(mark: u64) -> Arc<Self> {
+        Arc::new(Self { mark, ..Self::default() })
+    }
+
+    /// The target of a stream of this backend, which is about to be opened.
+    pub(crate) fn opens(&self, entrance: &Entrance, picked: &Picked) -> Target {
+        let (target, is_marked) = picked.aim.opens_at(self.mark);
+        self.client.store(entrance.backends.number_of(picked.session), Ordering::Relaxed);
+        self.is_marked.store(is_marked, Ordering::Release);
+        target
+    }
+
+    /// Asked once a byte of the stream has arrived.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.is_marked.load(Ordering::Acquire)
+    }
+
+    /// Asked once a byte of the stream has arrived.
+    pub(crate) fn client(&self) -> u64 {
+        self.client.load(Ordering::Relaxed)
+    }
 }
 
 /// A visitor on its way into an entrance.
@@ -64,7 +100,7 @@ impl Came {
     fn http(&self) -> Option<&NameVisitor> {
         match self {
             Self::Name(visitor) if visitor.lead.space == Space::Http => Some(visitor),
-            Self::Name(_) | Self::Port(_) | Self::Request(_) => None,
+            Self::Name(_) | Self::Port(_) | Self::Request(..) => None,
         }
     }
 
@@ -76,7 +112,7 @@ impl Came {
             Self::Name(NameVisitor { door, lead, .. }) => {
                 door.generation() == lead.generation || door.leads(lead, peer)
             }
-            Self::Request(aim) => Arc::ptr_eq(aim, &entrance.backends.first().picked.aim),
+            Self::Request(aim, _) => Arc::ptr_eq(aim, &entrance.backends.first().picked.aim),
         }
     }
 }
@@ -123,10 +159,10 @@ pub(super) fn turn_away(worker: &Worker, guest: Guest, settings: &Rc<Settings>, 
             }
             http.door.answer(worker, socket, http.asked, answer);
         }
-        Came::Name(_) | Came::Port(_) | Came::Request(_) if answer == Answer::Forbidden => {
+        Came::Name(_) | Came::Port(_) | Came::Request(..) if answer == Answer::Forbidden => {
             relay::bar_socket(socket, settings);
         }
-        Came::Name(_) | Came::Port(_) | Came::Request(_) => {
+        Came::Name(_) | Came::Port(_) | Came::Request(..) => {
             relay::refuse_socket(socket, settings, code);
         }
     }
@@ -213,7 +249,7 @@ fn here(worker: &Rc<Worker>, entrance: &Arc<Entrance>, backend: &Backend, guest:
     socket.keep_alive(picked.aim.terms.timeouts.keepalive);
     let header = match came {
         Came::Port(header) => header,
-        Came::Name(_) | Came::Request(_) => None,
+        Came::Name(_) | Came::Request(..) => None,
     };
     proxy::serve(worker, &picked.aim.name, (socket, peer, header), &settings, permit);
 }
@@ -250,7 +286,11 @@ fn serve(
         }
         return Ok(());
     }
-    let (target, priority) = (aim.opens(), aim.terms.priority);
+    let target = match &came {
+        Came::Request(_, Some(stays)) => stays.opens(entrance, picked),
+        Came::Request(_, None) | Came::Name(_) | Came::Port(_) => aim.opens(),
+    };
+    let priority = aim.terms.priority;
     let open = proto::Open { target, visitor: peer, priority };
     let came = match came {
         Came::Name(visitor) if visitor.lead.space == Space::Http => {
@@ -271,7 +311,7 @@ fn serve(
             visitor.serve(worker, link, open, socket, (&settings, picked), (permit, another));
             return Ok(());
         }
-        came @ (Came::Name(_) | Came::Port(_) | Came::Request(_)) => came,
+        came @ (Came::Name(_) | Came::Port(_) | Came::Request(..)) => came,
     };
     let again = entrance.backends.is_shared().then(|| {
         let another = Another {

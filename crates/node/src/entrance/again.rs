@@ -50,7 +50,7 @@ impl Again for Another {
             Came::Name(visitor) if visitor.lead.space == Space::Http => {
                 (Came::Name(NameVisitor { first, ..visitor }), BytesMut::new())
             }
-            came @ (Came::Name(_) | Came::Port(_) | Came::Request(_)) => (came, first),
+            came @ (Came::Name(_) | Came::Port(_) | Came::Request(..)) => (came, first),
         };
         let past = Past { first, tried };
         let guest = Guest { socket, peer, came, wish: None, until: Instant::now() + HOLD, past };

@@ -109,7 +109,7 @@ fn pass_on(socket: &Socket, came: &Came) -> bool {
     let is_untouched = match came {
         Came::Port(header) => header.is_none(),
         Came::Name(visitor) => visitor.first.is_empty(),
-        Came::Request(_) => false,
+        Came::Request(..) => false,
     };
     is_untouched && matches!(socket, Socket::Tcp(_)) && handover::pass(socket).is_ok()
 }
@@ -134,7 +134,7 @@ fn back(worker: &Rc<Worker>, visitor: Visitor) {
         Came::Name(NameVisitor { door, lead, first, .. }) if past.first.is_empty() => {
             door.again(worker, (socket, peer), lead.space, first, until);
         }
-        came @ (Came::Name(_) | Came::Port(_) | Came::Request(_)) => {
+        came @ (Came::Name(_) | Came::Port(_) | Came::Request(..)) => {
             let settings = settings_of(worker, &entrance).unwrap_or_default();
             let guest = Guest { socket, peer, came, wish: None, until, past };
             turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
@@ -236,7 +236,7 @@ fn refuse(worker: &Rc<Worker>, visitor: Visitor) {
             settings.stats.count_refused(ResetCode::Shutdown);
             door.again(worker, (socket, peer), lead.space, first, until);
         }
-        came @ (Came::Name(_) | Came::Port(_) | Came::Request(_)) => {
+        came @ (Came::Name(_) | Came::Port(_) | Came::Request(..)) => {
             let guest = Guest { socket, peer, came, wish: None, until, past };
             turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
         }

@@ -62,7 +62,7 @@ mod proxy;
 mod tcp;
 mod udp;
 
-pub(crate) use admit::{Came, Guest, Past, seat, takes, visit};
+pub(crate) use admit::{Came, Guest, Past, Stays, seat, takes, visit};
 pub(crate) use again::is_counted;
 pub(crate) use announcers::{Announcers, Balancers, Unannounced, announced};
 pub(crate) use hold::HOLD;
@@ -225,7 +225,7 @@ impl OpenEntrance {
             Target::Forward(_) | Target::Reported(_) | Target::Private { .. } => {
                 self.entrance.address.clone()
             }
-            Target::Service(_) | Target::Measure(_) => aim.name.clone(),
+            Target::Service(_) | Target::Marked { .. } | Target::Measure(_) => aim.name.clone(),
         }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn serve(
     let header = header(&entry.local, &socket, peer, announced.as_deref());
     if !entry.ends_tls {
         return relay::serve_here(socket, peer, settings, permit, &roll, |inlet| {
-            entry.local.serve(peer, header, inlet)
+            entry.local.serve(peer, header, None, inlet)
         });
     }
     let Some(tls) = shared.certificates.load().get(name).cloned() else {
@@ -59,7 +59,7 @@ pub(crate) fn serve(
             Ok(Ok(visitor)) => {
                 let visitor = (visitor, TLS_HELD);
                 relay::serve_layered_here(visitor, peer, &settings, permit, &roll, |inlet| {
-                    entry.local.serve(peer, header, inlet)
+                    entry.local.serve(peer, header, None, inlet)
                 });
             }
             Ok(Err(error)) => {

@@ -275,7 +275,7 @@ impl Server {
             shared.hosts.load_names(state, |client, host| shared.may_have(client, host));
         }
         // Ports are bound first, so that a port that is taken is reported before anything runs.
-        let doors = Doors::new(Arc::clone(&shared), &config)?;
+        let doors = Doors::new(Arc::clone(&shared), &config, state)?;
         let groups = config.listen.iter().enumerate().filter(|(_, listen)| listen.mux.is_none());
         let groups = groups.map(|(nth, listen)| {
             let bound = side.bind(listen, &config.common, count.get())?;

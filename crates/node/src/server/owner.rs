@@ -17,8 +17,8 @@ use proto::control::{ControlMessage, Invite, InviteOutcome, Invited, Register, T
 use proto::greeting::Features;
 use proto::{Measure, Open, ResetCode, Special, Target};
 use relay::{
-    Allow, Caller, Destination, FlowCaller, FlowSettings, Permit, Settings, TargetAddr, Watcher,
-    connect_flow, connect_stream, refuse_stream,
+    Allow, Caller, Destination, FlowCaller, FlowSettings, Permit, Report, Settings, TargetAddr,
+    Watcher, connect_flow, connect_stream, refuse_stream,
 };
 use tokio::sync::Notify;
 use tracing::field::display;
@@ -106,12 +106,12 @@ impl ServerOwner {
 
     /// Dials a target on this side for a client. The rights are checked for the name, and again for
     /// every address to which the name resolves.
-    fn forward(&self, text: &str, inlet: Box<dyn Inlet>, reports: bool) -> Rc<dyn Outlet> {
+    fn forward(&self, text: &str, inlet: Box<dyn Inlet>, report: Report) -> Rc<dyn Outlet> {
         let refuse = |code| refuse_stream(&*inlet, Some(&self.settings), code);
         match self.may_dial(text, Over::Tcp) {
             Err(code) => refuse(code),
             Ok((target, allow, permit)) => {
-                let caller = Caller { allow: Some(allow), reports, ..Caller::default() };
+                let caller = Caller { allow: Some(allow), report, ..Caller::default() };
                 connect_stream(target, caller, inlet, &self.settings, Some(permit))
             }
         }
@@ -316,15 +316,17 @@ fn command(client: &str, target: &TargetAddr) -> Option<String> {
 impl Owner for ServerOwner {
     fn accept(&self, _link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         match open.target {
-            Target::Forward(text) => self.forward(&text, inlet, false),
-            Target::Reported(text) => self.forward(&text, inlet, true),
+            Target::Forward(text) => self.forward(&text, inlet, Report::Nothing),
+            Target::Reported(text) => self.forward(&text, inlet, Report::Connected),
             Target::Measure(measure) => self.measure(measure, inlet),
             Target::Private { client, service } => match self.registry.session_of(self.serial) {
                 Some(session) => self.joins.join(&session.name, (client, service), inlet),
                 None => refuse_stream(&*inlet, None, ResetCode::Shutdown),
             },
             // Only clients have services.
-            Target::Service(_) => refuse_stream(&*inlet, None, ResetCode::Unknown),
+            Target::Service(_) | Target::Marked { .. } => {
+                refuse_stream(&*inlet, None, ResetCode::Unknown)
+            }
         }
     }
 
@@ -339,6 +341,7 @@ impl Owner for ServerOwner {
             // Only clients have services, and flows of other kinds there are none.
             Target::Service(_)
             | Target::Reported(_)
+            | Target::Marked { .. }
             | Target::Measure(_)
             | Target::Private { .. } => {
                 inlet.close(ResetCode::Unknown);

@@ -173,7 +173,9 @@ impl Part {
         let entry = self.entry(&backend.session);
         let aim = &backend.picked.aim;
         let (list, target) = match &aim.target {
-            Target::Service(_) | Target::Measure(_) => (&mut entry.services, String::new()),
+            Target::Service(_) | Target::Marked { .. } | Target::Measure(_) => {
+                (&mut entry.services, String::new())
+            }
             Target::Private { client, service } => {
                 (&mut entry.forwards, format!("service://{client}/{service}"))
             }

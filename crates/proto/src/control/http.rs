@@ -11,7 +11,7 @@ use super::{IGNORABLE, TEXT_MAX};
 use crate::wire::{Reader, TLV_HEAD, put_tlv, text};
 use crate::{
     CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, HASHES_MAX, HttpOptionError, HttpOptions,
-    Redirect, TargetProtocol,
+    Redirect, Sticky, TargetProtocol,
 };
 
 const FLAGS: u8 = 1;
@@ -32,6 +32,8 @@ const PROTOCOL_HTTPS: u8 = 1;
 const PROTOCOL_H2C: u8 = 2;
 /// A server that does not know it sends every response as it is, which is right.
 const COMPRESS: u8 = IGNORABLE | 90;
+/// A server that does not know it leads each request by itself.
+const STICKY: u8 = IGNORABLE | 91;
 
 const FLAG_PASS_THROUGH: u8 = 1;
 const FLAG_FORWARDED: u8 = 2;
@@ -40,6 +42,9 @@ const FLAG_NO_HTTPS_REDIRECT: u8 = 8;
 
 const COMPRESS_PUBLIC: u8 = 1;
 const COMPRESS_ALWAYS: u8 = 2;
+
+const STICKY_CLIENT: u8 = 1;
+const STICKY_TARGET: u8 = 2;
 
 impl HttpOptions {
     /// Bytes that the options occupy in a message that registers the service.
@@ -64,11 +69,20 @@ impl HttpOptions {
         }
     }
 
+    const fn sticky_code(&self) -> Option<u8> {
+        match self.sticky {
+            Sticky::Off => None,
+            Sticky::Client => Some(STICKY_CLIENT),
+            Sticky::Target => Some(STICKY_TARGET),
+        }
+    }
+
     fn fields_len(&self) -> usize {
         let flags = if self.flags() == 0 { 0 } else { TLV_HEAD + 1 };
         let hsts = if self.hsts.is_some() { TLV_HEAD + 4 } else { 0 };
         let redirect = self.redirect.as_ref().map_or(0, |to| TLV_HEAD + to.as_str().len());
         let compress = self.compress_code().map_or(0, |_| TLV_HEAD + 1);
+        let sticky = self.sticky_code().map_or(0, |_| TLV_HEAD + 1);
         let edits = [&self.request, &self.response];
         let set = edits.iter().flat_map(|edits| &edits.set);
         let set: usize = set.map(|(name, value)| TLV_HEAD + 1 + name.len() + value.len()).sum();
@@ -78,7 +92,7 @@ impl HttpOptions {
         let texts = texts.chain(&self.strip_prefix);
         let target = if self.target == TargetProtocol::Http { 0 } else { TLV_HEAD + 1 };
         let texts = texts.map(|text| TLV_HEAD + text.len()).sum::<usize>();
-        flags + compress + target + hsts + redirect + set + texts
+        flags + compress + sticky + target + hsts + redirect + set + texts
     }
 
     /// Appends the field of the service, if an option differs from its default.
@@ -131,13 +145,16 @@ impl HttpOptions {
             if let Some(code) = self.compress_code() {
                 put_tlv(out, COMPRESS, |out| out.put_u8(code));
             }
+            if let Some(code) = self.sticky_code() {
+                put_tlv(out, STICKY, |out| out.put_u8(code));
+            }
         });
     }
 
     /// Decodes the field of the service.
     pub(super) fn decode(mut body: Reader<'_>) -> Result<Self, ControlError> {
         let mut options = Self::default();
-        let (mut flags, mut target, mut compress) = (None, None, None);
+        let (mut flags, mut target, mut compress, mut sticky) = (None, None, None, None);
         while let Some((kind, mut value)) = body.tlv()? {
             match kind {
                 FLAGS => {
@@ -166,6 +183,10 @@ impl HttpOptions {
                     once(&mut compress, value.u8()?)?;
                     value.finish()?;
                 }
+                STICKY => {
+                    once(&mut sticky, value.u8()?)?;
+                    value.finish()?;
+                }
                 kind if kind & IGNORABLE == 0 => {
                     return Err(ControlError::Malformed("an unknown option of HTTP"));
                 }
@@ -188,6 +209,12 @@ impl HttpOptions {
             Some(COMPRESS_PUBLIC) => Compress::Public,
             Some(COMPRESS_ALWAYS) => Compress::Always,
             Some(_) => return Err(ControlError::Malformed("an unknown kind of compression")),
+        };
+        options.sticky = match sticky {
+            None => Sticky::Off,
+            Some(STICKY_CLIENT) => Sticky::Client,
+            Some(STICKY_TARGET) => Sticky::Target,
+            Some(_) => return Err(ControlError::Malformed("an unknown place of visitors")),
         };
         options.check()?;
         Ok(options)

@@ -13,7 +13,7 @@ use crate::wire::put_tlv;
 use crate::{
     CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, FlowId, HASHES_MAX, HashError,
     HttpOptionError, HttpOptions, NETWORKS_MAX, NamePattern, Network, Open, Priority, Redirect,
-    ResetCode, Target, TargetProtocol, Visitors,
+    ResetCode, Sticky, Target, TargetProtocol, Visitors,
 };
 
 fn name(text: &str) -> Name {
@@ -92,6 +92,7 @@ fn options() -> HttpOptions {
         hsts: Some(15_552_000),
         preflight_pass: true,
         compress: Compress::Always,
+        sticky: Sticky::Target,
         pass_through: false,
         target: TargetProtocol::Https,
     }

@@ -137,6 +137,7 @@ pub(crate) fn put_request(out: &mut BytesMut, open: &Open) -> Option<()> {
         Target::Forward(target) => (1u8, Cow::from(target)),
         Target::Measure(measure) => (2u8, Cow::from(measure.to_string())),
         Target::Reported(target) => (3u8, Cow::from(target)),
+        Target::Marked { service, mark } => (5u8, Cow::from(format!("{service}/{mark:016x}"))),
         Target::Private { client, service } => (4u8, Cow::from(format!("{client}/{service}"))),
     };
     if text.contains(crate::text::is_forbidden) {
@@ -195,6 +196,12 @@ pub(crate) fn decode_request(mut body: &[u8]) -> Option<Open> {
         4 => {
             let (client, service) = text.split_once('/')?;
             Target::Private { client: client.parse().ok()?, service: service.parse().ok()? }
+        }
+        5 => {
+            let (service, mark) = text.rsplit_once('/')?;
+            let is_mark = mark.len() == 16 && mark.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let mark = u64::from_str_radix(mark, 16).ok().filter(|_| is_mark)?;
+            Target::Marked { service: service.to_owned(), mark }
         }
         _ => return None,
     };

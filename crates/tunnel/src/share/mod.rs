@@ -13,6 +13,7 @@ mod own;
 mod what;
 mod words;
 
+use std::io::{IsTerminal as _, stdout};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,7 +24,7 @@ use ops::command::Answer;
 use ops::lists::{Pair, ServiceOptions};
 use ops::share::{ShareOrder, Shared, Visit};
 use ops::status::{SessionState, bytes};
-use ops::{Role, WrongConfig, term};
+use ops::{Role, WrongConfig, qr, term};
 
 use crate::cli::ShareArgs;
 use crate::instances::find_role;
@@ -230,6 +231,10 @@ impl Sharing<'_> {
         }
         for address in &shared.addresses {
             term::out(format_args!("{address} -> {}", what.shown))?;
+        }
+        let url = shared.addresses.iter().find(|address| address.starts_with("http"));
+        if let Some(code) = url.filter(|_| stdout().is_terminal()).and_then(|url| qr::lines(url)) {
+            term::out_bare(code)?;
         }
         let end = match self.args.lasting {
             Some(span) => format!("for {span}, or until Ctrl-C"),

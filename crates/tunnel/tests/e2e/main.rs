@@ -72,6 +72,7 @@ mod sessions;
 mod shared;
 mod slow;
 mod smoke;
+mod sticky;
 mod strangers;
 mod supervised;
 mod survival;

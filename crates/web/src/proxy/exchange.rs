@@ -10,7 +10,7 @@ use hyper::{
 };
 
 use crate::{
-    OpenFailed, Refusal, Service,
+    Identity, OpenFailed, Place, Refusal, Service,
     account::Account,
     body::{Hold, RequestBody, VisitorBody},
     gate::Progress,
@@ -38,6 +38,8 @@ pub(super) struct Outgoing<'s> {
     pub(super) h2: bool,
     /// Where interim answers go.
     pub(super) sink: &'s Sink,
+    /// Where the cookie of the visitor leads.
+    pub(super) place: Option<Place>,
 }
 
 /// Why a request has no answer of its target.
@@ -71,18 +73,19 @@ pub(super) async fn exchange(
     service: &dyn Service,
     outgoing: Outgoing<'_>,
 ) -> Result<(Response<Incoming>, Upstream), Failed> {
-    let Outgoing { mut parts, incoming, expects, switches, head, h2, sink } = outgoing;
+    let Outgoing { mut parts, incoming, expects, switches, head, h2, sink, place } = outgoing;
+    let owner = Identity { place, ..service.identity() };
     let repeatable = !switches && is_idempotent(&parts.method);
     if is_open_ended(&parts, &incoming) {
         // hyper would drop the body of a GET or HEAD, and choose the same for other methods.
         parts.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     let mut kept = if repeatable && Source::is_short(&incoming) {
-        pool.take(service.identity(), None)
+        pool.take(owner, None)
     } else if switches || h2 {
         None
     } else {
-        pool.take(service.identity(), Some(FRESH))
+        pool.take(owner, Some(FRESH))
     };
     let source = Source::new(incoming, repeatable && kept.is_some(), account);
     let mut again = VecDeque::new();
@@ -90,7 +93,7 @@ pub(super) async fn exchange(
         let reused = kept.is_some();
         let mut upstream = match kept.take() {
             Some(upstream) => upstream,
-            None => Upstream::open(service, account).await.map_err(not_open)?,
+            None => Upstream::open(service, place, account).await.map_err(not_open)?,
         };
         upstream.wire.begin(head);
         upstream.wire.asked(parts.method == Method::HEAD, switches);
@@ -131,7 +134,7 @@ pub(super) async fn exchange(
             (Some(unsent), Some(body)) => {
                 (parts, _) = unsent.into_parts();
                 again = body;
-                kept = pool.take(service.identity(), (!repeatable).then_some(FRESH));
+                kept = pool.take(owner, (!repeatable).then_some(FRESH));
                 continue;
             }
             (None, Some(body)) if is_lost => {

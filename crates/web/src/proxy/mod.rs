@@ -18,7 +18,8 @@ use proto::TargetProtocol;
 use tokio::sync::oneshot;
 
 use crate::{
-    Asked, Checked, Found, Own, Pages, Refusal, Rules, Service, Services, Verdict, Visitor,
+    Asked, Checked, Found, Identity, Own, Pages, Place, Refusal, Rules, Service, Services, Verdict,
+    Visitor,
     account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody, VisitorBody},
     compress::{Coded, Wish},
@@ -188,6 +189,8 @@ impl Connection {
             let path = path::replaced(prefix, to, request.uri().path(), &normal);
             uri = with_path(&uri, path).ok_or(Refusal::new(400, "The path is malformed."))?;
         }
+        let place = service.cookies().and_then(|cookies| cookies.read(request.headers()));
+        let stays = Stays { place, is_secure };
         let (mut parts, mut incoming) = request.into_parts();
         let tunnel = self.switch(&mut parts, &mut incoming)?;
         let expects = parts.version >= Version::HTTP_11
@@ -242,7 +245,7 @@ impl Connection {
         parts.extensions.remove::<h2::ext::Protocol>();
         parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         let (switches, h2) = (tunnel.is_some(), self.h2);
-        let outgoing = Outgoing { parts, incoming, expects, switches, head, h2, sink };
+        let outgoing = Outgoing { parts, incoming, expects, switches, head, h2, sink, place };
         let Self { pool, shared, progress, account, .. } = self;
         let is_secure = rules.target == TargetProtocol::Https;
         // A service of its own that gRPC uses speaks HTTP/2; a device with a web page may not.
@@ -252,7 +255,10 @@ impl Connection {
                 exchanged.await.map_err(|refusal| with_hsts(or_away(&*service, refusal)));
             let (response, lease) = exchanged?;
             let upstream = Carrier::Shared(lease);
-            return Ok((response, Forwarded { service, upstream, tunnel: None, hsts, compress }));
+            return Ok((
+                response,
+                Forwarded { service, upstream, tunnel: None, hsts, compress, stays },
+            ));
         }
         let exchanged = exchange::exchange(pool, progress, account, &*service, outgoing).await;
         let (response, upstream) = exchanged.map_err(|failed| match failed {
@@ -260,7 +266,7 @@ impl Connection {
             Failed::Raced => NoAnswer::Unanswered,
         })?;
         let upstream = Carrier::Own(upstream);
-        Ok((response, Forwarded { service, upstream, tunnel, hsts, compress }))
+        Ok((response, Forwarded { service, upstream, tunnel, hsts, compress, stays }))
     }
 
     /// The answer of the server itself.
@@ -417,7 +423,7 @@ impl Connection {
         forwarded: Forwarded,
         answer: Answer,
     ) -> Result<Response<AnswerBody>, (Refusal, Answer)> {
-        let Forwarded { service, upstream, tunnel, hsts, compress } = forwarded;
+        let Forwarded { service, upstream, tunnel, hsts, compress, stays } = forwarded;
         let (mut parts, incoming) = response.into_parts();
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
         let (upstream, lease) = match upstream {
@@ -441,6 +447,17 @@ impl Connection {
             parts.headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts);
         }
         service.rules().response.apply(&mut parts.headers);
+        let place = match (&upstream, &lease) {
+            (Some(upstream), _) => upstream.wire.place.get(),
+            (None, Some(lease)) => lease.leads_to(),
+            (None, None) => None,
+        };
+        let moved = place.filter(|_| place != stays.place);
+        let cookie = moved.zip(service.cookies());
+        let cookie = cookie.and_then(|(place, cookies)| cookies.set(place, stays.is_secure));
+        if let Some(cookie) = cookie {
+            parts.headers.append(header::SET_COOKIE, cookie);
+        }
         parts.version = if self.h2 { Version::HTTP_2 } else { Version::HTTP_11 };
         if !switches {
             // A 2xx answer to an extended CONNECT would begin a tunnel (RFC 8441 section 5).
@@ -454,7 +471,9 @@ impl Connection {
             let body = match (upstream, lease) {
                 (Some(upstream), _) => {
                     let pool = Rc::clone(&self.pool);
-                    let exchange = Exchange::new(upstream, service.identity(), pool);
+                    // The next request of the visitor names the place.
+                    let identity = Identity { place, ..service.identity() };
+                    let exchange = Exchange::new(upstream, identity, pool);
                     AnswerBody::target(body, exchange, answer)
                 }
                 (None, Some(lease)) => AnswerBody::stream(body, lease, answer),
@@ -584,6 +603,16 @@ struct Forwarded {
     tunnel: Option<Tunnel>,
     hsts: Option<HeaderValue>,
     compress: Option<Wish>,
+    stays: Stays,
+}
+
+/// What the cookie of a visitor says.
+#[derive(Clone, Copy)]
+struct Stays {
+    /// Where the visitor was before.
+    place: Option<Place>,
+    /// The visitor came over TLS.
+    is_secure: bool,
 }
 
 /// The connection to the target on which a request is answered.

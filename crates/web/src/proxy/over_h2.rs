@@ -31,7 +31,7 @@ pub(super) async fn exchange(
     outgoing: Outgoing<'_>,
     is_secure: bool,
 ) -> Result<(Response<Incoming>, Lease), Refusal> {
-    let Outgoing { parts, incoming, expects, switches, sink, .. } = outgoing;
+    let Outgoing { parts, incoming, expects, switches, sink, place, .. } = outgoing;
     if switches {
         return Err(Refusal::new(501, "The target speaks HTTP/2 alone, without Upgrade."));
     }
@@ -40,7 +40,8 @@ pub(super) async fn exchange(
     let source = Source::new(incoming, repeatable, account);
     let (mut again, mut is_first) = (VecDeque::new(), true);
     loop {
-        let (mut lease, is_kept) = connections.lease(service, account).await.map_err(not_open)?;
+        let (mut lease, is_kept) =
+            connections.lease(service, place, account).await.map_err(not_open)?;
         let wire = Rc::clone(&lease.wire);
         let (wants, hold) = expects.then(|| Hold::new(sink)).unzip();
         if let Some(wants) = wants {

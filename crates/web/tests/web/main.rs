@@ -20,5 +20,6 @@ mod redirects;
 mod rig;
 mod routing;
 mod smuggling;
+mod sticky;
 mod targets;
 mod upgrade;

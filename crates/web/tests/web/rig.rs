@@ -23,8 +23,9 @@ use tokio::{
     task::{JoinHandle, LocalSet, spawn_local},
 };
 use web::{
-    Account, Asked, ByteStream, Found, HeaderMap, Identity, LocalFuture, OpenFailed, Protocol,
-    Record, Rules, Sender, Service, Services, Settings, Stream, Verdict, Visitor, Wants,
+    Account, Asked, ByteStream, Cookies, Found, HeaderMap, Identity, LocalFuture, OpenFailed,
+    Place, Protocol, Record, Rules, Sender, Service, Services, Settings, Stream, Verdict, Visitor,
+    Wants,
 };
 
 /// What a socket may hold.
@@ -86,6 +87,9 @@ impl Site {
             dial: Cell::default(),
             count: Cell::new(0),
             records: RefCell::default(),
+            cookies: RefCell::default(),
+            places: RefCell::default(),
+            leads_to: Cell::default(),
         });
         services.push((host.to_owned(), Rc::clone(&target)));
         target
@@ -178,6 +182,12 @@ pub(crate) struct Target {
     pub(crate) count: Cell<u32>,
     /// The records of its requests.
     pub(crate) records: RefCell<Vec<Record>>,
+    /// The cookies by which its visitors stay; they are there for the whole test.
+    pub(crate) cookies: RefCell<Option<&'static Cookies>>,
+    /// The places that streams were asked for.
+    pub(crate) places: RefCell<Vec<Option<Place>>>,
+    /// Where new streams lead.
+    pub(crate) leads_to: Cell<Option<Place>>,
 }
 
 impl Target {
@@ -198,7 +208,7 @@ struct Visited(Rc<Target>, Sender);
 
 impl Service for Visited {
     fn identity(&self) -> Identity {
-        Identity { edition: self.0.identity.get(), visitor: self.1.address() }
+        Identity { edition: self.0.identity.get(), visitor: self.1.address(), place: None }
     }
 
     fn judge(&self, is_right: bool) -> Option<LocalFuture<Verdict>> {
@@ -224,8 +234,13 @@ impl Service for Visited {
         self.0.records.borrow_mut().push(record.clone());
     }
 
-    fn open(&self) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>> {
+    fn cookies(&self) -> Option<&Cookies> {
+        *self.0.cookies.borrow()
+    }
+
+    fn open(&self, place: Option<Place>) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>> {
         let Self(target, _) = self;
+        target.places.borrow_mut().push(place);
         let dial = target.dial.get();
         if let Some(refusal) = target.refusal.take() {
             return Box::pin(async move {
@@ -240,7 +255,8 @@ impl Service for Visited {
         target.opened.borrow_mut().push_back(Remote { io: far, failure: Rc::clone(&failure) });
         target.count.set(target.count.get() + 1);
         target.arrival.notify_one();
-        Box::pin(async move { Ok(Box::new(Near { io: near, failure }) as Box<dyn Stream>) })
+        let place = target.leads_to.get();
+        Box::pin(async move { Ok(Box::new(Near { io: near, failure, place }) as Box<dyn Stream>) })
     }
 }
 
@@ -267,11 +283,16 @@ impl Remote {
 struct Near {
     io: DuplexStream,
     failure: Rc<RefCell<Option<&'static str>>>,
+    place: Option<Place>,
 }
 
 impl Stream for Near {
     fn failure(&self) -> Option<Cow<'static, str>> {
         self.failure.borrow().map(Cow::Borrowed)
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.place
     }
 
     fn carry(

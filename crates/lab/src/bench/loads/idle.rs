@@ -14,9 +14,10 @@ use super::{Done, ours, program};
 use crate::bench::figure::{Figure, Sample};
 use crate::bench::{daemons, stop};
 
-/// The number of visitors at the lower point of the slope: pools and tables have their first size
-/// by then. The upper point is 16,000 visitors higher, because memory grows in steps of 2 MiB.
-const FEW: u32 = 2_000;
+/// The part of the visitors at the lower point of the slope: pools and tables have their first size
+/// by then. The upper point is 8,000 or 16,000 visitors higher, because memory grows in steps of
+/// 2 MiB.
+const FEW: u32 = 9;
 
 /// The pause after the last visitor has connected: memory that the connecting needed is freed.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -41,10 +42,11 @@ pub(super) fn measure(
     seconds: f64,
     deadline: Duration,
 ) -> Result<Done> {
-    let few = hold(load, target, FEW, pids, Duration::ZERO, deadline)?;
+    let few = many / FEW;
+    let few_held = hold(load, target, few, pids, Duration::ZERO, deadline)?;
     let watch = Duration::from_secs_f64(seconds);
     let many_held = hold(load, target, many, pids, watch, deadline)?;
-    Ok(Done { sample: sample(&few, &many_held, f64::from(many - FEW)), units: 0.0 })
+    Ok(Done { sample: sample(&few_held, &many_held, f64::from(many - few)), units: 0.0 })
 }
 
 fn sample(few: &Held, many: &Held, more: f64) -> Sample {

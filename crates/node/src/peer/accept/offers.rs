@@ -193,7 +193,7 @@ async fn streams(
         let budget = Rc::clone(&worker.state.budget);
         running.spawn_local(async move {
             let visitor = Layered::new(channel.into_stream(), bytes::Bytes::new());
-            lead(visitor, budget, |inlet| local.serve(Some(address), None, inlet)).await;
+            lead(visitor, budget, |inlet| local.serve(Some(address), None, None, inlet)).await;
             drop(place);
         });
     };

@@ -64,16 +64,18 @@ impl PeerOwner {
 fn is_of(service: &str, target: &Target) -> bool {
     match target {
         Target::Service(name) => name == service,
-        Target::Forward(_) | Target::Reported(_) | Target::Measure(_) | Target::Private { .. } => {
-            false
-        }
+        Target::Forward(_)
+        | Target::Reported(_)
+        | Target::Marked { .. }
+        | Target::Measure(_)
+        | Target::Private { .. } => false,
     }
 }
 
 impl Owner for PeerOwner {
     fn accept(&self, _: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         match self.service(&open) {
-            Ok(local) => local.serve(open.visitor, None, inlet),
+            Ok(local) => local.serve(open.visitor, None, None, inlet),
             Err(code) => refuse_stream(&*inlet, None, code),
         }
     }

@@ -46,12 +46,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use config::{Net, ServerConfig, Target};
+use files::secret::Secret;
 use net::forwarded::{self, ForwardedClient};
 use relay::shares::Kind;
 use relay::{Gate, Handler, Held, Holder, Listening, Socket, TargetAddr};
 use termination::{Prepared, Terminator};
 use tokio::time::Instant;
-use web::{HeaderMap, HeaderValue, Sender};
+use web::{HeaderMap, HeaderValue, Sender, StickyKey};
 
 use super::registry::Registry;
 use super::{ServerShared, accept};
@@ -80,6 +81,8 @@ const UNDECIDED_COST: u64 = 16 << 10;
 pub(crate) struct Doors {
     shared: Arc<ServerShared>,
     terms: ArcSwap<Terms>,
+    /// The key of the cookies by which visitors stay.
+    sticky: StickyKey,
     /// Known once the doors are open.
     registry: OnceLock<Weak<Registry>>,
 }
@@ -102,11 +105,13 @@ impl Doors {
     pub(super) fn new(
         shared: Arc<ServerShared>,
         config: &ServerConfig,
+        state: Option<&Path>,
     ) -> anyhow::Result<Arc<Self>> {
+        let sticky = sticky_key(state)?;
         let terms = Terms::read(config)?;
         descriptors::trust(&terms.trusted);
         let terms = ArcSwap::from_pointee(terms);
-        Ok(Arc::new(Self { shared, terms, registry: OnceLock::new() }))
+        Ok(Arc::new(Self { shared, terms, sticky, registry: OnceLock::new() }))
     }
 
     /// Prepares the settings of a new configuration. Calling the result puts them in force.
@@ -180,6 +185,25 @@ impl Terms {
             ForwardedClient::Ours(farthest) => Sender::Proxy(farthest.unwrap_or(peer)),
             ForwardedClient::Hidden => Sender::Hidden,
             ForwardedClient::Disputed => Sender::Disputed,
+        }
+    }
+}
+
+/// The key of the cookies by which visitors stay: the same in the next process.
+fn sticky_key(state: Option<&Path>) -> anyhow::Result<StickyKey> {
+    const KEPT: Secret = Secret {
+        file: "sticky.keys",
+        title: "tunnel sticky keys 1",
+        meaning: "keys for cookies that this version can read; a newer version may have made them. \
+                  Without the file new ones are made, and visitors may get another target",
+    };
+    let known = state.map(|state| KEPT.of(state)).transpose();
+    match known {
+        Ok(Some(key)) => Ok(key),
+        Ok(None) => Ok(Secret::random()?),
+        Err(error) => {
+            tracing::warn!("{error}; cookies of `sticky` hold until this process ends");
+            Ok(Secret::random()?)
         }
     }
 }

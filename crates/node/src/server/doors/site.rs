@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use net::brake::{Attempt, Judgement};
 use net::source::prefix;
-use proto::Redirect;
+use proto::{Redirect, Sticky};
 use relay::{Attended, Seated, Socket};
 use termination::{Alpn, TlsIo};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -21,8 +21,9 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 use web::{
-    Account, Asked, Candidate, Checked, Found, HeaderMap, Identity, LocalFuture, OpenFailed,
-    Protocol, Record, Refusal, Replayed, Rules, Sender, Unavailable, Verdict, Visitor, Wants,
+    Account, Asked, Candidate, Checked, Cookies, Found, HeaderMap, Identity, LocalFuture,
+    OpenFailed, Place, Protocol, Record, Refusal, Replayed, Rules, Sender, Unavailable, Verdict,
+    Visitor, Wants,
 };
 
 use super::http::CHALLENGES;
@@ -307,6 +308,9 @@ impl Site {
         let Some(rules) = aim.rules.clone() else {
             return Found::Unknown;
         };
+        let is_sticky = aim.terms.http.sticky != Sticky::Off;
+        let path = found.path.as_deref().unwrap_or("/");
+        let cookies = is_sticky.then(|| Cookies::new(&self.doors.sticky, path));
         let (site, entrance) = (self.clone(), Arc::clone(&found.entrance));
         Found::Service(Rc::new(Service {
             site,
@@ -318,6 +322,7 @@ impl Site {
             until,
             picked: Rc::default(),
             ticket: Cell::default(),
+            cookies,
         }))
     }
 }
@@ -361,11 +366,13 @@ struct Service {
     picked: Rc<RefCell<Option<Arc<Picked>>>>,
     /// The place of a check of a password, until the visitor may know the outcome.
     ticket: Cell<Option<Ticket>>,
+    /// The cookies by which visitors stay.
+    cookies: Option<Cookies>,
 }
 
 impl web::Service for Service {
     fn identity(&self) -> Identity {
-        Identity { edition: self.edition, visitor: self.sender.address() }
+        Identity { edition: self.edition, visitor: self.sender.address(), place: None }
     }
 
     fn rules(&self) -> &Rules {
@@ -450,8 +457,12 @@ impl web::Service for Service {
         requests::note(record, stats.as_deref(), &picked);
     }
 
-    fn open(&self) -> LocalFuture<Result<Box<dyn web::Stream>, OpenFailed>> {
-        let Self { site, sender, entrance, aim, until, picked, .. } = self;
+    fn cookies(&self) -> Option<&Cookies> {
+        self.cookies.as_ref()
+    }
+
+    fn open(&self, place: Option<Place>) -> LocalFuture<Result<Box<dyn web::Stream>, OpenFailed>> {
+        let Self { site, sender, entrance, aim, until, picked, cookies, .. } = self;
         let upstream = Upstream {
             worker: Rc::clone(&site.worker),
             entrance: Arc::clone(entrance),
@@ -459,6 +470,7 @@ impl web::Service for Service {
             peer: sender.address(),
             until: *until,
             picked: Rc::clone(picked),
+            stays: cookies.is_some().then_some(place),
         };
         Box::pin(std::future::ready(upstream.open_first()))
     }

@@ -18,11 +18,11 @@ use relay::{Duplex, Held, Layered, Timeouts};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
-use web::{ByteStream, LocalFuture, OpenFailed};
+use web::{ByteStream, LocalFuture, OpenFailed, Place};
 
 use crate::aim::Aim;
 use crate::backends::{Pick, Picked, Tried};
-use crate::entrance::{self, Answer, Came, Entrance, Guest, Past};
+use crate::entrance::{self, Answer, Came, Entrance, Guest, Past, Stays};
 use crate::limits;
 use crate::session::Worker;
 
@@ -41,6 +41,8 @@ pub(super) struct Upstream {
     pub(super) until: Instant,
     /// What serves the request, as far as it is known on this worker.
     pub(super) picked: Rc<RefCell<Option<Arc<Picked>>>>,
+    /// Where the visitor was before, of a service whose visitors stay.
+    pub(super) stays: Option<Option<Place>>,
 }
 
 impl Upstream {
@@ -69,9 +71,12 @@ impl Upstream {
     /// Opens a stream over a link of this worker. Without such a link the stream is that of a
     /// visitor over a socket pair, which another worker gets, or which waits for a link.
     fn open(&self, tried: Vec<Tried>) -> Result<Near, OpenFailed> {
-        let Self { worker, entrance, aim, peer, until, picked } = self;
+        let Self { worker, entrance, aim, peer, until, picked, stays } = self;
+        let place = stays.flatten();
+        let wish = place.and_then(|place| entrance.backends.serving(place.client));
+        let stays = stays.map(|place| Stays::new(place.map_or(0, |place| place.target)));
         let mut link = None;
-        let pick = entrance.backends.pick(*peer, &tried, None, |session| {
+        let pick = entrance.backends.pick(*peer, &tried, wish, |session| {
             link = worker.state.visitor_link(worker.index, session);
             link.is_some()
         });
@@ -80,13 +85,14 @@ impl Upstream {
                 tracing::debug!(%error, "no socket pair for a visitor");
                 failed(Answer::Down(ResetCode::Internal))
             })?;
-            let came = Came::Request(Arc::clone(aim));
+            let came = Came::Request(Arc::clone(aim), stays.clone());
             let past = Past { tried, ..Past::default() };
             let (socket, peer, until) = (far.into(), *peer, *until);
-            let guest = Guest { socket, peer, came, wish: None, until, past };
+            let guest = Guest { socket, peer, came, wish, until, past };
             entrance::visit(worker, entrance, guest);
             let budget = Rc::<Lease>::clone(&worker.state.budget);
-            return Ok(Near::Elsewhere(Elsewhere(near, aim.terms.timeouts, budget)));
+            let led = stays.map(Led::new);
+            return Ok(Near::Elsewhere(Elsewhere(near, led, aim.terms.timeouts, budget)));
         };
         let permit =
             backend.gate.admit_from(limits::source(*peer)).ok_or_else(|| failed(Answer::Busy))?;
@@ -95,11 +101,15 @@ impl Upstream {
         picked.replace(Some(Arc::clone(&backend.picked)));
         // Clients that share a name may call their services differently.
         let own = &backend.picked.aim;
-        let (target, priority) = (own.target.clone(), own.terms.priority);
+        let target = match &stays {
+            Some(stays) => stays.opens(entrance, &backend.picked),
+            None => own.target.clone(),
+        };
+        let priority = own.terms.priority;
         let open = Open { target, visitor: *peer, priority };
         let duplex = relay::open_duplex(&link, open, &settings, Some(permit));
         let duplex = duplex.map_err(|_| down())?;
-        Ok(Near::Here(Here(duplex), Arc::clone(&backend.picked)))
+        Ok(Near::Here(Here(duplex, stays.map(Led::new)), Arc::clone(&backend.picked)))
     }
 }
 
@@ -163,7 +173,7 @@ impl Persistent {
     /// Opens a stream of the next client, if the present one has refused. False: the request stays
     /// where it is.
     fn goes_on(&mut self) -> bool {
-        let Near::Here(Here(duplex), picked) = &self.near else { return false };
+        let Near::Here(Here(duplex, _), picked) = &self.near else { return false };
         let Some(why) = duplex.reset_code().filter(|code| is_refusal(*code)) else { return false };
         let Some(kept) = &mut self.kept else { return false };
         let is_counted = entrance::is_counted(why);
@@ -311,6 +321,13 @@ impl web::Stream for Persistent {
         }
     }
 
+    fn place(&self) -> Option<Place> {
+        match &self.near {
+            Near::Here(here, _) => here.place(),
+            Near::Elsewhere(elsewhere) => elsewhere.place(),
+        }
+    }
+
     fn carry(self: Box<Self>, first: Bytes, visitor: Box<dyn ByteStream>) -> LocalFuture<()> {
         // The target has answered, so it has the whole request.
         self.near.into_stream().carry(first, visitor)
@@ -327,12 +344,54 @@ fn sentence(text: &'static str) -> Cow<'static, str> {
     Cow::Borrowed(text.strip_suffix('.').unwrap_or(text))
 }
 
+/// The way of a stream whose visitor stays. The first bytes of the stream may be the mark of its
+/// target.
+struct Led {
+    stays: Arc<Stays>,
+    mark: [u8; MARK],
+    /// The bytes of the mark that have arrived.
+    have: usize,
+}
+
+/// Bytes of the mark of a target.
+const MARK: usize = 8;
+
+impl Led {
+    fn new(stays: Arc<Stays>) -> Self {
+        Self { stays, mark: [0; MARK], have: 0 }
+    }
+
+    /// Takes the bytes of the mark from those that were read behind the first `before` bytes of
+    /// `buf`. True: all of them were of the mark, and others follow.
+    fn take(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> bool {
+        let read = buf.filled().len() - before;
+        if self.have == MARK || read == 0 || !self.stays.is_marked() {
+            return false;
+        }
+        let of_mark = read.min(MARK - self.have);
+        let fresh = &mut buf.filled_mut()[before..];
+        self.mark[self.have..][..of_mark].copy_from_slice(&fresh[..of_mark]);
+        self.have += of_mark;
+        fresh.copy_within(of_mark.., 0);
+        buf.set_filled(before + read - of_mark);
+        read == of_mark
+    }
+
+    fn place(&self) -> Place {
+        Place { client: self.stays.client(), target: u64::from_be_bytes(self.mark) }
+    }
+}
+
 /// A stream over a link of this worker.
-struct Here(Duplex);
+struct Here(Duplex, Option<Led>);
 
 impl web::Stream for Here {
     fn failure(&self) -> Option<Cow<'static, str>> {
         self.0.reset_code().map(|code| sentence(Answer::Down(code).status().1))
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.1.as_ref().map(Led::place)
     }
 
     fn carry(self: Box<Self>, first: Bytes, visitor: Box<dyn ByteStream>) -> LocalFuture<()> {
@@ -342,15 +401,19 @@ impl web::Stream for Here {
 
 /// A stream that another worker serves, with the time-outs and the budget of a connection that
 /// switches to another protocol.
-struct Elsewhere(UnixStream, Timeouts, Rc<Lease>);
+struct Elsewhere(UnixStream, Option<Led>, Timeouts, Rc<Lease>);
 
 impl web::Stream for Elsewhere {
     fn failure(&self) -> Option<Cow<'static, str>> {
         None
     }
 
+    fn place(&self) -> Option<Place> {
+        self.1.as_ref().map(Led::place)
+    }
+
     fn carry(self: Box<Self>, first: Bytes, visitor: Box<dyn ByteStream>) -> LocalFuture<()> {
-        let Self(target, timeouts, budget) = *self;
+        let Self(target, _, timeouts, budget) = *self;
         Box::pin(relay::join(Layered::new(visitor, first), target.into(), timeouts, budget))
     }
 }
@@ -393,7 +456,7 @@ macro_rules! write_through {
     };
 }
 
-/// Forwards the reading half of a stream to the stream inside.
+/// Forwards the reading half of a stream to the stream inside, without the mark of its target.
 macro_rules! read_through {
     ($type:ty) => {
         impl AsyncRead for $type {
@@ -402,7 +465,17 @@ macro_rules! read_through {
                 cx: &mut Context<'_>,
                 buf: &mut ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
-                Pin::new(&mut self.0).poll_read(cx, buf)
+                let this = &mut *self;
+                let Some(led) = &mut this.1 else {
+                    return Pin::new(&mut this.0).poll_read(cx, buf);
+                };
+                let before = buf.filled().len();
+                loop {
+                    ready!(Pin::new(&mut this.0).poll_read(cx, buf))?;
+                    if !led.take(buf, before) {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
             }
         }
     };

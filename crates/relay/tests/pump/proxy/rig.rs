@@ -9,7 +9,7 @@ use std::rc::Rc;
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
     Allow, Caller, Connectors, Credentials, Destination, FlowStats, Handler, Links, Listening,
-    Proxy, ProxyKind, Room, Settings, Socket, TargetAddr, Timeouts, connect_stream, listen,
+    Proxy, ProxyKind, Report, Room, Settings, Socket, TargetAddr, Timeouts, connect_stream, listen,
     serve_proxy,
 };
 use transport::{FlowConnector, FlowInlet, FlowOutlet, Inlet, OpenError, Outlet};
@@ -123,17 +123,20 @@ impl ProxyRig {
 /// A far end that dials, as the server does.
 fn dialler(settings: Rc<Settings>, denied: u16) -> impl Fn(Open, Box<dyn Inlet>) -> Rc<dyn Outlet> {
     move |open, inlet| {
-        let (text, reports) = match open.target {
-            Target::Reported(text) => (text, true),
-            Target::Forward(text) => (text, false),
-            other @ (Target::Service(_) | Target::Measure(_) | Target::Private { .. }) => {
+        let (text, report) = match open.target {
+            Target::Reported(text) => (text, Report::Connected),
+            Target::Forward(text) => (text, Report::Nothing),
+            other @ (Target::Service(_)
+            | Target::Marked { .. }
+            | Target::Measure(_)
+            | Target::Private { .. }) => {
                 panic!("{other:?}")
             }
         };
         let allow = Allow::new(
             move |to| !matches!(to, Destination::Name(_, port) | Destination::Tcp(_, port) if port == denied),
         );
-        let caller = Caller { allow: Some(allow), reports, ..Caller::default() };
+        let caller = Caller { allow: Some(allow), report, ..Caller::default() };
         connect_stream(text.parse::<TargetAddr>().unwrap(), caller, inlet, &settings, None)
     }
 }
