@@ -10,6 +10,7 @@ use proto::{HEAD_ROOM, ResetCode, Stall, StreamKey};
 use transport::{Inlet, PageInlet};
 
 use crate::inner::Inner;
+use crate::pages::LITTLE;
 
 pub(crate) struct StreamInlet {
     link: Rc<Inner>,
@@ -17,11 +18,26 @@ pub(crate) struct StreamInlet {
     /// The directions that the pump has ended. Dropping the inlet aborts the others.
     sent_end: Cell<bool>,
     stopped: Cell<bool>,
+    /// The little payloads in a row that a stream which was bulk may send and still be bulk.
+    patience: Cell<u8>,
 }
+
+/// Little payloads in a row after which a bulk stream counts as one that moves little.
+const PATIENCE: u8 = 64;
 
 impl StreamInlet {
     pub(crate) const fn new(link: Rc<Inner>, key: StreamKey) -> Self {
-        Self { link, key, sent_end: Cell::new(false), stopped: Cell::new(false) }
+        let (sent_end, stopped) = (Cell::new(false), Cell::new(false));
+        Self { link, key, sent_end, stopped, patience: Cell::new(0) }
+    }
+
+    /// Bulk streams bring less now and then, when several share a link.
+    fn note(&self, payload: usize) {
+        match self.patience.get() {
+            0 => self.link.company.moved(Some(self.key), payload),
+            left if payload < LITTLE => self.patience.set(left - 1),
+            _ => {}
+        }
     }
 }
 
@@ -38,12 +54,15 @@ impl Inlet for StreamInlet {
 
     fn send(&self, frame: &mut BytesMut) {
         let payload = frame.len().saturating_sub(HEAD_ROOM);
+        self.note(payload);
         self.link.sent.set(self.link.sent.get() + payload as u64);
         self.link.machine.borrow_mut().send(self.key, frame);
         self.link.commanded();
     }
 
     fn pages(&self) -> Option<&dyn PageInlet> {
+        // The pump asks for a stream that is bulk.
+        self.patience.set(PATIENCE);
         self.link.takes_pages(self.key).then_some(self)
     }
 

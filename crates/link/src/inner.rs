@@ -12,7 +12,7 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use crate::alarm::Alarm;
 use crate::notices::Notices;
-use crate::pages::Shelf;
+use crate::pages::{Company, Shelf};
 use crate::retirement::Retirement;
 use crate::state::{End, Settings, State};
 use crate::tasks::CarrierTasks;
@@ -64,6 +64,8 @@ pub(crate) struct Inner {
     pub(crate) carriers: RefCell<Vec<CarrierTasks>>,
     /// Payload that is kept as pages.
     pub(crate) shelf: Shelf,
+    /// Who moved little, and when.
+    pub(crate) company: Company,
     /// The highest carrier number that was attached.
     pub(crate) last_carrier: Cell<CarrierNumber>,
     /// The number of reads that brought bytes.
@@ -111,6 +113,7 @@ impl Inner {
             control: RefCell::new(ControlDecoder::new()),
             carriers: RefCell::default(),
             shelf: Shelf::default(),
+            company: Company::default(),
             last_carrier: Cell::new(CarrierNumber(0)),
             heard: Cell::new(0),
             wakers: Wakers::default(),

@@ -12,12 +12,13 @@
 //!
 //! | who | rule |
 //! |---|---|
-//! | a stream that sends | its pump has proved that it is bulk. One stream of a link at a time, while no other stream waits for its turn: streams that share a carrier are served better by small frames of bytes |
+//! | a stream that sends | its pump has proved that it is bulk, and no other stream or flow of the link has moved a payload below [`LITTLE`] bytes for [`QUIET`]: beside bytes, a bulk stream sends bytes. Bulk streams beside each other all send pages |
 //! | a carrier that is read | a payload of which [`LARGE`] bytes are to come, or [`ENTER`] large reads in a row, of large payloads. Then the reader takes a head at a time, and pages for each payload of at least [`WORTH`] bytes, until [`LEAVE`] heads in a row announced less |
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use net::pages::{self, Rule};
@@ -25,8 +26,14 @@ use proto::StreamKey;
 
 use crate::inner::Inner;
 
-/// Frames of pages that a link keeps at most: 4 MiB of windows.
-const SLOTS: usize = 16;
+/// Frames of pages that a link keeps at most: 16 MiB of windows, or 16 streams of four frames.
+const SLOTS: usize = 64;
+
+/// A payload of fewer bytes is that of a stream or flow that is not bulk, or not yet.
+pub(crate) const LITTLE: usize = 16 << 10;
+
+/// After the last of these payloads, so long no bulk stream sends pages.
+const QUIET: Duration = Duration::from_millis(200);
 
 /// Payload bytes of the largest frame. More gain nothing: a pipe has to hold them.
 const FRAME: usize = 256 << 10;
@@ -55,8 +62,7 @@ const LEAVE: u8 = 16;
 enum Kept {
     /// Nobody refers to the slot.
     Nothing,
-    /// The payload, and once more as long as it was never sent.
-    Pages(pages::Pages, Option<pages::Pages>),
+    Pages(pages::Pages),
     /// Copied for a carrier that takes bytes.
     Bytes(Bytes),
 }
@@ -69,10 +75,7 @@ impl Slot {
     /// The last `len` bytes, to be sent. `None`: they have to be copied.
     pub(crate) fn to_send(&self, len: usize) -> Option<pages::Pages> {
         let kept = &mut *self.0.borrow_mut();
-        let Kept::Pages(pages, first) = kept else { return None };
-        if let Some(first) = first.take().filter(|first| first.len() == len) {
-            return Some(first);
-        }
+        let Kept::Pages(pages) = kept else { return None };
         if !pages.keep_last(len) {
             return None;
         }
@@ -83,10 +86,9 @@ impl Slot {
 impl proto::Pages for Slot {
     fn copy(&self, len: usize) -> Bytes {
         let kept = &mut *self.0.borrow_mut();
-        if let Kept::Pages(..) = kept
-            && let Kept::Pages(pages, first) = std::mem::replace(kept, Kept::Nothing)
+        if let Kept::Pages(_) = kept
+            && let Kept::Pages(pages) = std::mem::replace(kept, Kept::Nothing)
         {
-            drop(first);
             let mut bytes = BytesMut::with_capacity(pages.len());
             if pages.copy_out(&mut bytes).is_ok() {
                 *kept = Kept::Bytes(bytes.freeze());
@@ -108,21 +110,15 @@ pub(crate) struct Shelf {
     slots: RefCell<Vec<Rc<Slot>>>,
     /// Slots with a payload.
     used: Cell<usize>,
-    /// The stream whose payloads they are.
-    of: Cell<Option<StreamKey>>,
 }
 
 impl Shelf {
-    /// Whether `key` may bring pages now.
-    fn admits(&self, key: StreamKey) -> bool {
-        if self.of.get() != Some(key) {
+    /// Whether all slots have a payload.
+    fn is_full(&self) -> bool {
+        if self.used.get() >= SLOTS {
             self.sweep();
-            if self.used.get() > 0 {
-                return false;
-            }
-            self.of.set(Some(key));
         }
-        true
+        self.used.get() >= SLOTS
     }
 
     /// Keeps `pages`. `None`: as many are kept as may be.
@@ -156,9 +152,51 @@ impl Shelf {
             }
         }
         self.used.set(used);
-        if used == 0 {
-            self.of.set(None);
+    }
+}
+
+/// The last two streams that moved little payloads. So it is known of each stream when another one
+/// did last.
+#[derive(Debug, Default)]
+pub(crate) struct Company {
+    last: Cell<Option<Seen>>,
+    before: Cell<Option<Seen>>,
+    /// The time of the last turn of a reader or writer: a command has no time of its own.
+    clock: Cell<Option<Instant>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// `None`: a flow.
+    key: Option<StreamKey>,
+    at: Instant,
+}
+
+impl Company {
+    /// A turn begins.
+    pub(crate) fn turns(&self, now: Instant) {
+        self.clock.set(Some(now));
+    }
+
+    /// A payload of `bytes` bytes has arrived or is sent. `key`: `None` for a datagram.
+    pub(crate) fn moved(&self, key: Option<StreamKey>, bytes: usize) {
+        if bytes < LITTLE
+            && let Some(at) = self.clock.get()
+        {
+            if self.last.get().is_some_and(|seen| seen.key != key) {
+                self.before.set(self.last.get());
+            }
+            self.last.set(Some(Seen { key, at }));
         }
+    }
+
+    /// Whether no other stream has moved a little payload for [`QUIET`].
+    fn leaves_alone(&self, key: StreamKey) -> bool {
+        let is_other = |seen: &Seen| seen.key != Some(key);
+        let last = self.last.get().filter(is_other).or_else(|| self.before.get().filter(is_other));
+        let is_over =
+            |at| self.clock.get().is_some_and(|now| now.saturating_duration_since(at) >= QUIET);
+        last.is_none_or(|seen| is_over(seen.at))
     }
 }
 
@@ -166,28 +204,33 @@ impl Inner {
     /// Whether a stream may send pages now.
     pub(crate) fn takes_pages(&self, key: StreamKey) -> bool {
         let rule = pages::carrier_rule();
-        if rule == Rule::Never || !self.shelf.admits(key) {
+        if rule == Rule::Never {
             return false;
         }
-        let (active, limit) = {
-            let machine = self.machine.borrow();
-            (machine.active_carrier(), machine.frame_limit_alone(key))
-        };
+        let is_forced = rule == Rule::Always;
+        if !is_forced && !self.company.leaves_alone(key) {
+            return false;
+        }
+        let mut machine = self.machine.borrow_mut();
+        let (active, limit) = (machine.active_carrier(), machine.frame_limit(key));
+        if self.shelf.is_full() && machine.outstanding(key) == 0 {
+            // No CREDIT of this stream would tell of room.
+            return false;
+        }
         let carriers = self.carriers.borrow();
         let has_way =
             carriers.iter().any(|carrier| Some(carrier.number) == active && carrier.takes_pages);
-        has_way && (rule == Rule::Always || limit.is_some_and(|limit| limit >= ROOM))
+        has_way && (is_forced || limit >= ROOM)
     }
 
     /// Bytes of the next payload of pages.
     pub(crate) fn page_room(&self, key: StreamKey) -> usize {
-        self.shelf.sweep();
-        if self.shelf.used.get() >= SLOTS {
+        let mut machine = self.machine.borrow_mut();
+        if self.shelf.is_full() {
             // The next CREDIT makes room in the slots, and tells the stream of room.
-            self.machine.borrow_mut().await_room(key);
+            machine.await_room(key);
             return 0;
         }
-        let mut machine = self.machine.borrow_mut();
         let room = machine.room(key);
         if room < WORTH && pages::carrier_rule() != Rule::Always && machine.outstanding(key) > 0 {
             // The rest of a window: with the next CREDIT it is a part of a larger frame.
@@ -200,19 +243,8 @@ impl Inner {
     /// Queues a payload of pages.
     pub(crate) fn send_pages(&self, key: StreamKey, pages: pages::Pages) {
         let len = pages.len();
-        let again = pages.again();
-        let kept = match again {
-            Some(again) => Kept::Pages(pages, Some(again)),
-            None => {
-                let mut bytes = BytesMut::with_capacity(len);
-                if pages.copy_out(&mut bytes).is_err() {
-                    return self.machine.borrow_mut().reset(key, proto::ResetCode::Internal);
-                }
-                Kept::Bytes(bytes.freeze())
-            }
-        };
         self.sent.set(self.sent.get() + len as u64);
-        match self.shelf.put(kept) {
+        match self.shelf.put(Kept::Pages(pages)) {
             Some(slot) => self.machine.borrow_mut().send_pages(key, slot, len),
             // `page_room` left a slot free.
             None => self.machine.borrow_mut().reset(key, proto::ResetCode::Internal),
@@ -270,5 +302,44 @@ impl Reading {
     /// The least payload that is taken as pages.
     pub(crate) fn worth() -> usize {
         if pages::carrier_rule() == Rule::Always { 1 } else { WORTH }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::{LinkConfig, Open, Priority, Side, Target, Unlimited};
+
+    use super::*;
+
+    #[test]
+    fn a_bulk_stream_is_alone_when_no_other_has_moved_little_for_a_while() {
+        let start = crate::now();
+        let at = |share: u32| start + QUIET * share / 4;
+        let mut machine =
+            proto::Link::new(Side::Client, LinkConfig::default(), Rc::new(Unlimited), start);
+        let open = Open {
+            target: Target::Service("a".to_owned()),
+            visitor: None,
+            priority: Priority::Normal,
+        };
+        let [bulk, echo] = [(); 2].map(|()| machine.open(&open).unwrap());
+        let company = Company::default();
+        assert!(company.leaves_alone(bulk), "nothing has moved yet");
+        company.turns(at(0));
+        company.moved(Some(bulk), 1);
+        assert!(company.leaves_alone(bulk), "its own payload");
+        company.moved(Some(echo), LITTLE);
+        assert!(company.leaves_alone(bulk), "not a little one");
+        company.moved(Some(echo), LITTLE - 1);
+        assert!(!company.leaves_alone(bulk));
+        assert!(!company.leaves_alone(echo), "that of the other one");
+        company.turns(at(2));
+        company.moved(Some(bulk), 1);
+        company.turns(at(3));
+        assert!(!company.leaves_alone(bulk), "its own payload hides no other one");
+        company.turns(at(4));
+        assert!(company.leaves_alone(bulk));
+        company.moved(None, 100);
+        assert!(!company.leaves_alone(bulk), "a datagram");
     }
 }

@@ -258,6 +258,7 @@ fn poll<S: Input>(
         }
         if S::IS_FIRST && io.takes_pages {
             match most {
+                None if n < SPARE => {}
                 None => {
                     let machine = || link.machine.borrow_mut().expected(io.number);
                     let expected = buf.is_empty().then(machine).flatten();
@@ -338,6 +339,7 @@ fn poll_pages(
         Poll::Ready(Ok(n)) => {
             link.heard.set(link.heard.get() + 1);
             let now = crate::now();
+            link.company.turns(now);
             let turn = link.begin_turn();
             link.machine.borrow_mut().moved(now, io.number, n);
             link.deliver_pages(now, key, pages);
@@ -403,6 +405,7 @@ fn process(
     most: usize,
 ) -> Result<usize, Violation> {
     let now = crate::now();
+    link.company.turns(now);
     let turn = link.begin_turn();
     let mut run = io.run.take();
     let mut payloads = 0;

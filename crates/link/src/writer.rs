@@ -94,6 +94,7 @@ fn fill_and_write(
     if io.out.borrow().is_empty() && io.pages.borrow().is_empty() {
         loop {
             let now = crate::now();
+            link.company.turns(now);
             let filled = {
                 let (mut machine, mut out) = (link.machine.borrow_mut(), io.out.borrow_mut());
                 match stream_lanes {

@@ -11,6 +11,7 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock};
 
 use bytes::BytesMut;
@@ -24,15 +25,16 @@ use crate::pool;
 
 /// The size of a pipe in bytes. A user without privileges may ask for 1 MiB (pipe(7),
 /// `pipe-max-size`).
-const SIZE: usize = 512 << 10;
+const SIZE: usize = 256 << 10;
 
 /// The fewest bytes of a pipe that is worth its calls. The system gives less to a user whose pipes
 /// have more than `pipe-user-pages-soft` pages.
 const SIZE_LEAST: usize = 128 << 10;
 
-/// Pipes of a thread, in use and idle: 48 descriptors. A pipe of 512 KiB counts 128 of the 16,384
-/// pages that a user without privileges may have, so five threads use all of them at most.
-const MOST: usize = 24;
+/// Pipes of a thread, in use and idle: 192 descriptors. A pipe of 256 KiB counts 64 of the 16,384
+/// pages that a user without privileges may have, so two threads use three quarters of them at most,
+/// and further threads get smaller pipes or none.
+const MOST: usize = 96;
 
 /// After a pipe was refused, the thread asks again when so many were wanted.
 const PAUSE: u32 = 1024;
@@ -52,6 +54,9 @@ pub enum Rule {
 /// is for tests and measurements.
 pub fn rule() -> Rule {
     static RULE: OnceLock<Rule> = OnceLock::new();
+    if FORCED.load(Ordering::Relaxed) {
+        return Rule::Always;
+    }
     *RULE.get_or_init(|| match wanted() {
         Some(value) if value == "never" => Rule::Never,
         Some(value) if value == "always" => Rule::Always,
@@ -59,10 +64,20 @@ pub fn rule() -> Rule {
     })
 }
 
+/// Lets all bytes of this process move as pages from now on, in a test.
+pub fn force() {
+    FORCED.store(true, Ordering::Relaxed);
+}
+
+static FORCED: AtomicBool = AtomicBool::new(false);
+
 /// When the payload of streams moves as pages over carriers: never, unless `TUNNEL_PAGES` is
-/// `always` or, for the rule of bulk, `carriers`.
+/// `always` or, for the rule of bulk, `carriers`, or [`force`] was called.
 pub fn carrier_rule() -> Rule {
     static RULE: OnceLock<Rule> = OnceLock::new();
+    if FORCED.load(Ordering::Relaxed) {
+        return Rule::Always;
+    }
     *RULE.get_or_init(|| match wanted() {
         Some(value) if value == "always" => Rule::Always,
         Some(value) if value == "carriers" => Rule::Bulk,

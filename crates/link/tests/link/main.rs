@@ -13,6 +13,7 @@ mod flows;
 mod hostile;
 mod kills;
 mod log_in;
+mod paged;
 mod paths;
 mod replay;
 mod rig;

@@ -75,20 +75,13 @@ impl Link {
         }
     }
 
-    /// Payload bytes of the largest frame of a stream; `None` while others wait for their turn, too.
+    /// Payload bytes of the largest frame of a stream: large frames when the stream is alone, small
+    /// ones when others wait too.
     #[must_use]
-    pub fn frame_limit_alone(&self, key: StreamKey) -> Option<usize> {
-        self.is_alone(key).then(|| self.rate.frame_limit())
-    }
-
-    fn is_alone(&self, key: StreamKey) -> bool {
+    pub fn frame_limit(&self, key: StreamKey) -> usize {
         let own = self.streams.get(key.index).is_some_and(stands_in::<Payload>);
-        self.schedule.waiting() <= usize::from(own)
-    }
-
-    /// Large frames when the stream is alone, small ones when others wait too.
-    pub(super) fn frame_limit(&self, key: StreamKey) -> usize {
-        if self.is_alone(key) { self.rate.frame_limit() } else { self.rate.shared_limit() }
+        let is_alone = self.schedule.waiting() <= usize::from(own);
+        if is_alone { self.rate.frame_limit() } else { self.rate.shared_limit() }
     }
 
     /// Queues a payload. `frame` starts with [`HEAD_ROOM`] bytes for the head, the payload is at

@@ -36,7 +36,8 @@ impl Pump {
             {
                 return Ok(self.calm());
             }
-            let Some(inlet) = self.inlet.pages() else { return Ok(self.calm()) };
+            // The link may take pages when the others who share it are quiet.
+            let Some(inlet) = self.inlet.pages() else { return Ok(None) };
             let room = match turn.left_of(inlet.page_room()) {
                 Ok(room) => room,
                 Err(pause) => return Ok(Some(pause)),

@@ -13,21 +13,24 @@ const LARGEST: u8 = SIZES.len() as u8 - 1;
 /// A read of that many bytes is large: a whole window of a `passage`, less a head.
 const LARGE: usize = 60 << 10;
 
-/// Large reads in a row until a stream is bulk.
-const BULK: u8 = 4;
+/// What the reads of a stream are worth in a row until it is bulk.
+const BULK: u8 = 16;
+
+/// What a large read is worth. Another read of at least [`SMALL`] bytes is worth 1.
+const OF_LARGE: u8 = 4;
 
 /// Moves of pages that are small, in a row, until a bulk stream is none any more.
 const SMALL_MOVES: u8 = 4;
 
-/// A move of fewer bytes is small: the copies of it cost less than the calls for its pages.
+/// A move or read of fewer bytes is small: the copies of it cost less than the calls for its pages.
 const SMALL: usize = 16 << 10;
 
 /// The bits of the place of the size.
 const PLACE: u8 = 3;
 
 /// The read size: it grows while reads fill the buffer, and shrinks when reads leave most of it
-/// empty. Two bits are the place of the size. The others count: up to [`BULK`] large reads in a row,
-/// beyond it small moves in a row.
+/// empty. Two bits are the place of the size. The others count: up to [`BULK`] what the reads in a row
+/// are worth, beyond it small moves in a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadSize(u8);
 
@@ -90,7 +93,8 @@ impl ReadSize {
         let count = match pages::rule() {
             Rule::Never => 0,
             Rule::Always => BULK,
-            Rule::Bulk if read >= LARGE => (self.count() + 1).min(BULK),
+            Rule::Bulk if read >= LARGE => (self.count() + OF_LARGE).min(BULK),
+            Rule::Bulk if read >= SMALL => (self.count() + 1).min(BULK),
             // The socket may have more.
             Rule::Bulk if read >= room => self.count(),
             Rule::Bulk => 0,
@@ -133,13 +137,18 @@ mod tests {
         }
         let mut size = ReadSize::default();
         let read = |size: &mut ReadSize, bytes| size.adapt(bytes, 512 << 10, 512 << 10);
-        (1..BULK).for_each(|_| read(&mut size, LARGE));
-        read(&mut size, LARGE - 1);
-        (1..BULK).for_each(|_| read(&mut size, LARGE));
+        (1..BULK / OF_LARGE).for_each(|_| read(&mut size, LARGE));
+        read(&mut size, SMALL - 1);
+        (1..BULK / OF_LARGE).for_each(|_| read(&mut size, LARGE));
         assert!(!size.is_bulk(), "the reads were not in a row");
         size.adapt(12, 16 << 10, 12);
         assert!(!size.is_bulk(), "there was no room for more");
         read(&mut size, 500 << 10);
+        assert!(size.is_bulk());
+        size.calm();
+        (1..BULK).for_each(|_| read(&mut size, SMALL));
+        assert!(!size.is_bulk(), "each of these is worth less");
+        read(&mut size, SMALL);
         assert!(size.is_bulk());
         for _ in 0..10 {
             (1..SMALL_MOVES).for_each(|_| size.moved(1, SMALL));

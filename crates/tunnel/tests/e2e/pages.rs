@@ -14,8 +14,8 @@ use crate::harness::{LONG, Origin, Scheme, Setup, bytes, connect};
 
 const MB: u64 = 1_000_000;
 
-/// Pipes of a daemon with one worker: 24, of two descriptors each, and those of its logs.
-const PIPES_MOST: usize = 2 * 24 + 4;
+/// Pipes of a daemon with one worker: 96, of two descriptors each, and those of its logs.
+const PIPES_MOST: usize = 2 * 96 + 4;
 
 fn paged(lines: &str) -> Setup {
     let mut setup = Setup::new(Scheme::TCP);

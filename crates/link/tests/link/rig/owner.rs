@@ -34,6 +34,8 @@ pub(crate) struct Party {
     pub(crate) states: RefCell<Vec<State>>,
     pub(crate) behaviour: Cell<Behaviour>,
     pub(crate) appetite: Cell<Appetite>,
+    /// [`Tap::paged`] of streams that the peer opens.
+    pub(crate) paged: Cell<usize>,
     /// States that made it panic, on purpose.
     pub(crate) panics_at: Cell<Option<State>>,
 }
@@ -48,6 +50,7 @@ impl Party {
             states: RefCell::default(),
             behaviour: Cell::new(Behaviour::Keep),
             appetite: Cell::new(Appetite::SOME),
+            paged: Cell::new(0),
             panics_at: Cell::new(None),
         })
     }
@@ -85,6 +88,7 @@ impl Party {
 impl Owner for Party {
     fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         let tap = Tap::new(self.appetite.get());
+        tap.paged.set(self.paged.get());
         match self.behaviour.get() {
             Behaviour::Keep => tap.join(inlet),
             Behaviour::Refuse => {

@@ -3,15 +3,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io::Write as _;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use link::Link;
+use net::pages::Pages;
 use proto::{HEAD_ROOM, Open, Priority, ResetCode, Target};
 use testkit::origins::Pattern;
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use transport::{Connector, Inlet, Outlet};
+use transport::{Connector, Inlet, Outlet, PageOutlet};
 
 /// How fast an end takes bytes.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +46,11 @@ pub(crate) struct Tap {
     /// A call after the end, twice the same end, bytes that are not the pattern's.
     pub(crate) wrong: Cell<bool>,
     pub(crate) panics: Cell<bool>,
+    /// Sends and takes pages, in payloads of at most so many bytes; 0: bytes only.
+    pub(crate) paged: Cell<usize>,
+    /// Payloads that left and came as pages.
+    pub(crate) pages_sent: Cell<usize>,
+    pub(crate) pages_seen: Cell<usize>,
     queued: Cell<usize>,
     /// Highest queue ever.
     pub(crate) queued_most: Cell<usize>,
@@ -64,6 +72,9 @@ impl Tap {
             stopped: Cell::new(None),
             wrong: Cell::new(false),
             panics: Cell::new(false),
+            paged: Cell::new(0),
+            pages_sent: Cell::new(0),
+            pages_seen: Cell::new(0),
             queued: Cell::new(0),
             queued_most: Cell::new(0),
             appetite,
@@ -125,17 +136,66 @@ impl Tap {
         true
     }
 
+    /// As [`Self::send`]: what a socket brings is sent as pages while the link takes them.
+    async fn send_pages(&self, socket: &mut Socket, bytes: &[u8]) -> bool {
+        for piece in bytes.chunks(self.paged.get()) {
+            socket.far.write_all(piece).unwrap();
+            let mut left = piece.len();
+            while left > 0 {
+                socket.near.readable().await.unwrap();
+                if self.reset.get() == Some(ResetCode::Shutdown) || self.stopped.get().is_some() {
+                    return false;
+                }
+                let inlet = self.inlet.borrow().clone().unwrap();
+                let room = inlet.pages().map_or_else(|| inlet.room(), |pages| pages.page_room());
+                if room == 0 {
+                    self.turned.notified().await;
+                    continue;
+                }
+                let most = room.min(left);
+                if let Some(inlet) = inlet.pages()
+                    && let Some(mut pages) = Pages::take()
+                {
+                    let Some(n) = pages.fill(&socket.near, most).unwrap() else { continue };
+                    left -= n;
+                    self.pages_sent.set(self.pages_sent.get() + 1);
+                    inlet.send_pages(pages);
+                } else {
+                    let mut frame = BytesMut::zeroed(HEAD_ROOM + most);
+                    let Ok(n) = socket.near.try_read(&mut frame[HEAD_ROOM..]) else { continue };
+                    left -= n;
+                    frame.truncate(HEAD_ROOM + n);
+                    inlet.send(&mut frame);
+                }
+            }
+        }
+        true
+    }
+
     /// Sends so many bytes of the pattern, then ends the direction.
     pub(crate) async fn send_pattern(&self, total: u64) -> bool {
-        let mut at = 0;
-        while at < total {
-            let piece = Pattern.at(at, total - at);
-            if !self.send(piece).await {
+        let is_sent = self.send_some(0, total).await;
+        if is_sent {
+            self.finish();
+        }
+        is_sent
+    }
+
+    /// Sends `count` bytes of the pattern from `start` on.
+    pub(crate) async fn send_some(&self, start: u64, count: u64) -> bool {
+        let mut socket = if self.paged.get() > 0 { Some(Socket::new().await) } else { None };
+        let (mut at, end) = (start, start + count);
+        while at < end {
+            let piece = Pattern.at(at, end - at);
+            let is_sent = match &mut socket {
+                Some(socket) => self.send_pages(socket, piece).await,
+                None => self.send(piece).await,
+            };
+            if !is_sent {
                 return false;
             }
             at += piece.len() as u64;
         }
-        self.finish();
         true
     }
 
@@ -211,6 +271,10 @@ impl Outlet for Tap {
         pieces.drain(..).map(|data| self.take(&data)).sum()
     }
 
+    fn pages(&self) -> Option<&dyn PageOutlet> {
+        (self.paged.get() > 0).then_some(self)
+    }
+
     fn finish(&self) {
         self.wrong.set(self.wrong.get() || self.is_over());
         self.finished.set(true);
@@ -234,6 +298,31 @@ impl Outlet for Tap {
 
     fn room(&self) {
         self.turned.notify_one();
+    }
+}
+
+impl PageOutlet for Tap {
+    fn deliver_pages(&self, pages: Pages) -> usize {
+        self.pages_seen.set(self.pages_seen.get() + 1);
+        let mut bytes = BytesMut::new();
+        pages.copy_out(&mut bytes).unwrap();
+        self.take(&bytes.freeze())
+    }
+}
+
+/// Where pages come from.
+struct Socket {
+    far: std::net::TcpStream,
+    near: TcpStream,
+}
+
+impl Socket {
+    async fn new() -> Self {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (far, _) = listener.accept().unwrap();
+        far.set_nodelay(true).unwrap();
+        Self { far, near }
     }
 }
 
