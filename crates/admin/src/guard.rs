@@ -163,9 +163,11 @@ fn opens_page(request: &Request) -> bool {
         && is("sec-fetch-dest", b"document")
 }
 
-/// The token of a request, valid or not.
+/// The token of a request, valid or not. Of two fields, two programs could read another one each, so
+/// a request with two has none.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let field = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let mut all = headers.get_all(AUTHORIZATION).iter();
+    let field = all.next().filter(|_| all.next().is_none())?.to_str().ok()?;
     let (scheme, token) = field.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

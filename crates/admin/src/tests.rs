@@ -584,6 +584,8 @@ fn no_route_answers_another_site_or_a_name_or_somebody_without_a_token() {
             (format!("Host: HOST\r\nCookie: token={TOKEN}"), 401),
             ("Host: HOST\r\nAuthorization: Basic YWRtaW46YWRtaW4=".to_owned(), 401),
             (format!("Host: HOST\r\nX-Api-Key: {TOKEN}"), 401),
+            // Two programs could read another one of two fields each.
+            (format!("Host: HOST\r\n{token}\r\nAuthorization: Bearer x"), 401),
             // An upgrade leads past no check.
             (
                 "Host: HOST\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\

@@ -2,11 +2,12 @@
 //! of the configuration that are looked at first.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::admin::{Api, TOKEN, started};
-use crate::harness::{Origin, SOON, Scheme, Setup, connect, run, tunnel, wait};
+use crate::harness::{Origin, SOON, Scheme, Setup, connect, program, run, tunnel, wait};
 use crate::reload::{echo, outcome};
 
 /// The headers and the body of an answer.
@@ -34,10 +35,13 @@ fn a_link_of_the_command_line_is_good_once() {
     assert_ne!(key, link());
     let begin = |key: &str| {
         let field = format!("Authorization: Bearer {key}");
-        api.ask(
-            &["--request", "POST", "--header", "Authorization:", "--header", &field],
-            "/api/v1/sessions",
-        )
+        let mut curl = Command::new(program("curl"));
+        curl.args(["--silent", "--write-out", "\n%{http_code}", "--request", "POST"]);
+        curl.args(["--header", &field]);
+        let output = run(curl.arg(format!("http://127.0.0.1:{}/api/v1/sessions", api.0)));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (body, status) = text.rsplit_once('\n').unwrap();
+        (status.parse::<u16>().unwrap(), body.to_owned())
     };
     let (status, begun) = begin(&key);
     assert_eq!(status, 201, "{begun}");
