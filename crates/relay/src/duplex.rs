@@ -189,7 +189,7 @@ impl AsyncRead for Duplex {
             let read = this.pipe.take_into(buf, most);
             this.moved(true, read);
             if let Some(spectator) = &mut this.spectator {
-                spectator.to_target(buf.filled().get(before..).unwrap_or_default());
+                spectator.taken(buf.filled().get(before..).unwrap_or_default());
             }
             if let Some(inlet) = this.stream.as_ref().filter(|_| read > 0) {
                 inlet.consumed(read);
@@ -253,7 +253,7 @@ impl AsyncWrite for Duplex {
             left -= part;
         }
         if let Some(spectator) = &mut this.spectator {
-            spectator.from_target(frame.get(HEAD_ROOM..).unwrap_or_default());
+            spectator.sent(frame.get(HEAD_ROOM..).unwrap_or_default());
         }
         this.pipe.count_in(size);
         inlet.send(&mut frame);

@@ -45,7 +45,7 @@ fn has_display() -> bool {
     let is_set = |name: &&str| env::var_os(name).is_some_and(|value| !value.is_empty());
     stdout().is_terminal()
         && !geteuid().is_root()
-        && ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| is_set(name))
+        && ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(is_set)
 }
 
 /// Opens the link. Every user of the machine can read the arguments of a process, so the browser

@@ -380,7 +380,8 @@ workers: 2
                 match *step {
                     Step::Same(x, y) => {
                         assert_eq!(a[x], b[y]);
-                        (old.push(x), new.push(y));
+                        old.push(x);
+                        new.push(y);
                         same += 1;
                     }
                     Step::Removed(x) => old.push(x),

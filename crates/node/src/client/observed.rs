@@ -156,12 +156,12 @@ impl Seen {
 }
 
 impl Spectator for Seen {
-    fn to_target(&mut self, bytes: &[u8]) {
+    fn taken(&mut self, bytes: &[u8]) {
         self.bytes_in = self.bytes_in.saturating_add(bytes.len() as u64);
         self.follow(bytes);
     }
 
-    fn from_target(&mut self, bytes: &[u8]) {
+    fn sent(&mut self, bytes: &[u8]) {
         self.bytes_out = self.bytes_out.saturating_add(bytes.len() as u64);
         let Some(tracker) = &mut self.tracker else { return };
         let progress = tracker.responses(bytes);
@@ -305,11 +305,11 @@ mod tests {
         for size in [1, 2, 7, 4096] {
             let (mut seen, reader) = seen(true);
             for piece in requests.chunks(size) {
-                seen.to_target(piece);
+                seen.taken(piece);
             }
             // A server sends a request for another name behind the whole response before it.
             for piece in responses.iter().flat_map(|response| response.chunks(size)) {
-                seen.from_target(piece);
+                seen.sent(piece);
             }
             let all = told(seen, reader).await;
             let expected =
@@ -321,36 +321,36 @@ mod tests {
     #[tokio::test]
     async fn an_upgrade_an_unanswered_request_and_other_bytes_are_told() {
         let (mut one, reader) = seen(true);
-        one.to_target(
+        one.taken(
             b"GET /ws HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
         );
-        one.from_target(
+        one.sent(
             b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
         );
-        one.to_target(&[b'x'; 100_000]);
+        one.taken(&[b'x'; 100_000]);
         assert!(one.kept.is_empty());
         assert!(told(one, reader).await[0].starts_with("GET /ws Some(101)"));
 
         let (mut one, reader) = seen(true);
-        one.to_target(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        one.taken(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         assert_eq!(told(one, reader).await, ["GET / None 0"]);
 
         let (mut one, reader) = seen(true);
-        one.to_target(b"\x16\x03\x01 no HTTP \r\n\r\n");
-        one.from_target(b"abc");
+        one.taken(b"\x16\x03\x01 no HTTP \r\n\r\n");
+        one.sent(b"abc");
         assert_eq!(told(one, reader).await, ["16 3"]);
 
         let (mut one, reader) = seen(false);
-        one.to_target(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        one.taken(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         assert_eq!(told(one, reader).await, ["27 0"]);
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
         let (mut one, _reader) = seen(true);
-        one.to_target(b"GET / HTTP/1.1\r\nHost: x\r\n");
+        one.taken(b"GET / HTTP/1.1\r\nHost: x\r\n");
         for _ in 0..100 {
-            one.to_target(format!("A: {}\r\n", "b".repeat(1000)).as_bytes());
+            one.taken(format!("A: {}\r\n", "b".repeat(1000)).as_bytes());
             assert!(one.kept.len() <= KEPT);
         }
         assert!(one.tracker.is_none());

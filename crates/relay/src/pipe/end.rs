@@ -29,10 +29,10 @@ pub(crate) enum ByteEnd {
 /// none, and is dropped with the connection to the target.
 pub trait Spectator {
     /// The target has taken these bytes.
-    fn to_target(&mut self, bytes: &[u8]);
+    fn taken(&mut self, bytes: &[u8]);
 
     /// The target has sent these bytes.
-    fn from_target(&mut self, bytes: &[u8]);
+    fn sent(&mut self, bytes: &[u8]);
 }
 
 /// An end whose bytes somebody sees. They pass through memory, never as pages.
@@ -106,7 +106,7 @@ impl ByteEnd {
                 let read = ready!(observed.end.poll_read(cx, buf, limit))?;
                 let bytes = buf.get(before..).unwrap_or_default();
                 if !bytes.is_empty() {
-                    observed.spectator.borrow_mut().from_target(bytes);
+                    observed.spectator.borrow_mut().sent(bytes);
                 }
                 Poll::Ready(Ok(read))
             }
@@ -134,7 +134,7 @@ impl ByteEnd {
                         break;
                     }
                     left -= part.len();
-                    spectator.to_target(part);
+                    spectator.taken(part);
                 }
                 Poll::Ready(Ok(written))
             }

@@ -154,6 +154,7 @@ pub(crate) struct PublishArgs {
 pub(crate) struct ShareArgs {
     /// A port or address (3000, 192.168.1.5:80, https://127.0.0.1:8443), a folder, or a file
     pub(crate) target: String,
+    #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
     /// The word of the address, or the whole address: blog, http://app.example.com, 10080 [default: a
     /// random word]
     #[arg(long, value_name = "WORD|PUBLIC")]

@@ -119,7 +119,10 @@ fn await_server(instance: &Instance, mut own: Option<&mut OwnClient>) -> anyhow:
                 is_told = true;
                 term::err(format_args!("waiting for the server: {}", session.state));
             }
-            _ => {}
+            SessionState::Connecting
+            | SessionState::Unreachable
+            | SessionState::Superseded
+            | SessionState::Unknown => {}
         }
         if let Some(own) = own.as_mut() {
             own.lives()?;
@@ -257,17 +260,15 @@ impl Sharing<'_> {
         if self.args.json && *answer != Answer::Ok {
             term::out(serde_json::to_string(answer)?)?;
         }
-        match answer {
-            Answer::Visit(visit) => {
-                if !self.args.json {
-                    term::out(line(visit, SystemTime::now()))?;
-                }
-                self.is_over |= self.args.once && is_last(visit);
+        if let Answer::Visit(visit) = answer {
+            if !self.args.json {
+                term::out(line(visit, SystemTime::now()))?;
             }
-            Answer::Lost(count) if !self.args.json => {
-                term::err(format_args!("{} not shown", term::count(*count, "visit")));
-            }
-            _ => {}
+            self.is_over |= self.args.once && is_last(visit);
+        } else if let Answer::Lost(count) = answer
+            && !self.args.json
+        {
+            term::err(format_args!("{} not shown", term::count(*count, "visit")));
         }
         Ok(())
     }
