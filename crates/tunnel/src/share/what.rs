@@ -19,8 +19,7 @@ pub(super) fn what(text: &str) -> Result<What, WrongConfig> {
     let wrong = |why: String| WrongConfig::one(format!("`{text}` {why}"));
     let plain =
         |target: &str| What { target: target.to_owned(), only: None, shown: target.to_owned() };
-    let is_port = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if is_port || text.contains("://") {
+    if is_number(text) || text.contains("://") {
         return Ok(plain(text));
     }
     let path = Path::new(text);
@@ -61,7 +60,7 @@ pub(super) fn places(
     is_for_http: bool,
 ) -> Result<Vec<Option<String>>, WrongConfig> {
     Ok(match at {
-        Some(at) if at.contains("://") || at.bytes().all(|byte| byte.is_ascii_digit()) => {
+        Some(at) if at.contains("://") || is_number(at) => {
             vec![Some(at.to_owned())]
         }
         Some(word) if !is_word(word) => {
@@ -74,6 +73,10 @@ pub(super) fn places(
         None if is_for_http => vec![Some(format!("http://{word}-{{name}}"))],
         None => vec![Some(format!("http://{word}-{{name}}")), None],
     })
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Whether the text can stand before a hyphen in a label.
