@@ -35,7 +35,7 @@ esac
 # certificates between clients, their metrics and several targets take 0.7 MB together. The page for
 # browsers takes 0.14 MB, 0.11 of it files of the page. Offers of WebRTC, which this binary refuses in
 # words, take 0.02 MB. `tunnel proxy` takes 0.2 MB.
-max_bytes=19600000 # the promise of the manual; a commit that raises it says why
+max_bytes=20200000 # the promise of the manual; a commit that raises it says why
 webrtc_bytes=2800000 # the share of data channels
 zig_version=0.17.1    # from PyPI: the C compiler for other processors
 target_dir="${CARGO_TARGET_DIR:-target}"
