@@ -116,6 +116,8 @@ impl RunningDaemon {
         let _turn = self.turn.lock().await;
         ensure!(self.life.phase() == Phase::Running, "it is stopping");
         let lists = self.role.lists_in_force().context("it has no services and forwards")?;
+        // A command that has just gone may have shared at the same name.
+        self.withdraw_ended().await;
         let config = lists.config();
         let service = service_of(order, &config)?;
         let mut after = ClientConfig::clone(&config);
@@ -148,6 +150,11 @@ impl RunningDaemon {
     pub(super) async fn end_shares(&self) {
         // The lock keeps out reloads and other changes.
         let _turn = self.turn.lock().await;
+        self.withdraw_ended().await;
+    }
+
+    /// As [`Self::end_shares`], for a caller that holds the lock.
+    async fn withdraw_ended(&self) {
         let without = self.shares.take_over();
         let Some(lists) = self.role.lists_in_force().filter(|_| !without.is_empty()) else {
             return;
