@@ -71,7 +71,7 @@ pub enum Visit {
     },
 }
 
-/// A text of a peer, cut at [`TEXT_MAX`] bytes. Bytes that are no UTF-8 become U+FFFD.
+/// A text of a peer, cut at 512 bytes. Bytes that are no UTF-8 become U+FFFD.
 #[must_use]
 pub fn bounded(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..TEXT_MAX).unwrap_or(bytes)).into_owned()

@@ -119,6 +119,7 @@ fn a_change_is_looked_at_made_and_undone_and_shows_no_secret() {
 fn the_figures_of_visitors_arrive_and_a_client_is_disconnected() {
     let origin = Origin::echo();
     let (running, server, client) = started(Setup::new(Scheme::TLS).service("echo", origin.port()));
+    running.wait_echo(running.public("echo"));
     let visitor = connect(running.public("echo"));
     echo(&visitor, 1);
     for (api, kind) in [(&server, "service"), (&client, "service")] {
