@@ -114,16 +114,32 @@ pub enum EditError {
     TestFailed(String),
 }
 
+/// Whether this number of operations is taken at a time.
+///
+/// # Errors
+/// A message for the user.
+pub fn check_number(operations: usize) -> Result<(), String> {
+    if operations > OPERATIONS_MAX {
+        return Err(format!("{operations} operations: at most {OPERATIONS_MAX} at a time"));
+    }
+    Ok(())
+}
+
+/// Whether the text is a path of an operation, whatever stands there.
+///
+/// # Errors
+/// A message for the user.
+pub fn check_path(text: &str) -> Result<(), String> {
+    pointer::syntax(text)
+}
+
 /// Applies all operations in their order, or none. `file` is the file's name in problems.
 ///
 /// # Errors
 /// The first operation that cannot be carried out. No message contains a value of the file or of an
 /// operation.
 pub fn edit(file: &str, text: &str, operations: &[Operation]) -> Result<String, EditError> {
-    if operations.len() > OPERATIONS_MAX {
-        let why = format!("{} operations: at most {OPERATIONS_MAX} at a time", operations.len());
-        return Err(EditError::Refused(why));
-    }
+    check_number(operations.len()).map_err(EditError::Refused)?;
     let mut tree = read(file, text).map_err(EditError::File)?;
     let mut text = text.to_owned();
     for (i, operation) in operations.iter().enumerate() {

@@ -19,14 +19,24 @@ pub(super) enum Location {
     End(Vec<usize>, usize),
 }
 
+/// Whether the text is a pointer, whatever it points to. The error is a message for the user.
+pub(super) fn syntax(pointer: &str) -> Result<(), String> {
+    if pointer.is_empty() {
+        return Ok(());
+    }
+    let Some(rest) = pointer.strip_prefix('/') else {
+        return Err("a path begins with `/` (RFC 6901)".to_owned());
+    };
+    rest.split('/').try_for_each(|segment| unescape(segment).map(drop))
+}
+
 /// Resolves a pointer. The error is a message for the user.
 pub(super) fn resolve(root: &Value, pointer: &str) -> Result<Location, String> {
     if pointer.is_empty() {
         return Ok(Location::Root);
     }
-    let Some(rest) = pointer.strip_prefix('/') else {
-        return Err("a path begins with `/` (RFC 6901)".to_owned());
-    };
+    syntax(pointer)?;
+    let rest = pointer.strip_prefix('/').unwrap_or(pointer);
     let (mut node, mut steps) = (root, Vec::new());
     let mut segments = rest.split('/').peekable();
     while let Some(raw) = segments.next() {

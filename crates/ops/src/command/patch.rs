@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use config::edit::{Action, Operation, Value};
+use config::edit::{self, Action, Operation, Value};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
@@ -146,6 +146,7 @@ pub fn operations(body: &[u8]) -> Result<Vec<Operation>, Misread> {
     })?;
     match value {
         Value::List(items) => {
+            edit::check_number(items.len()).map_err(|why| wrong(&why))?;
             let numbered = items.into_iter().enumerate();
             let read =
                 |(i, item)| operation(item).map_err(|why| wrong(&format!("operation {i}: {why}")));
@@ -192,6 +193,7 @@ fn operation(item: Value) -> Result<Operation, String> {
     }
     let op = op.ok_or("`op` is missing: add, replace, remove or test")?;
     let path = path.ok_or("`path` is missing: such as /log/level")?;
+    edit::check_path(&path)?;
     let value = || value.ok_or_else(|| format!("`value` is missing, which `{op}` needs"));
     let action = match op.as_str() {
         "add" => Action::Add(value()?),
@@ -251,6 +253,7 @@ mod tests {
                 r#"[{"op":"remove","path":"/a"},{"op":"move","path":"/a","from":"/b"}]"#,
                 "operation 1: `move` is not supported: use `remove` and `add`",
             ),
+            (r#"[{"op":"remove","path":"a"}]"#, "operation 0: a path begins with `/` (RFC 6901)"),
             (
                 r#"[{"op":"Replace","path":"/a","value":1}]"#,
                 "operation 0: unknown `op` `Replace`: add, replace, remove and test are possible",
@@ -263,6 +266,10 @@ mod tests {
             let said = Misread::Data(format!("{why}; {must}"));
             assert_eq!(read(bad), Err(said), "{bad}");
         }
+        let long = format!("[{}]", vec![r#"{"op":"remove","path":""}"#; 101].join(","));
+        let said = Misread::Data(format!("101 operations: at most 100 at a time; {must}"));
+        assert_eq!(read(&long), Err(said));
+        assert!(read(r#"[{"op":"remove","path":"/a~2"}]"#).is_err(), "no escape of RFC 6901");
         for bad in ["\"x\"", "null", "3"] {
             assert_eq!(read(bad), Err(Misread::Data(must.clone())), "{bad}");
         }
