@@ -94,7 +94,7 @@ pub(crate) fn is_file(request: &Request) -> bool {
 /// Answers with the file of a request.
 pub(crate) async fn file(request: Request) -> Response {
     let path = request.uri().path();
-    let path = if path == PAGE { "index.html" } else { path.trim_start_matches(FOLDER) };
+    let path = if path == PAGE { "index.html" } else { path.strip_prefix(FOLDER).unwrap_or(path) };
     // The page has one place, because its links are those of the place.
     let is_second = path == "index.html" && request.uri().path() != PAGE;
     let Some(file) = ALL.iter().find(|file| file.path == path && !is_second) else {

@@ -4,18 +4,22 @@
 //! lines: a line that is the same gets what stands there, so `(secret)` in an unchanged line keeps
 //! its secret, and `(secret)` in any other line is refused.
 
+use std::hash::Hash;
+
+use similar::{Algorithm, DiffTag, capture_diff_slices};
+
 use super::redact::{SECRET, show};
 use super::spans::{Node, Shape, read};
 use super::value::Value;
 use crate::Problem;
 use crate::secrets::is_random;
 
-/// Most lines that one change may add and remove. Finding the difference takes time and memory with
-/// the square of it; with more, everything between the first and the last change is one change.
-const CHANGED_MAX: usize = 1_000;
+/// Most lines of both texts between their common begin and end in which the shortest difference is
+/// found, which takes up to the square of it in time. Of more lines, all are different.
+const COMPARED_MAX: usize = 20_000;
 
 /// A line that is shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Line {
     /// What is shown.
     pub shown: String,
@@ -203,90 +207,30 @@ pub fn changed_keys(file: &str, before: &str, after: &str) -> Vec<String> {
     keys
 }
 
-/// The shortest difference (Myers, 1986, "An O(ND) Difference Algorithm").
-fn difference<T: PartialEq>(before: &[T], after: &[T]) -> Vec<Step> {
+/// The shortest difference.
+fn difference<T: Hash + Ord>(before: &[T], after: &[T]) -> Vec<Step> {
     let head = before.iter().zip(after).take_while(|(a, b)| a == b).count();
     let most = before.len().min(after.len()) - head;
     let ends = before.iter().rev().zip(after.iter().rev());
     let tail = ends.take(most).take_while(|(a, b)| a == b).count();
-    let (olds, news) = (&before[head..before.len() - tail], &after[head..after.len() - tail]);
+    let (old_end, new_end) = (before.len() - tail, after.len() - tail);
+    let (olds, news) = (&before[head..old_end], &after[head..new_end]);
     let mut steps: Vec<Step> = (0..head).map(|n| Step::Same(n, n)).collect();
-    match middle(olds, news) {
-        Some(middle) => steps.extend(middle.into_iter().map(|step| match step {
-            Step::Same(a, b) => Step::Same(a + head, b + head),
-            Step::Removed(a) => Step::Removed(a + head),
-            Step::Added(b) => Step::Added(b + head),
-        })),
-        None => {
-            steps.extend((0..olds.len()).map(|n| Step::Removed(head + n)));
-            steps.extend((0..news.len()).map(|n| Step::Added(head + n)));
-        }
-    }
-    let (a, b) = (before.len() - tail, after.len() - tail);
-    steps.extend((0..tail).map(|n| Step::Same(a + n, b + n)));
-    steps
-}
-
-/// `None`: more than [`CHANGED_MAX`] lines differ.
-fn middle<T: PartialEq>(before: &[T], after: &[T]) -> Option<Vec<Step>> {
-    let (n, m) = (before.len(), after.len());
-    let most = (n + m).min(CHANGED_MAX);
-    // Diagonal k of round d is at `offset + k`; `reached` is how far it comes in `before`.
-    let offset = most + 1;
-    let mut reached = vec![0_usize; 2 * most + 3];
-    let mut rounds = Vec::new();
-    for d in 0..=most {
-        let low = offset - d;
-        for place in (low..=offset + d).step_by(2) {
-            let down =
-                place == low || place != offset + d && reached[place - 1] < reached[place + 1];
-            let mut x = if down { reached[place + 1] } else { reached[place - 1] + 1 };
-            let Some(mut y) = (x + offset).checked_sub(place) else { continue };
-            while x < n && y < m && before[x] == after[y] {
-                (x, y) = (x + 1, y + 1);
-            }
-            reached[place] = x;
-            if x >= n && y >= m {
-                return Some(walked(&rounds, offset, d, (n, m)));
+    let removed = |n: usize| Step::Removed(head + n);
+    let added = |n: usize| Step::Added(head + n);
+    if olds.len() + news.len() > COMPARED_MAX {
+        steps.extend((0..olds.len()).map(removed).chain((0..news.len()).map(added)));
+    } else {
+        for operation in capture_diff_slices(Algorithm::Myers, olds, news) {
+            let (tag, old, new) = operation.as_tag_tuple();
+            if tag == DiffTag::Equal {
+                steps.extend(old.zip(new).map(|(a, b)| Step::Same(head + a, head + b)));
+            } else {
+                steps.extend(old.map(removed).chain(new.map(added)));
             }
         }
-        // A round changes only its own diagonals.
-        rounds.push(reached[low - 1..=offset + d + 1].to_vec());
     }
-    None
-}
-
-/// Walks back from the end over the rounds.
-fn walked(rounds: &[Vec<usize>], offset: usize, d: usize, end: (usize, usize)) -> Vec<Step> {
-    let (mut x, mut y) = end;
-    let mut steps = Vec::new();
-    for d in (1..=d).rev() {
-        let place = offset + x - y;
-        let low = offset - d;
-        let round = &rounds[d - 1];
-        // The round before begins at its own lowest diagonal, with one more at each side.
-        let first = offset - (d - 1) - 1;
-        let at = |place: usize| place.checked_sub(first).and_then(|n| round.get(n)).copied();
-        let (less, more) = (at(place.wrapping_sub(1)), at(place + 1));
-        let down = place == low || place != offset + d && less < more;
-        let before = if down { more } else { less.map(|x| x + 1) }.unwrap_or(0);
-        while x > before && y > 0 && x > 0 && (x, y) != (0, 0) {
-            (x, y) = (x - 1, y - 1);
-            steps.push(Step::Same(x, y));
-        }
-        if down {
-            y -= 1;
-            steps.push(Step::Added(y));
-        } else {
-            x -= 1;
-            steps.push(Step::Removed(x));
-        }
-    }
-    while x > 0 && y > 0 {
-        (x, y) = (x - 1, y - 1);
-        steps.push(Step::Same(x, y));
-    }
-    steps.reverse();
+    steps.extend((0..tail).map(|n| Step::Same(old_end + n, new_end + n)));
     steps
 }
 
