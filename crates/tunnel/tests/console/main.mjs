@@ -3,7 +3,8 @@
 // TARGET/console.
 //
 // Each exported function of the files proves what its name says. Those of `files.mjs` need no
-// browser; the others share a server, a client and a browser, and run in their order.
+// browser; the others share a server, a client and a browser, and run in their order. With
+// `CONSOLE_TIMED=1` only the tests run that measure time.
 
 import fs from "node:fs";
 import path from "node:path";
@@ -14,16 +15,20 @@ import * as looks from "./looks.mjs";
 import { Rig } from "./rig.mjs";
 import * as size from "./size.mjs";
 
-const [tunnel, chromium, tools, target, root, ...wanted] = process.argv.slice(2);
+const [tunnel, chromium, tools, target, root, ...names] = process.argv.slice(2);
+const isTimed = process.env.CONSOLE_TIMED === "1";
+const wanted = isTimed && names.length === 0 ? ["the_death_of_a_daemon_is_said_and_its_return_is_seen", ...of(size, "size.mjs").map(([name]) => name)] : names;
 const openapi = JSON.parse(fs.readFileSync(path.join(root, "crates/admin/src/openapi.json"), "utf8"));
 const site = { tunnel, chromium, tools, target, folder: path.join(root, "crates/admin/console"), openapi };
 
 /** The tests of a module, in the order of its text. */
 function of(module, file) {
   const text = fs.readFileSync(new URL(file, import.meta.url), "utf8");
-  const names = [...text.matchAll(/^export (?:async )?function (\w+)/gm)].map((one) => one[1]);
-  return names.filter((name) => wanted.length === 0 || wanted.includes(name)).map((name) => [name, module[name]]);
+  return [...text.matchAll(/^export (?:async )?function (\w+)/gm)].map(([, name]) => [name, module[name]]);
 }
+
+/** The tests of a module that were asked for. */
+const asked = (module, file) => of(module, file).filter(([name]) => wanted.length === 0 || wanted.includes(name));
 
 let passed = 0;
 
@@ -43,9 +48,10 @@ async function each(tests, site) {
 
 const rig = new Rig({ ...site, shots: path.join(target, "console") });
 rig.openapi = openapi;
+rig.isTimed = isTimed;
 try {
-  await each(of(files, "files.mjs"), site);
-  const browser = [...of(flows, "flows.mjs"), ...of(attacks, "attacks.mjs"), ...of(looks, "looks.mjs"), ...of(size, "size.mjs")];
+  await each(asked(files, "files.mjs"), site);
+  const browser = [...asked(flows, "flows.mjs"), ...asked(attacks, "attacks.mjs"), ...asked(looks, "looks.mjs"), ...(isTimed ? asked(size, "size.mjs") : [])];
   if (browser.length > 0) {
     await rig.begin();
     await each(browser, rig);

@@ -34,6 +34,7 @@ pub(super) const STEPS: &[Step] = &[
     step("nat-long", "all pairs of networks, and 200 MB over paths that change", steps::nat_long),
     step("webrtc-long", "100 MB between webrtc:// and each other program", steps::webrtc_long),
     step("timed", "tests of node that measure time, in the release profile", timed),
+    step("console-timed", "how soon the web console answers", steps::console_timed),
     step("static-e2e", "the static binary against real software", static_e2e),
     step("dist-long", "packages of all processors, read by lintian and skopeo", |site, _| {
         dist::long(site)

@@ -325,6 +325,15 @@ const CONSOLE_PACKAGES: &[&str] = &[
 ];
 
 fn console(site: &Site, _: Lengths) -> Result<Verdict> {
+    in_console(site, false)
+}
+
+/// The tests of the console that measure time.
+pub(super) fn console_timed(site: &Site, _: Lengths) -> Result<Verdict> {
+    in_console(site, true)
+}
+
+fn in_console(site: &Site, is_timed: bool) -> Result<Verdict> {
     let chromium = "chromium-headless-shell";
     if let Some(reason) = packages::provide(&["node", chromium])? {
         return Ok(Verdict::Skipped(reason));
@@ -335,6 +344,7 @@ fn console(site: &Site, _: Lengths) -> Result<Verdict> {
     };
     let chromium = find(chromium).context("chromium-headless-shell is gone")?;
     let mut tests = Command::new("node");
+    tests.env("CONSOLE_TIMED", if is_timed { "1" } else { "0" });
     tests.arg(site.root.join(CONSOLE)).arg(site.daemon()?).arg(chromium);
     let tests = run_tests(tests.args([&tools, &site.target, &site.root]))?;
     ensure!(tests.passed > 0, "no test of the web console");
