@@ -162,10 +162,9 @@ fn the_figures_of_visitors_arrive_and_a_client_is_disconnected() {
     );
     crate::harness::bytes::expect_reset(&visitor);
     wait("it comes again", SOON, || {
-        let again = connect(running.public("echo"));
-        again.set_read_timeout(Some(SOON)).unwrap();
         (server.get("/api/v1/clients/home")["state"] == "connected").then_some(())
     });
+    running.wait_echo(running.public("echo"));
 
     let order = json!({ "name": "office" });
     let (status, body) = server.send("POST", "/api/v1/enrolments", &order);

@@ -220,6 +220,8 @@ fn the_cookie_of_a_visitor_over_tls_is_secure_and_a_new_process_knows_it() {
     // curl sends the cookie of TLS over TLS alone.
     let cookie = set[0].split(';').next().unwrap().to_owned();
     let given = ["--cookie", &cookie, "--header", "X-Forwarded-Proto: https"];
+    running.server.kill();
+    running.server.wait_end(SOON);
     running.start_server_again();
     wait("both clients are back", LONG, || {
         let status = running.status("server")?;

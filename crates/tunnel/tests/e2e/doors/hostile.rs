@@ -3,11 +3,13 @@
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use super::{Doors, status, talk};
-use crate::harness::{Nginx, Origin, Scheme, free_port};
+use crate::harness::{Nginx, Origin, SOON, Scheme, free_port, wait};
 
 const POISON: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
 
@@ -43,7 +45,11 @@ fn a_hostile_service_answers_no_request_for_another_host_behind_a_reverse_proxy(
     let mut doors = Doors::new(Scheme::TLS);
     doors.setup.server_lines.push_str("trusted_proxies: [ 127.0.0.1 ]\n");
     let (http, dir) = (doors.http, doors.setup.dir().to_owned());
-    let hostile = Origin::start(|mut socket| {
+    // Connections of the hostile service.
+    let open = Arc::new(AtomicUsize::new(0));
+    let held = Arc::clone(&open);
+    let hostile = Origin::start(move |mut socket| {
+        let _one = Counted::new(&held);
         while let Some(head) = head(&mut socket) {
             let number = head.split(['/', ' ']).nth(2).and_then(|number| number.parse().ok());
             let Some(number) = number.filter(|number: &usize| *number <= RESPONSES.len()) else {
@@ -95,6 +101,27 @@ fn a_hostile_service_answers_no_request_for_another_host_behind_a_reverse_proxy(
             let answer = ask("b.example.com", 0);
             assert!(answer.ends_with("honest"), "after {number}: {answer}");
         }
+        // A connection that brings bytes that nobody asked for is used no more. Bytes that come behind
+        // the next request for the hostile service itself would be its answer.
+        wait("the hostile service has lost its connection", SOON, || {
+            (open.load(Ordering::SeqCst) == 0).then_some(())
+        });
+    }
+}
+
+/// A connection that is counted as long as this value lives.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
