@@ -35,6 +35,7 @@ mod nat;
 mod notify;
 mod published;
 mod quoted;
+mod requests;
 mod runtime;
 mod service_options;
 mod share;
