@@ -205,7 +205,10 @@ impl Connection {
 
     /// The youngest request whose body has not ended.
     fn youngest(&mut self) -> Option<&mut Recording> {
-        self.late.as_mut().or(self.waiting.back_mut())
+        match &mut self.late {
+            Some(late) => Some(late),
+            None => self.waiting.back_mut(),
+        }
     }
 
     pub(in super::super) fn request_body(&mut self, part: BodyPart<'_>) {
