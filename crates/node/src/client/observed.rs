@@ -11,7 +11,7 @@
 //! A visit is told when its response has ended. A connection without a request that is understood,
 //! such as HTTP/2 in clear or another protocol, is told when it ends.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
@@ -166,6 +166,7 @@ impl Seen {
             recorded: recorded.unwrap_or_default(),
             visitor,
             begun: Instant::now(),
+            offered: Cell::default(),
             waiting: RefCell::default(),
         });
         let tracker = observer.is_http.then(|| requests.tracker());
@@ -214,6 +215,10 @@ impl Seen {
 }
 
 impl Spectator for Seen {
+    fn offered(&mut self) {
+        self.requests.offered.set(Some(Instant::now()));
+    }
+
     fn taken(&mut self, bytes: &[u8]) {
         self.bytes_in = self.bytes_in.saturating_add(bytes.len() as u64);
         self.follow(bytes);
@@ -249,6 +254,8 @@ struct Requests {
     recorded: RefCell<Option<Connection>>,
     visitor: Option<String>,
     begun: Instant,
+    /// When the newest bytes of the visitor were offered to the target.
+    offered: Cell<Option<Instant>>,
     waiting: RefCell<Waiting>,
 }
 
@@ -317,10 +324,12 @@ impl h1::Observer for Requests {
         let line = head.split(|&byte| byte == b'\r' || byte == b'\n').next().unwrap_or_default();
         let mut words = line.split(|&byte| byte == b' ');
         let [method, path] = [(); 2].map(|()| bounded(words.next().unwrap_or_default()));
+        // A target inside of this process reads its bytes, and nobody offers them.
+        let begun = self.offered.get().unwrap_or_else(Instant::now);
         let mut waiting = self.waiting.borrow_mut();
         waiting.was_any = true;
-        waiting.all.push_back(Request { method, path, begun: Instant::now(), status: None });
-        self.record(|connection| connection.requested(head));
+        waiting.all.push_back(Request { method, path, begun, status: None });
+        self.record(|connection| connection.requested(head, begun));
     }
 
     fn request_body(&self, part: BodyPart<'_>) {

@@ -156,8 +156,8 @@ impl Connection {
         Self { store, service, visitor, begun, marks, waiting, late, switched, head }
     }
 
-    /// The head of a request passes.
-    pub(in super::super) fn requested(&mut self, head: &[u8]) {
+    /// The head of a request passes, which was offered to the target at this time.
+    pub(in super::super) fn requested(&mut self, head: &[u8], begun: Instant) {
         let line = head.split(|&byte| byte == b'\r' || byte == b'\n').find(|line| !line.is_empty());
         let mut words = line.unwrap_or_default().split(|&byte| byte == b' ');
         let method = bounded(words.next().unwrap_or_default());
@@ -170,7 +170,7 @@ impl Connection {
         let request = Half { head: Bytes::copy_from_slice(head), ..Half::default() };
         let no_replay = is_connect.then_some("it asks for a tunnel");
         let id = self.put(seen, request, no_replay);
-        self.waiting.push_back(Recording::new(id, is_connect));
+        self.waiting.push_back(Recording::new(id, is_connect, begun));
     }
 
     fn seen(&self, method: String, path: String) -> SeenRequest {
@@ -361,9 +361,9 @@ impl Connection {
 }
 
 impl Recording {
-    fn new(id: Option<u64>, is_connect: bool) -> Self {
+    fn new(id: Option<u64>, is_connect: bool, begun: Instant) -> Self {
         let (status, interims, request, response) = Default::default();
-        Self { id, begun: Instant::now(), is_connect, status, interims, request, response }
+        Self { id, begun, is_connect, status, interims, request, response }
     }
 }
 

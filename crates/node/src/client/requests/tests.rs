@@ -368,3 +368,20 @@ fn memory_is_bounded_the_oldest_go_first_and_a_body_without_room_is_left_out() {
     store.retain(|_| false);
     assert_eq!(budget.left(), 8 << 20);
 }
+
+#[test]
+fn the_times_of_a_request_begin_when_it_is_offered_to_the_target() {
+    let (observer, store) = kept(1 << 30);
+    let mut one = spectator(&observer);
+    one.offered();
+    // The target answers before the writer runs again.
+    let since = std::time::Instant::now();
+    while since.elapsed().as_micros() < 3000 {
+        std::hint::spin_loop();
+    }
+    one.taken(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    one.sent(b"HTTP/1.1 204 No Content\r\n\r\n");
+    let seen = &store.list(&RequestFilter::default()).requests[0];
+    assert!(seen.first_byte_micros >= Some(3000), "{seen:?}");
+    assert!(seen.whole_micros >= seen.first_byte_micros);
+}
