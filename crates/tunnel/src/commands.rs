@@ -24,8 +24,8 @@ use crate::upgrade::Binary;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     activation, check, clients, connect, console, cores, demo, enroll, found, generate, importing,
-    inherit, install, instances, measure, nat, published, service_options, share, supervise,
-    upgrade, visits,
+    inherit, install, instances, measure, nat, published, requests, service_options, share,
+    supervise, upgrade, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -84,6 +84,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             instances::watch(which, *json, *wide, *every)
         }
         Command::Streams(args) => instances::streams(args),
+        Command::Requests(args) => requests::requests(args),
         Command::Connect(args) => connect::connect(args),
         Command::Log { level, which } => instances::log(which, level.clone()),
         Command::Enroll(args) => clients::enroll(args),

@@ -36,6 +36,7 @@ mod nat;
 mod notify;
 mod published;
 mod quoted;
+mod requests;
 mod runtime;
 mod service_options;
 mod share;

@@ -22,7 +22,7 @@ use ops::status::{DaemonState, Status};
 use ops::upgrade::{Upgrade, UpgradeOrder, Upgraded};
 use ops::{
     Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries, Life, Lists, Log, Phase,
-    Reloaded, SendFuture, Serving, Settings, Sharer, Traffic, Visitors, WrongConfig,
+    Reloaded, Requests, SendFuture, Serving, Settings, Sharer, Traffic, Visitors, WrongConfig,
 };
 use tokio::sync::SetOnce;
 use tokio::time::Instant;
@@ -483,6 +483,10 @@ impl Daemon for RunningDaemon {
 
     fn sharer(&self) -> Option<&dyn Sharer> {
         self.role.lists_in_force().map(|_| self as &dyn Sharer)
+    }
+
+    fn requests(&self) -> Option<&dyn Requests> {
+        self.role.requests()
     }
 
     fn visitors(&self) -> Option<&dyn Visitors> {
