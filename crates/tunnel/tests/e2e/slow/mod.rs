@@ -4,4 +4,5 @@
 mod limits;
 mod paths;
 mod rates;
+mod systemd;
 mod vanish;
