@@ -5,4 +5,5 @@ mod limits;
 mod pages;
 mod paths;
 mod rates;
+mod systemd;
 mod vanish;
