@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::Context;
 use config::Admin;
@@ -29,8 +30,16 @@ impl Door {
     /// # Errors
     /// The system gives no random bytes.
     pub fn link(&self) -> anyhow::Result<ConsoleLink> {
-        let url = format!("{}/#k={}", self.url, self.sessions.key()?);
-        Ok(ConsoleLink { url, valid_seconds: KEY_LASTS.as_secs() })
+        self.link_for(KEY_LASTS)
+    }
+
+    /// As [`Self::link`], within another time.
+    ///
+    /// # Errors
+    /// As [`Self::link`].
+    pub fn link_for(&self, lasts: Duration) -> anyhow::Result<ConsoleLink> {
+        let url = format!("{}/#k={}", self.url, self.sessions.key_for(lasts)?);
+        Ok(ConsoleLink { url, valid_seconds: lasts.as_secs() })
     }
 }
 

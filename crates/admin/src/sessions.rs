@@ -98,11 +98,11 @@ struct Session {
 }
 
 impl Sessions {
-    /// Makes a key that is valid once within [`KEY_LASTS`].
+    /// Makes a key that is valid once within `lasts`.
     ///
     /// # Errors
     /// The system gives no random bytes.
-    pub(crate) fn key(&self) -> anyhow::Result<String> {
+    pub(crate) fn key_for(&self, lasts: Duration) -> anyhow::Result<String> {
         let (key, stored) = random()?;
         let now = Instant::now();
         let mut state = self.state();
@@ -110,7 +110,7 @@ impl Sessions {
         if state.keys.len() >= KEYS {
             state.keys.remove(0);
         }
-        state.keys.push(Key { stored, ends: now + KEY_LASTS });
+        state.keys.push(Key { stored, ends: now + lasts });
         Ok(key)
     }
 
@@ -226,13 +226,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_is_good_once_and_for_a_minute() {
         let sessions = Sessions::default();
-        let (one, other) = (sessions.key().unwrap(), sessions.key().unwrap());
+        let (one, other) = (sessions.key_for(KEY_LASTS).unwrap(), sessions.key_for(KEY_LASTS).unwrap());
         assert!(sessions.redeem(&stored(&one)));
         assert!(!sessions.redeem(&stored(&one)), "used");
         assert!(sessions.of(&stored(&other)).is_none(), "a key is no session");
         advance(KEY_LASTS).await;
         assert!(!sessions.redeem(&stored(&other)), "old");
-        let keys: Vec<_> = (0..=KEYS).map(|_| sessions.key().unwrap()).collect();
+        let keys: Vec<_> = (0..=KEYS).map(|_| sessions.key_for(KEY_LASTS).unwrap()).collect();
         assert!(!sessions.redeem(&stored(&keys[0])), "the oldest has given way");
         assert!(keys[1..].iter().all(|key| sessions.redeem(&stored(key))));
     }

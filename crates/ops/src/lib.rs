@@ -21,6 +21,7 @@
 //! | `share` | a service that lives as long as a command |
 //! | `qr` | QR codes of texts |
 //! | `revision` | a change of the configuration file before it is made |
+//! | `setup` | the set-up page of a start without parameters |
 //! | `shown` | the configuration file as the admin API shows it |
 //! | `life` | the phases running, draining, ending |
 //! | `state`, `socket_file` | the directories of a daemon's files, and its Unix sockets |
@@ -44,6 +45,7 @@ pub mod qr;
 mod reload;
 pub mod revision;
 mod role;
+pub mod setup;
 pub mod share;
 pub mod shown;
 pub mod socket_file;

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, stdout};
 use std::path::Path;
 use std::sync::Arc;
 
+use admin::SetUpPage;
 use config::{Common, LogFormat};
 use logging::Format;
 use net::handover;
@@ -24,7 +25,7 @@ use crate::upgrade::Binary;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     check, clients, connect, console, cores, demo, enroll, found, generate, importing, inherit,
-    install, instances, measure, nat, published, service_options, share, supervise, upgrade,
+    install, instances, measure, nat, published, service_options, set_up, share, supervise, upgrade,
     visits,
 };
 
@@ -141,6 +142,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         (load::server(args, path, None)?, state, made)
     };
     loaded.warnings.extend(state.warning());
+    let state = Arc::new(state);
+    let kept_state = Arc::clone(&state);
     let kept = Kept::in_state(state.path());
     kept.join(&mut loaded)?;
     if args.enroll.is_some() {
@@ -165,6 +168,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     if let (Some(identity), None) = (&identity, &config.tls.identity) {
         tracing::info!(pin = %identity.pin(), "the server has a self-signed certificate; clients pin it");
     }
+    let is_bare = !is_next && found.is_none() && set_up::is_wanted();
+    let (life, mut set_up) = (frame.life.clone(), None);
     let token_file = token.as_ref().map(|(_, path)| path.clone());
     let alone =
         !is_next && args.daemon.config.is_none() && load::has_one_client(args, token.is_some());
@@ -197,14 +202,22 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
                 tracing::warn!("the command for the client could not be printed: {why}");
             }
         }
+        if is_bare {
+            set_up = set_up::beside_server(&kept_state, life);
+        }
         Ok(server as Arc<dyn Serving>)
     };
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(daemon::run(frame, start));
     runtime.shutdown_background();
+    let made = set_up.and_then(SetUpPage::end);
     // The lock of the state directory is held until here.
     drop(state);
-    outcome
+    outcome?;
+    match made {
+        Some(role) => set_up::go_on_as(role),
+        None => Ok(()),
+    }
 }
 
 /// A new client with the rights of the flags.
@@ -224,7 +237,10 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
         Some(Some(redeemed)) => redeemed,
         None => args,
     };
-    let found = found::of_client(args)?;
+    let found = match found::of_client(args) {
+        Err(nothing) if set_up::is_wanted() => return set_up::instead(&nothing),
+        found => found?,
+    };
     let args = &with_file(args, found.as_deref(), |args| &mut args.daemon);
     let Loaded { config, warnings } = load::client(args, None)?;
     begin(&args.daemon, &config.common, &warnings)?;
@@ -299,8 +315,8 @@ fn run_demo(once: bool) -> anyhow::Result<()> {
 fn frame(args: &DaemonArgs) -> Frame {
     let configuration = args.config.clone();
     let (warnings, binary) = (Vec::new(), Binary::of_process());
-    let (control, shares, former) = Default::default();
-    Frame { control, is_needed: true, warnings, shares, configuration, binary, former }
+    let (control, shares, former, life) = Default::default();
+    Frame { control, is_needed: true, warnings, shares, configuration, binary, former, life }
 }
 
 /// The arguments with the file of the folder, if that file counts.

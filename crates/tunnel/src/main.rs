@@ -37,6 +37,7 @@ mod published;
 mod quoted;
 mod runtime;
 mod service_options;
+mod set_up;
 mod share;
 mod signals;
 mod supervise;

@@ -69,6 +69,7 @@ mod reload_client;
 mod rights;
 mod secrets;
 mod sessions;
+mod set_up;
 mod shared;
 mod slow;
 mod smoke;
