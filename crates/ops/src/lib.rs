@@ -26,6 +26,7 @@
 //! | `life` | the phases running, draining, ending |
 //! | `state`, `socket_file` | the directories of a daemon's files, and its Unix sockets |
 //! | `term`, `token` | text for a person, and a new token |
+//! | `tested` | the result of `tunnel test` |
 //! | `upgrade` | the change to another binary without an interruption |
 //! | `visit` | invitations to private services, and their codes |
 
@@ -52,6 +53,7 @@ pub mod socket_file;
 pub mod state;
 pub mod status;
 pub mod term;
+pub mod tested;
 mod token;
 pub mod upgrade;
 pub mod visit;

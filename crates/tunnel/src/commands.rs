@@ -25,8 +25,8 @@ use crate::upgrade::Binary;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     check, clients, connect, console, cores, demo, enroll, found, generate, importing, inherit,
-    install, instances, measure, nat, published, service_options, set_up, share, supervise, upgrade,
-    visits,
+    install, instances, measure, nat, published, service_options, set_up, share, supervise, tested,
+    upgrade, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -112,6 +112,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Ping(args) => measure::ping(args),
         Command::Nat(args) => nat::nat(args),
         Command::Speedtest(args) => measure::speedtest(args),
+        Command::Test(args) => tested::test(args),
     }
 }
 

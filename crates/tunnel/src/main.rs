@@ -41,6 +41,7 @@ mod set_up;
 mod share;
 mod signals;
 mod supervise;
+mod tested;
 mod upgrade;
 mod visits;
 mod watch;

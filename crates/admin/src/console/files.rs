@@ -45,6 +45,7 @@ pub(super) const FILES: &[(&str, &[u8])] = files![
     "parts/service-table.js"
     "parts/shell.js"
     "parts/table.js"
+    "parts/tested.js"
     "parts/text.js"
     "parts/toast.js"
     "parts/usual.js"
