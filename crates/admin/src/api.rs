@@ -1,6 +1,7 @@
 //! The running admin API: a bound port and a thread that answers requests.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -60,12 +61,30 @@ impl AdminApi {
     /// The address is in use or not available, the token is not valid, or there are no resources
     /// for the runtime or the thread.
     pub fn start(settings: &Admin, daemon: Arc<dyn Daemon>, life: Life) -> anyhow::Result<Self> {
+        Self::start_with(settings, daemon, life, None)
+    }
+
+    /// As [`Self::start`]; the sessions of the console outlive the process in this folder.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(
+        settings: &Admin,
+        daemon: Arc<dyn Daemon>,
+        life: Life,
+        state: Option<&Path>,
+    ) -> anyhow::Result<Self> {
         let at = settings.listen;
         let group = net::listen_group(at, 1).with_context(|| format!("admin API on {at}"))?;
         let listener = group.into_iter().next().context("no socket")?;
         let address = listener.local_addr()?;
         let url = format!("http://{address}");
-        let api = Api::new(daemon, life);
+        let mut api = Api::new(daemon, life);
+        // Another port at each start is another place for a browser, which has no session there.
+        if let Some(folder) = state.filter(|_| at.port() != 0) {
+            let seal = Guard::seal(settings)?;
+            api.sessions = Sessions::kept_in(folder, &at.to_string(), seal);
+        }
         let guard = Guard::new(settings, api.sessions.clone())?;
         let door =
             Door { url: format!("http://{}", from_here(address)), sessions: api.sessions.clone() };

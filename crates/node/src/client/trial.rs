@@ -233,3 +233,98 @@ fn speaks_http(service: &Service, target: &Target) -> bool {
     let has_path = service.health.as_ref().is_some_and(|check| check.path.is_some());
     matches!(target, Target::Https { .. }) || has_path || service.public.iter().any(Public::is_http)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use config::{ClientFlags, Sources, Text};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    /// A service of a client by an HTTP name, with this target.
+    fn service(target: &str) -> Service {
+        let read = |_: &Path| Err(String::new());
+        let sources = Sources { env: &|_| None, read: &read };
+        let text = format!(
+            "servers: tls://a\nname: home\ntoken: q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi\nservices:\n  \
+             - {{ name: web, target: \"{target}\", public: \"http://app.example.com\" }}\n"
+        );
+        let text = Some(Text { name: "c", text: &text });
+        let loaded = config::load_client(text, &ClientFlags::default(), &sources).unwrap();
+        loaded.config.services[0].clone()
+    }
+
+    /// A target that answers each connection in this way. Returns its port.
+    async fn target(answer: &'static str) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        spawn_local(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                let mut request = [0; 1024];
+                let n = socket.read(&mut request).await.unwrap();
+                let request = String::from_utf8_lossy(&request[..n]).into_owned();
+                assert!(request.starts_with("GET / HTTP/1.1\r\nHost: app.example.com\r\n"));
+                socket.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        port
+    }
+
+    async fn tested(target: &str) -> TestedTarget {
+        let place = Place::take().unwrap();
+        let mut all = test(&service(target), place).await;
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    }
+
+    fn words(tested: &TestedTarget) -> Vec<&str> {
+        tested.steps.iter().map(|step| step.step.as_str()).collect()
+    }
+
+    #[tokio::test]
+    async fn each_step_is_told_until_the_first_that_fails() {
+        LocalSet::new()
+            .run_until(async {
+                let port = target("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").await;
+                let good = tested(&format!("http://localhost:{port}")).await;
+                assert!(good.ok && good.error.is_none(), "{good:?}");
+                assert_eq!(words(&good), ["resolve", "connect", "first_byte"]);
+                assert!(good.steps[1].found.as_deref().unwrap().ends_with(&format!(":{port}")));
+                assert_eq!(good.steps[2].found.as_deref(), Some("HTTP 404"), "it serves");
+
+                let port = target("SSH-2.0-x\r\n").await;
+                let other = tested(&format!("http://127.0.0.1:{port}")).await;
+                assert_eq!(words(&other), ["connect"]);
+                assert!(other.error.as_deref().unwrap().contains("does not answer over HTTP"));
+
+                let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let port = nobody.local_addr().unwrap().port();
+                drop(nobody);
+                let refused = tested(&format!("http://127.0.0.1:{port}")).await;
+                assert!(!refused.ok && refused.steps.is_empty(), "{refused:?}");
+                assert!(refused.error.as_deref().unwrap().contains("refused"), "{refused:?}");
+
+                let folder = tempfile::tempdir().unwrap();
+                let open = tested(&format!("file://{}", folder.path().display())).await;
+                assert_eq!(words(&open), ["open"]);
+                let gone = folder.path().join("gone");
+                let gone = tested(&format!("file://{}", gone.display())).await;
+                assert!(gone.error.as_deref().unwrap().contains("cannot be opened"), "{gone:?}");
+            })
+            .await;
+    }
+
+    #[test]
+    fn the_places_are_few_and_come_back() {
+        // Tests beside this one may have a place.
+        let all: Vec<_> = std::iter::from_fn(Place::take).collect();
+        assert!(all.len() <= TESTS as usize);
+        assert!(Place::take().is_none());
+        drop(all);
+        assert!(Place::take().is_some());
+    }
+}

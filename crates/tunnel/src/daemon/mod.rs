@@ -23,6 +23,7 @@ use admin::otlp::Push;
 use anyhow::Context;
 use config::Common;
 use control::{ControlSocket, SocketPath};
+use ops::state::Places;
 use ops::{Life, Phase, Serving};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -284,7 +285,10 @@ fn start_api(
     life: &Life,
 ) -> anyhow::Result<Option<AdminApi>> {
     let Some(settings) = &common.admin else { return Ok(None) };
-    let api = AdminApi::start(settings, Arc::<RunningDaemon>::clone(told), life.clone())?;
+    // Without a folder, a restart ends the sessions of the console.
+    let state = common.state_dir.clone().or_else(|| Places::of_process().state_dir().ok());
+    let told_to = Arc::<RunningDaemon>::clone(told);
+    let api = AdminApi::start_with(settings, told_to, life.clone(), state.as_deref())?;
     tracing::info!("admin API on {}", api.url());
     // The daemon has one API.
     let _ = told.door.set(api.door());
