@@ -343,7 +343,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_is_good_once_and_for_a_minute() {
         let sessions = Sessions::default();
-        let (one, other) = (sessions.key_for(KEY_LASTS).unwrap(), sessions.key_for(KEY_LASTS).unwrap());
+        let (one, other) =
+            (sessions.key_for(KEY_LASTS).unwrap(), sessions.key_for(KEY_LASTS).unwrap());
         assert!(sessions.redeem(&stored(&one)));
         assert!(!sessions.redeem(&stored(&one)), "used");
         assert!(sessions.of(&stored(&other)).is_none(), "a key is no session");
@@ -379,7 +380,8 @@ mod tests {
         let file = dir.path().join("console.---1--7070.sessions");
         let text = fs::read_to_string(&file).unwrap();
         assert!(begun.iter().all(|one| !text.contains(&one.token)), "{text}");
-        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
         drop(first);
         let second = kept("a");

@@ -79,9 +79,8 @@ impl ClientOwner {
     fn test(&self, name: &Name, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         let config = self.shared.config.load();
         let mut services = config.services.iter();
-        let is_it = |service: &&config::Service| {
-            service.name == name.as_str() && service.private.is_none()
-        };
+        let is_it =
+            |service: &&config::Service| service.name == name.as_str() && service.private.is_none();
         let Some(service) = services.find(is_it).cloned() else {
             return refuse_stream(&*inlet, None, ResetCode::Unknown);
         };

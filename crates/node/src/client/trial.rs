@@ -163,7 +163,7 @@ async fn go_through(
                 dialled = Some(socket);
                 break;
             }
-            Err(why) => failed = failed.or(Some(why.to_string())),
+            Err(why) => failed = failed.or_else(|| Some(why.to_string())),
         }
     }
     let Some(dialled) = dialled else {

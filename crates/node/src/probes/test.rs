@@ -85,7 +85,8 @@ async fn question(link: &Link, service: Name) -> Outcome {
 fn refusal(code: ResetCode) -> String {
     match code {
         ResetCode::Unknown | ResetCode::Denied => {
-            "the client does not test it: its version is older, or it has no such service".to_owned()
+            "the client does not test it: its version is older, or it has no such service"
+                .to_owned()
         }
         ResetCode::Limit => "the client tests as many services as it can; try again".to_owned(),
         ResetCode::Aborted

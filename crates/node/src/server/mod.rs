@@ -490,13 +490,12 @@ impl Tester for Server {
                     && one.services.iter().any(|one| one.name == service)
                     && one.links.iter().any(|link| link.state.state() == LinkState::Up)
             };
-            let mut owners: Vec<_> =
-                sessions.iter().filter(|(_, one)| has_it(one)).collect();
+            let mut owners: Vec<_> = sessions.iter().filter(|(_, one)| has_it(one)).collect();
             // A process that has taken over from another is the newer session.
             owners.sort_by_key(|(id, _)| std::cmp::Reverse(**id));
-            let (session, owner) = owners.first().with_context(|| {
-                format!("no connected client publishes a service `{service}`")
-            })?;
+            let (session, owner) = owners
+                .first()
+                .with_context(|| format!("no connected client publishes a service `{service}`"))?;
             let others: BTreeSet<_> = owners.iter().map(|(_, one)| one.peer.as_str()).collect();
             anyhow::ensure!(
                 others.len() == 1,

@@ -130,7 +130,8 @@ export async function everything_is_done_by_keys_alone(rig) {
   const before = file();
   // A service: three fields, the difference, applied.
   await press(page, "g", "s");
-  await page.waitForFunction(() => location.hash === "#/services");
+  // The page is there, and not only its address: a dialog ends with the page before.
+  await page.waitForSelector('.menu a[aria-current][href="#/services"]');
   await press(page, "n");
   await page.waitForSelector("dialog[open]");
   await page.keyboard.type(`tcp://127.0.0.1:${rig.ports.origin}`);
