@@ -190,7 +190,7 @@ fn a_server_starts_as_ever_and_goes_on_with_the_file_of_the_page() {
     server.wait_line(&["listening for clients on tls://", ":7000"], SOON);
     server.wait_line(&["tunnel client --server", "--name home --token-file home.token"], SOON);
     let namespace = format!("--net=/proc/{}/ns/net", server.id());
-    let page = Page::open(&server, vec!["nsenter".to_owned(), namespace.clone()]);
+    let page = Page::open(&server, vec!["nsenter".to_owned(), namespace]);
     let (_, facts) = page.ask("GET", "/api/v1/setup", &page.token, None);
     assert_eq!((&facts["role"], &facts["client"]), (&json!("server"), &json!("home")), "{facts}");
     let plan = |listen: &str| {
