@@ -14,6 +14,7 @@ import { t } from "./parts/text.js";
 import { Toasts } from "./parts/toast.js";
 import { Keys, More } from "./parts/help.js";
 import { Confirm } from "./parts/dialog.js";
+import { TestedDialog } from "./parts/tested.js";
 import { Certificates } from "./pages/certificates.js";
 import { ClientPage } from "./pages/client.js";
 import { Clients } from "./pages/clients.js";
@@ -38,7 +39,7 @@ const PAGES = {
 /** Pages of one thing. @type {Record<string, any>} */
 const DETAILS = { clients: ClientPage, requests: RequestPage };
 /** @type {Record<string, any>} */
-const DIALOGS = { enrol: Enrol, keys: Keys, more: More, confirm: Confirm, service: ServiceForm };
+const DIALOGS = { enrol: Enrol, keys: Keys, more: More, confirm: Confirm, service: ServiceForm, tested: TestedDialog };
 
 function App() {
   const s = useStore();

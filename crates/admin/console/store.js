@@ -52,12 +52,15 @@ export const state = {
 /** @type {Set<() => void>} */
 const watchers = new Set();
 let asked = false;
+/** Counts what was drawn. */
+let version = 0;
 
 function changed() {
   if (asked) return;
   asked = true;
   queueMicrotask(() => {
     asked = false;
+    version += 1;
     for (const watcher of watchers) watcher();
   });
 }
@@ -71,9 +74,12 @@ export function set(some) {
 /** Draws a component anew with each change. @returns {State} */
 export function useStore() {
   const [, draw] = useState(0);
+  const drawn = version;
   useEffect(() => {
     const watcher = () => draw((/** @type {number} */ n) => n + 1);
     watchers.add(watcher);
+    // An answer may come between the first drawing and this.
+    if (version !== drawn) watcher();
     return () => void watchers.delete(watcher);
   }, []);
   return state;

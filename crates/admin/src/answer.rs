@@ -86,6 +86,7 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         Answer::Log { filter } => Json(json!({ "filter": filter })).into_response(),
         Answer::Pong(ping) => Json(ping).into_response(),
         Answer::Nat(report) => Json(report).into_response(),
+        Answer::Tested(tested) => Json(tested).into_response(),
         Answer::Speed(speed) => Json(speed).into_response(),
         Answer::Stopping { pid, now: _ } => {
             (StatusCode::ACCEPTED, Json(json!({ "pid": pid }))).into_response()

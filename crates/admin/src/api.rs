@@ -1,8 +1,10 @@
 //! The running admin API: a bound port and a thread that answers requests.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::Context;
 use config::Admin;
@@ -29,8 +31,16 @@ impl Door {
     /// # Errors
     /// The system gives no random bytes.
     pub fn link(&self) -> anyhow::Result<ConsoleLink> {
-        let url = format!("{}/#k={}", self.url, self.sessions.key()?);
-        Ok(ConsoleLink { url, valid_seconds: KEY_LASTS.as_secs() })
+        self.link_for(KEY_LASTS)
+    }
+
+    /// As [`Self::link`], within another time.
+    ///
+    /// # Errors
+    /// As [`Self::link`].
+    pub fn link_for(&self, lasts: Duration) -> anyhow::Result<ConsoleLink> {
+        let url = format!("{}/#k={}", self.url, self.sessions.key_for(lasts)?);
+        Ok(ConsoleLink { url, valid_seconds: lasts.as_secs() })
     }
 }
 
@@ -51,13 +61,31 @@ impl AdminApi {
     /// The address is in use or not available, the token is not valid, or there are no resources
     /// for the runtime or the thread.
     pub fn start(settings: &Admin, daemon: Arc<dyn Daemon>, life: Life) -> anyhow::Result<Self> {
+        Self::start_with(settings, daemon, life, None)
+    }
+
+    /// As [`Self::start`]; the sessions of the console outlive the process in this folder.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(
+        settings: &Admin,
+        daemon: Arc<dyn Daemon>,
+        life: Life,
+        state: Option<&Path>,
+    ) -> anyhow::Result<Self> {
         let at = settings.listen;
         let group = net::listen_group(at, 1).with_context(|| format!("admin API on {at}"))?;
         net::inherited::store(&group);
         let listener = group.into_iter().next().context("no socket")?;
         let address = listener.local_addr()?;
         let url = format!("http://{address}");
-        let api = Api::new(daemon, life);
+        let mut api = Api::new(daemon, life);
+        // Another port at each start is another place for a browser, which has no session there.
+        if let Some(folder) = state.filter(|_| at.port() != 0) {
+            let seal = Guard::seal(settings)?;
+            api.sessions = Sessions::kept_in(folder, &at.to_string(), seal);
+        }
         let guard = Guard::new(settings, api.sessions.clone())?;
         let door =
             Door { url: format!("http://{}", from_here(address)), sessions: api.sessions.clone() };

@@ -71,6 +71,12 @@ impl Guard {
         Ok(Self { full, read, sessions, hosts, origin, brake: Brake::new() })
     }
 
+    /// A text that changes with the token of the API, and from which the token cannot be found.
+    pub(super) fn seal(settings: &config::Admin) -> anyhow::Result<String> {
+        let full = StoredCredential::of(settings.token.secret.reveal())?;
+        Ok(console::tag_of(full.text().as_bytes()))
+    }
+
     fn judge(&self, request: &Request) -> Verdict {
         if let Some(refusal) = self.origin_refusal(request) {
             return Verdict::Refuse(refusal);

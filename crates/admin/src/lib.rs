@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `guard` | checks of each request: host, origin, token |
 //! | `sessions` | the sessions of the web console, and the keys for them |
+//! | `setup` | the set-up page of a start without parameters, at a port of its own |
 //! | `console` | the embedded files of the web console |
 //! | `brake` | the delay of answers to wrong tokens |
 //! | `serve` | connections, limited in number and duration |
@@ -46,8 +47,10 @@ mod places;
 mod routes;
 mod serve;
 mod sessions;
+mod setup;
 #[cfg(test)]
 mod tests;
 
 pub use api::{AdminApi, Door};
 pub use console::tag_of;
+pub use setup::SetUpPage;

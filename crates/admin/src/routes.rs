@@ -1,5 +1,6 @@
 //! The routes of the admin API. Below `/api/v1` they are those of the table of commands.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::rejection::{PathRejection, QueryRejection, RawPathParamsRejection};
@@ -185,11 +186,11 @@ fn one_tag(field: HeaderValue) -> Option<String> {
     (is_tag && text.matches('"').count() == 2).then(|| text.to_owned())
 }
 
-async fn nothing_here(uri: Uri) -> Response {
+pub(super) async fn nothing_here(uri: Uri) -> Response {
     problem(StatusCode::NOT_FOUND, &format!("nothing at {}", uri.path()))
 }
 
-async fn other_method() -> Response {
+pub(super) async fn other_method() -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, "not with this method")
 }
 
@@ -257,6 +258,11 @@ async fn begin_session(
     Extension(caller): Extension<Caller>,
     Extension(Remote(from)): Extension<Remote>,
 ) -> Response {
+    begin(&api.sessions, &caller, from)
+}
+
+/// Swaps a key, or the token of the file, for a session.
+pub(super) fn begin(sessions: &Sessions, caller: &Caller, from: IpAddr) -> Response {
     let by = match caller {
         Caller::Link => By::Link,
         Caller::Token => By::Token,
@@ -266,7 +272,7 @@ async fn begin_session(
             return problem(StatusCode::FORBIDDEN, text);
         }
     };
-    match api.sessions.begin(by, from) {
+    match sessions.begin(by, from) {
         Ok(begun) => {
             tracing::info!(target: AUDIT, source = %from, "a session of the console began");
             (StatusCode::CREATED, Json(begun)).into_response()

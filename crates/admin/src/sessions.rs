@@ -1,14 +1,18 @@
 //! Sessions of the web console. Nobody chooses a password: `tunnel console` asks for a key over the
 //! control socket, and the page swaps the key for a token. Both come from the system's random source
-//! and are kept as their hashes, in memory alone. A restart ends all sessions.
+//! and are kept as their hashes. Keys are in memory alone. Sessions outlive the daemon in a file of
+//! its state directory, so that a page goes on after a restart; another `admin.token` ends them all.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use ops::state::{check_private, create_private, read_private, write_private};
 use proto::greeting::{StoredCredential, Token};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 /// How long a key is valid.
@@ -25,7 +29,7 @@ const LASTS: Duration = Duration::from_secs(12 * 3600);
 const SESSIONS: usize = 16;
 
 /// What a session was made from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum By {
     /// A key of `tunnel console`.
@@ -77,6 +81,35 @@ pub(crate) struct Sessions(Arc<Mutex<State>>);
 struct State {
     keys: Vec<Key>,
     sessions: Vec<Session>,
+    /// `None`: a restart ends all sessions.
+    file: Option<Place>,
+}
+
+/// The file of the sessions.
+#[derive(Debug)]
+struct Place {
+    folder: PathBuf,
+    name: String,
+    /// Changes with the token of the API: sessions of another token are void.
+    seal: String,
+}
+
+/// The content of the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    seal: String,
+    sessions: Vec<KeptSession>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptSession {
+    id: String,
+    /// The hash of the token.
+    stored: String,
+    by: By,
+    from: IpAddr,
+    /// The second since 1970 in which the session ends.
+    ends: u64,
 }
 
 #[derive(Debug)]
@@ -92,17 +125,33 @@ struct Session {
     stored: StoredCredential,
     by: By,
     from: IpAddr,
-    began: Instant,
-    /// The time of the last request.
+    ends: Instant,
+    /// The time of the last request; of a session from the file, that of the start.
     used: Instant,
 }
 
 impl Sessions {
-    /// Makes a key that is valid once within [`KEY_LASTS`].
+    /// The sessions of the API at the address `listen`, whose file is in `folder`. A folder that
+    /// cannot be used is left alone: the sessions are in memory then.
+    pub(crate) fn kept_in(folder: &Path, listen: &str, seal: String) -> Self {
+        let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+        let name = format!("console.{}.sessions", listen.chars().map(safe).collect::<String>());
+        let place = Place { folder: folder.to_owned(), name, seal };
+        let mut state = State::default();
+        match place.load() {
+            Ok(sessions) => (state.sessions, state.file) = (sessions, Some(place)),
+            Err(error) => {
+                tracing::debug!(folder = %folder.display(), %error, "sessions are not kept");
+            }
+        }
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// Makes a key that is valid once within `lasts`.
     ///
     /// # Errors
     /// The system gives no random bytes.
-    pub(crate) fn key(&self) -> anyhow::Result<String> {
+    pub(crate) fn key_for(&self, lasts: Duration) -> anyhow::Result<String> {
         let (key, stored) = random()?;
         let now = Instant::now();
         let mut state = self.state();
@@ -110,7 +159,7 @@ impl Sessions {
         if state.keys.len() >= KEYS {
             state.keys.remove(0);
         }
-        state.keys.push(Key { stored, ends: now + KEY_LASTS });
+        state.keys.push(Key { stored, ends: now + lasts });
         Ok(key)
     }
 
@@ -159,8 +208,9 @@ impl Sessions {
             let idle = idle.map(|(place, _)| place);
             idle.map(|place| state.sessions.remove(place));
         }
-        let session = Session { id: id.clone(), stored, by, from, began: now, used: now };
+        let session = Session { id: id.clone(), stored, by, from, ends: now + LASTS, used: now };
         state.sessions.push(session);
+        state.keep();
         Ok(Begun { token, id, expires_seconds: LASTS.as_secs() })
     }
 
@@ -173,9 +223,9 @@ impl Sessions {
             id: session.id.clone(),
             by: session.by,
             from: session.from,
-            age_seconds: (now - session.began).as_secs(),
+            age_seconds: LASTS.saturating_sub(session.ends - now).as_secs(),
             idle_seconds: (now - session.used).as_secs(),
-            expires_seconds: (session.began + LASTS).duration_since(now).as_secs(),
+            expires_seconds: (session.ends - now).as_secs(),
             own: own == Some(session.id.as_str()),
         };
         state.sessions.iter().map(shown).collect()
@@ -186,7 +236,11 @@ impl Sessions {
         let mut state = self.state();
         let before = state.sessions.len();
         state.sessions.retain(|session| session.id != id);
-        state.sessions.len() < before
+        let is_ended = state.sessions.len() < before;
+        if is_ended {
+            state.keep();
+        }
+        is_ended
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -198,8 +252,71 @@ impl State {
     /// Removes what has ended by itself.
     fn forget(&mut self, now: Instant) {
         self.keys.retain(|key| key.ends > now);
-        self.sessions.retain(|session| session.began + LASTS > now);
+        self.sessions.retain(|session| session.ends > now);
     }
+
+    /// Writes the file. A file that cannot be written is removed: it could bring a session back that
+    /// somebody has ended.
+    fn keep(&self) {
+        let Some(place) = &self.file else { return };
+        if let Err(error) = place.write(&self.sessions) {
+            tracing::warn!(
+                %error, "the sessions of the console are not kept beyond the end of this process"
+            );
+            drop(fs::remove_file(place.folder.join(&place.name)));
+        }
+    }
+}
+
+impl Place {
+    /// The sessions of the file that have not ended. A session that would last longer than any is one
+    /// of another clock.
+    fn load(&self) -> std::io::Result<Vec<Session>> {
+        // The folder is made with the first session.
+        if !self.folder.exists() {
+            return Ok(Vec::new());
+        }
+        self.check()?;
+        let text = read_private(&self.folder, &self.name)?.unwrap_or_default();
+        // A file that cannot be read has no sessions, and the next one takes its place.
+        let kept = serde_json::from_str::<Kept>(&text).ok();
+        let kept = kept.filter(|kept| kept.seal == self.seal);
+        let (now, unix) = (Instant::now(), unix_seconds());
+        let session = |kept: KeptSession| {
+            let left = Duration::from_secs(kept.ends.checked_sub(unix)?);
+            let stored = StoredCredential::of(&kept.stored).ok()?;
+            let KeptSession { id, by, from, .. } = kept;
+            let is_good = !left.is_zero() && left <= LASTS;
+            is_good.then_some(Session { id, stored, by, from, ends: now + left, used: now })
+        };
+        let sessions = kept.into_iter().flat_map(|kept| kept.sessions);
+        Ok(sessions.filter_map(session).take(SESSIONS).collect())
+    }
+
+    /// Whoever could write to the folder could let himself in.
+    fn check(&self) -> std::io::Result<()> {
+        check_private(&self.folder).map_err(std::io::Error::other)
+    }
+
+    fn write(&self, sessions: &[Session]) -> std::io::Result<()> {
+        create_private(&self.folder)?;
+        self.check()?;
+        let (now, unix) = (Instant::now(), unix_seconds());
+        let kept = |session: &Session| KeptSession {
+            id: session.id.clone(),
+            stored: session.stored.text().to_string(),
+            by: session.by,
+            from: session.from,
+            ends: unix + session.ends.saturating_duration_since(now).as_secs(),
+        };
+        let sessions = sessions.iter().map(kept).collect();
+        let text = serde_json::to_vec(&Kept { seal: self.seal.clone(), sessions })?;
+        write_private(&self.folder, &self.name, &text)
+    }
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// A secret of 256 bits, and its stored form.
@@ -226,13 +343,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_is_good_once_and_for_a_minute() {
         let sessions = Sessions::default();
-        let (one, other) = (sessions.key().unwrap(), sessions.key().unwrap());
+        let (one, other) =
+            (sessions.key_for(KEY_LASTS).unwrap(), sessions.key_for(KEY_LASTS).unwrap());
         assert!(sessions.redeem(&stored(&one)));
         assert!(!sessions.redeem(&stored(&one)), "used");
         assert!(sessions.of(&stored(&other)).is_none(), "a key is no session");
         advance(KEY_LASTS).await;
         assert!(!sessions.redeem(&stored(&other)), "old");
-        let keys: Vec<_> = (0..=KEYS).map(|_| sessions.key().unwrap()).collect();
+        let keys: Vec<_> = (0..=KEYS).map(|_| sessions.key_for(KEY_LASTS).unwrap()).collect();
         assert!(!sessions.redeem(&stored(&keys[0])), "the oldest has given way");
         assert!(keys[1..].iter().all(|key| sessions.redeem(&stored(key))));
     }
@@ -250,6 +368,43 @@ mod tests {
         advance(LASTS / 2).await;
         assert_eq!(sessions.of(&stored(&begun.token)), None);
         assert!(sessions.list(None).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_outlive_the_daemon_until_they_end_or_the_token_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = |seal: &str| Sessions::kept_in(dir.path(), "[::1]:7070", seal.to_owned());
+        let first = kept("a");
+        let begun: Vec<_> = (0..3).map(|_| first.begin(By::Link, HERE).unwrap()).collect();
+        assert!(first.end(&begun[0].id));
+        let file = dir.path().join("console.---1--7070.sessions");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(begun.iter().all(|one| !text.contains(&one.token)), "{text}");
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        drop(first);
+        let second = kept("a");
+        let of = |sessions: &Sessions, one: &Begun| sessions.of(&stored(&one.token));
+        assert_eq!(of(&second, &begun[0]), None, "it was ended");
+        assert_eq!(of(&second, &begun[1]), Some(begun[1].id.clone()));
+        assert!(second.list(None).iter().all(|one| one.expires_seconds > 43_000));
+        assert!(!second.redeem(&stored(&begun[1].token)), "a session is no key");
+        assert_eq!(of(&kept("b"), &begun[1]), None, "another token of the API");
+        // Clocks of another time, and a damaged file.
+        let unix = unix_seconds();
+        for (from, to) in [(unix + 43_199, unix), (unix + 43_199, unix + 86_400)] {
+            let is_near = |n: u64| (from - 5..=from + 5).contains(&n);
+            let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            for one in value["sessions"].as_array_mut().unwrap() {
+                assert!(is_near(one["ends"].as_u64().unwrap()), "{text}");
+                one["ends"] = to.into();
+            }
+            fs::write(&file, value.to_string()).unwrap();
+            assert!(kept("a").list(None).is_empty());
+        }
+        fs::write(&file, &text[..text.len() / 2]).unwrap();
+        assert!(kept("a").list(None).is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ use ops::requests::{RequestDetail, RequestFilter, SeenRequests};
 use ops::share::ShareOrder;
 use ops::status::{Restarted, Status, StreamNumber, Streams};
 use ops::term;
+use ops::tested::Tested;
 use ops::upgrade::{UpgradeOrder, Upgraded};
 use ops::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 use ops::{ConsoleLink, Reconnected, Reloaded, WrongConfig};
@@ -319,6 +320,17 @@ pub fn nat(instance: &Instance) -> anyhow::Result<NatReport> {
     Ok(report)
 }
 
+/// Tests the targets of a service.
+pub fn test(
+    instance: &Instance,
+    service: String,
+    client: Option<String>,
+) -> anyhow::Result<Tested> {
+    let answer = instance.ask(Command::Test { service, client })?;
+    let Answer::Tested(tested) = answer else { bail!(UNASKED) };
+    Ok(*tested)
+}
+
 /// Measures the throughput of the tunnel, for `span` in each direction. `news` is called with the
 /// progress while the test runs.
 pub fn speedtest(
@@ -360,6 +372,7 @@ pub fn speedtest(
             | Answer::Wrong(_)
             | Answer::Pong(_)
             | Answer::Nat(_)
+            | Answer::Tested(_)
             | Answer::Event(_)
             | Answer::Lost(_)
             | Answer::Upgraded(_)

@@ -12,6 +12,7 @@
 //! | `{"command":"stop"}` | `{"stopping":{"pid":1}}` |
 //! | `{"command":"ping","timeout_millis":2000}` | `{"pong":{…}}` |
 //! | `{"command":"nat"}` | `{"nat":{…}}` |
+//! | `{"command":"test","service":"web"}` | `{"tested":{…}}` |
 //! | `{"command":"enroll","name":"home",…}` | `{"opened":{…}}` |
 //! | `{"command":"allow","name":"home",…}` | `{"allowed":{…}}` |
 //! | `{"command":"revoke","name":"home"}` | `{"revoked":true}` |
@@ -43,8 +44,8 @@ mod socket_path;
 pub use ask::{
     Connected, Instance, Left, Stopping, allow, change_lists, client, clients, connect, console,
     deny, enroll, events, hold, invite, kick, kill, limit, log, nat, ping, reconnect, reload,
-    replay, request, requests, restart, revoke, share, speedtest, status, stop, streams, uninvite,
-    upgrade, visitors,
+    replay, request, requests, restart, revoke, share, speedtest, status, stop, streams, test,
+    uninvite, upgrade, visitors,
 };
 pub use denied::Denied;
 pub use serve::ControlSocket;

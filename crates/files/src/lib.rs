@@ -38,6 +38,15 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
     open_with(OpenOptions::new().read(true).write(true).create(true).truncate(false), path)
 }
 
+/// Makes a file with mode 0600 for writing.
+///
+/// # Errors
+/// There is a file or a link of this name ([`io::ErrorKind::AlreadyExists`]), or the file cannot be
+/// made.
+pub fn create_new(path: &Path) -> io::Result<File> {
+    open_with(OpenOptions::new().write(true).create_new(true), path)
+}
+
 /// Makes a file with mode 0600 for writing. A file or link that has this name is removed first: it
 /// is the rest of a write that a crash interrupted.
 ///
@@ -48,7 +57,7 @@ pub fn create_fresh(path: &Path) -> io::Result<File> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         Ok(()) | Err(_) => {}
     }
-    open_with(OpenOptions::new().write(true).create_new(true), path)
+    create_new(path)
 }
 
 /// Reads a file of at most `limit` bytes.
@@ -100,6 +109,7 @@ mod tests {
             for error in [open(path).unwrap_err(), open_or_create(path).unwrap_err()] {
                 assert!(error.to_string().starts_with("this is a symbolic link"), "{error}");
             }
+            assert_eq!(create_new(path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
             create_fresh(path).unwrap();
             assert!(fs::symlink_metadata(path).unwrap().is_file());
         }

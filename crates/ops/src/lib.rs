@@ -22,10 +22,12 @@
 //! | `share` | a service that lives as long as a command |
 //! | `qr` | QR codes of texts |
 //! | `revision` | a change of the configuration file before it is made |
+//! | `setup` | the set-up page of a start without parameters |
 //! | `shown` | the configuration file as the admin API shows it |
 //! | `life` | the phases running, draining, ending |
 //! | `state`, `socket_file` | the directories of a daemon's files, and its Unix sockets |
 //! | `term`, `token` | text for a person, and a new token |
+//! | `tested` | the result of `tunnel test` |
 //! | `upgrade` | the change to another binary without an interruption |
 //! | `visit` | invitations to private services, and their codes |
 
@@ -46,12 +48,14 @@ mod reload;
 pub mod requests;
 pub mod revision;
 mod role;
+pub mod setup;
 pub mod share;
 pub mod shown;
 pub mod socket_file;
 pub mod state;
 pub mod status;
 pub mod term;
+pub mod tested;
 mod token;
 pub mod upgrade;
 pub mod visit;

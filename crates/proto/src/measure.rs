@@ -6,8 +6,10 @@ use std::str::FromStr;
 
 use bytes::{Buf, BufMut};
 
+use crate::greeting::Name;
+
 /// The far end of a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Measure {
     /// Returns the bytes that it receives.
     Echo,
@@ -18,6 +20,11 @@ pub enum Measure {
         /// The time, milliseconds.
         millis: u32,
     },
+    /// Dials the targets of a service of the far end, and tells how that went.
+    Target {
+        /// The name of the service.
+        service: Name,
+    },
 }
 
 impl fmt::Display for Measure {
@@ -26,6 +33,7 @@ impl fmt::Display for Measure {
             Self::Echo => f.write_str("echo"),
             Self::Sink => f.write_str("sink"),
             Self::Source { millis } => write!(f, "source {millis}"),
+            Self::Target { service } => write!(f, "target {service}"),
         }
     }
 }
@@ -43,6 +51,10 @@ impl FromStr for Measure {
             "echo" => Ok(Self::Echo),
             "sink" => Ok(Self::Sink),
             _ => {
+                if let Some(service) = text.strip_prefix("target ") {
+                    let service = service.parse().map_err(|_| UnknownMeasure)?;
+                    return Ok(Self::Target { service });
+                }
                 let digits = text.strip_prefix("source ").ok_or(UnknownMeasure)?;
                 let plain = digits.bytes().all(|b| b.is_ascii_digit());
                 let millis = digits.parse().ok().filter(|_| plain).ok_or(UnknownMeasure)?;
@@ -118,7 +130,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_is_read() {
-        for measure in [Measure::Echo, Measure::Sink, Measure::Source { millis: 5000 }] {
+        let target = Measure::Target { service: Name::new("web").unwrap() };
+        for measure in [Measure::Echo, Measure::Sink, Measure::Source { millis: 5000 }, target] {
             assert_eq!(measure.to_string().parse(), Ok(measure));
         }
         for text in ["", "Echo", "source", "source ", "source -1", "source +1", "source 4294967296"]

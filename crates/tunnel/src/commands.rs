@@ -4,6 +4,7 @@ use std::io::{IsTerminal, stdout};
 use std::path::Path;
 use std::sync::Arc;
 
+use admin::SetUpPage;
 use config::{Common, LogFormat};
 use logging::Format;
 use net::handover;
@@ -24,8 +25,8 @@ use crate::upgrade::Binary;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     activation, check, clients, connect, console, cores, demo, enroll, found, generate, importing,
-    inherit, install, instances, measure, nat, published, requests, service_options, share,
-    supervise, upgrade, visits,
+    inherit, install, instances, measure, nat, published, requests, service_options, set_up, share,
+    supervise, tested, upgrade, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -112,6 +113,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Ping(args) => measure::ping(args),
         Command::Nat(args) => nat::nat(args),
         Command::Speedtest(args) => measure::speedtest(args),
+        Command::Test(args) => tested::test(args),
     }
 }
 
@@ -146,6 +148,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         state.check_room()?;
     }
     loaded.warnings.extend(state.warning());
+    let state = Arc::new(state);
+    let kept_state = Arc::clone(&state);
     let kept = Kept::in_state(state.path());
     kept.join(&mut loaded)?;
     if args.enroll.is_some() {
@@ -170,6 +174,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     if let (Some(identity), None) = (&identity, &config.tls.identity) {
         tracing::info!(pin = %identity.pin(), "the server has a self-signed certificate; clients pin it");
     }
+    let is_bare = !is_next && found.is_none() && set_up::is_wanted();
+    let (life, mut set_up) = (frame.life.clone(), None);
     let token_file = token.as_ref().map(|(_, path)| path.clone());
     let alone =
         !is_next && args.daemon.config.is_none() && load::has_one_client(args, token.is_some());
@@ -206,14 +212,22 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
                 tracing::warn!("the command for the client could not be printed: {why}");
             }
         }
+        if is_bare {
+            set_up = set_up::beside_server(&kept_state, life);
+        }
         Ok(server as Arc<dyn Serving>)
     };
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(daemon::run(frame, start));
     runtime.shutdown_background();
+    let made = set_up.and_then(SetUpPage::end);
     // The lock of the state directory is held until here.
     drop(state);
-    outcome
+    outcome?;
+    match made {
+        Some(role) => set_up::go_on_as(role),
+        None => Ok(()),
+    }
 }
 
 /// Writes the number of this process into a lock once this process serves. Until then the lock belongs
@@ -243,7 +257,10 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
         Some(Some(redeemed)) => redeemed,
         None => args,
     };
-    let found = found::of_client(args)?;
+    let found = match found::of_client(args) {
+        Err(nothing) if set_up::is_wanted() => return set_up::instead(&nothing),
+        found => found?,
+    };
     let args = &with_file(args, found.as_deref(), |args| &mut args.daemon);
     let Loaded { config, warnings } = load::client(args, None)?;
     begin(&args.daemon, &config.common, &warnings)?;
@@ -326,8 +343,8 @@ fn run_demo(once: bool) -> anyhow::Result<()> {
 fn frame(args: &DaemonArgs) -> Frame {
     let configuration = args.config.clone();
     let (warnings, binary) = (Vec::new(), Binary::of_process());
-    let (control, shares, former) = Default::default();
-    Frame { control, is_needed: true, warnings, shares, configuration, binary, former }
+    let (control, shares, former, life) = Default::default();
+    Frame { control, is_needed: true, warnings, shares, configuration, binary, former, life }
 }
 
 /// The arguments with the file of the folder, if that file counts.

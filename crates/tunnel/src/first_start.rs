@@ -107,7 +107,7 @@ pub(crate) fn makes_a_client(args: &ServerArgs, state: &StateDir) -> anyhow::Res
     Ok(has_one || Kept::in_state(state.path()).is_empty()?)
 }
 
-fn token_file(client: &str) -> String {
+pub(crate) fn token_file(client: &str) -> String {
     format!("{client}.token")
 }
 

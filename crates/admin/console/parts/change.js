@@ -26,8 +26,8 @@ export function outcome(answer) {
   return parts.length > 0 ? parts.join(" · ") : t("config.same");
 }
 
-/** @param {{ judged: Judged, onLine?: (line: number) => void }} props */
-export function Judgement({ judged, onLine }) {
+/** `bare`: there is no file yet, and so no difference. @param {{ judged: Judged, bare?: boolean, onLine?: (line: number) => void }} props */
+export function Judgement({ judged, bare, onLine }) {
   const changes = judged.diff.some((one) => one.op === "add" || one.op === "remove");
   return h("div", { class: "form" },
     judged.problems.length > 0 && h("ul", { class: "problems", role: "alert" }, judged.problems.map((one, index) =>
@@ -35,7 +35,7 @@ export function Judgement({ judged, onLine }) {
         one.line > 0 && onLine && h("button", { type: "button", class: "slim", onClick: () => onLine(one.line) }, t("config.line", { line: one.line })),
         h("span", null, one.key && h("code", null, one.key), one.key && ": ", one.text, one.hint && h("span", { class: "soft" }, ` (${one.hint})`))))),
     judged.warnings.length > 0 && h("ul", { class: "note-line warn" }, judged.warnings.map((one) => h("li", { key: one }, one))),
-    judged.ok && (changes ? h(Diff, { lines: judged.diff }) : h("p", { class: "note-line" }, t("config.same"))),
+    judged.ok && !bare && (changes ? h(Diff, { lines: judged.diff }) : h("p", { class: "note-line" }, t("config.same"))),
     judged.ok && judged.live.length > 0 && h("p", { class: "small" }, t("config.live", { keys: judged.live.join(", ") })),
     judged.ok && judged.restart.length > 0 && h("p", { class: "note-line warn" }, t("config.restart", { keys: judged.restart.join(", ") })));
 }

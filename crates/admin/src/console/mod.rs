@@ -16,8 +16,14 @@ use files::FILES;
 
 use crate::answer::problem;
 
-/// The page of the console.
+/// The place of a page. A page has no other one, because its links are those of the place.
 const PAGE: &str = "/";
+
+/// The file of the page of the console.
+const CONSOLE: &str = "index.html";
+
+/// The file of the set-up page, which has a port of its own.
+const SET_UP: &str = "setup.html";
 
 /// The folder of all other files of the console.
 const FOLDER: &str = "/console/";
@@ -91,13 +97,25 @@ pub(crate) fn is_file(request: &Request) -> bool {
     reads && (path == PAGE || path.starts_with(FOLDER))
 }
 
-/// Answers with the file of a request.
+/// Answers with the file of a request to the console.
 pub(crate) async fn file(request: Request) -> Response {
-    let path = request.uri().path();
-    let path = if path == PAGE { "index.html" } else { path.strip_prefix(FOLDER).unwrap_or(path) };
-    // The page has one place, because its links are those of the place.
-    let is_second = path == "index.html" && request.uri().path() != PAGE;
-    let Some(file) = ALL.iter().find(|file| file.path == path && !is_second) else {
+    answer(&request, CONSOLE)
+}
+
+/// Answers with the file of a request to the set-up page.
+pub(crate) async fn file_of_set_up(request: Request) -> Response {
+    answer(&request, SET_UP)
+}
+
+fn answer(request: &Request, page: &str) -> Response {
+    let path = match request.uri().path() {
+        PAGE => page,
+        path => match path.strip_prefix(FOLDER).unwrap_or(path) {
+            CONSOLE | SET_UP => "",
+            path => path,
+        },
+    };
+    let Some(file) = ALL.iter().find(|file| file.path == path) else {
         return problem(StatusCode::NOT_FOUND, "no such file of the console");
     };
     // A new version of the daemon has other files, so a browser asks each time.

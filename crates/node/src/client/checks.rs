@@ -22,13 +22,13 @@ use super::targets::{address, proxy_version};
 use crate::descriptors;
 
 /// Bytes of an answer that are read at most: its first line is in them.
-const ANSWER: usize = 1024;
+pub(super) const ANSWER: usize = 1024;
 
 /// The longest pause between two looks at the configuration, which a reload may change.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The public address of a connection that has none.
-const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+pub(super) const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
 /// Services whose targets are checked.
 pub(crate) trait Checked {
@@ -126,7 +126,7 @@ fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
 
 /// The request of a check. Its host is the one that the visitors of the service ask for, so that a
 /// target with several sites answers for the right one.
-fn request(service: &Service, target: &Target, path: &str) -> Vec<u8> {
+pub(super) fn request(service: &Service, target: &Target, path: &str) -> Vec<u8> {
     let terms = service.http();
     let of_name = service.public.iter().find_map(|public| match public {
         Public::Name { host, .. } if !host.contains('*') => Some(host.clone()),
@@ -161,7 +161,7 @@ fn verdict(answer: io::Result<BytesMut>) -> Result<(), String> {
 }
 
 /// The status of an answer over HTTP/1 (RFC 9112 section 4).
-fn status(answer: &[u8]) -> Option<u16> {
+pub(super) fn status(answer: &[u8]) -> Option<u16> {
     let rest = answer.strip_prefix(b"HTTP/1.")?;
     let digits = rest.get(2..5).filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
     std::str::from_utf8(digits).ok()?.parse().ok()

@@ -24,6 +24,7 @@ pub(crate) mod stun;
 mod targets;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trial;
 mod trouble;
 mod uplink;
 
@@ -45,6 +46,7 @@ use ops::nat::NatProbe;
 use ops::requests::{RequestDetail, RequestFilter, SeenRequests};
 use ops::share::Visits;
 use ops::status::{self, DaemonState, Status, Told};
+use ops::tested::{Tested, Tester};
 use ops::{
     Certificates, Connector, Daemon, Foreseen, Inviter, ListsInForce, Reloaded, Requests, Role,
     SendFuture, Serving, Traffic, term,
@@ -324,6 +326,10 @@ impl Daemon for Client {
         Some(self)
     }
 
+    fn tester(&self) -> Option<&dyn Tester> {
+        Some(self)
+    }
+
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let shared = &self.shared;
@@ -380,6 +386,21 @@ impl SpeedTest for Client {
         Box::pin(async move {
             let session = self.shared.uplinks.preferred().session();
             probes::speedtest(self.workers.handles(), &session, span, news).await
+        })
+    }
+}
+
+impl Tester for Client {
+    fn test(
+        &self,
+        service: String,
+        client: Option<String>,
+    ) -> SendFuture<'_, anyhow::Result<Tested>> {
+        Box::pin(async move {
+            anyhow::ensure!(client.is_none(), "this is a client, which has one set of services");
+            let config = self.shared.config.load_full();
+            let found = config.services.iter().find(|one| one.name == service).cloned();
+            trial::here(self.workers.handles(), found, service).await
         })
     }
 }

@@ -15,6 +15,7 @@ use ops::events::Changed;
 use ops::status;
 use ops::status::LinkState;
 use proto::control::ControlMessage;
+use proto::greeting::Name;
 use proto::{Measure, Open, ResetCode, Target};
 use relay::{proxy_header, refuse_stream};
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
@@ -24,6 +25,7 @@ use super::links::Links;
 use super::outage::{LastLine, Weight};
 use super::register::register;
 use super::targets::{Introduction, Local};
+use super::trial;
 use super::trouble::Trouble;
 use super::uplink::Uplink;
 use crate::peer::accept::Whose;
@@ -70,6 +72,22 @@ impl ClientOwner {
     /// service is not among them.
     fn service(&self, name: &str) -> Option<Rc<Local>> {
         Local::of(&self.worker, &self.shared, name).filter(|local| !local.is_private)
+    }
+
+    /// Tests the targets of a service for the server. A server causes no more connections than a
+    /// visitor does, and learns of the answer only whether there is one.
+    fn test(&self, name: &Name, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        let config = self.shared.config.load();
+        let mut services = config.services.iter();
+        let is_it =
+            |service: &&config::Service| service.name == name.as_str() && service.private.is_none();
+        let Some(service) = services.find(is_it).cloned() else {
+            return refuse_stream(&*inlet, None, ResetCode::Unknown);
+        };
+        let Some(place) = trial::Place::take() else {
+            return refuse_stream(&*inlet, None, ResetCode::Limit);
+        };
+        probes::serve_test(inlet, async move { trial::test(&service, place).await })
     }
 
     /// The header for a stream of this service.
@@ -197,6 +215,7 @@ impl Owner for ClientOwner {
             Target::Service(name) => (name, None),
             Target::Marked { service, mark } => (service, Some(*mark)),
             Target::Measure(Measure::Echo) => return probes::serve_echo(inlet),
+            Target::Measure(Measure::Target { service }) => return self.test(service, inlet),
             Target::Private { client, service } => {
                 let (visitor, service) = (client.clone(), service.clone());
                 let whose = Whose { visitor, service };

@@ -1,5 +1,6 @@
 //! The far end of a measurement. It opens no socket, keeps no bytes, and is bounded in time. A
-//! client serves echoes only, so a server cannot cause more work at the client.
+//! client serves echoes and tests of its own targets only (`client::trial`), so a server cannot cause
+//! more work at the client than a visitor does.
 //!
 //! One client at a time may test its speed, with at most [`STREAMS`] streams of the lowest
 //! priority. So all clients together cost no more than that number of bulk transfers, and no two
@@ -11,16 +12,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ops::measure::LONGEST;
+use ops::tested::TestedTarget;
 use proto::{Measure, ResetCode, Tally};
 use relay::{Permit, Settings};
 use tokio::time::timeout;
 use transport::{Inlet, Outlet};
 
-use super::GRACE;
 use super::busy::Look;
 use super::near::STREAMS;
 use super::send::{send_all, send_for};
 use super::signals::Signals;
+use super::{GRACE, TESTED};
+use crate::client::trial;
 use crate::session::Session;
 
 /// The longest life of an echo. A ping is over in one round trip.
@@ -44,6 +47,10 @@ pub(crate) fn serve(
     let place = match measure {
         Measure::Echo => Slot::echo(),
         Measure::Sink | Measure::Source { .. } => Slot::test(session.id),
+        // Only clients have services.
+        Measure::Target { .. } => {
+            return relay::refuse_stream(&*inlet, Some(settings), ResetCode::Denied);
+        }
     };
     let Some(place) = place else {
         return relay::refuse_stream(&*inlet, Some(settings), ResetCode::Limit);
@@ -59,6 +66,34 @@ pub(crate) fn serve_echo(inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
     }
 }
 
+/// Tests the targets of a service for a server: a space at once, by which the server measures the
+/// round trip, and then the outcome as JSON.
+pub(crate) fn serve_test(
+    inlet: Box<dyn Inlet>,
+    test: impl Future<Output = Vec<TestedTarget>> + 'static,
+) -> Rc<dyn Outlet> {
+    let signals = Rc::new(Signals::default());
+    let outlet = Rc::<Signals>::clone(&signals);
+    tokio::task::spawn_local(async move {
+        let work = async {
+            send_all(b" ", &*inlet, &signals).await?;
+            let mut tested = test.await;
+            let mut text = serde_json::to_vec(&tested).unwrap_or_default();
+            while text.len() as u64 > TESTED && tested.pop().is_some() {
+                text = serde_json::to_vec(&tested).unwrap_or_default();
+            }
+            send_all(&text, &*inlet, &signals).await?;
+            inlet.finish();
+            signals.end().await
+        };
+        if let Err(code) = bounded(trial::LIMIT + GRACE, work).await {
+            inlet.reset(code);
+            inlet.stop(code);
+        }
+    });
+    outlet
+}
+
 /// Measures in a task. The task holds the places until its end.
 fn begin(
     measure: Measure,
@@ -67,7 +102,7 @@ fn begin(
 ) -> Rc<dyn Outlet> {
     let signals = Rc::new(match measure {
         Measure::Echo => Signals::of_echo(),
-        Measure::Sink | Measure::Source { .. } => Signals::default(),
+        Measure::Sink | Measure::Source { .. } | Measure::Target { .. } => Signals::default(),
     });
     let outlet = Rc::<Signals>::clone(&signals);
     tokio::task::spawn_local(async move {
@@ -79,6 +114,8 @@ fn begin(
                 let span = Duration::from_millis(millis.into()).min(LONGEST);
                 bounded(span + GRACE, source(span, &*inlet, &signals)).await
             }
+            // Tests of targets are not begun here.
+            Measure::Target { .. } => Err(ResetCode::Denied),
         };
         if let Err(code) = outcome {
             inlet.reset(code);

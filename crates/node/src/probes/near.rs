@@ -33,7 +33,7 @@ type Answer<T> = oneshot::Receiver<Result<T, String>>;
 
 pub(super) fn ask_for(measure: Measure) -> Open {
     let priority = match measure {
-        Measure::Echo => Priority::Interactive,
+        Measure::Echo | Measure::Target { .. } => Priority::Interactive,
         Measure::Sink | Measure::Source { .. } => Priority::Bulk,
     };
     Open { target: Target::Measure(measure), visitor: None, priority }

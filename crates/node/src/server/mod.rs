@@ -44,6 +44,7 @@ mod stun;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -61,7 +62,8 @@ use ops::clients::{self as told, Applied, Change, Details, Held, HoldOrder};
 use ops::enrol::{Opened, Order};
 use ops::events::{Changed, Events};
 use ops::measure::{Meter, Ping};
-use ops::status::{self, AWAY_MAX, DaemonState, Peers, Status};
+use ops::status::{self, AWAY_MAX, DaemonState, LinkState, Peers, Status};
+use ops::tested::{Tested, Tester};
 use ops::{
     Certificates, Daemon, Enrolment, Entries, Foreseen, Reloaded, Role, SendFuture, Serving,
     Traffic, WrongConfig,
@@ -71,6 +73,7 @@ use proto::greeting::{Features, Name};
 use tls::Identity;
 use tokio::task::JoinSet;
 
+use crate::client::trial;
 use crate::names::{Host, Kind};
 use crate::probes::{self, PingRotation};
 #[cfg(test)]
@@ -431,6 +434,10 @@ impl Daemon for Server {
         Some(self)
     }
 
+    fn tester(&self) -> Option<&dyn Tester> {
+        Some(self)
+    }
+
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let sessions = self.sessions().await;
@@ -466,6 +473,42 @@ impl Daemon for Server {
                 sessions,
                 ..Status::default()
             }
+        })
+    }
+}
+
+impl Tester for Server {
+    fn test(
+        &self,
+        service: String,
+        client: Option<String>,
+    ) -> SendFuture<'_, anyhow::Result<Tested>> {
+        Box::pin(async move {
+            let name = Name::new(&service).map_err(|why| WrongConfig::one(why.to_string()))?;
+            let sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
+            let has_it = |one: &&status::Session| {
+                client.as_ref().is_none_or(|client| *client == one.peer)
+                    && one.services.iter().any(|one| one.name == service)
+                    && one.links.iter().any(|link| link.state.state() == LinkState::Up)
+            };
+            let mut owners: Vec<_> = sessions.iter().filter(|(_, one)| has_it(one)).collect();
+            // A process that has taken over from another is the newer session.
+            owners.sort_by_key(|(id, _)| std::cmp::Reverse(**id));
+            let (session, owner) = owners
+                .first()
+                .with_context(|| format!("no connected client publishes a service `{service}`"))?;
+            let others: BTreeSet<_> = owners.iter().map(|(_, one)| one.peer.as_str()).collect();
+            anyhow::ensure!(
+                others.len() == 1,
+                "{} publish a service `{service}`: name one of them (hint: --client)",
+                Vec::from_iter(others).join(", ")
+            );
+            let handles = self.workers.handles();
+            let asked = probes::ask_client(handles, **session, name).await;
+            let (round_trip, targets) = asked.map_err(anyhow::Error::msg)?;
+            let ok = trial::all_serve(&targets);
+            let client = Some(owner.peer.clone());
+            Ok(Tested { service, client, ok, link_micros: Some(round_trip), targets })
         })
     }
 }

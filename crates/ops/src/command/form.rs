@@ -53,7 +53,10 @@ impl Form {
     }
 
     /// Reads an object.
-    pub(super) fn object<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Misread> {
+    ///
+    /// # Errors
+    /// The body is no such object. The message ends with the form.
+    pub fn object<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Misread> {
         self.syntax(body)?;
         // The library reads an array of the values as an object, too.
         if !body.trim_ascii_start().starts_with(b"{") {

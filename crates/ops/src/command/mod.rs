@@ -33,6 +33,7 @@ use crate::revision::Checked;
 use crate::share::{ShareOrder, Shared, Visit};
 use crate::shown::Shown;
 use crate::status::{Restarted, Status, StreamKind, Streams};
+use crate::tested::Tested;
 use crate::upgrade::{UpgradeOrder, Upgraded};
 use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 use crate::{ConsoleLink, Reconnected};
@@ -175,6 +176,13 @@ pub enum Command {
     Speedtest {
         millis: u64,
     },
+    /// Tests the targets of a service; on a server, `client` names the client if several have a
+    /// service of this name.
+    Test {
+        service: String,
+        #[serde(default)]
+        client: Option<String>,
+    },
     /// Asks STUN servers what stands between a client and other clients.
     Nat,
 }
@@ -233,6 +241,7 @@ pub enum Answer {
     Progress(Progress),
     Speed(Box<Speed>),
     Nat(NatReport),
+    Tested(Box<Tested>),
     Event(Event),
     /// The number of events, or of visits, that were lost because the listener was slow.
     Lost(u64),

@@ -293,6 +293,10 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             let probe = daemon.nat_probe().context(NO_NAT)?;
             Answer::Nat(timeout(PATIENCE + PATIENCE, probe.probe()).await.map_err(|_| NoAnswer)??)
         }
+        Command::Test { service, client } => {
+            let tester = daemon.tester().context(NOT_HERE)?;
+            Answer::Tested(Box::new(tester.test(service, client).await?))
+        }
         Command::Speedtest { millis } => speed_test(daemon, millis, &news).await?,
         Command::Connect { .. } => anyhow::bail!("`connect` takes a connection for itself"),
     })

@@ -346,6 +346,10 @@ pub const TABLE: &[Entry] = &[
         Ok(Command::Ping { timeout_millis })
     }),
     plain("nat", Method::Get, "/nat", |_| Ok(Command::Nat)),
+    plain("test", Method::Post, "/services/{name}/test", |given| {
+        let client = given.field("client")?.map(str::to_owned);
+        Ok(Command::Test { service: given.name(), client })
+    }),
     body("speedtest", Method::Post, "/speedtest", &SPEEDTEST, |_, body| {
         let Span { millis } = SPEEDTEST.object(body)?;
         Ok(Command::Speedtest { millis })

@@ -18,6 +18,7 @@ use crate::events::Events;
 use crate::measure::{Meter, SpeedTest};
 use crate::nat::NatProbe;
 use crate::status::Status;
+use crate::tested::Tester;
 use crate::upgrade::Upgrade;
 
 pub use capability::{
@@ -116,6 +117,11 @@ pub trait Daemon: Send + Sync {
 
     /// Its change to another binary.
     fn upgrade(&self) -> Option<&dyn Upgrade> {
+        None
+    }
+
+    /// Tests of its services.
+    fn tester(&self) -> Option<&dyn Tester> {
         None
     }
 

@@ -16,7 +16,7 @@ use logging::levels;
 pub(crate) use asked::{
     CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, ConsoleArgs, EnrollArgs, ForwardArgs,
     HoldArgs, LimitArgs, NatArgs, PingArgs, PublishArgs, RequestsArgs, RightsArgs, ShareArgs,
-    SpeedArgs, StreamsArgs, UnpublishArgs, UpgradeArgs, VisitArgs, Which,
+    SpeedArgs, StreamsArgs, TestArgs, UnpublishArgs, UpgradeArgs, VisitArgs, Which,
 };
 pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
@@ -259,6 +259,9 @@ pub(crate) enum Command {
     /// NAT, and with which peers to expect a direct path
     #[command(after_help = NAT_NOTE)]
     Nat(NatArgs),
+    /// Dial the targets of a service from where they are dialled for visitors, and show each step
+    /// with its time
+    Test(TestArgs),
     /// Admit a new client by a one-time code; runs on the machine of the server
     Enroll(EnrollArgs),
     /// Add rights to a client at once; runs on the machine of the server

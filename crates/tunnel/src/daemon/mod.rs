@@ -23,6 +23,7 @@ use admin::otlp::Push;
 use anyhow::Context;
 use config::Common;
 use control::{ControlSocket, SocketPath};
+use ops::state::Places;
 use ops::{Life, Phase, Serving};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -58,6 +59,8 @@ pub(crate) struct Frame {
     pub(crate) binary: Binary,
     /// The process whose place this process takes.
     pub(crate) former: Option<upgrade::Inherited>,
+    /// The phase of the daemon, which others may advance.
+    pub(crate) life: Life,
 }
 
 /// Runs a role from start to end. Must run inside the slow runtime.
@@ -65,7 +68,7 @@ pub(crate) async fn run(
     frame: Frame,
     start: impl AsyncFnOnce() -> anyhow::Result<Arc<dyn Serving>>,
 ) -> anyhow::Result<()> {
-    let life = Life::new();
+    let life = frame.life.clone();
     let signals = Signals::catch().context("catching signals")?;
     let steering = tokio::spawn(signals.steer(life.clone()));
     let supervised = tokio::spawn(end_with_the_supervisor(life.clone()));
@@ -294,11 +297,29 @@ fn start_api(
     life: &Life,
 ) -> anyhow::Result<Option<AdminApi>> {
     let Some(settings) = &common.admin else { return Ok(None) };
-    let api = AdminApi::start(settings, Arc::<RunningDaemon>::clone(told), life.clone())?;
+    // Without a folder, a restart ends the sessions of the console.
+    let state = common.state_dir.clone().or_else(|| Places::of_process().state_dir().ok());
+    let told_to = Arc::<RunningDaemon>::clone(told);
+    let api = AdminApi::start_with(settings, told_to, life.clone(), state.as_deref())?;
     tracing::info!("admin API on {}", api.url());
     // The daemon has one API.
     let _ = told.door.set(api.door());
     Ok(Some(api))
+}
+
+/// The admin API of a role that runs without a frame, at a free port of this machine, with a token
+/// that nobody has: only links lead to its web console.
+pub(crate) fn console(role: Arc<dyn Serving>, life: &Life) -> anyhow::Result<AdminApi> {
+    let token = config::Token { secret: config::Secret::new(ops::token()?), file: None };
+    let listen = (std::net::Ipv4Addr::LOCALHOST, 0).into();
+    let (read_token, hosts, origin) = Default::default();
+    let settings = config::Admin { listen, token, read_token, hosts, origin };
+    let parts = (Binary::of_process(), Shares::default());
+    let told = Arc::new(RunningDaemon::new(role, life.clone(), None, Vec::new(), parts));
+    let api = AdminApi::start(&settings, Arc::<RunningDaemon>::clone(&told), life.clone())?;
+    // The daemon has one API.
+    let _ = told.door.set(api.door());
+    Ok(api)
 }
 
 async fn drain(role: &dyn Serving, limit: Duration, life: &Life) {

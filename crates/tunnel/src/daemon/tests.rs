@@ -81,7 +81,8 @@ fn frame(dir: &Path) -> Frame {
     let (warnings, binary) = (Vec::new(), Binary::of_process());
     let control = Some(control);
     let shares = Shares::default();
-    Frame { control, is_needed: true, warnings, shares, configuration: None, binary, former: None }
+    let (configuration, former, life) = Default::default();
+    Frame { control, is_needed: true, warnings, shares, configuration, binary, former, life }
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ use ops::nat::NatProbe;
 use ops::revision::{Checked, Finding, NewConfig, Stale};
 use ops::shown::{self, Shown};
 use ops::status::{DaemonState, Status};
+use ops::tested::Tester;
 use ops::upgrade::{Upgrade, UpgradeOrder, Upgraded};
 use ops::{
     Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries, Life, Lists, Log, Phase,
@@ -499,6 +500,10 @@ impl Daemon for RunningDaemon {
 
     fn connector(&self) -> Option<&dyn Connector> {
         self.role.connector()
+    }
+
+    fn tester(&self) -> Option<&dyn Tester> {
+        self.role.tester()
     }
 }
 

@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::{fmt, io, thread};
 
+use anyhow::Context as _;
 use ops::enrol::GOOD_FOR;
 use ops::status::bytes;
 use ops::term::{self, Unwritten};
@@ -17,6 +18,7 @@ use ops::{Life, Phase, Serving};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use crate::daemon;
 use crate::runtime::slow_runtime;
 use crate::signals::Signals;
 
@@ -69,7 +71,11 @@ pub(crate) async fn demo(
         if once {
             return fetch_once(assembly.public).await;
         }
-        recommend(assembly.public, assembly.page.as_deref())?;
+        // The server, which comes last, sees both sides.
+        let server = assembly.roles.last().context("the demo has no server")?;
+        let console = daemon::console(Arc::clone(server), &life)?;
+        let link = console.door().link_for(GOOD_FOR)?;
+        recommend(assembly.public, assembly.page.as_deref(), &link.url)?;
         pending().await
     };
     let outcome = tokio::select! {
@@ -114,7 +120,7 @@ A server, a client and a web origin are running in this process.
 }
 
 /// Says what to try while the demo runs.
-fn recommend(public: SocketAddr, page: Option<&str>) -> Result<(), Unwritten> {
+fn recommend(public: SocketAddr, page: Option<&str>, console: &str) -> Result<(), Unwritten> {
     let minutes = GOOD_FOR.as_secs() / 60;
     let page = page.map_or_else(String::new, |page| {
         format!(
@@ -134,7 +140,11 @@ Open http://{public}/ in a browser, or try:
   curl http://{public}/
   curl -o /dev/null http://{public}/bytes/1000000000
 
-{page}Ctrl-C ends it. On two machines: `tunnel server` on one, and what it prints on the other.
+{page}The web console of the server, by this link, once and within {minutes} minutes:
+
+  {console}
+
+Ctrl-C ends it. On two machines: `tunnel server` on one, and what it prints on the other.
 "
     ))
 }

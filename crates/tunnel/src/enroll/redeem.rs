@@ -54,7 +54,7 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<Option<Cli
         return Ok(Some(start_with(args, path, false)));
     }
     let lists = load::flag_lists(args)?;
-    exchange_for_file(args, &code, &path, &lists)?;
+    exchange_for_file(args, &code, &path, (&lists, ""))?;
     Ok(Some(start_with(args, path, true)))
 }
 
@@ -67,7 +67,43 @@ pub(crate) fn enroll_with(
     lists: &Lists,
 ) -> anyhow::Result<()> {
     choose_servers(&mut code, args);
-    exchange_for_file(args, &code, path, lists)
+    exchange_for_file(args, &code, path, (lists, ""))
+}
+
+/// The file that [`enroll_new`] makes, with `token` in the place of the token that the code stands
+/// for. Whether the file has the pin of the code is decided at the exchange, where the system may
+/// trust the certificate of the server.
+pub(crate) fn drafted(
+    args: &ClientArgs,
+    mut code: Code,
+    token: &str,
+    (lists, more): (&Lists, &str),
+) -> anyhow::Result<Zeroizing<String>> {
+    choose_servers(&mut code, args);
+    let pin = code.pin.as_deref().filter(|_| code.self_signed);
+    file(&code, pin, token, (args, lists, more))
+}
+
+/// Enrols by a code of a new client, and makes its file with these services, forwards, and further
+/// lines.
+///
+/// # Errors
+/// There is a file or a link of this name, which stays as it is; or as [`redeem`].
+pub(crate) fn enroll_new(
+    args: &ClientArgs,
+    mut code: Code,
+    path: &Path,
+    (lists, more): (&Lists, &str),
+) -> anyhow::Result<()> {
+    choose_servers(&mut code, args);
+    // The empty file keeps the place for what follows, which removes it after a failure.
+    files::create_new(path).with_context(|| format!("making {}", path.display()))?;
+    exchange_for_file(args, &code, path, (lists, more)).inspect_err(|_| {
+        // It is removed already if the exchange has begun.
+        if fs::symlink_metadata(path).is_ok_and(|file| file.len() == 0) {
+            drop(fs::remove_file(path));
+        }
+    })
 }
 
 /// Sends the code and writes the file.
@@ -75,7 +111,7 @@ fn exchange_for_file(
     args: &ClientArgs,
     code: &Code,
     path: &Path,
-    lists: &Lists,
+    (lists, more): (&Lists, &str),
 ) -> anyhow::Result<()> {
     // Problems of the other flags are reported before the code is used.
     let ways = ways(code, args, Vec::new())?;
@@ -83,7 +119,7 @@ fn exchange_for_file(
     let secret = Token::new(&code.secret)
         .map_err(|_| WrongConfig::one("--enroll: the code is damaged".to_owned()))?;
     // The longest text: with the pin, and with the longest token.
-    let longest = file(code, code.pin.as_deref(), "", (args, lists))?.len() + TOKEN_MOST;
+    let longest = file(code, code.pin.as_deref(), "", (args, lists, more))?.len() + TOKEN_MOST;
     let place = Reserved::new(path, longest)?;
     let (token, won) = slow_runtime()?.block_on(exchange(&ways, &name, &secret))?;
     // A path without TLS, and a reverse proxy, have not shown the certificate of the server. So the
@@ -92,7 +128,7 @@ fn exchange_for_file(
     let is_seen = way.has_tls && !way.is_of_proxy;
     let pin = code.pin.as_deref().filter(|_| way.is_pinned || !is_seen);
     let pin = pin.filter(|_| args.pin.is_empty() && args.ca.is_none());
-    place.fill(&file(code, pin, token.reveal(), (args, lists))?).with_context(|| {
+    place.fill(&file(code, pin, token.reveal(), (args, lists, more))?).with_context(|| {
         format!(
             "the token of client `{name}` is lost: ask for another code with `tunnel enroll --renew \
              {name}`"
@@ -149,12 +185,12 @@ fn is_of(path: &Path, name: &str) -> anyhow::Result<()> {
 /// More bytes than a token has.
 pub(super) const TOKEN_MOST: usize = 1 << 10;
 
-/// The text of the configuration, with all settings of the client.
+/// The text of the configuration, with all settings of the client, and with the lines of `more`.
 fn file(
     code: &Code,
     pin: Option<&str>,
     token: &str,
-    (args, lists): (&ClientArgs, &Lists),
+    (args, lists, more): (&ClientArgs, &Lists, &str),
 ) -> anyhow::Result<Zeroizing<String>> {
     let mut text = String::from("# Made by `tunnel client --enroll`.\nservers:\n");
     for url in &code.urls {
@@ -172,6 +208,7 @@ fn file(
     if let Some(connections) = args.connections {
         let _ = writeln!(text, "connections: {connections}");
     }
+    text.push_str(more);
     Ok(Zeroizing::new(edit::publish(FILE, &text, lists).map_err(refusal)?))
 }
 
@@ -263,7 +300,7 @@ mod tests {
             ("ws://a/t", false),
             ("tcp://a:1", false),
         ] {
-            let nothing = (&ClientArgs::default(), &Lists::default());
+            let nothing = (&ClientArgs::default(), &Lists::default(), "");
             let text = file(&code(url), Some(pin), "t", nothing).unwrap();
             assert_eq!(text.contains(pin), has_tls, "{url}");
             // Of these, a reverse proxy ends TLS of a WebSocket alone.
@@ -279,10 +316,10 @@ mod tests {
         let code = Code { pin: Some("sha256:code".into()), ..code("tls://a:1") };
         let lists = Lists::default();
         let args = ClientArgs { ca: Some("/etc/$${x}/ca.pem".into()), ..ClientArgs::default() };
-        let text = file(&code, None, "t", (&args, &lists)).unwrap();
+        let text = file(&code, None, "t", (&args, &lists, "")).unwrap();
         assert!(text.contains("\ntls: { ca: \"/etc/$$${x}/ca.pem\" }\n"), "{}", *text);
         let args = ClientArgs { pin: vec![pin.into()], ..ClientArgs::default() };
-        let text = file(&code, None, "t", (&args, &lists)).unwrap();
+        let text = file(&code, None, "t", (&args, &lists, "")).unwrap();
         assert!(text.contains(&format!("\ntls: {{ pin: [\"{pin}\"] }}\n")), "{}", *text);
         let ways = ways(&code, &args, Vec::new()).unwrap();
         assert_eq!(ways.len(), 1, "neither the system nor the pin of the code");
@@ -324,7 +361,7 @@ mod tests {
         // Cargo sets this variable.
         for url in ["tls://${CARGO_PKG_NAME}.example:7000", "wss://a.example/${CARGO_PKG_NAME}"] {
             assert!(checked(&code(url), &args, &Verified::default()).is_err(), "{url}");
-            let text = file(&code(url), None, "t", (&args, &Lists::default())).unwrap();
+            let text = file(&code(url), None, "t", (&args, &Lists::default(), "")).unwrap();
             assert!(text.contains("$${CARGO_PKG_NAME}"));
         }
     }

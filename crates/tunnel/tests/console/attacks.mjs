@@ -151,3 +151,5 @@ export async function hostile_names_and_lines_are_text(rig) {
   assert.deepEqual(page.faults.filter((fault) => !fault.includes("409")), []);
   await end();
 }
+
+export { raw, routes };

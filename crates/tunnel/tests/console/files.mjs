@@ -149,9 +149,9 @@ export async function a_request_as_a_line_does_in_a_shell_what_the_visitor_asked
 }
 
 /** Whatever a page asks stands in the description of the API. */
-export function every_request_is_one_of_the_api({ folder, openapi }) {
+export function every_request_is_one_of_the_api({ folder, openapi, setup }) {
   const known = new Set();
-  for (const [route, methods] of Object.entries(openapi.paths)) {
+  for (const [route, methods] of Object.entries({ ...setup.paths, ...openapi.paths })) {
     for (const method of Object.keys(methods)) known.add(`${method.toUpperCase()} ${route.replaceAll(/\{\w+\}/g, "{}")}`);
   }
   let count = 0;
@@ -177,12 +177,12 @@ export function every_request_is_one_of_the_api({ folder, openapi }) {
 }
 
 /** `tsc` accepts the pages with the types of the API and of the vendored code. */
-export function types_fit({ folder, tools, openapi, target }) {
+export function types_fit({ folder, tools, openapi, setup, target }) {
   const place = path.join(target, "console-types");
   fs.rmSync(place, { recursive: true, force: true });
   fs.cpSync(folder, path.join(place, "console"), { recursive: true });
   const put = (file, text) => fs.writeFileSync(path.join(place, "console", file), text);
-  put("api-types.d.ts", declarations(openapi));
+  put("api-types.d.ts", declarations(openapi) + declarations(setup));
   for (const one of ["preact", "hooks", "uplot"]) fs.rmSync(path.join(place, "console/vendor", `${one}.js`));
   put("vendor/preact.d.ts", 'export * from "preact";\n');
   put("vendor/hooks.d.ts", 'export * from "preact/hooks";\n');

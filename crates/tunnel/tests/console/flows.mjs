@@ -1,7 +1,7 @@
 // What a person does: signs in, enrols, publishes, changes, and looks on while a daemon dies.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import fs from "node:fs";
 import http from "node:http";
 import { LONG, pause, until, visit } from "./rig.mjs";
@@ -131,7 +131,8 @@ export async function everything_is_done_by_keys_alone(rig) {
   const before = file();
   // A service: three fields, the difference, applied.
   await press(page, "g", "s");
-  await page.waitForFunction(() => location.hash === "#/services");
+  // The page is there, and not only its address: a dialog ends with the page before.
+  await page.waitForSelector('.menu a[aria-current][href="#/services"]');
   await press(page, "n");
   await page.waitForSelector("dialog[open]");
   await page.keyboard.type(`tcp://127.0.0.1:${rig.ports.origin}`);
@@ -146,6 +147,18 @@ export async function everything_is_done_by_keys_alone(rig) {
   await page.locator("tr", { hasText: "second" }).locator(".state", { hasText: "up" }).waitFor();
   assert(file().includes("# A site.") && file().includes("second"), file());
   assert.equal(await (await fetch(`http://127.0.0.1:${rig.ports.public[1]}/`)).text(), "hello");
+  // Its target is tested, by the client that dials it and by the server, which asks the client.
+  await tabTo(page, "Test");
+  await press(page, "Enter");
+  await page.locator("dialog .facts", { hasText: "Connect" }).filter({ hasText: `127.0.0.1:${rig.ports.origin}` }).waitFor();
+  await press(page, "Escape");
+  await page.waitForSelector("dialog", { state: "detached" });
+  const watch = await rig.console("server");
+  await visit(watch, "services");
+  await watch.locator("tr", { hasText: "second" }).getByRole("button", { name: "Test" }).click();
+  await sees(watch, /Round trip to client home: [\d.]+ ms/);
+  await watch.locator("dialog .state", { hasText: "up" }).waitFor();
+  await watch.context().close();
   // A stream is closed at both ends.
   const slow = fetch(`http://127.0.0.1:${rig.ports.public[1]}/slow/`).then(async (answer) => { for await (const part of answer.body) void part; }).then(() => "ended", () => "reset");
   await press(page, "g", "t");
@@ -232,14 +245,24 @@ export async function the_death_of_a_daemon_is_said_and_its_return_is_seen(rig) 
   await page.getByRole("button", { name: "Make code" }).click();
   await sees(page, "nothing was done");
   await page.keyboard.press("Escape");
-  // Sessions end with the daemon that made them: the page of the new one asks, and says why.
+  // The session outlives the daemon: the page goes on by itself, where it was.
   await visit(page, "services");
   await rig.start("server");
-  await sees(page, "The session has ended.");
-  await page.getByLabel("Or paste a token").fill(rig.secrets[0]);
-  await page.keyboard.press("Enter");
+  await page.locator(".lost").waitFor({ state: "detached" });
   await page.locator("tr", { hasText: "web" }).waitFor();
+  assert.equal(await page.locator(".gate").count(), 0, "nobody signs in anew");
   assert(page.url().endsWith("#/services"), "the page is the same");
+  // With another token of the API, sessions of before are worthless, and the page says so.
+  await rig.kill("server");
+  const token = fs.readFileSync(rig.path("admin.token"), "utf8");
+  rig.write("admin.token", spawnSync(rig.tunnel, ["generate", "token"], { encoding: "utf8" }).stdout.trim());
+  await rig.start("server");
+  await sees(page, "The session has ended.");
+  await rig.kill("server");
+  rig.write("admin.token", token);
+  await rig.start("server");
+  await page.goto(rig.link("server"));
+  await page.waitForSelector(".figures");
   await page.context().close();
 }
 

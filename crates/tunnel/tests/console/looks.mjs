@@ -66,3 +66,5 @@ export async function the_pages_of_a_server_are_sound_in_each_look(rig) {
 export async function the_pages_of_a_client_are_sound_in_two_looks(rig) {
   for (const options of [LOOKS[1], LOOKS[3]]) await look(rig, "client", options);
 }
+
+export { LOOKS, judge, load };

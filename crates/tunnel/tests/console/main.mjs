@@ -13,13 +13,15 @@ import * as files from "./files.mjs";
 import * as flows from "./flows.mjs";
 import * as looks from "./looks.mjs";
 import { Rig } from "./rig.mjs";
+import * as setup from "./setup.mjs";
 import * as size from "./size.mjs";
 
 const [tunnel, chromium, tools, target, root, ...names] = process.argv.slice(2);
 const isTimed = process.env.CONSOLE_TIMED === "1";
 const wanted = isTimed && names.length === 0 ? ["the_death_of_a_daemon_is_said_and_its_return_is_seen", ...of(size, "size.mjs").map(([name]) => name)] : names;
 const openapi = JSON.parse(fs.readFileSync(path.join(root, "crates/admin/src/openapi.json"), "utf8"));
-const site = { tunnel, chromium, tools, target, folder: path.join(root, "crates/admin/console"), openapi };
+const setupApi = JSON.parse(fs.readFileSync(path.join(root, "crates/admin/src/setup.json"), "utf8"));
+const site = { tunnel, chromium, tools, target, folder: path.join(root, "crates/admin/console"), openapi, setup: setupApi };
 
 /** The tests of a module, in the order of its text. */
 function of(module, file) {
@@ -48,10 +50,11 @@ async function each(tests, site) {
 
 const rig = new Rig({ ...site, shots: path.join(target, "console") });
 rig.openapi = openapi;
+rig.setup = setupApi;
 rig.isTimed = isTimed;
 try {
   await each(asked(files, "files.mjs"), site);
-  const browser = [...asked(flows, "flows.mjs"), ...asked(attacks, "attacks.mjs"), ...asked(looks, "looks.mjs"), ...(isTimed ? asked(size, "size.mjs") : [])];
+  const browser = [...asked(flows, "flows.mjs"), ...asked(attacks, "attacks.mjs"), ...asked(setup, "setup.mjs"), ...asked(looks, "looks.mjs"), ...(isTimed ? asked(size, "size.mjs") : [])];
   if (browser.length > 0) {
     await rig.begin();
     await each(browser, rig);

@@ -28,7 +28,7 @@ export async function until(what, condition, millis = LONG) {
 }
 
 /** So many ports that nobody uses now. */
-async function freePorts(count) {
+export async function freePorts(count) {
   const servers = await Promise.all(Array.from({ length: count }, async () => {
     const server = net.createServer().listen(0, "127.0.0.1");
     await once(server, "listening");

@@ -43,6 +43,22 @@ fn what_the_control_socket_does_the_api_does() {
     let (status, speed) = client.send("POST", "/api/v1/speedtest", &json!({ "millis": 50 }));
     assert!(status == 200 && speed["up"]["bytes"].as_u64() > Some(0), "{speed}");
 
+    // A service is tested where its target is dialled; a server asks the client.
+    for (api, client) in [(&client, Value::Null), (&server, json!("home"))] {
+        let (status, tested) = api.send("POST", "/api/v1/services/echo/test", &Value::Null);
+        assert_eq!((status, &tested["ok"], &tested["client"]), (200, &json!(true), &client));
+        assert_eq!(tested["link_micros"].as_u64() > Some(0), !client.is_null(), "{tested}");
+        let target = &tested["targets"][0];
+        assert_eq!(target["steps"][0]["step"], "connect", "{tested}");
+        let found = target["steps"][0]["found"].as_str().unwrap();
+        assert!(found.ends_with(&format!("127.0.0.1:{}", origin.port())), "{tested}");
+        let (status, why) = api.send("POST", "/api/v1/services/nothing/test", &Value::Null);
+        assert!(status == 409 && why["error"].to_string().contains("nothing"), "{why}");
+    }
+    let (status, why) =
+        server.send("POST", "/api/v1/services/echo/test?client=other", &Value::Null);
+    assert_eq!(status, 409, "{why}");
+
     let (status, limits) =
         server.send("PATCH", "/api/v1/clients/home/limits", &json!({ "streams": "77" }));
     assert!(status == 200 && limits["streams"] == 77, "{limits}");

@@ -1,5 +1,5 @@
-//! `tunnel demo` while it runs: the link to the page by which a browser visits the origin. The page
-//! in a browser is in `tests/browser/visit.py`.
+//! `tunnel demo` while it runs: the link to the page by which a browser visits the origin, and the
+//! link to its console. The page in a browser is in `tests/browser/visit.py`.
 
 use std::collections::HashSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use tempfile::TempDir;
 use testkit::stage::Daemon;
 
-use crate::harness::{LONG, SOON, connect, free_port, run, tunnel, wait};
+use crate::harness::{LONG, SOON, connect, free_port, program, run, tunnel, wait};
 
 /// The local addresses of all sockets of a process, as the tables of the kernel write them, and
 /// `true` for a socket of UDP.
@@ -73,6 +73,17 @@ fn the_demo_has_a_page_for_one_visitor_by_a_code_and_no_socket_beyond_this_machi
     visitor.wait_line(&["client `guest` is enrolled"], SOON);
     let seen = wait("the origin, by a visit", LONG, || page(local, "web"));
     assert!(seen.contains("<h1>It came through the tunnel</h1>"), "{seen}");
+
+    // The console of the server answers at its own port, and the key of its link is good once.
+    let link = demo.wait_line(&["http://127.0.0.1:", "/#k="], SOON);
+    let (place, key) = link.trim().split_once("/#k=").unwrap();
+    let begin = || {
+        let mut curl = std::process::Command::new(program("curl"));
+        curl.args(["--silent", "--output", "/dev/null", "--write-out", "%{http_code}"]);
+        curl.args(["--request", "POST", "--header", &format!("Authorization: Bearer {key}")]);
+        String::from_utf8(run(curl.arg(format!("{place}/api/v1/sessions"))).stdout).unwrap()
+    };
+    assert_eq!([begin(), begin()], ["201", "401"]);
 
     let all = sockets(demo.id());
     assert!(all.len() > 4, "{all:?}");

@@ -72,6 +72,7 @@ mod reload_client;
 mod rights;
 mod secrets;
 mod sessions;
+mod set_up;
 mod shared;
 mod slow;
 mod smoke;

@@ -190,3 +190,28 @@ fn each_visitor_that_has_left_is_a_line_where_that_is_asked() {
         assert_eq!(lines(&path).len(), 2);
     }
 }
+
+#[test]
+fn a_test_of_a_service_tells_its_steps_or_why_it_fails_at_both_ends() {
+    let origin = Origin::echo();
+    let setup = Setup::new(Scheme::TLS).service("echo", origin.port());
+    let running = setup.service("dead", free_port()).start();
+    running.wait_echo(running.public("echo"));
+    let test = |role: &str, name: &str| {
+        let mut command = tunnel(&["test", name, "--control"]);
+        let output = run(command.arg(running.file(&format!("{role}.sock"))));
+        let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.code(), text.concat())
+    };
+    for role in ["client", "server"] {
+        let (exit, said) = test(role, "echo");
+        assert_eq!(exit, Some(0), "{said}");
+        assert!(said.contains("connect") && said.contains(" ms"), "{said}");
+        assert_eq!(said.contains("round trip to client home: "), role == "server", "{said}");
+        let (exit, said) = test(role, "dead");
+        assert_eq!(exit, Some(1), "{said}");
+        assert!(said.contains("fails") && said.contains("refused"), "{said}");
+        let (exit, said) = test(role, "nothing");
+        assert!(exit == Some(1) && said.contains("service `nothing`"), "{said}");
+    }
+}

@@ -341,14 +341,17 @@ async fn a_client_sends_back_a_few_bytes_of_its_server_and_measures_nothing_else
     let ping = tunnel.server.ping(SOON).await;
     assert!(ping.ok && ping.omitted == 0 && ping.links.len() == 2, "{ping:?}");
     assert!(ping.links.iter().all(|pong| pong.micros.is_some() && pong.peer == "home"), "{ping:?}");
+    let nothing = Measure::Target { service: "nothing".parse().unwrap() };
     for (measure, bytes, code) in [
+        (nothing, 1, ResetCode::Unknown),
         (Measure::Echo, 1025, ResetCode::Limit),
         (Measure::Sink, 1, ResetCode::Denied),
         (Measure::Source { millis: 1000 }, 1, ResetCode::Denied),
     ] {
         let handle = &tunnel.server.handles()[0];
+        let text = measure.to_string();
         let answer = handle.call(move |worker| demand(worker, measure, bytes)).await.unwrap();
-        assert_eq!(timeout(SOON, answer).await.unwrap(), Ok(code), "{measure}");
+        assert_eq!(timeout(SOON, answer).await.unwrap(), Ok(code), "{text}");
     }
     tunnel.wait_states("the same links", |states| states == [LinkState::Up; 2]).await;
     assert_eq!(tunnel.links_ever().await, 2);

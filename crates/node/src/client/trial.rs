@@ -1,0 +1,330 @@
+//! A test of a service: its targets are dialled as for a visitor, and each step is told with its
+//! time. The person at the client asks for it, or the server over a link. No byte of the target is
+//! told but the status of HTTP.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use bytes::Bytes;
+use config::{Host, Over, Public, Service, Target};
+use net::resolve::Lookups;
+use ops::tested::{Step, TARGETS, Tested, TestedTarget};
+use relay::dial::dial;
+use relay::{Layered, TargetAddr, proxy_header};
+use tokio::sync::oneshot;
+use tokio::task::spawn_local;
+use tokio::time::{timeout, timeout_at};
+
+use super::checks::{ANSWER, NOWHERE, request, status};
+use super::site::Site;
+use super::targets::{address, proxy_version};
+use crate::descriptors;
+use crate::session::{Handle, Worker};
+
+/// The longest test of a target.
+pub(crate) const LIMIT: Duration = Duration::from_secs(10);
+
+/// Most tests at a time.
+const TESTS: u32 = 4;
+
+/// Addresses of a name that are tried, one after the other.
+const ADDRESSES: usize = 4;
+
+/// Longest text of an outcome, in characters.
+const TEXT: usize = 200;
+
+/// The number of tests that are under way.
+static UNDER_WAY: AtomicU32 = AtomicU32::new(0);
+
+/// A place for a test. Dropping it frees the place.
+#[derive(Debug)]
+pub(crate) struct Place(());
+
+impl Place {
+    /// `None`: as many tests as may be are under way.
+    pub(crate) fn take() -> Option<Self> {
+        if UNDER_WAY.fetch_add(1, Ordering::Relaxed) >= TESTS {
+            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Self(()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Tests the targets of a service side by side. Runs on a worker.
+pub(crate) async fn test(service: &Service, _place: Place) -> Vec<TestedTarget> {
+    let begin = |(target, _): (&Target, _)| {
+        let (service, target) = (service.clone(), target.clone());
+        spawn_local(async move { one(&service, &target).await })
+    };
+    let under_way: Vec<_> = service.targets().take(TARGETS).map(begin).collect();
+    let mut tested = Vec::new();
+    for one in under_way {
+        // A panic was logged by the panic hook.
+        tested.extend(one.await.ok());
+    }
+    tested
+}
+
+/// Tests a service of this process, on its first worker.
+///
+/// # Errors
+/// There is no such service, or too many tests are under way.
+pub(crate) async fn here(
+    handles: &[Handle],
+    found: Option<Service>,
+    service: String,
+) -> anyhow::Result<Tested> {
+    let found = found.with_context(|| format!("there is no service `{service}`"))?;
+    let place = Place::take().context("too many tests are under way: try again")?;
+    let handle = handles.first().context("the daemon is stopping")?;
+    let (reply, outcome) = oneshot::channel();
+    let job = move |_: &Rc<Worker>| {
+        spawn_local(async move {
+            // The caller may have left.
+            let _ = reply.send(test(&found, place).await);
+        });
+    };
+    handle.run(job).await?;
+    let targets = outcome.await.context("the daemon is stopping")?;
+    Ok(Tested { service, client: None, ok: all_serve(&targets), link_micros: None, targets })
+}
+
+/// Whether every target serves.
+pub(crate) fn all_serve(targets: &[TestedTarget]) -> bool {
+    !targets.is_empty() && targets.iter().all(|target| target.ok)
+}
+
+async fn one(service: &Service, target: &Target) -> TestedTarget {
+    let mut steps = Vec::new();
+    let outcome = timeout(LIMIT, go_through(service, target, &mut steps)).await;
+    let late = |_| Err(format!("no answer within {} s", LIMIT.as_secs()));
+    let error = outcome.unwrap_or_else(late).err().map(|why| brief(&why));
+    TestedTarget { target: brief(&target.to_string()), ok: error.is_none(), steps, error }
+}
+
+fn brief(text: &str) -> String {
+    text.chars().take(TEXT).collect()
+}
+
+fn step(step: &str, begin: Instant, found: Option<String>) -> Step {
+    let micros = u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX);
+    Step { step: step.to_owned(), micros, found: found.map(|found| brief(&found)) }
+}
+
+/// Goes through the steps that a connection of a visitor goes through.
+async fn go_through(
+    service: &Service,
+    target: &Target,
+    steps: &mut Vec<Step>,
+) -> Result<(), String> {
+    let begin = Instant::now();
+    match target {
+        Target::Files(dir) => {
+            let dir = dir.clone();
+            let opened = tokio::task::spawn_blocking(move || std::fs::read_dir(dir).map(drop));
+            let opened = opened.await.map_err(|why| why.to_string())?;
+            opened.map_err(|why| format!("the folder cannot be opened: {why}"))?;
+            steps.push(step("open", begin, None));
+            return Ok(());
+        }
+        Target::Socks5 | Target::HttpProxy | Target::Redirect(_) | Target::Private(_) => {
+            steps.push(step("inside", begin, None));
+            return Ok(());
+        }
+        Target::Tcp { .. }
+        | Target::Udp { .. }
+        | Target::Https { .. }
+        | Target::H2c { .. }
+        | Target::Tls { .. }
+        | Target::Unix(_) => {}
+    }
+    let lookups = Lookups::of_targets();
+    let addresses = resolve(target, &lookups, steps).await?;
+    if !service.carries(Over::Tcp) {
+        steps.push(step("unheard", Instant::now(), None));
+        return Ok(());
+    }
+    let begin = Instant::now();
+    let mut failed = None;
+    let mut dialled = None;
+    for address in addresses {
+        match dial(&address, None, LIMIT, descriptors::room(), &lookups).await {
+            Ok(socket) => {
+                steps.push(step("connect", begin, Some(shown(&address))));
+                dialled = Some(socket);
+                break;
+            }
+            Err(why) => failed = failed.or_else(|| Some(why.to_string())),
+        }
+    }
+    let Some(dialled) = dialled else {
+        return Err(failed.unwrap_or_else(|| "it has no address".to_owned()));
+    };
+    if let Some(version) = service.proxy_protocol.map(proxy_version) {
+        // A target that expects a header would log a connection without one as broken.
+        let header = proxy_header(version, None, NOWHERE);
+        dialled.write_all(&header).await.map_err(|why| why.to_string())?;
+    }
+    let socket = dialled.keep();
+    let layered = match Site::of(service, target) {
+        Some(layer) => {
+            let begin = Instant::now();
+            let wrapped = layer.wrap(socket, false).await;
+            let layered = wrapped.map_err(|why| format!("the target {}", why.reason))?;
+            steps.push(step("tls", begin, None));
+            layered
+        }
+        None => Layered::new(socket, Bytes::new()),
+    };
+    if !speaks_http(service, target) {
+        return Ok(());
+    }
+    let begin = Instant::now();
+    let path = service.health.as_ref().and_then(|check| check.path.as_deref()).unwrap_or("/");
+    let end = tokio::time::Instant::now() + LIMIT;
+    let answer = timeout_at(end, layered.ask(&request(service, target, path), ANSWER)).await;
+    let answer = answer.map_err(|_| "no answer to a request".to_owned())?;
+    let answer = answer.map_err(|why| format!("the target breaks the request off: {why}"))?;
+    match status(&answer) {
+        // Whatever it answers, it serves.
+        Some(status) => steps.push(step("first_byte", begin, Some(format!("HTTP {status}")))),
+        None => return Err("the target does not answer over HTTP".to_owned()),
+    }
+    Ok(())
+}
+
+/// The addresses of a target, each of which is dialled by itself.
+async fn resolve(
+    target: &Target,
+    lookups: &Lookups,
+    steps: &mut Vec<Step>,
+) -> Result<Vec<TargetAddr>, String> {
+    let Some((Host::Name(name), port)) = target.port() else {
+        let over = if matches!(target, Target::Udp { .. }) { Over::Udp } else { Over::Tcp };
+        return Ok(address(target, over).into_iter().collect());
+    };
+    let begin = Instant::now();
+    let found = lookups.resolve(name).await;
+    let found = found.map_err(|why| format!("{name} does not resolve: {why}"))?;
+    let all: Vec<_> = found.iter().map(ToString::to_string).collect();
+    steps.push(step("resolve", begin, Some(all.join(", "))));
+    let of = |host: String| TargetAddr::Tcp { host, port };
+    Ok(all.into_iter().take(ADDRESSES).map(of).collect())
+}
+
+fn shown(address: &TargetAddr) -> String {
+    address.to_string()
+}
+
+/// Whether visitors speak HTTP/1.1 with the target, as far as the configuration says.
+fn speaks_http(service: &Service, target: &Target) -> bool {
+    if matches!(target, Target::H2c { .. } | Target::Tls { .. }) {
+        return false;
+    }
+    let has_path = service.health.as_ref().is_some_and(|check| check.path.is_some());
+    matches!(target, Target::Https { .. }) || has_path || service.public.iter().any(Public::is_http)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use config::{ClientFlags, Sources, Text};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    /// A service of a client by an HTTP name, with this target.
+    fn service(target: &str) -> Service {
+        let read = |_: &Path| Err(String::new());
+        let sources = Sources { env: &|_| None, read: &read };
+        let text = format!(
+            "servers: tls://a\nname: home\ntoken: q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi\nservices:\n  \
+             - {{ name: web, target: \"{target}\", public: \"http://app.example.com\" }}\n"
+        );
+        let text = Some(Text { name: "c", text: &text });
+        let loaded = config::load_client(text, &ClientFlags::default(), &sources).unwrap();
+        loaded.config.services[0].clone()
+    }
+
+    /// A target that answers each connection in this way. Returns its port.
+    async fn target(answer: &'static str) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        spawn_local(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                let mut request = [0; 1024];
+                let n = socket.read(&mut request).await.unwrap();
+                let request = String::from_utf8_lossy(&request[..n]).into_owned();
+                assert!(request.starts_with("GET / HTTP/1.1\r\nHost: app.example.com\r\n"));
+                socket.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        port
+    }
+
+    async fn tested(target: &str) -> TestedTarget {
+        let place = Place::take().unwrap();
+        let mut all = test(&service(target), place).await;
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    }
+
+    fn words(tested: &TestedTarget) -> Vec<&str> {
+        tested.steps.iter().map(|step| step.step.as_str()).collect()
+    }
+
+    #[tokio::test]
+    async fn each_step_is_told_until_the_first_that_fails() {
+        LocalSet::new()
+            .run_until(async {
+                let port = target("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").await;
+                let good = tested(&format!("http://localhost:{port}")).await;
+                assert!(good.ok && good.error.is_none(), "{good:?}");
+                assert_eq!(words(&good), ["resolve", "connect", "first_byte"]);
+                assert!(good.steps[1].found.as_deref().unwrap().ends_with(&format!(":{port}")));
+                assert_eq!(good.steps[2].found.as_deref(), Some("HTTP 404"), "it serves");
+
+                let port = target("SSH-2.0-x\r\n").await;
+                let other = tested(&format!("http://127.0.0.1:{port}")).await;
+                assert_eq!(words(&other), ["connect"]);
+                assert!(other.error.as_deref().unwrap().contains("does not answer over HTTP"));
+
+                let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let port = nobody.local_addr().unwrap().port();
+                drop(nobody);
+                let refused = tested(&format!("http://127.0.0.1:{port}")).await;
+                assert!(!refused.ok && refused.steps.is_empty(), "{refused:?}");
+                assert!(refused.error.as_deref().unwrap().contains("refused"), "{refused:?}");
+
+                let folder = tempfile::tempdir().unwrap();
+                let open = tested(&format!("file://{}", folder.path().display())).await;
+                assert_eq!(words(&open), ["open"]);
+                let gone = folder.path().join("gone");
+                let gone = tested(&format!("file://{}", gone.display())).await;
+                assert!(gone.error.as_deref().unwrap().contains("cannot be opened"), "{gone:?}");
+            })
+            .await;
+    }
+
+    #[test]
+    fn the_places_are_few_and_come_back() {
+        // Tests beside this one may have a place.
+        let all: Vec<_> = std::iter::from_fn(Place::take).collect();
+        assert!(all.len() <= TESTS as usize);
+        assert!(Place::take().is_none());
+        drop(all);
+        assert!(Place::take().is_some());
+    }
+}

@@ -1,0 +1,91 @@
+//! The output of `tunnel test`, for people and as JSON.
+
+use anyhow::bail;
+use ops::term::{self, Column, Drawn, Screen, Sheet, Table};
+use ops::tested::Tested;
+
+use crate::cli::TestArgs;
+use crate::instances;
+
+/// Tests a service. A target that does not serve is an error, so that a script sees it.
+pub(crate) fn test(args: &TestArgs) -> anyhow::Result<()> {
+    let instance = instances::find(&args.which)?;
+    let tested = control::test(&instance, args.service.clone(), args.client.clone())?;
+    if args.json {
+        term::out(serde_json::to_string_pretty(&tested)?)?;
+    } else {
+        text(&tested, Screen::of_stdout(false)).show("", "")?;
+    }
+    if !tested.ok {
+        bail!("service {} does not serve", tested.service);
+    }
+    Ok(())
+}
+
+fn text(tested: &Tested, screen: Screen) -> Drawn {
+    let mut sheet = Sheet::new(screen);
+    if let (Some(client), Some(micros)) = (&tested.client, tested.link_micros) {
+        sheet.line(format_args!("round trip to client {client}: {}", millis(micros)));
+        sheet.gap();
+    }
+    let mut steps = Table::new(vec![
+        Column::new("TARGET").address(),
+        Column::new("STEP").text(),
+        Column::new("TIME"),
+        Column::new("FOUND").text(),
+    ]);
+    for target in &tested.targets {
+        let mut name = target.target.clone();
+        for step in &target.steps {
+            let found = step.found.clone().unwrap_or_default();
+            let word = step.step.replace('_', " ");
+            steps.row([std::mem::take(&mut name), word, millis(step.micros), found]);
+        }
+        if let Some(why) = &target.error {
+            steps.row([name, "fails".to_owned(), String::new(), why.clone()]);
+        }
+    }
+    sheet.table(&steps);
+    sheet.finish()
+}
+
+fn millis(micros: u64) -> String {
+    format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use ops::tested::{Step, TestedTarget};
+
+    use super::*;
+
+    #[test]
+    fn each_step_stands_in_a_line_and_so_does_a_failure() {
+        let step = |step: &str, found: &str| Step {
+            step: step.to_owned(),
+            micros: 1234,
+            found: Some(found.to_owned()),
+        };
+        let tested = Tested {
+            service: "web".to_owned(),
+            client: Some("home".to_owned()),
+            link_micros: Some(5678),
+            targets: vec![TestedTarget {
+                target: "https://a.example:443".to_owned(),
+                steps: vec![step("resolve", "192.0.2.1"), step("connect", "192.0.2.1:443")],
+                error: Some("the certificate has expired".to_owned()),
+                ok: false,
+            }],
+            ok: false,
+        };
+        let drawn = text(&tested, Screen::PLAIN);
+        for line in [
+            "round trip to client home: 5.67 ms",
+            "https://a.example:443  resolve  1.23 ms  192.0.2.1",
+            "connect  1.23 ms  192.0.2.1:443",
+            "fails             the certificate has expired",
+        ] {
+            assert!(drawn.as_str().contains(line), "{}", drawn.as_str());
+        }
+    }
+}
