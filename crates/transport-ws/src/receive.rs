@@ -207,7 +207,7 @@ impl Receive {
     pub(crate) fn plain_left(&self) -> usize {
         match self.state {
             State::Payload { left, mask: None } => usize::try_from(left).unwrap_or(usize::MAX),
-            _ => 0,
+            State::Payload { .. } | State::Head | State::Control { .. } | State::Closed => 0,
         }
     }
 
