@@ -13,7 +13,7 @@ const STATUS = 15_000;
 /** What each page looks at; `totals` is always asked for. @type {Record<string, string>} */
 const TOPICS = {
   overview: "services,clients", clients: "clients,services", services: "services",
-  streams: "streams:200", log: "log", tools: "clients,services", enrol: "clients",
+  streams: "streams:200", log: "log", requests: "requests,services", tools: "clients,services", enrol: "clients",
 };
 
 /** @type {AbortController|null} */

@@ -22,6 +22,8 @@ import { Enrol } from "./pages/enrol.js";
 import { Log } from "./pages/log.js";
 import { Overview } from "./pages/overview.js";
 import { ServiceForm } from "./pages/service-form.js";
+import { RequestPage } from "./pages/request.js";
+import { Requests } from "./pages/requests.js";
 import { Services } from "./pages/services.js";
 import { Settings } from "./pages/settings.js";
 import { SignIn } from "./pages/sign-in.js";
@@ -30,9 +32,11 @@ import { Tools } from "./pages/tools.js";
 
 /** @type {Record<string, any>} */
 const PAGES = {
-  overview: Overview, clients: Clients, services: Services, streams: Streams, log: Log,
+  overview: Overview, clients: Clients, services: Services, streams: Streams, requests: Requests, log: Log,
   config: Config, tools: Tools, certificates: Certificates, settings: Settings,
 };
+/** Pages of one thing. @type {Record<string, any>} */
+const DETAILS = { clients: ClientPage, requests: RequestPage };
 /** @type {Record<string, any>} */
 const DIALOGS = { enrol: Enrol, keys: Keys, more: More, confirm: Confirm, service: ServiceForm };
 
@@ -45,7 +49,7 @@ function App() {
   }, [s.in, page, s.dialog?.name]);
   useEffect(() => { document.title = `${s.in ? t(`nav.${page}`) : t("sign.title")} · tunnel`; }, [s.lang, s.in, page]);
   if (!s.in) return h(SignIn, { s });
-  const Page = page === "clients" && of ? ClientPage : PAGES[page];
+  const Page = (of && DETAILS[page]) || PAGES[page];
   const Open = s.dialog && DIALOGS[s.dialog.name];
   return h(Shell, { s, page },
     h(Page, { s, of, key: `${page}/${of ?? ""}` }),

@@ -6,8 +6,11 @@ import { useEffect, useState } from "./vendor/hooks.js";
 /** Lines of the log that are kept. */
 const LOG_LINES = 2000;
 
+/** Requests of each service that are kept, as the daemon keeps them. */
+const REQUESTS = 200;
+
 /** @typedef {import("./api-types.js").Figures} Figures a line of `/api/v1/events` */
-/** @typedef {"list"|"lines"|"lost"|"total"} Lists */
+/** @typedef {"list"|"lines"|"lost"|"total"|"whole"|"memory_bytes"} Lists */
 /** @typedef {"drain_seconds"|"reload_error"|"descriptors_limit"} Rare */
 /** @typedef {Required<Omit<Figures, Lists | Rare>> & Pick<Figures, Rare>} Totals */
 /** @typedef {{ streams: number, services: number, bytes_in: number, bytes_out: number, in_bytes_per_second: number, out_bytes_per_second: number }} Moved */
@@ -15,6 +18,7 @@ const LOG_LINES = 2000;
 /** @typedef {Partial<Omit<import("./api-types.js").Client, "state">> & Moved & { name: string, state: string, state_text: string, links: number, carriers?: import("./api-types.js").Carrier[] }} PeerRow */
 /** @typedef {import("./api-types.js").Streams["list"][number] & { in_bytes_per_second: number, out_bytes_per_second: number }} StreamRow */
 /** @typedef {import("./api-types.js").LogLines["lines"][number]} LogLine */
+/** @typedef {import("./api-types.js").SeenRequest} RequestRow */
 
 export const state = {
   /** Whether somebody is signed in. */
@@ -35,6 +39,7 @@ export const state = {
   /** @type {{ total: number, list: ServiceRow[] }|null} */ services: null,
   /** @type {{ unix_millis: number, total: number, list: PeerRow[] }|null} */ clients: null,
   /** @type {{ total: number, list: StreamRow[] }|null} */ streams: null,
+  /** The kept requests, the oldest first. @type {{ lost: number, memory_bytes: number, list: RequestRow[] }|null} */ requests: null,
   /** The whole status, four times a minute. @type {import("./api-types.js").Status|null} */ status: null,
   /** @type {LogLine[]} */ log: [],
   logLost: 0,
@@ -83,6 +88,7 @@ export function fold(line) {
     case "services": state.services = line; break;
     case "clients": state.clients = line; break;
     case "streams": state.streams = line; break;
+    case "requests": seen(line); break;
     case "log": {
       merge(line.lines);
       state.logLost += line.lost ?? 0;
@@ -90,6 +96,17 @@ export function fold(line) {
     }
   }
   changed();
+}
+
+/** Puts requests that have changed in the place of the old ones. @param {any} line */
+function seen(line) {
+  /** @type {Map<number, RequestRow>} */
+  const all = new Map((line.whole ? [] : state.requests?.list ?? []).map((one) => [one.id, one]));
+  for (const one of line.list) all.set(one.id, one);
+  /** @type {Record<string, number>} */
+  const counts = {};
+  const list = [...all.values()].sort((a, b) => b.id - a.id).filter((one) => (counts[one.service] = (counts[one.service] ?? 0) + 1) <= REQUESTS);
+  state.requests = { lost: line.lost, memory_bytes: line.memory_bytes, list: list.reverse() };
 }
 
 /** Adds lines of the log that are not there yet, older or newer. @param {LogLine[]} lines */
@@ -103,7 +120,7 @@ export function merge(lines) {
 
 /** Forgets what a daemon said: the next one may be another. */
 export function forget() {
-  set({ totals: null, services: null, clients: null, streams: null, status: null, log: [], logLost: 0, at: 0, lost: false });
+  set({ totals: null, services: null, clients: null, streams: null, requests: null, status: null, log: [], logLost: 0, at: 0, lost: false });
 }
 
 let toasts = 0;

@@ -62,6 +62,12 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         Answer::Foreseen(checked) => Json(checked).into_response(),
         Answer::Reconnected(reconnected) => Json(reconnected).into_response(),
         Answer::Allowed(allowed) => Json(allowed).into_response(),
+        Answer::Requests(requests) => Json(requests).into_response(),
+        Answer::Request(Some(request)) => Json(request).into_response(),
+        Answer::Request(None) => problem(
+            StatusCode::NOT_FOUND,
+            "no such request (any more): only the last ones are kept",
+        ),
         Answer::Invitation(invitation) => (StatusCode::CREATED, Json(invitation)).into_response(),
         Answer::Visitors(visitors) => Json(json!({ "visitors": visitors })).into_response(),
         Answer::Uninvited(uninvited) if uninvited.services.is_empty() => {

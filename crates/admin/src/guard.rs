@@ -4,7 +4,8 @@
 //! whatever credentials it carries.
 //!
 //! One token permits everything, and a second one permits safe methods (RFC 9110 section 9.2.1)
-//! only: `GET` shows no secret at any path. The token of a session permits what the first one does.
+//! only: `GET` shows no secret at any path but those of the requests of visitors, which the routes
+//! refuse to the second token. The token of a session permits what the first one does.
 //! The guard is the outermost layer, and no other place reads credentials.
 
 use std::net::{IpAddr, Ipv6Addr};

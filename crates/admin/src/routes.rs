@@ -106,6 +106,8 @@ fn route(entry: &'static Entry) -> MethodRouter<Api> {
 async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) -> Response {
     let topics = given.query.iter().find(|(key, _)| key == "topics");
     let topics = topics.map(|(_, text)| Topics::parse(text));
+    let caller = request.extensions().get::<Caller>().cloned();
+    let is_reader = matches!(caller, Some(Caller::Reader));
     let if_match = request.headers().get(IF_MATCH).cloned();
     let (upgrade, read) = match entry.reading {
         Reading::Plain(read) => (connect::upgrade(&mut request), read(&given)),
@@ -118,6 +120,7 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
         Ok(Command::Events) => match topics {
             // Without topics, the answer is a stream of what changes.
             None => Command::Events,
+            Some(Ok(topics)) if is_reader && topics.has_requests() => return not_for_readers(),
             Some(Ok(topics)) => return live::answer(&api.live, &api.daemon, topics),
             Some(Err(why)) => return problem(StatusCode::BAD_REQUEST, &why),
         },
@@ -129,6 +132,10 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
                 return problem(StatusCode::BAD_REQUEST, why);
             }
         },
+        // Paths and bodies of visitors may have secrets that nobody can tell from other words.
+        Ok(Command::Requests(_) | Command::Request { .. }) if is_reader => {
+            return not_for_readers();
+        }
         Ok(command) => command,
         Err(why) => return body::refusal(&why),
     };
@@ -162,6 +169,13 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
         Ok(answer) => succeeded(answer, order.as_ref()),
         Err(why) => failed(&why),
     }
+}
+
+/// The refusal of a question that the token for reading may not ask.
+fn not_for_readers() -> Response {
+    let text = "the token of `admin.read_token` does not read the requests of visitors: they need \
+                the token of `admin.token`";
+    problem(StatusCode::FORBIDDEN, text)
 }
 
 /// The strong entity tag of an `If-Match` field (RFC 9110 section 13.1.1).

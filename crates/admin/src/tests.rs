@@ -10,11 +10,16 @@ use config::{Admin, Secret, Token};
 use ops::clients::{Applied, Change, Client, Clients, Details, Held, HoldOrder, Origin};
 use ops::events::{ClientChange, ServiceChange};
 use ops::log::{Line, Lines};
+use ops::requests::{
+    HttpMessage, KeptBody, RequestDetail, RequestFilter, RequestProgress, SeenRequest, SeenRequests,
+};
 use ops::status::{
     ClientState, DaemonState, LinkState, PathState, ServiceState, SessionState, State as _, Status,
     StreamNumber, Streams, sample,
 };
-use ops::{Carried, Connector, Daemon, Life, Log, Phase, Reconnected, SendFuture, Traffic};
+use ops::{
+    Carried, Connector, Daemon, Life, Log, Phase, Reconnected, Requests, SendFuture, Traffic,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -48,6 +53,40 @@ impl Daemon for Fixed {
 
     fn connector(&self) -> Option<&dyn Connector> {
         Some(self)
+    }
+
+    fn requests(&self) -> Option<&dyn Requests> {
+        Some(self)
+    }
+}
+
+/// The credentials of a kept request.
+const VISITOR_SECRET: &str = "c2VjcmV0LW9mLWEtdmlzaXRvcg";
+
+/// Has request 7.
+impl Requests for Fixed {
+    fn list(&self, filter: &RequestFilter) -> SeenRequests {
+        let (id, path) = (7, "/<script>".to_owned());
+        let one = SeenRequest { id, path, status: Some(404), ..SeenRequest::default() };
+        let requests = Some(one).into_iter().filter(|one| filter.takes(one)).collect();
+        SeenRequests { requests, ..SeenRequests::default() }
+    }
+
+    fn since(&self, revision: u64) -> (SeenRequests, u64) {
+        let all = if revision < 1 { self.list(&RequestFilter::default()) } else { <_>::default() };
+        (all, 1)
+    }
+
+    fn one(&self, id: u64, secrets: bool) -> Option<RequestDetail> {
+        let head = format!("GET / HTTP/1.1\r\nAuthorization: Basic {VISITOR_SECRET}\r\n\r\n");
+        let body = KeptBody::of(b"body", 4, false);
+        let request = Some(HttpMessage::of(head.as_bytes(), b"", body, secrets));
+        let seen = self.list(&RequestFilter::default()).requests.into_iter().next()?;
+        (id == 7).then(|| RequestDetail { seen, request, ..RequestDetail::default() })
+    }
+
+    fn replay(&self, id: u64) -> SendFuture<'_, anyhow::Result<Option<RequestDetail>>> {
+        Box::pin(std::future::ready(Ok(self.one(id, false))))
     }
 }
 
@@ -551,6 +590,7 @@ fn routes(api: &AdminApi) -> Vec<(String, String)> {
     let paths = document["paths"].as_object().unwrap();
     let each = paths.iter().flat_map(|(path, operations)| {
         let path = path.replace("{link}", "1").replace("{stream}", "2").replace("{name}", "a");
+        let path = path.replace("{id}", "7");
         let path = path.replace("{path}", "none.js");
         let methods = operations.as_object().unwrap().keys();
         methods.map(move |method| (method.to_uppercase(), path.clone()))
@@ -721,6 +761,46 @@ fn a_link_lets_one_page_in_and_its_session_does_what_the_token_does() {
     assert_eq!(with(token, "GET /api/v1/status").0, 401);
 }
 
+#[test]
+fn requests_of_visitors_need_the_right_to_change_and_secrets_the_word_for_them() {
+    let api = api();
+    let with = |token: &str, line: &str| {
+        let head = format!("{line} HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer {token}");
+        ask(&api, &head, "")
+    };
+    for line in [
+        "GET /api/v1/requests",
+        "GET /api/v1/requests/7",
+        "GET /api/v1/requests/7?secrets=1",
+        "POST /api/v1/requests/7/replay",
+        "GET /api/v1/events?topics=totals,requests",
+    ] {
+        let (status, answer) = with(READER, line);
+        assert!(status == 403 && !answer.contains("<script>"), "{line}: {answer}");
+    }
+    for (line, expected, has_secret) in [
+        ("GET /api/v1/requests", 200, false),
+        ("GET /api/v1/requests?status=4xx&since=6&path=SCRIPT", 200, false),
+        ("GET /api/v1/requests?status=4", 400, false),
+        ("GET /api/v1/requests?status=9xx", 400, false),
+        ("GET /api/v1/requests?since=x", 400, false),
+        ("GET /api/v1/requests/7", 200, false),
+        ("GET /api/v1/requests/7?secrets=0", 200, false),
+        ("GET /api/v1/requests/7?secrets=1", 200, true),
+        ("GET /api/v1/requests/7?secrets=yes", 400, false),
+        ("GET /api/v1/requests/8", 404, false),
+        ("GET /api/v1/requests/x", 404, false),
+        ("POST /api/v1/requests/7/replay", 200, false),
+        ("POST /api/v1/requests/8/replay", 404, false),
+    ] {
+        let (status, answer) = with(TOKEN, line);
+        assert_eq!(status, expected, "{line}: {answer}");
+        assert_eq!(answer.contains(VISITOR_SECRET), has_secret, "{line}: {answer}");
+    }
+    let (_, none) = with(TOKEN, "GET /api/v1/requests?method=PUT");
+    assert!(none.contains("\"requests\":[]"), "{none}");
+}
+
 /// The OpenAPI document and the routes agree.
 #[test]
 fn every_path_of_the_document_is_served_and_with_its_methods_only() {
@@ -732,6 +812,7 @@ fn every_path_of_the_document_is_served_and_with_its_methods_only() {
     assert!(paths.len() > 10);
     for (path, operations) in paths {
         let path = path.replace("{link}", "1").replace("{stream}", "2").replace("{name}", "a");
+        let path = path.replace("{id}", "7");
         for method in ["get", "put", "post", "patch", "delete"] {
             let (status, answer) = get(&api, &format!("{} {path}", method.to_uppercase()), "");
             let is_told = operations.get(method).is_some();
@@ -854,6 +935,7 @@ fn the_document_lists_the_word_of_every_state() {
         ("LinkState", words(LinkState::ALL)),
         ("ServiceState", words(ServiceState::ALL)),
         ("ClientState", words(ClientState::ALL)),
+        ("RequestProgress", words(RequestProgress::ALL)),
     ] {
         assert_eq!(schemas[name]["enum"].as_array(), Some(&all), "{name}");
     }

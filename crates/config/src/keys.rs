@@ -87,7 +87,7 @@ mod tables {
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "dscp", "health", "allow_from", "deny_from", "proxy_protocol",
-          "basic_auth", "basic_auth_file", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "compress", "pass_through", "remember", "until",
+          "basic_auth", "basic_auth_file", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "compress", "pass_through", "requests", "remember", "until",
           "list", "try_files", "allow", "limits", "visitors", "visitor_tls", "browser", "balance", "shared", "sticky"],
         &["resume"]);
     pub(crate) const SERVICE_TARGET: Table = table("client:services[].target[]", &["url", "weight"], &[]);

@@ -201,6 +201,7 @@ fn defaults() -> BTreeMap<String, String> {
     assert_eq!(terms.http.sticky, Sticky::Off);
     put(key("sticky"), "false".into());
     put(key("list"), service.files.list.to_string());
+    put(key("requests"), service.requests.to_string());
     assert!(terms.http.is_default());
     put(key("tcp_keepalive"), span(terms.timeouts.keepalive));
     put(key("timeouts.dial"), span(terms.timeouts.dial));

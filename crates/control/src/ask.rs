@@ -15,6 +15,7 @@ use ops::events::Heard;
 use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
 use ops::nat::NatReport;
+use ops::requests::{RequestDetail, RequestFilter, SeenRequests};
 use ops::share::ShareOrder;
 use ops::status::{Restarted, Status, StreamNumber, Streams};
 use ops::term;
@@ -171,6 +172,32 @@ pub fn streams(
     let answer = instance.ask(Command::Streams { service, limit })?;
     let Answer::Streams(streams) = answer else { bail!(UNASKED) };
     Ok(streams)
+}
+
+/// Lists the kept requests of visitors.
+pub fn requests(instance: &Instance, filter: RequestFilter) -> anyhow::Result<SeenRequests> {
+    let answer = instance.ask(Command::Requests(filter))?;
+    let Answer::Requests(requests) = answer else { bail!(UNASKED) };
+    Ok(requests)
+}
+
+/// A kept request in full; `None`: it is not kept any more.
+pub fn request(
+    instance: &Instance,
+    id: u64,
+    secrets: bool,
+) -> anyhow::Result<Option<RequestDetail>> {
+    let answer = instance.ask(Command::Request { id, secrets })?;
+    let Answer::Request(request) = answer else { bail!(UNASKED) };
+    Ok(request.map(|request| *request))
+}
+
+/// Sends a kept request to its target again. The result is the new request.
+pub fn replay(instance: &Instance, id: u64) -> anyhow::Result<Option<RequestDetail>> {
+    instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
+    let answer = instance.ask(Command::Replay { id })?;
+    let Answer::Request(request) = answer else { bail!(UNASKED) };
+    Ok(request.map(|request| *request))
 }
 
 /// Resets a stream, or ends a flow. Returns false if the link has none of this number.
@@ -336,6 +363,8 @@ pub fn speedtest(
             | Answer::Event(_)
             | Answer::Lost(_)
             | Answer::Upgraded(_)
+            | Answer::Requests(_)
+            | Answer::Request(_)
             | Answer::Error(_) => bail!(UNASKED),
         }
     }

@@ -16,6 +16,7 @@
 //! | `{"command":"allow","name":"home",…}` | `{"allowed":{…}}` |
 //! | `{"command":"revoke","name":"home"}` | `{"revoked":true}` |
 //! | `{"command":"streams","limit":100}` | `{"streams":{…}}` |
+//! | `{"command":"requests"}`, `{"command":"request","id":7}` | `{"requests":{…}}`, `{"request":{…}}` |
 //! | `{"command":"clients"}` | `{"clients":{…}}` |
 //! | `{"command":"client","name":"home"}` | `{"client":{…}}`, or `{"client":null}` |
 //! | `{"command":"limit","name":"home","streams":"100"}` | `{"limited":{…}}` |
@@ -42,7 +43,8 @@ mod socket_path;
 pub use ask::{
     Connected, Instance, Left, Stopping, allow, change_lists, client, clients, connect, console,
     deny, enroll, events, hold, invite, kick, kill, limit, log, nat, ping, reconnect, reload,
-    restart, revoke, share, speedtest, status, stop, streams, uninvite, upgrade, visitors,
+    replay, request, requests, restart, revoke, share, speedtest, status, stop, streams, uninvite,
+    upgrade, visitors,
 };
 pub use denied::Denied;
 pub use serve::ControlSocket;

@@ -3,9 +3,9 @@
 //! Each byte of a line is looked at once, and the bytes of a chunk are counted. A line must end in
 //! CRLF: parsers that accept less would see another boundary.
 
-use crate::Fault;
 use crate::lines::is_token;
 use crate::requests::take;
+use crate::{BodyPart, Fault};
 
 /// The longest line with the size of a chunk, extensions included.
 const LINE: u16 = 256;
@@ -71,37 +71,59 @@ impl Chunked {
         Self { may_pad: true, ..Self::of_request() }
     }
 
-    /// Looks at the next bytes of the body.
-    pub(crate) fn pass(&mut self, bytes: &[u8]) -> Passed {
+    /// Looks at the next bytes of the body. `seen` gets the data and the trailer section.
+    pub(crate) fn pass(&mut self, bytes: &[u8], mut seen: impl FnMut(BodyPart<'_>)) -> Passed {
         let mut at = 0;
-        while let Some(&byte) = bytes.get(at) {
+        let mut trailers = self.is_in_trailers().then_some(0);
+        let outcome = loop {
+            let Some(&byte) = bytes.get(at) else { break Passed::More };
             if self.state == State::Data {
-                let Some(length) = take(&mut self.left, &bytes[at..]) else { return Passed::More };
+                let Some(length) = take(&mut self.left, &bytes[at..]) else {
+                    seen(BodyPart::Data(&bytes[at..]));
+                    return Passed::More;
+                };
+                seen(BodyPart::Data(&bytes[at..at + length]));
                 (at, self.state) = (at + length, State::DataCr);
                 continue;
             }
             match self.step(byte) {
                 Ok(Some(state)) => self.state = state,
-                Ok(None) => return Passed::End(at + 1),
-                Err(fault) => return Passed::Bad(at, fault),
+                Ok(None) => break Passed::End(at + 1),
+                Err(fault) => break Passed::Bad(at, fault),
             }
             at += 1;
+            if self.state == State::Trailer && trailers.is_none() {
+                trailers = Some(at);
+            }
+        };
+        let end = match outcome {
+            Passed::More => bytes.len(),
+            Passed::End(end) | Passed::Bad(end, _) => end,
+        };
+        if let Some(trailers) = trailers.and_then(|from| bytes.get(from..end))
+            && !trailers.is_empty()
+        {
+            seen(BodyPart::Trailers(trailers));
         }
-        Passed::More
+        outcome
     }
 
-    /// The state after `byte`. `None`: the body ends with it.
-    fn step(&mut self, byte: u8) -> Result<Option<State>, Fault> {
-        self.line += 1;
-        let is_trailer = matches!(
+    /// Whether the next byte belongs to the trailer section, or to the line end behind it.
+    const fn is_in_trailers(&self) -> bool {
+        matches!(
             self.state,
             State::Trailer
                 | State::TrailerName
                 | State::TrailerValue
                 | State::TrailerLf
                 | State::LastLf
-        );
-        if self.line > if is_trailer { TRAILERS } else { LINE } {
+        )
+    }
+
+    /// The state after `byte`. `None`: the body ends with it.
+    fn step(&mut self, byte: u8) -> Result<Option<State>, Fault> {
+        self.line += 1;
+        if self.line > if self.is_in_trailers() { TRAILERS } else { LINE } {
             return Err(Fault::ChunkSize);
         }
         let is_text = !byte.is_ascii_control() || byte == b'\t';

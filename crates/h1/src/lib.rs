@@ -48,4 +48,4 @@ pub use request::{
 };
 pub use requests::{Requests, Step};
 pub use scan::{Scan, Scanned};
-pub use tracker::{Answers, Ended, Observer, Progress, Rest, Then, Tracker};
+pub use tracker::{Answers, BodyPart, Ended, Observer, Progress, Rest, Then, Tracker};

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::chunked::{Chunked, Passed};
 use crate::request::{Found, Scanner};
-use crate::{Fault, Framing, Request};
+use crate::{BodyPart, Fault, Framing, Request};
 
 /// The place in the bytes of a connection.
 #[derive(Debug)]
@@ -57,6 +57,15 @@ impl Requests {
 
     /// Looks at the bytes that were not passed, of which there is at least one.
     pub fn step<'a>(&mut self, bytes: &'a [u8]) -> Step<'a> {
+        self.step_seen(bytes, |_| {})
+    }
+
+    /// As [`Self::step`]; `seen` gets the content of bodies.
+    pub(crate) fn step_seen<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        mut seen: impl FnMut(BodyPart<'_>),
+    ) -> Step<'a> {
         let length = match &mut self.place {
             Phase::Head => {
                 return match self.scanner.look(bytes) {
@@ -67,10 +76,16 @@ impl Requests {
                 };
             }
             Phase::Length(left) => match take(left, bytes) {
-                Some(length) => length,
-                None => return Step::Body(bytes.len()),
+                Some(length) => {
+                    seen(BodyPart::Data(&bytes[..length]));
+                    length
+                }
+                None => {
+                    seen(BodyPart::Data(bytes));
+                    return Step::Body(bytes.len());
+                }
             },
-            Phase::Chunks(chunks) => match chunks.pass(bytes) {
+            Phase::Chunks(chunks) => match chunks.pass(bytes, seen) {
                 Passed::More => return Step::Body(bytes.len()),
                 Passed::End(length) => length,
                 Passed::Bad(length, fault) => return Step::Broken(length, fault),

@@ -25,8 +25,10 @@ pub(crate) struct CarrierIo {
     pub(crate) out: RefCell<VecDeque<Bytes>>,
     /// Pages between these frames, each with the number of frames between it and the pages before.
     pub(crate) pages: RefCell<VecDeque<(usize, Pages)>>,
-    /// Whether the lane moves payload as pages.
+    /// Whether the lane takes payload as pages.
     pub(crate) takes_pages: bool,
+    /// Whether the lane hands out payload as pages.
+    pub(crate) gives_pages: bool,
     /// The lanes of single streams, if the transport has such lanes.
     pub(crate) stream_lanes: Option<Rc<StreamLanes>>,
     /// The datagrams of the carrier, if the transport has datagrams and the peer takes them.
@@ -49,13 +51,15 @@ impl CarrierIo {
         packets: Option<Packets>,
         watch: Option<Arc<dyn Watch>>,
     ) -> Self {
-        let takes_pages = stream_lanes.is_none() && lane.pages().is_some();
+        let takes_pages = stream_lanes.is_none() && lane.page_sink().is_some();
+        let gives_pages = stream_lanes.is_none() && lane.page_source().is_some();
         Self {
             number,
             lane: RefCell::new(lane),
             out: RefCell::default(),
             pages: RefCell::default(),
             takes_pages,
+            gives_pages,
             stream_lanes,
             packets,
             run: Cell::default(),

@@ -1,5 +1,6 @@
 //! Payload as pages: the rules by which a stream enters and leaves, and the pages that are kept for
-//! replay. The rules are off, unless a variable of tests turns them on ([`pages::carrier_rule`]).
+//! replay. A variable of tests turns the rules off, or lets every payload be pages
+//! ([`pages::rule`]).
 //!
 //! ```text
 //!   pump --Inlet::pages--> Slot: kept pages, and once more to be sent --> lane     (writer)
@@ -203,7 +204,7 @@ impl Company {
 impl Inner {
     /// Whether a stream may send pages now.
     pub(crate) fn takes_pages(&self, key: StreamKey) -> bool {
-        let rule = pages::carrier_rule();
+        let rule = pages::rule();
         if rule == Rule::Never {
             return false;
         }
@@ -232,7 +233,7 @@ impl Inner {
             return 0;
         }
         let room = machine.room(key);
-        if room < WORTH && pages::carrier_rule() != Rule::Always && machine.outstanding(key) > 0 {
+        if room < WORTH && pages::rule() != Rule::Always && machine.outstanding(key) > 0 {
             // The rest of a window: with the next CREDIT it is a part of a larger frame.
             machine.await_room(key);
             return 0;
@@ -261,7 +262,7 @@ pub(crate) struct Reading {
 
 impl Default for Reading {
     fn default() -> Self {
-        Self { count: if pages::carrier_rule() == Rule::Always { ENTER } else { 0 } }
+        Self { count: if pages::rule() == Rule::Always { ENTER } else { 0 } }
     }
 }
 
@@ -274,7 +275,7 @@ impl Reading {
     /// A read has brought `read` bytes with `payloads` payloads, or parts of payloads. `left` bytes of
     /// the last payload are to come.
     pub(crate) fn has_read(&mut self, read: usize, payloads: usize, left: usize) {
-        if self.is_on() || pages::carrier_rule() == Rule::Never {
+        if self.is_on() || pages::rule() == Rule::Never {
             return;
         }
         if left >= LARGE {
@@ -301,7 +302,7 @@ impl Reading {
 
     /// The least payload that is taken as pages.
     pub(crate) fn worth() -> usize {
-        if pages::carrier_rule() == Rule::Always { 1 } else { WORTH }
+        if pages::rule() == Rule::Always { 1 } else { WORTH }
     }
 }
 

@@ -204,7 +204,7 @@ fn poll<S: Input>(
             budget -= payloads * SMALL;
         }
         let mut most = None;
-        if S::IS_FIRST && io.takes_pages && pace.pages.is_on() {
+        if S::IS_FIRST && io.gives_pages && pace.pages.is_on() {
             match poll_pages(cx, link, io, buf, &mut pace.pages) {
                 Next::Moved(n) if n >= budget => {
                     cx.waker().wake_by_ref();
@@ -256,7 +256,7 @@ fn poll<S: Input>(
             let text = "memory that was promised to it is wanted elsewhere";
             return Poll::Ready(ReadEnd::Lost(io::Error::new(io::ErrorKind::OutOfMemory, text)));
         }
-        if S::IS_FIRST && io.takes_pages {
+        if S::IS_FIRST && io.gives_pages {
             match most {
                 None if n < SPARE => {}
                 None => {
@@ -329,7 +329,7 @@ fn poll_pages(
         reading.leave();
         return Next::Bytes;
     };
-    let polled = match io.lane.borrow_mut().pages() {
+    let polled = match io.lane.borrow_mut().page_source() {
         Some(lane) => lane.poll_fill(cx, &mut pages, left.min(BUDGET)),
         None => return Next::Bytes,
     };
@@ -362,7 +362,7 @@ fn poll_head(
     most: usize,
 ) -> Poll<io::Result<Option<usize>>> {
     let mut lane = io.lane.borrow_mut();
-    let polled = match lane.pages() {
+    let polled = match lane.page_source() {
         Some(lane) => lane.poll_read_at_most(cx, buf, most),
         None => lane.poll_read(cx, buf),
     };

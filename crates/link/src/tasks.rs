@@ -10,7 +10,7 @@ use transport::Peer;
 pub(crate) struct CarrierTasks {
     pub(crate) number: CarrierNumber,
     pub(crate) peer: Peer,
-    /// Whether its lane moves payload as pages.
+    /// Whether its lane takes payload as pages.
     pub(crate) takes_pages: bool,
     pub(crate) reading: AbortHandle,
     /// Accepts the lanes that the peer opens, if the transport has lanes.

@@ -148,7 +148,7 @@ fn write_pages(
 ) -> Poll<io::Result<usize>> {
     let (mut lane, mut frames, mut queue) =
         (io.lane.borrow_mut(), io.out.borrow_mut(), io.pages.borrow_mut());
-    let Some(lane) = lane.pages() else { return Poll::Ready(Ok(written)) };
+    let Some(lane) = lane.page_sink() else { return Poll::Ready(Ok(written)) };
     loop {
         let Some((before, pages)) = queue.front_mut() else {
             // The frames behind the last pages are written in the next turn of the caller's loop.

@@ -8,7 +8,6 @@
 //! an idle stream has none.
 
 use std::cell::RefCell;
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,14 +49,14 @@ pub enum Rule {
     Always,
 }
 
-/// When bytes move as pages. The environment variable `TUNNEL_PAGES` (`never`, `always`, `carriers`)
-/// is for tests and measurements.
+/// When bytes move as pages, between two sockets and as the payload of a carrier: on bulk streams.
+/// The environment variable `TUNNEL_PAGES` (`never`, `always`) is for tests and measurements.
 pub fn rule() -> Rule {
     static RULE: OnceLock<Rule> = OnceLock::new();
     if FORCED.load(Ordering::Relaxed) {
         return Rule::Always;
     }
-    *RULE.get_or_init(|| match wanted() {
+    *RULE.get_or_init(|| match std::env::var_os("TUNNEL_PAGES") {
         Some(value) if value == "never" => Rule::Never,
         Some(value) if value == "always" => Rule::Always,
         _ => Rule::Bulk,
@@ -70,24 +69,6 @@ pub fn force() {
 }
 
 static FORCED: AtomicBool = AtomicBool::new(false);
-
-/// When the payload of streams moves as pages over carriers: never, unless `TUNNEL_PAGES` is
-/// `always` or, for the rule of bulk, `carriers`, or [`force`] was called.
-pub fn carrier_rule() -> Rule {
-    static RULE: OnceLock<Rule> = OnceLock::new();
-    if FORCED.load(Ordering::Relaxed) {
-        return Rule::Always;
-    }
-    *RULE.get_or_init(|| match wanted() {
-        Some(value) if value == "always" => Rule::Always,
-        Some(value) if value == "carriers" => Rule::Bulk,
-        _ => Rule::Never,
-    })
-}
-
-fn wanted() -> Option<OsString> {
-    std::env::var_os("TUNNEL_PAGES")
-}
 
 #[derive(Debug)]
 struct Pipe {

@@ -18,6 +18,7 @@
 //! | `enrol` | orders for a code, and the code |
 //! | `log` | the last lines of the log |
 //! | `loaded`, `reload` | a configuration that was read, and the outcome of a reload |
+//! | `requests` | the requests of visitors that a client keeps for a look |
 //! | `share` | a service that lives as long as a command |
 //! | `qr` | QR codes of texts |
 //! | `revision` | a change of the configuration file before it is made |
@@ -42,6 +43,7 @@ pub mod measure;
 pub mod nat;
 pub mod qr;
 mod reload;
+pub mod requests;
 pub mod revision;
 mod role;
 pub mod share;
@@ -56,8 +58,8 @@ pub mod visit;
 
 pub use daemon::{
     Carried, Certificates, Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries,
-    Foreseen, Inviter, Lists, ListsInForce, Log, Reconnected, SendFuture, Serving, Settings,
-    Sharer, Supervision, Traffic, Visitors,
+    Foreseen, Inviter, Lists, ListsInForce, Log, Reconnected, Requests, SendFuture, Serving,
+    Settings, Sharer, Supervision, Traffic, Visitors,
 };
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};

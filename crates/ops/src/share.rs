@@ -28,6 +28,9 @@ pub struct ShareOrder {
     /// The only file that is served, if the target is its directory. Other directories are listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<String>,
+    /// The requests of the visitors are not kept for a look.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_requests: bool,
 }
 
 /// A target that is shared.

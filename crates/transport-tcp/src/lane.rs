@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use net::gather;
 use net::pages::Pages;
-use transport::{Lane, PageLane};
+use transport::{Lane, PageSink, PageSource};
 
 use crate::socket::Socket;
 
@@ -56,7 +56,11 @@ impl Lane for TcpLane {
         Poll::Ready(Ok(()))
     }
 
-    fn pages(&mut self) -> Option<&mut dyn PageLane> {
+    fn page_source(&mut self) -> Option<&mut dyn PageSource> {
+        Some(self)
+    }
+
+    fn page_sink(&mut self) -> Option<&mut dyn PageSink> {
         Some(self)
     }
 
@@ -73,7 +77,7 @@ impl Lane for TcpLane {
     }
 }
 
-impl PageLane for TcpLane {
+impl PageSource for TcpLane {
     fn poll_read_at_most(
         &mut self,
         cx: &mut Context<'_>,
@@ -91,7 +95,9 @@ impl PageLane for TcpLane {
     ) -> Poll<io::Result<usize>> {
         self.socket.poll_fill(cx, pages, limit)
     }
+}
 
+impl PageSink for TcpLane {
     fn poll_write_before(
         &mut self,
         cx: &mut Context<'_>,

@@ -9,6 +9,8 @@
 //! | the connection ends without a Close | the lane dies |
 //! | the peer breaks a rule | we send a Close with the code of the rule, and the lane dies |
 
+mod paged;
+
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
@@ -18,7 +20,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use net::pool;
 use tokio::time::{Instant, Sleep, sleep};
-use transport::{Death, Lane, Side, Through};
+use transport::{Death, Lane, PageSink, PageSource, Side, Through};
 
 use crate::frame::{Code, Opcode};
 use crate::receive::{Control, Fault, Notes, Receive};
@@ -46,6 +48,10 @@ pub(crate) struct WsLane {
     /// The bytes that were read together with the end of the HTTP head.
     leftover: BytesMut,
     batch: usize,
+    /// Payload bytes that are to follow of a message of pages. Nothing else may be written before.
+    owed: usize,
+    /// Where heads arrive between pages.
+    heads: BytesMut,
     /// The latest ping that has no answer yet. A newer ping replaces it.
     pong: Option<Control>,
     /// Whether the lane below keeps the writer's waker. The reader must not replace it.
@@ -75,6 +81,8 @@ impl WsLane {
             send: Send::new(side),
             leftover,
             batch: BATCH,
+            owed: 0,
+            heads: BytesMut::new(),
             pong: None,
             writer_waits: false,
             pinger: Pinger { after: ping_after, timer: None, has_sent: false },
@@ -94,7 +102,8 @@ impl WsLane {
 
     /// Sends a Close without waiting.
     fn say_close(&mut self, code: Code, reason: &str) {
-        if !std::mem::replace(&mut self.closing, true) && self.send.close(code, reason).is_ok() {
+        let is_first = !std::mem::replace(&mut self.closing, true);
+        if is_first && self.owed == 0 && self.send.close(code, reason).is_ok() {
             // The reader reports the death, which wakes a waiting writer.
             let _ = self.poll_drain(&mut Context::from_waker(Waker::noop()));
         }
@@ -109,6 +118,9 @@ impl WsLane {
                 self.pinger.has_sent = true;
             }
             self.send.written();
+            if self.owed > 0 {
+                return self.inner.poll_flush(cx);
+            }
             // No frame may follow a Close (section 5.5.1).
             match self.pong.take() {
                 Some(pong) if !self.closing => self.send.control(Opcode::Pong, pong.bytes())?,
@@ -160,10 +172,10 @@ impl WsLane {
     }
 
     /// Waits for input after the lane below had none. Queues a ping when a ping is due.
-    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn wait<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         while self.pinger.poll(cx).is_ready() {
             // A frame that waits to be sent serves as the ping.
-            if self.closing || !self.send.is_empty() {
+            if self.closing || self.owed > 0 || !self.send.is_empty() {
                 continue;
             }
             if let Err(error) = self.send.control(Opcode::Ping, &[]) {
@@ -236,51 +248,76 @@ impl From<NoRandom> for io::Error {
     }
 }
 
+impl WsLane {
+    /// Makes one read of the lane below: of all that has arrived, or of so much that at most `limit`
+    /// bytes of payload can be in it. Returns the number of bytes of payload that it appended to
+    /// `buf`; `None`: the peer's direction has ended.
+    fn poll_step(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut BytesMut,
+        limit: Option<usize>,
+    ) -> Poll<io::Result<Option<usize>>> {
+        let before = buf.len();
+        self.death.check()?;
+        if self.peer_closed {
+            return Poll::Ready(Ok(None));
+        }
+        let needed = self.receive.needed();
+        let mut unframing =
+            Unframing { receive: &mut self.receive, notes: Notes::default(), fault: None };
+        if self.leftover.is_empty() {
+            let read = match (limit, self.inner.page_source()) {
+                (Some(limit), Some(inner)) => {
+                    let read = inner.poll_read_at_most(cx, buf, limit + needed);
+                    let left = unframing.change(&mut buf[before..]);
+                    buf.truncate(before + left);
+                    read
+                }
+                _ => self.inner.poll_read_through(cx, buf, &mut unframing),
+            };
+            match read {
+                Poll::Ready(Ok(0)) => return self.ended_early(),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return self.death.by(error),
+                Poll::Pending => return self.wait(cx),
+            }
+        } else {
+            take_leftover(&mut self.leftover, buf, &mut unframing);
+        }
+        let Unframing { notes, fault, .. } = unframing;
+        if let Some(fault) = fault {
+            buf.truncate(before);
+            return self.complain(fault.code, fault.text);
+        }
+        if let Err(error) = self.note(notes) {
+            self.say_close(Code::Normal, "");
+            return self.death.by(error);
+        }
+        if let Err(error) = self.answer(cx) {
+            return self.death.by(error);
+        }
+        let got = buf.len() - before;
+        Poll::Ready(Ok((got > 0 || !self.peer_closed).then_some(got)))
+    }
+
+    fn ended_early<T>(&mut self) -> Poll<io::Result<T>> {
+        let text = "the peer ended the connection without a Close";
+        self.death.by(io::Error::new(io::ErrorKind::UnexpectedEof, text))
+    }
+}
+
 impl Lane for WsLane {
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
-        let before = buf.len();
-        loop {
-            self.death.check()?;
-            if self.peer_closed {
-                return Poll::Ready(Ok(0));
-            }
-            let mut unframing =
-                Unframing { receive: &mut self.receive, notes: Notes::default(), fault: None };
-            if self.leftover.is_empty() {
-                let read = self.inner.poll_read_through(cx, buf, &mut unframing);
-                match read {
-                    Poll::Ready(Ok(0)) => {
-                        let text = "the peer ended the connection without a Close";
-                        return self.death.by(io::Error::new(io::ErrorKind::UnexpectedEof, text));
-                    }
-                    Poll::Ready(Ok(_)) => {}
-                    Poll::Ready(Err(error)) => return self.death.by(error),
-                    Poll::Pending => return self.wait(cx),
-                }
-            } else {
-                take_leftover(&mut self.leftover, buf, &mut unframing);
-            }
-            let Unframing { notes, fault, .. } = unframing;
-            if let Some(fault) = fault {
-                buf.truncate(before);
-                return self.complain(fault.code, fault.text);
-            }
-            if let Err(error) = self.note(notes) {
-                self.say_close(Code::Normal, "");
-                return self.death.by(error);
-            }
-            if let Err(error) = self.answer(cx) {
-                return self.death.by(error);
-            }
-            if buf.len() > before {
-                return Poll::Ready(Ok(buf.len() - before));
-            }
-            if !self.peer_closed {
-                // The read held only control frames and heads. Yielding here limits the turn of a
-                // peer that floods with them to one read.
+        match ready!(self.poll_step(cx, buf, None))? {
+            // The read held only control frames and heads. Yielding here limits the turn of a peer
+            // that floods with them to one read.
+            Some(0) => {
                 cx.waker().wake_by_ref();
-                return Poll::Pending;
+                Poll::Pending
             }
+            Some(got) => Poll::Ready(Ok(got)),
+            None => Poll::Ready(Ok(0)),
         }
     }
 
@@ -299,7 +336,7 @@ impl Lane for WsLane {
         if self.inner.takes_from_source() && self.side == Side::Client {
             return self.poll_write_masked(cx, frames);
         }
-        let packed = match self.send.pack(frames, self.batch) {
+        let packed = match self.pack(frames, self.batch) {
             Ok(packed) => packed,
             Err(error) => return self.death.by(error.into()),
         };
@@ -319,6 +356,10 @@ impl Lane for WsLane {
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.death.check()?;
+        if self.owed > 0 {
+            // A Close would be taken for a part of the message.
+            return self.inner.poll_close(cx);
+        }
         if !std::mem::replace(&mut self.closing, true)
             && let Err(error) = self.send.close(Code::Normal, "")
         {
@@ -329,13 +370,24 @@ impl Lane for WsLane {
         if self.peer_closed { self.inner.poll_close(cx) } else { Poll::Ready(Ok(())) }
     }
 
+    fn page_source(&mut self) -> Option<&mut dyn PageSource> {
+        // A client's bytes are masked, so a server's lane hands out no pages.
+        let is_plain = self.side == Side::Client && self.leftover.is_empty();
+        (is_plain && self.inner.page_source().is_some()).then_some(self)
+    }
+
+    fn page_sink(&mut self) -> Option<&mut dyn PageSink> {
+        let is_plain = self.side == Side::Server && self.inner.page_sink().is_some();
+        is_plain.then_some(self)
+    }
+
     fn set_send_limit(&mut self, bytes: usize) {
         self.batch = bytes.clamp(MESSAGE, batch_max(self.side));
         self.inner.set_send_limit(bytes);
     }
 
     fn held(&self) -> usize {
-        self.inner.held() + self.send.held() + self.leftover.capacity()
+        self.inner.held() + self.send.held() + self.leftover.capacity() + self.heads.capacity()
     }
 
     fn detach(&mut self) -> io::Result<()> {

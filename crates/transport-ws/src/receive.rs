@@ -194,8 +194,25 @@ impl Receive {
         }))
     }
 
+    /// Bytes that have to arrive before a payload can, as far as is known.
+    pub(crate) fn needed(&self) -> usize {
+        match self.state {
+            State::Head => Head::size(&self.head[..self.known]) - self.known,
+            State::Control { length, .. } => length - self.control.length,
+            State::Payload { .. } | State::Closed => 0,
+        }
+    }
+
+    /// Bytes that are left of a payload without a mask.
+    pub(crate) fn plain_left(&self) -> usize {
+        match self.state {
+            State::Payload { left, mask: None } => usize::try_from(left).unwrap_or(usize::MAX),
+            _ => 0,
+        }
+    }
+
     /// Notes that `size` bytes of the payload were passed on.
-    fn passed(&mut self, size: usize) {
+    pub(crate) fn passed(&mut self, size: usize) {
         if let State::Payload { left, .. } = &mut self.state {
             *left -= size as u64;
             if *left == 0 {

@@ -127,6 +127,17 @@ impl Send {
         Ok(packed)
     }
 
+    /// Queues `size` bytes from the front of `frames`, or fewer, as the rest of a server's message
+    /// whose head was queued before. Returns their number.
+    pub(crate) fn go_on(&mut self, frames: &mut VecDeque<Bytes>, size: usize) -> usize {
+        let mut taken = 0;
+        take(frames, size, |part| {
+            taken += part.len();
+            self.queue.push_back(part);
+        });
+        taken
+    }
+
     /// A client's messages of at most `limit` bytes from the front of `frames`, for a lane below
     /// that masks while it copies. `None` on a server, which masks nothing. All earlier frames must
     /// have been written before the call.
@@ -180,7 +191,8 @@ impl Send {
         Ok(())
     }
 
-    fn head(&mut self, opcode: Opcode, size: usize) {
+    /// Queues the head of a server's message of `size` bytes.
+    pub(crate) fn head(&mut self, opcode: Opcode, size: usize) {
         let head = Head { fin: true, opcode, length: size as u64, mask: None };
         let (bytes, length) = head.encode();
         if self.heads.capacity() < length && !self.heads.try_reclaim(HEADS) {

@@ -59,9 +59,9 @@ impl Through for Unchanged {
     }
 }
 
-/// A lane that moves payload as pages between frames of bytes. Errors and cancel safety are those of
-/// [`Lane`].
-pub trait PageLane {
+/// A lane that hands out payload as pages, between heads that it hands out as bytes. Errors and cancel
+/// safety are those of [`Lane`].
+pub trait PageSource {
     /// As [`Lane::poll_read`], at most `limit` bytes.
     fn poll_read_at_most(
         &mut self,
@@ -77,9 +77,13 @@ pub trait PageLane {
         pages: &mut Pages,
         limit: usize,
     ) -> Poll<io::Result<usize>>;
+}
 
-    /// As [`Lane::poll_write`], the first `count` frames alone, before pages: the system may wait
-    /// for the pages to fill a segment.
+/// A lane that takes payload as pages between frames of bytes. Errors and cancel safety are those of
+/// [`Lane`].
+pub trait PageSink {
+    /// As [`Lane::poll_write`], the first `count` frames alone, before pages: the lane or the system
+    /// may wait for the pages to fill a segment.
     fn poll_write_before(
         &mut self,
         cx: &mut Context<'_>,
@@ -88,7 +92,8 @@ pub trait PageLane {
     ) -> Poll<io::Result<usize>>;
 
     /// Takes bytes from the front of `pages`, which is not empty, and returns their number, at
-    /// least one.
+    /// least one. The bytes that the next call of this trait or of [`Lane::poll_write`] takes are
+    /// those that follow, as pages or as bytes.
     fn poll_drain(&mut self, cx: &mut Context<'_>, pages: &mut Pages) -> Poll<io::Result<usize>>;
 }
 
@@ -149,8 +154,13 @@ pub trait Lane: Send + fmt::Debug {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// Moves payload as pages; `None`: the lane takes bytes only.
-    fn pages(&mut self) -> Option<&mut dyn PageLane> {
+    /// Hands out payload as pages; `None`: the lane hands out bytes only, for now.
+    fn page_source(&mut self) -> Option<&mut dyn PageSource> {
+        None
+    }
+
+    /// Takes payload as pages; `None`: the lane takes bytes only.
+    fn page_sink(&mut self) -> Option<&mut dyn PageSink> {
         None
     }
 

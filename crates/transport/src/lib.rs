@@ -25,7 +25,7 @@ pub use carrier::{
 pub use early::{Begun, Dialled, Early, Say};
 pub use error::CarrierError;
 pub use flow::{DATAGRAM_MAX, FlowConnector, FlowInlet, FlowOutlet};
-pub use lane::{Death, Lane, PageLane, Producer, Through, Unchanged};
+pub use lane::{Death, Lane, PageSink, PageSource, Producer, Through, Unchanged};
 pub use lanes::{Carried, Datagrams, Lanes, RecvLane, SendLane};
 pub use offer::{Ask, OfferRequest};
 pub use stream::{Connector, Inlet, OpenError, Outlet, PageInlet, PageOutlet};

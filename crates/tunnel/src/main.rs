@@ -3,6 +3,7 @@
 //! `commands` maps the arguments to a module: `daemon` (the frame around a running `server` or
 //! `client`), `supervise` (`tunnel run`), `demo`, `instances` (commands to a running daemon), or a few lines of output.
 
+mod activation;
 mod alone;
 mod check;
 mod cli;
@@ -35,6 +36,7 @@ mod nat;
 mod notify;
 mod published;
 mod quoted;
+mod requests;
 mod runtime;
 mod service_options;
 mod share;

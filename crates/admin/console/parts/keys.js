@@ -5,7 +5,7 @@ import { go, open, state } from "../store.js";
 
 /** Letters behind `g`. @type {Record<string, string>} */
 export const PLACES = {
-  o: "overview", c: "clients", s: "services", t: "streams", l: "log",
+  o: "overview", c: "clients", s: "services", t: "streams", r: "requests", l: "log",
   f: "config", x: "tools", e: "certificates", p: "settings",
 };
 

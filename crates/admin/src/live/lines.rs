@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as HttpBody, Frame};
 use ops::Daemon;
 use ops::command::PATIENCE;
+use ops::requests::SeenRequests;
 use ops::status::{Carrier, ServiceState, Session, SessionState, Stream};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -46,10 +47,16 @@ pub(crate) struct Topics {
     clients: bool,
     streams: Option<usize>,
     log: bool,
+    requests: bool,
 }
 
 impl Topics {
-    /// Reads `totals,services,clients,streams:200,log`.
+    /// Whether the requests of visitors are among them.
+    pub(crate) const fn has_requests(self) -> bool {
+        self.requests
+    }
+
+    /// Reads `totals,services,clients,streams:200,log,requests`.
     ///
     /// # Errors
     /// What is wrong with the text.
@@ -61,6 +68,7 @@ impl Topics {
                 ("services", None) => topics.services = true,
                 ("clients", None) => topics.clients = true,
                 ("log", None) => topics.log = true,
+                ("requests", None) => topics.requests = true,
                 ("streams", number) => {
                     let number = number.map_or(Some(STREAMS), |number| number.parse().ok());
                     let number = number.filter(|number| *number <= STREAMS_MAX);
@@ -68,7 +76,7 @@ impl Topics {
                     topics.streams = Some(number.ok_or_else(wrong)?);
                 }
                 _ => {
-                    let known = "totals, services, clients, streams:200, log";
+                    let known = "totals, services, clients, streams:200, log, requests";
                     return Err(format!("a topic is one of: {known}"));
                 }
             }
@@ -92,6 +100,7 @@ pub(crate) fn answer(live: &Live, daemon: &Arc<dyn Daemon>, topics: Topics) -> R
         streams: HashMap::new(),
         streams_at: None,
         log: None,
+        requests: 0,
         ready: VecDeque::new(),
         _permit: permit,
     };
@@ -129,6 +138,8 @@ struct Viewer {
     streams_at: Option<Instant>,
     /// The number of the last line of the log that was told.
     log: Option<u64>,
+    /// The revision of the requests that were told.
+    requests: u64,
     /// Topics of the present second that were not told yet.
     ready: VecDeque<Topic>,
     _permit: OwnedSemaphorePermit,
@@ -141,6 +152,7 @@ enum Topic {
     Clients,
     Streams(usize),
     Log,
+    Requests,
 }
 
 impl Viewer {
@@ -159,6 +171,7 @@ impl Viewer {
                 (Topic::Totals | Topic::Services | Topic::Clients, None) => None,
                 (Topic::Streams(number), _) => self.streams_line(number).await,
                 (Topic::Log, _) => self.log_line(),
+                (Topic::Requests, _) => self.requests_line(),
             };
             if let Some(line) = line {
                 return (self, format!("{line}\n"));
@@ -171,15 +184,32 @@ impl Viewer {
         // The task that looks at the daemon lives as long as the API.
         let _ = self.figures.changed().await;
         self.live.look();
-        let Topics { totals, services, clients, streams, log } = self.topics;
+        let Topics { totals, services, clients, streams, log, requests } = self.topics;
         let all = [
             totals.then_some(Topic::Totals),
             services.then_some(Topic::Services),
             clients.then_some(Topic::Clients),
             streams.map(Topic::Streams),
             log.then_some(Topic::Log),
+            requests.then_some(Topic::Requests),
         ];
         self.ready.extend(all.into_iter().flatten());
+    }
+
+    /// The requests that have changed since the last line.
+    fn requests_line(&mut self) -> Option<Value> {
+        let all = self.daemon.requests()?;
+        let is_first = self.requests == 0;
+        let (changed, revision) = all.since(self.requests);
+        self.requests = revision;
+        let SeenRequests { requests, lost, memory_bytes } = changed;
+        if requests.is_empty() && !is_first {
+            return None;
+        }
+        Some(json!({
+            "topic": "requests", "unix_millis": unix_millis(), "whole": is_first, "list": requests,
+            "lost": lost, "memory_bytes": memory_bytes,
+        }))
     }
 
     async fn streams_line(&mut self, number: usize) -> Option<Value> {
@@ -392,9 +422,15 @@ mod tests {
 
     #[test]
     fn topics_are_read_or_refused() {
-        let all =
-            Topics { totals: true, services: true, clients: true, streams: Some(5), log: true };
-        assert_eq!(Topics::parse("log,clients,streams:5,services,totals"), Ok(all));
+        let all = Topics {
+            totals: true,
+            services: true,
+            clients: true,
+            streams: Some(5),
+            log: true,
+            requests: true,
+        };
+        assert_eq!(Topics::parse("log,clients,streams:5,requests,services,totals"), Ok(all));
         assert_eq!(Topics::parse("streams").unwrap().streams, Some(STREAMS));
         for wrong in ["", "total", "log:1", "streams:1001", "streams:-1", "totals,", "a,log"] {
             assert!(Topics::parse(wrong).is_err(), "{wrong}");

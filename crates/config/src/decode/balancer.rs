@@ -131,6 +131,7 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
         exit: Exit::default(),
         user_file: None,
         files: Files::default(),
+        requests: false,
     };
     Some(Balancer { listen, tls, announced_by, service })
 }

@@ -52,6 +52,9 @@ const OF_TARGET: [&str; 8] = [
 
 const PASS_THROUGH: &str = "pass_through";
 
+/// The key that keeps the requests of visitors for a look, on the client.
+pub(super) const REQUESTS: &str = "requests";
+
 /// Decodes the options. The result is incomplete only after a problem was reported. `basic_auth` of
 /// an exit is no such option.
 pub(super) fn options(
@@ -183,7 +186,7 @@ fn preflight(s: &Section<'_>) -> bool {
 pub(super) fn fit(s: &Section<'_>, options: &HttpOptions, is_exit: bool, public: &[Public]) {
     let other = public.iter().find(|public| !public.is_http());
     if let Some(other) = other {
-        let keys = [PASS_THROUGH].into_iter().chain(PROXIED);
+        let keys = [PASS_THROUGH, REQUESTS].into_iter().chain(PROXIED);
         let set = keys.filter(|key| s.key(key).is_some() && !(is_exit && *key == "basic_auth"));
         for key in set {
             let bad = BadValue::new(format!("`{key}` has no effect at {other}"));

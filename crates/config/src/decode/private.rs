@@ -16,7 +16,7 @@ use crate::yaml::Kind;
 use crate::{BadValue, Target};
 
 /// Keys that have no effect without an address where visitors come.
-const PUBLIC_KEYS: [&str; 19] = [
+const PUBLIC_KEYS: [&str; 20] = [
     "shared",
     "allow_from",
     "deny_from",
@@ -34,6 +34,7 @@ const PUBLIC_KEYS: [&str; 19] = [
     "compress",
     "sticky",
     "pass_through",
+    "requests",
     "remember",
     "target_tls",
 ];

@@ -128,6 +128,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let until = s.parse("until");
     let target_tls = target_tls::target_tls(&s, target);
     let files = files::files(&s);
+    let requests = s.value(http::REQUESTS, values::switch).unwrap_or_default();
     let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
     let is_exit = target.is_some_and(Targets::is_exit);
@@ -220,6 +221,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         exit: of_exit.clone(),
         user_file: user_file.clone(),
         files: files.clone(),
+        requests,
     };
     if !wide {
         return Some(vec![make(names.pop()?, 0, published)]);

@@ -149,6 +149,8 @@ pub struct Service {
     pub user_file: Option<UserFile>,
     /// How files are served; the default unless the target is [`Target::Files`].
     pub files: Files,
+    /// The client keeps the last requests of the visitors for a look.
+    pub requests: bool,
 }
 
 /// A file of users of `basic_auth`.
@@ -226,6 +228,7 @@ impl Service {
             && terms == ServiceTerms::default()
             && self.exit.allow.is_none()
             && self.files == Files::default()
+            && !self.requests
             && self.limits == FlowLimits::default()
             && self.stream_limits == Limits::default()
     }
@@ -471,6 +474,7 @@ impl Service {
             (self.terms.ephemeral, "not remembered"),
             (self.terms.shared.is_some(), "shared"),
             (self.terms.http.sticky != Sticky::Off, "sticky cookie"),
+            (self.requests, "requests kept"),
             (*compress == Compress::Public, "compress"),
             (*compress == Compress::Always, "compress always"),
         ] {

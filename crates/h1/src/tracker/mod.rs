@@ -34,7 +34,7 @@ mod tests;
 use std::rc::Rc;
 
 pub use self::answers::Answers;
-pub use self::observer::Observer;
+pub use self::observer::{BodyPart, Observer};
 use self::requests::Passing;
 use self::responses::Responses;
 use crate::{Doubt, Fault};

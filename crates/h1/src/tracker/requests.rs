@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::{Observer, PIPELINE, Pipeline, Switch, Then};
-use crate::{Fault, Method, Request, Requests, Step};
+use crate::{BodyPart, Fault, Method, Request, Requests, Step};
 
 /// Why the rest is not passed.
 #[derive(Clone, Debug)]
@@ -70,6 +70,9 @@ impl Passing {
         has_begun: bool,
     ) -> (usize, Then) {
         if pipeline.is_raw {
+            if let Some(observer) = &self.observer {
+                observer.switched_request(bytes);
+            }
             return (bytes.len(), Then::Read);
         }
         if pipeline.is_doubtful {
@@ -94,8 +97,17 @@ impl Passing {
             {
                 return (at, Then::Wait);
             }
-            match self.requests.step(rest) {
-                Step::Body(length) => at += length,
+            let observer = self.observer.as_deref();
+            let seen = |part: BodyPart<'_>| {
+                if let Some(observer) = observer {
+                    observer.request_body(part);
+                }
+            };
+            match self.requests.step_seen(rest, seen) {
+                Step::Body(length) => {
+                    at += length;
+                    self.note_end();
+                }
                 Step::More => return (at, Then::Hold),
                 Step::Refused(fault) => self.stop = Some(Stop::Refuse(fault)),
                 Step::Broken(length, fault) => {
@@ -150,6 +162,14 @@ impl Passing {
             Method::Head | Method::Other => request.may_switch.then_some(Switch::Unasked),
         };
         self.requests.begin(request.body);
+        self.note_end();
+    }
+
+    /// Tells the end of a request.
+    fn note_end(&self) {
+        if let Some(observer) = self.observer.as_ref().filter(|_| self.is_between()) {
+            observer.request_ended();
+        }
     }
 }
 

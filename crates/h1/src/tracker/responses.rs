@@ -7,7 +7,7 @@ use crate::answer::{self, ANSWER_HEAD, Answer};
 use crate::chunked::{Chunked, Passed};
 use crate::mend::mend;
 use crate::requests::take;
-use crate::{Doubt, Framing, Scan, Scanned};
+use crate::{BodyPart, Doubt, Framing, Scan, Scanned};
 
 /// The largest number of interim responses to one request. A long operation of WebDAV sends 102
 /// every 20 s.
@@ -87,11 +87,20 @@ impl Responses {
             if at == bytes.len() {
                 break Rest::Held;
             }
+            let rest = &bytes[at..];
             if pipeline.is_raw {
+                if let Some(observer) = &self.observer {
+                    observer.switched_response(rest);
+                }
                 at = bytes.len();
                 break Rest::Held;
             }
-            let rest = &bytes[at..];
+            let observer = self.observer.as_deref();
+            let seen = |part: BodyPart<'_>| {
+                if let Some(observer) = observer {
+                    observer.response_body(part);
+                }
+            };
             match &mut self.place {
                 Phase::Over => break Rest::Excess,
                 Phase::Start if pipeline.outstanding == 0 => {
@@ -131,17 +140,19 @@ impl Responses {
                 },
                 Phase::Length(left) => match take(left, rest) {
                     None => {
+                        seen(BodyPart::Data(rest));
                         self.sent += rest.len() as u64;
                         at = bytes.len();
                     }
                     Some(length) => {
+                        seen(BodyPart::Data(&rest[..length]));
                         self.sent += length as u64;
                         at += length;
                         self.complete(pipeline);
                         completed = true;
                     }
                 },
-                Phase::Chunks(chunks) => match chunks.pass(rest) {
+                Phase::Chunks(chunks) => match chunks.pass(rest, seen) {
                     Passed::More => {
                         self.sent += rest.len() as u64;
                         at = bytes.len();
@@ -159,6 +170,7 @@ impl Responses {
                     }
                 },
                 Phase::UntilEnd => {
+                    seen(BodyPart::Data(rest));
                     self.sent += rest.len() as u64;
                     at = bytes.len();
                 }
@@ -201,6 +213,7 @@ impl Responses {
         if self.partial.is_empty()
             && let Some(Ok(answer)) = answer::parse(rest)
         {
+            self.tell_head(&rest[..answer.length]);
             return Ok(Seen::Head(answer.length, answer, None));
         }
         let known = self.partial.len();
@@ -217,8 +230,16 @@ impl Responses {
         self.scan = Scan::default();
         let head = &self.partial[..end];
         let (answer, mended) = read(head, closes)?;
+        self.tell_head(head);
         self.partial.truncate(known);
         Ok(Seen::Head(end - known, answer, mended))
+    }
+
+    /// Tells the head of a response, as the service has written it.
+    fn tell_head(&self, head: &[u8]) {
+        if let Some(observer) = &self.observer {
+            observer.response_head(head);
+        }
     }
 
     /// Begins a response.

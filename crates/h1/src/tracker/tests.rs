@@ -774,3 +774,72 @@ fn an_observer_hears_of_each_request_and_response_however_they_are_split() {
         assert_eq!(heard[..wanted.len()], wanted, "{size}");
     }
 }
+
+/// Keeps the content that it hears.
+#[derive(Debug, Default)]
+struct Content {
+    requests: std::cell::RefCell<Vec<u8>>,
+    responses: std::cell::RefCell<Vec<u8>>,
+    ends: std::cell::Cell<u32>,
+}
+
+impl Content {
+    fn add(to: &std::cell::RefCell<Vec<u8>>, part: BodyPart<'_>) {
+        let (BodyPart::Data(bytes) | BodyPart::Trailers(bytes)) = part;
+        to.borrow_mut().extend_from_slice(bytes);
+    }
+}
+
+impl Observer for Content {
+    fn requested(&self, _: &[u8]) {}
+    fn request_body(&self, part: BodyPart<'_>) {
+        Self::add(&self.requests, part);
+    }
+    fn request_ended(&self) {
+        self.ends.set(self.ends.get() + 1);
+    }
+    fn response_head(&self, head: &[u8]) {
+        self.responses.borrow_mut().extend_from_slice(head);
+    }
+    fn responded(&self, _: u16) {}
+    fn response_body(&self, part: BodyPart<'_>) {
+        Self::add(&self.responses, part);
+    }
+    fn ended(&self, _: u64, _: bool) {}
+    fn switched_request(&self, bytes: &[u8]) {
+        self.requests.borrow_mut().extend_from_slice(bytes);
+    }
+    fn switched_response(&self, bytes: &[u8]) {
+        self.responses.borrow_mut().extend_from_slice(bytes);
+    }
+}
+
+#[test]
+fn an_observer_gets_heads_and_content_without_the_framing_of_chunks() {
+    let requests = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc\
+        PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+        2;x\r\nde\r\n1\r\nf\r\n0\r\nT: 1\r\n\r\n\
+        GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let sized = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n";
+    let responses = [chunked, "2\r\nAB\r\n0\r\n\r\n", sized, "CD", switch, "raw"].concat();
+    for size in [1, 3, 4096] {
+        let (mut tracker, heard) = (fresh(), Rc::new(Content::default()));
+        tracker.observe(Rc::clone(&heard) as Rc<dyn Observer>);
+        let mut waiting = Vec::new();
+        for piece in requests.as_bytes().chunks(size) {
+            waiting.extend_from_slice(piece);
+            let passed = tracker.requests(&waiting).0;
+            waiting.drain(..passed);
+        }
+        assert!(waiting.is_empty());
+        give(&mut tracker, responses.as_bytes(), size);
+        assert_eq!(tracker.requests(b"more"), (4, Then::Read));
+        let all = String::from_utf8(heard.requests.take()).unwrap();
+        assert_eq!((all.as_str(), heard.ends.get()), ("abcdefT: 1\r\n\r\nmore", 3), "{size}");
+        let all = String::from_utf8(heard.responses.take()).unwrap();
+        let wanted = [chunked, "AB\r\n", sized, "CD", switch, "raw"].concat();
+        assert_eq!(all, wanted, "{size}");
+    }
+}

@@ -5,34 +5,64 @@ use std::rc::Rc;
 
 use net::pages;
 use proto::ResetCode;
+use transport::Dialer;
 use transport_tcp::TcpDialer;
 
 use crate::rig::{
-    Appetite, Client, Cut, Killer, Rules, Server, Tls, open, path, plan, really, until,
+    Appetite, Client, Cut, Killer, Rules, Server, Tls, open, path, plan, really, until, web_socket,
 };
 
 /// Sizes around heads, read sizes, and the payloads that are worth pages without the force.
 const SIZES: [usize; 16] =
     [1, 2, 3, 11, 12, 13, 255, 1000, 4095, 4096, 4097, 16_383, 16_384, 65_536, 100_000, 262_144];
 
-/// A server over `tcp://`, and the relay in front of it.
-async fn start() -> (Server, Killer) {
-    pages::force();
-    let (listener, port) = Tls::listen_bare();
-    (Server::start(vec![listener], Rules::default()), Killer::start(port).await)
+/// The carriers of a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Tcp,
+    /// Pages go from the server to the client alone: the other direction is masked.
+    WebSocket,
 }
 
-async fn connect(server: &Server, port: u16) -> Client {
-    let client = Client::start(plan(vec![path(Rc::new(TcpDialer::new(None)), port)]));
-    client.live().await;
-    until("the server's side", || server.links().iter().any(link::Link::is_live)).await;
-    client
+const WAYS: [Way; 2] = [Way::Tcp, Way::WebSocket];
+
+/// A server, and the relay in front of it.
+struct Far {
+    way: Way,
+    server: Server,
+    dialer: Rc<dyn Dialer>,
+    killer: Killer,
+}
+
+impl Far {
+    async fn start(way: Way) -> Self {
+        pages::force();
+        let (listener, dialer, port): (_, Rc<dyn Dialer>, _) = match way {
+            Way::Tcp => {
+                let (listener, port) = Tls::listen_bare();
+                (listener, Rc::new(TcpDialer::new(None)), port)
+            }
+            Way::WebSocket => {
+                let (listener, dialer, port) = web_socket();
+                (listener, Rc::new(dialer), port)
+            }
+        };
+        let server = Server::start(vec![listener], Rules::default());
+        Self { way, server, dialer, killer: Killer::start(port).await }
+    }
+
+    async fn connect(&self) -> Client {
+        let client = Client::start(plan(vec![path(Rc::clone(&self.dialer), self.killer.port)]));
+        client.live().await;
+        until("the server's side", || self.server.links().iter().any(link::Link::is_live)).await;
+        client
+    }
 }
 
 /// A stream with `up` and `down` bytes, whose first direction ends before the other one.
 /// Returns how many payloads came as pages.
-async fn converse(server: &Server, client: &Client, size: usize, (up, down): (u64, u64)) -> usize {
-    let link = client.live().await;
+async fn converse(far: &Far, client: &Client, size: usize, (up, down): (u64, u64)) -> usize {
+    let (link, server, way) = (client.live().await, &far.server, far.way);
     let far = server.owner();
     far.paged.set(size);
     let near = open(&link, "a", Appetite::SOME);
@@ -48,70 +78,89 @@ async fn converse(server: &Server, client: &Client, size: usize, (up, down): (u6
         link.stream_count() == 0 && server.links().iter().all(|link| link.stream_count() == 0)
     })
     .await;
-    assert!(near.pages_sent.get() > 0 && tap.pages_sent.get() > 0);
+    assert!(tap.pages_sent.get() > 0);
+    match way {
+        Way::Tcp => assert!(near.pages_sent.get() > 0),
+        Way::WebSocket => assert_eq!((near.pages_sent.get(), tap.pages_seen.get()), (0, 0)),
+    }
     near.pages_seen.get() + tap.pages_seen.get()
 }
 
 #[test]
 fn pages_of_every_size_cross_both_ways() {
     really(async {
-        let (server, killer) = start().await;
-        let client = connect(&server, killer.port).await;
-        for size in SIZES {
-            let total = (size as u64 * 200).clamp(300, 2_000_000);
-            let seen = converse(&server, &client, size, (total, total / 2 + 1)).await;
-            assert!(seen > 0, "payloads of {size} bytes came as bytes");
+        for way in WAYS {
+            let far = Far::start(way).await;
+            let client = far.connect().await;
+            for size in SIZES {
+                let total = (size as u64 * 200).clamp(300, 2_000_000);
+                let seen = converse(&far, &client, size, (total, total / 2 + 1)).await;
+                assert!(seen > 0, "{way:?}: payloads of {size} bytes came as bytes");
+            }
         }
     });
 }
 
+async fn cut_carriers_lose_no_page(way: Way) {
+    let far = Far::start(way).await;
+    let (mut cuts, mut seen) = (0, 0);
+    for (n, size) in SIZES.into_iter().cycle().take(6 * SIZES.len()).enumerate() {
+        for kind in [Cut::Sent as fn(usize) -> Cut, Cut::Received as fn(usize) -> Cut] {
+            // Behind the greeting: at heads, amid payloads, at their ends.
+            far.killer.cut(kind(1200 + 150 * n + n * n));
+            let client = far.connect().await;
+            let total = (size as u64 * 20).clamp(400, 60_000);
+            seen += converse(&far, &client, size, (total, total)).await;
+            drop(client);
+            far.server.forget();
+            cuts += usize::from(far.killer.has_fired());
+        }
+    }
+    assert!(cuts >= 100, "{cuts}");
+    assert!(seen > 1000, "{seen}");
+}
+
 #[test]
 fn carriers_cut_at_any_byte_lose_no_page() {
-    really(async {
-        let (server, killer) = start().await;
-        let (mut cuts, mut seen) = (0, 0);
-        for (n, size) in SIZES.into_iter().cycle().take(6 * SIZES.len()).enumerate() {
-            for kind in [Cut::Sent as fn(usize) -> Cut, Cut::Received as fn(usize) -> Cut] {
-                // Behind the greeting: at heads, amid payloads, at their ends.
-                killer.cut(kind(1200 + 150 * n + n * n));
-                let client = connect(&server, killer.port).await;
-                let total = (size as u64 * 20).clamp(400, 60_000);
-                seen += converse(&server, &client, size, (total, total)).await;
-                drop(client);
-                server.forget();
-                cuts += usize::from(killer.has_fired());
-            }
-        }
-        assert!(cuts >= 100, "{cuts}");
-        assert!(seen > 1000, "{seen}");
-    });
+    really(cut_carriers_lose_no_page(Way::Tcp));
+}
+
+#[test]
+fn web_sockets_cut_at_any_byte_lose_no_page() {
+    really(cut_carriers_lose_no_page(Way::WebSocket));
 }
 
 #[test]
 fn resets_and_stops_amid_pages_end_their_directions_alone() {
     really(async {
-        let (server, killer) = start().await;
-        let client = connect(&server, killer.port).await;
-        let (link, far) = (client.live().await, server.owner());
-        for size in SIZES {
-            far.paged.set(size);
-            let begun = (size as u64 * 3).min(100_000);
-            let near = open(&link, "a", Appetite::ALL);
-            near.paged.set(size);
-            let tap = far.next_tap().await;
-            assert!(near.send_some(0, begun).await);
-            until("the bytes", || tap.count() == begun).await;
-            near.abort(ResetCode::Aborted);
-            until("the reset", || tap.reset.get() == Some(ResetCode::Aborted)).await;
-            assert!(!tap.finished.get());
-            assert!(tap.send_some(0, begun).await);
-            near.refuse_more(ResetCode::Denied);
-            until("the stop", || tap.stopped.get() == Some(ResetCode::Denied)).await;
-            assert!(!tap.send_some(begun, 1).await);
-            until("forgotten", || link.stream_count() + server.link().stream_count() == 0).await;
-            // What was dropped left nothing behind in the pipes.
-            let seen = converse(&server, &client, size, (begun + 300, begun + 300)).await;
-            assert!(seen > 0);
+        for way in WAYS {
+            resets_and_stops(&Far::start(way).await).await;
         }
     });
+}
+
+async fn resets_and_stops(far: &Far) {
+    let client = far.connect().await;
+    let (link, owner) = (client.live().await, far.server.owner());
+    for size in SIZES {
+        owner.paged.set(size);
+        let begun = (size as u64 * 3).min(100_000);
+        let near = open(&link, "a", Appetite::ALL);
+        near.paged.set(size);
+        let tap = owner.next_tap().await;
+        assert!(near.send_some(0, begun).await);
+        until("the bytes", || tap.count() == begun).await;
+        near.abort(ResetCode::Aborted);
+        until("the reset", || tap.reset.get() == Some(ResetCode::Aborted)).await;
+        assert!(!tap.finished.get());
+        assert!(tap.send_some(0, begun).await);
+        near.refuse_more(ResetCode::Denied);
+        until("the stop", || tap.stopped.get() == Some(ResetCode::Denied)).await;
+        assert!(!tap.send_some(begun, 1).await);
+        let streams = || link.stream_count() + far.server.link().stream_count();
+        until("forgotten", || streams() == 0).await;
+        // What was dropped left nothing behind in the pipes.
+        let seen = converse(far, &client, size, (begun + 300, begun + 300)).await;
+        assert!(seen > 0);
+    }
 }

@@ -17,6 +17,7 @@ mod pool;
 mod published;
 mod register;
 mod reload;
+mod requests;
 mod site;
 mod state;
 pub(crate) mod stun;
@@ -41,11 +42,12 @@ use link::ProcessBudget;
 use ops::events::Events;
 use ops::measure::{Meter, Ping, Progress, Speed, SpeedTest};
 use ops::nat::NatProbe;
+use ops::requests::{RequestDetail, RequestFilter, SeenRequests};
 use ops::share::Visits;
 use ops::status::{self, DaemonState, Status, Told};
 use ops::{
-    Certificates, Connector, Daemon, Foreseen, Inviter, ListsInForce, Reloaded, Role, SendFuture,
-    Serving, Traffic, term,
+    Certificates, Connector, Daemon, Foreseen, Inviter, ListsInForce, Reloaded, Requests, Role,
+    SendFuture, Serving, Traffic, term,
 };
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
@@ -66,6 +68,7 @@ use observed::Observed;
 pub(crate) use pool::Pools;
 pub(crate) use published::may_pass;
 pub use reload::ConfigSource;
+use requests::Store;
 pub(crate) use state::ClientState;
 pub(crate) use targets::{Local, Records, lead_flows};
 use uplink::{Uplink, Uplinks};
@@ -113,7 +116,7 @@ pub(crate) struct ClientShared {
     serials: Arc<AtomicU64>,
     /// What changes.
     events: Events,
-    /// The services whose visits are told.
+    /// The services whose visits are told, and the requests that are kept.
     observed: Observed,
     /// The invitations of visitors.
     pub(crate) invites: invites::Invites,
@@ -190,6 +193,7 @@ impl Client {
         let forwards = Forwards::new(&visits);
         let bound = forwards.bind(&config.forwards, count, &links.session).await?;
         let budget = ProcessBudget::new(memory::budget(&config.common));
+        let store = Store::new(Arc::clone(&budget));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
         if let Some((forward, why)) =
@@ -215,7 +219,7 @@ impl Client {
             instance: heirloom.instance,
             serials: Arc::new(AtomicU64::new(1)),
             events,
-            observed: Observed::default(),
+            observed: Observed::new(store),
             invites: invites::Invites::default(),
         });
         let uplink = shared.uplinks.preferred();
@@ -316,6 +320,10 @@ impl Daemon for Client {
         Some(self)
     }
 
+    fn requests(&self) -> Option<&dyn Requests> {
+        Some(self)
+    }
+
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let shared = &self.shared;
@@ -390,6 +398,25 @@ impl Connector for Client {
             }
             connect::connect(shared.uplinks.preferred(), handles, target, socket).await
         })
+    }
+}
+
+impl Requests for Client {
+    fn list(&self, filter: &RequestFilter) -> SeenRequests {
+        self.shared.observed.store.list(filter)
+    }
+
+    fn since(&self, revision: u64) -> (SeenRequests, u64) {
+        self.shared.observed.store.since(revision)
+    }
+
+    fn one(&self, id: u64, secrets: bool) -> Option<RequestDetail> {
+        self.shared.observed.store.one(id, secrets)
+    }
+
+    fn replay(&self, id: u64) -> SendFuture<'_, anyhow::Result<Option<RequestDetail>>> {
+        let (shared, handles) = (&self.shared, self.workers.handles());
+        Box::pin(requests::replay(&shared.observed.store, shared, handles, id))
     }
 }
 

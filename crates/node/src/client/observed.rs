@@ -1,70 +1,114 @@
-//! What the visitors of a service do, for `tunnel share`: each request by HTTP, or each connection.
+//! What the visitors of a service do: for `tunnel share` each request by HTTP, or each connection,
+//! and for a look at the requests their heads and bodies.
 //!
 //! ```text
 //!   target ◄── bytes ──► stream of the visitor       the bytes pass unchanged
 //!                │ seen by
-//!             Seen ── h1::Tracker ── Requests ──► ops::share::Visits
+//!             Seen ── h1::Tracker ── Requests ─┬► ops::share::Visits
+//!                                              └► requests::Connection ─► requests::Store
 //! ```
 //!
-//! A request is told when its response has ended. A connection without a request that is understood,
+//! A visit is told when its response has ended. A connection without a request that is understood,
 //! such as HTTP/2 in clear or another protocol, is told when it ends.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use config::{Public, Service};
-use h1::{Rest, Then, Tracker};
+use h1::{BodyPart, Rest, Then, Tracker};
 use ops::share::{Visit, Visits, bounded};
 use relay::{DialError, Layer, Spectator, TargetAddr, Targets};
+
+use super::requests::{Connection, Marks, Store};
 
 /// Most bytes of requests that are kept because they are a part of a head, or wait for a response. The
 /// requests of a connection that needs more are not told.
 const KEPT: usize = 32 << 10;
 
-/// The services whose visits are told, by name.
-#[derive(Debug, Default)]
-pub(super) struct Observed(Mutex<HashMap<String, Visits>>);
+/// The services whose visits are told, by name, and the kept requests.
+#[derive(Debug)]
+pub(super) struct Observed {
+    visits: Mutex<HashMap<String, Visits>>,
+    pub(super) store: Arc<Store>,
+}
 
 impl Observed {
+    pub(super) fn new(store: Arc<Store>) -> Self {
+        Self { visits: Mutex::default(), store }
+    }
+
     /// Tells `visits` of the visitors of this service, from the next configuration on.
     pub(super) fn begin(&self, service: &str, visits: Visits) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.visits.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, visits| !visits.are_over());
         all.insert(service.to_owned(), visits);
     }
 
     /// Who is told of the visits of a service. `None`: nobody.
     pub(super) fn of(&self, service: &Service) -> Option<Observer> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let visits = all.get(&service.name).filter(|visits| !visits.are_over())?.clone();
+        let all = self.visits.lock().unwrap_or_else(PoisonError::into_inner);
+        let visits = all.get(&service.name).filter(|visits| !visits.are_over()).cloned();
+        drop(all);
         let is_http =
             |public: &Public| matches!(public, Public::Name { kind, .. } if kind.is_http());
-        Some(Observer { visits, is_http: service.public.iter().any(is_http) })
+        let is_http = service.public.iter().any(is_http);
+        let store = (service.requests && is_http).then(|| Arc::clone(&self.store));
+        if visits.is_none() && store.is_none() {
+            return None;
+        }
+        Some(Observer { visits, store, service: service.name.as_str().into(), is_http })
+    }
+
+    /// Forgets the requests of services that keep none any more.
+    pub(super) fn retain(&self, services: &[Service]) {
+        self.store.retain(|name| services.iter().any(|one| one.requests && one.name == name));
     }
 }
 
 /// Tells of the visitors of one service.
 #[derive(Clone, Debug)]
 pub(super) struct Observer {
-    visits: Visits,
+    visits: Option<Visits>,
+    /// Where the requests are kept; `None`: nowhere.
+    store: Option<Arc<Store>>,
+    service: Rc<str>,
     /// The visitors speak HTTP.
     is_http: bool,
 }
 
+/// Whose bytes are seen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Whose {
+    pub(super) visitor: Option<SocketAddr>,
+    /// The bytes are those of a replay.
+    pub(super) replay: Option<Rc<Marks>>,
+}
+
 impl Observer {
+    /// Whether the requests of the service are kept.
+    pub(super) const fn keeps(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// The same, with another store.
+    #[cfg(test)]
+    pub(super) fn with_store(self, store: &Arc<Store>) -> Self {
+        Self { store: Some(Arc::clone(store)), ..self }
+    }
+
     /// The same target, whose connection for this visitor is told of.
-    pub(super) fn between<T: Targets>(&self, target: T, visitor: Option<SocketAddr>) -> Between<T> {
-        Between { target, observer: self.clone(), visitor }
+    pub(super) fn between<T: Targets>(&self, target: T, whose: Whose) -> Between<T> {
+        Between { target, observer: self.clone(), whose }
     }
 
     /// Sees the bytes of a visitor from now on.
-    pub(super) fn spectator(&self, visitor: Option<SocketAddr>) -> Box<dyn Spectator> {
-        Box::new(Seen::new(self, visitor))
+    pub(super) fn spectator(&self, whose: Whose) -> Box<dyn Spectator> {
+        Box::new(Seen::new(self, whose))
     }
 }
 
@@ -72,7 +116,7 @@ impl Observer {
 pub(super) struct Between<T> {
     target: T,
     observer: Observer,
-    visitor: Option<SocketAddr>,
+    whose: Whose,
 }
 
 impl<T: Targets> Targets for Between<T> {
@@ -93,7 +137,7 @@ impl<T: Targets> Targets for Between<T> {
     }
 
     fn spectator(&self) -> Option<Box<dyn Spectator>> {
-        Some(self.observer.spectator(self.visitor))
+        Some(self.observer.spectator(self.whose.clone()))
     }
 }
 
@@ -109,11 +153,20 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(observer: &Observer, visitor: Option<SocketAddr>) -> Self {
+    fn new(observer: &Observer, whose: Whose) -> Self {
+        let Whose { visitor, replay } = whose;
+        let visitor = visitor.map(|visitor| visitor.ip().to_canonical().to_string());
+        // A replay is no visit.
+        let visits = observer.visits.clone().filter(|_| replay.is_none());
+        let recorded = observer.store.clone().map(|store| {
+            RefCell::new(Some(Connection::new(store, &observer.service, visitor.clone(), replay)))
+        });
         let requests = Rc::new(Requests {
-            visits: observer.visits.clone(),
-            visitor: visitor.map(|visitor| visitor.ip().to_canonical().to_string()),
+            visits,
+            recorded: recorded.unwrap_or_default(),
+            visitor,
             begun: Instant::now(),
+            offered: Cell::default(),
             waiting: RefCell::default(),
         });
         let tracker = observer.is_http.then(|| requests.tracker());
@@ -145,17 +198,27 @@ impl Seen {
             }
         }
         if is_lost || all.len() > KEPT {
-            self.tracker = None;
             self.kept = Vec::new();
+            self.lose();
         } else if all.is_empty() {
             self.kept = Vec::new();
         } else {
             self.kept = all.to_vec();
         }
     }
+
+    /// The rest is not understood.
+    fn lose(&mut self) {
+        self.tracker = None;
+        self.requests.record(Connection::lose);
+    }
 }
 
 impl Spectator for Seen {
+    fn offered(&mut self) {
+        self.requests.offered.set(Some(Instant::now()));
+    }
+
     fn taken(&mut self, bytes: &[u8]) {
         self.bytes_in = self.bytes_in.saturating_add(bytes.len() as u64);
         self.follow(bytes);
@@ -168,23 +231,31 @@ impl Spectator for Seen {
         match progress.rest {
             Rest::Held if progress.completed => self.follow(&[]),
             Rest::Held => {}
-            Rest::Excess | Rest::Refused(_) | Rest::Cut(_) => self.tracker = None,
+            Rest::Excess | Rest::Refused(_) | Rest::Cut(_) => self.lose(),
         }
     }
 }
 
 impl Drop for Seen {
     fn drop(&mut self) {
-        self.tracker = None;
+        if let Some(mut tracker) = self.tracker.take() {
+            // A body without a length ends with the connection.
+            tracker.service_ended();
+        }
         self.requests.end(self.bytes_in, self.bytes_out);
     }
 }
 
 /// The requests of one connection.
 struct Requests {
-    visits: Visits,
+    /// `None`: nobody is told.
+    visits: Option<Visits>,
+    /// Puts the requests into the store; `None`: nobody keeps them.
+    recorded: RefCell<Option<Connection>>,
     visitor: Option<String>,
     begun: Instant,
+    /// When the newest bytes of the visitor were offered to the target.
+    offered: Cell<Option<Instant>>,
     waiting: RefCell<Waiting>,
 }
 
@@ -210,21 +281,36 @@ impl Requests {
         tracker
     }
 
-    fn tell(&self, request: Request, bytes: u64) {
+    fn record(&self, note: impl FnOnce(&mut Connection)) {
+        if let Some(connection) = &mut *self.recorded.borrow_mut() {
+            note(connection);
+        }
+    }
+
+    fn tell(&self, visit: impl FnOnce(Option<String>) -> Visit) {
+        if let Some(visits) = &self.visits {
+            visits.tell(visit(self.visitor.clone()));
+        }
+    }
+
+    fn tell_request(&self, request: Request, bytes: u64) {
         let Request { method, path, begun, status } = request;
-        let (visitor, millis) = (self.visitor.clone(), millis(begun));
-        self.visits.tell(Visit::Request { visitor, method, path, status, bytes, millis });
+        let millis = millis(begun);
+        self.tell(|visitor| Visit::Request { visitor, method, path, status, bytes, millis });
     }
 
     /// The connection has ended.
     fn end(&self, bytes_in: u64, bytes_out: u64) {
         let Waiting { all, was_any } = self.waiting.take();
         for request in all {
-            self.tell(request, 0);
+            self.tell_request(request, 0);
         }
         if !was_any {
-            let (visitor, millis) = (self.visitor.clone(), millis(self.begun));
-            self.visits.tell(Visit::Connection { visitor, bytes_in, bytes_out, millis });
+            let millis = millis(self.begun);
+            self.tell(|visitor| Visit::Connection { visitor, bytes_in, bytes_out, millis });
+        }
+        if let Some(connection) = self.recorded.take() {
+            connection.end((!was_any).then_some([bytes_in, bytes_out]));
         }
     }
 }
@@ -238,22 +324,51 @@ impl h1::Observer for Requests {
         let line = head.split(|&byte| byte == b'\r' || byte == b'\n').next().unwrap_or_default();
         let mut words = line.split(|&byte| byte == b' ');
         let [method, path] = [(); 2].map(|()| bounded(words.next().unwrap_or_default()));
+        // A target inside of this process reads its bytes, and nobody offers them.
+        let begun = self.offered.get().unwrap_or_else(Instant::now);
         let mut waiting = self.waiting.borrow_mut();
         waiting.was_any = true;
-        waiting.all.push_back(Request { method, path, begun: Instant::now(), status: None });
+        waiting.all.push_back(Request { method, path, begun, status: None });
+        self.record(|connection| connection.requested(head, begun));
+    }
+
+    fn request_body(&self, part: BodyPart<'_>) {
+        self.record(|connection| connection.request_body(part));
+    }
+
+    fn request_ended(&self) {
+        self.record(Connection::request_ended);
+    }
+
+    fn response_head(&self, head: &[u8]) {
+        self.record(|connection| connection.response_head(head));
     }
 
     fn responded(&self, status: u16) {
         if let Some(request) = self.waiting.borrow_mut().all.front_mut() {
             request.status = Some(status);
         }
+        self.record(|connection| connection.responded(status));
     }
 
-    fn ended(&self, bytes: u64, _is_complete: bool) {
+    fn response_body(&self, part: BodyPart<'_>) {
+        self.record(|connection| connection.response_body(part));
+    }
+
+    fn ended(&self, bytes: u64, is_complete: bool) {
         let request = self.waiting.borrow_mut().all.pop_front();
         if let Some(request) = request {
-            self.tell(request, bytes);
+            self.tell_request(request, bytes);
         }
+        self.record(|connection| connection.ended(is_complete));
+    }
+
+    fn switched_request(&self, bytes: &[u8]) {
+        self.record(|connection| connection.switched(false, bytes));
+    }
+
+    fn switched_response(&self, bytes: &[u8]) {
+        self.record(|connection| connection.switched(true, bytes));
     }
 }
 
@@ -271,8 +386,10 @@ mod tests {
 
     fn seen(is_http: bool) -> (Seen, VisitReader) {
         let (visits, reader) = visits();
-        let visitor = "[::ffff:192.0.2.7]:4000".parse().unwrap();
-        (Seen::new(&Observer { visits, is_http }, Some(visitor)), reader)
+        let visitor = Some("[::ffff:192.0.2.7]:4000".parse().unwrap());
+        let visits = Some(visits);
+        let observer = Observer { visits, store: None, service: "web".into(), is_http };
+        (Seen::new(&observer, Whose { visitor, replay: None }), reader)
     }
 
     /// What was told after the end, without times.

@@ -179,6 +179,7 @@ impl Client {
             }
             let is_there = |name: &str| now.services.iter().any(|service| service.name == name);
             shared.records.retain(is_there);
+            shared.observed.retain(&now.services);
             for handle in handles.iter() {
                 let now = Arc::clone(&now);
                 // A worker that has stopped has no flows.

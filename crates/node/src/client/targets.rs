@@ -24,8 +24,9 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::ClientShared;
 use super::choice::{Choice, Several};
-use super::observed::Observer;
+use super::observed::{Observer, Whose};
 use super::pool::Pools;
+use super::requests::Marks;
 use super::site::Site;
 use crate::aim::credentials;
 use crate::descriptors::Holders;
@@ -301,7 +302,32 @@ impl Local {
         mark: Option<u64>,
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
-        let settings = &self.settings;
+        self.connect(Whose { visitor, replay: None }, header, mark, inlet)
+    }
+
+    /// Connects the stream of a replay of a request.
+    pub(super) fn replay(
+        &self,
+        marks: Rc<Marks>,
+        header: Option<Bytes>,
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet> {
+        self.connect(Whose { visitor: None, replay: Some(marks) }, header, None, inlet)
+    }
+
+    /// Whether the requests of the service are kept.
+    pub(super) fn keeps(&self) -> bool {
+        self.observer.as_ref().is_some_and(Observer::keeps)
+    }
+
+    fn connect(
+        &self,
+        whose: Whose,
+        header: Option<Bytes>,
+        mark: Option<u64>,
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet> {
+        let (settings, visitor) = (&self.settings, whose.visitor);
         let permit = match &self.gate {
             None => None,
             Some(gate) => match gate.admit_from(limits::source(visitor)) {
@@ -317,7 +343,7 @@ impl Local {
                 match &self.observer {
                     None => connect_stream(target, caller, inlet, settings, permit),
                     Some(observer) => {
-                        let target = observer.between(target, visitor);
+                        let target = observer.between(target, whose);
                         connect_stream(target, caller, inlet, settings, permit)
                     }
                 }
@@ -327,7 +353,13 @@ impl Local {
                 let watcher: Option<Rc<dyn Watcher>> = Some(Rc::<Choice>::clone(&choice));
                 let own = Rc::new(Settings { watcher, ..Settings::clone(settings) });
                 let caller = Caller { visitor, header, report, ..Caller::default() };
-                connect_stream(choice, caller, inlet, &own, permit)
+                match &self.observer {
+                    None => connect_stream(choice, caller, inlet, &own, permit),
+                    Some(observer) => {
+                        let target = observer.between(choice, whose);
+                        connect_stream(target, caller, inlet, &own, permit)
+                    }
+                }
             }
             // The service has had several targets until a moment ago.
             Some(Serves::Exit(_) | Serves::Files(_)) if mark.is_some() => {
@@ -342,7 +374,7 @@ impl Local {
                     return refuse_stream(&*inlet, Some(settings), ResetCode::Limit);
                 };
                 let (outlet, mut stream) = accept_duplex(inlet, visitor, settings, permit);
-                stream.observe(self.observer.as_ref().map(|observer| observer.spectator(visitor)));
+                stream.observe(self.observer.as_ref().map(|observer| observer.spectator(whose)));
                 spawn_local(async move { files.serve(stream, account).await });
                 outlet
             }

@@ -142,6 +142,7 @@ fn bind_tcp(listen: &Listen, workers: usize) -> anyhow::Result<Vec<std::net::Tcp
         let advice = bind_advice(e.kind());
         anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
     })?;
+    net::inherited::store(&group);
     mark(&group, listen)?;
     Ok(group)
 }

@@ -28,6 +28,7 @@ use crate::lists::ListChange;
 use crate::measure::{Ping, Progress, Speed};
 use crate::nat::NatReport;
 use crate::reload::Reloaded;
+use crate::requests::{RequestDetail, RequestFilter, SeenRequests};
 use crate::revision::Checked;
 use crate::share::{ShareOrder, Shared, Visit};
 use crate::shown::Shown;
@@ -100,6 +101,19 @@ pub enum Command {
     /// Publishes a service as long as the connection lasts, and tells what its visitors do. Only the
     /// control socket has the command.
     Share(ShareOrder),
+    /// Lists the kept requests of visitors, without secrets.
+    Requests(RequestFilter),
+    /// One kept request in full.
+    Request {
+        id: u64,
+        /// With its secrets.
+        #[serde(default)]
+        secrets: bool,
+    },
+    /// Sends a kept request to its target again.
+    Replay {
+        id: u64,
+    },
     /// Makes a code for a visitor of a private service.
     Invite(InviteOrder),
     /// Lists the visitors of private services that came by codes.
@@ -190,6 +204,9 @@ pub enum Answer {
     Allowed(Allowed),
     Shared(Shared),
     Visit(Visit),
+    Requests(SeenRequests),
+    /// `None`: the request is not kept any more.
+    Request(Option<Box<RequestDetail>>),
     Invitation(Invitation),
     Visitors(Vec<InvitedVisitor>),
     Uninvited(Uninvited),

@@ -34,6 +34,10 @@ const NOT_A_CLIENT: &str =
 /// The error of a connection that only a client can make.
 const NO_OTHER_SIDE: &str = "this is a server; its side is reached from where `tunnel client` runs";
 
+/// The error of a server that is asked for requests.
+const NO_REQUESTS: &str = "this is a server; the client that publishes a service keeps its requests: \
+                           ask where `tunnel client` runs";
+
 /// The error of `restart` in a daemon that nothing of this program starts again.
 const NOT_SUPERVISED: &str = "this daemon is not one of `tunnel run`, and cannot start itself again \
                               (hint: `systemctl restart UNIT`, or `tunnel stop` and a new start)";
@@ -205,6 +209,23 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             Answer::Reloaded(reloaded)
         }
         Command::Share(order) => share(daemon, order, &news).await?,
+        Command::Requests(filter) => {
+            Answer::Requests(daemon.requests().context(NO_REQUESTS)?.list(&filter))
+        }
+        Command::Request { id, secrets } => {
+            let requests = daemon.requests().context(NO_REQUESTS)?;
+            if secrets {
+                told(&format!("the secrets of request {id}"));
+            }
+            Answer::Request(requests.one(id, secrets).map(Box::new))
+        }
+        Command::Replay { id } => {
+            let replayed = daemon.requests().context(NO_REQUESTS)?.replay(id).await?;
+            if replayed.is_some() {
+                told(&format!("a replay of request {id}"));
+            }
+            Answer::Request(replayed.map(Box::new))
+        }
         Command::Invite(order) => {
             let invitation = visitors()?.invite(order).await?;
             told(&format!("a code for {} to visit {}", invitation.visitor, invitation.service));

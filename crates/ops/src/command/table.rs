@@ -7,6 +7,7 @@ use super::form::{Form, Misread};
 use super::{Command, patch};
 use crate::clients::{HoldOrder, LimitOrder};
 use crate::enrol::Order;
+use crate::requests::RequestFilter;
 use crate::status::StreamNumber;
 
 /// The default limit of listed streams.
@@ -279,6 +280,32 @@ pub const TABLE: &[Entry] = &[
     body("lists", Method::Patch, "/lists", &LISTS, |_, body| {
         LISTS.object(body).map(Command::Lists)
     }),
+    plain("requests", Method::Get, "/requests", |given| {
+        let text = |name| given.field(name).map(|text| text.map(str::to_owned));
+        let class = match given.field("status")? {
+            None => None,
+            Some(text) => match text.strip_suffix("xx").map(str::parse::<u8>) {
+                Some(Ok(class @ 1..=5)) => Some(class),
+                Some(_) | None => {
+                    return Err(Misread::Query("`status` is 1xx, 2xx, 3xx, 4xx or 5xx".to_owned()));
+                }
+            },
+        };
+        let since = given.number("since", "since=7, where since is a number")?;
+        let (service, method, path) = (text("service")?, text("method")?, text("path")?);
+        Ok(Command::Requests(RequestFilter { service, method, class, path, since }))
+    }),
+    plain("request", Method::Get, "/requests/{id}", |given| {
+        let secrets = match given.field("secrets")? {
+            None | Some("0" | "false") => false,
+            Some("1" | "true") => true,
+            Some(_) => return Err(Misread::Query("`secrets` is 0 or 1".to_owned())),
+        };
+        Ok(Command::Request { id: request(given)?, secrets })
+    }),
+    plain("replay", Method::Post, "/requests/{id}/replay", |given| {
+        Ok(Command::Replay { id: request(given)? })
+    }),
     body("invite", Method::Post, "/visitors", &INVITATION, |_, body| {
         INVITATION.object(body).map(Command::Invite)
     }),
@@ -328,6 +355,11 @@ pub const TABLE: &[Entry] = &[
         Ok(Command::Connect { target: given.field("target")?.ok_or_else(must)?.to_owned() })
     }),
 ];
+
+/// The number of a request in a path.
+fn request(given: &Given) -> Result<u64, Misread> {
+    given.segment("id").parse().map_err(|_| Misread::Unknown("no such request: a number names one"))
+}
 
 const fn plain(
     name: &'static str,
@@ -386,7 +418,9 @@ mod tests {
     #[test]
     fn a_request_of_the_api_is_the_command_of_its_row() {
         let given = Given {
-            path: ["name", "link", "stream"].map(|key| (key.to_owned(), "7".to_owned())).into(),
+            path: ["name", "link", "stream", "id"]
+                .map(|key| (key.to_owned(), "7".to_owned()))
+                .into(),
             query: vec![("target".to_owned(), "a:1".to_owned())],
         };
         for entry in TABLE {

@@ -11,6 +11,7 @@ use crate::enrol::{Opened, Order};
 use crate::lists::ListChange;
 use crate::log::Lines;
 use crate::reload::Reloaded;
+use crate::requests::{RequestDetail, RequestFilter, SeenRequests};
 use crate::revision::{Checked, NewConfig};
 use crate::share::{ShareOrder, Shared, Sharing, Visits};
 use crate::shown::Shown;
@@ -202,6 +203,27 @@ pub trait Sharer: Send + Sync {
         order: ShareOrder,
         visits: Visits,
     ) -> SendFuture<'_, anyhow::Result<(Shared, Sharing)>>;
+}
+
+/// The last requests of visitors of a client's services that keep them. Each answer waits at most
+/// for a short lock.
+pub trait Requests: Send + Sync {
+    /// The kept requests that the filter takes, without secrets.
+    fn list(&self, filter: &RequestFilter) -> SeenRequests;
+
+    /// The requests that have changed since a revision, and the revision now. A connection that has
+    /// switched to another protocol is among them as long as it lasts. 0 asks for all.
+    fn since(&self, revision: u64) -> (SeenRequests, u64);
+
+    /// A request in full, with its secrets or without; `None`: it is not kept any more.
+    fn one(&self, id: u64, secrets: bool) -> Option<RequestDetail>;
+
+    /// Sends a request to its target again, and waits for the end of the response, at most 30 s.
+    /// `None`: the request is not kept any more. The result is the new request, without secrets.
+    ///
+    /// # Errors
+    /// The request cannot be sent again, or the target did not answer. The message is for a person.
+    fn replay(&self, id: u64) -> SendFuture<'_, anyhow::Result<Option<RequestDetail>>>;
 }
 
 /// Connections of a client to targets on the side of its server.

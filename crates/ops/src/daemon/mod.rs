@@ -22,7 +22,7 @@ use crate::upgrade::Upgrade;
 
 pub use capability::{
     Carried, Clients, Connector, Console, ConsoleLink, Enrolment, Lists, Log, Reconnected,
-    Settings, Sharer, Supervision, Traffic, Visitors,
+    Requests, Settings, Sharer, Supervision, Traffic, Visitors,
 };
 pub use serving::{Certificates, Entries, Foreseen, Inviter, ListsInForce, Serving};
 
@@ -101,6 +101,11 @@ pub trait Daemon: Send + Sync {
 
     /// Targets that a client shares for the time of a command.
     fn sharer(&self) -> Option<&dyn Sharer> {
+        None
+    }
+
+    /// The requests of visitors that a client keeps for a look.
+    fn requests(&self) -> Option<&dyn Requests> {
         None
     }
 

@@ -28,6 +28,10 @@ pub(crate) enum ByteEnd {
 /// Sees the bytes that pass between a target and the stream of a visitor. It changes and delays
 /// none, and is dropped with the connection to the target.
 pub trait Spectator {
+    /// Bytes are offered to the target now; [`Self::taken`] says which of them it takes. A spectator
+    /// that measures times begins here: the target may answer before the writer runs again.
+    fn offered(&mut self) {}
+
     /// The target has taken these bytes.
     fn taken(&mut self, bytes: &[u8]);
 
@@ -125,6 +129,7 @@ impl ByteEnd {
             Self::Socket(socket) => Poll::Ready(socket.write(slices, total)),
             Self::Layered(stream) => stream.poll_write(cx, slices).map_ok(Some),
             Self::Observed(observed) => {
+                observed.spectator.borrow_mut().offered();
                 let written = ready!(observed.end.poll_write(cx, slices, total))?;
                 let (mut left, mut spectator) =
                     (written.unwrap_or(0), observed.spectator.borrow_mut());

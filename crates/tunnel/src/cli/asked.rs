@@ -8,7 +8,7 @@ use config::Span;
 use ops::status::StreamNumber;
 
 use super::options::lasting;
-use super::values::{forward, interval, patience, server, span, target, upgrade_limit};
+use super::values::{class, forward, interval, patience, server, span, target, upgrade_limit};
 use super::{DaemonArgs, OptionArgs};
 use crate::complete::{clients, published, services};
 
@@ -172,6 +172,9 @@ pub(crate) struct ShareArgs {
     /// Stop after the first request that was answered, or the first connection
     #[arg(long)]
     pub(crate) once: bool,
+    /// Keep no requests for `tunnel requests` and the console
+    #[arg(long)]
+    pub(crate) no_requests: bool,
     /// Print JSON lines, for programs
     #[arg(long)]
     pub(crate) json: bool,
@@ -391,6 +394,43 @@ pub(crate) struct LimitArgs {
     pub(crate) hosts: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
+}
+
+/// `tunnel requests`.
+#[derive(Debug, Args)]
+pub(crate) struct RequestsArgs {
+    /// Show this request in full
+    #[arg(value_name = "NUMBER")]
+    pub(crate) id: Option<u64>,
+    /// Send the request to its target again, and show the new request in full
+    #[arg(long, requires = "id", conflicts_with = "secrets")]
+    pub(crate) replay: bool,
+    /// Show credentials and cookies as well
+    #[arg(long, requires = "id")]
+    pub(crate) secrets: bool,
+    /// Only requests of this service
+    #[arg(long, value_name = "NAME", conflicts_with = "id", add = services())]
+    pub(crate) service: Option<String>,
+    /// Only requests with this method
+    #[arg(long, value_name = "METHOD", conflicts_with = "id")]
+    pub(crate) method: Option<String>,
+    /// Only requests whose response is of this class: 2xx, 4xx
+    #[arg(long, value_name = "CLASS", conflicts_with = "id", value_parser = class)]
+    pub(crate) status: Option<u8>,
+    /// Only requests with this text in the path
+    #[arg(long, value_name = "TEXT", conflicts_with = "id")]
+    pub(crate) path: Option<String>,
+    /// Maximum number of listed requests
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub(crate) limit: usize,
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show all columns, however narrow the terminal is
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) wide: bool,
 }
 
 /// `tunnel streams`.

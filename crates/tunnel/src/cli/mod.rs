@@ -15,8 +15,8 @@ use logging::levels;
 
 pub(crate) use asked::{
     CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, ConsoleArgs, EnrollArgs, ForwardArgs,
-    HoldArgs, LimitArgs, NatArgs, PingArgs, PublishArgs, RightsArgs, ShareArgs, SpeedArgs,
-    StreamsArgs, UnpublishArgs, UpgradeArgs, VisitArgs, Which,
+    HoldArgs, LimitArgs, NatArgs, PingArgs, PublishArgs, RequestsArgs, RightsArgs, ShareArgs,
+    SpeedArgs, StreamsArgs, UnpublishArgs, UpgradeArgs, VisitArgs, Which,
 };
 pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
@@ -247,6 +247,8 @@ pub(crate) enum Command {
     },
     /// List the open streams of a running daemon, or reset some of them
     Streams(StreamsArgs),
+    /// List the last requests of the visitors of a running client, show one, or send one again
+    Requests(RequestsArgs),
     /// Change the log level of a running daemon until its next reload or start; or show the level
     Log {
         /// error, warn, info, debug, trace, or directives such as `info,link=debug`

@@ -28,6 +28,13 @@ fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, Stri
     Ok(Duration::from_secs_f64(seconds))
 }
 
+/// A class of statuses, such as `4xx`.
+pub(super) fn class(text: &str) -> Result<u8, String> {
+    let class = text.strip_suffix("xx").and_then(|class| class.parse().ok());
+    let class = class.filter(|class| (1..=5).contains(class));
+    class.ok_or_else(|| "1xx, 2xx, 3xx, 4xx or 5xx".to_owned())
+}
+
 /// The address of a server. A host without a scheme gets the port of the listener later.
 pub(super) fn server(text: &str) -> Result<String, String> {
     match config::server_url(text) {

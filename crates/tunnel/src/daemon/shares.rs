@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, ensure};
-use config::{ClientConfig, Kept, Lists, Service, Target};
+use config::{ClientConfig, Kept, Lists, Public, Service, Target};
 use logging::AUDIT;
 use ops::share::{ShareOrder, Shared, Sharing, Visits};
 use ops::{Phase, SendFuture, Sharer, WrongConfig};
@@ -88,7 +88,7 @@ fn added(services: Vec<Service>) -> Kept {
 
 /// The service of an order.
 fn service_of(order: ShareOrder, config: &ClientConfig) -> Result<Service, WrongConfig> {
-    let ShareOrder { publish, options, only } = order;
+    let ShareOrder { publish, options, only, no_requests } = order;
     let (publish, options) = ([publish], options.config());
     let load = |sources: &config::Sources<'_>| {
         let prefix = config.id_prefix.as_deref();
@@ -103,6 +103,7 @@ fn service_of(order: ShareOrder, config: &ClientConfig) -> Result<Service, Wrong
         service.files.list = only.is_none();
         service.files.only = only;
     }
+    service.requests = !no_requests && service.public.iter().any(Public::is_http);
     Ok(service.of_the_moment())
 }
 

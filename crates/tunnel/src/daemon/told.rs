@@ -22,12 +22,13 @@ use ops::status::{DaemonState, Status};
 use ops::upgrade::{Upgrade, UpgradeOrder, Upgraded};
 use ops::{
     Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries, Life, Lists, Log, Phase,
-    Reloaded, SendFuture, Serving, Settings, Sharer, Traffic, Visitors, WrongConfig,
+    Reloaded, Requests, SendFuture, Serving, Settings, Sharer, Traffic, Visitors, WrongConfig,
 };
 use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
 use super::shares::Shares;
+use crate::activation;
 use crate::config_file::ConfigFile;
 use crate::console::NO_API;
 use crate::notify;
@@ -143,6 +144,8 @@ impl RunningDaemon {
         // A stop may have begun during the reload; then systemd must not be told either.
         if self.life.phase() == Phase::Running {
             notify::ready(&self.role.summary());
+            activation::retire();
+            activation::store();
         }
         // Each problem of a file is one line.
         let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
@@ -480,6 +483,10 @@ impl Daemon for RunningDaemon {
 
     fn sharer(&self) -> Option<&dyn Sharer> {
         self.role.lists_in_force().map(|_| self as &dyn Sharer)
+    }
+
+    fn requests(&self) -> Option<&dyn Requests> {
+        self.role.requests()
     }
 
     fn visitors(&self) -> Option<&dyn Visitors> {

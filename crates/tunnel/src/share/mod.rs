@@ -13,7 +13,8 @@ mod own;
 mod what;
 mod words;
 
-use std::io::{IsTerminal as _, stdout};
+use std::io::{IsTerminal as _, stderr, stdout};
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,7 +25,7 @@ use ops::command::Answer;
 use ops::lists::{Pair, ServiceOptions};
 use ops::share::{ShareOrder, Shared, Visit};
 use ops::status::{SessionState, bytes};
-use ops::{Role, WrongConfig, qr, term};
+use ops::{ConsoleLink, Role, WrongConfig, qr, term};
 
 use crate::cli::ShareArgs;
 use crate::instances::find_role;
@@ -51,7 +52,9 @@ pub(crate) fn share(args: &ShareArgs) -> anyhow::Result<()> {
     let options = options(args)?;
     let mut own = if starts_one(args) { OwnClient::start(args)? } else { None };
     let mut instance = connect(args, own.as_mut())?;
-    let mut sharing = Sharing { args, end, is_over: false, is_told: false, place: None };
+    let own_socket = own.as_ref().map(|own| own.socket.clone());
+    let mut sharing =
+        Sharing { args, end, own_socket, is_over: false, is_told: false, place: None };
     loop {
         await_server(&instance, own.as_mut())?;
         sharing.share(&instance, &what, &options)?;
@@ -156,6 +159,8 @@ fn options(args: &ShareArgs) -> anyhow::Result<ServiceOptions> {
 struct Sharing<'a> {
     args: &'a ShareArgs,
     end: Option<Instant>,
+    /// The control socket of a client that the command has started.
+    own_socket: Option<PathBuf>,
     /// `--once` has seen its visitor.
     is_over: bool,
     /// The addresses were told.
@@ -193,7 +198,8 @@ impl Sharing<'_> {
             };
             let mut options = options.clone();
             options.name = Some(format!("share-{word}"));
-            let order = ShareOrder { publish, options, only: what.only.clone() };
+            let (only, no_requests) = (what.only.clone(), self.args.no_requests);
+            let order = ShareOrder { publish, options, only, no_requests };
             let mut is_shared = false;
             let outcome = control::share(instance, order, |answer| {
                 if let Answer::Shared(shared) = &answer {
@@ -246,7 +252,30 @@ impl Sharing<'_> {
         let who =
             if self.args.password.is_some() { "" } else { "; whoever knows the address may visit" };
         term::err(format_args!("shared {end}{who}"));
+        if url.is_some() && !self.args.no_requests {
+            self.tell_requests();
+        }
         Ok(())
+    }
+
+    /// Tells where the requests are seen: a link to the console, or the command.
+    fn tell_requests(&self) {
+        let instance = match &self.own_socket {
+            Some(socket) => Instance::connect(socket),
+            None => find_role(&self.args.which, Role::Client),
+        };
+        // Nobody reads a link that goes into a file, and it ends after a minute.
+        let link = stderr().is_terminal().then(|| control::console(&instance?));
+        if let Some(Ok(ConsoleLink { url, valid_seconds })) = link {
+            term::err(format_args!("requests: {url} (good once, for {valid_seconds} s)"));
+            return;
+        }
+        match &self.own_socket {
+            Some(socket) => {
+                term::err(format_args!("requests: tunnel requests --control {}", socket.display()));
+            }
+            None => term::err("requests: tunnel requests"),
+        }
     }
 
     /// Tells what a visitor did.

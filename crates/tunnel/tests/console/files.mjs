@@ -1,9 +1,12 @@
 // What the files of the console promise, without a browser: sizes, hashes, texts, types, requests.
 
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
+import { execFile, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
+import { once } from "node:events";
 import fs from "node:fs";
+import http from "node:http";
+import os from "node:os";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 import { declarations } from "./types.mjs";
@@ -71,6 +74,77 @@ export function texts_are_never_html_and_colours_have_one_file({ folder }) {
     assert(!found, `${one}: ${found}`);
     if (!one.startsWith("text")) assert(!/#[0-9a-f]{3,8}\b(?!\/)|rgba?\(|hsla?\(/i.test(code.replaceAll(/`[^`]*#\/[^`]*`|"#\/[^"]*"/g, "")), `${one} has a colour`);
     assert(!/https?:\/\/(?!127\.0\.0\.1:3000|app\.example\.com)\w/.test(code), `${one} has an address`);
+  }
+}
+
+/** Two shells run the line of each hostile request; the origin gets what the visitor has sent, and nothing else happens. */
+export async function a_request_as_a_line_does_in_a_shell_what_the_visitor_asked_and_nothing_else({ folder }) {
+  const { curl } = await import(pathToFileURL(path.join(folder, "parts/curl.js")).href);
+  const place = fs.mkdtempSync(path.join(os.tmpdir(), "tunnel-curl-"));
+  /** @type {any} */
+  let heard = null;
+  const server = http.createServer(async (request, response) => {
+    const parts = [];
+    for await (const part of request) parts.push(part);
+    heard = { method: request.method, url: request.url, fields: request.rawHeaders, body: Buffer.concat(parts) };
+    response.end("ok");
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const host = `127.0.0.1:${server.address().port}`;
+  fs.writeFileSync(path.join(place, "secret"), "of this machine");
+  const evil = "'; touch pwned; '$(touch pwned)`touch pwned`\"\\\\ $HOME !! \\n";
+  const message = (line, fields, body) => {
+    const data = Buffer.from(body ?? "");
+    const isText = !/[\x00-\x08\x0b-\x1f]/.test(data.toString()) && Buffer.from(data.toString()).equals(data);
+    return { line, fields: Object.entries({ Host: host, ...fields }).map(([name, value]) => ({ name, value })), body: { bytes: data.length, ...(isText ? { text: data.toString() } : { base64: data.toString("base64") }) } };
+  };
+  const cases = [
+    ["GET /plain HTTP/1.1", {}, ""],
+    ["GET /$(touch%20pwned)?x=[1-3]{a,b}&y='\" HTTP/1.1", { "X-Evil": evil.trim() }, ""],
+    ["GET /../../up/./x HTTP/1.1", { Accept: "text/html", "User-Agent": evil.trim() }, ""],
+    ["HEAD /head HTTP/1.1", { "X-Empty": "" }, ""],
+    ["OPTIONS * HTTP/1.1", {}, ""],
+    ["DELETE /d#fragment HTTP/1.1", { Authorization: "Basic YTpi" }, ""],
+    ["POST /file HTTP/1.1", { "Content-Type": "text/plain" }, "@secret"],
+    ["POST /evil HTTP/1.1", {}, evil],
+    ["PUT /lines HTTP/1.1", { "Content-Type": "application/json" }, '{\n  "a": "\u00e4\u4e16"\n}\n'],
+    ["PATCH /tabs HTTP/1.1", {}, "a\tb\r\nc"],
+    ["POST /bytes HTTP/1.1", { "Content-Type": "image/png" }, Buffer.from([0, 255, 10, 13, 39, 27])],
+    ["PROPFIND /option HTTP/1.1", { "X-At": "@secret" }, "-d @secret"],
+  ];
+  try {
+    for (const shell of ["sh", "bash"]) {
+      for (const [line, fields, body] of cases) {
+        heard = null;
+        const text = curl(message(line, fields, body), []);
+        const [code, said] = await new Promise((done) => {
+          execFile(shell, ["-c", text.replace("curl ", "curl --silent --show-error --max-time 20 ")], { cwd: place }, (error, _, stderr) => done([error, stderr]));
+        });
+        assert(!code && heard, `${shell}: ${text}\n${said}`);
+        const [method, target] = line.split(" ");
+        assert.equal(heard.method, method, text);
+        assert.equal(heard.url, target, text);
+        assert.deepEqual(heard.body, Buffer.from(body ?? ""), text);
+        const got = (name) => heard.fields[heard.fields.findIndex((one, n) => n % 2 === 0 && one.toLowerCase() === name.toLowerCase()) + 1];
+        for (const [name, value] of Object.entries(fields)) assert.equal(got(name), value, text);
+        for (const name of ["Accept", "User-Agent", "Content-Type"]) {
+          if (!(name in fields)) assert(!heard.fields.includes(name), `${name} of curl's own: ${text}`);
+        }
+        assert.deepEqual(fs.readdirSync(place), ["secret"], text);
+      }
+    }
+    // A visitor cannot choose the host of the line.
+    const of = (line, host, addresses) => curl({ ...message(line, {}, ""), fields: [{ name: "Host", value: host }] }, addresses);
+    assert.match(of("GET / HTTP/1.1", "evil.example", ["http://app.example.com"]), /--url http:\/\/app\.example\.com\/ /);
+    assert.match(of("GET http://evil.example/x HTTP/1.1", "app.example.com:80", ["https://app.example.com"]), /--url https:\/\/app\.example\.com\/x /);
+    assert.match(of("GET /x HTTP/1.1", "a.example;id", ["https://*.example"]), /--url https:\/\/localhost\/x /);
+    assert.match(of("GET /x HTTP/1.1", "b.example", ["http://a.example", "https://b.example"]), /--url https:\/\/b\.example\/x /);
+    const cut = curl({ ...message("POST / HTTP/1.1", {}, ""), body: { bytes: 99, text: "only a part", cut: true } }, []);
+    assert(!cut.includes("only"), cut);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+    fs.rmSync(place, { recursive: true, force: true });
   }
 }
 

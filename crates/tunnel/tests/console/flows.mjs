@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import fs from "node:fs";
+import http from "node:http";
 import { LONG, pause, until, visit } from "./rig.mjs";
 
 const text = (page, selector) => page.locator(selector).first().innerText();
@@ -255,5 +256,86 @@ export async function a_daemon_that_is_silent_is_lost_until_it_speaks_again(rig)
   const age = async () => text(page, ".age:not(.bar > .age)");
   await until("the figures are new", async () => /figures of [01]/.test(await age()));
   assert.equal(await page.locator(".gate").count(), 0, "the session is the same");
+  await page.context().close();
+}
+
+/** A request to the name of the service. */
+function ask(rig, method, target, headers, body) {
+  return new Promise((done, failed) => {
+    const request = http.request({ host: "127.0.0.1", port: rig.ports.door, method, path: target, headers: { Host: "app.example.com", ...headers }, agent: false }, (response) => {
+      response.resume();
+      response.on("end", () => done(response.statusCode));
+    });
+    request.on("error", failed);
+    request.end(body);
+  });
+}
+
+/** The last of this file: what it has asked stays in the list, for the looks. */
+export async function requests_are_seen_copied_and_sent_again_as_text_and_with_masked_secrets(rig) {
+  const value = { name: "app", target: `tcp://127.0.0.1:${rig.ports.origin}`, public: "http://app.example.com", requests: true };
+  const added = await rig.api("client", "PATCH", "/api/v1/config", [{ op: "add", path: "/services/-", value }]);
+  assert.equal(added.status, 200, await added.text());
+  /** @type {any[]} */
+  const heard = [];
+  rig.origin.on("request", async (request) => {
+    const parts = [];
+    for await (const part of request) parts.push(part);
+    heard.push({ method: request.method, url: request.url, headers: request.headers, body: Buffer.concat(parts).toString() });
+  });
+  await until("the name is served", async () => (await ask(rig, "GET", "/first", {})) === 200);
+  const hostile = '<img src=x onerror="document.title=1">';
+  const secret = "Basic bm90LWZvci1leWVz";
+  const body = JSON.stringify({ text: hostile, list: [1, 2] });
+  assert.equal(await ask(rig, "POST", "/notes?q='quoted'", { Authorization: secret, "Content-Type": "application/json", "X-Evil": hostile }, body), 200);
+  assert.equal(await ask(rig, "GET", "/bytes/1", {}), 200);
+
+  const page = await rig.console("client");
+  const asked = [];
+  page.on("request", (request) => asked.push(request.url()));
+  await page.keyboard.press("g");
+  await page.keyboard.press("r");
+  await page.waitForSelector("h1");
+  await sees(page, "/notes?q='quoted'");
+  // The list follows.
+  assert.equal(await ask(rig, "GET", "/while-it-is-open", {}), 200);
+  await sees(page, "/while-it-is-open");
+  await page.keyboard.press("/");
+  await page.keyboard.type("notes");
+  await page.getByText("/while-it-is-open").waitFor({ state: "detached" });
+  await page.keyboard.press("Escape");
+  await page.getByLabel("Method").selectOption("POST");
+  await page.getByText("/while-it-is-open").waitFor({ state: "detached" });
+  await page.getByRole("link", { name: /notes/ }).focus();
+  await page.keyboard.press("Enter");
+  // In full: laid out, as text, without the secret.
+  await page.locator(".payload", { hasText: '"list": [' }).first().waitFor();
+  const whole = () => page.locator("main").innerText();
+  assert((await whole()).includes(hostile), "what is hostile is text");
+  assert(!(await whole()).includes(secret));
+  assert.equal(await page.locator("main img").count(), 0);
+  await page.getByRole("button", { name: "Copy as curl" }).click();
+  const line = () => text(page, "main .copy code");
+  assert((await line()).includes("(secret)") && !(await line()).includes(secret));
+  await page.getByRole("button", { name: "Show secrets" }).click();
+  await until("the secret is shown", async () => (await line()).includes(secret));
+  // The line does what the visitor did.
+  fs.writeFileSync(rig.path(".curlrc"), `connect-to = "app.example.com::127.0.0.1:${rig.ports.door}"\nsilent\n`);
+  heard.length = 0;
+  const ran = spawn("sh", ["-c", await line()], { env: { ...process.env, CURL_HOME: rig.folder, HOME: rig.folder }, stdio: "ignore" });
+  await until("the line ran", () => ran.exitCode !== null);
+  const [got] = heard;
+  assert.deepEqual([ran.exitCode, got?.method, got?.url, got?.body, got?.headers.authorization, got?.headers["x-evil"]], [0, "POST", "/notes?q='quoted'", body, secret, hostile]);
+  // Sent again, with the secret, and its result beside the first.
+  heard.length = 0;
+  await page.getByRole("button", { name: "Replay" }).click();
+  await sees(page, /Replay: request \d+/);
+  assert.deepEqual([heard.length, heard[0].body, heard[0].headers.authorization], [1, body, secret]);
+  assert.equal(await page.getByRole("region", { name: "The replay beside the first request" }).locator(".state", { hasText: "200" }).count(), 2);
+  assert.deepEqual(page.faults, []);
+  assert(asked.every((url) => url.startsWith(rig.url("client"))), `${asked}`);
+  // The list marks it.
+  await visit(page, "requests");
+  await sees(page, /Replay of \d+/);
   await page.context().close();
 }

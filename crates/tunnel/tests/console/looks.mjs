@@ -8,7 +8,7 @@ import { pause, visit } from "./rig.mjs";
 
 const PLACES = {
   server: ["overview", "clients", "clients/home", "services", "streams", "log", "config", "tools", "certificates", "settings"],
-  client: ["overview", "clients", "services", "streams", "log", "config", "tools", "certificates", "settings"],
+  client: ["overview", "clients", "services", "streams", "requests", "requests/1", "log", "config", "tools", "certificates", "settings"],
 };
 /** Each pair of width, theme and language stands in one of these. */
 const LOOKS = [

@@ -86,8 +86,8 @@ export class Rig {
   async begin() {
     fs.mkdirSync(this.shots, { recursive: true });
     this.origin = await origin();
-    const [links, server, client, first, second, third] = await freePorts(6);
-    this.ports = { links, server, client, public: [first, second, third], origin: this.origin.address().port };
+    const [links, server, client, door, first, second, third] = await freePorts(7);
+    this.ports = { links, server, client, door, public: [first, second, third], origin: this.origin.address().port };
     const [admin, home, office] = this.secrets;
     this.write("admin.token", admin);
     this.write("server.yaml", `# The comment of the file.
@@ -95,11 +95,12 @@ listen: tls://127.0.0.1:${links}
 state_dir: ${this.path("server")}
 control: ${this.path("server.sock")}
 admin: { listen: 127.0.0.1:${server}, token_file: admin.token }
+http: { listen: "127.0.0.1:${door}" }
 clients:
   # The machine at home.
   - name: home
     token: "${home}"
-    allow: { tcp: ["${first}", "${second}"], forward: ["127.0.0.1:*"], speedtest: true }
+    allow: { tcp: ["${first}", "${second}"], http: ["app.example.com"], forward: ["127.0.0.1:*"], speedtest: true }
   - name: office   # in the office
     token: "${office}"
     allow: { tcp: ["${third}"] }

@@ -268,6 +268,7 @@ impl BoundDoor {
             })?;
             mux.map_or(Ok(()), |(_, listen)| transports::mark(&group, listen))?;
             let nth = mux.map(|(nth, _)| nth);
+            net::inherited::store(&group);
             let address = group.first().map_or(Ok(asked), std::net::TcpListener::local_addr)?;
             Ok(Self { address, nth, kind, is_announced, group })
         })

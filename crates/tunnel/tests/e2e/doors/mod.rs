@@ -10,6 +10,7 @@ mod ends;
 mod hostile;
 mod http;
 mod http2;
+mod kept_requests;
 mod load;
 mod mux;
 mod options;

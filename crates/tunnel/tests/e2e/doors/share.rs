@@ -16,7 +16,7 @@ fn doors() -> Doors {
 }
 
 /// `tunnel share …` beside the running client.
-fn share(running: &Running, name: &str, args: &[&str]) -> Daemon {
+pub(super) fn share(running: &Running, name: &str, args: &[&str]) -> Daemon {
     let mut command = tunnel(&["share"]);
     command.arg("--control").arg(running.file("client.sock")).args(args);
     Daemon::start(name, running.dir(), &mut command)
