@@ -40,7 +40,7 @@ mod tables {
     pub(crate) const ALL_SOURCE_LIMITS: Table = table("server:limits.source", &["streams", "new_per_second", "up", "down"], &[]);
     pub(crate) const ALL_STREAM_LIMITS: Table = table("server:limits.stream", &["up", "down"], &[]);
     pub(crate) const ACCEPT_PROXY: Table = table("server:accept_proxy", &["tcp", "udp"], &[]);
-    pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts", "accept_proxy"], &[]);
+    pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "dscp", "default", "silence", "timeouts", "accept_proxy"], &[]);
     pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "idle_up", "idle_down", "half_close", "total", "flush"], &[]);
     pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "redirect", "pages", "remember", "browser", "accept_proxy"], &[]);
     pub(crate) const PAGES: Table = table("server:http.pages", &["not_found", "unavailable"], &[]);
@@ -59,7 +59,7 @@ mod tables {
     pub(crate) const AUTH_HTTP: Table = table("server:auth.http", &["url", "tls", "headers", "timeout", "cache"], &["proxy"]);
     pub(crate) const AUTH_TLS: Table = table("server:auth.http.tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const ALLOW: Table = table("server:clients[].allow", 
-        &["tcp", "udp", "http", "tls", "pass_through", "forward", "visit", "shared", "invite", "speedtest"], &[]);
+        &["tcp", "udp", "http", "tls", "pass_through", "forward", "visit", "shared", "dscp", "invite", "speedtest"], &[]);
     pub(crate) const LIMITS: Table = table("server:clients[].limits",
         &["streams", "new_per_second", "ports", "hosts", "flows", "up", "down", "source", "stream"], &[]);
     pub(crate) const SOURCE_LIMITS: Table = table("server:clients[].limits.source", &["flows", "streams", "new_per_second", "up", "down"], &[]);
@@ -82,11 +82,11 @@ mod tables {
     pub(crate) const FORWARD_SOURCE_LIMITS: Table = Table { path: "client:forwards[].limits.source", ..ALL_SOURCE_LIMITS };
     pub(crate) const FORWARD_STREAM_LIMITS: Table = Table { path: "client:forwards[].limits.stream", ..ALL_STREAM_LIMITS };
     pub(crate) const KEPT: Table = table("kept:", &["services", "forwards", "without"], &[]);
-    pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
+    pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy", "dscp"], &["name", "paths"]);
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
-        &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
+        &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "dscp", "health", "allow_from", "deny_from", "proxy_protocol",
           "basic_auth", "basic_auth_file", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "compress", "pass_through", "requests", "remember", "until",
           "list", "try_files", "allow", "limits", "visitors", "visitor_tls", "browser", "balance", "shared", "sticky"],
         &["resume"]);
@@ -118,7 +118,7 @@ mod tables {
     ], &[]);
     pub(crate) const BALANCER: Table = table("proxy:proxies[]",
         &["name", "listen", "mode", "tls", "target", "target_tls", "balance", "health", "limits", "timeouts", "tcp_keepalive",
-          "proxy_protocol", "accept_proxy", "allow_from", "deny_from"], &["sticky"]);
+          "dscp", "proxy_protocol", "accept_proxy", "allow_from", "deny_from"], &["sticky"]);
     pub(crate) const BALANCER_TARGET: Table = Table { path: "proxy:proxies[].target[]", ..SERVICE_TARGET };
     pub(crate) const BALANCER_TARGET_TLS: Table = Table { path: "proxy:proxies[].target_tls", ..TARGET_TLS };
     pub(crate) const BALANCER_TLS: Table = table("proxy:proxies[].tls", &["cert", "key"], &[]);

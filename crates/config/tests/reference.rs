@@ -143,6 +143,9 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("name"), entry.service.name.replace("5201", "PORT"));
     let terms = entry.terms();
     put(key("tcp_keepalive"), span(terms.timeouts.keepalive));
+    put(key("dscp"), terms.dscp.number().to_string());
+    put("server: listen[].dscp".into(), server.listen[0].dscp.number().to_string());
+    put("client: servers[].dscp".into(), client.servers[0].dscp.number().to_string());
     put(key("timeouts.dial"), span(terms.timeouts.dial));
     put(key("timeouts.idle"), span(terms.timeouts.idle));
     put(key("timeouts.idle_up"), span(terms.timeouts.idle_up));
@@ -188,6 +191,7 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("name"), service.name.replace("10022", "PORT"));
     let terms = client.terms_of(service);
     assert_eq!(terms.priority, Priority::Normal);
+    put(key("dscp"), terms.dscp.number().to_string());
     put(key("priority"), "normal".into());
     put(key("pass_through"), terms.http.pass_through.to_string());
     put(key("forwarded"), terms.http.forwarded.to_string());

@@ -4,6 +4,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`brake`] | guesses of passwords, bounded by service and source |
+//! | [`dscp`] | the mark of packets by which routers choose a queue |
 //! | [`forwarded`] | the visitor that a reverse proxy names |
 //! | [`pool`] | read buffers of a worker |
 //! | [`gather`] | gathered writes |
@@ -23,6 +24,7 @@
 
 pub mod brake;
 mod current;
+pub mod dscp;
 mod family;
 pub mod forwarded;
 pub mod gather;

@@ -132,6 +132,9 @@ pub struct Rights {
     pub pass_through: bool,
     /// Whether services of the client may share their addresses with those of other clients.
     pub shared: bool,
+    /// Whether services of the client may have `dscp`.
+    #[serde(default)]
+    pub dscp: bool,
     /// Targets on the server's side that the client may reach.
     pub forward: Vec<String>,
     /// Private services of other clients that the client may visit.
@@ -460,6 +463,7 @@ pub fn render_details(details: &Details, screen: Screen) -> Drawn {
         row("may publish", list(client.rights.public())),
         row("pass_through", allowed(client.rights.pass_through)),
         row("shared", allowed(client.rights.shared)),
+        row("dscp", allowed(client.rights.dscp)),
         row("may reach", list(client.rights.forward.clone())),
         row("may visit", list(client.rights.visit.clone())),
         row("invitations", allowed(client.rights.invite)),
@@ -558,6 +562,7 @@ mod tests {
             "may publish   1, 2, 3, 4, 5\n",
             "pass_through  denied\n",
             "shared        denied\n",
+            "dscp          denied\n",
             "limits        streams 5, new_per_second unlimited, up unlimited, down unlimited, ports 1, \
              hosts unlimited\n",
             "token         renewed, and not used yet",

@@ -4,6 +4,7 @@
 mod budget;
 mod code;
 pub mod control;
+mod dscp;
 mod flow;
 mod frame;
 pub mod greeting;
@@ -32,6 +33,7 @@ mod wire;
 
 pub use budget::{Budget, Unlimited};
 pub use code::{GoAwayReason, ResetCode};
+pub use dscp::Dscp;
 pub use flow::{DATAGRAM_MAX, FlowCounts, FlowDrops, FlowKey, Volume};
 pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
 pub use hashed::{ARGON2_MEMORY_MAX, BCRYPT_COST_MAX, HashError, PasswordHash};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use net::resolve::Lookups;
 use proto::control::Timeouts;
-use proto::{Budget, ResetCode};
+use proto::{Budget, Dscp, ResetCode};
 
 use crate::dial::DialAccount;
 use crate::{Gate, Held, Holder, Room, Stats, Watcher};
@@ -15,6 +15,8 @@ use crate::{Gate, Held, Holder, Room, Stats, Watcher};
 pub struct Settings {
     /// The time-outs.
     pub timeouts: Timeouts,
+    /// The code point of the packets to targets.
+    pub dscp: Dscp,
     /// The counters of the streams. They survive a change of the settings.
     pub stats: Rc<Stats>,
     /// The descriptors that sockets to targets may use.

@@ -221,6 +221,14 @@ impl Socket {
         }
     }
 
+    /// Marks the packets of the socket with a code point ([`net::dscp`]).
+    pub fn mark(&self, dscp: proto::Dscp) {
+        if let Self::Tcp(socket) = self {
+            // On an error the packets have no mark, and everything works.
+            let _ = net::dscp::mark(&**socket, dscp.number());
+        }
+    }
+
     /// Keeps the receive buffer small until the far side has taken bytes of this socket.
     pub(crate) fn bound_unread(&self) {
         if let Self::Tcp(socket) = self {

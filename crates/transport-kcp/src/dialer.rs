@@ -44,6 +44,8 @@ pub struct KcpDialer {
     buffers: Buffers,
     /// The worker of the server that is wanted.
     steer: Option<u8>,
+    /// The code point of the packets.
+    dscp: u8,
 }
 
 impl KcpDialer {
@@ -52,7 +54,7 @@ impl KcpDialer {
     /// packets leave from another address and the connection goes on.
     #[must_use]
     pub fn new(tls: &TlsClient, settings: KcpSettings, buffers: Buffers) -> Self {
-        Self { tls: tls.clone(), settings, buffers, steer: None }
+        Self { tls: tls.clone(), settings, buffers, steer: None, dscp: 0 }
     }
 
     /// Sets the byte that steers the connections of one link to one worker: the byte modulo the
@@ -61,6 +63,12 @@ impl KcpDialer {
     #[must_use]
     pub fn steered(self, byte: u8) -> Self {
         Self { steer: Some(byte), ..self }
+    }
+
+    /// Marks the packets of the connections with a code point ([`net::dscp`]).
+    #[must_use]
+    pub fn marked(self, dscp: u8) -> Self {
+        Self { dscp, ..self }
     }
 }
 
@@ -75,8 +83,9 @@ impl Dialer for KcpDialer {
 }
 
 async fn dial(dialer: KcpDialer, address: SocketAddr) -> Result<Carrier, CarrierError> {
-    let KcpDialer { tls, settings, buffers, steer } = dialer;
+    let KcpDialer { tls, settings, buffers, steer, dscp } = dialer;
     let socket = socket_to(address)?;
+    net::dscp::mark_new(&socket, dscp)?;
     raise(&socket, buffers)?;
     socket.set_nonblocking(true)?;
     let begun = async {
@@ -93,7 +102,7 @@ async fn dial(dialer: KcpDialer, address: SocketAddr) -> Result<Carrier, Carrier
     };
     tokio::select! {
         done = begun => done,
-        error = refused(address) => Err(error.into()),
+        error = refused(address, dscp) => Err(error.into()),
     }
 }
 

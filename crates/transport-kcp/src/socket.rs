@@ -5,6 +5,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::task::{Context, Poll, ready};
 
+use net::dscp;
 use net::udp::keep_joining;
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use tokio::io::Interest;
@@ -54,16 +55,20 @@ pub(crate) struct Run<'a> {
 pub(crate) struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
+    /// The code point of what is sent.
+    dscp: u8,
 }
 
 impl Socket {
-    /// Takes a socket into the runtime of this thread.
+    /// Takes a socket into the runtime of this thread. What it sends has the mark that the given
+    /// socket has ([`net::dscp`]).
     pub(crate) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
         keep_joining();
         socket.set_nonblocking(true)?;
         let socket = UdpSocket::from_std(socket)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        Ok(Self { socket, state })
+        let dscp = dscp::of(&socket);
+        Ok(Self { socket, state, dscp })
     }
 
     /// Reads messages; returns their number.
@@ -122,7 +127,7 @@ impl Socket {
         let ecn = run.is_ect.then_some(EcnCodepoint::Ect0);
         let transmit = Transmit { destination, ecn, contents, segment_size, src_ip };
         self.socket.try_io(Interest::WRITABLE, || {
-            self.state.try_send(UdpSockRef::from(&self.socket), &transmit)
+            dscp::send(&self.state, &self.socket, &transmit, self.dscp)
         })
     }
 

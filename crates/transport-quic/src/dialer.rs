@@ -38,6 +38,8 @@ pub struct QuicDialer {
     buffers: Buffers,
     /// The first byte of the first connection id; see [`first_id_to`].
     steer: Option<u8>,
+    /// The code point of the packets.
+    dscp: u8,
     past: PastPaths,
 }
 
@@ -54,13 +56,20 @@ impl QuicDialer {
         buffers: Buffers,
     ) -> Result<Self, rustls::Error> {
         let (clients, name) = (Clients::new(&tls.config)?, tls.name.clone());
-        Ok(Self { clients, name, settings, buffers, steer: None, past: PastPaths::default() })
+        let past = PastPaths::default();
+        Ok(Self { clients, name, settings, buffers, steer: None, dscp: 0, past })
     }
 
     /// Sets the byte that steers the connections of one link to one worker; see [`first_id_to`].
     #[must_use]
     pub fn steered(self, byte: u8) -> Self {
         Self { steer: Some(byte), ..self }
+    }
+
+    /// Marks the packets of the connections with a code point ([`net::dscp`]).
+    #[must_use]
+    pub fn marked(self, dscp: u8) -> Self {
+        Self { dscp, ..self }
     }
 }
 
@@ -80,7 +89,7 @@ impl Dialer for QuicDialer {
 }
 
 async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dialled {
-    let QuicDialer { clients, name, settings, buffers, steer, past } = dialer;
+    let QuicDialer { clients, name, settings, buffers, steer, dscp, past } = dialer;
     let receiving = Receiving::within(buffers);
     let mut settings = settings.on_route_to(address);
     settings.mtu = settings.mtu.min(receiving.largest());
@@ -101,6 +110,7 @@ async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dial
     // The endpoint lives without this handle as long as it has a connection.
     let socket = socket_to(address)?;
     raise(&socket, buffers)?;
+    net::dscp::mark_new(&socket, dscp)?;
     let endpoint = endpoint::client(socket, &settings, receiving)?;
     let buffers = receiving.buffers(settings.mtu());
     let connecting = endpoint
@@ -115,7 +125,7 @@ async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dial
     };
     let (hold, lane) = tokio::select! {
         done = shaken => done.map_err(failed)?,
-        error = refused(address) => return Err(error.into()),
+        error = refused(address, dscp) => return Err(error.into()),
     };
     if let Some((lane, binding)) = lane {
         return Ok((carrier::taken(hold, lane)?, Some(binding)));

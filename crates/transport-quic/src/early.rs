@@ -6,7 +6,7 @@
 //! keeps only the MACs and no secret.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 use proto::greeting::EarlyBinding;
@@ -18,10 +18,11 @@ const CLIENT: (&str, &[u8]) = ("CLIENT_EARLY_TRAFFIC_SECRET", b"tunnel early cli
 const SERVER: (&str, &[u8]) = ("EXPORTER_SECRET", b"tunnel early server");
 
 /// The key log of one connection.
-#[derive(Default)]
 pub(crate) struct EarlySecrets {
     known: Mutex<Known>,
     settled: Notify,
+    /// The key log of the configuration, which gets every secret as well.
+    next: Arc<dyn KeyLog>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -39,6 +40,11 @@ impl Known {
 }
 
 impl EarlySecrets {
+    pub(crate) fn new(next: &Arc<dyn KeyLog>) -> Arc<Self> {
+        let (known, settled, next) = (Mutex::default(), Notify::new(), Arc::clone(next));
+        Arc::new(Self { known, settled, next })
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +82,8 @@ impl EarlySecrets {
 }
 
 impl KeyLog for EarlySecrets {
-    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        self.next.log(label, client_random, secret);
         let mac = |text: &[u8]| {
             let tag = sign(&Key::new(HMAC_SHA256, secret), text);
             <[u8; 32]>::try_from(tag.as_ref()).ok()
@@ -89,7 +96,7 @@ impl KeyLog for EarlySecrets {
     }
 
     fn will_log(&self, label: &str) -> bool {
-        [CLIENT.0, SERVER.0].contains(&label)
+        [CLIENT.0, SERVER.0].contains(&label) || self.next.will_log(label)
     }
 }
 

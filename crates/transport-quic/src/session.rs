@@ -84,7 +84,7 @@ impl Clients {
     /// Makes the configuration of one session that may send early data, and the secrets that tie
     /// the early data to it.
     pub(crate) fn early(&self, name: ServerName<'static>) -> (Client, Arc<EarlySecrets>) {
-        let secrets = Arc::<EarlySecrets>::default();
+        let secrets = EarlySecrets::new(&self.config.key_log);
         let mut config = ClientConfig::clone(&self.config);
         config.key_log = Arc::clone(&secrets) as _;
         (Client { config: Arc::new(config), ..self.one(name) }, secrets)
@@ -138,7 +138,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(config: Arc<ServerConfig>, tickets: Arc<Tickets>) -> Result<Self, Error> {
         let suite = initial_suite(config.crypto_provider()).ok_or_else(no_suite)?;
-        let (fault, secrets) = Default::default();
+        let (fault, secrets) = (Fault::default(), EarlySecrets::new(&config.key_log));
         Ok(Self { config, tickets, suite, fault, secrets })
     }
 

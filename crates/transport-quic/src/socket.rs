@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use net::dscp;
 use net::udp::{Buffers, keep_joining, take_one_by_one, unsent};
 use quinn::udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
@@ -110,6 +111,8 @@ pub(crate) struct Socket {
     /// The same socket for sending.
     same: std::net::UdpSocket,
     sending: UdpSocketState,
+    /// The code point of what is sent.
+    dscp: u8,
     /// The number of segments of the largest size that a received message can hold.
     receive: usize,
     /// The size of the last sent segments. They mostly belong to the same connection as the next
@@ -121,7 +124,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Makes the socket; `mtu` is the largest received payload.
+    /// Makes the socket; `mtu` is the largest received payload. What it sends has the mark that the
+    /// given socket has ([`net::dscp`]).
     pub(crate) fn new(
         socket: std::net::UdpSocket,
         mtu: u16,
@@ -143,8 +147,8 @@ impl Socket {
                 1
             }
         };
-        let (segment, read) = (1.into(), 0.into());
-        Ok(Arc::new(Self { inner, same, sending, receive, segment, read, beside }))
+        let (segment, read, dscp) = (1.into(), 0.into(), dscp::of(&same));
+        Ok(Arc::new(Self { inner, same, sending, dscp, receive, segment, read, beside }))
     }
 }
 
@@ -152,10 +156,11 @@ impl Socket {
     /// Sends with one call. Only a full socket is an error: a datagram that the system refuses for
     /// another reason counts as lost on the path.
     fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        let sent = self.sending.try_send(UdpSockRef::from(&self.same), transmit);
+        let sent = dscp::send(&self.sending, &self.same, transmit, self.dscp);
         let Err(error) = sent else { return Ok(()) };
         if error.kind() == io::ErrorKind::WouldBlock {
-            // The runtime has to notice it, or the wait for room would end at once.
+            // The runtime has to notice it, or the wait for room would end at once. Where there is
+            // room again meanwhile, this packet leaves without a mark.
             return self.inner.try_send(transmit);
         }
         // A device that cannot segment: quinn sends one by one from now on.
@@ -176,7 +181,7 @@ impl Socket {
         let send = |src_ip| {
             let transmit =
                 Transmit { destination: to, ecn: None, contents, segment_size: None, src_ip };
-            self.sending.try_send(UdpSockRef::from(&self.same), &transmit)
+            dscp::send(&self.sending, &self.same, &transmit, self.dscp)
         };
         let sent = match send(from) {
             Err(error) if from.is_some() && error.kind() != io::ErrorKind::WouldBlock => send(None),
@@ -538,7 +543,8 @@ mod tests {
         let same = bound();
         let sending = UdpSocketState::new(UdpSockRef::from(&same)).unwrap();
         let (segment, read) = (1.into(), 0.into());
-        let socket = Socket { inner, same, sending, receive: 1, segment, read, beside: None };
+        let socket =
+            Socket { inner, same, sending, dscp: 0, receive: 1, segment, read, beside: None };
         let mut space = [0; 32];
         let mut turns = vec![Vec::new()];
         while turns.iter().flatten().sum::<usize>() < count {

@@ -29,13 +29,15 @@ pub struct TcpDialer {
     tls: Option<TlsClient>,
     speech: Speech,
     via: Option<Via>,
+    /// The code point of the packets.
+    dscp: u8,
 }
 
 impl TcpDialer {
     /// Makes a dialer of `tls://` for `Some`, and of `tcp://` for `None`.
     #[must_use]
     pub const fn new(tls: Option<TlsClient>) -> Self {
-        Self { tls, speech: Speech::Tunnel, via: None }
+        Self { tls, speech: Speech::Tunnel, via: None, dscp: 0 }
     }
 
     /// Sets the protocol that the server must speak inside TLS. The default is [`Speech::Tunnel`].
@@ -50,13 +52,21 @@ impl TcpDialer {
     pub fn through(self, via: Option<Via>) -> Self {
         Self { via, ..self }
     }
+
+    /// Marks the packets of the connections with a code point ([`net::dscp`]).
+    #[must_use]
+    pub fn marked(self, dscp: u8) -> Self {
+        Self { dscp, ..self }
+    }
 }
 
 impl Dialer for TcpDialer {
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
-        let Self { tls, speech, via } = self.clone();
+        let Self { tls, speech, via, dscp } = self.clone();
         Box::pin(async move {
-            let mut stream = connect(dialling(address)?, address).await?;
+            let socket = dialling(address)?;
+            net::dscp::mark_new(&socket, dscp)?;
+            let mut stream = connect(socket, address).await?;
             if let Some(via) = &via {
                 via.open(&mut stream).await?;
             }

@@ -16,7 +16,7 @@ use std::ptr;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use proto::{Open, ResetCode};
+use proto::{Dscp, Open, ResetCode};
 
 use crate::OpenError;
 
@@ -38,6 +38,10 @@ pub trait FlowOutlet: fmt::Debug {
     fn peer(&self) -> Option<SocketAddr> {
         None
     }
+
+    /// The datagrams to the peer have this code point from now on. An outlet without a socket has
+    /// none.
+    fn mark(&self, _dscp: Dscp) {}
 
     /// Identifies the counters that this outlet shares with others of its service. Only for
     /// comparison.

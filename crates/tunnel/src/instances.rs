@@ -10,7 +10,7 @@ use control::{self, Denied, Found, Instance, Stopping};
 use ops::events::Heard;
 use ops::state::Places;
 use ops::status::{Rates, Status, duration, render, render_left, render_streams};
-use ops::term::{self, Screen};
+use ops::term::{self, Screen, Waiting};
 use ops::{Reconnected, Reloaded, Role};
 
 use crate::cli::{StreamsArgs, Which};
@@ -103,7 +103,11 @@ pub(crate) fn events(which: &Which) -> anyhow::Result<()> {
 
 /// Makes the daemon read its configuration again, and prints the result.
 pub(crate) fn reload(which: &Which, json: bool) -> anyhow::Result<()> {
-    tell(&control::reload(&find_supervisor(which)?)?, json)
+    let instance = find_supervisor(which)?;
+    let waiting = Waiting::begin("waiting for the daemon to apply the configuration");
+    let reloaded = control::reload(&instance);
+    drop(waiting);
+    tell(&reloaded?, json)
 }
 
 /// Prints the outcome of a change. An item that is not in force is an error.
@@ -178,8 +182,9 @@ fn full_status(instance: &Instance) -> anyhow::Result<Status> {
 /// Stops the daemon and waits for the end of its process.
 pub(crate) fn stop(which: &Which, now: bool) -> anyhow::Result<()> {
     let instance = find_supervisor(which)?;
+    let waiting = Waiting::begin("waiting for the end of the process");
     let begun = |stopping: Stopping| {
-        term::err(if stopping.now {
+        waiting.say(if stopping.now {
             "stopping: the remaining streams are reset"
         } else {
             "stopping: new visitors are refused, and open streams may finish (`tunnel stop --now`, or \
@@ -191,11 +196,12 @@ pub(crate) fn stop(which: &Which, now: bool) -> anyhow::Result<()> {
         let text = render_left(&left.streams);
         if left.streams.total > 0 && text != said {
             let until = left.seconds.map(|seconds| format!(", for at most {}", duration(seconds)));
-            term::err(format_args!("{text}{}", until.unwrap_or_default()));
+            waiting.say(&format!("{text}{}", until.unwrap_or_default()));
             said = text;
         }
-    })?;
-    term::out(format_args!("process {pid} has ended"))?;
+    });
+    drop(waiting);
+    term::out(format_args!("process {} has ended", pid?))?;
     Ok(())
 }
 

@@ -71,6 +71,7 @@ const NEEDS: &[Need] = &[
     need("groff", "groff-base", "unit tests: a second opinion on the manual pages"),
     need("systemd-socket-activate", "systemd", "end-to-end: it starts a daemon with sockets"),
     need("systemd-nspawn", "systemd-container", "end-to-end, long: a systemd that boots"),
+    need("tshark", "tshark", "end-to-end: the dissector of Wireshark reads what was recorded"),
     need("systemd-cat", "systemd", "end-to-end: the log in the journal of a real journald"),
 ];
 

@@ -38,7 +38,8 @@ pub(crate) fn auth(s: &Section<'_>) -> Option<HttpAuth> {
     }
     let cache = values::positive(&http, "cache", CACHE)?;
     let endpoint = endpoint?;
-    let path = Path { endpoint, trust, identity, min_version, sni: None, headers, proxy: None };
+    let (sni, proxy, dscp) = Default::default();
+    let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy, dscp };
     Some(HttpAuth { path, timeout, cache })
 }
 

@@ -82,7 +82,8 @@ fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
             section.bad(key, bad.hint("remove the key, or listen on mux://"));
         }
     }
-    Some((url, Listen { endpoint, client_ca, mux }))
+    let dscp = section.as_ref().map(values::dscp).unwrap_or_default();
+    Some((url, Listen { endpoint, client_ca, dscp, mux }))
 }
 
 /// Decodes the settings of a `mux://` listener.

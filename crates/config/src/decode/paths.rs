@@ -177,6 +177,7 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
         _ => shared.headers.to_vec(),
     };
     let sni = section.and_then(|s| s.value("sni", host_name));
+    let dscp = section.map(values::dscp).unwrap_or_default();
     let endpoint = cx.value(&url, |text| match server_url(text)? {
         e if e.port == 0 => Err(BadValue::new("port 0 cannot be dialled")),
         e => Ok(e),
@@ -189,7 +190,8 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
     if endpoint.scheme.over == Over::Udp {
         of_udp(cx, (&url, endpoint.scheme), section, wish.as_ref(), shared);
         let headers = Vec::new();
-        let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy: None };
+        let proxy = None;
+        let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy, dscp };
         return Some((url, path));
     }
     let proxy = match wish.as_ref().or(shared.proxy) {
@@ -201,7 +203,7 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
             None
         }),
     };
-    Some((url, Path { endpoint, trust, identity, min_version, sni, headers, proxy }))
+    Some((url, Path { endpoint, trust, identity, min_version, sni, headers, proxy, dscp }))
 }
 
 /// Reports settings that a path over UDP cannot have. A proxy of the file is an error, because a

@@ -199,6 +199,7 @@ fn rights(
     let speedtest = switch("speedtest").unwrap_or(true);
     let pass_through = switch("pass_through").unwrap_or(false);
     let shared = switch("shared").unwrap_or(false);
+    let dscp = switch("dscp").unwrap_or(false);
     let invite = switch("invite").unwrap_or(false);
     Rights {
         tcp,
@@ -209,6 +210,7 @@ fn rights(
         forward,
         visit,
         shared,
+        dscp,
         invite,
         speedtest,
         limits: own,

@@ -1,5 +1,5 @@
-//! The terms of a service or a forward: `priority`, `timeouts`, `tcp_keepalive` and `remember`. The
-//! lists of visitors are in `visit.rs`, and the options of HTTP in `http.rs`.
+//! The terms of a service or a forward: `priority`, `timeouts`, `tcp_keepalive`, `dscp` and
+//! `remember`. The lists of visitors are in `visit.rs`, and the options of HTTP in `http.rs`.
 
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ pub(super) fn terms(s: &Section<'_>) -> ServiceTerms {
     ServiceTerms {
         priority: s.value("priority", priority).unwrap_or_default(),
         timeouts,
+        dscp: values::dscp(s),
         ephemeral: s.value("remember", values::switch) == Some(false),
         flows: own.as_ref().map(flows).unwrap_or_default(),
         ..ServiceTerms::default()

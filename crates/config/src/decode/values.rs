@@ -9,7 +9,7 @@ use proto::greeting::Name;
 
 use super::{Item, Section, secrecy};
 use crate::keys::Table;
-use proto::{Bounds, Limits};
+use proto::{Bounds, Dscp, Limits};
 
 use crate::model::{Field, FlowLimits, KeyPair};
 use crate::yaml::Kind;
@@ -104,6 +104,21 @@ pub(crate) fn count(s: &Section<'_>, key: &str) -> Option<std::num::NonZeroUsize
         };
         n.map(Some).ok_or_else(bad)
     })?
+}
+
+/// Decodes `dscp`: a number or a name. Absent: best effort.
+pub(crate) fn dscp(s: &Section<'_>) -> Dscp {
+    let read = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let found =
+            if is_number { text.parse().ok().and_then(Dscp::new) } else { Dscp::of_name(text) };
+        found.ok_or_else(|| {
+            BadValue::new(format!("`{text}` is no code point of DSCP")).hint(
+                "a number from 0 to 63, or EF, VA, LE, DF, CS0 to CS7, AF11 to AF13, …, AF41 to AF43",
+            )
+        })
+    };
+    s.value("dscp", read).unwrap_or_default()
 }
 
 /// Parses `true` or `false`.

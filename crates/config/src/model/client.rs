@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use proto::control::ServiceTerms;
-use proto::{Compress, HttpOptions, Limits, Network, Sticky, TargetProtocol, Visitors};
+use proto::{Compress, Dscp, HttpOptions, Limits, Network, Sticky, TargetProtocol, Visitors};
 
 use super::p2p::P2p;
 use super::private::{PeerPath, PeerTls, Private, PrivateService, Proof, Visit};
@@ -85,6 +85,8 @@ pub struct Path {
     pub headers: Vec<Field>,
     /// Outgoing proxy; `None`: the client connects directly.
     pub proxy: Option<Proxy>,
+    /// The code point of the packets to the server, or to the proxy.
+    pub dscp: Dscp,
 }
 
 /// A field of an HTTP head. The value may be a credential.
@@ -414,6 +416,9 @@ impl Service {
         }
         if let Some(version) = self.proxy_protocol {
             extras.push_str(&format!(", PROXY protocol {version}"));
+        }
+        if !self.terms.dscp.is_default() {
+            extras.push_str(&format!(", dscp {}", self.terms.dscp));
         }
         let TargetTls { trust, server_name } = &self.target_tls;
         match trust {
@@ -754,7 +759,9 @@ impl ClientConfig {
             .iter()
             .map(|p| {
                 let proxy = p.proxy.as_ref().map(|proxy| format!(" through {proxy}"));
-                format!("client {} to {}{}", self.name, p.endpoint, proxy.unwrap_or_default())
+                let dscp = (!p.dscp.is_default()).then(|| format!(", dscp {}", p.dscp));
+                let (proxy, dscp) = (proxy.unwrap_or_default(), dscp.unwrap_or_default());
+                format!("client {} to {}{proxy}{dscp}", self.name, p.endpoint)
             })
             .collect();
         lines.extend(self.pins().iter().map(|pin| format!("trusts a server with the pin {pin}")));

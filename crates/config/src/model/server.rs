@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use proto::Limits;
+use proto::{Dscp, Limits};
 
 use super::{Changed, Common, FlowLimits, Http, KeyPair, Mux, Path, TlsRoutes, Token, changes};
 use crate::{
@@ -68,6 +68,8 @@ pub struct Listen {
     /// token alone logs in. A listener without TLS asks for no certificate whatever this says; a
     /// configuration with a `client_ca` has `false` there.
     pub client_ca: bool,
+    /// The code point of the packets to clients.
+    pub dscp: Dscp,
     /// The settings of a `mux://` listener; `None` for every other listener.
     pub mux: Option<Mux>,
 }
@@ -134,6 +136,9 @@ pub struct Rights {
     /// Whether services of the client may share their addresses with such services of other clients
     /// and of other processes of the same name.
     pub shared: bool,
+    /// Whether services of the client may have `dscp`, by which the server marks the packets to
+    /// their visitors.
+    pub dscp: bool,
     /// Targets that the client's forwards may reach.
     pub forward: ForwardRights,
     /// Private services of other clients that the client may visit.
@@ -300,6 +305,7 @@ impl Rights {
             tls: HostRights(Vec::new()),
             pass_through: false,
             shared: false,
+            dscp: false,
             forward: ForwardRights(Vec::new()),
             visit: VisitRights(Vec::new()),
             invite: false,
@@ -334,6 +340,9 @@ impl fmt::Display for Rights {
         }
         if self.shared {
             f.write_str("; may share addresses")?;
+        }
+        if self.dscp {
+            f.write_str("; may mark packets")?;
         }
         if self.invite {
             f.write_str("; may invite visitors")?;

@@ -166,6 +166,7 @@ const HARMLESS: &[&str] = &[
     "target_tls",
     "tcp",
     "tcp_keepalive",
+    "dscp",
     "timeout",
     "timeouts",
     "tls",

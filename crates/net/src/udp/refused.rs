@@ -12,9 +12,10 @@ use tokio::net::UdpSocket;
 
 use super::unspecified;
 
-/// Returns when the port is refused, and otherwise never.
-pub async fn refused(address: SocketAddr) -> io::Error {
-    match ask(address).await {
+/// Returns when the port is refused, and otherwise never. The datagram has the code point `dscp` of
+/// the client's packets ([`crate::dscp`]).
+pub async fn refused(address: SocketAddr, dscp: u8) -> io::Error {
+    match ask(address, dscp).await {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             io::Error::new(error.kind(), "nobody listens on this UDP port (connection refused)")
         }
@@ -23,8 +24,9 @@ pub async fn refused(address: SocketAddr) -> io::Error {
     }
 }
 
-async fn ask(address: SocketAddr) -> io::Result<()> {
+async fn ask(address: SocketAddr, dscp: u8) -> io::Result<()> {
     let socket = UdpSocket::bind(unspecified(address)).await?;
+    crate::dscp::mark_new(&socket, dscp)?;
     socket.connect(address).await?;
     socket.send(&[]).await?;
     socket.recv(&mut [0]).await.map(drop)

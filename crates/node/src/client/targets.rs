@@ -233,7 +233,7 @@ impl Local {
         is_direct: bool,
     ) -> Self {
         let (name, room) = (&service.name, descriptors::room());
-        let ServiceTerms { timeouts, flows: times, .. } = terms;
+        let ServiceTerms { timeouts, flows: times, dscp, .. } = terms;
         let pool = records.pools.of(service);
         let watch = Rc::new(pool.watch());
         let several = Several::of(service, &pool);
@@ -249,6 +249,7 @@ impl Local {
                 stats,
                 targets,
                 dial,
+                dscp,
                 room,
                 watcher,
                 ..FlowSettings::default()
@@ -260,6 +261,7 @@ impl Local {
         let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
         let settings = Settings {
             timeouts,
+            dscp,
             stats,
             room,
             holder,

@@ -246,7 +246,11 @@ fn here(worker: &Rc<Worker>, entrance: &Arc<Entrance>, backend: &Backend, guest:
         return turn_away(worker, guest, &settings, Answer::Busy);
     };
     let Guest { socket, peer, came, .. } = guest;
-    socket.keep_alive(picked.aim.terms.timeouts.keepalive);
+    let terms = &picked.aim.terms;
+    socket.keep_alive(terms.timeouts.keepalive);
+    if !terms.dscp.is_default() {
+        socket.mark(terms.dscp);
+    }
     let header = match came {
         Came::Port(header) => header,
         Came::Name(_) | Came::Request(..) => None,
@@ -277,6 +281,9 @@ fn serve(
     let keepalive = aim.terms.timeouts.keepalive;
     if is_onward || keepalive != net::socket::KEEPALIVE {
         socket.keep_alive(keepalive);
+    }
+    if is_onward || !aim.terms.dscp.is_default() {
+        socket.mark(aim.terms.dscp);
     }
     if let Some(terms) = &aim.proxy {
         // Without an open entrance the forward was closed meanwhile.

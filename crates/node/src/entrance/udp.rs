@@ -54,6 +54,7 @@ impl FlowHandler for FlowDoor {
         if !aim.permits(Some(peer)) {
             return Err(ResetCode::Denied);
         }
+        outlet.mark(aim.terms.dscp);
         if backend.session.is_here() {
             let permit =
                 backend.gate.admit_from(limits::source(Some(peer))).ok_or(ResetCode::Limit)?;

@@ -57,6 +57,7 @@ impl Family for Kcp {
         let tls = material::tls_client(path, Speech::Tunnel)?.context("kcp:// without TLS")?;
         let tls = TlsClient { config: tls.config, name: tls.name };
         let dialer = KcpDialer::new(&tls, settings(common), sizes(&common.kcp));
+        let dialer = dialer.marked(path.dscp.number());
         Ok(Arc::new(KcpDials { hop: NextHop::new(path), dialer }))
     }
 }
@@ -74,11 +75,10 @@ struct KcpListeners {
 
 impl Listeners for KcpListeners {
     fn bind(&self, listen: &Listen, common: &Common, workers: usize) -> anyhow::Result<Bound> {
-        let Listen { endpoint, client_ca, .. } = listen;
-        let server = if *client_ca { &self.asking } else { &self.exempt };
+        let server = if listen.client_ca { &self.asking } else { &self.exempt };
         let (own, left) = (server.clone(), Arc::clone(&self.left));
         bound_udp(
-            endpoint,
+            listen,
             workers,
             sizes(&common.kcp),
             |socket| server.call_back(socket, &left),

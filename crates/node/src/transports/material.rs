@@ -69,8 +69,10 @@ pub(super) fn tls_of(
 /// The settings of listeners that ask for a certificate, and of exempt listeners.
 fn both(setup: &Setup<'_>, speech: Speech) -> anyhow::Result<Option<[Arc<ServerConfig>; 2]>> {
     let Some(identity) = setup.identity else { return Ok(None) };
-    let server =
-        |ca: Option<&Path>| tls::server_config(identity, ca, &[speech.alpn()]).context("tls");
+    let server = |ca: Option<&Path>| {
+        let config = tls::server_config(identity, ca, &[speech.alpn()]).context("tls");
+        config.map(tls::server_with_key_log)
+    };
     Ok(Some([server(setup.config.tls.client_ca.as_deref())?, server(None)?]))
 }
 
@@ -148,6 +150,7 @@ pub(super) fn tls_client(path: &config::Path, speech: Speech) -> anyhow::Result<
         config::TlsVersion::V13 => Oldest::Tls13,
     };
     let config = tls::client_config_from(oldest, &trust, identity.as_ref(), &[speech.alpn()])?;
+    let config = tls::client_with_key_log(config);
     let name = tls::server_name(path.sni.as_deref().unwrap_or(&plain(&path.endpoint.host)))?;
     Ok(Some(TlsClient { config, name }))
 }

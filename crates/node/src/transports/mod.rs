@@ -29,6 +29,7 @@ mod ws;
 use std::fmt::Debug;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -134,14 +135,26 @@ pub fn check(path: &config::Path) -> Result<(), Unfit> {
     family(path.endpoint.scheme).map_or(Ok(()), |family| family.check(path))
 }
 
-/// Binds a TCP port for each worker.
-fn bind_tcp(endpoint: &Endpoint, workers: usize) -> anyhow::Result<Vec<std::net::TcpListener>> {
+/// Binds a TCP port for each worker. What is accepted there has the mark of the listener.
+fn bind_tcp(listen: &Listen, workers: usize) -> anyhow::Result<Vec<std::net::TcpListener>> {
+    let endpoint = &listen.endpoint;
     let group = net::listen_group(listen_address(endpoint)?, workers).map_err(|e| {
         let advice = bind_advice(e.kind());
         anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
     })?;
     net::inherited::store(&group);
+    mark(&group, listen)?;
     Ok(group)
+}
+
+/// Marks the packets of the sockets of a listener. Sockets that the process has inherited may have
+/// another mark.
+pub(crate) fn mark(group: &[impl AsFd], listen: &Listen) -> anyhow::Result<()> {
+    for socket in group {
+        let marked = net::dscp::mark(socket, listen.dscp.number());
+        marked.with_context(|| format!("dscp of {}", listen.endpoint))?;
+    }
+    Ok(())
 }
 
 /// Wraps bound TCP sockets. `open` makes a listener from each socket.
@@ -162,16 +175,18 @@ fn bound_tcp(
 /// returns their number. `open` makes a listener from a socket, the number of its worker and the
 /// number of workers.
 fn bound_udp(
-    endpoint: &Endpoint,
+    listen: &Listen,
     workers: usize,
     buffers: Buffers,
     call_back: impl FnOnce(&UdpSocket) -> io::Result<usize>,
     open: impl Fn(UdpSocket, usize, usize) -> io::Result<Box<dyn Listener>> + Clone + Send + 'static,
 ) -> anyhow::Result<Bound> {
+    let endpoint = &listen.endpoint;
     let group = udp::udp_group(listen_address(endpoint)?, workers).map_err(|e| {
         let advice = bind_advice(e.kind());
         anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
     })?;
+    mark(&group, listen)?;
     for socket in &group {
         udp::raise(socket, buffers)?;
     }

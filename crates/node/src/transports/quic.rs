@@ -63,7 +63,8 @@ impl Family for Quic {
         let tls = material::tls_client(path, Speech::Tunnel)?.context("quic:// without TLS")?;
         let tls = transport_quic::TlsClient { config: tls.config, name: tls.name };
         let dialer = QuicDialer::new(&tls, settings(common), sizes(&common.quic));
-        Ok(Arc::new(QuicDials { hop: NextHop::new(path), dialer: dialer.context("quic")? }))
+        let dialer = dialer.context("quic")?.marked(path.dscp.number());
+        Ok(Arc::new(QuicDials { hop: NextHop::new(path), dialer }))
     }
 }
 
@@ -83,11 +84,10 @@ impl Listeners for QuicListeners {
     /// Binds a socket for each worker, and resets the connections of the previous process, so that
     /// their clients reconnect at once.
     fn bind(&self, listen: &Listen, common: &Common, workers: usize) -> anyhow::Result<Bound> {
-        let Listen { endpoint, client_ca, .. } = listen;
-        let server = if *client_ca { &self.asking } else { &self.exempt };
+        let server = if listen.client_ca { &self.asking } else { &self.exempt };
         let (own, left) = (server.clone(), Arc::clone(&self.left));
         bound_udp(
-            endpoint,
+            listen,
             workers,
             sizes(&common.quic),
             |socket| server.call_back(socket, &left),

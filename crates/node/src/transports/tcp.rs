@@ -6,6 +6,7 @@ use std::sync::Arc;
 use config::{Common, Listen};
 use net::Current;
 use net::source::Proxies;
+use proto::Dscp;
 use transport::PathDialer;
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
 
@@ -30,7 +31,7 @@ impl Family for Tcp {
     fn dials(&self, path: &config::Path, _: &Common) -> anyhow::Result<Arc<dyn Dials>> {
         let tls = material::tls_client(path, Speech::Tunnel)?;
         let via = material::via(path).map(|(.., via)| via);
-        Ok(Arc::new(TcpDials { hop: NextHop::new(path), tls, via }))
+        Ok(Arc::new(TcpDials { hop: NextHop::new(path), tls, via, dscp: path.dscp }))
     }
 }
 
@@ -44,7 +45,7 @@ impl Listeners for TcpListeners {
     fn bind(&self, listen: &Listen, _: &Common, workers: usize) -> anyhow::Result<Bound> {
         let tls = material::tls_of(self.tls.as_ref(), listen)?;
         let proxies = self.proxies.clone();
-        bound_tcp(bind_tcp(&listen.endpoint, workers)?, move |socket| {
+        bound_tcp(bind_tcp(listen, workers)?, move |socket| {
             Ok(Box::new(TcpListener::new(socket, tls.clone())?.behind(proxies.clone())))
         })
     }
@@ -64,10 +65,12 @@ struct TcpDials {
     hop: NextHop,
     tls: Option<TlsClient>,
     via: Option<Via>,
+    dscp: Dscp,
 }
 
 impl Dials for TcpDials {
     fn dialer(&self, _: Option<u8>) -> Rc<dyn PathDialer> {
-        self.hop.dialled(TcpDialer::new(self.tls.clone()).through(self.via.clone()))
+        let dialer = TcpDialer::new(self.tls.clone()).through(self.via.clone());
+        self.hop.dialled(dialer.marked(self.dscp.number()))
     }
 }

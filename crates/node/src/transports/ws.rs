@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use config::{Common, Endpoint, Host, Listen, ServerConfig};
 use net::Current;
+use proto::Dscp;
 use transport::PathDialer;
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
 use transport_ws::{Request, Terms, WsDialer, WsListener};
@@ -43,7 +44,8 @@ impl Family for Ws {
         let tls = material::tls_client(path, Speech::Http)?;
         let via = material::via(path).map(|(.., via)| via);
         let (request, ping_after) = (request(path)?, ping_after(common));
-        Ok(Arc::new(WsDials { hop: NextHop::new(path), tls, via, request, ping_after }))
+        let (hop, dscp) = (NextHop::new(path), path.dscp);
+        Ok(Arc::new(WsDials { hop, tls, via, dscp, request, ping_after }))
     }
 }
 
@@ -57,7 +59,7 @@ impl Listeners for WsListeners {
     fn bind(&self, listen: &Listen, _: &Common, workers: usize) -> anyhow::Result<Bound> {
         let tls = material::tls_of(self.tls.as_ref(), listen)?;
         let (path, terms) = (listen.endpoint.path.clone(), self.terms.clone());
-        bound_tcp(bind_tcp(&listen.endpoint, workers)?, move |socket| {
+        bound_tcp(bind_tcp(listen, workers)?, move |socket| {
             let inner = TcpListener::new(socket, tls.clone())?.speaking(Speech::Http);
             Ok(Box::new(WsListener::new(inner, path.as_deref(), terms.clone())))
         })
@@ -78,6 +80,7 @@ struct WsDials {
     hop: NextHop,
     tls: Option<TlsClient>,
     via: Option<Via>,
+    dscp: Dscp,
     request: Request,
     ping_after: Duration,
 }
@@ -85,7 +88,7 @@ struct WsDials {
 impl Dials for WsDials {
     fn dialer(&self, _: Option<u8>) -> Rc<dyn PathDialer> {
         let inner = TcpDialer::new(self.tls.clone()).through(self.via.clone());
-        let inner = inner.speaking(Speech::Http);
+        let inner = inner.speaking(Speech::Http).marked(self.dscp.number());
         self.hop.dialled(WsDialer::new(inner, self.request.clone(), self.ping_after))
     }
 }

@@ -13,6 +13,7 @@ mod sheet;
 mod table;
 mod tone;
 mod unwritten;
+mod waiting;
 mod width;
 
 use std::borrow::Cow;
@@ -27,6 +28,7 @@ pub use sheet::{Drawn, Sheet};
 pub use table::{Column, Table};
 pub use tone::Tone;
 pub use unwritten::{Unwritten, pause, wait_for};
+pub use waiting::Waiting;
 pub use width::natural;
 
 /// Writes a line to stdout: a result.

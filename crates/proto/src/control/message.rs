@@ -55,6 +55,7 @@ pub(super) mod service {
     pub(in crate::control) const TIMEOUTS: u8 = 11;
     pub(in crate::control) const VISITORS: u8 = 12;
     pub(in crate::control) const SHARING: u8 = 13;
+    pub(in crate::control) const DSCP: u8 = 14;
     pub(in crate::control) const REFUSED: u8 = 60;
 
     pub(in crate::control) const FLAG_SHARED: u8 = 1;

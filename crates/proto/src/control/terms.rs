@@ -18,7 +18,7 @@ use super::message::{self, service};
 use super::{EncodeError, TEXT_MAX, VISITORS_MAX};
 use crate::greeting::Name;
 use crate::wire::{Reader, put_tlv};
-use crate::{HttpOptions, NETWORKS_MAX, NamePattern, Network, Priority, Visitors};
+use crate::{Dscp, HttpOptions, NETWORKS_MAX, NamePattern, Network, Priority, Visitors};
 
 /// What a client decides about the visitors of a service. The default is that of a service without
 /// options.
@@ -52,6 +52,9 @@ pub struct ServiceTerms {
     ///
     /// [`Features::PRIVATE`]: crate::greeting::Features::PRIVATE
     pub private: Option<Arc<[NamePattern]>>,
+    /// The code point of the packets to its visitors, and to its target. An older server marks no
+    /// packet.
+    pub dscp: Dscp,
 }
 
 impl Default for ServiceTerms {
@@ -66,6 +69,7 @@ impl Default for ServiceTerms {
             timeouts: Timeouts::default(),
             flows: FlowTimes::default(),
             private: None,
+            dscp: Dscp::default(),
         }
     }
 }
@@ -189,8 +193,8 @@ impl ServiceTerms {
 
     /// Appends the fields of the service whose values are not the default.
     pub(super) fn put(&self, out: &mut BytesMut) {
-        let Self { priority, shared, resume, ephemeral, visitors, http, timeouts, flows, private } =
-            self;
+        let Self { priority, shared, resume, ephemeral, visitors, http, timeouts, .. } = self;
+        let Self { flows, private, dscp, .. } = self;
         put_tlv(out, service::PRIORITY, |out| out.put_u8(message::priority_raw(*priority)));
         if let Some(rule) = shared.filter(|rule| *rule != Sharing::default()) {
             put_tlv(out, service::SHARING, |out| out.put_u8(rule.raw()));
@@ -211,6 +215,9 @@ impl ServiceTerms {
                     out.put_slice(pattern.as_str().as_bytes());
                 }
             });
+        }
+        if !dscp.is_default() {
+            put_tlv(out, service::DSCP, |out| out.put_u8(dscp.number()));
         }
         if *flows != FlowTimes::default() {
             put_tlv(out, service::FLOWS, |out| {
@@ -291,6 +298,7 @@ pub(super) struct Reading {
     keepalive: Option<u32>,
     flows: Option<FlowTimes>,
     private: Option<Arc<[NamePattern]>>,
+    dscp: Option<Dscp>,
 }
 
 impl Reading {
@@ -319,6 +327,11 @@ impl Reading {
             service::KEEPALIVE => once(&mut self.keepalive, value.u32()?.min(TCP_KEEPALIVE_MAX)),
             service::TIMEOUTS => once(&mut self.timeouts, Timeouts::decode(value)?),
             service::VISITORS => once(&mut self.private, patterns(value)?),
+            service::DSCP => {
+                let dscp = Dscp::new(value.u8()?);
+                once(&mut self.dscp, dscp.ok_or(ControlError::Malformed("a DSCP above 63"))?)?;
+                Ok(value.finish()?)
+            }
             _ => Ok(()),
         }
     }
@@ -341,6 +354,7 @@ impl Reading {
             timeouts,
             flows: self.flows.unwrap_or_default(),
             private: self.private,
+            dscp: self.dscp.unwrap_or_default(),
         }
     }
 }

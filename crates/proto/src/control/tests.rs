@@ -11,7 +11,7 @@ use super::*;
 use crate::greeting::Name;
 use crate::wire::put_tlv;
 use crate::{
-    CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, FlowId, HASHES_MAX, HashError,
+    CREDENTIALS_MAX, Compress, Dscp, EDITS_MAX, FieldEdits, FlowId, HASHES_MAX, HashError,
     HttpOptionError, HttpOptions, NETWORKS_MAX, NamePattern, Network, Open, Priority, Redirect,
     ResetCode, Sticky, Target, TargetProtocol, Visitors,
 };
@@ -67,6 +67,7 @@ fn terms() -> ServiceTerms {
         },
         flows: FlowTimes { unanswered: 1, answered: 3_600 },
         private: Some(patterns(&["laptop", "office-*"])),
+        dscp: Dscp::of_name("EF").unwrap(),
     }
 }
 
@@ -195,6 +196,14 @@ fn examples() -> Vec<ControlMessage> {
                     let keepalive = Duration::from_secs(keepalive.into());
                     let timeouts = Timeouts { keepalive, ..Timeouts::default() };
                     spec_on("probed", ServiceTerms { timeouts, ..ServiceTerms::default() })
+                })
+                .to_vec(),
+        ),
+        register(
+            [1, Dscp::MAX]
+                .map(|number| {
+                    let dscp = Dscp::new(number).unwrap();
+                    spec_on("marked", ServiceTerms { dscp, ..ServiceTerms::default() })
                 })
                 .to_vec(),
         ),

@@ -17,7 +17,7 @@ use std::time::Duration;
 use net::race::{ADDRESS_STAGGER, interleave, race};
 use net::resolve::Lookups;
 use net::socket::{bound_segments, dialling};
-use proto::{ResetCode, UnixAddr};
+use proto::{Dscp, ResetCode, UnixAddr};
 use rustix::io::Errno;
 use tokio::time::sleep;
 use transport::LocalFuture;
@@ -224,14 +224,14 @@ pub(crate) async fn dial_for(
     target: &TargetAddr,
     allow: Option<&Allow>,
 ) -> Result<Dialled, DialError> {
-    let Settings { timeouts, room, holder, lookups, dials, .. } = settings;
+    let Settings { timeouts, dscp, room, holder, lookups, dials, .. } = settings;
     let seat = match holder {
         Some(holder) => {
             Some(holder.seat_of_target().ok_or_else(|| DialError::Share(target.clone()))?)
         }
         None => None,
     };
-    let dial = |left| dial(target, allow, left, *room, lookups);
+    let dial = |left| dial_marked(target, allow, left, (*room, *dscp), lookups);
     let mut dialled = dials.dial(target, timeouts.dial, dial).await?;
     dialled.0.keep_alive(timeouts.keepalive);
     seat.into_iter().for_each(|seat| dialled.0.sit(seat));
@@ -247,12 +247,23 @@ pub async fn dial(
     room: Room,
     lookups: &Lookups,
 ) -> Result<Dialled, DialError> {
+    dial_marked(target, allow, deadline, (room, Dscp::default()), lookups).await
+}
+
+/// As [`dial`]; the packets of the connection have a code point, those of its handshake as well.
+async fn dial_marked(
+    target: &TargetAddr,
+    allow: Option<&Allow>,
+    deadline: Duration,
+    (room, dscp): (Room, Dscp),
+    lookups: &Lookups,
+) -> Result<Dialled, DialError> {
     let attempt = async {
         let outcome = match target {
             TargetAddr::Tcp { .. } => {
                 let addresses = addresses_of(target, allow, lookups).await?;
                 let start =
-                    |address| -> LocalFuture<'static, _> { Box::pin(connect(address, room)) };
+                    |address| -> LocalFuture<'static, _> { Box::pin(connect(address, room, dscp)) };
                 let raced = race(addresses, ADDRESS_STAGGER, start, telling).await;
                 raced.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
             }
@@ -325,7 +336,7 @@ pub(crate) async fn addresses_of(
     Ok(interleave(addresses, ADDRESSES))
 }
 
-async fn connect(address: SocketAddr, room: Room) -> io::Result<Dialled> {
+async fn connect(address: SocketAddr, room: Room, dscp: Dscp) -> io::Result<Dialled> {
     let make = || dialling(address).and_then(|socket| within(room, socket));
     let socket = match make() {
         Err(error) if is_exhausted(&error) => {
@@ -334,6 +345,7 @@ async fn connect(address: SocketAddr, room: Room) -> io::Result<Dialled> {
         }
         outcome => outcome,
     }?;
+    net::dscp::mark_new(&socket, dscp.number())?;
     socket.set_zero_linger()?;
     if is_crowded() {
         bound_segments(&socket, true);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::resolve::Lookups;
+use proto::Dscp;
 use proto::control::FlowTimes;
 use tokio::time::Instant;
 
@@ -24,6 +25,8 @@ pub struct FlowSettings {
     pub targets: Rc<FlowTargets>,
     /// The time for resolving the name of a target.
     pub dial: Duration,
+    /// The code point of the datagrams to targets.
+    pub dscp: Dscp,
     /// The descriptors that sockets to targets may use.
     pub room: Room,
     /// How the names of targets are looked up.
@@ -40,6 +43,7 @@ impl Default for FlowSettings {
             stats: Rc::default(),
             targets: Rc::default(),
             dial: Timeouts::default().dial,
+            dscp: Dscp::default(),
             room: Room::default(),
             lookups: Lookups::default(),
             watcher: None,

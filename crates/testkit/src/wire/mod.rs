@@ -9,6 +9,7 @@ mod connection;
 mod flow;
 mod late;
 mod policer;
+mod record;
 mod trouble;
 
 use std::io;
@@ -21,6 +22,7 @@ use connection::{Connection, Death};
 use flow::Flow;
 use policer::Policer;
 
+pub use record::Recorder;
 pub use trouble::{Reach, Trouble, Way};
 
 /// Bytes of one write, unless a test wants fewer.

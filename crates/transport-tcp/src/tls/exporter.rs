@@ -11,14 +11,17 @@ use rustls::crypto::tls13::{Hkdf, HkdfExpander, OkmBlock};
 use rustls::{KeyLog, SupportedCipherSuite};
 
 /// The key log that catches the exporter secret of one handshake.
-#[derive(Default)]
-pub(super) struct Secret(Mutex<Option<OkmBlock>>);
+pub(super) struct Secret {
+    exporter: Mutex<Option<OkmBlock>>,
+    /// The key log of the configuration, which gets every secret as well.
+    next: Arc<dyn KeyLog>,
+}
 
 impl Secret {
     /// Derives 32 bytes of keying material for `label` with an empty context, and erases the
     /// secret.
     pub(super) fn export(&self, suite: SupportedCipherSuite, label: &[u8]) -> Option<[u8; 32]> {
-        let secret = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let secret = self.exporter.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let suite = suite.tls13()?;
         let empty = suite.common.hash_provider.start().finish();
         let derived = expand(suite.hkdf_provider, &secret, label, empty.as_ref())?;
@@ -30,14 +33,16 @@ impl Secret {
 }
 
 impl KeyLog for Secret {
-    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        self.next.log(label, client_random, secret);
         if label == "EXPORTER_SECRET" && secret.len() <= OkmBlock::MAX_LEN {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(OkmBlock::new(secret));
+            *self.exporter.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(OkmBlock::new(secret));
         }
     }
 
     fn will_log(&self, label: &str) -> bool {
-        label == "EXPORTER_SECRET"
+        label == "EXPORTER_SECRET" || self.next.will_log(label)
     }
 }
 
@@ -47,8 +52,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-pub(super) fn key_log() -> Arc<Secret> {
-    Arc::default()
+/// The key log of one handshake, in front of that of the configuration.
+pub(super) fn key_log(next: &Arc<dyn KeyLog>) -> Arc<Secret> {
+    Arc::new(Secret { exporter: Mutex::default(), next: Arc::clone(next) })
 }
 
 /// HKDF-Expand-Label with the length of the hash.

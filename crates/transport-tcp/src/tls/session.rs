@@ -64,7 +64,7 @@ impl Client {
         config: &ClientConfig,
         name: ServerName<'static>,
     ) -> Result<(Self, Arc<Secret>), Error> {
-        let secret = key_log();
+        let secret = key_log(&config.key_log);
         let mut config = config.clone();
         config.key_log = Arc::clone(&secret) as _;
         let ours = Arc::clone(&config.client_auth_cert_resolver);
@@ -101,7 +101,7 @@ pub(super) struct Server(UnbufferedServerConnection);
 
 impl Server {
     pub(super) fn new(config: &ServerConfig) -> Result<(Self, Arc<Secret>), Error> {
-        let secret = key_log();
+        let secret = key_log(&config.key_log);
         let mut config = config.clone();
         config.key_log = Arc::clone(&secret) as _;
         Ok((Self(UnbufferedServerConnection::new(Arc::new(config))?), secret))

@@ -5,7 +5,7 @@ use std::env;
 use anyhow::{Context, bail};
 use control::Instance;
 use ops::state::Places;
-use ops::term;
+use ops::term::{self, Waiting};
 use ops::upgrade::{UpgradeOrder, Upgraded};
 
 use crate::cli::UpgradeArgs;
@@ -24,7 +24,10 @@ pub(crate) fn upgrade(args: &UpgradeArgs) -> anyhow::Result<()> {
     if !args.json {
         term::err("upgrading: the new process reads its configuration and checks itself");
     }
-    match control::upgrade(&instance, order)? {
+    let waiting = Waiting::begin("waiting for the new process");
+    let upgraded = control::upgrade(&instance, order);
+    drop(waiting);
+    match upgraded? {
         Some(upgraded) => tell(&upgraded, args.json),
         None => Ok(()),
     }
@@ -38,8 +41,10 @@ fn upgrade_all(order: &UpgradeOrder, json: bool) -> anyhow::Result<()> {
     let found = control::running(&Places::of_process());
     let (mut failed, mut count) = (Vec::new(), 0);
     for path in &found.live {
+        let waiting = Waiting::begin(&format!("upgrading the daemon of {}", path.display()));
         let upgraded =
             Instance::connect(path).and_then(|instance| control::upgrade(&instance, order.clone()));
+        drop(waiting);
         match upgraded {
             Ok(None) => {}
             Ok(Some(upgraded)) => {

@@ -236,7 +236,7 @@ fn copy(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// Writes a file with tokens, which nobody else may read.
-fn write(path: &Path, text: &str) {
+pub(crate) fn write(path: &Path, text: &str) {
     let mut file = File::options();
     let mut file = file.write(true).create(true).mode(0o600).open(path).unwrap();
     file.write_all(text.as_bytes()).unwrap();

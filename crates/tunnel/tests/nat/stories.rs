@@ -5,9 +5,9 @@ use std::time::Instant;
 use testkit::cage::{Network, opened, outer_v4};
 use testkit::stage::{LONG, wait};
 
-use crate::in_a_cage;
 use crate::load::{Session, Transfer};
 use crate::stage::Stage;
+use crate::{dscp, in_a_cage};
 
 const MB: u64 = 1_000_000;
 
@@ -19,6 +19,7 @@ pub(crate) fn run(name: &str) -> Option<String> {
         "webrtc" => webrtc_comes_and_goes(),
         "server" => the_server_dies(),
         "port" => a_router_opens_a_port(),
+        "dscp" => dscp::packets_have_their_marks(),
         _ => return None,
     })
 }

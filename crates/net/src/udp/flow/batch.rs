@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     fn route(port: u16) -> Route {
-        Route { peer: ([192, 0, 2, 1], port).into(), local: None }
+        Route { peer: ([192, 0, 2, 1], port).into(), local: None, dscp: 0 }
     }
 
     fn sized(length: usize) -> Bytes {

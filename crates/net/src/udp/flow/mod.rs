@@ -31,6 +31,8 @@ pub struct Route {
     pub peer: SocketAddr,
     /// The address of this machine that the datagram leaves from. `None`: the system chooses.
     pub local: Option<IpAddr>,
+    /// The code point of the datagram ([`crate::dscp`]).
+    pub dscp: u8,
 }
 
 /// Why a datagram was not sent.

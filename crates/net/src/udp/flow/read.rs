@@ -93,7 +93,7 @@ pub(super) fn read(
         for (meta, chunk) in metas.iter().take(messages).zip(buffer.chunks(MESSAGE)) {
             bytes += meta.len;
             if let Some(arrived) = chunk.get(..meta.len) {
-                let route = Route { peer: meta.addr, local: meta.dst_ip.and_then(usable) };
+                let route = Route { peer: meta.addr, local: meta.dst_ip.and_then(usable), dscp: 0 };
                 take(Arrival { route, bytes: arrived, stride: meta.stride });
             }
         }
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn arrival(bytes: &[u8], stride: usize) -> Arrival<'_> {
-        let route = Route { peer: "192.0.2.1:5".parse().unwrap(), local: None };
+        let route = Route { peer: "192.0.2.1:5".parse().unwrap(), local: None, dscp: 0 };
         Arrival { route, bytes, stride }
     }
 

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io;
 
-use quinn_udp::{Transmit, UdpSockRef};
+use quinn_udp::Transmit;
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -11,6 +11,7 @@ use tokio::net::UdpSocket;
 use super::batch::{Batch, CALL};
 use super::options::Calls;
 use super::{Loss, Route, Tally};
+use crate::dscp;
 
 /// Batches that leave without segmentation after the kernel refused it. Then it is tried again,
 /// because the path may have changed.
@@ -91,10 +92,8 @@ impl Sender<'_> {
         let mut joined = JOINED.take().unwrap_or_else(|| Vec::with_capacity(CALL));
         joined.clear();
         batch.datagrams.iter().for_each(|datagram| joined.extend_from_slice(datagram));
-        let sent = self.calls.state.try_send(
-            UdpSockRef::from(self.socket),
-            &transmit(batch.route, &joined, Some(batch.segment())),
-        );
+        let transmit = transmit(batch.route, &joined, Some(batch.segment()));
+        let sent = dscp::send(&self.calls.state, self.socket, &transmit, batch.route.dscp);
         let bytes = joined.len();
         JOINED.set(Some(joined));
         sent.map(|()| bytes)
@@ -106,10 +105,8 @@ impl Sender<'_> {
             return rustix::net::send(self.socket, datagram, rustix::net::SendFlags::NOSIGNAL)
                 .map_err(io::Error::from);
         }
-        let sent = self
-            .calls
-            .state
-            .try_send(UdpSockRef::from(self.socket), &transmit(route, datagram, None));
+        let transmit = transmit(route, datagram, None);
+        let sent = dscp::send(&self.calls.state, self.socket, &transmit, route.dscp);
         sent.map(|()| datagram.len())
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct Client {
     pub(crate) pass_through: bool,
     /// Whether services of the client may share their addresses.
     pub(crate) shared: bool,
+    /// Whether services of the client may have `dscp`.
+    pub(crate) dscp: bool,
     /// The targets on the server's side that the client may reach.
     pub(crate) forward: ForwardRights,
     /// The private services of other clients that the client may visit.
@@ -119,6 +121,7 @@ impl Client {
             tls: rights.tls.clone(),
             pass_through: rights.pass_through,
             shared: rights.shared,
+            dscp: rights.dscp,
             forward: rights.forward.clone(),
             visit: rights.visit.clone(),
             invite: rights.invite,
@@ -179,7 +182,7 @@ impl Client {
             || (self.ports, self.hosts) != (before.ports, before.hosts)
             || self.flows != before.flows
             || self.pass_through != before.pass_through
-            || self.shared != before.shared;
+            || (self.shared, self.dscp) != (before.shared, before.dscp);
         let waits = self.renewal != before.renewal || self.enrolled != before.enrolled;
         let others = has_more
             || waits

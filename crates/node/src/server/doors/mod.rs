@@ -58,7 +58,7 @@ use super::registry::Registry;
 use super::{ServerShared, accept};
 use crate::entrance::Unannounced;
 use crate::session::{Handle, Worker};
-use crate::transports::{ServerSide, bind_advice, listen_address, plain};
+use crate::transports::{self, ServerSide, bind_advice, listen_address, plain};
 use crate::undecided::UndecidedSet;
 use crate::{descriptors, entrance, memory, names};
 use mux::{Everything, MuxPort};
@@ -258,14 +258,16 @@ impl BoundDoor {
                 gate: Gate::new(Some(memory::streams_of_default(&config.common))),
             };
             let kind = (Opens::Everything(Box::new(everything)), mux.accept_proxy);
-            Some((Some(nth), listen_address(&listen.endpoint), kind))
+            Some((Some((nth, listen)), listen_address(&listen.endpoint), kind))
         });
-        http.chain(tls).chain(muxes).map(move |(nth, address, (kind, is_announced))| {
+        http.chain(tls).chain(muxes).map(move |(mux, address, (kind, is_announced))| {
             let asked = address?;
             let group = net::listen_group(asked, workers).map_err(|e| {
                 let advice = bind_advice(e.kind());
                 anyhow::anyhow!("cannot listen on {asked}: {e}{advice}")
             })?;
+            mux.map_or(Ok(()), |(_, listen)| transports::mark(&group, listen))?;
+            let nth = mux.map(|(nth, _)| nth);
             net::inherited::store(&group);
             let address = group.first().map_or(Ok(asked), std::net::TcpListener::local_addr)?;
             Ok(Self { address, nth, kind, is_announced, group })

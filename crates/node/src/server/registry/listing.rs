@@ -95,6 +95,7 @@ fn rights(client: &Client) -> Rights {
         tls: list(&client.tls.0),
         pass_through: client.pass_through,
         shared: client.shared,
+        dscp: client.dscp,
         forward: list(&client.forward.0),
         visit: list(&client.visit.0),
         invite: client.invite,

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use net::udp::Steering;
-use proto::ResetCode;
 use proto::control::FlowTimes;
+use proto::{Dscp, ResetCode};
 use tokio::time::Instant;
 use transport::{FlowInlet, FlowOutlet};
 
@@ -40,8 +40,9 @@ pub(crate) trait NearSocket: fmt::Debug + Sized + 'static {
     /// Where the answers of a flow go.
     type To;
 
-    /// Sends an answer, which the socket counts. Returns false if the socket is closed.
-    fn send(&self, to: &Self::To, datagram: Bytes, stats: &FlowStats) -> bool;
+    /// Sends an answer with a code point, which the socket counts. Returns false if the socket is
+    /// closed.
+    fn send(&self, to: &Self::To, dscp: Dscp, datagram: Bytes, stats: &FlowStats) -> bool;
 
     /// Whether an answer is the first of its flow in this turn of the task. `seen` is the turn of
     /// the last one. The others of the turn do not refresh the flow.

@@ -7,7 +7,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use proto::ResetCode;
+use proto::{Dscp, ResetCode};
 use tokio::time::Instant;
 use transport::FlowOutlet;
 
@@ -25,6 +25,8 @@ pub(crate) struct Reply<S: NearSocket> {
     stats: Rc<FlowStats>,
     /// Whose rates of bytes hold for the flow.
     gate: OnceCell<Arc<Gate>>,
+    /// The code point of the answers.
+    dscp: Cell<Dscp>,
     /// For the access log.
     pub(super) visit: Option<Box<Visit>>,
     /// `None` until the flow is in the table.
@@ -54,6 +56,7 @@ impl<S: NearSocket> Reply<S> {
             peer,
             stats: Rc::clone(stats),
             gate: OnceCell::new(),
+            dscp: Cell::default(),
             visit: visit.map(|_| Box::new(Visit::new(Some(peer)))),
             slot: Cell::new(None),
             turn: Cell::new(0),
@@ -101,6 +104,10 @@ impl<S: NearSocket> Reply<S> {
 }
 
 impl<S: NearSocket> FlowOutlet for Reply<S> {
+    fn mark(&self, dscp: Dscp) {
+        self.dscp.set(dscp);
+    }
+
     fn deliver(&self, datagram: Bytes) {
         let Some(flows) = self.flows.upgrade() else { return };
         let size = datagram.len();
@@ -108,7 +115,7 @@ impl<S: NearSocket> FlowOutlet for Reply<S> {
             return self.stats.count_dropped(DropReason::Rate, 1);
         }
         let is_open = self.closed.get().is_none();
-        if !is_open || !flows.socket.send(&self.to, datagram, &self.stats) {
+        if !is_open || !flows.socket.send(&self.to, self.dscp.get(), datagram, &self.stats) {
             return self.stats.count_dropped(DropReason::Late, 1);
         }
         if let Some(visit) = &self.visit {

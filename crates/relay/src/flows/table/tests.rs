@@ -11,7 +11,7 @@ const TIMES: FlowTimes = FlowTimes { unanswered: 30, answered: 120 };
 
 fn route(number: u16) -> Route {
     let peer = SocketAddr::from(([192, 0, (number >> 8) as u8, number as u8], 1000));
-    Route { peer, local: None }
+    Route { peer, local: None, dscp: 0 }
 }
 
 fn after(start: Instant, millis: u64) -> Instant {

@@ -237,7 +237,8 @@ impl Target {
         if self.settings.room.place(&socket) != Position::Inside {
             return Err(Errno::MFILE.into());
         }
-        Ok((FlowSocket::connect(socket, target)?, port))
+        let socket = FlowSocket::connect(socket, target)?.marked(self.settings.dscp.number())?;
+        Ok((socket, port))
     }
 
     /// Gathers a datagram, which leaves at the end of the turn.

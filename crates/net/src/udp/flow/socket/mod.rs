@@ -39,6 +39,8 @@ pub struct FlowSocket {
     /// The kernel took no more. What is gathered waits, and what comes is lost.
     is_full: Cell<bool>,
     pause: Cell<u32>,
+    /// The code point of the datagrams of a connected socket.
+    dscp: u8,
 }
 
 impl FlowSocket {
@@ -70,7 +72,18 @@ impl FlowSocket {
         let calls = calls()?;
         let socket = UdpSocket::from_std(socket)?;
         let (is_full, pause) = Default::default();
-        Ok(Self { socket, calls, target, batches: RefCell::new(batches), is_full, pause })
+        let batches = RefCell::new(batches);
+        Ok(Self { socket, calls, target, batches, is_full, pause, dscp: 0 })
+    }
+
+    /// Marks the datagrams of a connected socket with a code point ([`crate::dscp`]). Those of a
+    /// listener have the mark of their [`Route`].
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    pub fn marked(self, dscp: u8) -> io::Result<Self> {
+        crate::dscp::mark_new(&self.socket, dscp)?;
+        Ok(Self { dscp, ..self })
     }
 
     /// The address of this end.
@@ -84,7 +97,7 @@ impl FlowSocket {
     /// The route to the target of a connected socket.
     #[must_use]
     pub fn route(&self) -> Option<Route> {
-        self.target.map(|peer| Route { peer, local: None })
+        self.target.map(|peer| Route { peer, local: None, dscp: self.dscp })
     }
 
     /// Whether ICMP has told of an earlier datagram that the target refused. The answer clears it.

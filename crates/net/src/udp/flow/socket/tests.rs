@@ -202,10 +202,10 @@ async fn where_the_kernel_refuses_a_batch_no_datagram_is_lost() {
 async fn a_peer_that_cannot_be_reached_costs_no_other_a_datagram() {
     let socket = listener("127.0.0.1:0").unwrap();
     let friend = visitor(Ipv4Addr::LOCALHOST);
-    let to_friend = Route { peer: friend.local_addr().unwrap(), local: None };
+    let to_friend = Route { peer: friend.local_addr().unwrap(), local: None, dscp: 0 };
     let lost = [
         // The kernel refuses both addresses with EINVAL.
-        Route { peer: "127.0.0.1:0".parse().unwrap(), local: None },
+        Route { peer: "127.0.0.1:0".parse().unwrap(), local: None, dscp: 0 },
         Route { local: Some("192.0.2.77".parse().unwrap()), ..to_friend },
     ];
     let counts = Counts::default();
@@ -277,7 +277,7 @@ async fn a_target_that_refuses_ends_nothing_and_is_counted() {
 async fn a_full_socket_keeps_its_batches_and_loses_what_comes_later() {
     let socket = listener("127.0.0.1:0").unwrap();
     let friend = visitor(Ipv4Addr::LOCALHOST);
-    let route = Route { peer: friend.local_addr().unwrap(), local: None };
+    let route = Route { peer: friend.local_addr().unwrap(), local: None, dscp: 0 };
     let counts = Counts::default();
     socket.send(route, filled(5), &counts);
     // Loopback is never full.

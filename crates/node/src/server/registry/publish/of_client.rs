@@ -209,6 +209,14 @@ impl OfClient {
         (text, public): (&str, Public),
         state: &mut Registration,
     ) -> Outcome<String> {
+        if !spec.terms.dscp.is_default() && !to.client.dscp {
+            let name = &self.name;
+            let text = format!(
+                "{text}: dscp is not allowed to client `{name}`: add `dscp: true` to `allow` of this \
+                 client on the server, or remove the key from the service"
+            );
+            return Err(error(ServiceErrorCode::NotAllowed, text));
+        }
         let place = public.place(spec.terms.http.path.as_deref());
         match public {
             Public::Port(over, address) => {

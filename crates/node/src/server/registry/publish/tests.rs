@@ -551,6 +551,27 @@ async fn clients_that_may_share_serve_one_port_until_the_last_of_them_goes() {
 }
 
 #[tokio::test]
+async fn the_mark_of_a_service_needs_a_right() {
+    let rig = Rig::new(100);
+    let port = free_port();
+    let marked = |generation| {
+        let mut register = register(generation, &[port]);
+        register.services[0].terms.dscp = proto::Dscp::of_name("EF").unwrap();
+        register
+    };
+    let home = Session::new("home", 1);
+    let denied = client(&format!("allow: {{ tcp: {port} }}"));
+    let told = rig.apply(&home, &denied, marked(1)).await;
+    assert_eq!(code(&told[0]), Some(ServiceErrorCode::NotAllowed), "{told:?}");
+    assert!(told[0].as_ref().unwrap_err().text.contains("`dscp: true`"), "{told:?}");
+    let told = rig.apply(&home, &denied, register(2, &[port])).await;
+    assert!(told[0].is_ok(), "{told:?}");
+    let rights = client(&format!("allow: {{ tcp: {port}, dscp: true }}"));
+    let told = rig.apply(&home, &rights, marked(3)).await;
+    assert!(told[0].is_ok(), "{told:?}");
+}
+
+#[tokio::test]
 async fn clients_share_a_name_only_with_the_same_rules_for_its_visitors() {
     let rig = Rig::new(100);
     let rights = client("allow: { http: a.example, shared: true }");

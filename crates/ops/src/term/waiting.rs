@@ -1,0 +1,111 @@
+//! The line of a command that waits for a daemon: what it waits for, and since when. It is for people
+//! at a terminal; a pipe and a file get nothing of it.
+
+use std::io::{IsTerminal as _, Write as _, stderr};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::{Screen, err, width};
+
+/// Most commands end sooner, and a line that comes and goes at once is noise.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The time between two changes of the line.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Shows on standard error, if that is a terminal, what a command waits for. The line appears after
+/// 2 s, changes each second, and is gone when this is dropped.
+#[derive(Debug)]
+pub struct Waiting {
+    /// Lines that stay. `None` without a terminal.
+    says: Option<Sender<String>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Waiting {
+    /// Begins to wait. `what` has no period: `upgrading process 17`.
+    pub fn begin(what: &str) -> Self {
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        if is_dumb || !stderr().is_terminal() {
+            return Self { says: None, thread: None };
+        }
+        let (says, heard) = channel::<String>();
+        let what = what.to_owned();
+        // Only this thread writes to the terminal meanwhile.
+        let thread = thread::spawn(move || {
+            let begin = Instant::now();
+            let (mut next, mut is_shown) = (PATIENCE, false);
+            let clear = |is_shown: &mut bool| {
+                if std::mem::take(is_shown) {
+                    draw("");
+                }
+            };
+            loop {
+                match heard.recv_timeout(next.saturating_sub(begin.elapsed())) {
+                    Ok(text) => {
+                        clear(&mut is_shown);
+                        err(text);
+                    }
+                    Err(RecvTimeoutError::Timeout) => {
+                        draw(&line(&what, begin.elapsed(), Screen::of_stderr()));
+                        (next, is_shown) = (begin.elapsed() + EVERY, true);
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return clear(&mut is_shown),
+                }
+            }
+        });
+        Self { says: Some(says), thread: Some(thread) }
+    }
+
+    /// Writes a line that stays, as [`err`] does.
+    pub fn say(&self, text: &str) {
+        // The thread lives as long as this.
+        match &self.says {
+            Some(says) => drop(says.send(text.to_owned())),
+            None => err(text),
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.says = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been told already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Draws over the line before. A failed write to standard error cannot be reported.
+fn draw(line: &str) {
+    drop(write!(stderr(), "\r\x1b[K{line}").and_then(|()| stderr().flush()));
+}
+
+/// A line that is not longer than the screen: a longer one would not be overwritten as a whole.
+fn line(what: &str, since: Duration, screen: Screen) -> String {
+    let text = format!("{what}, {} s", since.as_secs());
+    let room = screen.columns().map_or(usize::MAX, |columns| columns - 1);
+    if width::width(&text) <= room { text } else { text.chars().take(room).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_since_when_and_fits_the_screen() {
+        let since = Duration::from_millis(12_900);
+        assert_eq!(line("upgrading", since, Screen::PLAIN), "upgrading, 12 s");
+        let narrow = line("upgrading the daemon of a file", since, Screen::narrow(20));
+        assert_eq!(narrow, "upgrading the daemo");
+    }
+
+    #[test]
+    fn without_a_terminal_lines_are_written_as_they_are() {
+        // The standard error of a test is captured, or a pipe.
+        let waiting = Waiting { says: None, thread: None };
+        waiting.say("stopping");
+    }
+}

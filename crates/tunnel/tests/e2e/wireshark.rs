@@ -1,0 +1,151 @@
+//! The dissector of Wireshark (`crates/proto/wireshark/`) reads a recorded conversation over each
+//! transport, with the key log of the client.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use testkit::wire::Recorder;
+
+use crate::harness::{Origin, SOON, Scheme, Setup, connect, program, run};
+
+/// What a stream of the recording carries.
+const MARKER: &[u8] = b"seen through the tunnel";
+
+/// The values of a field in a recording, of all packets.
+fn values(recording: &Path, keys: Option<&Path>, home: &Path, field: &str) -> BTreeSet<String> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../proto/wireshark/tunnel.lua");
+    let mut tshark = Command::new(program("tshark"));
+    tshark.arg("-r").arg(recording).args(["-X", &format!("lua_script:{script}")]);
+    if let Some(keys) = keys {
+        let (tls, own) = ("tls.keylog_file", "tunnel_kcp.keylog");
+        for preference in [tls, own] {
+            tshark.args(["-o", &format!("{preference}:{}", keys.display())]);
+        }
+    }
+    // A second pass dissects each packet again, as the window of Wireshark does.
+    tshark.args(["-2", "-T", "fields", "-E", "occurrence=a", "-E", "aggregator=|", "-e", field]);
+    let output = run(tshark.env("HOME", home).env_remove("SSLKEYLOGFILE"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("Lua"), "{field}: {said}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.split(['\n', '|']).filter(|value| !value.is_empty()).map(str::to_owned).collect()
+}
+
+/// Records a conversation over a transport and returns what the dissector finds.
+fn is_read(scheme: Scheme) {
+    let (echo, dir) = (Origin::echo(), tempfile::tempdir().unwrap());
+    let (keys, recording) = (dir.path().join("keys"), dir.path().join("recording.pcap"));
+    let mut setup = Setup::new(scheme).service("echo", echo.port()).forward(echo.port());
+    let is_udp = matches!(scheme.name, "quic" | "kcp");
+    let recorder = if is_udp {
+        Recorder::of_udp(setup.server_port())
+    } else {
+        Recorder::of_tcp(setup.server_port())
+    };
+    let path = &setup.server_path;
+    setup.server_url = Some(format!("{}://127.0.0.1:{}{path}", scheme.name, recorder.port()));
+    setup.client_lines.push_str("connections: 1\n");
+    setup.client_env.push(("SSLKEYLOGFILE", keys.clone().into()));
+    let mut running = setup.start();
+    let (public, local) = (running.public("echo"), running.local());
+    for port in [public, local] {
+        let mut visitor = connect(port);
+        visitor.write_all(MARKER).unwrap();
+        let mut back = [0; MARKER.len()];
+        visitor.read_exact(&mut back).unwrap();
+        assert_eq!(back, MARKER);
+        // A frame that is longer than a packet, a record and a message.
+        visitor.write_all(&vec![7; 150_000]).unwrap();
+        visitor.read_exact(&mut vec![0; 150_000]).unwrap();
+        visitor.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(visitor.read(&mut [0]).unwrap(), 0);
+    }
+    if scheme.tls {
+        running.client().wait_line(&["WARN", "SSLKEYLOGFILE is set"], SOON);
+        let mode = fs::metadata(&keys).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "the secrets are their owner's alone");
+    } else {
+        assert!(!keys.exists(), "{}: a key log without TLS", scheme.name);
+    }
+    recorder.write(&recording).unwrap();
+    let keys = keys.exists().then_some(&*keys);
+    let of = |field| values(&recording, keys, dir.path(), field);
+    let has = |field, wanted: &[&str]| {
+        let found = of(field);
+        for wanted in wanted {
+            let is_there = found.iter().any(|value| value == wanted);
+            assert!(is_there, "{}: {field} has no `{wanted}`: {found:?}", scheme.name);
+        }
+    };
+    has("tunnel.hello.name", &["home"]);
+    // Hello, Proof, Accept, Signature. Wireshark drops the first message of a WebSocket, the Nonce,
+    // where it comes with the answer of HTTP.
+    has("tunnel.greeting", &["2", "3", "4", "5"]);
+    if !scheme.http {
+        has("tunnel.greeting", &["1"]);
+    }
+    has("tunnel.open.target", &["echo", &format!("tcp://127.0.0.1:{}", echo.port())]);
+    has("tunnel.service", &["echo"]);
+    has("tunnel.address", &[&format!("tcp://:{public}")]);
+    // OPEN, DATA, FIN, CREDIT, CONTROL.
+    has("tunnel.kind", &["1", "2", "3", "6", "12"]);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let (marker, payloads) = (hex(MARKER), of("tunnel.payload"));
+    assert!(
+        payloads.iter().any(|payload| payload.contains(&marker)),
+        "{}: no payload",
+        scheme.name
+    );
+    let sevens: usize = payloads.iter().map(|payload| payload.matches("0707").count()).sum();
+    assert!(sevens > 10_000, "{}: {sevens} of the long frames", scheme.name);
+    assert_eq!(of("tunnel.malformed"), BTreeSet::new(), "{}", scheme.name);
+    if keys.is_some() {
+        // Without the secrets nothing of the protocol is read.
+        let found = values(&recording, None, dir.path(), "tunnel.kind");
+        assert_eq!(found, BTreeSet::new(), "{}", scheme.name);
+    }
+}
+
+#[test]
+fn a_recording_of_tcp_is_read() {
+    is_read(Scheme::TCP);
+}
+
+#[test]
+fn a_recording_of_tls_is_read() {
+    is_read(Scheme::TLS);
+}
+
+#[test]
+fn a_recording_of_ws_is_read() {
+    is_read(Scheme::WS);
+}
+
+#[test]
+fn a_recording_of_wss_is_read() {
+    is_read(Scheme::WSS);
+}
+
+#[test]
+fn a_recording_of_quic_is_read() {
+    is_read(Scheme::QUIC);
+}
+
+#[test]
+fn a_recording_of_kcp_is_read() {
+    is_read(Scheme::KCP);
+}
+
+#[test]
+fn without_the_variable_no_secret_is_written() {
+    let echo = Origin::echo();
+    let mut running = Setup::new(Scheme::TLS).service("echo", echo.port()).start();
+    running.wait_echo(running.public("echo"));
+    for log in [running.client().log(), running.server.log()] {
+        assert!(!log.contains("SSLKEYLOGFILE"), "{log}");
+    }
+}
