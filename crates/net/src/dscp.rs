@@ -79,10 +79,7 @@ pub fn send(
     let message = MsgHdr::new().with_addr(&to).with_buffers(&contents);
     let message = message.with_control(control.bytes());
     loop {
-        let error = match SockRef::from(socket).sendmsg(&message, 0) {
-            Ok(_) => return Ok(()),
-            Err(error) => error,
-        };
+        let Err(error) = SockRef::from(socket).sendmsg(&message, 0) else { return Ok(()) };
         match Errno::from_io_error(&error) {
             Some(Errno::INTR) => {}
             // A device that cannot cut a batch: `state` learns it from its own call, which fails for
@@ -192,10 +189,12 @@ mod tests {
         let mut space = vec![0; 256];
         let flags = MsgFlags::empty();
         let got = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut iov, Some(&mut space), flags);
-        let field = got.unwrap().cmsgs().unwrap().find_map(|message| match message {
-            ControlMessageOwned::Ipv4Tos(field) => Some(field),
-            ControlMessageOwned::Ipv6TClass(field) => u8::try_from(field).ok(),
-            _ => None,
+        let field = got.unwrap().cmsgs().unwrap().find_map(|message| {
+            if let ControlMessageOwned::Ipv4Tos(field) = message {
+                return Some(field);
+            }
+            let ControlMessageOwned::Ipv6TClass(field) = message else { return None };
+            u8::try_from(field).ok()
         });
         field.unwrap()
     }
@@ -217,7 +216,7 @@ mod tests {
             let mapped = |ip: Ipv4Addr| IpAddr::from(ip.to_ipv6_mapped());
             let destination = match to {
                 IpAddr::V4(ip) if from.is_ipv6() => SocketAddr::new(mapped(ip), port),
-                ip => SocketAddr::new(ip, port),
+                IpAddr::V4(_) | IpAddr::V6(_) => SocketAddr::new(to, port),
             };
             for (dscp, ecn) in
                 [(46, None), (46, Some(EcnCodepoint::Ect0)), (63, Some(EcnCodepoint::Ect1))]

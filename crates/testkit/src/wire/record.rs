@@ -1,6 +1,8 @@
 //! A relay that records what passes, as a file of pcap: packets of IP with the bytes that each end
 //! has sent. The recording depends neither on rights nor on how the system cuts and joins packets.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
