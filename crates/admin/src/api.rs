@@ -76,6 +76,7 @@ impl AdminApi {
     ) -> anyhow::Result<Self> {
         let at = settings.listen;
         let group = net::listen_group(at, 1).with_context(|| format!("admin API on {at}"))?;
+        net::inherited::store(&group);
         let listener = group.into_iter().next().context("no socket")?;
         let address = listener.local_addr()?;
         let url = format!("http://{address}");

@@ -22,11 +22,13 @@ use rustix::fs::fstat;
 use rustix::net::getsockname;
 use tokio::sync::watch;
 
+use crate::inherited;
+
 /// Descriptors of one message. The kernel takes at most 253 (`SCM_MAX_FD`); a group is not split.
 const PER_MESSAGE: usize = 253;
 
 /// The table of descriptors of this process.
-const TABLE: &str = "/proc/self/fd";
+pub(crate) const TABLE: &str = "/proc/self/fd";
 
 /// How far the hand-over is, seen from this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +65,7 @@ pub fn serve() {
 /// The next generation accepts from now on. Listeners of this process end.
 pub fn hand_over() {
     STAGE.send_replace(Stage::HandedOver);
+    inherited::let_go();
 }
 
 /// Gives an accepted visitor to the next generation, which has the listeners. The caller closes its
@@ -150,6 +153,11 @@ pub fn give(to: &UnixStream) -> io::Result<usize> {
             Err(error) => return Err(error.into()),
         }
     }
+    // A group of the service manager that waits for the client whose service has its address.
+    for group in inherited::idle().iter().filter(|group| group.len() <= PER_MESSAGE) {
+        send(to, group)?;
+        count += group.len();
+    }
     let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     for file in kept.iter() {
         send(to, &[file.as_raw_fd()])?;
@@ -162,7 +170,7 @@ pub fn give(to: &UnixStream) -> io::Result<usize> {
 }
 
 /// The receiver looks at each descriptor, so a number that means another file by now does no harm.
-fn send(to: &UnixStream, descriptors: &[RawFd]) -> nix::Result<()> {
+pub(crate) fn send(to: &UnixStream, descriptors: &[RawFd]) -> nix::Result<()> {
     let rights = [ControlMessage::ScmRights(descriptors)];
     let bytes = [IoSlice::new(b"s")];
     sendmsg::<()>(to.as_raw_fd(), &bytes, &rights, MsgFlags::MSG_NOSIGNAL, None).map(drop)
@@ -209,9 +217,9 @@ mod tests {
         assert_eq!(text, b"text");
         all.offer();
         drop(kept);
-        assert_eq!(crate::inherited::tcp(kept_at, 2).unwrap().unwrap().len(), 2);
-        assert!(crate::inherited::tcp(closed_at, 1).unwrap().is_none());
-        assert!(crate::inherited::file(&lock).unwrap().is_some());
-        assert!(crate::inherited::visitors().unwrap().is_some());
+        assert_eq!(inherited::tcp(kept_at, 2).unwrap().unwrap().len(), 2);
+        assert!(inherited::tcp(closed_at, 1).unwrap().is_none());
+        assert!(inherited::file(&lock).unwrap().is_some());
+        assert!(inherited::visitors().unwrap().is_some());
     }
 }

@@ -94,6 +94,7 @@ pub(crate) fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(Stri
             let advice = bind_advice(e.kind());
             anyhow::anyhow!("cannot listen on {local}: {e}{advice}")
         })?;
+        store(&group);
         let bound = match &group {
             Listeners::Tcp(group) => group.first().map(std::net::TcpListener::local_addr),
             Listeners::Udp(group) => group.sockets.first().map(std::net::UdpSocket::local_addr),
@@ -119,9 +120,16 @@ pub(crate) fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(Stri
             let unix = unix.map_err(|e| {
                 anyhow::anyhow!("cannot listen on {local}: {e}{}", unix_advice(e.kind()))
             })?;
-            Ok((local.to_string(), Listeners::Unix(unix)))
+            let group = Listeners::Unix(unix);
+            store(&group);
+            Ok((local.to_string(), group))
         }
     }
+}
+
+/// Lets a listener of the configuration outlive a crash, where the service manager keeps sockets.
+fn store(listeners: &Listeners) {
+    net::inherited::store(&listeners.sockets().collect::<Vec<_>>());
 }
 
 /// The advice for a failed bind of a Unix socket, as the end of a line.

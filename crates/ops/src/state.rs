@@ -34,6 +34,18 @@ pub enum StateError {
     NoPlace,
 }
 
+/// The name of a file that [`StateDir::check_room`] removes, and its size in bytes: more than all
+/// files that a server writes in a usual hour.
+const TRIAL: &str = "upgrade";
+const ROOM: usize = 64 << 10;
+
+/// Writes the number of this process into its lock.
+fn sign(mut lock: &File) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.rewind()?;
+    writeln!(lock, "{}", getpid().as_raw_nonzero())
+}
+
 /// A state directory that this process owns until the value is dropped.
 #[derive(Debug)]
 pub struct StateDir {
@@ -58,7 +70,9 @@ impl StateDir {
         let lock = path.join(LOCK);
         let mut lock =
             files::open_or_create(&lock).map_err(|cause| StateError::Io { path: lock, cause })?;
-        if let Some(inherited) = net::inherited::file(&lock).map_err(failed)? {
+        let inherited = net::inherited::file(&lock).map_err(failed)?;
+        let is_next = inherited.is_some();
+        if let Some(inherited) = inherited {
             // The lock of the former generation of this daemon, which hands over.
             lock = inherited.into();
         }
@@ -74,9 +88,31 @@ impl StateDir {
             }
             Err(e) => return Err(failed(e.into())),
         }
-        lock.set_len(0).map_err(failed)?;
-        writeln!(&lock, "{}", getpid().as_raw_nonzero()).map_err(failed)?;
+        if !is_next {
+            sign(&lock).map_err(failed)?;
+        }
         Ok(Self { path, mode, lock })
+    }
+
+    /// Checks that files can be written, as a process does before it takes the place of a running
+    /// one: what that process has not been able to write would be lost.
+    ///
+    /// # Errors
+    /// [`StateError::Io`]: the disk is full, or cannot be written to.
+    pub fn check_room(&self) -> Result<(), StateError> {
+        let path = || self.path.join(TRIAL);
+        let room = Room::reserve(&self.path, TRIAL, ROOM);
+        room.map(drop).map_err(|cause| StateError::Io { path: path(), cause })
+    }
+
+    /// A call that writes the number of this process into the lock of a former generation, whose
+    /// place this process takes. The number is for messages alone.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn signing(&self) -> io::Result<impl FnOnce() + Send + use<>> {
+        let lock = self.lock.try_clone()?;
+        Ok(move || drop(sign(&lock)))
     }
 
     /// The warning about a directory whose list of files other users may read.

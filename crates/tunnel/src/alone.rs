@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use config::ClientConfig;
@@ -18,6 +18,8 @@ use crate::whereabouts::client_instance;
 #[derive(Debug)]
 pub(crate) struct Alone {
     lock: Option<File>,
+    /// The content of the lock, once this process serves.
+    note: Option<String>,
 }
 
 /// Longest content of a lock file: a process number, and a path of 107 bytes (unix(7)).
@@ -42,8 +44,9 @@ impl Alone {
             return Err(taken(config, &pid.to_string(), &socket));
         }
         // Without a folder there is no place for a lock.
-        let Some(control) = control else { return Ok(Self { lock: None }) };
-        let Some(folder) = control.path.parent() else { return Ok(Self { lock: None }) };
+        let without = || Ok(Self { lock: None, note: None });
+        let Some(control) = control else { return without() };
+        let Some(folder) = control.path.parent() else { return without() };
         let name = format!("{}.{:016x}.lock", client_instance(&config.name), hash(&servers));
         let path = folder.join(name);
         let lock = create_private(folder).and_then(|()| files::open_or_create(&path));
@@ -52,12 +55,12 @@ impl Alone {
             Err(error) => {
                 // The control socket reports a folder that cannot be used.
                 tracing::debug!(path = %path.display(), %error, "no lock");
-                return Ok(Self { lock: None });
+                return without();
             }
         };
-        let lock = match net::inherited::file(&lock) {
-            Ok(Some(inherited)) => inherited.into(),
-            Ok(None) | Err(_) => lock,
+        let (lock, is_next) = match net::inherited::file(&lock) {
+            Ok(Some(inherited)) => (inherited.into(), true),
+            Ok(None) | Err(_) => (lock, false),
         };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut holder = String::new();
@@ -66,17 +69,35 @@ impl Alone {
             return Err(taken(config, pid, Path::new(socket)));
         }
         // The content is for the message of another process alone.
-        let note = lock
-            .set_len(0)
-            .and_then(|()| writeln!(&lock, "{}\n{}", std::process::id(), control.path.display()));
-        drop(note);
-        Ok(Self { lock: Some(lock) })
+        let note = format!("{}\n{}\n", std::process::id(), control.path.display());
+        if is_next {
+            return Ok(Self { lock: Some(lock), note: Some(note) });
+        }
+        drop(sign(&lock, &note));
+        Ok(Self { lock: Some(lock), note: None })
+    }
+
+    /// A call that writes this process into the lock of a former process, whose place it takes.
+    /// `None`: the lock names this process.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub(crate) fn signing(&self) -> io::Result<Option<impl FnOnce() + Send + use<>>> {
+        let (Some(lock), Some(note)) = (&self.lock, self.note.clone()) else { return Ok(None) };
+        let lock = lock.try_clone()?;
+        Ok(Some(move || drop(sign(&lock, &note))))
     }
 
     /// The lock, which the next process may inherit.
     pub(crate) const fn lock(&self) -> Option<&File> {
         self.lock.as_ref()
     }
+}
+
+fn sign(mut lock: &File, note: &str) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.rewind()?;
+    lock.write_all(note.as_bytes())
 }
 
 /// The process number and the control socket of the running client of this configuration.

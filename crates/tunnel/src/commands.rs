@@ -24,9 +24,9 @@ use crate::runtime::slow_runtime;
 use crate::upgrade::Binary;
 use crate::whereabouts::{client_instance, control};
 use crate::{
-    check, clients, connect, console, cores, demo, enroll, found, generate, importing, inherit,
-    install, instances, measure, nat, published, service_options, set_up, share, supervise, tested,
-    upgrade, visits,
+    activation, check, clients, connect, console, cores, demo, enroll, found, generate, importing,
+    inherit, install, instances, measure, nat, published, service_options, set_up, share,
+    supervise, tested, upgrade, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -117,6 +117,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
 }
 
 fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
+    activation::take();
     let former = upgrade::inherit()?;
     // The former process has done what is asked for once.
     let args = &match former {
@@ -142,6 +143,9 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         let path = made.as_ref().map(|(_, path)| path.as_path());
         (load::server(args, path, None)?, state, made)
     };
+    if former.is_some() {
+        state.check_room()?;
+    }
     loaded.warnings.extend(state.warning());
     let state = Arc::new(state);
     let kept_state = Arc::clone(&state);
@@ -191,8 +195,12 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         Ok(loaded)
     });
     let source = server::ConfigSource { load, state: state.path().to_owned(), enrolled };
+    let sign = is_next.then(|| state.signing()).transpose()?;
     let start = async || {
         let server = server::start(config, identity, source).await?;
+        if let Some(sign) = sign {
+            sign_when_serving(sign);
+        }
         if let Some(order) = order {
             first_start::enroll(server.as_ref(), order).await?;
         }
@@ -221,6 +229,15 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     }
 }
 
+/// Writes the number of this process into a lock once this process serves. Until then the lock belongs
+/// to the former process, which goes on if this one fails.
+fn sign_when_serving(sign: impl FnOnce() + Send + 'static) {
+    tokio::spawn(async {
+        handover::serving().await;
+        sign();
+    });
+}
+
 /// A new client with the rights of the flags.
 fn ordered(name: &str, args: &ServerArgs) -> ops::enrol::Order {
     ops::enrol::Order::new(name, [&args.allow_tcp, &args.allow_udp], &args.allow_forward)
@@ -228,6 +245,7 @@ fn ordered(name: &str, args: &ServerArgs) -> ops::enrol::Order {
 }
 
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
+    activation::take();
     let former = upgrade::inherit()?;
     let heirloom = former.as_ref().and_then(|former| former.heirloom.as_deref());
     let heirloom = heirloom.map(str::parse).transpose()?;
@@ -256,6 +274,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let frame = Frame { control, is_needed, warnings, former, ..frame(&args.daemon) };
     let alone = Alone::claim(&config, frame.control.as_ref(), &places, is_next)?;
     alone.lock().map(handover::keep).transpose()?;
+    let sign = alone.signing()?;
     let args = args.clone();
     let shares = frame.shares.clone();
     let source: client::ConfigSource = Box::new(move |instead| {
@@ -263,7 +282,13 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
         shares.join(&mut loaded.config)?;
         Ok(loaded)
     });
-    let start = async || Ok(client::start(config, source, heirloom).await? as Arc<dyn Serving>);
+    let start = async || {
+        let client = client::start(config, source, heirloom).await?;
+        if let Some(sign) = sign {
+            sign_when_serving(sign);
+        }
+        Ok(client as Arc<dyn Serving>)
+    };
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(daemon::run(frame, start));
     runtime.shutdown_background();
@@ -273,6 +298,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
 }
 
 fn run_proxy(args: &ProxyArgs) -> anyhow::Result<()> {
+    activation::take();
     let former = upgrade::inherit()?;
     let found = found::of_proxy(args)?;
     let args = &with_file(args, found.as_deref(), |args| &mut args.daemon);

@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::Context;
 use net::inherited::Inherited;
 
+use crate::activation;
+
 /// The environment variable with the path of the Unix socket at which the other process waits.
 pub(crate) const VARIABLE: &str = "TUNNEL_INHERIT";
 
@@ -18,8 +20,10 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// connected again, which takes up to half a minute after an outage.
 const REST: Duration = Duration::from_secs(60);
 
-/// Receives the sockets, if the variable is set. Every bind of the daemon looks among them.
+/// Receives the sockets, if the variable is set. Every bind of the daemon looks among them, and among
+/// those of the service manager.
 pub(crate) fn inherit() -> anyhow::Result<()> {
+    activation::offer();
     let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) else { return Ok(()) };
     let receive = || {
         let from = UnixStream::connect(&path)?;

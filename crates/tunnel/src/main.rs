@@ -3,6 +3,7 @@
 //! `commands` maps the arguments to a module: `daemon` (the frame around a running `server` or
 //! `client`), `supervise` (`tunnel run`), `demo`, `instances` (commands to a running daemon), or a few lines of output.
 
+mod activation;
 mod alone;
 mod check;
 mod cli;

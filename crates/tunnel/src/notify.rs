@@ -2,10 +2,27 @@
 //! functions do nothing.
 
 use std::convert::Infallible;
+use std::env;
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::time::Duration;
 
+use net::inherited::Stored;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use sd_notify::NotifyState;
+
+/// The environment variable with the socket of systemd: a path, or `@` and an abstract name.
+const SOCKET: &str = "NOTIFY_SOCKET";
+
+/// Longest wait for room in the queue of the socket, which systemd empties at once.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reports that the daemon serves.
 pub(crate) fn ready(status: &str) {
@@ -26,6 +43,24 @@ pub(crate) fn control(path: &Path) {
 /// The field with the path of the control socket. Names of fields that systemd does not define begin
 /// with `X_` (sd_notify(3)).
 pub(crate) const CONTROL: &str = "X_TUNNEL_CONTROL";
+
+/// Whether somebody listens, as far as the environment says.
+pub(crate) fn has_manager() -> bool {
+    env::var_os(SOCKET).is_some_and(|to| !to.is_empty())
+}
+
+/// Gives the sockets of an address to systemd, which gives them to the process that it starts after a
+/// crash of this one.
+pub(crate) fn store(group: &Stored) {
+    let name = format!("FDNAME={}", group.name);
+    send_with(&[NotifyState::Custom("FDSTORE=1"), NotifyState::Custom(&name)], &group.sockets);
+}
+
+/// Takes the sockets of this name back.
+pub(crate) fn forget(name: &str) {
+    let name = format!("FDNAME={name}");
+    send(&[NotifyState::Custom("FDSTOREREMOVE=1"), NotifyState::Custom(&name)]);
+}
 
 /// Reports that the daemon reads its configuration again. A following [`ready`] reports the end.
 pub(crate) fn reloading() {
@@ -50,7 +85,8 @@ pub(crate) fn stopping(limit: Duration) {
 /// Feeds the watchdog, if systemd has one for this unit, while `alive` returns true. Never returns.
 /// It feeds three times per watchdog period, so that one late answer does not end the daemon.
 pub(crate) async fn feed_watchdog(alive: impl AsyncFn(Duration) -> bool) -> Infallible {
-    let Some(period) = sd_notify::watchdog_enabled() else { return std::future::pending().await };
+    let period = sd_notify::watchdog_enabled().filter(|period| !period.is_zero());
+    let Some(period) = period else { return std::future::pending().await };
     feed(period / 3, alive, || send(&[NotifyState::Watchdog])).await
 }
 
@@ -71,9 +107,49 @@ async fn feed(
 }
 
 fn send(states: &[NotifyState<'_>]) {
-    if let Err(e) = sd_notify::notify(states) {
-        tracing::debug!(error = %e, "systemd does not listen");
+    send_with(states, &[]);
+}
+
+fn send_with(states: &[NotifyState<'_>], descriptors: &[OwnedFd]) {
+    let Some(to) = env::var_os(SOCKET).filter(|to| !to.is_empty()) else { return };
+    let mut text = String::new();
+    for state in states {
+        // A string takes everything.
+        let _ = writeln!(text, "{state}");
     }
+    let sent = connected(&to).and_then(|socket| deliver(&socket, &text, descriptors));
+    if let Err(error) = sent {
+        tracing::warn!(%error, "{SOCKET}: systemd was not told {text:?}: {error}");
+    }
+}
+
+fn deliver(socket: &UnixDatagram, text: &str, descriptors: &[OwnedFd]) -> io::Result<()> {
+    if descriptors.is_empty() {
+        socket.send(text.as_bytes())?;
+        return Ok(());
+    }
+    let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    let rights = SendAncillaryMessage::ScmRights(&descriptors);
+    let mut space = vec![MaybeUninit::uninit(); rights.size()];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(rights) {
+        return Err(io::Error::other("too many descriptors"));
+    }
+    sendmsg(socket, &[IoSlice::new(text.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// A socket that sends to this address. The crate `sd_notify` takes an abstract name for a path.
+fn connected(to: &OsStr) -> io::Result<UnixDatagram> {
+    let to = match to.as_bytes().split_first() {
+        Some((b'@', name)) => SocketAddr::from_abstract_name(name)?,
+        Some((b'/', _)) => SocketAddr::from_pathname(to)?,
+        _ => return Err(io::Error::other("neither a path nor an abstract name")),
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.connect_addr(&to)?;
+    Ok(socket)
 }
 
 #[cfg(test)]

@@ -69,6 +69,7 @@ const NEEDS: &[Need] = &[
     need("zsh", "zsh", "end-to-end: it completes names"),
     need("fish", "fish", "end-to-end: it completes names"),
     need("groff", "groff-base", "unit tests: a second opinion on the manual pages"),
+    need("systemd-socket-activate", "systemd", "end-to-end: it starts a daemon with sockets"),
     need("systemd-cat", "systemd", "end-to-end: the log in the journal of a real journald"),
 ];
 

@@ -53,9 +53,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use config::{Common, Endpoint, ServerConfig};
+use config::{Common, Endpoint, Over, ServerConfig};
 use link::ProcessBudget;
 use logging::AUDIT;
+use net::inherited::Place;
 use net::resolve::{Bounds, Resolver};
 use ops::clients::{self as told, Applied, Change, Details, Held, HoldOrder};
 use ops::enrol::{Opened, Order};
@@ -617,6 +618,14 @@ impl Serving for Server {
             self.registry.close_entrances().await;
             survey::drain_links(self.workers.handles()).await;
         })
+    }
+
+    fn will_listen(&self, place: &Place) -> bool {
+        match place {
+            Place::Tcp(at) => self.shared().clients.may_publish(Over::Tcp, *at),
+            Place::Udp(at) => self.shared().clients.may_publish(Over::Udp, *at),
+            Place::Unix(_) | Place::File(..) | Place::Visitors => false,
+        }
     }
 
     fn hinders_upgrade(&self) -> Option<String> {

@@ -136,10 +136,12 @@ pub fn check(path: &config::Path) -> Result<(), Unfit> {
 
 /// Binds a TCP port for each worker.
 fn bind_tcp(endpoint: &Endpoint, workers: usize) -> anyhow::Result<Vec<std::net::TcpListener>> {
-    net::listen_group(listen_address(endpoint)?, workers).map_err(|e| {
+    let group = net::listen_group(listen_address(endpoint)?, workers).map_err(|e| {
         let advice = bind_advice(e.kind());
         anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
-    })
+    })?;
+    net::inherited::store(&group);
+    Ok(group)
 }
 
 /// Wraps bound TCP sockets. `open` makes a listener from each socket.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use config::{Changed, ClientConfig, Common, Kept};
+use net::inherited::Place;
 use proto::control::InviteAction;
 use proto::greeting::Name;
 
@@ -71,6 +72,12 @@ pub trait Serving: Daemon {
     /// Closes the listeners at once and lets streams finish. The future is ready when the last
     /// stream has ended. The caller drops the future at the deadline.
     fn drain(&self) -> SendFuture<'_, ()>;
+
+    /// Whether a listener at this address may come that is not there yet: of a service of a client.
+    fn will_listen(&self, place: &Place) -> bool {
+        let _ = place;
+        false
+    }
 
     /// Why this daemon cannot hand over to a next generation. `None`: it can.
     fn hinders_upgrade(&self) -> Option<String> {

@@ -1,5 +1,6 @@
 //! A running server, a running client and their visitors.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -120,6 +121,18 @@ impl Running {
         self.server = Self::spawn(&self.setup, "server");
     }
 
+    /// Starts a daemon again with the same files and these words before its command; the previous
+    /// process must have ended.
+    pub fn start_again(&mut self, role: &str, starter: Vec<OsString>) {
+        if role == "server" {
+            self.setup.server_starter = starter;
+            self.start_server_again();
+        } else {
+            self.setup.client_starter = starter;
+            self.start_client();
+        }
+    }
+
     /// Waits until every public and local port is listening, and both daemons take commands.
     pub fn wait_ready(&self) {
         for socket in ["server.sock", "client.sock"] {
@@ -161,7 +174,7 @@ impl Running {
 }
 
 /// The same command with these words before it.
-fn started_by(words: &[std::ffi::OsString], command: Command) -> Command {
+fn started_by(words: &[OsString], command: Command) -> Command {
     let [program, args @ ..] = words else { return command };
     let mut whole = Command::new(program);
     whole.args(args).arg(command.get_program()).args(command.get_args());

@@ -29,6 +29,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::activation;
 use crate::config_file::ConfigFile;
 use crate::inherit;
 use crate::notify;
@@ -86,7 +87,7 @@ async fn live(
     let role = tokio::select! {
         biased;
         // A role that has started may have visitors, so it drains.
-        started = start() => started?,
+        started = start() => started.inspect_err(|_| activation::tell_unused())?,
         // A stop request must also take effect while names resolve or ports bind.
         () = life.reached(Phase::Draining) => {
             tracing::info!("stopped before it had started");
@@ -154,11 +155,15 @@ async fn live(
 
     let summary = role.summary();
     notify::ready(&summary);
+    activation::close_unwanted(|place| role.will_listen(place));
+    activation::store();
+    let stored = tokio::spawn(activation::follow());
     tracing::info!("{summary}");
+    let mut feeding = std::pin::pin!(notify::feed_watchdog(async |limit| role.alive(limit).await));
     let next = tokio::select! {
         () = life.reached(Phase::Draining) => None,
         next = told.next.wait() => Some(Arc::clone(next)),
-        never = notify::feed_watchdog(async |limit| role.alive(limit).await) => match never {},
+        never = &mut feeding => match never {},
     };
     following.iter().for_each(JoinHandle::abort);
     let drain_timeout = role.common().drain_timeout.duration();
@@ -182,7 +187,12 @@ async fn live(
         );
         let former = former.ended_or(life.reached(Phase::Ending));
         let former = timeout(drain_timeout, former);
-        let (_, _) = tokio::join!(drain(role.as_ref(), drain_timeout, life), former);
+        let draining = async { tokio::join!(drain(role.as_ref(), drain_timeout, life), former) };
+        tokio::select! {
+            (_, _) = draining => {}
+            // Streams go on as long as workers do.
+            never = &mut feeding => match never {},
+        }
     }
     #[cfg(feature = "otlp")]
     if let Some(push) = push {
@@ -190,6 +200,8 @@ async fn live(
         push.finish().await;
     }
     role.close().await;
+    stored.abort();
+    activation::retire();
     // The last requests ended with the role.
     drop(tokio::task::spawn_blocking(|| logging::requests::flush(LAST_LINES)).await);
     drop(api);

@@ -29,6 +29,7 @@ use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
 use super::shares::Shares;
+use crate::activation;
 use crate::config_file::ConfigFile;
 use crate::console::NO_API;
 use crate::notify;
@@ -144,6 +145,8 @@ impl RunningDaemon {
         // A stop may have begun during the reload; then systemd must not be told either.
         if self.life.phase() == Phase::Running {
             notify::ready(&self.role.summary());
+            activation::retire();
+            activation::store();
         }
         // Each problem of a file is one line.
         let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));

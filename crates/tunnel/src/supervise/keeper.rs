@@ -24,6 +24,7 @@ use super::folder::Described;
 use super::messages::{Message, Messages, SUFFIX};
 use super::process::{End, Process};
 use super::supervised::{NAME, SUPERVISOR};
+use crate::activation;
 use crate::load;
 
 /// The pause before the first new start after an error, and the longest pause: each pause is twice as
@@ -361,7 +362,7 @@ impl Keeper {
         command.env("NOTIFY_SOCKET", socket);
         command.env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
         // They name the process of the supervisor.
-        for name in ["WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
+        for name in ["WATCHDOG_PID", activation::STORE].iter().chain(&activation::VARIABLES) {
             command.env_remove(name);
         }
         command.env(SUPERVISOR, std::process::id().to_string());

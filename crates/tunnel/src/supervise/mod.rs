@@ -34,6 +34,7 @@ use ops::status::{DaemonState, Restarted, Status, Supervised, SupervisedState};
 use ops::{Daemon, Life, Phase, Reloaded, Role, SendFuture, Settings, Supervision, term};
 use tokio::time::timeout;
 
+use crate::activation;
 use crate::cli::{LogArgs, RunArgs};
 use crate::input::absolute;
 use crate::load::{self, Either};
@@ -53,8 +54,10 @@ const STOPPING: &str = "`tunnel run` is stopping";
 
 /// Runs the daemons until a signal or `tunnel stop`.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
+    activation::take();
     let (level, format) = (args.log.log_level.as_deref(), args.log.log_format.map(Into::into));
     logging::start(&logging::Settings::choose(level, args.log.verbose, None, format)?, None)?;
+    activation::refuse("`tunnel run`");
     let path = absolute(&args.config)?;
     let places = Places::of_process();
     let socket = SocketPath::choose(args.control.as_deref(), None, Role::Run.name(), &places)?;
@@ -93,17 +96,22 @@ async fn live(args: &RunArgs, path: PathBuf, socket: &SocketPath) -> anyhow::Res
             let _ = supervisor.reload().await;
         }
     };
+    // The turn of this thread is the check: the daemons have watchdogs of their own.
+    let mut feeding = std::pin::pin!(notify::feed_watchdog(async |_| true));
     tokio::select! {
         () = life.reached(Phase::Draining) => {}
         () = reloading => {}
-        never = notify::feed_watchdog(async |_| true) => match never {},
+        never = &mut feeding => match never {},
     }
     notify::stopping(supervisor.longest_drain().await);
     tracing::info!(
         "stopping: the daemons finish their streams, as their drain_timeout says; a second signal or \
          `tunnel stop --now` resets the streams"
     );
-    supervisor.stop(&life).await;
+    tokio::select! {
+        () = supervisor.stop(&life) => {}
+        never = &mut feeding => match never {},
+    }
     serving.abort();
     // Waits until the socket file is removed.
     drop(serving.await);

@@ -44,8 +44,9 @@ pub(crate) fn inherit() -> anyhow::Result<Option<Inherited>> {
         let inheritance: Inheritance = serde_json::from_slice(&text)?;
         io::Result::Ok((sockets, inheritance))
     };
-    let (sockets, Inheritance { pid, version, heirloom }) =
+    let (mut sockets, Inheritance { pid, version, heirloom, held }) =
         receive().context("the sockets of the former process")?;
+    sockets.hold(&held);
     handover::wait();
     sockets.offer();
     Ok(Some(Inherited { stream, pid, version, heirloom }))

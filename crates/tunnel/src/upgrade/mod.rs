@@ -23,6 +23,7 @@ mod next;
 use std::io;
 use std::time::Duration;
 
+use net::inherited::HeldSocket;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -48,6 +49,9 @@ struct Inheritance {
     /// What a client leaves to the next process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     heirloom: Option<String>,
+    /// The sockets that the service manager has as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    held: Vec<HeldSocket>,
 }
 
 /// A word of either process.

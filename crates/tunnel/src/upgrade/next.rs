@@ -13,12 +13,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use net::handover;
+use net::inherited::held;
 use ops::Life;
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{Conversation, Inheritance, VARIABLE, Word, line};
+use crate::activation;
 
 /// The path from which this process was started. It is read once: the name of the file may later be
 /// that of another file.
@@ -86,6 +88,9 @@ impl Started {
         let arguments: Vec<OsString> = env::args_os().skip(1).collect();
         let mut command = Command::new(binary);
         command.args(arguments).env(VARIABLE, "stdin").env_remove(crate::inherit::VARIABLE);
+        for name in activation::VARIABLES {
+            command.env_remove(name);
+        }
         // It names this process, and the next process feeds the watchdog as well.
         command.env_remove("WATCHDOG_PID").stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = command.spawn().with_context(|| format!("starting {}", binary.display()))?;
@@ -128,7 +133,7 @@ async fn converse(
     limit: Duration,
 ) -> anyhow::Result<Option<(Conversation, u32, String)>> {
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    let inheritance = line(&Inheritance { pid: process::id(), version, heirloom })?;
+    let inheritance = line(&Inheritance { pid: process::id(), version, heirloom, held: held() })?;
     // The process may never read.
     ours.set_write_timeout(Some(limit))?;
     let give = move || {

@@ -1,5 +1,5 @@
-//! Daemons that get their listening sockets from another process, this test: every kind of listener
-//! serves, and visitors that came before the start are served as well.
+//! Daemons that get their listening sockets from another process, this test, or from the service
+//! manager: every kind of listener serves, and visitors that came before the start are served as well.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -18,6 +18,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use testkit::stage::{Daemon, Running};
 
 use crate::harness::{Origin, SOON, Scheme, Setup, connect, free_port, tunnel, wait};
+use crate::manager::started_with;
 use crate::udp::Echo;
 
 /// Workers of each daemon: a group has a socket for each.
@@ -25,7 +26,7 @@ const WORKERS: usize = 2;
 
 /// Hands the sockets to the daemon that connects, and closes them. Returns the variable that tells
 /// the daemon where.
-fn hand_over(at: &Path, sockets: Vec<OwnedFd>) -> (&'static str, OsString) {
+pub(crate) fn hand_over(at: &Path, sockets: Vec<OwnedFd>) -> (&'static str, OsString) {
     let listener = UnixListener::bind(at).unwrap();
     thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
@@ -89,6 +90,21 @@ fn asked(mut stream: TcpStream, host: &str, path: &str) -> String {
 
 #[test]
 fn daemons_serve_on_every_kind_of_listener_of_another_process() {
+    serve_on_every_kind(|list, sockets| (Some(hand_over(list, sockets)), Vec::new()));
+}
+
+#[test]
+fn daemons_serve_on_every_kind_of_listener_of_the_service_manager() {
+    serve_on_every_kind(|list, sockets| {
+        let unnamed = |socket| ("listeners".to_owned(), socket);
+        (None, started_with(list, sockets.into_iter().map(unnamed).collect()))
+    });
+}
+
+/// How a daemon gets its sockets: a variable, or the words before its command.
+type Way = (Option<(&'static str, OsString)>, Vec<OsString>);
+
+fn serve_on_every_kind(way: impl Fn(&Path, Vec<OwnedFd>) -> Way) {
     let (origin, datagrams) = (Origin::echo(), Echo::start());
     let site = Origin::start(|mut stream| {
         let _ = stream.read(&mut [0; 4096]);
@@ -100,7 +116,7 @@ fn daemons_serve_on_every_kind_of_listener_of_another_process() {
     let path = |name: &str| setup.dir().join(name);
     let (server_sock, client_sock) = (path("server.sock"), path("client.sock"));
     let (file, lists) = (path("forward.sock"), [path("server.fds"), path("client.fds")]);
-    let abstract_name = format!("tunnel-inherited-{}", std::process::id());
+    let abstract_name = format!("tunnel-inherited-{public}");
 
     setup.more_listen.push(format!("quic://127.0.0.1:{quic}"));
     setup.allow.push(public);
@@ -151,8 +167,12 @@ fn daemons_serve_on_every_kind_of_listener_of_another_process() {
         owned([UnixListener::bind(&file).unwrap()]),
         owned([UnixListener::bind_addr(&by_name).unwrap()]),
     ];
-    setup.server_env.push(hand_over(&lists[0], of_server.into_iter().flatten().collect()));
-    setup.client_env.push(hand_over(&lists[1], of_client.into_iter().flatten().collect()));
+    let (variable, starter) = way(&lists[0], of_server.into_iter().flatten().collect());
+    setup.server_env.extend(variable);
+    setup.server_starter = starter;
+    let (variable, starter) = way(&lists[1], of_client.into_iter().flatten().collect());
+    setup.client_env.extend(variable);
+    setup.client_starter = starter;
 
     // Visitors that come before anybody serves.
     let early = [connect(public), connect(forward)];

@@ -11,6 +11,7 @@
     reason = "in a test a panic is the verdict, and figures are for people"
 )]
 
+mod activation;
 mod addresses;
 mod admin;
 mod announced;
@@ -47,11 +48,13 @@ mod install;
 mod journal;
 mod lists;
 mod log_files;
+mod manager;
 mod measure;
 mod mixed;
 mod mtls;
 mod names;
 mod narrow;
+mod notified;
 mod other_user;
 mod outputs;
 mod pages;
@@ -85,6 +88,7 @@ mod udp;
 mod unix_sockets;
 mod unsent;
 mod upgrade;
+mod upgrade_refused;
 mod vanish;
 mod visit;
 mod visitors;

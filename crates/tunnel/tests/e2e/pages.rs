@@ -17,8 +17,8 @@ const MB: u64 = 1_000_000;
 /// Pipes of a daemon with one worker: 96, of two descriptors each, and those of its logs.
 const PIPES_MOST: usize = 2 * 96 + 4;
 
-fn paged(lines: &str) -> Setup {
-    let mut setup = Setup::new(Scheme::TCP);
+fn paged(scheme: Scheme, lines: &str) -> Setup {
+    let mut setup = Setup::new(scheme);
     for lines_of in [&mut setup.server_lines, &mut setup.client_lines] {
         lines_of.push_str("workers: 1\n");
         lines_of.push_str(lines);
@@ -52,36 +52,49 @@ fn visit_both_ways(port: u16, total: u64) {
     bytes::expect_end(&visitor);
 }
 
-#[test]
-fn carriers_killed_under_load_lose_no_byte_of_pages() {
-    let total = 32 * MB;
+/// Two visits at a time over carriers that are killed each `every` bytes, until there were `kills`.
+/// Each visit moves a quarter of `total` or all of it, up and then down.
+pub(crate) fn survive(scheme: Scheme, total: u64, every: i64, kills: u64) {
     let (first, second) = (both_ways(total), both_ways(total / 4));
-    let setup = paged("").service("one", first.port()).service("two", second.port());
+    let setup = paged(scheme, "").service("one", first.port()).service("two", second.port());
     let mut running = setup.wired().start();
-    let idle = [running.server.id(), running.client().id()].map(pipes);
-    running.wire().kill_every(4 << 20);
+    let processes = [running.server.id(), running.client().id()];
+    let idle = processes.map(pipes);
+    running.wire().kill_every(every);
     let ports = [running.public("one"), running.public("two")];
-    let most = std::thread::scope(|scope| {
-        let visits = [
-            scope.spawn(move || visit_both_ways(ports[0], total)),
-            scope.spawn(move || visit_both_ways(ports[1], total / 4)),
-        ];
-        let mut most = [0; 2];
-        while visits.iter().any(|visit| !visit.is_finished()) {
-            let now = [running.server.id(), running.client().id()].map(pipes);
-            most = [most[0].max(now[0]), most[1].max(now[1])];
-            std::thread::sleep(std::time::Duration::from_millis(5));
+    let mut most = [0; 2];
+    loop {
+        std::thread::scope(|scope| {
+            let visits = [
+                scope.spawn(move || visit_both_ways(ports[0], total)),
+                scope.spawn(move || visit_both_ways(ports[1], total / 4)),
+            ];
+            while visits.iter().any(|visit| !visit.is_finished()) {
+                let now = processes.map(pipes);
+                most = [most[0].max(now[0]), most[1].max(now[1])];
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        });
+        first.wait_one(LONG);
+        second.wait_one(LONG);
+        if running.wire().kills() >= kills {
+            break;
         }
-        most
-    });
-    first.wait_one(LONG);
-    second.wait_one(LONG);
-    let kills = running.wire().kills();
-    assert!(kills >= 12, "80 MB, killed every 4 MiB: {kills}");
+    }
     for (idle, most) in idle.into_iter().zip(most) {
         assert!(most > idle, "bytes moved as pages: {idle} descriptors before, {most} meanwhile");
         assert!(most <= PIPES_MOST, "{most}");
     }
+}
+
+#[test]
+fn carriers_killed_under_load_lose_no_byte_of_pages() {
+    survive(Scheme::TCP, 32 * MB, 4 << 20, 12);
+}
+
+#[test]
+fn web_sockets_killed_under_load_lose_no_byte_of_pages() {
+    survive(Scheme::WS, 32 * MB, 4 << 20, 12);
 }
 
 #[test]
@@ -101,7 +114,8 @@ fn a_file_that_its_origin_overwrites_changes_no_other_byte() {
         bytes::expect_end(&stream);
     });
     let beside = both_ways(20 * MB);
-    let setup = paged("").service("file", origin.port()).service("beside", beside.port());
+    let setup =
+        paged(Scheme::TCP, "").service("file", origin.port()).service("beside", beside.port());
     let running = setup.wired().start();
     running.wire().kill_every(3 << 20);
     let (file_port, beside_port) = (running.public("file"), running.public("beside"));
@@ -150,7 +164,7 @@ fn stalled_readers_hold_a_bounded_number_of_pipes() {
         while stream.write_all(&piece).is_ok() {}
     });
     let moving = both_ways(20 * MB);
-    let setup = paged("memory_budget: 64MiB\n");
+    let setup = paged(Scheme::TCP, "memory_budget: 64MiB\n");
     let setup = setup.service("endless", endless.port()).service("moving", moving.port());
     let mut running = setup.start();
     let stalled: Vec<_> = (0..60).map(|_| connect(running.public("endless"))).collect();

@@ -19,7 +19,7 @@ use crate::harness::{
 };
 
 /// Ends the daemon at a control socket, whichever process it is by now.
-struct Ended(PathBuf);
+pub(crate) struct Ended(pub(crate) PathBuf);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -29,12 +29,12 @@ impl Drop for Ended {
     }
 }
 
-fn upgrade(socket: &Path, more: &[&str]) -> Output {
+pub(crate) fn upgrade(socket: &Path, more: &[&str]) -> Output {
     run(tunnel(&["upgrade", "--json", "--control"]).arg(socket).args(more))
 }
 
 /// Upgrades, and returns the ids of the former and of the new process.
-fn upgraded(socket: &Path) -> (u32, u32) {
+pub(crate) fn upgraded(socket: &Path) -> (u32, u32) {
     let output = upgrade(socket, &[]);
     assert!(output.status.success(), "{output:?}");
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -42,7 +42,7 @@ fn upgraded(socket: &Path) -> (u32, u32) {
     (id("former_pid"), id("pid"))
 }
 
-fn pid(running: &Running, role: &str) -> u32 {
+pub(crate) fn pid(running: &Running, role: &str) -> u32 {
     u32::try_from(running.status(role).unwrap()["pid"].as_u64().unwrap()).unwrap()
 }
 
@@ -55,7 +55,7 @@ fn echoes(mut stream: impl Read + Write, text: &[u8]) -> std::io::Result<()> {
 }
 
 /// Visitors of an echo: one that stays and moves bytes all the time, and new ones one after another.
-struct Load {
+pub(crate) struct Load {
     is_over: Arc<AtomicBool>,
     visits: Arc<AtomicU64>,
     blocks: Arc<AtomicU64>,
@@ -63,7 +63,7 @@ struct Load {
 }
 
 impl Load {
-    fn start(port: u16) -> Self {
+    pub(crate) fn start(port: u16) -> Self {
         let is_over = Arc::<AtomicBool>::default();
         let [visits, blocks] = [(); 2].map(|()| Arc::<AtomicU64>::default());
         let (over, count) = (Arc::clone(&is_over), Arc::clone(&visits));
@@ -91,7 +91,7 @@ impl Load {
     }
 
     /// Waits until both kinds of visitors have gone on for a while.
-    fn goes_on(&self) {
+    pub(crate) fn goes_on(&self) {
         let [visits, blocks] = [&self.visits, &self.blocks].map(|n| n.load(Ordering::Relaxed));
         wait("visitors that go on", SOON, || {
             let failed = self.threads.iter().any(JoinHandle::is_finished);
@@ -102,7 +102,7 @@ impl Load {
         });
     }
 
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.threads.drain(..).for_each(|thread| thread.join().unwrap());
     }

@@ -15,8 +15,15 @@ use xtask::verdict::Verdict;
 
 /// Settings of every unit that nothing else would miss. What the daemon reads in `/proc` is checked
 /// by the walls.
-const UNIT_LINES: &[&str] =
-    &["ExecReload=/bin/kill -HUP $MAINPID", "LimitCORE=0", "ProcSubset=pid", "Type=notify"];
+const UNIT_LINES: &[&str] = &[
+    "Environment=FDSTORE=512",
+    "ExecReload=/bin/kill -HUP $MAINPID",
+    "FileDescriptorStoreMax=512",
+    "LimitCORE=0",
+    "ProcSubset=pid",
+    "Type=notify",
+    "WatchdogSec=30",
+];
 
 /// The most that `systemd-analyze security` may say: tenths, of 100. Above 20 a unit has a right
 /// that it does not need.
@@ -36,9 +43,18 @@ pub(super) fn check(site: &Site) -> Result<Verdict> {
     for file in &files {
         unit(file, &copies)?;
     }
+    let sockets = files_with_extension(&site.root.join("systemd"), "socket")?;
+    ensure!(!sockets.is_empty(), "systemd/ holds no socket unit");
+    for file in &sockets {
+        // It names its service, whose copy lies beside it.
+        let copy = copies.join(file.file_name().context("a file has a name")?);
+        fs::copy(file, &copy)?;
+        verify(file, &copy)?;
+        println!("{}: nothing to say", file.display());
+    }
     let files_of_the_system = of_the_system(&site.root, &copies.join("root"))?;
     sysctl(&site.root)?;
-    let passed = files.len() as u64 + files_of_the_system + 1;
+    let passed = (files.len() + sockets.len()) as u64 + files_of_the_system + 1;
     Ok(Verdict::Passed(Tally { passed, ignored: 0 }))
 }
 
@@ -53,17 +69,22 @@ fn unit(file: &Path, copies: &Path) -> Result<()> {
     }
     let copy = copies.join(name);
     fs::write(&copy, unit.replace("=/usr/bin/tunnel ", "=/bin/true "))?;
-    let mut verify = Command::new("systemd-analyze");
-    let (good, said) = capture(verify.args(["verify", "--man=no"]).arg(&copy))?;
-    if !good || !said.trim().is_empty() {
-        bail!("{}: {}", file.display(), said.trim());
-    }
+    verify(file, &copy)?;
     let mut security = Command::new("systemd-analyze");
     security.args(["security", "--offline=true", "--no-pager"]);
     let (good, said) = capture(security.arg(format!("--threshold={EXPOSURE}")).arg(&copy))?;
     let level = said.lines().rev().find(|line| line.contains("exposure level")).unwrap_or_default();
     ensure!(good, "{}: more than {EXPOSURE} tenths: {level}", file.display());
     println!("{}: nothing to say; {}", file.display(), level.trim());
+    Ok(())
+}
+
+fn verify(file: &Path, copy: &Path) -> Result<()> {
+    let mut verify = Command::new("systemd-analyze");
+    let (good, said) = capture(verify.args(["verify", "--man=no"]).arg(copy))?;
+    if !good || !said.trim().is_empty() {
+        bail!("{}: {}", file.display(), said.trim());
+    }
     Ok(())
 }
 

@@ -8,14 +8,14 @@ mod strangers;
 mod tests;
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::ensure;
 use arc_swap::ArcSwap;
-use config::{ClientGrant, Net, ServerConfig};
+use config::{ClientGrant, Net, Over, PortRights, ServerConfig};
 use ops::clients::Origin;
 use proto::greeting::StoredCredential;
 
@@ -178,6 +178,22 @@ impl Clients {
             return Some(label.to_owned());
         }
         all.keys().find(|name| config::own_label(name).as_deref() == Some(label)).cloned()
+    }
+
+    /// Whether a client may publish at this address: one that is configured, enrolled or connected,
+    /// or a stranger.
+    pub(super) fn may_publish(&self, over: Over, at: SocketAddr) -> bool {
+        let permits = |tcp: &PortRights, udp: &PortRights| {
+            let rights = if over == Over::Tcp { tcp } else { udp };
+            let is_any = at.ip().is_unspecified();
+            let any = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+            let ips = if is_any { any.to_vec() } else { vec![at.ip()] };
+            ips.into_iter().any(|ip| rights.permits(ip, at.port()))
+        };
+        let guests = self.guests();
+        guests.strangers.rights.as_ref().is_some_and(|rights| permits(&rights.tcp, &rights.udp))
+            || guests.asked.all().any(|(_, client)| permits(&client.tcp, &client.udp))
+            || self.all.load().values().any(|client| permits(&client.tcp, &client.udp))
     }
 
     /// Whether clients with unknown names may log in.

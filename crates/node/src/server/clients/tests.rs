@@ -6,7 +6,7 @@ use super::strangers::{ARRIVES, OF_ONE_SOURCE, STRANGERS_MAX};
 use super::*;
 use proto::greeting::Refusal;
 
-const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 const A: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 const B: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";

@@ -266,6 +266,7 @@ impl BoundDoor {
                 let advice = bind_advice(e.kind());
                 anyhow::anyhow!("cannot listen on {asked}: {e}{advice}")
             })?;
+            net::inherited::store(&group);
             let address = group.first().map_or(Ok(asked), std::net::TcpListener::local_addr)?;
             Ok(Self { address, nth, kind, is_announced, group })
         })

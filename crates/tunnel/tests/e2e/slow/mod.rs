@@ -2,6 +2,7 @@
 //! xtask test slow` runs them.
 
 mod limits;
+mod pages;
 mod paths;
 mod rates;
 mod vanish;

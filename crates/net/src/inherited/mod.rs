@@ -1,9 +1,9 @@
-//! Listening sockets that another process hands to this process: the generation before it, or the
-//! program that started it. Every bind of the daemon looks here first.
+//! Listening sockets that another process hands to this process: the generation before it, the
+//! program that started it, or the service manager. Every bind of the daemon looks here first.
 //!
 //! ```text
 //!   other process ──descriptors over a Unix socket (SCM_RIGHTS)──► Inherited
-//!                                                                     │ by kind and address
+//!   service manager ──descriptors from 3 on (LISTEN_FDS)─────────►    │ by kind and address
 //!   listen_group, udp_group, flow_group, Unix sockets ◄───────────────┘ a whole group, in its order
 //! ```
 //!
@@ -11,6 +11,10 @@
 //! steers datagrams to a socket by its number in the group, which is the order in which the sockets
 //! joined it. And a closed member of a group of listeners resets the connections in its queue.
 
+mod held;
+mod numbers;
+
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,6 +29,13 @@ use rustix::net::{
 };
 use tokio::io::Interest;
 
+use held::Held;
+pub(crate) use held::idle;
+pub use held::{
+    HeldSocket, Stored, close_unwanted, held, keep_stored, let_go, retire, store, untold, unused,
+};
+pub use numbers::take_numbers;
+
 /// Descriptors of one message: the kernel takes no more (`SCM_MAX_FD`).
 const PER_MESSAGE: usize = 253;
 
@@ -36,13 +47,25 @@ static INHERITED: Mutex<Inherited> = Mutex::new(Inherited(Vec::new()));
 
 /// Inherited sockets in the order in which they came.
 #[derive(Debug)]
-pub struct Inherited(Vec<(Place, OwnedFd)>);
+pub struct Inherited(Vec<Socket>);
+
+#[derive(Debug)]
+struct Socket {
+    place: Place,
+    descriptor: OwnedFd,
+    /// The service manager has the socket as well, so the socket outlives each listener of this
+    /// process: a listener gets a duplicate.
+    held: Option<Held>,
+}
 
 /// Where a socket listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+pub enum Place {
+    /// A listener of TCP.
     Tcp(SocketAddr),
+    /// A socket of UDP.
     Udp(SocketAddr),
+    /// A listening Unix socket of streams.
     Unix(SocketAddrUnix),
     /// A file, by device and inode: the lock of a folder.
     File(u64, u64),
@@ -59,7 +82,7 @@ impl Inherited {
     /// The connection ends amid a message, or there are too many sockets.
     pub fn receive(from: &UnixStream) -> io::Result<Self> {
         let (mut all, _) = Self::receive_until(from, false)?;
-        all.0.retain(|(place, _)| *place != Place::Visitors);
+        all.0.retain(|socket| socket.place != Place::Visitors);
         Ok(all)
     }
 
@@ -88,7 +111,7 @@ impl Inherited {
             for item in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(descriptors) = item {
                     is_bare = false;
-                    all.extend(descriptors.filter_map(|fd| Some((place(&fd)?, fd))));
+                    all.extend(descriptors.filter_map(Socket::of));
                 }
             }
             if all.len() > SOCKETS {
@@ -107,9 +130,9 @@ impl Inherited {
     }
 
     /// Closes the sockets that no caller has taken. Visitors would wait in their queues for ever.
-    /// Returns their number.
+    /// Sockets that the service manager has as well stay. Returns the number of closed sockets.
     pub fn close_rest() -> usize {
-        std::mem::take(&mut inherited().0).len()
+        inherited().0.extract_if(.., |socket| socket.held.is_none()).count()
     }
 
     /// Takes the group of a place. `None`: there is none.
@@ -117,20 +140,52 @@ impl Inherited {
     /// # Errors
     /// The group has another number of sockets than `count`.
     fn take(&mut self, wanted: &Place, count: usize) -> io::Result<Option<Vec<OwnedFd>>> {
-        let found = self.0.iter().filter(|(place, _)| place == wanted).count();
+        if self.holds(wanted) {
+            return self.lend(wanted, count);
+        }
+        let found = self.0.iter().filter(|socket| socket.place == *wanted).count();
         if found == 0 {
             return Ok(None);
         }
         if found != count {
-            let why = format!(
-                "{found} sockets of this address were handed over, and {count} are needed: the \
-                 number of workers has to stay"
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            return Err(differs(found, count));
         }
-        let group = self.0.extract_if(.., |(place, _)| place == wanted);
-        Ok(Some(group.map(|(_, socket)| socket).collect()))
+        let group = self.0.extract_if(.., |socket| socket.place == *wanted);
+        Ok(Some(group.map(|socket| socket.descriptor).collect()))
     }
+}
+
+impl Socket {
+    fn of(descriptor: OwnedFd) -> Option<Self> {
+        Some(Self { place: place(&descriptor)?, descriptor, held: None })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(at) => write!(f, "tcp://{at}"),
+            Self::Udp(at) => write!(f, "udp://{at}"),
+            Self::Unix(at) => {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                match (at.path_bytes(), at.abstract_name()) {
+                    (Some(path), _) => write!(f, "unix://{}", text(path)),
+                    (None, Some(name)) => write!(f, "unix://@{}", text(name)),
+                    (None, None) => write!(f, "unix://"),
+                }
+            }
+            Self::File(device, inode) => write!(f, "file {inode} of device {device}"),
+            Self::Visitors => write!(f, "connection"),
+        }
+    }
+}
+
+fn differs(found: usize, count: usize) -> io::Error {
+    let why = format!(
+        "{found} sockets of this address were handed over, and {count} are needed: the number of \
+         workers has to stay"
+    );
+    io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
 fn inherited() -> MutexGuard<'static, Inherited> {
