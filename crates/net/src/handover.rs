@@ -1,5 +1,5 @@
 //! The hand-over of listening sockets to the next generation of the daemon, which takes them as
-//! [`inherited`](crate::inherited).
+//! [`inherited`].
 //!
 //! ```text
 //!   former generation: Serving ──► HandedOver          accepts nothing more, its streams go on
