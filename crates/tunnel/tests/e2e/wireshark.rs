@@ -1,7 +1,7 @@
 //! The dissector of Wireshark (`crates/proto/wireshark/`) reads a recorded conversation over each
 //! transport, with the key log of the client.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,8 +15,23 @@ use crate::harness::{Origin, SOON, Scheme, Setup, connect, program, run};
 /// What a stream of the recording carries.
 const MARKER: &[u8] = b"seen through the tunnel";
 
-/// The values of a field in a recording, of all packets.
-fn values(recording: &Path, keys: Option<&Path>, home: &Path, field: &str) -> BTreeSet<String> {
+const FIELDS: [&str; 8] = [
+    "tunnel.hello.name",
+    "tunnel.greeting",
+    "tunnel.open.target",
+    "tunnel.service",
+    "tunnel.address",
+    "tunnel.kind",
+    "tunnel.payload",
+    "tunnel.malformed",
+];
+
+/// The values of each of [`FIELDS`] in a recording, of all packets.
+fn values(
+    recording: &Path,
+    keys: Option<&Path>,
+    home: &Path,
+) -> BTreeMap<&'static str, BTreeSet<String>> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../proto/wireshark/tunnel.lua");
     let mut tshark = Command::new(program("tshark"));
     tshark.arg("-r").arg(recording).args(["-X", &format!("lua_script:{script}")]);
@@ -27,12 +42,20 @@ fn values(recording: &Path, keys: Option<&Path>, home: &Path, field: &str) -> BT
         }
     }
     // A second pass dissects each packet again, as the window of Wireshark does.
-    tshark.args(["-2", "-T", "fields", "-E", "occurrence=a", "-E", "aggregator=|", "-e", field]);
+    tshark.args(["-2", "-T", "fields", "-E", "occurrence=a", "-E", "aggregator=|"]);
+    tshark.args(FIELDS.iter().flat_map(|field| ["-e", field]));
     let output = run(tshark.env("HOME", home).env_remove("SSLKEYLOGFILE"));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !said.contains("Lua"), "{field}: {said}");
+    assert!(output.status.success() && !said.contains("Lua"), "{said}");
     let text = String::from_utf8(output.stdout).unwrap();
-    text.split(['\n', '|']).filter(|value| !value.is_empty()).map(str::to_owned).collect()
+    let mut values: BTreeMap<_, BTreeSet<_>> = FIELDS.map(|field| (field, BTreeSet::new())).into();
+    for line in text.lines() {
+        for (field, all) in FIELDS.iter().zip(line.split('\t')) {
+            let all = all.split('|').filter(|value| !value.is_empty()).map(str::to_owned);
+            values.entry(field).or_default().extend(all);
+        }
+    }
+    values
 }
 
 /// Records a conversation over a transport and returns what the dissector finds.
@@ -73,9 +96,9 @@ fn is_read(scheme: Scheme) {
     }
     recorder.write(&recording).unwrap();
     let keys = keys.exists().then_some(&*keys);
-    let of = |field| values(&recording, keys, dir.path(), field);
-    let has = |field, wanted: &[&str]| {
-        let found = of(field);
+    let read = values(&recording, keys, dir.path());
+    let has = |field: &str, wanted: &[&str]| {
+        let found = &read[field];
         for wanted in wanted {
             let is_there = found.iter().any(|value| value == wanted);
             assert!(is_there, "{}: {field} has no `{wanted}`: {found:?}", scheme.name);
@@ -94,7 +117,7 @@ fn is_read(scheme: Scheme) {
     // OPEN, DATA, FIN, CREDIT, CONTROL.
     has("tunnel.kind", &["1", "2", "3", "6", "12"]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let (marker, payloads) = (hex(MARKER), of("tunnel.payload"));
+    let (marker, payloads) = (hex(MARKER), &read["tunnel.payload"]);
     assert!(
         payloads.iter().any(|payload| payload.contains(&marker)),
         "{}: no payload",
@@ -102,11 +125,11 @@ fn is_read(scheme: Scheme) {
     );
     let sevens: usize = payloads.iter().map(|payload| payload.matches("0707").count()).sum();
     assert!(sevens > 10_000, "{}: {sevens} of the long frames", scheme.name);
-    assert_eq!(of("tunnel.malformed"), BTreeSet::new(), "{}", scheme.name);
+    assert_eq!(read["tunnel.malformed"], BTreeSet::new(), "{}", scheme.name);
     if keys.is_some() {
         // Without the secrets nothing of the protocol is read.
-        let found = values(&recording, None, dir.path(), "tunnel.kind");
-        assert_eq!(found, BTreeSet::new(), "{}", scheme.name);
+        let found = values(&recording, None, dir.path());
+        assert_eq!(found["tunnel.kind"], BTreeSet::new(), "{}", scheme.name);
     }
 }
 
