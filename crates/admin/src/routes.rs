@@ -66,6 +66,7 @@ pub(super) fn app(api: Api, guard: Guard) -> Router {
         .route("/api/v1/openapi.json", get(openapi))
         .route("/api/v1/history", get(history))
         .route("/api/v1/log/lines", get(log_lines))
+        .route("/api/v1/certificates", get(certificates))
         .route(guard::SESSIONS, get(all_sessions).post(begin_session).delete(end_own_session))
         .route("/api/v1/sessions/{name}", delete(end_session))
         .nest("/api/v1", commands)
@@ -245,6 +246,16 @@ async fn log_lines(State(api): ApiState, query: Result<Query<Newest>, QueryRejec
     match api.daemon.log() {
         Some(log) => Json(log.lines(after, limit.unwrap_or(usize::MAX))).into_response(),
         None => problem(StatusCode::CONFLICT, "it cannot do that"),
+    }
+}
+
+/// The certificates of `https://` names, and the pins of the carriers, without the rest of the status.
+async fn certificates(State(api): ApiState) -> Response {
+    match asked(api.daemon.as_ref()).await {
+        Some(Status { certificates, pins, .. }) => {
+            Json(json!({ "certificates": certificates, "pins": pins })).into_response()
+        }
+        None => no_answer(),
     }
 }
 

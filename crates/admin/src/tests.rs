@@ -422,6 +422,7 @@ fn what_is_asked_for_wrongly_is_told_in_json() {
         ("GET /api/v1/history?of=total&step=1&x=2", "", 400),
         ("GET /api/v1/history?step=soon", "", 400),
         ("GET /api/v1/log/lines", "", 200),
+        ("GET /api/v1/certificates", "", 200),
         ("GET /api/v1/log/lines?limit=many", "", 400),
         ("POST /api/v1/speedtest", "{\"millis\":1}", 409),
         ("POST /api/v1/connect", "", 400),

@@ -11,7 +11,7 @@ use crate::table::{Row, already, lacks, to};
 use crate::tree::Node;
 
 const SENTRY: &str = "the program reports nothing to anybody";
-const WEB: &str = "there is no set-up in the browser";
+const WEB: &str = "the web console is a part of the admin API, without a password";
 const P2P: &str = "direct paths are for private services of two clients";
 
 pub(super) const ROWS: &[Row] = &[
@@ -110,7 +110,7 @@ pub(super) const ROWS: &[Row] = &[
     already("options.sentryEnvironment", SENTRY),
     already("options.sentryServerName", SENTRY),
     already("options.sentryDebug", SENTRY),
-    lacks("options.webAddr", WEB, "`tunnel enroll`, the admin API"),
+    lacks("options.webAddr", WEB, "`admin.listen`, `tunnel console`"),
     lacks("options.webCertFile", WEB, ""),
     lacks("options.webKeyFile", WEB, ""),
     lacks("options.admin", WEB, "`admin.token_file`"),
