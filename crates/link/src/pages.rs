@@ -13,7 +13,7 @@
 //!
 //! | who | rule |
 //! |---|---|
-//! | a stream that sends | its pump has proved that it is bulk, and no other stream or flow of the link has moved a payload below [`LITTLE`] bytes for [`QUIET`]: beside bytes, a bulk stream sends bytes. Bulk streams beside each other all send pages |
+//! | a stream that sends | its pump has proved that it is bulk, and no other stream or flow of the link has moved a payload below [`LITTLE`] bytes for [`QUIET`]: beside bytes, a bulk stream sends bytes. A third of the pipes of the thread is free. Bulk streams beside each other all send pages |
 //! | a carrier that is read | a payload of which [`LARGE`] bytes are to come, or [`ENTER`] large reads in a row, of large payloads. Then the reader takes a head at a time, and pages for each payload of at least [`WORTH`] bytes, until [`LEAVE`] heads in a row announced less |
 
 use std::any::Any;
@@ -209,7 +209,7 @@ impl Inner {
             return false;
         }
         let is_forced = rule == Rule::Always;
-        if !is_forced && !self.company.leaves_alone(key) {
+        if !is_forced && !(self.company.leaves_alone(key) && pages::may_keep()) {
             return false;
         }
         let mut machine = self.machine.borrow_mut();

@@ -152,6 +152,13 @@ pub fn pipes() -> (usize, usize) {
     POOL.with_borrow(|pool| (pool.used, pool.idle.len()))
 }
 
+/// Whether this thread has pipes for bytes that are kept beside those that move: at least a third of
+/// the pipes is free. Whoever keeps bytes needs a second pipe to send them.
+#[must_use]
+pub fn may_keep() -> bool {
+    POOL.with_borrow(|pool| pool.used < MOST * 2 / 3)
+}
+
 /// Whether a call failed because the system moves no pages between these sockets, or not in this
 /// sandbox. The bytes have to be copied then.
 #[must_use]

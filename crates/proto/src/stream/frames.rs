@@ -80,7 +80,9 @@ impl Frames {
     /// Queues a frame whose head is written. `buf` is empty afterwards.
     pub(super) fn push(&mut self, start: Offset, buf: &mut BytesMut, store: &mut Store) {
         let (bytes, slack) = if buf.len() < HEAD_ROOM + COPY_BELOW {
-            (store.keep(buf), 0)
+            let bytes = store.keep(buf);
+            buf.clear();
+            (bytes, 0)
         } else {
             let bytes = buf.split().freeze();
             self.take_over_slack(&bytes);
@@ -92,11 +94,11 @@ impl Frames {
         self.keep(Frame { bytes, pages: None, start, slack });
     }
 
-    /// Queues a payload of `len` bytes of pages, whose head is in `head`, which is empty afterwards.
+    /// Queues a payload of `len` bytes of pages with its head.
     pub(super) fn push_pages(
         &mut self,
         start: Offset,
-        head: &mut BytesMut,
+        head: &[u8],
         (pages, len): (Rc<dyn Pages>, u32),
         store: &mut Store,
     ) {

@@ -185,9 +185,9 @@ impl Send {
         let Some(size) = u32::try_from(len).ok().filter(|size| *size > 0 && self.is_open()) else {
             return;
         };
-        let mut head = BytesMut::zeroed(HEAD_ROOM);
+        let mut head = [0; HEAD_ROOM];
         write_data_head(&mut head, kind, id, self.written.low(), len);
-        self.frames.push_pages(self.written, &mut head, (pages, size), store);
+        self.frames.push_pages(self.written, &head, (pages, size), store);
         self.written = self.written.plus(length(len));
     }
 

@@ -55,14 +55,13 @@ impl Store {
         }
     }
 
-    /// A copy of a small `frame`, which is empty afterwards.
-    pub(super) fn keep(&mut self, frame: &mut BytesMut) -> Bytes {
+    /// A copy of a small `frame`, or of a head.
+    pub(super) fn keep(&mut self, frame: &[u8]) -> Bytes {
         let left = self.chunk.capacity() - self.chunk.len();
         if left < frame.len() && !self.chunk.try_reclaim(CHUNK) {
             self.chunk = self.take_chunk();
         }
         self.chunk.extend_from_slice(frame);
-        frame.clear();
         self.chunk.split().freeze()
     }
 
@@ -148,10 +147,7 @@ mod tests {
     use crate::Unlimited;
 
     fn keep(store: &mut Store, n: usize) -> Bytes {
-        let mut frame = BytesMut::from(&vec![u8::try_from(n % 251).unwrap(); n][..]);
-        let kept = store.keep(&mut frame);
-        assert!(frame.is_empty());
-        kept
+        store.keep(&vec![u8::try_from(n % 251).unwrap(); n])
     }
 
     #[test]
