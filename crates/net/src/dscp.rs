@@ -164,6 +164,7 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+    use std::time::Duration;
 
     use nix::sys::socket::setsockopt;
     use nix::sys::socket::sockopt::{IpRecvTos, Ipv6RecvTClass};
@@ -204,9 +205,12 @@ mod tests {
         let (v4, v6) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST));
         let dual = IpAddr::from(Ipv6Addr::UNSPECIFIED);
         for (from, to) in [(v4, v4), (v6, v6), (dual, v6), (dual, v4)] {
-            let (Some((sender, state)), Some((receiver, _))) = (bound(from), bound(to)) else {
+            // The receiver has no state, which would let the kernel join the datagrams of a batch.
+            let (Some((sender, state)), Ok(receiver)) = (bound(from), UdpSocket::bind((to, 0)))
+            else {
                 continue;
             };
+            receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
             if to.is_ipv4() {
                 setsockopt(&receiver, IpRecvTos, &true).unwrap();
             } else {

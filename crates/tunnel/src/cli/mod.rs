@@ -40,7 +40,7 @@ Exit codes:
   0  success
   1  failure, such as a taken port or a daemon that does not answer
   2  wrong usage or configuration: a repetition does not help
-  3  of import: the files are written, and lines of the source have no counterpart
+  3  of import: files are written, and lines of the source are left over
 
 Manual: the folder crates/tunnel/docs of the sources, beginning with quick-start.md.
 Pages of all commands: `tunnel generate man -o DIR`, then `man -l DIR/tunnel-publish.1`.";
