@@ -209,7 +209,7 @@ impl Inner {
             return false;
         }
         let is_forced = rule == Rule::Always;
-        if !is_forced && !(self.company.leaves_alone(key) && pages::may_keep()) {
+        if !is_forced && (!self.company.leaves_alone(key) || !pages::may_keep()) {
             return false;
         }
         let mut machine = self.machine.borrow_mut();
