@@ -428,7 +428,7 @@ fn descriptors_for_another_process_and_wrong_numbers_do_no_harm() {
         command.args(wanted.get_args()).arg(proxy.file("proxy.yaml"));
         command.env("HOME", proxy.dir.path()).env("NO_COLOR", "1").env_remove("NOTIFY_SOCKET");
         let mut daemon = Daemon::start("proxy", proxy.dir.path(), &mut command);
-        wait("the proxy", SOON, || TcpStream::connect(local(proxy.ports[0])).ok());
+        daemon.wait_line(&["proxy with 3 listeners"], SOON);
         match line {
             Some(line) => drop(daemon.wait_line(&["error", line], SOON)),
             None => assert!(!daemon.log().contains("ERROR"), "{}", daemon.log()),
