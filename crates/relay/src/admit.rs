@@ -485,7 +485,9 @@ mod tests {
         }
         let each = gate.each.as_ref().unwrap();
         let known = each.sources.known.lock().unwrap().len();
-        assert!(known < 200, "{known}");
+        // The table has 112 places, or 224 where the places of those that were forgotten were in the
+        // way of 57 to 63 others: that depends on the random keys of the hash.
+        assert!(known <= 224, "{known}");
     }
 
     #[test]
