@@ -125,24 +125,33 @@ struct Each {
 #[derive(Debug, Default)]
 struct Sources {
     #[expect(clippy::disallowed_types, reason = "taken once per stream where sources have limits")]
-    known: std::sync::Mutex<HashMap<IpAddr, Weak<Gate>>>,
+    known: std::sync::Mutex<Known>,
 }
 
-/// The number of sources above which those without streams are forgotten.
+#[derive(Debug, Default)]
+struct Known {
+    gates: HashMap<IpAddr, Weak<Gate>>,
+    /// The number of sources that had streams when sources were last forgotten.
+    kept: usize,
+}
+
+/// The least number of sources at which those without streams are forgotten.
 const SOURCES: usize = 64;
 
 impl Sources {
     /// The gate of a source.
     fn of(&self, source: IpAddr, gate: &Arc<Gate>) -> Arc<Gate> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(of) = known.get(&source).and_then(Weak::upgrade) {
+        if let Some(of) = known.gates.get(&source).and_then(Weak::upgrade) {
             return of;
         }
-        if known.len() >= SOURCES && known.len() == known.capacity() {
-            known.retain(|_, of| of.strong_count() > 0);
+        // At twice the number that was kept: the cost of a look at all is that of as many streams.
+        if known.gates.len() >= SOURCES.max(2 * known.kept) {
+            known.gates.retain(|_, of| of.strong_count() > 0);
+            known.kept = known.gates.len();
         }
         let of = Arc::new(Gate::bare(Own::OfSource(Arc::clone(gate))));
-        known.insert(source, Arc::downgrade(&of));
+        known.gates.insert(source, Arc::downgrade(&of));
         of
     }
 }
@@ -484,10 +493,8 @@ mod tests {
             assert!(gate.admit_from(Some(n.to_be_bytes().into())).is_some());
         }
         let each = gate.each.as_ref().unwrap();
-        let known = each.sources.known.lock().unwrap().len();
-        // The table has 112 places, or 224 where the places of those that were forgotten were in the
-        // way of 57 to 63 others: that depends on the random keys of the hash.
-        assert!(known <= 224, "{known}");
+        let known = each.sources.known.lock().unwrap().gates.len();
+        assert!(known <= SOURCES, "{known}");
     }
 
     #[test]

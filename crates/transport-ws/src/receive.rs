@@ -16,8 +16,8 @@ use transport::Side;
 use crate::frame::{CONTROL_MAX, Code, HEAD_MAX, Head, Malformed, Opcode, may_be_sent};
 use crate::mask::Mask;
 
-/// The longest accepted message. Our messages have 64 KiB, so a longer message comes from a foreign
-/// peer.
+/// The longest accepted message. Our messages have 64 KiB, and 256 KiB with pages, so a message of
+/// more than 16 MiB comes from a foreign peer.
 pub(crate) const MESSAGE_MAX: u64 = 16 << 20;
 
 /// A rule that the peer broke: the code for the Close to the peer, and a text for our log.
