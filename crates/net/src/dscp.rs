@@ -171,6 +171,7 @@ mod tests {
     use quinn_udp::EcnCodepoint;
 
     use super::*;
+    use crate::no_check::NoCheck;
 
     /// A bound socket that reads datagrams with their ECN bits; `None` on a machine without the
     /// family.
@@ -287,15 +288,6 @@ mod tests {
         if state.max_gso_segments() < 2 {
             return;
         }
-        nix::setsockopt_impl!(
-            NoCheck,
-            libc::SOL_SOCKET,
-            libc::SO_NO_CHECK,
-            bool,
-            nix::sys::socket::sockopt::SetBool
-        );
-        #[derive(Clone, Debug)]
-        struct NoCheck;
         setsockopt(&sender, NoCheck, &true).unwrap();
         let destination = sender.local_addr().unwrap();
         let contents = &[7; 400];

@@ -31,6 +31,8 @@ pub mod gather;
 pub mod handover;
 pub mod inherited;
 mod listen;
+#[cfg(test)]
+mod no_check;
 pub mod own;
 pub mod pages;
 pub mod pool;

@@ -174,32 +174,31 @@ local function ends(pinfo)
   return tostring(pinfo.src) .. ":" .. pinfo.src_port, tostring(pinfo.dst) .. ":" .. pinfo.dst_port
 end
 
+-- Adds fields that follow each other: pairs of a field and its bytes.
+local function add_all(tree, range, at, fields)
+  for i = 1, #fields, 2 do
+    tree:add(fields[i], range(at, fields[i + 1]))
+    at = at + fields[i + 1]
+  end
+end
+
 -- Greeting ---------------------------------------------------------------------------------------
 
 local function hello(body, tree)
-  tree:add(f.oldest, body(0, 2))
-  tree:add(f.newest, body(2, 2))
-  tree:add(f.features, body(4, 8))
-  tree:add(f.hello_flags, body(12, 1))
-  tree:add(f.instance, body(13, 16))
+  add_all(tree, body, 0, { f.oldest, 2, f.newest, 2, f.features, 8, f.hello_flags, 1, f.instance, 16 })
   local length = body(61, 1):uint()
-  tree:add(f.client, body(62, length))
   local at = 62 + length
   local intent = body(at, 1):uint()
-  tree:add(f.intent, body(at, 1))
+  add_all(tree, body, 62, { f.client, length, f.intent, 1 })
   if intent == 1 or intent == 2 then
-    tree:add(f.link, body(at + 1, 16))
-    tree:add(f.carrier, body(at + 17, 4))
+    add_all(tree, body, at + 1, { f.link, 16, f.carrier, 4 })
   end
 end
 
 local function accept(body, tree)
-  tree:add(f.version, body(0, 2))
-  tree:add(f.features, body(2, 8))
-  tree:add(f.link, body(10, 16))
-  tree:add(f.carrier, body(26, 4))
-  tree:add(f.resume_timeout, body(30, 4))
-  tree:add(f.keepalive, body(34, 4))
+  add_all(tree, body, 0, {
+    f.version, 2, f.features, 8, f.link, 16, f.carrier, 4, f.resume_timeout, 4, f.keepalive, 4,
+  })
 end
 
 -- Control messages ---------------------------------------------------------------------------------
@@ -289,11 +288,8 @@ local function resume(body, tree)
   tree:add(f.highest, body(0, 4))
   for at = 4, body:len() - 29, 29 do
     local entry = tree:add(tunnel, body(at, 29), "Stream " .. body(at, 4):uint())
-    entry:add(f.stream, body(at, 4))
-    entry:add(f.ended, body(at + 4, 1))
-    entry:add(f.received, body(at + 5, 8))
-    entry:add(f.consumed, body(at + 13, 8))
-    entry:add(f.limit, body(at + 21, 8))
+    add_all(entry, body, at,
+      { f.stream, 4, f.ended, 1, f.received, 8, f.consumed, 8, f.limit, 8 })
   end
 end
 
@@ -683,9 +679,8 @@ end
 
 -- The key log --------------------------------------------------------------------------------------
 
-local exporters
+local exporters = {}
 local function load_exporters()
-  exporters = {}
   local path = kcp.prefs.keylog
   if path == "" and get_preference then
     local ok, found = pcall(get_preference, "tls.keylog_file")
@@ -699,6 +694,16 @@ local function load_exporters()
     if random then exporters[random:lower()] = secret end
   end
   file:close()
+end
+
+-- The secret of a connection. The file is read once for each connection that is not in what was read
+-- before: in a capture that goes on, connections begin later.
+local function exporter_of(known)
+  if not exporters[known.random] and not known.is_looked_up then
+    known.is_looked_up = true
+    load_exporters()
+  end
+  return exporters[known.random]
 end
 
 local function bytes_of(hex)
@@ -743,8 +748,7 @@ end
 -- The secrets of sealed packets (SPEC.md, Lanes): 64 bytes of the exporter of TLS.
 local function seal(known)
   if known.sealed or not known.random or known.suite ~= 0x1301 then return known.sealed end
-  if not exporters then load_exporters() end
-  local secret = exporters[known.random]
+  local secret = exporter_of(known)
   if not secret then return nil end
   local empty = sha256("")
   local derived =
@@ -776,7 +780,6 @@ end
 
 -- Takes a segment in its order. Returns the bytes that follow the bytes before, if there are some.
 local function in_order(lane, sn, payload)
-  if lane.next == nil then lane.next = 0 end
   if sn < lane.next or lane.waiting[sn] then return "" end
   lane.waiting[sn] = payload
   local out = {}
@@ -855,7 +858,7 @@ local function content(known, session, way, text, pinfo, tree)
   if body == 1 or body == 2 then
     local lane = known.lanes[name]
     if not lane then
-      lane = { waiting = {}, parts = {}, given = {} }
+      lane = { next = 0, waiting = {}, parts = {}, given = {} }
       known.lanes[name] = lane
     end
     -- The bytes that a packet completes are known when it is seen for the first time.
@@ -955,7 +958,7 @@ local function is_kcp(tvb, pinfo, tree)
 end
 
 function tunnel.init()
-  directions, connections, exporters = {}, {}, nil
+  directions, connections, exporters = {}, {}, {}
 end
 
 tunnel:register_heuristic("tcp", is_plain)

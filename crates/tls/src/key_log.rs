@@ -14,6 +14,8 @@ use rustls::{ClientConfig, KeyLog, ServerConfig};
 const VARIABLE: &str = "SSLKEYLOGFILE";
 
 /// A key log in a file, in the format of NSS (draft-ietf-tls-keylogfile): a line for each secret.
+/// `rustls::KeyLogFile` reports a file that it cannot open to the crate `log` alone, so the log of
+/// the daemon would not say it.
 struct KeyFile(File);
 
 impl KeyFile {

@@ -66,6 +66,11 @@ impl Socket {
         self.held.as_ref()?.name.as_deref()
     }
 
+    /// Whether the manager has the socket as well.
+    fn is_told(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.is_told)
+    }
+
     /// Whether a listener of this process has a duplicate.
     fn is_lent(&self) -> bool {
         let Some(number) = self.held.as_ref().and_then(|held| held.lent) else { return false };
@@ -281,12 +286,13 @@ pub fn unused() -> Vec<Place> {
     places
 }
 
-/// The held sockets of this process, for the next generation.
+/// The sockets that the manager has, for the next generation. The next generation stores the others
+/// itself when it binds their addresses.
 #[must_use]
 pub fn held() -> Vec<HeldSocket> {
     let mut all: Vec<HeldSocket> = Vec::new();
     for socket in &inherited().0 {
-        if socket.held.is_some() {
+        if socket.is_told() {
             let one = (socket.place.to_string(), socket.name().map(str::to_owned));
             if !all.contains(&one) {
                 all.push(one);
@@ -296,12 +302,12 @@ pub fn held() -> Vec<HeldSocket> {
     all
 }
 
-/// The numbers of the held sockets that no listener of this process has, by address.
+/// The numbers of the sockets of the manager that no listener of this process has, by address.
 pub(crate) fn idle() -> Vec<Vec<RawFd>> {
     let all = inherited();
     let mut groups: Vec<(&Place, Vec<RawFd>)> = Vec::new();
     for socket in &all.0 {
-        if socket.held.is_none() || socket.is_lent() {
+        if !socket.is_told() || socket.is_lent() {
             continue;
         }
         let number = socket.descriptor.as_raw_fd();
@@ -387,6 +393,7 @@ mod tests {
         store(&large);
         store(&kept);
         store(&kept);
+        assert!(held().is_empty(), "the manager has nothing yet");
         let told = untold();
         let [group] = told.as_slice() else { panic!("{told:?}") };
         assert_eq!(group.name, format!("tunnel-tcp-127.0.0.1_{}", at.port()));

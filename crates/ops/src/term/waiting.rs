@@ -87,7 +87,7 @@ fn draw(line: &str) {
 fn line(what: &str, since: Duration, screen: Screen) -> String {
     let text = format!("{what}, {} s", since.as_secs());
     let room = screen.columns().map_or(usize::MAX, |columns| columns - 1);
-    if width::width(&text) <= room { text } else { text.chars().take(room).collect() }
+    width::cut(&text, room, width::Keep::Start)
 }
 
 #[cfg(test)]
@@ -99,7 +99,9 @@ mod tests {
         let since = Duration::from_millis(12_900);
         assert_eq!(line("upgrading", since, Screen::PLAIN), "upgrading, 12 s");
         let narrow = line("upgrading the daemon of a file", since, Screen::narrow(20));
-        assert_eq!(narrow, "upgrading the daemo");
+        assert_eq!(narrow, "upgrading the daem…");
+        // Each of these characters takes two columns.
+        assert_eq!(line("隧道隧道隧道隧道隧道", since, Screen::narrow(20)), "隧道隧道隧道隧道隧…");
     }
 
     #[test]

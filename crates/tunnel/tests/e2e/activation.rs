@@ -17,6 +17,7 @@ use testkit::stage::{Daemon, Running};
 
 use crate::harness::{Origin, SOON, Scheme, Setup, connect, free_port, program, run, tunnel, wait};
 use crate::manager::{Manager, Store, started_with};
+use crate::upgrade::Ended;
 
 /// A proxy with two listeners, and its folder.
 struct Proxy {
@@ -313,6 +314,7 @@ fn a_port_of_a_service_in_a_socket_unit_is_open_while_its_client_is_away() {
         echoes(waits).unwrap();
     }
     // An upgrade hands the port over, also while nobody has it.
+    let _ended = Ended(running.file("server.sock"));
     let upgraded = run(tunnel(&["upgrade", "--control"]).arg(running.file("server.sock")));
     assert!(upgraded.status.success(), "{upgraded:?}");
     leave(&mut running);
@@ -390,6 +392,7 @@ fn descriptors_that_nothing_wants_are_named_and_closed_and_no_child_gets_any() {
     assert_eq!([0, 1, 2, 3].map(is_open), [true, false, false, false]);
 
     // The next process of an upgrade has no descriptors from its start.
+    let _ended = Ended(proxy.file("proxy.sock"));
     let upgraded = run(tunnel(&["upgrade", "--control"]).arg(proxy.file("proxy.sock")));
     assert!(upgraded.status.success(), "{upgraded:?}");
     assert!(daemon.wait_end(SOON).success());

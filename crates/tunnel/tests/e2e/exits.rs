@@ -179,6 +179,10 @@ fn what_works_is_a_success_and_what_is_refused_a_failure() {
         (&client, "status", 1),
         (&server, "stop --now", 0),
     ] {
+        if line == "reconnect home" {
+            // The client has dialled anew after its own `reconnect`.
+            running.wait_echo(running.public("echo"));
+        }
         let mut args: Vec<_> = line.split(' ').collect();
         args.extend(["--control", socket]);
         let (code, said) = exit(&dir, &args);

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use testkit::stage::Daemon;
 
 use crate::harness::{Origin, SOON, Scheme, Setup, connect, free_port, run, tunnel, wait};
 use crate::manager::Manager;
+use crate::upgrade::{Ended, upgraded};
 
 /// A proxy of two workers, and its folder.
 struct Proxy {
@@ -133,8 +134,9 @@ fn server_and_client_are_ready_when_they_listen() {
     TcpStream::connect(("127.0.0.1", running.local())).unwrap();
 }
 
-/// The watchdog's period of these tests.
-const PERIOD: Duration = Duration::from_millis(900);
+/// The watchdog's period of these tests. A third of it is the time in which a worker answers on a
+/// busy machine.
+const PERIOD: Duration = Duration::from_millis(1_800);
 
 fn watched(command: &mut Command) -> &mut Command {
     command.env("WATCHDOG_USEC", PERIOD.as_micros().to_string())
@@ -223,13 +225,6 @@ fn the_watchdog_of_another_process_is_not_fed() {
     }
 }
 
-fn upgraded(socket: &Path) -> u32 {
-    let output = run(tunnel(&["upgrade", "--json", "--control"]).arg(socket));
-    assert!(output.status.success(), "{output:?}");
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    u32::try_from(told["pid"].as_u64().unwrap()).unwrap()
-}
-
 #[test]
 fn an_upgrade_tells_the_main_process_which_feeds_the_watchdog_from_then_on() {
     let proxy = Proxy::new();
@@ -247,7 +242,8 @@ fn an_upgrade_tells_the_main_process_which_feeds_the_watchdog_from_then_on() {
     assert_eq!(manager.wait("WATCHDOG", "1").pid, former.id());
     // A stream keeps the former process.
     let stays = connect(proxy.port);
-    let pid = upgraded(&socket);
+    let _ended = Ended(socket.clone());
+    let (_, pid) = upgraded(&socket);
     // Only the former process may say so: it is the main process until then.
     let main = manager.wait("MAINPID", &pid.to_string());
     assert_eq!(main.pid, former.id());

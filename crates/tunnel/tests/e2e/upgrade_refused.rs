@@ -61,7 +61,7 @@ impl Served {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("goes on as before"), "{said}");
         assert!(words.iter().all(|word| said.contains(word)), "{words:?} in {said}");
-        self.running.server.wait_line(&["not upgraded", words[0]], SOON);
+        self.running.server.wait_line(&[&["not upgraded"], words].concat(), SOON);
         self.load.goes_on();
         assert!(self.running.server.is_running());
         assert_eq!(pid(&self.running, "server"), self.running.server.id());

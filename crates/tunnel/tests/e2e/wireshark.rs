@@ -3,14 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
 
 use testkit::wire::Recorder;
 
-use crate::harness::{Origin, SOON, Scheme, Setup, connect, program, run};
+use crate::harness::{Origin, SOON, Scheme, Setup, connect, program, run, tunnel};
 
 /// What a stream of the recording carries.
 const MARKER: &[u8] = b"seen through the tunnel";
@@ -26,14 +28,15 @@ const FIELDS: [&str; 8] = [
     "tunnel.malformed",
 ];
 
-/// The values of each of [`FIELDS`] in a recording, of all packets.
-fn values(
-    recording: &Path,
-    keys: Option<&Path>,
-    home: &Path,
-) -> BTreeMap<&'static str, BTreeSet<String>> {
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The program with the dissector, for a recording. `home` has no settings of a user.
+fn tshark(recording: &Path, keys: Option<&Path>, home: &Path) -> Command {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../proto/wireshark/tunnel.lua");
     let mut tshark = Command::new(program("tshark"));
+    tshark.env("HOME", home).env_remove("SSLKEYLOGFILE");
     tshark.arg("-r").arg(recording).args(["-X", &format!("lua_script:{script}")]);
     if let Some(keys) = keys {
         let (tls, own) = ("tls.keylog_file", "tunnel_kcp.keylog");
@@ -41,10 +44,20 @@ fn values(
             tshark.args(["-o", &format!("{preference}:{}", keys.display())]);
         }
     }
+    tshark
+}
+
+/// The values of each of [`FIELDS`] in a recording, of all packets.
+fn values(
+    recording: &Path,
+    keys: Option<&Path>,
+    home: &Path,
+) -> BTreeMap<&'static str, BTreeSet<String>> {
+    let mut tshark = tshark(recording, keys, home);
     // A second pass dissects each packet again, as the window of Wireshark does.
     tshark.args(["-2", "-T", "fields", "-E", "occurrence=a", "-E", "aggregator=|"]);
     tshark.args(FIELDS.iter().flat_map(|field| ["-e", field]));
-    let output = run(tshark.env("HOME", home).env_remove("SSLKEYLOGFILE"));
+    let output = run(&mut tshark);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !said.contains("Lua"), "{said}");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -116,7 +129,6 @@ fn is_read(scheme: Scheme) {
     has("tunnel.address", &[&format!("tcp://:{public}")]);
     // OPEN, DATA, FIN, CREDIT, CONTROL.
     has("tunnel.kind", &["1", "2", "3", "6", "12"]);
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let (marker, payloads) = (hex(MARKER), &read["tunnel.payload"]);
     assert!(
         payloads.iter().any(|payload| payload.contains(&marker)),
@@ -161,6 +173,58 @@ fn a_recording_of_quic_is_read() {
 #[test]
 fn a_recording_of_kcp_is_read() {
     is_read(Scheme::KCP);
+}
+
+/// A capture that goes on while a connection begins, whose secrets are in the file only then.
+#[test]
+fn secrets_that_come_later_are_found_by_a_dissector_that_runs() {
+    let (echo, dir) = (Origin::echo(), tempfile::tempdir().unwrap());
+    let (keys, recording) = (dir.path().join("keys"), dir.path().join("recording.pcap"));
+    let mut setup = Setup::new(Scheme::KCP).service("echo", echo.port());
+    let recorder = Recorder::of_udp(setup.server_port());
+    setup.server_url = Some(format!("kcp://127.0.0.1:{}", recorder.port()));
+    setup.client_lines.push_str("connections: 1\n");
+    setup.client_env.push(("SSLKEYLOGFILE", keys.clone().into()));
+    let running = setup.start();
+    let visit = |bytes: &[u8]| {
+        let mut visitor = connect(running.public("echo"));
+        visitor.write_all(bytes).unwrap();
+        visitor.read_exact(&mut vec![0; bytes.len()]).unwrap();
+    };
+    let recorded = || {
+        recorder.write(&recording).unwrap();
+        fs::read(&recording).unwrap()
+    };
+    running.wait_echo(running.public("echo"));
+    visit(&[7; 150_000]);
+    let first = recorded();
+
+    let mut tshark = tshark(Path::new("-"), Some(&keys), dir.path());
+    tshark.args(["-l", "-T", "fields", "-e", "tunnel.payload"]);
+    tshark.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut tshark = tshark.spawn().unwrap();
+    let mut input = tshark.stdin.take().unwrap();
+    let mut lines = BufReader::new(tshark.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let (begin, end) = channel::<Vec<u8>>();
+    // The program reads while its output is read. The channel's end is the end of the recording.
+    let feeding = thread::spawn(move || {
+        end.into_iter().for_each(|bytes| input.write_all(&bytes).unwrap());
+    });
+    begin.send(first.clone()).unwrap();
+    lines.find(|line| line.contains("0707")).expect("the first connection is read");
+
+    let client = running.file("client.sock");
+    let output = run(tunnel(&["reconnect", "--control"]).arg(client));
+    assert!(output.status.success(), "{output:?}");
+    running.wait_echo(running.public("echo"));
+    visit(MARKER);
+    begin.send(recorded().split_off(first.len())).unwrap();
+    drop(begin);
+    let marker = hex(MARKER);
+    let found = lines.filter(|line| line.contains(&marker)).count();
+    feeding.join().unwrap();
+    assert!(tshark.wait().unwrap().success());
+    assert!(found > 0, "the second connection is not read");
 }
 
 #[test]

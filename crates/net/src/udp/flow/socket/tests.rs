@@ -4,11 +4,11 @@ use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket as Visitor};
 use std::time::Duration;
 
-use nix::libc;
 use nix::sys::socket::setsockopt;
 
 use super::super::dialling;
 use super::*;
+use crate::no_check::NoCheck;
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -26,17 +26,6 @@ impl Tally for Counts {
         self.lost.borrow_mut().push((loss, datagrams));
     }
 }
-
-/// Sends without checksums, so that the kernel refuses to segment.
-#[derive(Clone, Debug)]
-struct NoCheck;
-nix::setsockopt_impl!(
-    NoCheck,
-    libc::SOL_SOCKET,
-    libc::SO_NO_CHECK,
-    bool,
-    nix::sys::socket::sockopt::SetBool
-);
 
 /// `None` on a machine without the family.
 fn listener(address: &str) -> Option<FlowSocket> {
