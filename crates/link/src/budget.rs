@@ -38,10 +38,8 @@ impl ProcessBudget {
     /// Takes bytes that belong to no worker, if the budget has them.
     #[must_use]
     pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Held> {
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let is_there = |left: i64| left.checked_sub(bytes).filter(|left| *left >= 0);
-        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_there);
-        taken.is_ok().then(|| Held { process: Arc::clone(self), bytes })
+        let mut held = Held { process: Arc::clone(self), bytes: 0 };
+        held.grow(bytes).then_some(held)
     }
 
     /// Bytes of the whole budget.
@@ -114,6 +112,20 @@ impl Lease {
 pub struct Held {
     process: Arc<ProcessBudget>,
     bytes: i64,
+}
+
+impl Held {
+    /// Takes so many bytes more, if the budget has them. Returns whether it has.
+    #[must_use]
+    pub fn grow(&mut self, bytes: u64) -> bool {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let is_there = |left: i64| left.checked_sub(bytes).filter(|left| *left >= 0);
+        let taken = self.process.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_there);
+        if taken.is_ok() {
+            self.bytes += bytes;
+        }
+        taken.is_ok()
+    }
 }
 
 impl Drop for Held {

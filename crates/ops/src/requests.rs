@@ -237,7 +237,7 @@ fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 fn fields<'a>(lines: impl Iterator<Item = &'a [u8]>, secrets: bool) -> Vec<HttpField> {
-    let field = |line: &[u8]| {
+    let field = |line: Vec<u8>| {
         let colon = line.iter().position(|&byte| byte == b':').unwrap_or(line.len());
         let (name, value) = line.split_at(colon);
         let [name, value] = [name, value.strip_prefix(b":").unwrap_or(value)]
@@ -251,7 +251,23 @@ fn fields<'a>(lines: impl Iterator<Item = &'a [u8]>, secrets: bool) -> Vec<HttpF
         let (value, masked) = without_users(&value);
         HttpField { name, value, masked }
     };
-    lines.map(field).collect()
+    unfolded(lines).into_iter().map(field).collect()
+}
+
+/// The lines, with a field on several lines as one (RFC 9112 section 5.2): its secret may stand on
+/// any of them.
+fn unfolded<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = Vec::new();
+    for line in lines {
+        match (line.first(), all.last_mut()) {
+            (Some(b' ' | b'\t'), Some(field)) => {
+                field.push(b' ');
+                field.extend_from_slice(line.trim_ascii());
+            }
+            _ => all.push(line.to_vec()),
+        }
+    }
+    all
 }
 
 /// The text with the user information of its URLs masked (RFC 3986 section 3.2.1), and whether there
@@ -304,6 +320,11 @@ mod tests {
         assert!(shown.fields.iter().all(|field| !field.masked));
         let answer = of("HTTP/1.1 200 OK\r\nset-cookie: a=b\r\n\r\n", false);
         assert_eq!(answer.fields[0].value, MASK);
+        let folded = "HTTP/1.1 200 OK\r\nSet-Cookie: a=\r\n\tsid=1\r\nX: 1\r\n  2\r\n\r\n";
+        let field = |one: &HttpField| format!("{}={}", one.name, one.value);
+        let shown = |secrets| of(folded, secrets).fields.iter().map(field).collect::<Vec<_>>();
+        assert_eq!(shown(false), ["Set-Cookie=(secret)", "X=1 2"]);
+        assert_eq!(shown(true), ["Set-Cookie=a= sid=1", "X=1 2"]);
     }
 
     #[test]

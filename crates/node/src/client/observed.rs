@@ -66,7 +66,8 @@ impl Observed {
 
     /// Forgets the requests of services that keep none any more.
     pub(super) fn retain(&self, services: &[Service]) {
-        self.store.retain(|name| services.iter().any(|one| one.requests && one.name == name));
+        let keeping = services.iter().filter(|one| one.requests).map(|one| one.name.clone());
+        self.store.retain(keeping.collect());
     }
 }
 
@@ -323,7 +324,11 @@ impl h1::Observer for Requests {
     fn requested(&self, head: &[u8]) {
         let line = head.split(|&byte| byte == b'\r' || byte == b'\n').next().unwrap_or_default();
         let mut words = line.split(|&byte| byte == b' ');
-        let [method, path] = [(); 2].map(|()| bounded(words.next().unwrap_or_default()));
+        // Only a visit tells them.
+        let [method, path] = match self.visits {
+            Some(_) => [(); 2].map(|()| bounded(words.next().unwrap_or_default())),
+            None => Default::default(),
+        };
         // A target inside of this process reads its bytes, and nobody offers them.
         let begun = self.offered.get().unwrap_or_else(Instant::now);
         let mut waiting = self.waiting.borrow_mut();

@@ -38,24 +38,27 @@ const TEXT: usize = 200;
 /// The number of tests that are under way.
 static UNDER_WAY: AtomicU32 = AtomicU32::new(0);
 
-/// A place for a test. Dropping it frees the place.
+/// A place for a test, one of those that this number counts. Dropping it frees the place.
 #[derive(Debug)]
-pub(crate) struct Place(());
+pub(crate) struct Place(&'static AtomicU32);
 
 impl Place {
     /// `None`: as many tests as may be are under way.
     pub(crate) fn take() -> Option<Self> {
-        if UNDER_WAY.fetch_add(1, Ordering::Relaxed) >= TESTS {
-            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(Self(()))
+        Self::take_of(&UNDER_WAY)
+    }
+
+    fn take_of(under_way: &'static AtomicU32) -> Option<Self> {
+        let more = |taken: u32| (taken < TESTS).then_some(taken + 1);
+        let taken = under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        // A place that is made must be one that was taken: its drop frees it.
+        taken.is_ok().then(|| Self(under_way))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -320,11 +323,13 @@ mod tests {
 
     #[test]
     fn the_places_are_few_and_come_back() {
-        // Tests beside this one may have a place.
-        let all: Vec<_> = std::iter::from_fn(Place::take).collect();
-        assert!(all.len() <= TESTS as usize);
-        assert!(Place::take().is_none());
+        // The places of the process belong to the tests beside this one.
+        static PLACES: AtomicU32 = AtomicU32::new(0);
+        let take = || Place::take_of(&PLACES);
+        let all: Vec<_> = std::iter::from_fn(take).collect();
+        assert_eq!(all.len(), TESTS as usize);
+        assert!(take().is_none());
         drop(all);
-        assert!(Place::take().is_some());
+        assert!(take().is_some());
     }
 }

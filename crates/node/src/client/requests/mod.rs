@@ -16,7 +16,7 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,6 +65,44 @@ struct Inner {
     revision: u64,
     /// By number.
     all: VecDeque<Entry>,
+    /// How many entries each service has, so that no request counts them.
+    of_service: HashMap<String, usize>,
+    /// The services that keep requests since the last reload that has changed them; `None`: there
+    /// was none. A connection that is older goes on to tell its requests.
+    keeping: Option<HashSet<String>>,
+}
+
+impl Inner {
+    /// Puts an entry in. Returns the oldest entry of its service, if the service has too many.
+    fn push(&mut self, entry: Entry) -> Option<Entry> {
+        let service = &entry.seen.service;
+        let gone = match self.of_service.get_mut(service) {
+            Some(count) if *count >= PER_SERVICE => {
+                let oldest = self.all.iter().position(|other| other.seen.service == *service);
+                oldest.and_then(|place| self.all.remove(place))
+            }
+            Some(count) => {
+                *count += 1;
+                None
+            }
+            None => {
+                self.of_service.insert(service.clone(), 1);
+                None
+            }
+        };
+        self.all.push_back(entry);
+        gone
+    }
+
+    /// Removes the oldest request that has ended: a request under way is held by its worker.
+    fn remove_oldest(&mut self) -> Option<Entry> {
+        let is_ended = |entry: &Entry| entry.seen.progress != RequestProgress::Open;
+        let gone = self.all.remove(self.all.iter().position(is_ended)?)?;
+        if let Some(count) = self.of_service.get_mut(&gone.seen.service) {
+            *count -= 1;
+        }
+        Some(gone)
+    }
 }
 
 /// A kept request.
@@ -110,7 +148,21 @@ struct Switched {
 struct Room {
     store: Arc<Store>,
     bytes: u64,
-    _held: link::Held,
+    held: link::Held,
+}
+
+impl Room {
+    /// Takes so much more memory, as [`Store::room`]. Returns whether there is so much.
+    fn grow(&mut self, bytes: u64) -> bool {
+        let is_there = self.store.make_room(bytes);
+        let is_taken = is_there && self.held.grow(bytes);
+        if is_taken {
+            self.bytes += bytes;
+        } else if is_there {
+            self.store.used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        is_taken
+    }
 }
 
 impl Drop for Room {
@@ -142,24 +194,25 @@ impl Store {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes memory, for which the oldest requests go. `None`: there is none.
-    fn room(self: &Arc<Self>, bytes: u64) -> Option<Room> {
-        if !self.reserve(bytes) {
-            let mut gone = Vec::new();
-            let mut inner = self.inner();
-            while !self.reserve(bytes) {
-                // The oldest that has ended: what is under way is held by its worker.
-                let is_ended = |entry: &Entry| entry.seen.progress != RequestProgress::Open;
-                let oldest = inner.all.iter().position(is_ended)?;
-                gone.extend(inner.all.remove(oldest));
-                // The memory is free as soon as the entries are dropped, outside of the lock.
-                drop(inner);
-                gone.clear();
-                inner = self.inner();
+    /// Counts memory as used, for which the oldest requests go. Returns whether there is so much.
+    fn make_room(&self, bytes: u64) -> bool {
+        while !self.reserve(bytes) {
+            // The memory is free as soon as the entry is dropped, outside of the lock.
+            let gone = self.inner().remove_oldest();
+            if gone.is_none() {
+                return false;
             }
         }
+        true
+    }
+
+    /// Takes memory, for which the oldest requests go. `None`: there is none.
+    fn room(self: &Arc<Self>, bytes: u64) -> Option<Room> {
+        if !self.make_room(bytes) {
+            return None;
+        }
         match self.budget.take(bytes) {
-            Some(held) => Some(Room { store: Arc::clone(self), bytes, _held: held }),
+            Some(held) => Some(Room { store: Arc::clone(self), bytes, held }),
             None => {
                 self.used.fetch_sub(bytes, Ordering::Relaxed);
                 None
@@ -172,21 +225,19 @@ impl Store {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    /// Puts a request in. Returns its number.
-    fn begin(&self, mut entry: Entry) -> u64 {
+    /// Puts a request in. Returns its number. `None`: its service keeps none any more.
+    fn begin(&self, mut entry: Entry) -> Option<u64> {
         let mut inner = self.inner();
+        if inner.keeping.as_ref().is_some_and(|keeping| !keeping.contains(&entry.seen.service)) {
+            return None;
+        }
         let (last, revision) = (inner.last + 1, inner.revision + 1);
         (inner.last, inner.revision) = (last, revision);
         (entry.seen.id, entry.revision) = (last, revision);
-        let of_service = |other: &Entry| other.seen.service == entry.seen.service;
-        let mut places = inner.all.iter().enumerate().filter(|(_, other)| of_service(other));
-        let first = places.next().map(|(place, _)| place);
-        let is_full = first.is_some() && places.count() + 1 >= PER_SERVICE;
-        let gone = first.filter(|_| is_full).and_then(|first| inner.all.remove(first));
-        inner.all.push_back(entry);
+        let gone = inner.push(entry);
         drop(inner);
         drop(gone);
-        last
+        Some(last)
     }
 
     /// Changes a request, if it is still there.
@@ -202,12 +253,14 @@ impl Store {
         }
     }
 
-    /// Forgets the requests of all other services.
-    pub(crate) fn retain(&self, is_kept: impl Fn(&str) -> bool) {
+    /// Forgets the requests of all other services, and takes no more of them.
+    pub(crate) fn retain(&self, keeping: HashSet<String>) {
         let mut inner = self.inner();
         let all = std::mem::take(&mut inner.all);
-        let (kept, gone) = all.into_iter().partition(|entry| is_kept(&entry.seen.service));
+        let (kept, gone) = all.into_iter().partition(|one| keeping.contains(&one.seen.service));
         inner.all = kept;
+        inner.of_service.retain(|service, _| keeping.contains(service));
+        inner.keeping = Some(keeping);
         drop(inner);
         drop::<VecDeque<_>>(gone);
     }

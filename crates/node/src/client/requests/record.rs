@@ -24,6 +24,9 @@ const FIRST: usize = 2 << 10;
 /// Interim responses that are kept of a request.
 const INTERIMS: usize = 8;
 
+/// Parts of most entries that take memory: the head and the body of a request and of its response.
+const PARTS: usize = 4;
+
 /// What a replay notes about its connection.
 #[derive(Debug)]
 pub(in super::super) struct Marks {
@@ -54,7 +57,7 @@ pub(in super::super) struct Connection {
 /// A request under way.
 #[derive(Debug)]
 struct Recording {
-    /// `None`: there was no memory for the request.
+    /// `None`: there was no memory for the request, or its service keeps none any more.
     id: Option<u64>,
     begun: Instant,
     is_connect: bool,
@@ -81,7 +84,7 @@ struct Keeper {
     trailers: Vec<u8>,
     left_out: bool,
     is_whole: bool,
-    rooms: Vec<Room>,
+    room: Option<Room>,
 }
 
 impl Keeper {
@@ -96,13 +99,11 @@ impl Keeper {
                 }
             }
             // The tracker bounds a trailer section.
-            BodyPart::Trailers(bytes) => match store.room(bytes.len() as u64) {
-                Some(room) if !self.left_out => {
+            BodyPart::Trailers(bytes) => {
+                if !self.left_out && self.grow(store, bytes.len()) {
                     self.trailers.extend_from_slice(bytes);
-                    self.rooms.push(room);
                 }
-                Some(_) | None => self.leave_out(),
-            },
+            }
         }
     }
 
@@ -116,31 +117,37 @@ impl Keeper {
             return true;
         }
         let wanted = wanted.next_power_of_two().clamp(FIRST, BODY);
-        match store.room((wanted - size) as u64) {
-            Some(room) => {
-                self.rooms.push(room);
-                self.kept.reserve_exact(wanted - self.kept.len());
-                true
-            }
-            None => {
-                self.leave_out();
-                false
-            }
+        let is_there = self.grow(store, wanted - size);
+        if is_there {
+            self.kept.reserve_exact(wanted - self.kept.len());
         }
+        is_there
     }
 
-    fn leave_out(&mut self) {
-        (self.kept, self.trailers, self.left_out) = (Vec::new(), Vec::new(), true);
-        self.rooms.clear();
+    /// Takes memory. Where there is none, nothing of the body is kept.
+    fn grow(&mut self, store: &Arc<Store>, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        let is_there = match &mut self.room {
+            Some(room) => room.grow(bytes),
+            None => {
+                self.room = store.room(bytes);
+                self.room.is_some()
+            }
+        };
+        if !is_there {
+            (self.kept, self.trailers, self.left_out) = (Vec::new(), Vec::new(), true);
+            self.room = None;
+        }
+        is_there
     }
 
     /// Puts everything into the half of an entry.
     fn end(self, half: &mut Half, rooms: &mut Vec<Room>) {
-        let Self { bytes, kept, trailers, left_out, is_whole, rooms: own } = self;
+        let Self { bytes, kept, trailers, left_out, is_whole, room } = self;
         half.body = kept.into();
         half.trailers = trailers.into();
         (half.bytes, half.left_out, half.is_whole) = (bytes, left_out, is_whole);
-        rooms.extend(own);
+        rooms.extend(room);
     }
 }
 
@@ -197,29 +204,24 @@ impl Connection {
             self.store.lost.fetch_add(1, Ordering::Relaxed);
             return None;
         };
-        let (rooms, interim, response) = (vec![room], Vec::new(), Half::default());
+        let mut rooms = Vec::with_capacity(PARTS);
+        rooms.push(room);
+        let (interim, response) = (Vec::new(), Half::default());
         let (live, revision) = (None, 0);
         let entry = Entry { seen, request, interim, response, live, no_replay, revision, rooms };
-        Some(self.store.begin(entry))
-    }
-
-    /// The youngest request whose body has not ended.
-    fn youngest(&mut self) -> Option<&mut Recording> {
-        match &mut self.late {
-            Some(late) => Some(late),
-            None => self.waiting.back_mut(),
-        }
+        self.store.begin(entry)
     }
 
     pub(in super::super) fn request_body(&mut self, part: BodyPart<'_>) {
-        let store = Arc::clone(&self.store);
-        if let Some(recording) = self.youngest().filter(|recording| recording.id.is_some()) {
-            recording.request.take(&store, part);
+        let youngest = self.late.as_mut().or_else(|| self.waiting.back_mut());
+        if let Some(recording) = youngest.filter(|recording| recording.id.is_some()) {
+            recording.request.take(&self.store, part);
         }
     }
 
     pub(in super::super) fn request_ended(&mut self) {
-        if let Some(recording) = self.youngest() {
+        // The youngest request whose body has not ended.
+        if let Some(recording) = self.late.as_mut().or_else(|| self.waiting.back_mut()) {
             recording.request.is_whole = true;
         }
         if let Some(late) = self.late.take() {

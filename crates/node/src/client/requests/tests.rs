@@ -1,5 +1,6 @@
 //! What is kept of connections, compared with what was sent, for any pieces of the bytes.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use config::{ClientFlags, Sources, Text};
@@ -345,7 +346,7 @@ fn memory_is_bounded_the_oldest_go_first_and_a_body_without_room_is_left_out() {
     assert!(kept_now.memory_bytes <= 1 << 20, "{}", kept_now.memory_bytes);
     assert!((5..9).contains(&kept_now.requests.len()), "{}", kept_now.requests.len());
     assert_eq!(kept_now.requests.last().unwrap().path, "/49");
-    store.retain(|_| false);
+    store.retain(HashSet::new());
     assert_eq!(store.list(&RequestFilter::default()).memory_bytes, 0, "all of it is given back");
 
     // The rest of the budget is in use by others.
@@ -365,7 +366,7 @@ fn memory_is_bounded_the_oldest_go_first_and_a_body_without_room_is_left_out() {
     drop(others);
     ask(&observer, "/again", BODY);
     assert!(!store.one(2, false).unwrap().request.unwrap().body.left_out);
-    store.retain(|_| false);
+    store.retain(HashSet::new());
     assert_eq!(budget.left(), 8 << 20);
 }
 
@@ -384,4 +385,30 @@ fn the_times_of_a_request_begin_when_it_is_offered_to_the_target() {
     let seen = &store.list(&RequestFilter::default()).requests[0];
     assert!(seen.first_byte_micros >= Some(3000), "{seen:?}");
     assert!(seen.whole_micros >= seen.first_byte_micros);
+}
+
+#[test]
+fn a_connection_that_is_older_than_the_end_of_the_key_tells_nothing_any_more() {
+    let (observer, store) = kept(1 << 30);
+    let mut one = spectator(&observer);
+    let mut ask = |path: &str| {
+        one.taken(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        one.sent(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab");
+    };
+    let paths = || {
+        let all = store.list(&RequestFilter::default());
+        all.requests.into_iter().map(|one| one.path).collect::<Vec<_>>()
+    };
+    ask("/1");
+    store.retain(HashSet::from(["web".to_owned(), "other".to_owned()]));
+    ask("/2");
+    assert_eq!(paths(), ["/1", "/2"]);
+    store.retain(HashSet::from(["other".to_owned()]));
+    ask("/3");
+    let now = store.list(&RequestFilter::default());
+    assert!(now.requests.is_empty() && (now.lost, now.memory_bytes) == (0, 0), "{now:?}");
+    // The key is there again.
+    store.retain(HashSet::from(["web".to_owned()]));
+    ask("/4");
+    assert_eq!(paths(), ["/4"]);
 }
