@@ -10,6 +10,7 @@ use anyhow::Context;
 use import::{
     Certificate, Failure, Finding, Imported, Material, Options, Source, Text, import as map,
 };
+use ops::term::Waiting;
 use ops::{WrongConfig, term};
 use serde::Serialize;
 use tls::Identity;
@@ -80,7 +81,9 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<()> {
         server: args.server.clone(),
         domain: args.domain.clone(),
     };
-    let imported = map(&sources(args)?, &options, &mut Fresh).map_err(|why| {
+    // A file may be a pipe whose other end takes its time.
+    let sources = Waiting::during("reading what is to be imported", || sources(args))?;
+    let imported = map(&sources, &options, &mut Fresh).map_err(|why| {
         let is_random = matches!(why, Failure::Material(_));
         let wrong = WrongConfig::one(why.to_string());
         if is_random { anyhow::anyhow!(why) } else { anyhow::Error::new(wrong) }

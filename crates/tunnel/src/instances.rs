@@ -104,10 +104,13 @@ pub(crate) fn events(which: &Which) -> anyhow::Result<()> {
 /// Makes the daemon read its configuration again, and prints the result.
 pub(crate) fn reload(which: &Which, json: bool) -> anyhow::Result<()> {
     let instance = find_supervisor(which)?;
-    let waiting = Waiting::begin("waiting for the daemon to apply the configuration");
-    let reloaded = control::reload(&instance);
-    drop(waiting);
-    tell(&reloaded?, json)
+    tell(&reloaded(&instance)?, json)
+}
+
+/// Has a daemon read its configuration again.
+pub(crate) fn reloaded(instance: &Instance) -> anyhow::Result<Reloaded> {
+    let what = "waiting for the daemon to apply the configuration";
+    Waiting::during(what, || control::reload(instance))
 }
 
 /// Prints the outcome of a change. An item that is not in force is an error.
@@ -143,7 +146,10 @@ fn not_in_force(reloaded: &Reloaded) -> anyhow::Result<()> {
 /// Ends the connections of a client, which dials anew. `name`: the client, on a server.
 pub(crate) fn reconnect(which: &Which, name: Option<String>) -> anyhow::Result<()> {
     let role = if name.is_some() { Role::Server } else { Role::Client };
-    let Reconnected { links, looking } = control::reconnect(&find_role(which, role)?, name)?;
+    let instance = find_role(which, role)?;
+    let what = "waiting for the end of the connections";
+    let ended = Waiting::during(what, || control::reconnect(&instance, name));
+    let Reconnected { links, looking } = ended?;
     if links == 0 && looking == 0 {
         bail!("no link is connected now (hint: `tunnel status` says why)");
     }
@@ -160,7 +166,9 @@ pub(crate) fn reconnect(which: &Which, name: Option<String>) -> anyhow::Result<(
 
 /// Ends daemons of `tunnel run`, and starts them again.
 pub(crate) fn restart(which: &Which, name: Option<String>, now: bool) -> anyhow::Result<()> {
-    let restarted = control::restart(&find_supervisor(which)?, name, now)?;
+    let instance = find_supervisor(which)?;
+    let what = "waiting for the supervisor";
+    let restarted = Waiting::during(what, || control::restart(&instance, name, now))?;
     for name in restarted.names {
         term::out(format_args!("{name} ends and starts again"))?;
     }

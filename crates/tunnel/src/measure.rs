@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write, stderr};
 use std::time::Instant;
 
 use anyhow::bail;
-use ops::term::{self, Drawn, Screen, Sheet, Unwritten};
+use ops::term::{self, Drawn, Screen, Sheet, Unwritten, Waiting};
 use serde::Serialize;
 
 use crate::cli::{PingArgs, SpeedArgs};
@@ -73,7 +73,8 @@ pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
     for seq in 1..=args.count.get() {
         let due = args.interval * u32::try_from(seq - 1).unwrap_or(u32::MAX);
         term::pause(due.saturating_sub(begin.elapsed()))?;
-        let round = control::ping(&instance, args.timeout)?;
+        let what = "waiting for the answers of the other side";
+        let round = Waiting::during(what, || control::ping(&instance, args.timeout))?;
         if !args.json {
             show_round(&round, seq)?;
         }

@@ -2,7 +2,7 @@
 
 use ops::Role;
 use ops::nat::{NatReport, Network, RouterPort, StunServer, Udp};
-use ops::term::{self, Column, Drawn, Screen, Sheet, Table};
+use ops::term::{self, Column, Drawn, Screen, Sheet, Table, Waiting};
 
 use crate::cli::NatArgs;
 use crate::instances;
@@ -20,7 +20,8 @@ pub(crate) fn nat(args: &NatArgs) -> anyhow::Result<()> {
             None => error,
         }
     })?;
-    let report = control::nat(&instance)?;
+    let report =
+        Waiting::during("measuring the network of the client", || control::nat(&instance))?;
     if args.json {
         term::out(serde_json::to_string_pretty(&report)?)?;
     } else {

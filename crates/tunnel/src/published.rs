@@ -1,6 +1,7 @@
 //! `tunnel publish`, `tunnel unpublish` and `tunnel forward`: change a running client.
 
 use ops::lists::ListChange;
+use ops::term::Waiting;
 use ops::{Role, term};
 
 use crate::cli::{ForwardArgs, PublishArgs, UnpublishArgs, Which};
@@ -33,5 +34,8 @@ pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<()> {
 }
 
 fn change_lists(which: &Which, json: bool, change: ListChange) -> anyhow::Result<()> {
-    tell(&control::change_lists(&find_role(which, Role::Client)?, change)?, json)
+    let instance = find_role(which, Role::Client)?;
+    let what = "waiting for the client and its server to apply the change";
+    let changed = Waiting::during(what, || control::change_lists(&instance, change));
+    tell(&changed?, json)
 }

@@ -1,7 +1,7 @@
 //! The output of `tunnel test`, for people and as JSON.
 
 use anyhow::bail;
-use ops::term::{self, Column, Drawn, Screen, Sheet, Table};
+use ops::term::{self, Column, Drawn, Screen, Sheet, Table, Waiting};
 use ops::tested::Tested;
 
 use crate::cli::TestArgs;
@@ -10,7 +10,9 @@ use crate::instances;
 /// Tests a service. A target that does not serve is an error, so that a script sees it.
 pub(crate) fn test(args: &TestArgs) -> anyhow::Result<()> {
     let instance = instances::find(&args.which)?;
-    let tested = control::test(&instance, args.service.clone(), args.client.clone())?;
+    let tested = Waiting::during("dialling the targets of the service", || {
+        control::test(&instance, args.service.clone(), args.client.clone())
+    })?;
     if args.json {
         term::out(serde_json::to_string_pretty(&tested)?)?;
     } else {

@@ -58,6 +58,12 @@ impl Waiting {
         Self { says: Some(says), thread: Some(thread) }
     }
 
+    /// Shows `what` while `work` runs. The line is gone when this returns.
+    pub fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
+        let _waiting = Self::begin(what);
+        work()
+    }
+
     /// Writes a line that stays, as [`err`] does.
     pub fn say(&self, text: &str) {
         // The thread lives as long as this.

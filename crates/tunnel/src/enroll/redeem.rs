@@ -10,6 +10,7 @@ use anyhow::Context;
 use config::{Endpoint, Lists, Scheme, edit, server_url};
 use ops::enrol::{Allowed, Code, encrypted};
 use ops::state::Room;
+use ops::term::Waiting;
 use ops::{WrongConfig, term};
 use proto::greeting::{Name, Token};
 use zeroize::Zeroizing;
@@ -121,7 +122,9 @@ fn exchange_for_file(
     // The longest text: with the pin, and with the longest token.
     let longest = file(code, code.pin.as_deref(), "", (args, lists, more))?.len() + TOKEN_MOST;
     let place = Reserved::new(path, longest)?;
-    let (token, won) = slow_runtime()?.block_on(exchange(&ways, &name, &secret))?;
+    let runtime = slow_runtime()?;
+    let exchanging = || runtime.block_on(exchange(&ways, &name, &secret));
+    let (token, won) = Waiting::during("waiting for the server", exchanging)?;
     // A path without TLS, and a reverse proxy, have not shown the certificate of the server. So the
     // pin of the code is kept.
     let way = &ways[won];

@@ -9,6 +9,7 @@ use config::edit::{Action, Operation, Value};
 use control::Instance;
 use ops::enrol::Code;
 use ops::state::{Places, Room};
+use ops::term::Waiting;
 use ops::{Role, WrongConfig, term};
 use proto::greeting::{Name, Token};
 
@@ -18,7 +19,7 @@ use super::redeem::TOKEN_MOST;
 use crate::alone;
 use crate::cli::ClientArgs;
 use crate::config_file::ConfigFile;
-use crate::instances::tell;
+use crate::instances::{reloaded as reload, tell};
 use crate::load::{self, Either};
 use crate::runtime::slow_runtime;
 use crate::whereabouts::control_of;
@@ -53,7 +54,9 @@ pub(super) fn renew(
     let name = Name::new(&code.name).map_err(|why| WrongConfig::one(format!("--enroll: {why}")))?;
     let secret = Token::new(&code.secret)
         .map_err(|_| WrongConfig::one("--enroll: the code is damaged".to_owned()))?;
-    let (token, _) = slow_runtime()?.block_on(exchange(&ways, &name, &secret))?;
+    let runtime = slow_runtime()?;
+    let exchanging = || runtime.block_on(exchange(&ways, &name, &secret));
+    let (token, _) = Waiting::during("waiting for the server", exchanging)?;
     write(&file, token_file.is_some().then_some(&place), room, token.reveal()).context(
         "the new token is lost, and the old token is still valid: ask for another code with \
          `tunnel enroll --renew`",
@@ -64,7 +67,7 @@ pub(super) fn renew(
     let Some((config, (pid, instance))) = running else {
         return Ok(Some(start_with(args, path.to_owned(), false)));
     };
-    let reloaded = control::reload(&instance).with_context(|| {
+    let reloaded = reload(&instance).with_context(|| {
         format!(
             "the running client (process {pid}) has not taken the token, and goes on with the old \
              one, which stays valid; try again: tunnel reload --config {at}"

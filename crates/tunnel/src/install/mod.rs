@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
+use ops::term::Waiting;
 use ops::{WrongConfig, term};
 use rustix::process::geteuid;
 
@@ -136,7 +137,8 @@ fn run(commands: &[Vec<String>], place: &PlaceArgs) -> anyhow::Result<()> {
     for command in commands {
         let Some((program, args)) = command.split_first() else { continue };
         let shown = command.join(" ");
-        let status = Command::new(program).args(args).status().with_context(|| shown.clone())?;
+        let status = Waiting::during(&shown, || Command::new(program).args(args).status());
+        let status = status.with_context(|| shown.clone())?;
         if !status.success() {
             bail!("{shown}: {status}");
         }

@@ -13,7 +13,7 @@ use ops::{Role, WrongConfig, term};
 use crate::cli::{ClientArgs, DaemonArgs, VisitArgs, Which};
 use crate::config_file::{ConfigFile, refusal};
 use crate::enroll;
-use crate::instances::{find_role, tell};
+use crate::instances::{find_role, reloaded, tell};
 use crate::load::{self, Either};
 
 /// The default path of the configuration.
@@ -110,7 +110,7 @@ fn add(path: &Path, code: &VisitCode, lists: &Lists, args: &VisitArgs) -> anyhow
     let which = if which.control.is_some() { Which { config: None, ..which } } else { which };
     match find_role(&which, Role::Client) {
         Ok(instance) => {
-            tell(&control::reload(&instance)?, false)?;
+            tell(&reloaded(&instance)?, false)?;
             Ok(true)
         }
         Err(_) => Ok(false),

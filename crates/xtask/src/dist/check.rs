@@ -73,7 +73,7 @@ pub(crate) fn step(site: &Site) -> Result<Verdict> {
 }
 
 /// Programs with a second opinion, which are not worth an installation in the short suite.
-const CRITICS: [&str; 2] = ["lintian", "skopeo"];
+const CRITICS: [&str; 3] = ["lintian", "skopeo", "podman"];
 
 /// The long step: the packages of all processors that can be had, read by other programs.
 pub(crate) fn long(site: &Site) -> Result<Verdict> {
@@ -87,9 +87,18 @@ pub(crate) fn long(site: &Site) -> Result<Verdict> {
     let lacking = make(site, &Order { archs: Arch::ALL.to_vec(), ..Order::default() }, &output)?;
     lacking.iter().for_each(|lack| println!("not made: {lack}"));
     let mut tests = Tally::default();
+    // Of this step alone: images of an earlier run would be found by name.
+    let storage = site.target.join("podman");
+    if storage.exists() {
+        fs::remove_dir_all(&storage)?;
+    }
     for entry in fs::read_dir(&output)? {
         let path = entry?.path();
         let name = path.display().to_string();
+        if name.ends_with(".oci.tar") {
+            load(&storage, &path)?;
+            tests.passed += 1;
+        }
         let mut critic = if name.ends_with(".deb") {
             let mut lintian = Command::new("lintian");
             lintian.args(["--allow-root", "--fail-on", "error,warning"]).arg(&path);
@@ -107,6 +116,26 @@ pub(crate) fn long(site: &Site) -> Result<Verdict> {
     }
     ensure!(tests.passed > 0, "no package was made");
     Ok(Verdict::Passed(tests))
+}
+
+/// Loads the archive of an image into a storage of podman in this folder, and reads what podman made
+/// of it. To run the image takes control groups, which not every machine lends.
+fn load(storage: &Path, archive: &Path) -> Result<()> {
+    let podman = || {
+        let mut podman = Command::new("podman");
+        podman.arg("--root").arg(storage.join("root")).arg("--runroot").arg(storage.join("run"));
+        podman.args(["--storage-driver", "vfs"]);
+        podman
+    };
+    let name = archive.display();
+    let (good, said) = capture(podman().args(["load", "--quiet", "--input"]).arg(archive))?;
+    ensure!(good, "podman load {name}: {}", said.trim());
+    let image = said.lines().find_map(|line| line.strip_prefix("Loaded image: "));
+    let image = image.with_context(|| format!("podman load {name}: {said}"))?;
+    let form = "{{.Config.Entrypoint}} {{.Config.User}}";
+    let (good, said) = capture(podman().args(["inspect", "--format", form, image.trim()]))?;
+    ensure!(good && said.trim() == "[/tunnel] 65532:65532", "podman inspect {name}: {said}");
+    Ok(())
 }
 
 /// The archive for every system: unpacked by tar, its program reads its examples.

@@ -36,9 +36,11 @@ pub(super) const STEPS: &[Step] = &[
     step("timed", "tests of node that measure time, in the release profile", timed),
     step("console-timed", "how soon the web console answers", steps::console_timed),
     step("static-e2e", "the static binary against real software", static_e2e),
-    step("dist-long", "packages of all processors, read by lintian and skopeo", |site, _| {
-        dist::long(site)
-    }),
+    step(
+        "dist-long",
+        "packages of all processors, read by lintian, skopeo and podman",
+        |site, _| dist::long(site),
+    ),
     step("conformance", "h2spec, testssl.sh and Autobahn against names", |site, _| {
         conformance::check(site)
     }),

@@ -6,4 +6,5 @@ mod pages;
 mod paths;
 mod rates;
 mod systemd;
+mod upgrades;
 mod vanish;
