@@ -4,6 +4,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`brake`] | guesses of passwords, bounded by service and source |
+//! | [`cache`] | the size of the second-level cache |
 //! | [`dscp`] | the mark of packets by which routers choose a queue |
 //! | [`forwarded`] | the visitor that a reverse proxy names |
 //! | [`pool`] | read buffers of a worker |
@@ -23,6 +24,7 @@
 //! | [`Current`] | a setting of a listener that can be replaced while it listens |
 
 pub mod brake;
+pub mod cache;
 mod current;
 pub mod dscp;
 mod family;

@@ -35,10 +35,12 @@ fn a_carrier_killed_again_and_again_loses_no_byte_of_200_mb_each_way() {
     side_by_side(Scheme::ALL, |scheme| {
         let origin = swallow_then_send(200 * MB);
         let running = Setup::new(scheme).service("bulk", origin.port()).wired().start();
+        let start = Instant::now();
         running.wire().kill_every(30 << 20);
         send_then_swallow(running.public("bulk"), 200 * MB);
         origin.wait_one(LONG);
         let kills = running.wire().kills();
+        println!("{scheme:?}: {kills} kills took {:?}", start.elapsed());
         assert!(kills >= 10, "400 MB, killed every 30 MiB: {kills}");
     });
 }
