@@ -25,7 +25,7 @@ use tokio::task::{AbortHandle, spawn_local, yield_now};
 use tokio::time::{Instant, sleep};
 
 /// The time between two looks. A question to the kernel takes about 3 µs.
-const SWEEP: Duration = Duration::from_secs(15);
+pub(crate) const SWEEP: Duration = Duration::from_secs(15);
 
 /// Looks in a row without an acknowledgement. The first look is up to [`SWEEP`] after the far end
 /// vanished and 285 s before the last one, so the socket is closed within 5 min.
@@ -65,6 +65,11 @@ impl OnTheWay {
     /// Notes that bytes were written.
     pub(crate) fn note(&self) {
         self.wrote.set(true);
+    }
+
+    /// Whether the far end may still have to acknowledge bytes.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.wrote.get()
     }
 
     /// Whether the far end has vanished.
