@@ -5,5 +5,6 @@ mod limits;
 mod pages;
 mod paths;
 mod rates;
+mod rest;
 mod systemd;
 mod vanish;
