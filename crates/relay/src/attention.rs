@@ -144,12 +144,20 @@ async fn sweep() {
         let mut sockets = ALL.with_borrow_mut(|all| std::mem::take(&mut all.sockets));
         sockets.retain(|socket| socket.strong_count() > 0);
         sockets.shrink_to(2 * sockets.len());
-        let mut kernel = None;
+        let (mut kernel, mut has_ended) = (None, false);
         for some in sockets.chunks(AT_ONCE) {
-            for socket in some.iter().filter_map(Weak::upgrade) {
-                socket.look(&mut |ends| seen(&mut kernel, ends), since);
+            for watched in some {
+                if let Some(socket) = watched.upgrade() {
+                    socket.look(&mut |ends| seen(&mut kernel, ends), since);
+                }
+                has_ended |= watched.strong_count() == 0;
             }
             yield_now().await;
+        }
+        if has_ended {
+            // A place in the list keeps the memory of what has come to rest.
+            sockets.retain(|socket| socket.strong_count() > 0);
+            sockets.shrink_to(2 * sockets.len());
         }
         let is_over = ALL.with_borrow_mut(|all| {
             // Sockets came meanwhile.

@@ -189,7 +189,7 @@ fn bytes_wake_a_connection_and_it_comes_to_rest_again() {
         let number = rig.door.roll.list(0, 9)[0].0;
         rig.comes_to_rest().await;
         assert!(begin.elapsed() > Duration::from_secs(14), "not while it may be in use");
-        assert_eq!(tasks(), awake - 1, "two pumps have ended, and all of the worker share a task");
+        assert_eq!(tasks(), awake - 2, "two pumps and their watch have ended, one task is for all");
         let listed = rig.door.roll.list(0, 9).pop().unwrap();
         let entry = listed.1.unwrap();
         assert_eq!((listed.0, entry.bytes_in, entry.bytes_out), (number, 8, 6));
@@ -209,7 +209,7 @@ fn bytes_wake_a_connection_and_it_comes_to_rest_again() {
         rig.is_over().await;
         // The tasks of all connections of the worker do not outlive them.
         sleep(Duration::from_secs(40)).await;
-        assert_eq!(tasks(), awake - 3, "two pumps, and the look at sockets");
+        assert_eq!(tasks(), awake - 3, "two pumps, and their watch");
     });
 }
 
