@@ -25,7 +25,7 @@ use tokio::task::{AbortHandle, spawn_local, yield_now};
 use tokio::time::{Instant, sleep};
 
 /// The time between two looks. A question to the kernel takes about 3 µs.
-const SWEEP: Duration = Duration::from_secs(15);
+pub(crate) const SWEEP: Duration = Duration::from_secs(15);
 
 /// Looks in a row without an acknowledgement. The first look is up to [`SWEEP`] after the far end
 /// vanished and 285 s before the last one, so the socket is closed within 5 min.
@@ -65,6 +65,11 @@ impl OnTheWay {
     /// Notes that bytes were written.
     pub(crate) fn note(&self) {
         self.wrote.set(true);
+    }
+
+    /// Whether the far end may still have to acknowledge bytes.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.wrote.get()
     }
 
     /// Whether the far end has vanished.
@@ -139,12 +144,20 @@ async fn sweep() {
         let mut sockets = ALL.with_borrow_mut(|all| std::mem::take(&mut all.sockets));
         sockets.retain(|socket| socket.strong_count() > 0);
         sockets.shrink_to(2 * sockets.len());
-        let mut kernel = None;
+        let (mut kernel, mut has_ended) = (None, false);
         for some in sockets.chunks(AT_ONCE) {
-            for socket in some.iter().filter_map(Weak::upgrade) {
-                socket.look(&mut |ends| seen(&mut kernel, ends), since);
+            for watched in some {
+                if let Some(socket) = watched.upgrade() {
+                    socket.look(&mut |ends| seen(&mut kernel, ends), since);
+                }
+                has_ended |= watched.strong_count() == 0;
             }
             yield_now().await;
+        }
+        if has_ended {
+            // A place in the list keeps the memory of what has come to rest.
+            sockets.retain(|socket| socket.strong_count() > 0);
+            sockets.shrink_to(2 * sockets.len());
         }
         let is_over = ALL.with_borrow_mut(|all| {
             // Sockets came meanwhile.

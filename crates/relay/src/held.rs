@@ -37,6 +37,11 @@ impl Held {
         Self::none(self.budget.as_ref())
     }
 
+    /// The budget; `None`: nothing is charged.
+    pub(crate) const fn budget(&self) -> Option<&Rc<dyn Budget>> {
+        self.budget.as_ref()
+    }
+
     /// The present size.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes.get()

@@ -27,6 +27,7 @@
 //! | `duplex` | a stream without a socket, for a part of the daemon that reads and writes its bytes |
 //! | [`proxy`] | SOCKS5 and HTTP proxies, at a forward and as a target |
 //! | `proxy_header` | the header that tells a target the visitor's address |
+//! | `rest` | idle connections without a link: no task, no registration in the runtime |
 //! | `roll` | the connections and flows that no link carries |
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | [`shares`] | how clients, services and sources share the descriptor table |
@@ -58,6 +59,7 @@ mod passage;
 mod pipe;
 pub mod proxy;
 mod proxy_header;
+mod rest;
 mod roll;
 mod room;
 mod settings;

@@ -10,10 +10,11 @@
 //! end does not take wait in its pipe and are charged to the memory budget. When memory is short,
 //! little waits per direction.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
@@ -23,9 +24,9 @@ use tokio::task::spawn_local;
 use transport::{Inlet, Outlet, PageInlet};
 
 use crate::attention::{self, Ask, Watched};
-use crate::pipe::{Http, Layered, Pipe, Pump};
+use crate::pipe::{Http, Layered, Pipe, Pump, Rest, Shared, Slot};
 use crate::roll::{Enrolled, Enrolment, Place, Roll};
-use crate::{Held, Settings, Socket, Timeouts};
+use crate::{Held, Settings, Socket, Timeouts, rest};
 
 /// Bytes that may wait in each direction, the largest read of a pump at a time.
 const WINDOW: usize = 64 << 10;
@@ -139,6 +140,8 @@ struct Passage {
     base: u64,
     /// A byte moved since the last look.
     moved: Cell<bool>,
+    /// The pumps that read: of the visitor, and of the target.
+    pumps: [Slot; 2],
     /// Looks since the last byte.
     quiet: Cell<u8>,
     /// Its place in the list of connections.
@@ -187,6 +190,7 @@ impl Passage {
             base: held.bytes(),
             held,
             moved: Cell::new(true),
+            pumps: Default::default(),
             quiet: Cell::new(0),
             place: RefCell::new(None),
         })
@@ -210,10 +214,77 @@ impl Passage {
     }
 }
 
+impl Passage {
+    /// Brings the connection to rest, if both pumps may rest.
+    fn rest(&self) {
+        let pumps = self.pumps.each_ref().map(|pump| pump.borrow().upgrade());
+        let [Some(visitor), Some(target)] = pumps else { return };
+        if !visitor.may_rest(rest::LEAST) || !target.may_rest(rest::LEAST) {
+            return;
+        }
+        let passed = self.halves.each_ref().map(|half| half.passed.get());
+        let held = self.held.beside();
+        // Both ends of a connection that has lost one of them are closed.
+        if let (Some(visitor), Some(target)) = (visitor.take(), target.take()) {
+            let place = self.place.take();
+            rest::rest([visitor, target], passed, (held, self.base), place);
+        }
+    }
+}
+
+/// A connection that was at rest.
+pub(crate) struct Woken {
+    /// The visitor's end and the target's end.
+    pub(crate) ends: [Rest; 2],
+    /// Bytes to the target, and to the visitor.
+    pub(crate) passed: [u64; 2],
+    /// What the connection costs without bytes that wait.
+    pub(crate) held: Held,
+    pub(crate) place: Option<Place>,
+}
+
+impl Woken {
+    /// Joins the pumps of both ends again. Both sockets are reset if the runtime does not take one.
+    pub(crate) fn join(self) -> Option<Rc<dyn Enrolled>> {
+        let Self { ends: [mut visitor, mut target], passed, held, place } = self;
+        let (near, far) = match (visitor.pipe(), target.pipe()) {
+            (Ok(near), Ok(far)) => (near, far),
+            (near, far) => {
+                near.iter().chain(&far).for_each(|pipe| pipe.close(true));
+                if let Some(error) = near.err().or_else(|| far.err()) {
+                    tracing::warn!(%error, "an idle connection is lost");
+                }
+                return None;
+            }
+        };
+        let budget = held.budget().cloned();
+        let passage = Passage::new(budget, held);
+        for (half, passed) in passage.halves.iter().zip(passed) {
+            half.passed.set(passed);
+        }
+        passage.halves[TO_VISITOR].outlet.replace(Some(Rc::<Pipe>::clone(&near)));
+        passage.halves[TO_TARGET].outlet.replace(Some(Rc::<Pipe>::clone(&far)));
+        let watched: Rc<dyn Watched> = Rc::<Passage>::clone(&passage);
+        attention::watch(Rc::downgrade(&watched));
+        let enrolled: Rc<dyn Enrolled> = Rc::<Passage>::clone(&passage);
+        if let Some(place) = &place {
+            place.renew(Rc::downgrade(&enrolled));
+        }
+        passage.place.replace(place);
+        visitor.start(near, Box::new(Side::new(&passage, TO_TARGET)));
+        target.start(far, Box::new(Side::new(&passage, TO_VISITOR)));
+        Some(enrolled)
+    }
+}
+
 impl Watched for Passage {
     fn look(&self, _: &mut Ask<'_>, _: Duration) {
         let is_stuck = self.halves.iter().all(|half| half.queued.get() > 0);
-        let quiet = if self.moved.take() || !is_stuck { 0 } else { self.quiet.get() + 1 };
+        let has_moved = self.moved.take();
+        if !has_moved && self.waiting() == 0 {
+            return self.rest();
+        }
+        let quiet = if has_moved || !is_stuck { 0 } else { self.quiet.get() + 1 };
         self.quiet.set(quiet);
         if quiet >= LOOKS {
             for half in &self.halves {
@@ -246,7 +317,7 @@ impl Enrolled for Passage {
 }
 
 /// The end of one pump.
-struct Side {
+pub(crate) struct Side {
     passage: Rc<Passage>,
     /// The direction in which the pump sends.
     out: usize,
@@ -258,6 +329,17 @@ impl Side {
     fn new(passage: &Rc<Passage>, out: usize) -> Self {
         let passage = Rc::clone(passage);
         Self { passage, out, has_ended: Cell::new(false), has_stopped: Cell::new(false) }
+    }
+
+    /// Lets the connection find the pump that uses this end.
+    pub(crate) fn lodge(&self, pump: Weak<Shared>) {
+        self.passage.pumps[self.out].replace(pump);
+    }
+
+    /// Leaves the connection without a word to the other end.
+    pub(crate) fn part(&self) {
+        self.has_ended.set(true);
+        self.has_stopped.set(true);
     }
 
     fn out(&self) -> &Half {
@@ -354,6 +436,10 @@ impl Inlet for Side {
         if is_fed && let Some(outlet) = self.out().outlet() {
             outlet.room();
         }
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 

@@ -89,6 +89,13 @@ pub(crate) struct Place {
     number: u32,
 }
 
+impl Place {
+    /// Puts another entry at this place: the connection has another form, and its number.
+    pub(crate) fn renew(&self, entry: Weak<dyn Enrolled>) {
+        self.roll.all.borrow_mut().insert(self.number, entry);
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.roll.all.borrow_mut().remove(&self.number);

@@ -401,7 +401,31 @@ impl AsyncWrite for Socket {
     }
 }
 
+impl AsFd for Detached {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
 impl Detached {
+    /// As [`Socket::peer`].
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(socket) => socket.peer_addr().ok().map(socket::canonical),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// As [`Socket::reset_on_close`].
+    pub(crate) fn reset_on_close(&self) {
+        if let Self::Tcp(socket) = self {
+            let _ = SockRef::from(&**socket).set_linger(Some(Duration::ZERO));
+        }
+    }
+
     /// Registers the socket with this thread's runtime.
     pub fn attach(self) -> io::Result<Socket> {
         Ok(match self {

@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use proto::{Budget, ResetCode};
-use tokio::task::spawn_local;
 use tokio::time::timeout;
 use transport::{Inlet, Outlet};
 
@@ -67,7 +66,7 @@ fn join(
         ByteEnd::Socket(socket) => near.connect(socket),
         visitor @ (ByteEnd::Layered(_) | ByteEnd::Observed(_)) => near.connect_layered(visitor),
     }
-    spawn_local(Pump::new(near, inlet, Some(permit)));
+    Pump::new(near, inlet, Some(permit)).start();
 }
 
 /// Connects the visitors of one worker with a target.
@@ -134,7 +133,7 @@ impl Straight {
         self.join(visitor, peer, permit, |inlet| {
             let far = Pipe::new(Rc::clone(&self.far), peer);
             far.connect_target(target.keep().into());
-            spawn_local(Pump::new(Rc::clone(&far), inlet, None));
+            Pump::new(Rc::clone(&far), inlet, None).start();
             far
         });
     }

@@ -289,7 +289,7 @@ impl Future for Dialling {
                     inlet.send(&mut frame);
                 }
                 this.pipe.connect_target(end);
-                tokio::task::spawn_local(Pump::new(Rc::clone(&this.pipe), inlet, permit));
+                Pump::new(Rc::clone(&this.pipe), inlet, permit).start();
             }
             Err(error) => {
                 let code = error.code();

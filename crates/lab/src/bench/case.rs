@@ -50,7 +50,7 @@ const FEW: u32 = 100;
 
 /// The same for one process between visitors and origins: it has two descriptors for each
 /// connection, and 20,000 in all where the limit cannot be raised.
-const ONE_HOP: u32 = 9_000;
+pub(super) const ONE_HOP: u32 = 9_000;
 
 /// The size of an answer of [`Load::Downloads`].
 pub(super) const DOWNLOAD: usize = 16 << 20;

@@ -16,6 +16,7 @@ mod pages;
 mod pump;
 mod queue;
 mod reader;
+mod rest;
 mod watchdog;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -43,6 +44,7 @@ use guard::{Guard, State};
 pub use guard::{Http, Leaving, Onward, Why};
 pub(crate) use pump::Pump;
 pub(crate) use queue::Queue;
+pub(crate) use rest::{Rest, Shared, Slot};
 pub(crate) use watchdog::Watchdog;
 
 /// A stream has shown that its socket is read when so many KiB were written: more than the buffers
@@ -127,10 +129,18 @@ impl Pipe {
         let held = || Held::none(settings.budget.as_ref());
         let guard = http.map(|http| Box::new(Guard::new(http, visitor, held())));
         let guard = guard.map_or_else(OnceCell::new, OnceCell::from);
-        settings.stats.enter();
         let is_logged = settings.watcher.as_ref().is_some_and(|watcher| watcher.wants_visits());
         let visit = is_logged.then(|| Box::new(Visit::new(visitor)));
-        Rc::new(Self {
+        Rc::new(Self::counted(settings, visit, guard))
+    }
+
+    fn counted(
+        settings: Rc<Settings>,
+        visit: Option<Box<Visit>>,
+        guard: OnceCell<Box<Guard>>,
+    ) -> Self {
+        settings.stats.enter();
+        Self {
             end: RefCell::new(None),
             queue: RefCell::default(),
             waker: Cell::new(None),
@@ -147,7 +157,7 @@ impl Pipe {
             unmoved: Cell::new(None),
             visit,
             guard,
-        })
+        }
     }
 
     /// Sets the guard of a stream that was opened before, and that has carried no byte of its

@@ -24,13 +24,13 @@ use std::time::Duration;
 use bytes::BytesMut;
 use net::pool;
 use proto::{HEAD_ROOM, ResetCode};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use transport::{Inlet, LocalFuture};
 
 use super::again::{Again, Kept};
 use super::guard::{State, Step, Why};
 use super::reader::ReadSize;
-use super::watchdog::Watchdog;
+use super::watchdog::{Clock, Watchdog};
 use super::{ByteEnd, MOVED, Pipe, READ, WRITTEN};
 use crate::attention::{self, Watched};
 use crate::pace::{self, Portions};
@@ -148,6 +148,54 @@ impl Pump {
             size: ReadSize::default(),
             discarded: 0,
         }
+    }
+
+    /// Makes the pump of a connection that was at rest.
+    pub(super) fn again(
+        pipe: Rc<Pipe>,
+        inlet: Box<dyn Inlet>,
+        permit: Option<Permit>,
+        clocks: Option<Box<Clocks>>,
+    ) -> Self {
+        let watched: Rc<dyn Watched> = Rc::<Pipe>::clone(&pipe);
+        attention::watch(Rc::downgrade(&watched));
+        let timers = clocks.map(|clocks| Box::new(clocks.resume(&pipe)));
+        Self {
+            pipe,
+            inlet,
+            watch: None,
+            timers,
+            is_flushing: false,
+            permit,
+            reading: Reading::Open,
+            writing: Writing::Open,
+            size: ReadSize::default(),
+            discarded: 0,
+        }
+    }
+
+    /// Whether both directions are open, and no time-out is due within `least`.
+    pub(super) fn is_calm(&self, least: Duration) -> bool {
+        let soon = Instant::now() + least;
+        self.reading == Reading::Open
+            && self.writing == Writing::Open
+            && !self.is_flushing
+            && self.timers.as_ref().is_none_or(|timers| timers.is_calm(soon))
+    }
+
+    pub(super) fn forget_watch(&mut self) {
+        self.watch = None;
+    }
+
+    /// What is left of the time-outs without their timers.
+    pub(super) fn take_clocks(&mut self) -> Option<Box<Clocks>> {
+        let Timers { watchdog, of_ways, deadline, .. } = *self.timers.take()?;
+        let clocks = Clocks {
+            watchdog: watchdog.as_ref().map(Watchdog::rest),
+            of_ways: of_ways.each_ref().map(|dog| dog.as_ref().map(Watchdog::rest)),
+            deadline: deadline.map(|deadline| (deadline.sleep.deadline(), deadline.end)),
+        };
+        clocks.due().map(|_| Box::new(clocks))
     }
 
     /// Lets another end serve the visitor if this stream is refused. The bytes `first` of the visitor,
@@ -896,10 +944,52 @@ impl Timers {
             && again.is_none()
     }
 
+    /// Whether nothing but time-outs is in force, and none is due until `soon`.
+    fn is_calm(&self, soon: Instant) -> bool {
+        let Self { watchdog, of_ways, deadline, linger, breaking, portions, again } = self;
+        let dogs = of_ways.iter().chain([watchdog]).flatten().map(Watchdog::due);
+        let ends = dogs.chain(deadline.as_ref().map(|deadline| deadline.sleep.deadline()));
+        linger.is_none()
+            && breaking.is_none()
+            && portions.iter().all(Portions::is_idle)
+            && again.is_none()
+            && ends.min().is_none_or(|end| end > soon)
+    }
+
     /// The earlier one of two deadlines stays.
     fn add(&mut self, other: Deadline) {
         let all = self.deadline.take().into_iter().chain([other]);
         self.deadline = all.min_by_key(|deadline| deadline.sleep.deadline());
+    }
+}
+
+/// The time-outs of a connection at rest.
+pub(super) struct Clocks {
+    watchdog: Option<Clock>,
+    of_ways: [Option<Clock>; 2],
+    deadline: Option<(Instant, End)>,
+}
+
+impl Clocks {
+    /// The moment of the earliest time-out.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let dogs = self.of_ways.iter().chain([&self.watchdog]).flatten().map(Clock::due);
+        dogs.chain(self.deadline.map(|(due, _)| due)).min()
+    }
+
+    fn resume(self, pipe: &Pipe) -> Timers {
+        let Self { watchdog, of_ways: [read, written], deadline } = self;
+        let resume = |clock: Clock, which: u8| clock.resume(|| pipe.take_active(which));
+        Timers {
+            watchdog: watchdog.map(|clock| resume(clock, MOVED)),
+            of_ways: [
+                read.map(|clock| resume(clock, READ)),
+                written.map(|clock| resume(clock, WRITTEN)),
+            ],
+            deadline: deadline
+                .map(|(due, end)| Deadline { sleep: Box::pin(sleep_until(due)), end }),
+            ..Timers::default()
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// The watchdog checks a flag this many times per period. A byte only sets the flag, because
 /// reading the clock for every frame would cost more than it gives. The time-out is exact to a
@@ -29,6 +29,16 @@ impl Watchdog {
         self.period
     }
 
+    /// The moment at which it fires unless a byte moves.
+    pub(super) fn due(&self) -> Instant {
+        self.sleep.deadline() + self.period / PARTS * PARTS.saturating_sub(self.quiet + 1)
+    }
+
+    /// What is left of it without its timer.
+    pub(super) fn rest(&self) -> Clock {
+        Clock { period: self.period, quiet: self.quiet, next: self.sleep.deadline() }
+    }
+
     /// Ready when `take` returned false for the whole period. It says whether a byte has moved since
     /// it was asked before.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, take: impl Fn() -> bool) -> Poll<()> {
@@ -40,6 +50,34 @@ impl Watchdog {
             self.sleep.as_mut().reset(Instant::now() + self.period / PARTS);
         }
         Poll::Pending
+    }
+}
+
+/// A watchdog without its timer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    period: Duration,
+    quiet: u32,
+    /// The moment of the next check.
+    next: Instant,
+}
+
+impl Clock {
+    /// The moment at which the watchdog fires unless a byte moves.
+    pub(super) fn due(&self) -> Instant {
+        self.next + self.period / PARTS * PARTS.saturating_sub(self.quiet + 1)
+    }
+
+    /// The watchdog as if it had checked meanwhile. `take` is that of [`Watchdog::poll`]. The last
+    /// check of a period is left to it, because a byte may have come.
+    pub(super) fn resume(self, take: impl Fn() -> bool) -> Watchdog {
+        let Self { period, mut quiet, mut next } = self;
+        let (now, part) = (Instant::now(), period / PARTS);
+        while next <= now && quiet + 1 < PARTS && !part.is_zero() {
+            quiet = if take() { 0 } else { quiet + 1 };
+            next += part;
+        }
+        Watchdog { period, quiet, sleep: Box::pin(sleep_until(next)) }
     }
 }
 

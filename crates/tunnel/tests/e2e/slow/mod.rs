@@ -5,6 +5,7 @@ mod limits;
 mod pages;
 mod paths;
 mod rates;
+mod rest;
 mod systemd;
 mod upgrades;
 mod vanish;

@@ -1,0 +1,234 @@
+//! The state of a pump whose connection is idle: what is left without the task, the registration of
+//! the socket and all that only a byte needs ([`crate::rest`]).
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::fd::{AsFd, BorrowedFd};
+use tokio::task::spawn_local;
+use tokio::time::Instant;
+use transport::Inlet;
+
+use super::pump::Clocks;
+use super::{ByteEnd, Pipe, Pump};
+use crate::crowd::Unmoved;
+use crate::passage::Side;
+use crate::socket::Detached;
+use crate::{Permit, Settings, Socket, Visit};
+
+/// A pump that its connection may take from its task.
+pub(crate) struct Shared(RefCell<Option<Pump>>);
+
+/// The task of such a pump. It ends with the pump, or when the pump is taken.
+struct Driven(Rc<Shared>);
+
+/// The link side of one direction, which finds the pump of the other one.
+pub(crate) type Slot = RefCell<Weak<Shared>>;
+
+impl Pump {
+    /// Starts the task of the pump. A pump of a connection that may come to rest is known to it.
+    pub(crate) fn start(self) {
+        let joined = self.inlet.as_any().is_some_and(|inlet| inlet.is::<Side>());
+        if !joined || !self.pipe.is_bare() {
+            spawn_local(self);
+            return;
+        }
+        let shared = Rc::new(Shared(RefCell::new(Some(self))));
+        if let Some(pump) = &*shared.0.borrow()
+            && let Some(side) = pump.side()
+        {
+            side.lodge(Rc::downgrade(&shared));
+        }
+        spawn_local(Driven(shared));
+    }
+
+    fn side(&self) -> Option<&Side> {
+        self.inlet.as_any()?.downcast_ref()
+    }
+
+    /// Ends the pump and its pipe. `None`: somebody else still uses a part of it, and the socket is
+    /// closed.
+    fn rest(mut self) -> Option<Rest> {
+        self.forget_watch();
+        let pipe = Rc::clone(&self.pipe);
+        // The task ends: it finds no pump.
+        pipe.wake();
+        let (end, unmoved) = (pipe.end.take()?, pipe.unmoved.take());
+        let (permit, clocks) = (self.permit.take(), self.take_clocks());
+        if let Some(side) = self.side() {
+            side.part();
+        }
+        drop(self);
+        let mut pipe = Rc::try_unwrap(pipe).ok()?;
+        // The rest is the stream that is counted as live: the drop of the pipe counts it no longer.
+        pipe.settings.stats.enter();
+        let mut rest = Rest {
+            end: None,
+            settings: Rc::clone(&pipe.settings),
+            visit: pipe.visit.take(),
+            permit,
+            clocks,
+            unmoved,
+            read: pipe.read.get(),
+            written: pipe.written.get(),
+            facts: pipe.facts.get(),
+            active: pipe.active.get(),
+        };
+        let Ok(ByteEnd::Socket(socket)) = Rc::try_unwrap(end) else { return None };
+        rest.end = Some(socket.detach().ok()?);
+        Some(rest)
+    }
+}
+
+impl Shared {
+    /// Whether the pump has nothing to do until a byte comes, or until `least` from now on at least.
+    pub(crate) fn may_rest(&self, least: Duration) -> bool {
+        let is_calm = |pump: &Pump| pump.is_calm(least) && pump.pipe.is_calm();
+        self.0.try_borrow().is_ok_and(|pump| pump.as_ref().is_some_and(is_calm))
+    }
+
+    /// Takes the pump from its task.
+    pub(crate) fn take(&self) -> Option<Rest> {
+        let pump = self.0.try_borrow_mut().ok()?.take();
+        pump.and_then(Pump::rest)
+    }
+}
+
+impl Future for Driven {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut pump = self.0.0.borrow_mut();
+        let Some(running) = pump.as_mut() else { return Poll::Ready(()) };
+        if Pin::new(running).poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let ended = pump.take();
+        drop(pump);
+        drop(ended);
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        let aborted = self.0.0.take();
+        drop(aborted);
+    }
+}
+
+impl Pipe {
+    /// Whether the end is a socket whose bytes nobody looks at.
+    fn is_bare(&self) -> bool {
+        let end = self.end.borrow();
+        self.guard.get().is_none() && matches!(end.as_deref(), Some(ByteEnd::Socket(_)))
+    }
+
+    /// Whether the kernel is asked about bytes on their way: those of a Unix socket have arrived.
+    fn is_asked_about(&self) -> bool {
+        !matches!(self.end.borrow().as_deref(), Some(ByteEnd::Socket(Socket::Unix(_))))
+    }
+
+    /// Whether nothing waits in the pipe or for it, and the far end of its socket has acknowledged
+    /// all bytes.
+    fn is_calm(self: &Rc<Self>) -> bool {
+        let is_open = self.reset.get().is_none()
+            && !self.finish.get()
+            && !self.stop.get()
+            && !self.deaf.get();
+        // The pump and the other direction use it.
+        let is_ours = Rc::strong_count(self) == 2;
+        is_open
+            && is_ours
+            && self.is_bare()
+            && (!self.on_the_way.is_awaited() || !self.is_asked_about())
+            && !self.is(super::REVOCABLE)
+            && self.queue.borrow().is_empty()
+    }
+}
+
+/// A pump and its pipe at rest. A drop ends the connection of the socket with a reset.
+pub(crate) struct Rest {
+    /// `None`: the socket is in use again.
+    end: Option<Detached>,
+    settings: Rc<Settings>,
+    visit: Option<Box<Visit>>,
+    permit: Option<Permit>,
+    clocks: Option<Box<Clocks>>,
+    unmoved: Option<Unmoved>,
+    read: u16,
+    written: u16,
+    facts: u8,
+    active: u8,
+}
+
+impl Rest {
+    /// The moment of the earliest time-out.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.clocks.as_ref()?.due()
+    }
+
+    /// The settings of the stream.
+    pub(crate) const fn settings(&self) -> &Rc<Settings> {
+        &self.settings
+    }
+
+    /// The socket.
+    pub(crate) const fn end(&self) -> Option<&Detached> {
+        self.end.as_ref()
+    }
+
+    /// Lets `epoll` tell about the socket.
+    pub(crate) fn register(&self, epoll: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        let Some(end) = &self.end else { return Ok(()) };
+        let what = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        Ok(epoll::add(epoll, end.as_fd(), epoll::EventData::new_u64(key), what)?)
+    }
+
+    /// Lets `epoll` tell nothing about the socket any more.
+    pub(crate) fn deregister(&self, epoll: BorrowedFd<'_>) {
+        if let Some(end) = &self.end {
+            // A socket that is not registered needs nothing.
+            let _ = epoll::delete(epoll, end.as_fd());
+        }
+    }
+
+    /// Registers the socket with the runtime, and makes the pipe.
+    pub(crate) fn pipe(&mut self) -> io::Result<Rc<Pipe>> {
+        let end = self.end.take().ok_or(io::ErrorKind::NotConnected)?;
+        let socket = end.attach()?;
+        let (settings, visit) = (Rc::clone(&self.settings), self.visit.take());
+        let mut pipe = Pipe::counted(settings, visit, OnceCell::new());
+        pipe.read = Cell::new(self.read);
+        pipe.written = Cell::new(self.written);
+        pipe.facts = Cell::new(self.facts);
+        pipe.active = Cell::new(self.active);
+        pipe.unmoved = Cell::new(self.unmoved.take());
+        pipe.attach(socket.into());
+        Ok(Rc::new(pipe))
+    }
+
+    /// Starts the pump of the pipe that was made.
+    pub(crate) fn start(mut self, pipe: Rc<Pipe>, inlet: Box<dyn Inlet>) {
+        let (permit, clocks) = (self.permit.take(), self.clocks.take());
+        Pump::again(pipe, inlet, permit, clocks).start();
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        if let Some(end) = &self.end {
+            end.reset_on_close();
+        }
+        if let (Some(visit), Some(watcher)) = (&self.visit, &self.settings.watcher) {
+            watcher.ended(visit);
+        }
+        self.settings.stats.leave();
+    }
+}

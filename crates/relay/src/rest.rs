@@ -1,0 +1,232 @@
+//! Idle connections without a link. A connection between two plain sockets of this process that has
+//! moved no byte for a while comes to rest: the tasks of its pumps end, the sockets leave the runtime,
+//! and a record of both ends waits for the next event. One instance of epoll(7) per thread tells about
+//! the sockets of all records.
+//!
+//! ```text
+//!   passage ── idle for 15 s to 30 s ──> Resting ── byte, end, error, time-out, close ──> passage
+//! ```
+//!
+//! Nothing is lost meanwhile: bytes that come stay in the socket, and the event of a socket that has
+//! bytes is told as long as it has some. A connection keeps its number in the list, its permit, its
+//! seats and its counters. Time-outs are watched by the pumps, so a connection leaves its rest some
+//! time before a time-out is due, and does not come to rest when a time-out is near.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+use slab::Slab;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::task::{spawn_local, yield_now};
+use tokio::time::{Instant, timeout};
+
+use crate::Held;
+use crate::attention::SWEEP;
+use crate::passage::Woken;
+use crate::pipe::Rest;
+use crate::roll::{Enrolled, Enrolment, Place};
+
+/// A connection leaves its rest when a time-out is due within this time: the next look comes after
+/// [`SWEEP`].
+const AHEAD: Duration = SWEEP.saturating_mul(2);
+
+/// A connection with a time-out that is due within this time does not come to rest.
+pub(crate) const LEAST: Duration = SWEEP.saturating_mul(4);
+
+/// Events between two turns of other tasks. To wake a connection takes about 15 µs.
+const AT_ONCE: usize = 64;
+
+/// What a connection at rest costs of the memory budget: its record with two seats and its places in
+/// the lists.
+const STATE: u64 = 1 << 10;
+
+/// A connection at rest.
+pub(crate) struct Resting {
+    key: Cell<usize>,
+    /// `None`: it is awake.
+    content: RefCell<Option<Content>>,
+}
+
+struct Content {
+    /// The visitor's end and the target's end.
+    ends: [Rest; 2],
+    /// Bytes that have passed: to the target, and to the visitor.
+    passed: [u64; 2],
+    held: Held,
+    /// What the connection costs when it is awake and no bytes wait.
+    base: u64,
+    place: Option<Place>,
+}
+
+/// The connections of a thread that rest.
+struct All {
+    epoll: AsyncFd<OwnedFd>,
+    resting: RefCell<Slab<Rc<Resting>>>,
+}
+
+thread_local! {
+    // The task of the thread has the connections, so they end with its runtime.
+    static ALL: RefCell<Weak<All>> = const { RefCell::new(Weak::new()) };
+}
+
+/// Brings a connection to rest. `passed`: its bytes to the target and to the visitor; `base`: what it
+/// costs when it is awake.
+pub(crate) fn rest(
+    ends: [Rest; 2],
+    passed: [u64; 2],
+    (held, base): (Held, u64),
+    place: Option<Place>,
+) {
+    held.set(base.min(STATE));
+    let content = Content { ends, passed, held, base, place };
+    let Ok(all) = all() else { return drop(content.wake()) };
+    let resting = Rc::new(Resting { key: Cell::new(0), content: RefCell::default() });
+    if let Some(place) = &content.place {
+        let enrolled: Rc<dyn Enrolled> = Rc::<Resting>::clone(&resting);
+        place.renew(Rc::downgrade(&enrolled));
+    }
+    let key = all.resting.borrow_mut().insert(Rc::clone(&resting));
+    resting.key.set(key);
+    let epoll = all.epoll.get_ref().as_fd();
+    let told = content.ends.iter().try_for_each(|end| end.register(epoll, key as u64));
+    resting.content.replace(Some(content));
+    if told.is_err() {
+        // The system allows no more of them (epoll(7), `max_user_watches`).
+        all.wake(key);
+    }
+}
+
+/// The connections of this thread.
+fn all() -> io::Result<Rc<All>> {
+    ALL.with_borrow_mut(|known| {
+        if let Some(all) = known.upgrade() {
+            return Ok(all);
+        }
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = watched(epoll)?;
+        let all = Rc::new(All { epoll, resting: RefCell::default() });
+        *known = Rc::downgrade(&all);
+        spawn_local(tend(Rc::clone(&all)));
+        Ok(all)
+    })
+}
+
+/// Registers an instance of epoll(7) with the runtime.
+#[expect(deprecated, reason = "the other call is unsafe, and an `OwnedFd` keeps its promise")]
+fn watched(epoll: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(epoll, Interest::READABLE)
+}
+
+/// Wakes connections until none rests.
+async fn tend(all: Rc<All>) {
+    let mut look = Instant::now() + SWEEP;
+    loop {
+        let rest = look.saturating_duration_since(Instant::now());
+        match timeout(rest, all.epoll.readable()).await {
+            Ok(Ok(mut ready)) => {
+                if all.wake_ready() {
+                    ready.clear_ready();
+                }
+                drop(ready);
+                yield_now().await;
+            }
+            // The runtime ends.
+            Ok(Err(_)) => return,
+            Err(_) => {
+                look = Instant::now() + SWEEP;
+                all.wake_due();
+            }
+        }
+        let is_over = all.resting.borrow().is_empty();
+        if is_over {
+            // A connection that comes to rest later gets a task and an instance of its own.
+            ALL.set(Weak::new());
+            return;
+        }
+    }
+}
+
+impl All {
+    /// Wakes connections about which there is something to tell. True: about all of them.
+    fn wake_ready(&self) -> bool {
+        let mut buffer = [const { MaybeUninit::uninit() }; AT_ONCE];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok((events, _)) = epoll::wait(self.epoll.get_ref(), &mut buffer, Some(&now)) else {
+            return true;
+        };
+        let is_rest = events.len() < AT_ONCE;
+        for event in events {
+            // Both sockets of a connection may have an event, the first of which has woken it.
+            self.wake(usize::try_from(event.data.u64()).unwrap_or(usize::MAX));
+        }
+        is_rest
+    }
+
+    /// Wakes the connections whose time-outs are due soon.
+    fn wake_due(&self) {
+        let soon = Instant::now() + AHEAD;
+        let is_due = |(key, resting): (usize, &Rc<Resting>)| {
+            let content = resting.content.borrow();
+            let mut due = content.iter().flat_map(|content| &content.ends).filter_map(Rest::due);
+            due.any(|due| due <= soon).then_some(key)
+        };
+        let keys: Vec<_> = self.resting.borrow().iter().filter_map(is_due).collect();
+        for key in keys {
+            self.wake(key);
+        }
+    }
+
+    /// Wakes a connection, if it rests.
+    fn wake(&self, key: usize) -> Option<Rc<dyn Enrolled>> {
+        let resting = self.resting.borrow_mut().try_remove(key)?;
+        let content = resting.content.take()?;
+        for end in &content.ends {
+            end.deregister(self.epoll.get_ref().as_fd());
+        }
+        content.wake()
+    }
+}
+
+impl Content {
+    /// Makes the connection again, with its tasks. Where the runtime takes a socket no more, both
+    /// sockets are reset.
+    fn wake(self) -> Option<Rc<dyn Enrolled>> {
+        let Self { ends, passed, held, base, place } = self;
+        held.set(base);
+        Woken { ends, passed, held, place }.join()
+    }
+}
+
+impl Enrolled for Resting {
+    fn entry(&self) -> Option<Enrolment> {
+        let content = self.content.borrow();
+        let Content { ends: [visitor, _], passed, .. } = content.as_ref()?;
+        Some(Enrolment {
+            visitor: visitor.end()?.peer(),
+            bytes_in: passed[0],
+            bytes_out: passed[1],
+            counted: visitor.settings().stats.identity(),
+        })
+    }
+
+    fn abort(&self) {
+        if let Some(all) = ALL.with_borrow(Weak::upgrade)
+            && let Some(awake) = all.wake(self.key.get())
+        {
+            awake.abort();
+        }
+    }
+}
+
+impl fmt::Debug for Resting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Resting({})", self.key.get())
+    }
+}
