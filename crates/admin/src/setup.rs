@@ -88,21 +88,7 @@ impl SetUpPage {
         let serve = move || {
             let role = runtime.block_on(async {
                 let page = Page { maker, sessions, ends: Instant::now() + LASTS, written };
-                let mut serving = pin!(serve::serve(listener, app(page, guard)));
-                let role = tokio::select! {
-                    () = &mut serving => None,
-                    () = sleep(LASTS) => None,
-                    // The sender never sends; its drop also completes this future.
-                    _ = stopped => None,
-                    told = told => told.ok(),
-                };
-                if role.is_some() {
-                    tokio::select! {
-                        () = serving => {}
-                        () = sleep(GRACE) => {}
-                    }
-                }
-                role
+                run(listener, app(page, guard), stopped, told).await
             });
             runtime.shutdown_background();
             if role.is_some() {
@@ -150,6 +136,31 @@ impl Drop for SetUpPage {
         drop(self.stop.take());
         let _ = self.join();
     }
+}
+
+/// Serves until a file is written, the time is over or the page is stopped. The port is closed when
+/// this future is complete. Returns the role of the file.
+async fn run(
+    listener: TcpListener,
+    app: Router,
+    stopped: oneshot::Receiver<()>,
+    told: oneshot::Receiver<Role>,
+) -> Option<Role> {
+    let mut serving = pin!(serve::serve(listener, app));
+    let role = tokio::select! {
+        () = &mut serving => None,
+        () = sleep(LASTS) => None,
+        // The sender never sends; its drop also completes this future.
+        _ = stopped => None,
+        told = told => told.ok(),
+    };
+    if role.is_some() {
+        tokio::select! {
+            () = serving => {}
+            () = sleep(GRACE) => {}
+        }
+    }
+    role
 }
 
 /// The guard of the admin API. Nobody has the token that stands in the place of `admin.token`.
@@ -243,6 +254,7 @@ async fn plan(request: Request) -> Result<Plan, Response> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{SocketAddr, TcpStream};
     use std::path::PathBuf;
 
     use axum::body::{Body, to_bytes};
@@ -349,6 +361,65 @@ mod tests {
         let client = Client::new();
         tokio::time::advance(LASTS).await;
         assert_eq!(client.session().await.0, 401);
+    }
+
+    /// A page at a port, and what ends it: the sender of a stop, and that of a role.
+    type Running = (
+        SocketAddr,
+        tokio::task::JoinHandle<Option<Role>>,
+        oneshot::Sender<()>,
+        oneshot::Sender<Role>,
+    );
+
+    fn running() -> Running {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let sessions = Sessions::default();
+        let guard = guard(sessions.clone()).unwrap();
+        let written = Arc::new(Mutex::new(None));
+        let page = Page { maker: Arc::new(Fixed), sessions, ends: Instant::now() + LASTS, written };
+        let (stop, stopped) = oneshot::channel();
+        let (tell, told) = oneshot::channel();
+        let task = tokio::spawn(run(listener, app(page, guard), stopped, told));
+        (address, task, stop, tell)
+    }
+
+    /// The kernel completes a connection to a port that is open, whoever runs meanwhile.
+    fn is_open(address: SocketAddr) -> bool {
+        TcpStream::connect(address).is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_port_is_closed_after_fifteen_minutes() {
+        assert_eq!(SetUpPage::lasts(), Duration::from_secs(15 * 60));
+        let (address, task, _stop, _tell) = running();
+        // The page takes its time from its first turn on.
+        tokio::task::yield_now().await;
+        assert!(is_open(address));
+        tokio::time::advance(LASTS - Duration::from_millis(2)).await;
+        tokio::task::yield_now().await;
+        assert!(!task.is_finished() && is_open(address), "its time is not over");
+        tokio::time::advance(Duration::from_millis(4)).await;
+        assert_eq!(task.await.unwrap(), None, "nothing was written, and nothing starts");
+        assert!(!is_open(address));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_port_is_closed_by_a_stop_at_once_and_after_a_file_with_a_pause_for_the_answer() {
+        let (address, task, stop, _tell) = running();
+        drop(stop);
+        assert_eq!(task.await.unwrap(), None);
+        assert!(!is_open(address));
+
+        let (address, task, _stop, tell) = running();
+        tokio::task::yield_now().await;
+        tell.send(Role::Client).unwrap();
+        tokio::time::advance(GRACE - Duration::from_millis(2)).await;
+        tokio::task::yield_now().await;
+        assert!(!task.is_finished() && is_open(address), "the answer may be under way");
+        assert_eq!(task.await.unwrap(), Some(Role::Client));
+        assert!(!is_open(address));
     }
 
     #[tokio::test(start_paused = true)]

@@ -27,11 +27,11 @@ export const tone = (word) => TONES[word] ?? "";
 export const Empty = ({ icon, title, children }) =>
   h("div", { class: "empty" }, h(Icon, { name: icon }), h("b", null, title), children);
 
-/** @param {any} props */
+/** Without a body of its own it says that nothing has come yet. @param {any} props */
 export const Card = ({ title, end, children, body = true, level = "h2", class: more = "" }) =>
   h("section", { class: `card ${more}` },
     title && h("header", null, h(level, null, title), end && h("div", { class: "end" }, end)),
-    body ? h("div", { class: "body" }, children) : children);
+    body ? h("div", { class: "body" }, children) : children || h("p", { class: "loading" }, t("loading")));
 
 /** @param {any} props */
 export const Head = ({ title, end, children }) =>

@@ -25,6 +25,18 @@ fn deliver(tracker: &mut Tracker, text: &str) -> bool {
     completed
 }
 
+/// Gives bytes of the visitor in pieces, the rest of which wait for the next piece. Returns the bytes
+/// that the tracker leaves.
+fn ask(tracker: &mut Tracker, bytes: &[u8], size: usize) -> Vec<u8> {
+    let mut waiting = Vec::new();
+    for piece in bytes.chunks(size) {
+        waiting.extend_from_slice(piece);
+        let passed = tracker.requests(&waiting).0;
+        waiting.drain(..passed);
+    }
+    waiting
+}
+
 /// Gives bytes of the service in pieces, until the tracker takes no more. Returns the bytes for the
 /// visitor, how often a response was complete, and what became of the rest.
 fn give(tracker: &mut Tracker, bytes: &[u8], size: usize) -> (Vec<u8>, usize, Rest) {
@@ -747,12 +759,7 @@ fn an_observer_hears_of_each_request_and_response_however_they_are_split() {
     for size in [1, 7, 4096] {
         let (mut tracker, heard) = (fresh(), Rc::new(Heard::default()));
         tracker.observe(Rc::clone(&heard) as Rc<dyn Observer>);
-        let mut waiting = Vec::new();
-        for piece in requests.as_bytes().chunks(size) {
-            waiting.extend_from_slice(piece);
-            let passed = tracker.requests(&waiting).0;
-            waiting.drain(..passed);
-        }
+        ask(&mut tracker, requests.as_bytes(), size);
         give(&mut tracker, responses.as_bytes(), size);
         tracker.service_ended();
         let wanted = [
@@ -827,13 +834,7 @@ fn an_observer_gets_heads_and_content_without_the_framing_of_chunks() {
     for size in [1, 3, 4096] {
         let (mut tracker, heard) = (fresh(), Rc::new(Content::default()));
         tracker.observe(Rc::clone(&heard) as Rc<dyn Observer>);
-        let mut waiting = Vec::new();
-        for piece in requests.as_bytes().chunks(size) {
-            waiting.extend_from_slice(piece);
-            let passed = tracker.requests(&waiting).0;
-            waiting.drain(..passed);
-        }
-        assert!(waiting.is_empty());
+        assert!(ask(&mut tracker, requests.as_bytes(), size).is_empty());
         give(&mut tracker, responses.as_bytes(), size);
         assert_eq!(tracker.requests(b"more"), (4, Then::Read));
         let all = String::from_utf8(heard.requests.take()).unwrap();

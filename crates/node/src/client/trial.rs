@@ -242,19 +242,21 @@ mod tests {
     use std::path::Path;
 
     use config::{ClientFlags, Sources, Text};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use testkit::certs::{Authority, Flaw, Leaf};
+    use tls::VisitorTls;
+    use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::task::LocalSet;
 
     use super::*;
 
-    /// A service of a client by an HTTP name, with this target.
-    fn service(target: &str) -> Service {
+    /// A service of a client by an HTTP name, with this target and these keys after it.
+    fn service(target: &str, more: &str) -> Service {
         let read = |_: &Path| Err(String::new());
         let sources = Sources { env: &|_| None, read: &read };
         let text = format!(
             "servers: tls://a\nname: home\ntoken: q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi\nservices:\n  \
-             - {{ name: web, target: \"{target}\", public: \"http://app.example.com\" }}\n"
+             - {{ name: web, target: \"{target}\", public: \"http://app.example.com\"{more} }}\n"
         );
         let text = Some(Text { name: "c", text: &text });
         let loaded = config::load_client(text, &ClientFlags::default(), &sources).unwrap();
@@ -266,20 +268,54 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         spawn_local(async move {
-            while let Ok((mut socket, _)) = listener.accept().await {
-                let mut request = [0; 1024];
-                let n = socket.read(&mut request).await.unwrap();
-                let request = String::from_utf8_lossy(&request[..n]).into_owned();
-                assert!(request.starts_with("GET / HTTP/1.1\r\nHost: app.example.com\r\n"));
-                socket.write_all(answer.as_bytes()).await.unwrap();
+            while let Ok((socket, _)) = listener.accept().await {
+                serve(socket, answer).await;
+            }
+        });
+        port
+    }
+
+    async fn serve(mut socket: impl AsyncRead + AsyncWrite + Unpin, answer: &str) {
+        let mut request = [0; 1024];
+        let n = socket.read(&mut request).await.unwrap();
+        let request = String::from_utf8_lossy(&request[..n]).into_owned();
+        assert!(request.starts_with("GET / HTTP/1.1\r\nHost: app.example.com\r\n"), "{request}");
+        socket.write_all(answer.as_bytes()).await.unwrap();
+        socket.shutdown().await.unwrap();
+    }
+
+    /// A target over TLS that shows this certificate. Returns its port.
+    async fn target_over_tls(leaf: &Leaf) -> u16 {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = leaf.save(folder.path(), "target").unwrap();
+        let tls = VisitorTls::load(&certificate, &key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        spawn_local(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                // A client that refuses the certificate ends the handshake.
+                if let Ok(inside) = tls.accept(socket).await {
+                    serve(inside, "HTTP/1.1 204 No Content\r\n\r\n").await;
+                }
             }
         });
         port
     }
 
     async fn tested(target: &str) -> TestedTarget {
-        let place = Place::take().unwrap();
-        let mut all = test(&service(target), place).await;
+        tested_with(target, "").await
+    }
+
+    async fn tested_with(target: &str, more: &str) -> TestedTarget {
+        let service = service(target, more);
+        // Tests beside this one may have all places for a moment.
+        let place = loop {
+            match Place::take() {
+                Some(place) => break place,
+                None => tokio::task::yield_now().await,
+            }
+        };
+        let mut all = test(&service, place).await;
         assert_eq!(all.len(), 1);
         all.remove(0)
     }
@@ -319,6 +355,70 @@ mod tests {
                 assert!(gone.error.as_deref().unwrap().contains("cannot be opened"), "{gone:?}");
             })
             .await;
+    }
+
+    #[tokio::test]
+    async fn the_step_of_tls_succeeds_or_says_what_is_wrong() {
+        let authority = Authority::new("the authority of the test").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let ca = authority.save(folder.path()).unwrap();
+        let trusted = format!(", target_tls: {{ ca: {:?} }}", ca.display());
+        let body = async {
+            let good = target_over_tls(&authority.server(&["127.0.0.1"]).unwrap()).await;
+            let target = format!("https://127.0.0.1:{good}");
+            let served = tested_with(&target, &trusted).await;
+            assert_eq!(words(&served), ["connect", "tls", "first_byte"], "{served:?}");
+            assert_eq!(served.steps[2].found.as_deref(), Some("HTTP 204"));
+            assert!(served.ok && served.error.is_none(), "{served:?}");
+
+            // Each certificate, with the words of the error and the setting that would help.
+            let of = |name: &str, flaw| authority.flawed_server(&[name], flaw).unwrap();
+            let own = Leaf::self_signed("127.0.0.1", false).unwrap();
+            let cases = [
+                (of("other.example", Flaw::None), "that is not for 127.0.0.1", "other.example"),
+                (of("127.0.0.1", Flaw::Expired), "that has expired", "the authority of the test"),
+                (of("127.0.0.1", Flaw::NotYetValid), "that is not valid yet", "clock"),
+                (own, "that is self-signed", "issued by itself"),
+            ];
+            for (leaf, why, more) in &cases {
+                let port = target_over_tls(leaf).await;
+                let tested = tested_with(&format!("https://127.0.0.1:{port}"), &trusted).await;
+                // The target is reached: the fault is that of the certificate.
+                assert_eq!(words(&tested), ["connect"], "{why}: {tested:?}");
+                let error = tested.error.as_deref().unwrap_or_default();
+                assert!(!tested.ok && error.contains(why) && error.contains(more), "{error}");
+                let insecure = ", target_tls: { insecure: true }";
+                let any = tested_with(&format!("https://127.0.0.1:{port}"), insecure).await;
+                assert_eq!(words(&any), ["connect", "tls", "first_byte"], "{why}: {any:?}");
+            }
+
+            // A port that answers without TLS, and a port that never answers.
+            for (answer, why) in [
+                (Some("HTTP/1.1 400 Bad Request\r\n\r\n"), "does not speak TLS on this port"),
+                (None, "no answer within 10 s"),
+            ] {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let port = listener.local_addr().unwrap().port();
+                let target = format!("https://127.0.0.1:{port}");
+                let asking = tested_with(&target, &trusted);
+                let answering = async {
+                    let (mut socket, _) = listener.accept().await.unwrap();
+                    let mut hello = [0; 1024];
+                    assert_eq!((socket.read(&mut hello).await.unwrap() > 5, hello[0]), (true, 22));
+                    match answer {
+                        Some(answer) => socket.write_all(answer.as_bytes()).await.unwrap(),
+                        // Only the limit of the test is left to wait for.
+                        None => tokio::time::pause(),
+                    }
+                    socket
+                };
+                let (tested, _socket) = tokio::join!(asking, answering);
+                assert_eq!(words(&tested), ["connect"], "{tested:?}");
+                let error = tested.error.as_deref().unwrap_or_default();
+                assert!(!tested.ok && error.contains(why), "{error}");
+            }
+        };
+        LocalSet::new().run_until(body).await;
     }
 
     #[test]

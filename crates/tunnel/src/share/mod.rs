@@ -31,7 +31,7 @@ use crate::cli::ShareArgs;
 use crate::instances::find_role;
 use crate::service_options;
 use own::OwnClient;
-use what::{What, places, what};
+use what::{What, deserted, places, what};
 
 /// The longest wait for the server: at the start, and after the client has gone.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -78,8 +78,8 @@ fn connect(args: &ShareArgs, own: Option<&mut OwnClient>) -> anyhow::Result<Inst
     match own {
         Some(own) => Instance::connect(&own.socket),
         None => find_role(&args.which, Role::Client).context(
-            "a running client shares the target, or one of --enroll CODE, --server URL or --config \
-             FILE",
+            "a running client shares the target, and none is found (hint: --enroll CODE starts one \
+             with a code of `tunnel enroll NAME` on the server; or --server URL, --config FILE)",
         ),
     }
 }
@@ -254,6 +254,11 @@ impl Sharing<'_> {
         term::err(format_args!("shared {end}{who}"));
         if url.is_some() && !self.args.no_requests {
             self.tell_requests();
+        }
+        if let Some(place) = deserted(&what.target) {
+            term::err(format_args!(
+                "nothing listens at {place} yet: visitors get an error until then"
+            ));
         }
         Ok(())
     }

@@ -1,8 +1,11 @@
 //! What is shared, and at which address: the words of the command line as a service.
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use ops::WrongConfig;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
 
 /// A target in the form of `--publish`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +22,9 @@ pub(super) fn what(text: &str) -> Result<What, WrongConfig> {
     let wrong = |why: String| WrongConfig::one(format!("`{text}` {why}"));
     let plain =
         |target: &str| What { target: target.to_owned(), only: None, shown: target.to_owned() };
+    if is_number(text) && !matches!(text.parse::<u16>(), Ok(1..)) {
+        return Err(wrong("is no port (hint: a port is a number from 1 to 65535)".to_owned()));
+    }
     if is_number(text) || text.contains("://") {
         return Ok(plain(text));
     }
@@ -50,6 +56,41 @@ pub(super) fn what(text: &str) -> Result<What, WrongConfig> {
     };
     let (folder, name) = (utf8(folder)?, utf8(Path::new(name))?);
     Ok(What { target: format!("file://{folder}"), only: Some(name), shown: utf8(&whole)? })
+}
+
+/// The address of the target on this machine at which nobody listens. `None`: somebody does, or that
+/// cannot be known. The target is not dialled: a program may be there for one connection only.
+pub(super) fn deserted(target: &str) -> Option<SocketAddr> {
+    let (scheme, rest) = target.split_once("://").unwrap_or(("tcp", target));
+    if !["tcp", "http", "https", "h2c"].contains(&scheme) {
+        return None;
+    }
+    let (host, port) = if is_number(rest) { ("127.0.0.1", rest) } else { rest.rsplit_once(':')? };
+    let port = port.trim_end_matches('/').parse::<u16>().ok()?;
+    let (v4, v6): (SocketAddr, SocketAddr) =
+        ((Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into());
+    let places = match host {
+        "127.0.0.1" => vec![v4],
+        "[::1]" => vec![v6],
+        "localhost" => vec![v4, v6],
+        _ => return None,
+    };
+    places.iter().all(|place| is_free(*place)).then_some(*places.first()?)
+}
+
+/// Whether nobody listens at an address of this machine: then a socket that shares the address can
+/// be bound there. The socket never listens, so a program that begins meanwhile is not hindered.
+fn is_free(place: SocketAddr) -> bool {
+    let family = if place.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let Ok(trial) = socket(family, SocketType::STREAM, None) else { return false };
+    if sockopt::set_socket_reuseaddr(&trial, true).is_err() {
+        return false;
+    }
+    match bind(&trial, &place) {
+        Ok(()) => true,
+        // A machine without IPv6 has nobody there.
+        Err(why) => why == Errno::ADDRNOTAVAIL,
+    }
 }
 
 /// The public addresses that are tried one after the other, in the form of `--publish`. `None` stands
@@ -88,8 +129,41 @@ fn is_word(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn a_port_where_nobody_listens_is_told_without_a_dial() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let place = listener.local_addr().unwrap();
+        let port = place.port();
+        let forms = [
+            port.to_string(),
+            format!("127.0.0.1:{port}"),
+            format!("localhost:{port}"),
+            format!("http://127.0.0.1:{port}/"),
+            format!("https://localhost:{port}"),
+        ];
+        for text in &forms {
+            assert_eq!(deserted(text), None, "{text}");
+        }
+        assert!(listener.accept().is_err(), "nobody has come");
+        drop(listener);
+        for text in &forms {
+            assert_eq!(deserted(text), Some(place), "{text}");
+        }
+        // A socket with the address that does not listen hinders no program.
+        assert!(TcpListener::bind(place).is_ok());
+        // A listener of every address is there as well.
+        let all = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        assert_eq!(deserted(&all.local_addr().unwrap().port().to_string()), None);
+        // Elsewhere, and what is no port: that cannot be known.
+        for text in ["192.0.2.1:80", "box:8080", "file:///x", "unix:///x", "udp://127.0.0.1:53"] {
+            assert_eq!(deserted(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn ports_addresses_folders_and_files_are_told_apart() {
@@ -107,7 +181,7 @@ mod tests {
             (file.target, file.only.as_deref()),
             (format!("file://{root}"), Some("a b.pdf"))
         );
-        for bad in ["", "absent.txt", "box", "box:http", "/dev/null"] {
+        for bad in ["", "0", "65536", "absent.txt", "box", "box:http", "/dev/null"] {
             let why = what(bad).unwrap_err().to_string();
             assert!(why.contains(&format!("`{bad}` ")), "{why}");
         }

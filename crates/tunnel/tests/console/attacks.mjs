@@ -95,6 +95,30 @@ export async function a_page_of_another_port_reaches_nothing(rig) {
   evil.close();
 }
 
+/** A cookie would belong to all ports of this host. */
+export async function two_daemons_of_one_host_share_no_session(rig) {
+  const first = await rig.console("server");
+  const context = first.context();
+  const second = await context.newPage();
+  await second.goto(rig.link("client"));
+  await second.waitForSelector(".figures");
+  assert.deepEqual(await context.cookies(), []);
+  const token = (page) => page.evaluate(() => sessionStorage.getItem("tunnel.session"));
+  const tokens = [await token(first), await token(second)];
+  assert(tokens.every((one) => one?.length > 30) && tokens[0] !== tokens[1], "each has its own");
+  const status = (role, secret) => raw(rig.ports[role], "GET", "/api/v1/status", { Host: `127.0.0.1:${rig.ports[role]}`, Authorization: `Bearer ${secret}` });
+  assert.deepEqual([await status("server", tokens[0]), await status("client", tokens[1])], [200, 200]);
+  assert.deepEqual([await status("client", tokens[0]), await status("server", tokens[1])], [401, 401]);
+  // Who signs out here is still signed in there.
+  await visit(second, "settings");
+  await second.getByRole("button", { name: "Sign out" }).click();
+  await second.waitForSelector(".gate");
+  await first.reload();
+  await first.locator(".bar .state", { hasText: "running" }).waitFor();
+  assert.equal(await token(second), null);
+  await context.close();
+}
+
 export async function no_answer_has_a_secret(rig) {
   for (const role of ["server", "client"]) {
     for (const [method, target] of routes(rig.openapi)) {

@@ -10,11 +10,11 @@ const PLACES = {
   server: ["overview", "clients", "clients/home", "services", "streams", "log", "config", "tools", "certificates", "settings"],
   client: ["overview", "clients", "services", "streams", "requests", "requests/1", "log", "config", "tools", "certificates", "settings"],
 };
+const EACH = [[1280, 800], [360, 740]].flatMap(([width, height]) => [false, true].flatMap((dark) => ["en-GB", "zh-CN"].map((locale) => ({ width, height, dark, locale }))));
+/** Whether every look is judged, and each page is shown down to its end: for eyes, and too long for each change. */
+const isWhole = process.env.CONSOLE_LOOKS === "all";
 /** Each pair of width, theme and language stands in one of these. */
-const LOOKS = [
-  { width: 1280, height: 800, dark: false, locale: "en-GB" }, { width: 1280, height: 800, dark: true, locale: "zh-CN" },
-  { width: 360, height: 740, dark: false, locale: "zh-CN" }, { width: 360, height: 740, dark: true, locale: "en-GB" },
-];
+const LOOKS = isWhole ? EACH : [EACH[0], EACH[3], EACH[5], EACH[6]];
 /** What of axe-core's findings counts. */
 const GRAVE = ["serious", "critical"];
 
@@ -42,9 +42,13 @@ async function look(rig, role, options) {
   await page.waitForSelector(".figures");
   for (const place of PLACES[role]) {
     await visit(page, place);
+    await page.waitForFunction(() => !document.querySelector(".loading"));
     await pause(300);
     await judge(rig, page, `${name}-${place}`);
+    // What a page is as tall as: the bar at its bottom is not in the middle of the picture.
+    if (isWhole) await page.setViewportSize({ width: options.width, height: await page.evaluate(() => document.documentElement.scrollHeight) });
     await page.screenshot({ path: path.join(rig.shots, `${name}-${place.replace("/", "-")}.png`) });
+    if (isWhole) await page.setViewportSize(options);
   }
   // The dialogs.
   await visit(page, "overview");
@@ -64,7 +68,7 @@ export async function the_pages_of_a_server_are_sound_in_each_look(rig) {
 
 /** The pages are those of a server, with other buttons: two of the looks are enough. */
 export async function the_pages_of_a_client_are_sound_in_two_looks(rig) {
-  for (const options of [LOOKS[1], LOOKS[3]]) await look(rig, "client", options);
+  for (const options of isWhole ? LOOKS : [LOOKS[1], LOOKS[3]]) await look(rig, "client", options);
 }
 
 export { LOOKS, judge, load };

@@ -4,7 +4,8 @@
 //
 // Each exported function of the files proves what its name says. Those of `files.mjs` need no
 // browser; the others share a server, a client and a browser, and run in their order. With
-// `CONSOLE_TIMED=1` only the tests run that measure time.
+// `CONSOLE_TIMED=1` only the tests run that measure time, with `CONSOLE_LOOKS=all` each page in each
+// of the eight looks.
 
 import fs from "node:fs";
 import path from "node:path";

@@ -25,7 +25,7 @@ pub(crate) struct Api(pub(crate) u16);
 
 impl Api {
     /// Lines of a configuration that open one.
-    fn lines(&self) -> String {
+    pub(crate) fn lines(&self) -> String {
         format!("admin: {{ listen: 127.0.0.1:{}, token: {TOKEN} }}\n", self.0)
     }
 

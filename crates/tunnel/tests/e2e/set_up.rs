@@ -33,6 +33,25 @@ fn at_home(command: &mut Command, dir: &Path) {
     command.env_remove("NOTIFY_SOCKET").env_remove("XDG_STATE_HOME");
 }
 
+/// The command in a network of its own, where the default port of a server is free. `None`: this
+/// machine gives no network.
+fn in_a_network(inner: Command) -> Option<Command> {
+    let mut trial = Command::new("unshare");
+    let trial = run(trial.args(["--net", "true"]));
+    if !trial.status.success() {
+        let reason = String::from_utf8_lossy(&trial.stderr).into_owned();
+        assert!(std::env::var_os("CI").is_none(), "{reason}");
+        println!("not shown here: {reason}");
+        return None;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    command.current_dir(inner.get_current_dir()?);
+    at_home(&mut command, inner.get_current_dir()?);
+    Some(command)
+}
+
 /// The set-up page behind a link, as a browser asks it.
 struct Page {
     place: String,
@@ -168,23 +187,37 @@ fn without_a_terminal_on_both_sides_or_with_a_flag_there_is_no_page() {
 }
 
 #[test]
+fn a_server_without_a_terminal_has_no_page_no_thread_of_it_and_no_port() {
+    let dir = TempDir::new().unwrap();
+    let mut bare = Command::new(binary());
+    bare.arg("server").current_dir(dir.path());
+    let Some(mut command) = in_a_network(bare) else { return };
+    let mut server = Daemon::start("server", dir.path(), &mut command);
+    server.wait_line(&["listening for clients on tls://", ":7000"], SOON);
+    server.wait_line(&["tunnel client --server", "--name home --token-file home.token"], SOON);
+    let threads = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    let names = threads.map(|one| fs::read_to_string(one.unwrap().path().join("comm")).unwrap());
+    let names: Vec<_> = names.map(|name| name.trim().to_owned()).collect();
+    assert!(names.iter().any(|name| name.starts_with("tunnel")), "{names:?}");
+    assert!(!names.iter().any(|name| name == "tunnel-set-up"), "{names:?}");
+    // State 0A is LISTEN: nothing of this network listens but the server at port 7000.
+    let namespace = format!("--net=/proc/{}/ns/net", server.id());
+    let mut listed = Command::new("nsenter");
+    let listed = run(listed.arg(namespace).args(["cat", "/proc/net/tcp", "/proc/net/tcp6"]));
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let listening: Vec<_> = listed.lines().filter(|line| line.contains(" 0A ")).collect();
+    assert!(!listening.is_empty(), "{listed}");
+    assert!(listening.iter().all(|line| line.contains(":1B58 ")), "{listed}");
+    assert!(!server.log().contains("http://"), "{}", server.log());
+    server.terminate();
+    server.wait_end(LONG);
+}
+
+#[test]
 fn a_server_starts_as_ever_and_goes_on_with_the_file_of_the_page() {
     let dir = TempDir::new().unwrap();
-    // The default port of a server is free in a network of its own.
-    let mut trial = Command::new("unshare");
-    let trial = run(trial.args(["--net", "true"]));
-    if !trial.status.success() {
-        let reason = String::from_utf8_lossy(&trial.stderr).into_owned();
-        assert!(std::env::var_os("CI").is_none(), "{reason}");
-        println!("not shown here: {reason}");
-        return;
-    }
     let line = format!("{} server", binary().display());
-    let inner = in_terminal(dir.path(), &line);
-    let mut command = Command::new("unshare");
-    command.args(["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
-    command.arg(inner.get_program()).args(inner.get_args()).current_dir(dir.path());
-    at_home(&mut command, dir.path());
+    let Some(mut command) = in_a_network(in_terminal(dir.path(), &line)) else { return };
     let mut server = Daemon::start("server", dir.path(), &mut command);
     // The server serves, and tells what it has told before the page existed.
     server.wait_line(&["listening for clients on tls://", ":7000"], SOON);

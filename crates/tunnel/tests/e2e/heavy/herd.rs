@@ -19,7 +19,7 @@ const CLIENTS: usize = 5000;
 
 /// Five times the minute that the design allows: here all the clients share one thread, and the
 /// machine has other work.
-const BACK: Duration = Duration::from_secs(300);
+pub(super) const BACK: Duration = Duration::from_secs(300);
 
 /// Raises the limit, and says how many clients fit.
 fn clients() -> usize {
@@ -31,7 +31,7 @@ fn clients() -> usize {
     fit.min(CLIENTS)
 }
 
-async fn until(what: &str, limit: Duration, condition: impl Fn() -> bool) -> Duration {
+pub(super) async fn until(what: &str, limit: Duration, condition: impl Fn() -> bool) -> Duration {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < limit, "not within {limit:?}: {what}");

@@ -8,4 +8,5 @@ mod paths;
 mod pressure;
 mod quiet;
 mod sources;
+mod viewer;
 mod visits;

@@ -454,12 +454,12 @@ fn idle_streams_each_pass_their_next_byte(scheme: Scheme, count: usize) {
     assert!(running.client().is_running());
 }
 
-fn visitors(port: u16, count: usize) -> Vec<TcpStream> {
+pub(super) fn visitors(port: u16, count: usize) -> Vec<TcpStream> {
     (0..count).map(|_| connect(port)).collect()
 }
 
 /// Waits until nginx says that so many connections are open.
-fn wait_active(status: &str, enough: impl Fn(usize) -> bool) {
+pub(super) fn wait_active(status: &str, enough: impl Fn(usize) -> bool) {
     wait("nginx has as many connections", LONG, || {
         let answer = run(Command::new(program("curl")).args(["--silent", "--fail", status]));
         let text = String::from_utf8(answer.stdout).unwrap();
@@ -470,7 +470,7 @@ fn wait_active(status: &str, enough: impl Fn(usize) -> bool) {
 }
 
 /// This process holds the visitors. Its children inherit the limit.
-fn raise_descriptor_limit() -> (u64, u64) {
+pub(super) fn raise_descriptor_limit() -> (u64, u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let hard = limit.maximum.unwrap_or(u64::MAX);
