@@ -143,7 +143,7 @@ impl ops::Clients for Fixed {
         Box::pin(async move {
             let mut applied = Applied::default();
             match change {
-                Change::Allow(order) | Change::Deny(order) => applied.allowed.tcp = order.allow_tcp,
+                Change::Allow(order) | Change::Deny(order) => applied.allowed = order.rights(),
                 Change::Limit(order) => {
                     applied.limits.streams = order.streams.unwrap().parse().ok()
                 }
@@ -461,6 +461,8 @@ fn a_client_gets_rights_and_limits_by_its_path() {
     let api = api();
     for (line, body, part) in [
         ("POST /api/v1/clients/home/rights", r#"{"allow_tcp":["7"]}"#, r#""tcp":["7"]"#),
+        ("POST /api/v1/clients/home/rights", r#"{"allow_shared":true}"#, r#""shared":true"#),
+        ("DELETE /api/v1/clients/home/rights", r#"{"allow_shared":true}"#, r#""shared":true"#),
         ("PATCH /api/v1/clients/home/limits", r#"{"streams":"9"}"#, r#""streams":9"#),
     ] {
         let (status, answer) = get(&api, line, body);

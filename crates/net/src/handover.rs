@@ -22,7 +22,7 @@ use rustix::fs::fstat;
 use rustix::net::getsockname;
 use tokio::sync::watch;
 
-use crate::inherited;
+use crate::{inherited, udp};
 
 /// Descriptors of one message. The kernel takes at most 253 (`SCM_MAX_FD`); a group is not split.
 const PER_MESSAGE: usize = 253;
@@ -59,12 +59,14 @@ pub fn wait() {
 
 /// Listeners of this process accept from now on.
 pub fn serve() {
+    udp::serve();
     STAGE.send_replace(Stage::Serving);
 }
 
 /// The next generation accepts from now on. Listeners of this process end.
 pub fn hand_over() {
     STAGE.send_replace(Stage::HandedOver);
+    udp::hand_over();
     inherited::let_go();
 }
 

@@ -9,6 +9,7 @@ use kcp::own::Session;
 use kcp::own::wire::ConnectionId;
 use net::Current;
 use net::source::{Proxies, Rates, Shares};
+use net::udp::Seat;
 use transport::Side;
 
 use crate::cookie::Cookies;
@@ -82,23 +83,18 @@ pub(crate) struct Admission {
     cookies: Cookies,
     keys: Keys,
     proxies: Current<Proxies>,
-    worker: u8,
-    workers: usize,
+    seat: Seat,
     used: Used,
     rates: Rates,
     queued: Arc<Shares>,
 }
 
 impl Admission {
-    pub(crate) fn new(
-        keys: Keys,
-        proxies: Current<Proxies>,
-        (worker, workers): (u8, usize),
-    ) -> Self {
+    pub(crate) fn new(keys: Keys, proxies: Current<Proxies>, seat: Seat) -> Self {
         let cookies = Cookies::new(keys.cookies.clone());
         let (used, rates) = (Used::default(), Rates::new(RATE));
         let queued = Shares::new(INCOMING_OF_SOURCE);
-        Self { cookies, keys, proxies, worker, workers, used, rates, queued }
+        Self { cookies, keys, proxies, seat, used, rates, queued }
     }
 
     /// Appends the answer to a Hello, if the system gives an id. Nothing is kept.
@@ -110,7 +106,7 @@ impl Admission {
         to: &mut Vec<u8>,
     ) {
         let Some(mut id) = random.bytes() else { return };
-        id[0] = self.worker;
+        id[0] = self.seat.byte();
         let server = ConnectionId(id);
         let cookie = self.cookies.make(Cookies::epoch(), from, (server, client));
         Packet::Cookie { client, version: VERSION, server, cookie }.encode(to);
@@ -153,10 +149,10 @@ impl Admission {
     }
 
     /// Appends the answer to a packet of `length` bytes of a connection that is not known. There is
-    /// none where another worker may know the connection, or the packet is shorter than the answer.
+    /// none where another worker or process may know the connection, or the packet is shorter than the answer.
     pub(crate) fn reset(&self, server: ConnectionId, length: usize, to: &mut Vec<u8>) {
         let [named, ..] = server.0;
-        if length >= RESET && (named == self.worker || usize::from(named) >= self.workers) {
+        if length >= RESET && !self.seat.is_of_other(named) {
             self.keys.reset(server, to);
         }
     }
@@ -223,7 +219,7 @@ mod tests {
     #[test]
     fn connections_that_nobody_accepts_yet_are_few_per_source() {
         let proxies = Proxies::new(|ip| ip.to_string() == "192.0.2.9");
-        let mut admission = Admission::new(Keys::fleeting().unwrap(), proxies.into(), (0, 1));
+        let mut admission = Admission::new(Keys::fleeting().unwrap(), proxies.into(), Seat::ALONE);
         let (now, hub) = (Instant::now(), Arc::<Hub>::default());
         let mut random = Random::default();
         let mut begin = |ip: [u8; 4]| {
@@ -244,7 +240,7 @@ mod tests {
     #[test]
     fn a_server_names_its_worker_and_resets_what_no_other_worker_may_know() {
         let admission =
-            Admission::new(Keys::fleeting().unwrap(), Proxies::default().into(), (3, 4));
+            Admission::new(Keys::fleeting().unwrap(), Proxies::default().into(), Seat::first(3, 4));
         let from = SocketAddr::from(([127, 0, 0, 1], 5));
         let mut answer = Vec::new();
         admission.answer(&mut Random::default(), from, id(9), &mut answer);

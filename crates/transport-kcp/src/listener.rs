@@ -11,6 +11,7 @@ use kcp::own::wire::ConnectionId;
 use net::Current;
 use net::socket::canonical;
 use net::source::Proxies;
+use net::udp::Seat;
 use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Transport};
 
 use crate::admit::Admission;
@@ -92,22 +93,15 @@ pub struct KcpListener {
 }
 
 impl KcpListener {
-    /// Makes a listener from a bound UDP socket in the runtime of this thread. The thread is that
-    /// of `worker` in a group of `workers` (see [`net::udp::udp_group`]).
+    /// Makes a listener from a bound UDP socket in the runtime of this thread. `seat` is the place of
+    /// the socket in its group (see [`net::udp::carrier_group`]).
     ///
     /// # Errors
     /// The system refuses an option that the socket needs.
-    pub fn new(
-        socket: UdpSocket,
-        worker: usize,
-        workers: usize,
-        server: &KcpServer,
-    ) -> io::Result<Self> {
+    pub fn new(socket: UdpSocket, seat: Seat, server: &KcpServer) -> io::Result<Self> {
         let local = socket.local_addr()?;
-        let worker = u8::try_from(worker).map_err(io::Error::other)?;
         let hub = Arc::<Hub>::default();
-        let admission =
-            Admission::new(server.keys.clone(), server.proxies.clone(), (worker, workers));
+        let admission = Admission::new(server.keys.clone(), server.proxies.clone(), seat);
         let driver = Driver::server(Socket::new(socket)?, Arc::clone(&hub), admission);
         // The driver outlives the listener as long as it has connections, and ends by itself.
         tokio::task::spawn_local(driver);

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use net::socket::canonical;
 use net::source::{Rates, Share, Shares};
+use net::udp::Seat;
 use quinn::{Endpoint, ServerConfig};
 use tls::explain;
 use transport::{
@@ -63,17 +64,11 @@ pub struct QuicListener {
 }
 
 impl QuicListener {
-    /// Makes a listener from a bound UDP socket in the runtime of this thread. The thread is that
-    /// of `worker` in a group of `workers` (see [`net::udp::udp_group`]).
-    pub fn new(
-        socket: UdpSocket,
-        worker: usize,
-        workers: usize,
-        server: &QuicServer,
-    ) -> io::Result<Self> {
+    /// Makes a listener from a bound UDP socket in the runtime of this thread. `seat` is the place of
+    /// the socket in its group (see [`net::udp::carrier_group`]).
+    pub fn new(socket: UdpSocket, seat: Seat, server: &QuicServer) -> io::Result<Self> {
         let local = socket.local_addr()?;
-        let worker = u8::try_from(worker).map_err(io::Error::other)?;
-        let ids = SteeringIds::new(worker, workers);
+        let ids = SteeringIds::new(seat);
         let past = PastPaths::default();
         let (config, ..) = config(server, local, &past).map_err(io::Error::other)?;
         let settings = server.settings.get();
@@ -135,6 +130,13 @@ impl Listener for QuicListener {
 
     fn transport(&self) -> Transport {
         crate::QUIC
+    }
+}
+
+impl Drop for QuicListener {
+    fn drop(&mut self) {
+        // The endpoint stays for its connections, and would keep new clients waiting.
+        self.endpoint.set_server_config(None);
     }
 }
 

@@ -291,7 +291,8 @@ fn a_renewed_certificate_is_shown_to_the_next_client() {
         let current = Current::from(server_config(&old, None, &[ALPN]).unwrap());
         let socket = UdpSocket::bind(LOOPBACK).unwrap();
         let mut listener =
-            QuicListener::new(socket, 0, 1, &server(current.clone(), &settings)).unwrap();
+            QuicListener::new(socket, net::udp::Seat::ALONE, &server(current.clone(), &settings))
+                .unwrap();
         let address = listener.local_addr();
         let knows = |identity: &Identity| {
             let client = client_config(&Trust::Pins(vec![identity.pin()]), None, &[ALPN]).unwrap();

@@ -26,13 +26,14 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     let (http, tls, visit) = (&args.allow_http, &args.allow_tls, &args.allow_visit);
     let rights = [ports[0], ports[1], allow_forward, http, tls, visit];
     let order = match renew {
-        Some(_) if rights.iter().any(|rights| !rights.is_empty()) => {
+        Some(_) if args.allow_shared || rights.iter().any(|rights| !rights.is_empty()) => {
             let text = format!("--renew: {}", Order::RENEWAL_WITH_RIGHTS);
             return Err(WrongConfig::one(text).into());
         }
         Some(name) => Order::renewal(name),
         None => Order {
             allow_visit: visit.clone(),
+            allow_shared: args.allow_shared,
             ..Order::new(name.as_deref().unwrap_or_default(), ports, allow_forward)
                 .with_hosts(http, tls)
         },
@@ -82,13 +83,14 @@ pub(crate) fn deny(args: &RightsArgs) -> anyhow::Result<()> {
 }
 
 fn order_of(args: &RightsArgs) -> Order {
-    let RightsArgs { name, tcp, udp, http, tls, forward, visit, which: _ } = args;
+    let RightsArgs { name, tcp, udp, http, tls, forward, visit, shared, which: _ } = args;
     let order = Order {
         name: name.clone(),
         allow_tcp: tcp.clone(),
         allow_udp: udp.clone(),
         allow_forward: forward.clone(),
         allow_visit: visit.clone(),
+        allow_shared: *shared,
         ..Order::default()
     };
     order.with_hosts(http, tls)

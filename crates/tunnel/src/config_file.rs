@@ -195,6 +195,7 @@ pub(crate) fn change(name: &str, text: &str, change: &Change) -> anyhow::Result<
                 tls: &order.allow_tls,
                 forward: &order.allow_forward,
                 visit: &order.allow_visit,
+                shared: order.allow_shared,
             };
             if matches!(change, Change::Allow(_)) {
                 edit::allow(name, text, &order.name, rights)

@@ -77,6 +77,7 @@ export function ClientPage({ s, of }) {
       ] })),
       server && h(Card, { title: t("client.rights") }, h(Facts, { rows: [
         ...RIGHTS.map((right) => /** @type {[string, any]} */ ([t(`right.${right}`), row.rights?.[right]?.length ? h("code", null, row.rights[right].join(", ")) : h("span", { class: "soft" }, t("right.none"))])),
+        [t("right.shared"), row.rights?.shared ? t("right.allowed") : h("span", { class: "soft" }, t("right.denied"))],
         ...Object.entries(more?.limits ?? {}).filter(([, value]) => value != null).map(([key, value]) => /** @type {[string, any]} */ ([t(`limit.${key}`), key === "up" || key === "down" ? rate(/** @type {number} */ (value)) : number(/** @type {number} */ (value))])),
       ] }))),
     h(Card, { title: t("client.carriers"), body: false }, h(Carriers, { row })),

@@ -21,6 +21,7 @@ export function Enrol({ s }) {
   const [ports, setPorts] = useState("10000-10999");
   const [hosts, setHosts] = useState("");
   const [forward, setForward] = useState("");
+  const [shared, setShared] = useState(false);
   const [code, setCode] = useState(/** @type {any} */ (null));
   const [error, setError] = useState(/** @type {unknown} */ (null));
   const [left, setLeft] = useState(0);
@@ -35,7 +36,7 @@ export function Enrol({ s }) {
     event.preventDefault();
     setError(null);
     try {
-      const order = { name, allow_tcp: list(ports), allow_udp: list(ports), allow_http: list(hosts), allow_forward: list(forward) };
+      const order = { name, allow_tcp: list(ports), allow_udp: list(ports), allow_http: list(hosts), allow_forward: list(forward), ...(shared && { allow_shared: true }) };
       const answer = await call("POST", "/api/v1/enrolments", { body: order });
       setCode({ ...answer, until: performance.now() + (answer.valid_seconds ?? 600) * 1000 });
     } catch (wrong) {
@@ -75,6 +76,7 @@ export function Enrol({ s }) {
       field("ports", ports, setPorts, {}),
       field("hosts", hosts, setHosts, { placeholder: "app.example.com" }),
       field("forward", forward, setForward, { placeholder: "10.0.0.0/8:*" }),
+      h("label", { class: "check" }, h("input", { type: "checkbox", checked: shared, onChange: (/** @type {any} */ e) => setShared(e.target.checked) }), t("enrol.shared")),
       h(Problem, { error }),
       h("div", { class: "row last" },
         h("button", { type: "button", onClick: close }, t("dialog.cancel")),

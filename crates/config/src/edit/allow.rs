@@ -5,6 +5,9 @@ use super::value::Value;
 use super::{Action, EditError, Operation, edit, read};
 use crate::{BadValue, ForwardRight, HostRight, PortRight, VisitRight};
 
+/// The key under `allow` of the right to share addresses with other clients. It is on or off.
+pub(super) const SHARED: &str = "shared";
+
 /// Rights to add, in the form of the keys under `allow`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewRights<'a> {
@@ -20,6 +23,8 @@ pub struct NewRights<'a> {
     pub forward: &'a [String],
     /// `allow.visit`
     pub visit: &'a [String],
+    /// `allow.shared`
+    pub shared: bool,
 }
 
 /// Adds rights to the entry of the client `name`, and keeps everything else of the text. A right that
@@ -30,7 +35,7 @@ pub struct NewRights<'a> {
 /// A text is no right (the problem names the flag, such as `--tcp`), the file has no entry of this
 /// name, or the entry cannot be edited. Nothing is edited then.
 pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<String, EditError> {
-    let Parsed { tcp, udp, http, tls, forward, visit } = new.parse()?;
+    let Parsed { tcp, udp, http, tls, forward, visit, shared } = new.parse()?;
     let tree = read(file, text).map_err(EditError::File)?;
     let (path, entry) = entry(file, &tree, name)?;
     let there = |key| key_of(entry, "allow").and_then(|allow| key_of(allow, key));
@@ -49,15 +54,19 @@ pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<S
         ("visit", visit),
     ];
     let new = all.into_iter().filter(|(_, new)| !new.is_empty());
+    let switch = (shared && there(SHARED) != Some(&Value::Bool(true)))
+        .then(|| (SHARED.to_owned(), Value::Bool(true)));
     let operations = match key_of(entry, "allow") {
         None | Some(Value::Null) => {
-            let lists: Vec<_> = new.map(|(key, new)| (key.to_owned(), Value::List(new))).collect();
-            let has_new = !lists.is_empty();
-            let allow = add(format!("{path}/allow"), Value::Map(lists));
+            let lists = new.map(|(key, new)| (key.to_owned(), Value::List(new)));
+            let rights: Vec<_> = lists.chain(switch).collect();
+            let has_new = !rights.is_empty();
+            let allow = add(format!("{path}/allow"), Value::Map(rights));
             has_new.then_some(allow).into_iter().collect()
         }
         Some(_) => new
             .flat_map(|(key, new)| additions(&format!("{path}/allow/{key}"), there(key), new))
+            .chain(switch.map(|(key, on)| add(format!("{path}/allow/{key}"), on)))
             .collect::<Vec<_>>(),
     };
     edit_client(file, text, name, &operations)
@@ -105,6 +114,7 @@ pub(super) struct Parsed {
     pub(super) tls: Vec<(HostRight, Value)>,
     pub(super) forward: Vec<(ForwardRight, Value)>,
     pub(super) visit: Vec<(VisitRight, Value)>,
+    pub(super) shared: bool,
 }
 
 impl NewRights<'_> {
@@ -118,6 +128,7 @@ impl NewRights<'_> {
             tls: rights("--tls", self.tls)?,
             forward: rights("--forward", self.forward)?,
             visit: rights("--visit", self.visit)?,
+            shared: self.shared,
         })
     }
 }
@@ -263,6 +274,31 @@ mod tests {
         let new = NewRights { udp: &["x".to_owned()], ..NewRights::default() };
         let said = allow("f.yaml", file, "home", new).unwrap_err().to_string();
         assert!(said.starts_with("--udp: `x` is not a port"), "{said}");
+    }
+
+    #[test]
+    fn the_right_to_share_is_switched_on_once() {
+        let switched = |text: &str, tcp: &[String]| {
+            let new = NewRights { tcp, shared: true, ..NewRights::default() };
+            allow("f.yaml", text, "home", new).map_err(|why| why.to_string())
+        };
+        for (before, after) in [
+            ("name: home\n", "name: home\nallow:\n  shared: true\n"),
+            (
+                "name: home\nallow: { tcp: 22 } # x\n",
+                "name: home\nallow: { tcp: 22, shared: true } # x\n",
+            ),
+            (
+                "name: home\nallow:\n  shared: false # no\n",
+                "name: home\nallow:\n  shared: true # no\n",
+            ),
+            ("name: home\nallow: { shared: }\n", "name: home\nallow: { shared: true }\n"),
+        ] {
+            assert_eq!(switched(before, &[]).as_deref(), Ok(after));
+            assert_eq!(switched(after, &[]).as_deref(), Ok(after));
+        }
+        let both = "name: home\nallow:\n  tcp: [22]\n  shared: true\n";
+        assert_eq!(switched("name: home\n", &["22".to_owned()]).as_deref(), Ok(both));
     }
 
     #[test]

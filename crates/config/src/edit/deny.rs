@@ -1,6 +1,6 @@
 //! Takes rights away from the entry of a client: the opposite of `allow`.
 
-use super::allow::{Parsed, edit_client, entry, key_of, text_of};
+use super::allow::{Parsed, SHARED, edit_client, entry, key_of, text_of};
 use super::value::Value;
 use super::{Action, EditError, NewRights, Operation, read};
 use crate::{HostRight, PortRight};
@@ -24,7 +24,7 @@ enum Rest<R> {
 /// right, a wildcard or a network would have to be divided, or the file has no entry of this name.
 /// Nothing is edited then.
 pub fn deny(file: &str, text: &str, name: &str, gone: NewRights<'_>) -> Result<String, EditError> {
-    let Parsed { tcp, udp, http, tls, forward, visit } = gone.parse()?;
+    let Parsed { tcp, udp, http, tls, forward, visit, shared } = gone.parse()?;
     let tree = read(file, text).map_err(EditError::File)?;
     let (path, entry) = entry(file, &tree, name)?;
     let there = |key| key_of(entry, "allow").and_then(|allow| key_of(allow, key));
@@ -49,6 +49,18 @@ pub fn deny(file: &str, text: &str, name: &str, gone: NewRights<'_>) -> Result<S
     operations.extend(cuts(name, "visit", &at("visit"), there("visit"), visit, |one, gone| {
         if one == gone { Rest::Parts(Vec::new()) } else { Rest::Whole }
     })?);
+    if shared {
+        match there(SHARED) {
+            None | Some(Value::Null | Value::Bool(false)) => {
+                return Err(EditError::Refused(format!(
+                    "--{SHARED}: client {name} has no right to share addresses (hint: `tunnel clients \
+                     show {name}` lists its rights)"
+                )));
+            }
+            // An expression such as `${SHARED}` may be true as well.
+            Some(_) => operations.push(Operation { path: at(SHARED), action: Action::Remove }),
+        }
+    }
     edit_client(file, text, name, &operations)
 }
 
@@ -171,6 +183,27 @@ mod tests {
         let said = denied(file, &[], &["app.example.com"], &[]).unwrap_err();
         assert!(said.contains("by the right *.example.com, which cannot be divided"), "{said}");
         assert_eq!(denied(file, &[], &["*"], &[]).unwrap(), "name: home\nallow: { http: [] }\n");
+    }
+
+    #[test]
+    fn the_right_to_share_is_taken_out() {
+        let denied = |text: &str| {
+            let gone = NewRights { shared: true, ..NewRights::default() };
+            deny("f.yaml", text, "home", gone).map_err(|why| why.to_string())
+        };
+        for (before, after) in [
+            (
+                "name: home\nallow: { tcp: 22, shared: true } # x\n",
+                "name: home\nallow: { tcp: 22 } # x\n",
+            ),
+            ("name: home\nallow:\n  shared: true\n  tcp: 22\n", "name: home\nallow:\n  tcp: 22\n"),
+            ("name: home\nallow: { shared: \"${SHARED}\" }\n", "name: home\nallow: { }\n"),
+        ] {
+            assert_eq!(denied(before).as_deref(), Ok(after));
+            let said = denied(after).unwrap_err();
+            assert!(said.starts_with("--shared: client home has no right to share "), "{said}");
+        }
+        assert!(denied("name: home\nallow: { shared: false }\n").is_err());
     }
 
     #[test]

@@ -44,16 +44,8 @@ pub(super) struct PeerFile {
 impl PeerFile {
     /// Reads the connections that an earlier process left, and empties the file.
     pub(super) fn take_all(folder: &Path, name: &str) -> io::Result<(Self, Vec<RecordedPeer>)> {
-        let path = folder.join(format!("{name}.peers"));
-        let mut left = Vec::new();
-        match crate::open(&path) {
-            Ok(file) => {
-                file.take(LONGEST).read_to_end(&mut left)?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        let left = read(&String::from_utf8_lossy(&left));
+        let path = path_of(folder, name);
+        let left = left(&path)?;
         let file = create(&path, "")?;
         let known = HashMap::new();
         Ok((Self { path, file, known, lines: 0, text: String::new(), fresh: 0 }, left))
@@ -91,6 +83,33 @@ impl PeerFile {
         self.file = create(&self.path, &all)?;
         Ok(())
     }
+}
+
+/// Reads the connections that an earlier process left, and removes the file.
+pub(super) fn take_left(folder: &Path, name: &str) -> io::Result<Vec<RecordedPeer>> {
+    let path = path_of(folder, name);
+    let left = left(&path)?;
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(left),
+    }
+}
+
+fn path_of(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.peers"))
+}
+
+/// The connections in the file. A file that is not there has none.
+fn left(path: &Path) -> io::Result<Vec<RecordedPeer>> {
+    let mut text = Vec::new();
+    match crate::open(path) {
+        Ok(file) => {
+            file.take(LONGEST).read_to_end(&mut text)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    Ok(read(&String::from_utf8_lossy(&text)))
 }
 
 fn line(text: &mut String, known: &RecordedPeer) {

@@ -91,6 +91,14 @@ impl Peers {
         Ok((Self { notes }, left))
     }
 
+    /// Takes the record `name.peers`, and begins none. A record that is not there is empty.
+    ///
+    /// # Errors
+    /// The file cannot be read or removed.
+    pub fn take_left(folder: &Path, name: &str) -> io::Result<Vec<RecordedPeer>> {
+        file::take_left(folder, name)
+    }
+
     /// Records a new connection.
     pub fn connected(&self, known: RecordedPeer) {
         self.note(Note::Here(known));

@@ -38,7 +38,7 @@ pub(super) struct Held {
     /// The manager has it.
     is_told: bool,
     /// The number of the duplicate that a listener of this process got.
-    lent: Option<RawFd>,
+    pub(super) lent: Option<RawFd>,
 }
 
 /// What the next generation has to know of a held socket.

@@ -17,7 +17,7 @@ mod numbers;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -180,7 +180,7 @@ impl fmt::Display for Place {
     }
 }
 
-fn differs(found: usize, count: usize) -> io::Error {
+pub(crate) fn differs(found: usize, count: usize) -> io::Error {
     let why = format!(
         "{found} sockets of this address were handed over, and {count} are needed: the number of \
          workers has to stay"
@@ -243,6 +243,27 @@ pub(crate) fn udp(address: SocketAddr, count: usize) -> io::Result<Option<Vec<Ud
     let group: Vec<UdpSocket> = group.into_iter().map(UdpSocket::from).collect();
     group.iter().try_for_each(|one| one.set_nonblocking(true))?;
     Ok(Some(group))
+}
+
+/// All inherited sockets of an address of UDP, in their order. Of a socket that the service manager
+/// has as well it is a duplicate.
+///
+/// # Errors
+/// This process has no descriptor left.
+pub(crate) fn udp_all(address: SocketAddr) -> io::Result<Vec<UdpSocket>> {
+    let mut all = inherited();
+    let wanted = Place::Udp(address);
+    let mut group = Vec::new();
+    for socket in all.0.iter_mut().filter(|socket| socket.place == wanted) {
+        let duplicate = UdpSocket::from(socket.descriptor.try_clone()?);
+        duplicate.set_nonblocking(true)?;
+        if let Some(held) = &mut socket.held {
+            held.lent = Some(duplicate.as_raw_fd());
+        }
+        group.push(duplicate);
+    }
+    all.0.retain(|socket| socket.place != wanted || socket.held.is_some());
+    Ok(group)
 }
 
 /// The inherited descriptor of a file, with the lock that the other process has on the file.

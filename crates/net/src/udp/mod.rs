@@ -2,11 +2,13 @@
 //! as [`crate::listen_group`] makes them for TCP.
 //!
 //! `buffers` sets how many bytes may wait for a worker, `route` finds how large a datagram may be.
-//! For QUIC and KCP `steer` tells the kernel the worker of a connection. For flows `peers` tells the worker
+//! For QUIC and KCP `steer` tells the kernel the worker of a connection, and `generations` shares a
+//! port with the former processes of an upgrade. For flows `peers` tells the worker
 //! of a peer, and `flow` reads and writes in batches. `unsent` tells that the system refuses to send.
 
 mod buffers;
 mod flow;
+mod generations;
 mod peers;
 mod refused;
 mod route;
@@ -20,10 +22,17 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 pub use buffers::{Buffers, WANTED, granted, keep_joining, raise, take_joined, take_one_by_one};
 pub use flow::{Arrival, FlowSocket, Loss, Route, Tally, dialling};
+pub use generations::{
+    CarrierGroup, Layout, SLOTS, Seat, carrier_group, former_ended, inherit, layout, slot,
+};
+pub(crate) use generations::{hand_over, serve};
 pub use peers::{BUCKETS, Buckets, FlowGroup, Steering, bucket_of, flow_group};
 pub use refused::refused;
 pub use route::{local_address, payload_of_route, socket_to, unspecified};
+pub use steer::Form;
 pub use unsent::unsent;
+
+use steer::{Steered, steer};
 
 /// Sockets in a group at most: the byte that names a worker has as many values.
 pub const MAX_GROUP: usize = 256;
@@ -42,18 +51,23 @@ pub const MAX_GROUP: usize = 256;
 /// [inherited](crate::inherited) is taken instead.
 pub fn udp_group(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
     let group = share(address, count)?;
-    let workers = u32::try_from(group.len()).unwrap_or(1);
-    if workers > 1
-        && let Err(error) = steer::steer(&group[0], workers)
-    {
-        let address = group[0].local_addr().unwrap_or(address);
+    steer_alone(&group, Form::Quic, 0);
+    Ok(group)
+}
+
+/// Steers the datagrams of a group that no other process has. A kernel that cannot is a warning.
+fn steer_alone(group: &[UdpSocket], form: Form, slot: u8) {
+    let [first, _, ..] = group else { return };
+    let slots = &[slot];
+    let steered = Steered { form, workers: group.len(), slots, live: slots, serving: slot };
+    if let Err(error) = steer(first, &steered) {
+        let address = first.local_addr().map_or_else(|_| String::new(), |at| at.to_string());
         tracing::warn!(
             %error, %address,
             "the kernel does not steer the datagrams of {address} to workers by connection id: {error}; \
              a client whose address changes has to reconnect"
         );
     }
-    Ok(group)
 }
 
 /// The sockets of a group, before the kernel is told which of them gets a datagram.

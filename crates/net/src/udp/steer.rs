@@ -10,8 +10,9 @@ use std::io;
 use std::net::UdpSocket;
 
 use nix::libc::{
-    BPF_A, BPF_ABS, BPF_ALU, BPF_B, BPF_JGE, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LEN, BPF_MOD,
-    BPF_RET, BPF_W, sock_filter, sock_fprog,
+    BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_B, BPF_DIV, BPF_JA, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET,
+    BPF_K, BPF_LD, BPF_LEN, BPF_MISC, BPF_MOD, BPF_RET, BPF_TAX, BPF_TXA, BPF_W, sock_filter,
+    sock_fprog,
 };
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 
@@ -25,30 +26,122 @@ const ID_OF_SHORT: u32 = 1;
 /// No socket has this index; the kernel then chooses by its hash.
 const NOBODY: u32 = u32::MAX;
 
-/// Jumps count from the next instruction. A load beyond the end would return 0, which is the index
-/// of a worker, so the program checks the length first. The byte counts modulo the number of
-/// workers: ids of the server name a worker by a smaller number, but the client chooses the first
-/// id of a connection.
-const fn program(workers: u32) -> [sock_filter; 11] {
-    [
-        /* 0 */ step(BPF_LD | BPF_W | BPF_LEN, 0),
-        /* 1 */
-        jump(BPF_JMP | BPF_JGE | BPF_K, ID_OF_LONG + 1, 1, 0), // long enough: to 3
-        /* 2 */ step(BPF_RET | BPF_K, NOBODY),
-        /* 3 */ step(BPF_LD | BPF_B | BPF_ABS, 0),
-        /* 4 */ jump(BPF_JMP | BPF_JSET | BPF_K, LONG, 0, 3), // a short header: to 8
-        /* 5 */ step(BPF_LD | BPF_B | BPF_ABS, ID_OF_LONG),
-        /* 6 */ step(BPF_ALU | BPF_MOD | BPF_K, workers),
-        /* 7 */ step(BPF_RET | BPF_A, 0),
-        /* 8 */ step(BPF_LD | BPF_B | BPF_ABS, ID_OF_SHORT),
-        /* 9 */ step(BPF_ALU | BPF_MOD | BPF_K, workers),
-        /* 10 */ step(BPF_RET | BPF_A, 0),
-    ]
+/// The length of the ids of a server. A client chooses a longer one for its first packets.
+const ID_LENGTH: u32 = 8;
+/// Offset of the length of the id in a long header.
+const LENGTH_OF_LONG: u32 = 5;
+/// The bit that is set in the first byte of each packet of QUIC with a short header, and not in that
+/// of STUN (RFC 9443).
+const FIXED: u32 = 0x40;
+/// The first byte of a Hello of `kcp://`: the id that follows is chosen by the client.
+const HELLO: u32 = 0x40;
+
+/// How a datagram names the socket that it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// By the connection id of QUIC (RFC 9000 section 17).
+    Quic,
+    /// By the eight bytes after the first one, as packets of `kcp://` do.
+    Kcp,
 }
 
-/// Steers datagrams among the group of `workers` sockets that `member` belongs to.
-pub(super) fn steer(member: &UdpSocket, workers: u32) -> io::Result<()> {
-    attach(member, &mut program(workers))
+/// Where the datagrams of a group go to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steered<'a> {
+    pub(super) form: Form,
+    /// Sockets of a slot.
+    pub(super) workers: usize,
+    /// The slots in the order of the sockets in the group.
+    pub(super) slots: &'a [u8],
+    /// The slots whose ids are in use.
+    pub(super) live: &'a [u8],
+    /// The slot of new clients, and of ids that are not in use.
+    pub(super) serving: u8,
+}
+
+impl Steered<'_> {
+    /// The number of the first socket of a slot.
+    fn base(&self, slot: u8) -> u32 {
+        let nth = self.slots.iter().position(|one| *one == slot).unwrap_or(0);
+        u32::try_from(nth * self.workers).unwrap_or(0)
+    }
+
+    /// Jumps count from the next instruction. A load beyond the end would return 0, which is the
+    /// index of a socket, so the program checks the length first. The byte counts modulo the number
+    /// of workers: ids of the server name a socket by a byte of its slot, but the client chooses the
+    /// first id of a connection.
+    fn program(&self) -> Vec<sock_filter> {
+        let workers = u32::try_from(self.workers).unwrap_or(1).max(1);
+        let mapped = self.live.iter().filter(|slot| self.slots.contains(slot));
+        let mapped: Vec<(u32, u32)> =
+            mapped.map(|slot| (u32::from(*slot), self.base(*slot))).collect();
+        let serving = self.base(self.serving);
+        let nobody = if self.slots.len() > 1 { serving } else { NOBODY };
+        let byte_at = |at| step(BPF_LD | BPF_B | BPF_ABS, at);
+        let to_worker = |base| {
+            [
+                step(BPF_ALU | BPF_MOD | BPF_K, workers),
+                step(BPF_ALU | BPF_ADD | BPF_K, base),
+                step(BPF_RET | BPF_A, 0),
+            ]
+        };
+        let begin = match self.form {
+            Form::Quic => 16,
+            Form::Kcp => 9,
+        };
+        // Each slot takes five instructions, between two in front and one behind.
+        let new = begin + 2 + 5 * u32::try_from(mapped.len()).unwrap_or(0) + 1;
+        let goto = |here: u32, there: u32| step(BPF_JMP | BPF_JA, there - here - 1);
+        let mut all = vec![
+            /* 0 */ step(BPF_LD | BPF_W | BPF_LEN, 0),
+            /* 1 */
+            jump(BPF_JMP | BPF_JGE | BPF_K, ID_OF_LONG + 1, 1, 0), // long enough: to 3
+            /* 2 */ step(BPF_RET | BPF_K, nobody),
+            /* 3 */ byte_at(0),
+        ];
+        match self.form {
+            Form::Quic => all.extend([
+                /* 4 */
+                jump(BPF_JMP | BPF_JSET | BPF_K, LONG, 0, 2), // a short header: to 7
+                /* 5 */ byte_at(LENGTH_OF_LONG),
+                /* 6 */
+                jump(BPF_JMP | BPF_JEQ | BPF_K, ID_LENGTH, 3, 5), // to 10, to 12
+                /* 7 */ jump(BPF_JMP | BPF_JSET | BPF_K, FIXED, 0, 6), // STUN: to 14
+                /* 8 */ byte_at(ID_OF_SHORT),
+                /* 9 */ goto(9, begin),
+                /* 10 */ byte_at(ID_OF_LONG),
+                /* 11 */ goto(11, begin),
+                /* 12 */ byte_at(ID_OF_LONG),
+                /* 13 */ goto(13, new),
+                /* 14 */ byte_at(ID_OF_SHORT),
+                /* 15 */ goto(15, new),
+            ]),
+            Form::Kcp => all.extend([
+                /* 4 */ jump(BPF_JMP | BPF_JEQ | BPF_K, HELLO, 2, 0), // to 7
+                /* 5 */ byte_at(ID_OF_SHORT),
+                /* 6 */ goto(6, begin),
+                /* 7 */ byte_at(ID_OF_SHORT),
+                /* 8 */ goto(8, new),
+            ]),
+        }
+        all.extend([
+            step(BPF_MISC | BPF_TAX, 0),
+            step(BPF_ALU | BPF_DIV | BPF_K, workers), // the slot
+        ]);
+        for (slot, base) in mapped {
+            all.push(jump(BPF_JMP | BPF_JEQ | BPF_K, slot, 0, 4)); // to the next slot
+            all.push(step(BPF_MISC | BPF_TXA, 0));
+            all.extend(to_worker(base));
+        }
+        all.push(step(BPF_MISC | BPF_TXA, 0));
+        all.extend(to_worker(serving));
+        all
+    }
+}
+
+/// Steers datagrams among the sockets of the group that `member` belongs to.
+pub(super) fn steer(member: &UdpSocket, steered: &Steered<'_>) -> io::Result<()> {
+    attach(member, &mut steered.program())
 }
 
 /// Replaces the program of the group that `member` belongs to.

@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use link::server::{Greeted, LogInError, Placement, accept, log_in};
 use link::{GreetError, Lease, Link};
@@ -19,6 +19,7 @@ use ops::status::LinkState;
 use ops::term;
 use proto::greeting::{Features, Refusal};
 use tokio::task::spawn_local;
+use tokio::time::sleep;
 use tracing::field::display;
 use transport::{CarrierError, Incoming, Listener, Peer};
 
@@ -31,19 +32,27 @@ use crate::session::{Session, Worker};
 use crate::strangers::Strangers;
 use crate::undecided::UndecidedGuard;
 
+/// How long a listener over UDP accepts after a hand-over. A client that has got the first answer
+/// goes on with this process, and links that begin here are asked to move.
+const LATE: Duration = Duration::from_secs(5);
+
 /// Accepts connections from `listener` on this worker as long as the worker lives.
 pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, listener: Box<dyn Listener>) {
     let here = Rc::clone(worker);
     let strangers = Strangers::new(worker, listener.transport(), move |incoming, place| {
         welcome(Rc::clone(&here), Arc::clone(&registry), incoming, place)
     });
-    // Datagrams of live connections come to the socket of a listener by UDP, which therefore stays.
-    let stays = listener.transport().stays();
+    // Packets of a handshake over UDP that has begun come to this process after a hand-over.
+    let lasts = if listener.transport().stays() { LATE } else { Duration::ZERO };
     spawn_local(async move {
         handover::serving().await;
+        let handed_over = async {
+            handover::handed_over().await;
+            sleep(lasts).await;
+        };
         tokio::select! {
             () = accept(listener, &strangers) => {}
-            () = handover::handed_over(), if !stays => {}
+            () = handed_over => {}
         }
     });
 }

@@ -169,6 +169,7 @@ mod tests {
         assert!(!is_only("visit: [home/ssh, home/web]"));
         assert!(!is_only("visit: home/ssh, tcp: 1000"));
         assert!(!is_only("visit: home/ssh, invite: true"));
+        assert!(!is_only("visit: home/ssh, shared: true"));
         assert!(!is_only(""));
         let client = client("visit: [home/ssh, 'home/*', office/ssh]");
         assert_eq!((rights_at(&client, "home"), rights_at(&client, "hom")), (2, 0));

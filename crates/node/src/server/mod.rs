@@ -628,16 +628,6 @@ impl Serving for Server {
         }
     }
 
-    fn hinders_upgrade(&self) -> Option<String> {
-        // Each datagram of a live connection has to reach the process that has the connection.
-        let is_udp = |url: &&String| ["quic://", "kcp://"].iter().any(|s| url.starts_with(s));
-        let stays = self.listen.iter().find(is_udp)?;
-        Some(format!(
-            "connections of {stays} cannot be told apart between two processes; restart the server, \
-             whose clients come back within 2 s"
-        ))
-    }
-
     fn bequeath(&self) -> SendFuture<'_, Option<String>> {
         Box::pin(async {
             self.save_names().await;

@@ -8,17 +8,17 @@ use anyhow::Context;
 use config::{Common, KcpCongestion, KcpFec, Listen};
 use net::Current;
 use net::source::Proxies;
-use net::udp::Buffers;
+use net::udp::{Buffers, Form};
 use transport::PathDialer;
 use transport_kcp::{
-    Control, KcpDialer, KcpListener, KcpServer, KcpSettings, Keys, Peers, Protection, RecordedPeer,
+    Control, KcpDialer, KcpListener, KcpServer, KcpSettings, Keys, Protection, RecordedPeer,
     TlsClient,
 };
 use transport_tcp::Speech;
 
 use super::material::{NextHop, ServerTls};
 use super::{
-    Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material, proxies,
+    Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material, proxies, record,
 };
 use crate::memory;
 
@@ -38,7 +38,7 @@ impl Family for Kcp {
         let (keys, peers, left) = match setup.state {
             None => (Keys::fleeting()?, None, Vec::new()),
             Some(folder) => {
-                let (peers, left) = Peers::take_all(folder, "kcp")
+                let (peers, left) = record(folder, "kcp")
                     .with_context(|| format!("{}: kcp.peers", folder.display()))?;
                 (Keys::of(folder)?, Some(peers), left)
             }
@@ -80,11 +80,9 @@ impl Listeners for KcpListeners {
         bound_udp(
             listen,
             workers,
-            sizes(&common.kcp),
+            (Form::Kcp, sizes(&common.kcp)),
             |socket| server.call_back(socket, &left),
-            move |socket, worker, count| {
-                Ok(Box::new(KcpListener::new(socket, worker, count, &own)?))
-            },
+            move |socket, seat| Ok(Box::new(KcpListener::new(socket, seat, &own)?)),
         )
     }
 

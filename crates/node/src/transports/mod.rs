@@ -36,8 +36,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use config::{Common, Endpoint, Listen, Scheme, ServerConfig, Size};
+use files::peers::{Peers, RecordedPeer};
 use net::source::Proxies;
-use net::udp::{self, Buffers};
+use net::udp::{self, Buffers, Form, Seat};
 use tls::Identity;
 use transport::{Listener, PathDialer};
 use transport_quic::StunServer;
@@ -170,27 +171,41 @@ fn bound_tcp(
     Ok(Bound { address, by_worker: by_worker.collect() })
 }
 
+/// Begins the record of the connections of a transport over UDP ([`Peers`]), and returns the
+/// connections that an ended process left. A former process of an upgrade that lives has a record of
+/// its own, and its connections go on.
+fn record(folder: &Path, name: &str) -> io::Result<(Peers, Vec<RecordedPeer>)> {
+    let of_slot = |slot: u8| if slot == 0 { name.to_owned() } else { format!("{name}-{slot}") };
+    let (own, has_former) = udp::slot();
+    let (peers, mut left) = Peers::take_all(folder, &of_slot(own))?;
+    if !has_former {
+        for other in (0..udp::SLOTS).filter(|slot| *slot != own) {
+            left.extend(Peers::take_left(folder, &of_slot(other))?);
+        }
+    }
+    Ok((peers, left))
+}
+
 /// Binds a UDP port with a socket of these buffers for each worker. `call_back` resets the connections
 /// of the previous process through the first socket, so that their clients reconnect at once, and
-/// returns their number. `open` makes a listener from a socket, the number of its worker and the
-/// number of workers.
+/// returns their number. `open` makes a listener from a socket and its place in the group.
 fn bound_udp(
     listen: &Listen,
     workers: usize,
-    buffers: Buffers,
+    (form, buffers): (Form, Buffers),
     call_back: impl FnOnce(&UdpSocket) -> io::Result<usize>,
-    open: impl Fn(UdpSocket, usize, usize) -> io::Result<Box<dyn Listener>> + Clone + Send + 'static,
+    open: impl Fn(UdpSocket, Seat) -> io::Result<Box<dyn Listener>> + Clone + Send + 'static,
 ) -> anyhow::Result<Bound> {
     let endpoint = &listen.endpoint;
-    let group = udp::udp_group(listen_address(endpoint)?, workers).map_err(|e| {
+    let group = udp::carrier_group(listen_address(endpoint)?, workers, form).map_err(|e| {
         let advice = bind_advice(e.kind());
         anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
     })?;
-    mark(&group, listen)?;
-    for socket in &group {
+    mark(&group.sockets, listen)?;
+    for socket in &group.sockets {
         udp::raise(socket, buffers)?;
     }
-    let first = group.first().context("no socket")?;
+    let first = group.sockets.first().context("no socket")?;
     let connections = call_back(first)?;
     if connections > 0 {
         tracing::info!(
@@ -199,10 +214,10 @@ fn bound_udp(
         );
     }
     let address = first.local_addr()?;
-    let count = group.len();
-    let by_worker = group.into_iter().enumerate().map(|(worker, socket)| -> Opener {
+    let seats: io::Result<Vec<_>> = (0..group.sockets.len()).map(|nth| group.seat(nth)).collect();
+    let by_worker = group.sockets.into_iter().zip(seats?).map(|(socket, seat)| -> Opener {
         let open = open.clone();
-        Box::new(move || open(socket, worker, count))
+        Box::new(move || open(socket, seat))
     });
     Ok(Bound { address, by_worker: by_worker.collect() })
 }

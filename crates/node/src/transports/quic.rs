@@ -10,16 +10,14 @@ use anyhow::Context;
 use config::{Common, Congestion, Listen, ServerConfig};
 use net::Current;
 use net::source::Proxies;
-use net::udp::Buffers;
+use net::udp::{Buffers, Form};
 use transport::PathDialer;
-use transport_quic::{
-    Keys, Peers, QuicDialer, QuicListener, QuicServer, QuicSettings, RecordedPeer,
-};
+use transport_quic::{Keys, QuicDialer, QuicListener, QuicServer, QuicSettings, RecordedPeer};
 use transport_tcp::Speech;
 
 use super::material::{NextHop, ServerTls};
 use super::{
-    Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material, proxies,
+    Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material, proxies, record,
 };
 
 /// The time by which the idle time-out of a connection exceeds the keepalive. The link needs less:
@@ -43,7 +41,7 @@ impl Family for Quic {
             None => (Keys::fleeting()?, None, Vec::new()),
             Some(folder) => {
                 let keys = Keys::of(folder)?;
-                let (peers, left) = Peers::take_all(folder, "quic")
+                let (peers, left) = record(folder, "quic")
                     .with_context(|| format!("{}: quic.peers", folder.display()))?;
                 (keys, Some(peers), left)
             }
@@ -89,11 +87,9 @@ impl Listeners for QuicListeners {
         bound_udp(
             listen,
             workers,
-            sizes(&common.quic),
+            (Form::Quic, sizes(&common.quic)),
             |socket| server.call_back(socket, &left),
-            move |socket, worker, count| {
-                Ok(Box::new(QuicListener::new(socket, worker, count, &own)?))
-            },
+            move |socket, seat| Ok(Box::new(QuicListener::new(socket, seat, &own)?)),
         )
     }
 

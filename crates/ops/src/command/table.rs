@@ -112,6 +112,7 @@ const ENROLMENT: Form = Form {
         "allow_tls",
         "allow_forward",
         "allow_visit",
+        "allow_shared",
         "renew",
     ],
     required: 1,
@@ -120,7 +121,15 @@ const ENROLMENT: Form = Form {
 const RIGHTS: Form = Form {
     is: "an object",
     example: r#"{"allow_tcp":["10000-10100"]}"#,
-    keys: &["allow_tcp", "allow_udp", "allow_http", "allow_tls", "allow_forward", "allow_visit"],
+    keys: &[
+        "allow_tcp",
+        "allow_udp",
+        "allow_http",
+        "allow_tls",
+        "allow_forward",
+        "allow_visit",
+        "allow_shared",
+    ],
     required: 0,
 };
 
@@ -165,6 +174,32 @@ struct Rights {
     allow_tls: Vec<String>,
     allow_forward: Vec<String>,
     allow_visit: Vec<String>,
+    allow_shared: bool,
+}
+
+impl Rights {
+    fn of(self, name: String) -> Order {
+        let Self {
+            allow_tcp,
+            allow_udp,
+            allow_http,
+            allow_tls,
+            allow_forward,
+            allow_visit,
+            allow_shared,
+        } = self;
+        Order {
+            name,
+            allow_tcp,
+            allow_udp,
+            allow_forward,
+            allow_http,
+            allow_tls,
+            allow_visit,
+            allow_shared,
+            renew: false,
+        }
+    }
 }
 
 /// The body of `limit`: a [`LimitOrder`] without the name.
@@ -232,34 +267,12 @@ pub const TABLE: &[Entry] = &[
         Ok(Command::Client { name: given.name() })
     }),
     body("allow", Method::Post, "/clients/{name}/rights", &RIGHTS, |given, body| {
-        let Rights { allow_tcp, allow_udp, allow_http, allow_tls, allow_forward, allow_visit } =
-            RIGHTS.object(body)?;
-        let (name, renew) = (given.name(), false);
-        Ok(Command::Allow(Order {
-            name,
-            allow_tcp,
-            allow_udp,
-            allow_forward,
-            allow_http,
-            allow_tls,
-            allow_visit,
-            renew,
-        }))
+        let rights: Rights = RIGHTS.object(body)?;
+        Ok(Command::Allow(rights.of(given.name())))
     }),
     body("deny", Method::Delete, "/clients/{name}/rights", &RIGHTS, |given, body| {
-        let Rights { allow_tcp, allow_udp, allow_http, allow_tls, allow_forward, allow_visit } =
-            RIGHTS.object(body)?;
-        let (name, renew) = (given.name(), false);
-        Ok(Command::Deny(Order {
-            name,
-            allow_tcp,
-            allow_udp,
-            allow_forward,
-            allow_http,
-            allow_tls,
-            allow_visit,
-            renew,
-        }))
+        let rights: Rights = RIGHTS.object(body)?;
+        Ok(Command::Deny(rights.of(given.name())))
     }),
     plain("kick", Method::Delete, "/clients/{name}/session", |given| {
         Ok(Command::Kick { name: given.name() })

@@ -79,11 +79,6 @@ pub trait Serving: Daemon {
         false
     }
 
-    /// Why this daemon cannot hand over to a next generation. `None`: it can.
-    fn hinders_upgrade(&self) -> Option<String> {
-        None
-    }
-
     /// What the next generation of this daemon has to know. Writes what it reads from
     /// the state directory.
     fn bequeath(&self) -> SendFuture<'_, Option<String>> {

@@ -46,6 +46,10 @@ pub struct Order {
     /// version refuses an order with this key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_visit: Vec<String>,
+    /// Whether services of the client may share their addresses with those of other clients, as
+    /// `allow.shared`. A daemon of an earlier version refuses an order with this key.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_shared: bool,
     /// The code gives a client that is enrolled already a new token, and no rights.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub renew: bool,
@@ -97,7 +101,11 @@ impl Order {
         let each = |(flag, list): (&str, &Vec<String>)| -> String {
             list.iter().map(|right| format!(" {flag} '{right}'")).collect()
         };
-        if self.is_default() { String::new() } else { all.map(each).concat() }
+        if self.is_default() {
+            return String::new();
+        }
+        let shared = if self.allow_shared { " --allow-shared" } else { "" };
+        all.map(each).concat() + shared
     }
 
     /// The rights that the order names.
@@ -109,6 +117,7 @@ impl Order {
             tls: self.allow_tls.clone(),
             forward: self.allow_forward.clone(),
             visit: self.allow_visit.clone(),
+            shared: self.allow_shared,
         }
     }
 
@@ -118,6 +127,7 @@ impl Order {
         let ports = [&self.allow_tcp, &self.allow_udp];
         ports.iter().all(|ports| **ports == [PORTS])
             && others.iter().all(|rights| rights.is_empty())
+            && !self.allow_shared
     }
 
     /// Whether the order names no right.
@@ -127,8 +137,8 @@ impl Order {
 }
 
 /// All rights of a client to ports (`tcp`, `udp`), to hosts (`http`, `tls`), to targets on the
-/// server's side (`forward`) and to private services of other clients (`visit`), after rights were
-/// added.
+/// server's side (`forward`), to private services of other clients (`visit`), and to share addresses
+/// with other clients (`shared`), after rights were added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowed {
     pub tcp: Vec<String>,
@@ -141,6 +151,8 @@ pub struct Allowed {
     pub forward: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub visit: Vec<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
 }
 
 impl Allowed {
@@ -199,6 +211,9 @@ impl fmt::Display for Allowed {
         }
         if !self.visit.is_empty() {
             write!(f, " and may visit {}", self.visit.join(", "))?;
+        }
+        if self.shared {
+            f.write_str(" and may share its addresses with other clients")?;
         }
         Ok(())
     }
@@ -330,6 +345,17 @@ mod tests {
         assert_eq!(order.rights().to_string(), "may publish UDP port 53");
         let order = Order::new("a", [&["80".into()], &["53".into(), "54".into()]], &[]);
         assert_eq!(order.rights().to_string(), "may publish port 80, UDP ports 53, 54");
+        let order = Order { allow_shared: true, ..Order::new("a", [&[], &[]], &[]) };
+        assert_eq!(
+            order.flags(),
+            " --allow-tcp '10000-10999' --allow-udp '10000-10999' --allow-shared"
+        );
+        assert_eq!(
+            order.rights().to_string(),
+            "may publish ports 10000-10999 of TCP and UDP and may share its addresses with other clients"
+        );
+        let only = Order { name: "a".into(), allow_shared: true, ..Order::default() };
+        assert!(!only.is_without_rights());
     }
 
     #[test]

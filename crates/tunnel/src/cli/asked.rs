@@ -69,6 +69,9 @@ pub(crate) struct EnrollArgs {
     /// Private services of other clients that it may visit, such as office/ssh [default: none]
     #[arg(long, value_name = "CLIENT/SERVICE")]
     pub(crate) allow_visit: Vec<String>,
+    /// Its services may share their addresses with those of other clients (`shared` of a service)
+    #[arg(long)]
+    pub(crate) allow_shared: bool,
     /// How it reaches the server: example.com (at the listener's port), tls://…, quic://…,
     /// kcp://…; may be repeated, the preferred URL first [default: the server's listeners at an address of this machine]
     #[arg(long, value_name = "URL", value_parser = server)]
@@ -80,7 +83,7 @@ pub(crate) struct EnrollArgs {
     /// Disconnect and forget a client that enrolled by a code
     #[arg(long, value_name = "NAME", add = clients())]
     #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_udp", "allow_http", "allow_tls"])]
-    #[arg(conflicts_with_all = ["allow_forward", "allow_visit", "server", "renew"])]
+    #[arg(conflicts_with_all = ["allow_forward", "allow_visit", "allow_shared", "server", "renew"])]
     pub(crate) revoke: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
@@ -95,7 +98,7 @@ pub(crate) struct EnrollArgs {
 /// `tunnel allow` and `tunnel deny`.
 #[derive(Debug, Args)]
 #[group(id = "rights", required = true, multiple = true)]
-#[group(args = ["tcp", "udp", "http", "tls", "forward", "visit"])]
+#[group(args = ["tcp", "udp", "http", "tls", "forward", "visit", "shared"])]
 pub(crate) struct RightsArgs {
     /// Name of the client, which the configuration names or which enrolled by a code
     #[arg(add = clients())]
@@ -118,6 +121,9 @@ pub(crate) struct RightsArgs {
     /// Private services of other clients to visit: office/ssh, 'office/*'
     #[arg(long, value_name = "CLIENT/SERVICE", num_args = 1..)]
     pub(crate) visit: Vec<String>,
+    /// Sharing addresses with other clients (`shared` of a service)
+    #[arg(long)]
+    pub(crate) shared: bool,
     #[command(flatten)]
     pub(crate) which: Which,
 }

@@ -14,6 +14,7 @@ mod told;
 mod visitors;
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,9 @@ use told::RunningDaemon;
 
 /// The time that the last lines of the log of requests get to reach their file.
 const LAST_LINES: Duration = Duration::from_secs(1);
+/// The time that a role gets to finish its start after it was asked to stop. A role without slow
+/// names starts within 0.1 s.
+const LAST_STEPS: Duration = Duration::from_millis(500);
 
 /// The settings of the frame.
 #[derive(Debug)]
@@ -78,21 +82,40 @@ pub(crate) async fn run(
     outcome
 }
 
+/// The role that `start` gives, or nothing where the daemon is asked to stop before that.
+///
+/// # Errors
+/// The reason for which the role does not start.
+async fn started<T>(
+    start: impl Future<Output = anyhow::Result<T>>,
+    life: &Life,
+) -> anyhow::Result<Option<T>> {
+    let mut start = pin!(start);
+    tokio::select! {
+        biased;
+        // A role that has started may have visitors, so it drains.
+        role = &mut start => return role.map(Some).inspect_err(|_| activation::tell_unused()),
+        // A stop request must also take effect while names resolve or ports bind.
+        () = life.reached(Phase::Draining) => {}
+    }
+    // Some links may be up already. Only a role that has started takes leave of their peers, which
+    // otherwise wait for the resumption of the links.
+    tokio::select! {
+        role = start => role.map(Some).inspect_err(|_| activation::tell_unused()),
+        () = tokio::time::sleep(LAST_STEPS) => Ok(None),
+        () = life.reached(Phase::Ending) => Ok(None),
+    }
+}
+
 async fn live(
     frame: Frame,
     life: &Life,
     start: impl AsyncFnOnce() -> anyhow::Result<Arc<dyn Serving>>,
 ) -> anyhow::Result<()> {
     let socket = control_socket(&frame)?;
-    let role = tokio::select! {
-        biased;
-        // A role that has started may have visitors, so it drains.
-        started = start() => started.inspect_err(|_| activation::tell_unused())?,
-        // A stop request must also take effect while names resolve or ports bind.
-        () = life.reached(Phase::Draining) => {
-            tracing::info!("stopped before it had started");
-            return Ok(());
-        }
+    let Some(role) = started(start(), life).await? else {
+        tracing::info!("stopped before it had started");
+        return Ok(());
     };
     let file = frame.configuration.clone();
     let config_file = file.clone().map(ConfigFile);
@@ -159,7 +182,7 @@ async fn live(
     activation::store();
     let stored = tokio::spawn(activation::follow());
     tracing::info!("{summary}");
-    let mut feeding = std::pin::pin!(notify::feed_watchdog(async |limit| role.alive(limit).await));
+    let mut feeding = pin!(notify::feed_watchdog(async |limit| role.alive(limit).await));
     let next = tokio::select! {
         () = life.reached(Phase::Draining) => None,
         next = told.next.wait() => Some(Arc::clone(next)),

@@ -176,3 +176,21 @@ async fn a_role_that_cannot_start_leaves_nothing_behind() {
     assert_eq!(error.to_string(), "port taken");
     assert!(!socket.exists());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_the_role_starts_lets_a_quick_start_end_and_no_slow_one() {
+    let life = Life::new();
+    let after = async |milliseconds| {
+        tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+        Ok(milliseconds)
+    };
+    let stop = async || life.drain();
+    let (role, ()) = tokio::join!(started(after(100), &life), stop());
+    assert_eq!(role.unwrap(), Some(100));
+    let begun = tokio::time::Instant::now();
+    assert_eq!(started(after(60_000), &life).await.unwrap(), None);
+    assert_eq!(begun.elapsed(), LAST_STEPS);
+    life.end();
+    assert_eq!(started(after(100), &life).await.unwrap(), None);
+    assert_eq!(begun.elapsed(), LAST_STEPS);
+}

@@ -193,9 +193,6 @@ impl RunningDaemon {
             "not upgraded, and the daemon goes on as before: `tunnel run` has started it, and starts \
              it again in the new program by `tunnel restart`"
         );
-        if let Some(why) = self.role.hinders_upgrade() {
-            anyhow::bail!("not upgraded, and the daemon goes on as before: {why}");
-        }
         let binary = order.binary.as_deref().map_or_else(|| self.binary.path(), Ok)?;
         let limit = Duration::from_millis(order.timeout_millis);
         tracing::info!("starting {} to take the place of this process", binary.display());

@@ -207,7 +207,7 @@ pub(super) fn checked(order: &Order, public_bind: IpAddr) -> Result<Name, WrongC
     let text = entry(order, &nothing.text());
     let Err(problems) = load(Path::new(""), &text, public_bind) else { return Ok(name) };
     let said = problems.iter().map(|problem| {
-        let key = ["forward", "http", "tls", "udp", "visit"]
+        let key = ["forward", "http", "tls", "udp", "visit", "shared"]
             .into_iter()
             .find(|key| problem.key_path.starts_with(&format!("allow.{key}")));
         let flag = format!("--allow-{}", key.unwrap_or("tcp"));
@@ -234,6 +234,7 @@ fn entry(order: &Order, token: &str) -> Zeroizing<String> {
         allow_http,
         allow_tls,
         allow_visit,
+        allow_shared,
         renew: _,
     } = order;
     let list =
@@ -246,10 +247,11 @@ fn entry(order: &Order, token: &str) -> Zeroizing<String> {
             others.push_str(&format!(" {key}: [{}],", list(items)));
         }
     }
+    let shared = if *allow_shared { ", shared: true" } else { "" };
     Zeroizing::new(format!(
         "# Made by `tunnel enroll`. After a change: tunnel reload. To put the client out: remove the \
          file, and\n# reload; or: tunnel enroll --revoke NAME\n\
-         name: {}\ntoken: \"{token}\"\nallow: {{ tcp: [{}],{others} forward: [{}] }}\n",
+         name: {}\ntoken: \"{token}\"\nallow: {{ tcp: [{}],{others} forward: [{}]{shared} }}\n",
         quoted(name),
         list(allow_tcp),
         list(allow_forward)
@@ -316,6 +318,16 @@ mod tests {
         assert!(grant.rights.tls.permits("vpn.example") && !grant.rights.tls.permits("b.example"));
         let now = text.replace("forward: [] }", "forward: [], tls: [vpn.example] }");
         assert_eq!(fs::read_to_string(&file).unwrap(), now);
+        // The right to share comes with the code, and by the command as well.
+        assert!(!grant.rights.shared);
+        let sharing = Order { allow_shared: true, ..order("a.example", &[]) };
+        let grant = kept.change(&Change::Allow(sharing.clone()), bind).unwrap();
+        assert!(grant.rights.shared && grant.rights.http.permits("a.example"));
+        assert!(kept.write(&sharing, &credential, bind).unwrap().rights.shared);
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.ends_with("forward: [], shared: true }\n"), "{text}");
+        let sharing = Order { name: "home".into(), allow_shared: true, ..Order::default() };
+        assert!(!kept.change(&Change::Deny(sharing), bind).unwrap().rights.shared);
         let why = kept.check(&order("10.0.0.1", &[]), bind).unwrap_err().to_string();
         assert!(why.starts_with("--allow-http: `10.0.0.1` is not a host name"), "{why}");
         let why = kept.check(&order("a.example", &["a b".to_owned()]), bind).unwrap_err();

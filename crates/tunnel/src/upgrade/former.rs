@@ -44,9 +44,10 @@ pub(crate) fn inherit() -> anyhow::Result<Option<Inherited>> {
         let inheritance: Inheritance = serde_json::from_slice(&text)?;
         io::Result::Ok((sockets, inheritance))
     };
-    let (mut sockets, Inheritance { pid, version, heirloom, held }) =
+    let (mut sockets, Inheritance { pid, version, heirloom, held, carriers }) =
         receive().context("the sockets of the former process")?;
     sockets.hold(&held);
+    net::udp::inherit(carriers);
     handover::wait();
     sockets.offer();
     Ok(Some(Inherited { stream, pid, version, heirloom }))
@@ -136,6 +137,7 @@ impl Former {
                 },
             }
         }
+        net::udp::former_ended();
         tracing::info!("the former process {} has ended", self.pid);
     }
 }

@@ -24,6 +24,7 @@ use std::io;
 use std::time::Duration;
 
 use net::inherited::HeldSocket;
+use net::udp::Layout;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -52,6 +53,9 @@ struct Inheritance {
     /// The sockets that the service manager has as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     held: Vec<HeldSocket>,
+    /// Which processes read the ports of carriers over UDP.
+    #[serde(default)]
+    carriers: Layout,
 }
 
 /// A word of either process.

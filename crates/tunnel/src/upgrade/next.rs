@@ -133,7 +133,8 @@ async fn converse(
     limit: Duration,
 ) -> anyhow::Result<Option<(Conversation, u32, String)>> {
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    let inheritance = line(&Inheritance { pid: process::id(), version, heirloom, held: held() })?;
+    let (pid, held, carriers) = (process::id(), held(), net::udp::layout());
+    let inheritance = line(&Inheritance { pid, version, heirloom, held, carriers })?;
     // The process may never read.
     ours.set_write_timeout(Some(limit))?;
     let give = move || {

@@ -57,6 +57,7 @@ export async function a_client_that_is_enrolled_in_the_page_arrives_and_the_plot
   await page.getByRole("button", { name: "Enrol client" }).click();
   await page.getByRole("textbox", { name: /^Name/ }).fill("nas");
   await page.getByLabel("Ports that it may publish").fill(String(port));
+  await page.getByLabel("May share its addresses").check();
   await page.getByRole("button", { name: "Make code" }).click();
   const line = await text(page, "dialog .copy code");
   await sees(page, /The code ends in/);
@@ -73,6 +74,7 @@ export async function a_client_that_is_enrolled_in_the_page_arrives_and_the_plot
   await sees(page, "nas is enrolled");
   await page.getByRole("button", { name: "Show client" }).click();
   await page.locator(".content .state", { hasText: "connected" }).first().waitFor();
+  await sees(page, /Shared addresses\s*allowed/);
   // Bytes for two seconds and more; the rate and the plot show them.
   const before = bits(await text(page, ".legend span:nth-child(2) b"));
   assert(!(before > 1e6), `${before} bit/s before anything was fetched`);

@@ -23,6 +23,7 @@ const DESCRIPTORS: usize = 64;
 /// The socket of a unit. A thread reads it, so that no daemon waits for the test.
 pub(crate) struct Manager {
     messages: Receiver<Message>,
+    address: SocketAddr,
     /// The content of `NOTIFY_SOCKET`.
     name: OsString,
 }
@@ -49,21 +50,22 @@ impl Message {
 impl Manager {
     /// A socket with a file.
     pub(crate) fn at(path: &Path) -> Self {
-        Self::of(UnixDatagram::bind(path).unwrap(), path.into())
+        Self::of(SocketAddr::from_pathname(path).unwrap(), path.into())
     }
 
     /// A socket in the abstract namespace.
     pub(crate) fn named(name: &str) -> Self {
         let address = SocketAddr::from_abstract_name(name).unwrap();
-        Self::of(UnixDatagram::bind_addr(&address).unwrap(), format!("@{name}").into())
+        Self::of(address, format!("@{name}").into())
     }
 
-    fn of(socket: UnixDatagram, name: OsString) -> Self {
+    fn of(address: SocketAddr, name: OsString) -> Self {
+        let socket = UnixDatagram::bind_addr(&address).unwrap();
         set_socket_passcred(&socket, true).unwrap();
         let (sender, messages) = channel();
         // The thread ends with the first message after the test.
         thread::spawn(move || read(&socket, &sender));
-        Self { messages, name }
+        Self { messages, address, name }
     }
 
     /// The variable that names the socket.
@@ -86,9 +88,12 @@ impl Manager {
         }
     }
 
-    /// All messages that have arrived.
+    /// All messages that daemons have sent.
     pub(crate) fn rest(&self) -> Vec<Message> {
-        self.messages.try_iter().collect()
+        // A message of the test comes after them.
+        let end = UnixDatagram::unbound().unwrap();
+        end.send_to_addr(b"END=1", &self.address).unwrap();
+        iter::repeat_with(|| self.next()).take_while(|message| !message.says("END", "1")).collect()
     }
 }
 

@@ -10,12 +10,15 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use tempfile::TempDir;
 use testkit::stage::{Daemon, Running};
 
+use crate::enrol::{code, redeem};
 use crate::harness::{
     LONG, Origin, SOON, Scheme, Setup, connect, free_port, run, side_by_side, try_connect, tunnel,
     wait, wait_listening,
 };
+use crate::reload::outcome;
 
 const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
@@ -374,6 +377,49 @@ fn sharing_needs_the_right_and_the_reason_is_told() {
     )
     .unwrap();
     let mut running = setup.start();
-    let words = ["sharing is not allowed to client `home`", "`shared: true` to `allow`"];
+    let words =
+        ["sharing is not allowed to client `home`", "run there: tunnel allow home --shared"];
     running.client().wait_line(&words, SOON);
+    let order = |verb: &str| {
+        let mut command = tunnel(&[verb, "home", "--shared", "--control"]);
+        outcome(run(command.arg(running.file("server.sock"))))
+    };
+    let shows = |text: &str| {
+        let mut command = tunnel(&["clients", "show", "home", "--control"]);
+        let (_, said, complaint) = outcome(run(command.arg(running.file("server.sock"))));
+        assert!(said.contains(&format!("shared        {text}\n")), "{said}{complaint}");
+    };
+    // The right is given and taken by a command, and takes effect at once each time.
+    for _ in 0..2 {
+        shows("denied");
+        let (exit, said, complaint) = order("allow");
+        assert_eq!((exit, complaint.as_str()), (Some(0), ""));
+        assert!(said.ends_with(" and may share its addresses with other clients\n"), "{said}");
+        wait_listening(port, SOON);
+        assert_eq!(letter(port, LONG), Some('a'));
+        shows("allowed");
+        let (exit, said, complaint) = order("deny");
+        assert_eq!((exit, complaint.as_str()), (Some(0), ""));
+        assert!(!said.contains("share"), "{said}");
+        wait("the end of the service", SOON, || try_connect(port).err());
+    }
+    let (exit, _, complaint) = order("deny");
+    assert_eq!(exit, Some(2));
+    assert!(complaint.contains("--shared: client home has no right to share"), "{complaint}");
+    assert_eq!(outcome(running.reload("server")).1, "nothing to apply\n");
+}
+
+#[test]
+fn a_code_may_give_the_right_to_share() {
+    let running = Setup::new(Scheme::TLS).start();
+    for (name, args, is_allowed) in [("pod", &["--allow-shared"][..], true), ("box", &[], false)] {
+        let dir = TempDir::new().unwrap();
+        let code = code(&running, &[&[name], args].concat());
+        let client = Daemon::start(name, dir.path(), &mut redeem(dir.path(), &code, &[]));
+        client.wait_line(&[&format!("client `{name}` is enrolled")], SOON);
+        let mut command = tunnel(&["clients", "show", name, "--json", "--control"]);
+        let (_, said, complaint) = outcome(run(command.arg(running.file("server.sock"))));
+        let shown: serde_json::Value = serde_json::from_str(&said).expect(&complaint);
+        assert_eq!(shown["rights"]["shared"], is_allowed, "{said}");
+    }
 }

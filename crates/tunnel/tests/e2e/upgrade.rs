@@ -108,12 +108,12 @@ impl Load {
     }
 }
 
-/// The schemes whose carriers are TCP connections.
-const OVER_TCP: [Scheme; 4] = [Scheme::TCP, Scheme::TLS, Scheme::WS, Scheme::WSS];
+const ALL: [Scheme; 6] =
+    [Scheme::TCP, Scheme::TLS, Scheme::WS, Scheme::WSS, Scheme::QUIC, Scheme::KCP];
 
 #[test]
 fn a_server_is_upgraded_twice_under_load() {
-    side_by_side(&OVER_TCP, |scheme| {
+    side_by_side(&ALL, |scheme| {
         let echo = Origin::echo();
         let mut setup = Setup::new(scheme).service("a", echo.port()).forward(echo.port());
         setup.server_lines.push_str("workers: 2\n");
@@ -143,7 +143,7 @@ fn a_server_is_upgraded_twice_under_load() {
 
 #[test]
 fn a_client_is_upgraded_twice_under_load() {
-    side_by_side(&OVER_TCP, |scheme| {
+    side_by_side(&ALL, |scheme| {
         let echo = Origin::echo();
         let mut running = Setup::new(scheme).service("a", echo.port()).forward(echo.port()).start();
         let socket = running.file("client.sock");
@@ -187,21 +187,6 @@ fn a_proxy_is_upgraded_under_load() {
     load.end();
     assert!(proxy.wait_end(SOON).success(), "{}", proxy.log());
     echoes(connect(port), b"hello").unwrap();
-}
-
-#[test]
-fn a_server_with_carriers_over_udp_goes_on_and_says_why() {
-    let echo = Origin::echo();
-    let mut setup = Setup::new(Scheme::TLS).service("a", echo.port());
-    setup.more_listen.push(format!("quic://127.0.0.1:{}", free_port()));
-    let running = setup.start();
-    let socket = running.file("server.sock");
-    running.wait_echo(running.public("a"));
-    let output = upgrade(&socket, &[]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("quic://127.0.0.1") && said.contains("restart the server"), "{said}");
-    running.wait_echo(running.public("a"));
 }
 
 /// Each side moves datagrams again, over a listener that both processes had.

@@ -74,7 +74,7 @@ impl Client {
     pub(in crate::server) fn has_no_right_but_visits(&self) -> bool {
         let ports = self.tcp.rights.is_empty() && self.udp.rights.is_empty();
         let hosts = self.http.0.is_empty() && self.tls.0.is_empty();
-        ports && hosts && self.forward.0.is_empty() && !self.invite
+        ports && hosts && self.forward.0.is_empty() && !self.invite && !self.shared
     }
 
     /// Makes a client from its configuration. `certificates`: the server asks clients for

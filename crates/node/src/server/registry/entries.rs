@@ -106,6 +106,7 @@ impl Registry {
             tls: hosts(&grant.rights.tls),
             forward: grant.rights.forward.0.iter().map(ToString::to_string).collect(),
             visit: grant.rights.visit.0.iter().map(ToString::to_string).collect(),
+            shared: grant.rights.shared,
         };
         let client = self.shared.clients.find(&grant.name);
         let limits = client.map(|client| listing::limits(&client)).unwrap_or_default();

@@ -112,10 +112,14 @@ impl OfClient {
     fn may_share(&self, to: Registrant<'_>, text: &str, place: &Place) -> Outcome<()> {
         let name = &self.name;
         if !to.client.shared {
-            let text = format!(
+            let mut text = format!(
                 "{text}: sharing is not allowed to client `{name}`: add `shared: true` to `allow` of \
-                 this client on the server, or remove the key from the service"
+                 this client on the server"
             );
+            if to.is_known {
+                text.push_str(&format!(", or run there: tunnel allow {name} --shared"));
+            }
+            text.push_str(", or remove the key from the service");
             return Err(error(ServiceErrorCode::NotAllowed, text));
         }
         if self.joined.get(&(to.session.id, place.clone())) == Some(&true) {
