@@ -58,6 +58,8 @@ impl Turn<'_> {
             if !machine.has_news() {
                 let deadline = machine.poll_timeout();
                 drop(machine);
+                // Commands of step 3 may have ended streams.
+                link.shelf.sweep();
                 link.wakers.wake();
                 link.timer.rearm(deadline);
                 return;
@@ -99,6 +101,8 @@ impl Inner {
         if self.has_turn.get() {
             return;
         }
+        // The command may have ended a stream. An idle link has no turn that would free its pages.
+        self.shelf.sweep();
         self.wakers.wake();
         let machine = self.machine.borrow();
         if machine.has_news() {

@@ -164,3 +164,27 @@ async fn resets_and_stops(far: &Far) {
         assert!(seen > 0);
     }
 }
+
+/// The peer takes nothing, so the frames stay for a replay, until the stream ends. No input follows
+/// the end: a link that is idle has no turn.
+#[test]
+fn pages_that_nobody_took_leave_their_pipes_with_their_stream() {
+    really(async {
+        for is_own in [true, false] {
+            let far = Far::start(Way::Tcp).await;
+            let (client, owner) = (far.connect().await, far.server.owner());
+            owner.appetite.set(Appetite::NONE);
+            let near = open(&client.live().await, "a", Appetite::ALL);
+            near.paged.set(16_384);
+            let tap = owner.next_tap().await;
+            assert!(near.send_some(0, 100_000).await);
+            until("kept frames", || pages::pipes().0 > 0).await;
+            if is_own {
+                near.abort(ResetCode::Aborted);
+            } else {
+                tap.refuse_more(ResetCode::Aborted);
+            }
+            until("empty pipes", || pages::pipes().0 == 0).await;
+        }
+    });
+}
