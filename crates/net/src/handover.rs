@@ -20,6 +20,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use rustix::fs::fstat;
 use rustix::net::getsockname;
+use rustix::net::sockopt::socket_type;
 use tokio::sync::watch;
 
 use crate::{inherited, udp};
@@ -43,7 +44,7 @@ enum Stage {
 static STAGE: LazyLock<watch::Sender<Stage>> = LazyLock::new(|| watch::Sender::new(Stage::Serving));
 
 /// The listening sockets of this process: the inodes of each group, in the order in which the
-/// sockets joined the group. The key is the address in the form of the system.
+/// sockets joined the group. The key is the kind and the address in the form of the system.
 static BOUND: Mutex<BTreeMap<Vec<u8>, Vec<u64>>> = Mutex::new(BTreeMap::new());
 
 /// The way on which visitors pass to the next generation.
@@ -115,8 +116,9 @@ async fn reached(stage: Stage) {
 pub fn note<S: AsFd>(group: &[S]) {
     let Some(first) = group.first() else { return };
     let inode = |socket: &S| fstat(socket).ok().map(|socket| socket.st_ino);
-    let Ok(address) = getsockname(first) else { return };
-    let key = format!("{address:?}").into_bytes();
+    // TCP and UDP may have the same address.
+    let (Ok(kind), Ok(address)) = (socket_type(first), getsockname(first)) else { return };
+    let key = format!("{kind:?} {address:?}").into_bytes();
     bound().insert(key, group.iter().filter_map(inode).collect());
 }
 

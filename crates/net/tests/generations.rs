@@ -96,6 +96,9 @@ fn upgrades(form: Form, localhost: IpAddr, workers: usize) {
     inherit(Default::default());
     let at = SocketAddr::from((localhost, 0));
     let Ok(bound) = carrier_group(at, workers, form) else { return };
+    // `tls://` beside `quic://`, at the same port.
+    let beside = net::listen_group(bound.sockets[0].local_addr().unwrap(), workers);
+    let _beside = beside.expect("a port of TCP with the same number");
     let mut groups = vec![bound];
     clients_reach(0, form, &groups);
     next(form, &mut groups);

@@ -40,18 +40,21 @@ visit() { curl -s --max-time 60 --retry 60 --retry-all-errors --retry-delay 1 --
 once() { curl -s --max-time 60 -o /dev/null -w '%{http_code}' "http://127.0.0.1:18003/"; }
 server=tunnel-server@main client=tunnel-client@home
 cd /root || exit
-/opt/tunnel install server --listen quic://127.0.0.1:18004 --listen tls://127.0.0.1:18004 ||
-  echo 'WRONG installation of the server'
+listen='--listen quic://127.0.0.1:18004 --listen tls://127.0.0.1:18004'
+/opt/tunnel server $listen --enroll home --allow-tcp 18003 --state-dir s &
+until [ -S s/server.sock ]; do sleep 0.1; done
+code=$(/opt/tunnel enroll home --allow-tcp 18003 --control s/server.sock |
+  grep -o 'enroll1\.[^ ]*' | head -n 1)
+/opt/tunnel client --enroll "$code" --server quic://127.0.0.1:18004 --publish 18003=18000 \
+  --config client.yaml --control /tmp/c.sock --state-dir c &
+is 'a visitor of the daemons by hand' "$(visit)" 200
+/opt/tunnel stop --control /tmp/c.sock || echo 'WRONG stop of the client by hand'
+/opt/tunnel stop --control s/server.sock || echo 'WRONG stop of the server by hand'
+wait
+/opt/tunnel install server $listen --state-dir s || echo 'WRONG installation of the server'
 is 'the installed server' "$(of $server ActiveState)" active
 is 'the program' "$(cmp /opt/tunnel /usr/bin/tunnel && echo alike)" alike
-code=$(tunnel enroll home --allow-tcp 18003 --control /run/tunnel/main/server.sock |
-  grep -o 'enroll1\.[^ ]*')
-tunnel client --enroll "$code" --server quic://127.0.0.1:18004 --publish 18003=18000 \
-  --config client.yaml --control /tmp/c.sock --state-dir /root/c &
-is 'a visitor of the client by hand' "$(visit)" 200
-tunnel stop --control /tmp/c.sock || echo 'WRONG stop of the client by hand'
-wait
-tunnel install client --config client.yaml --state-dir /root/c || echo 'WRONG installation of the client'
+tunnel install client --state-dir c || echo 'WRONG installation of the client'
 is 'the installed client' "$(of $client ActiveState)" active
 is 'a visitor of the units' "$(visit)" 200
 is 'the token is a credential' "$(ls /run/credentials/$client.service)" token
