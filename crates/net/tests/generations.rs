@@ -2,6 +2,8 @@
 //! the generation and the worker that its id names. The state of generations belongs to a process,
 //! so this test has a program of its own and plays all generations.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::net::UnixStream;
 
