@@ -119,6 +119,7 @@ impl Links {
             target: Target::Service("web".into()),
             visitor: Some(([192, 0, 2, 1], 50_000).into()),
             priority: Priority::Normal,
+            fields: None,
         };
         let server = self.server.link.open(&open).expect("ids and memory are left");
         self.settle();

@@ -146,8 +146,12 @@ struct Visitors {
 
 impl Handler for Visitors {
     fn handle(&self, socket: Socket, visitor: Option<SocketAddr>) {
-        let open =
-            Open { target: Target::Service("web".into()), visitor, priority: Priority::Normal };
+        let open = Open {
+            target: Target::Service("web".into()),
+            visitor,
+            priority: Priority::Normal,
+            fields: None,
+        };
         // A link that has ended refuses visitors by itself.
         let _ = serve_visitor(socket, &self.link, open, &self.settings, None, None, None);
     }

@@ -37,7 +37,7 @@ impl Default for Receiver {
             link
         });
         let target = Target::Service("web".into());
-        let open = Open { target, visitor: None, priority: Priority::Normal };
+        let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
         let id = sender.open(&open).expect("a new link has ids").id();
         let mut frames = VecDeque::new();
         sender.poll_transmit(now, CARRIER, &mut frames);

@@ -322,6 +322,7 @@ mod tests {
             target: Target::Service("a".to_owned()),
             visitor: None,
             priority: Priority::Normal,
+            fields: None,
         };
         let [bulk, echo] = [(); 2].map(|()| machine.open(&open).unwrap());
         let company = Company::default();

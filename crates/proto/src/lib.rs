@@ -49,7 +49,7 @@ pub use link::{
 };
 pub use measure::{Measure, TALLY, Tally, UnknownMeasure};
 pub use network::Network;
-pub use open::{Open, Priority, Target};
+pub use open::{Open, Priority, Target, VisitorFields};
 pub use pages::{Pages, frame_of_pages};
 pub use pattern::{NamePattern, NamePatternError};
 pub use redirect::Redirect;

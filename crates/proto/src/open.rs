@@ -1,5 +1,6 @@
 //! The content of an OPEN frame.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use crate::Measure;
@@ -51,6 +52,45 @@ pub enum Target {
     },
 }
 
+/// What a load balancer tells of a visitor beside the addresses: the fields (TLVs) of a header of the
+/// PROXY protocol, version 2 (haproxy's `proxy-protocol.txt`, section 2.2), in the form of the header:
+/// `kind u8 | length u16 | value`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VisitorFields(Box<[u8]>);
+
+impl VisitorFields {
+    /// The most bytes of all fields, with their heads. An OPEN of the longest target has room for them
+    /// below [`MAX_OPEN`](crate::MAX_OPEN), and those about the TLS of a visitor have some hundred bytes.
+    pub const MAX: usize = 512;
+
+    /// These fields. `None`: there is no field, the fields have more than [`VisitorFields::MAX`] bytes,
+    /// or one is longer than the rest of the bytes.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() || bytes.len() > Self::MAX {
+            return None;
+        }
+        let mut rest = bytes;
+        while let [_, high, low, behind @ ..] = rest {
+            rest = behind.get(usize::from(u16::from_be_bytes([*high, *low]))..)?;
+        }
+        rest.is_empty().then(|| Self(bytes.into()))
+    }
+
+    /// The bytes of the fields, 3 to [`VisitorFields::MAX`].
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for VisitorFields {
+    /// Shows the number of bytes alone: the fields may have the certificate name of a visitor.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VisitorFields({} bytes)", self.0.len())
+    }
+}
+
 /// The content of an OPEN frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open {
@@ -61,4 +101,28 @@ pub struct Open {
     pub visitor: Option<SocketAddr>,
     /// The stream's class in both directions.
     pub priority: Priority,
+    /// What a load balancer in front of the opener tells of the visitor, for the target. A far end of
+    /// an earlier version ignores the fields.
+    pub fields: Option<VisitorFields>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_whole_and_bounded() {
+        let field =
+            |length: u16| [&[0xe0][..], &length.to_be_bytes(), &vec![7; length.into()]].concat();
+        for whole in [field(0), field(1), field(509), [field(3), field(0)].concat()] {
+            let fields = VisitorFields::new(&whole).unwrap();
+            assert_eq!(fields.bytes(), whole);
+            assert_eq!(format!("{fields:?}"), format!("VisitorFields({} bytes)", whole.len()));
+        }
+        assert_eq!(VisitorFields::new(&field(510)), None);
+        let both = [field(2), field(4)].concat();
+        for cut in (0..both.len()).filter(|cut| *cut != 5) {
+            assert_eq!(VisitorFields::new(&both[..cut]), None, "{cut}");
+        }
+    }
 }

@@ -45,6 +45,11 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// All that is left.
+    pub(crate) const fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
     pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8], WireError> {
         let (taken, rest) = self.rest.split_at_checked(n).ok_or(WireError::Truncated)?;
         self.rest = rest;

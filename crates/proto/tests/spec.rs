@@ -10,7 +10,7 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use proto::{
     Attach, CarrierNumber, Event, Head, Link, LinkConfig, Measure, Open, Priority, ResetCode, Side,
-    StreamKey, Target, Unlimited, ViolationCode,
+    StreamKey, Target, Unlimited, ViolationCode, VisitorFields,
 };
 use testkit::pair::epoch;
 
@@ -69,6 +69,7 @@ fn opener() -> (Link, StreamKey) {
         target: Target::Service("ssh".into()),
         visitor: Some("192.0.2.7:50000".parse().unwrap()),
         priority: Priority::Normal,
+        fields: None,
     };
     let key = client.open(&open).unwrap();
     (client, key)
@@ -110,9 +111,63 @@ fn the_example_of_an_open_over_unix_sockets_is_what_the_code_sends() {
     let (mut client, _) = opener();
     sent(&mut client, FIRST);
     let target = Target::Forward("unix:///run/app.sock".into());
-    let open = Open { target, visitor: None, priority: Priority::Normal };
+    let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
     client.open(&open).unwrap();
     assert_sent("open-unix", &mut client);
+}
+
+#[test]
+fn the_example_of_an_open_with_fields_is_what_the_code_sends_and_reads() {
+    let (mut client, _) = opener();
+    sent(&mut client, FIRST);
+    let open = Open {
+        target: Target::Service("ssh".into()),
+        visitor: Some("192.0.2.7:50000".parse().unwrap()),
+        priority: Priority::Normal,
+        fields: VisitorFields::new(&[0x20, 0, 5, 1, 0, 0, 0, 0]),
+    };
+    client.open(&open).unwrap();
+    let bytes = assert_sent("open-fields", &mut client);
+    let read = |bytes: &[u8]| {
+        let mut server = link(Side::Server);
+        let mut buf = BytesMut::from(bytes);
+        match server.handle_input(epoch(), FIRST, &mut buf).unwrap() {
+            Some(Event::Opened { open, .. }) => Some(open),
+            _ => None,
+        }
+    };
+    assert_eq!(read(&bytes), Some(open.clone()));
+    // Behind them a TLV of a newer version, and fields that are incomplete: neither has an effect.
+    let with = |tail: &[u8]| {
+        let mut all = [&bytes[..bytes.len() - 12], tail].concat();
+        all[3] = u8::try_from(all.len() - 8).unwrap();
+        read(&all)
+    };
+    let newer = [&bytes[bytes.len() - 12..], &[9, 0, 0, 1, 7]].concat();
+    assert_eq!(with(&newer), Some(open.clone()));
+    let without = Some(Open { fields: None, ..open });
+    assert_eq!(with(&[]), without);
+    assert_eq!(with(&[1, 0, 0, 4, 0x20, 0, 5, 1]), without);
+    // A TLV that is cut off.
+    assert_eq!(with(&[1, 0, 0, 9, 0x20, 0, 0]), None);
+}
+
+#[test]
+fn the_longest_target_with_the_most_fields_fits() {
+    let (mut client, mut server) = (link(Side::Client), link(Side::Server));
+    let value = [&[0xe0, 1, 253][..], &[7; 509]].concat();
+    let open = Open {
+        target: Target::Forward("x".repeat(300)),
+        visitor: Some("[2001:db8::1]:50000".parse().unwrap()),
+        priority: Priority::Normal,
+        fields: VisitorFields::new(&value),
+    };
+    assert!(open.fields.is_some());
+    sent(&mut client, FIRST);
+    client.open(&open).unwrap();
+    let mut buf = BytesMut::from(&sent(&mut client, FIRST)[..]);
+    let event = server.handle_input(epoch(), FIRST, &mut buf).unwrap();
+    assert!(matches!(event, Some(Event::Opened { open: read, .. }) if read == open));
 }
 
 #[test]
@@ -128,6 +183,7 @@ fn the_example_of_a_private_service_is_what_the_code_sends_and_reads() {
         },
         visitor: Some("192.0.2.7:50000".parse().unwrap()),
         priority: Priority::Normal,
+        fields: None,
     };
     client.open(&private).unwrap();
     let bytes = assert_sent("open-private", &mut client);
@@ -143,7 +199,7 @@ fn the_example_of_a_service_with_a_mark_is_what_the_code_sends_and_reads() {
     sent(&mut server, FIRST);
     let target = Target::Marked { service: "web".into(), mark: 0x9f86_d081_884c_7d65 };
     let visitor = Some("192.0.2.7:50000".parse().unwrap());
-    let open = Open { target, visitor, priority: Priority::Normal };
+    let open = Open { target, visitor, priority: Priority::Normal, fields: None };
     server.open(&open).unwrap();
     let bytes = assert_sent("open-marked", &mut server);
     let mut client = link(Side::Client);
@@ -153,7 +209,12 @@ fn the_example_of_a_service_with_a_mark_is_what_the_code_sends_and_reads() {
 }
 
 fn unnamed() -> Open {
-    Open { target: Target::Service("x".into()), visitor: None, priority: Priority::Normal }
+    Open {
+        target: Target::Service("x".into()),
+        visitor: None,
+        priority: Priority::Normal,
+        fields: None,
+    }
 }
 
 #[test]
@@ -161,7 +222,7 @@ fn the_example_of_a_measurement_is_what_the_code_sends() {
     let (mut client, _) = opener();
     sent(&mut client, FIRST);
     let target = Target::Measure(Measure::Source { millis: 300_000 });
-    let open = Open { target, visitor: None, priority: Priority::Bulk };
+    let open = Open { target, visitor: None, priority: Priority::Bulk, fields: None };
     client.open(&open).unwrap();
     assert_sent("open-measure", &mut client);
 }
@@ -174,6 +235,7 @@ fn the_examples_of_datagrams_are_what_the_code_sends() {
             target: Target::Service("dns".into()),
             visitor: None,
             priority: Priority::Normal,
+            fields: None,
         };
         let key = client.open_flow(&open).unwrap();
         sent(&mut client, FIRST);

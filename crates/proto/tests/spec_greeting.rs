@@ -321,6 +321,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
             target: Target::Service("dns".into()),
             visitor: Some("[2001:db8::7]:53".parse().unwrap()),
             priority: Priority::Normal,
+            fields: None,
         },
     });
     let flow_close = ControlMessage::FlowClose(FlowClose { flow, code: ResetCode::Timeout });

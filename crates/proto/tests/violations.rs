@@ -104,7 +104,7 @@ fn a_resume_in_which_something_is_missing_or_wrong_ends_the_link_without_a_panic
     for (name, body, code) in table {
         let mut link = server();
         let target = Target::Service("x".into());
-        let open = Open { target, visitor: None, priority: Priority::Normal };
+        let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
         let key = link.open(&open).expect(name);
         assert!(link.send_slice(key, b"hello"));
         link.attach(epoch(), next, Attach::Replaces(FIRST));
@@ -126,7 +126,7 @@ fn listed(id: u32) -> Vec<u8> {
 fn resuming() -> (Link, CarrierNumber) {
     let mut link = server();
     let target = Target::Service("x".into());
-    let open = Open { target, visitor: None, priority: Priority::Normal };
+    let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
     link.open(&open).expect("it opens");
     read(&mut link, FIRST, &open_frame(1)).expect("an OPEN is fine");
     let next = CarrierNumber(2);
@@ -279,7 +279,7 @@ fn tiny_frames_are_bounded_by_credit_and_cost_no_answer_each() {
 fn tiny_writes_are_kept_in_bounded_number() {
     let mut link = server();
     let target = Target::Service("x".into());
-    let open = Open { target, visitor: None, priority: Priority::Normal };
+    let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
     let key = link.open(&open).expect("it opens");
     sent(&mut link);
     read(&mut link, FIRST, &frame(6, 2, &[(16u64 << 20).to_be_bytes(), [0; 8]].concat()))

@@ -89,6 +89,7 @@ local f = {
   target_kind = ProtoField.uint8("tunnel.open.kind", "Target kind", base.DEC, TARGETS),
   target = ProtoField.string("tunnel.open.target", "Target"),
   visitor = ProtoField.string("tunnel.open.visitor", "Visitor"),
+  fields = ProtoField.bytes("tunnel.open.fields", "Fields of the PROXY header"),
   offset = ProtoField.uint32("tunnel.offset", "Offset (low half)"),
   payload = ProtoField.bytes("tunnel.payload", "Payload"),
   reset = ProtoField.uint16("tunnel.code", "Code", base.DEC, RESETS),
@@ -238,13 +239,22 @@ local function visitor_of(range, tree)
   end
 end
 
--- Priority, target and visitor, as in OPEN and FlowOpen. Returns the target.
+-- The bytes of a visitor by its family.
+local VISITOR_SIZES = { [0] = 1, [4] = 7, [6] = 19 }
+
+-- Priority, target, visitor and TLVs, as in OPEN and FlowOpen. Returns the target.
 local function open_body(range, tree)
   tree:add(f.priority, range(0, 1))
   tree:add(f.target_kind, range(1, 1))
   local length = range(2, 2):uint()
   if length > 0 then tree:add(f.target, range(4, length)) end
   visitor_of(range(4 + length), tree)
+  local size = VISITOR_SIZES[range(4 + length, 1):uint()]
+  if size and range:len() > 4 + length + size then
+    each_tlv(range(4 + length + size), function(kind, value)
+      if kind == 1 then tree:add(f.fields, value) end
+    end)
+  end
   return length > 0 and range(4, length):string() or ""
 end
 

@@ -310,6 +310,26 @@ impl Gate {
         Some(Permit(Arc::new(Self { outer, more, ..Self::bare(Own::Nowhere) })))
     }
 
+    /// The gate of a stream that all these permits admit, for its rates: a gate in which several of
+    /// them lie counts its bytes once. `None`: there is no permit.
+    pub(crate) fn of_all(permits: &[Permit]) -> Option<Arc<Self>> {
+        let (first, others) = permits.split_first()?;
+        let first = first.gate();
+        let mut all: Vec<&Arc<Self>> = first.parts().collect();
+        let own = all.len();
+        for gate in others.iter().flat_map(|permit| permit.gate().parts()) {
+            if !all.iter().any(|known| Arc::ptr_eq(known, gate)) {
+                all.push(gate);
+            }
+        }
+        let more: Box<[_]> = all.drain(own..).cloned().collect();
+        if more.is_empty() {
+            return Some(Arc::clone(first));
+        }
+        let outer = Some(Arc::clone(first));
+        Some(Arc::new(Self { outer, more, ..Self::bare(Own::Nowhere) }))
+    }
+
     /// Whether the gate is that of one stream, which has rates of its own.
     pub(crate) const fn is_of_one(&self) -> bool {
         matches!(self.own, Own::Nowhere)
@@ -324,6 +344,11 @@ impl Gate {
     /// This gate and all outer gates.
     fn chain(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
         std::iter::successors(Some(self), |gate| gate.outer.as_ref())
+    }
+
+    /// The gates of [`Self::chain`] and those that they hold together.
+    fn parts(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
+        self.chain().flat_map(|gate| std::iter::once(gate).chain(&gate.more))
     }
 
     fn streams(&self) -> u32 {

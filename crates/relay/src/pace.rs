@@ -131,6 +131,18 @@ pub(crate) fn take_now(gate: &Gate, way: Way, bytes: usize, is_whole: bool) -> b
     true
 }
 
+/// Takes up to `wanted` bytes, at least 1, of all rates of a gate. Returns their number, and after
+/// which time they may move.
+pub(crate) fn claim(gate: &Gate, way: Way, wanted: usize) -> (usize, Duration) {
+    let Some(most) = gate.rates(way).map(|(one, rate)| one.portion(rate)).min() else {
+        return (wanted, Duration::ZERO);
+    };
+    let claimed = wanted.min(usize::try_from(most).unwrap_or(usize::MAX));
+    let bytes = claimed as u64;
+    let wait = gate.rates(way).map(|(one, rate)| one.take(bytes, rate)).max().unwrap_or(0);
+    (claimed, Duration::from_nanos(wait.div_ceil(PARTS)))
+}
+
 /// Gives bytes back that were taken and have not moved.
 pub(crate) fn give_back(gate: &Gate, way: Way, bytes: usize) {
     if bytes > 0 {
@@ -178,16 +190,9 @@ impl Portions {
     }
 
     fn take(&mut self, gate: &Gate, way: Way, wanted: usize) {
-        let most = gate.rates(way).map(|(one, rate)| one.portion(rate)).min();
-        let Some(most) = most else {
-            self.taken = wanted;
-            return;
-        };
-        self.taken = wanted.min(usize::try_from(most).unwrap_or(usize::MAX));
-        let bytes = self.taken as u64;
-        let wait = gate.rates(way).map(|(one, rate)| one.take(bytes, rate)).max().unwrap_or(0);
-        if wait > 0 {
-            let wait = Duration::from_nanos(wait.div_ceil(PARTS));
+        let (claimed, wait) = claim(gate, way, wanted);
+        self.taken = claimed;
+        if !wait.is_zero() {
             self.wait = Some(Box::pin(sleep_until(Instant::now() + wait)));
         }
     }

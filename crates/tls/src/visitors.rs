@@ -2,15 +2,13 @@
 
 use std::io;
 use std::path::Path;
-use std::pin::Pin as Pinned;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -62,53 +60,10 @@ impl VisitorTls {
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
-        let accepting = self.0.accept_with(io, |tls| tls.set_buffer_limit(Some(WAITING_BYTES)));
-        Ok(VisitorStream(accepting.await?))
+        self.0.accept_with(io, |tls| tls.set_buffer_limit(Some(WAITING_BYTES))).await
     }
 }
 
-/// The bytes inside the TLS of a visitor.
-#[derive(Debug)]
-pub struct VisitorStream<IO>(TlsStream<IO>);
-
-impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for VisitorStream<IO> {
-    fn poll_read(
-        mut self: Pinned<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        // Without close_notify the end may be that of an attacker (RFC 8446 section 6.1), and is an
-        // error.
-        Pinned::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for VisitorStream<IO> {
-    fn poll_write(
-        mut self: Pinned<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pinned::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pinned<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pinned::new(&mut self.0).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pinned<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pinned::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pinned<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pinned::new(&mut self.0).poll_shutdown(cx)
-    }
-}
+/// The bytes inside the TLS of a visitor. An end without close_notify may be that of an attacker (RFC
+/// 8446 section 6.1), and is an error.
+pub type VisitorStream<IO> = TlsStream<IO>;

@@ -244,7 +244,7 @@ impl Visit {
         }
         let (client, service) = (self.client.clone(), self.service.clone());
         let target = Target::Private { client, service };
-        let open = Open { target, visitor: None, priority: Priority::Normal };
+        let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
         let Some(key) = self.outer.link().and_then(|link| link.open(&open)) else {
             self.try_later(now);
             return false;

@@ -131,7 +131,7 @@ impl Visit {
         }
         let Some(link) = self.inner.link() else { return false };
         let target = Target::Service(self.service.as_str().to_owned());
-        let open = Open { target, visitor: None, priority: Priority::Normal };
+        let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
         let mut opened = false;
         for asked in self.requests.values_mut().filter(|asked| asked.key.is_none()) {
             asked.key = link.open(&open);

@@ -224,7 +224,7 @@ fn frames_that_an_outlet_queues_while_the_writer_tells_leave_at_once() {
         let (link, far) = (client.live().await, server.owner());
         let tap = Tap::new(Appetite::NONE);
         let target = Target::Service("first".to_owned());
-        let first = Open { target, visitor: None, priority: Priority::Normal };
+        let first = Open { target, visitor: None, priority: Priority::Normal, fields: None };
         let outlet = Rc::new(Opener { tap: Rc::clone(&tap), link: link.clone() });
         tap.join(link.open(first, outlet).unwrap());
         let (sent, other) = tokio::join!(tap.send_pattern(10), far.next_tap());

@@ -154,7 +154,7 @@ fn the_opener_of_the_last_id_is_told_before_it_can_try_another() {
         let _near = open(&link, "a", Appetite::ALL);
         assert!(client.owner.saw(State::GoingAway));
         let target = Target::Service("b".to_owned());
-        let wish = Open { target, visitor: None, priority: Priority::Normal };
+        let wish = Open { target, visitor: None, priority: Priority::Normal, fields: None };
         let outlet: Rc<dyn Outlet> = Tap::new(Appetite::ALL);
         assert!(link.open(wish, outlet).is_err());
     });

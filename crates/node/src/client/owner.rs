@@ -16,8 +16,8 @@ use ops::status;
 use ops::status::LinkState;
 use proto::control::ControlMessage;
 use proto::greeting::Name;
-use proto::{Measure, Open, ResetCode, Target};
-use relay::{proxy_header, refuse_stream};
+use proto::{Measure, Open, ResetCode, Target, VisitorFields};
+use relay::{refuse_stream, with_fields};
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::ClientShared;
@@ -95,7 +95,8 @@ impl ClientOwner {
         let server = link.peer_address().filter(|_| how.is_direct).map(|address| address.ip());
         let visitor = open.visitor.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |v| v.ip());
         let public = self.uplink.places.of(service, &how.asked, visitor, server);
-        proxy_header(how.version, open.visitor, public)
+        let fields = open.fields.as_ref().map(VisitorFields::bytes).unwrap_or_default();
+        with_fields(how.version, open.visitor, public, fields)
     }
 
     /// Notes a new link, before its first carrier. `None`: the last link has ended.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ::link::Link;
 use bytes::BytesMut;
-use proto::{ResetCode, Target};
+use proto::{ResetCode, Target, VisitorFields};
 use relay::{Announced, Holder, Retry, Settings, Socket, open_error_code};
 use tokio::time::Instant;
 
@@ -96,6 +96,15 @@ pub(crate) struct Past {
 }
 
 impl Came {
+    /// What a load balancer tells of the visitor, for the target. More than fits is left out.
+    fn fields(&self) -> Option<VisitorFields> {
+        match self {
+            Self::Port(header) => VisitorFields::new(&header.as_ref()?.fields),
+            Self::Name(visitor) => visitor.fields.clone(),
+            Self::Request(..) => None,
+        }
+    }
+
     /// The visitor, if it speaks HTTP.
     fn http(&self) -> Option<&NameVisitor> {
         match self {
@@ -298,7 +307,8 @@ fn serve(
         Came::Request(_, None) | Came::Name(_) | Came::Port(_) => aim.opens(),
     };
     let priority = aim.terms.priority;
-    let open = proto::Open { target, visitor: peer, priority };
+    let fields = came.fields();
+    let open = proto::Open { target, visitor: peer, priority, fields };
     let came = match came {
         Came::Name(visitor) if visitor.lead.space == Space::Http => {
             let another = entrance.backends.is_shared().then(|| Another {
@@ -307,6 +317,7 @@ fn serve(
                     lead: visitor.lead.clone(),
                     first: BytesMut::new(),
                     asked: visitor.asked.clone(),
+                    fields: None,
                 }),
                 worker: Rc::clone(worker),
                 entrance: Arc::clone(entrance),

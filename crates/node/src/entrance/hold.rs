@@ -131,8 +131,8 @@ fn back(worker: &Rc<Worker>, visitor: Visitor) {
     }
     match came {
         // Bytes that a refused stream has read are no longer in the socket, where a door looks.
-        Came::Name(NameVisitor { door, lead, first, .. }) if past.first.is_empty() => {
-            door.again(worker, (socket, peer), lead.space, first, until);
+        Came::Name(NameVisitor { door, lead, first, fields, .. }) if past.first.is_empty() => {
+            door.again(worker, (socket, peer), lead.space, (first, fields), until);
         }
         came @ (Came::Name(_) | Came::Port(_) | Came::Request(..)) => {
             let settings = settings_of(worker, &entrance).unwrap_or_default();
@@ -230,11 +230,11 @@ fn refuse(worker: &Rc<Worker>, visitor: Visitor) {
     }
     match came {
         // The door gives the answer that a visitor gets who comes now.
-        Came::Name(NameVisitor { door, lead, first, .. })
+        Came::Name(NameVisitor { door, lead, first, fields, .. })
             if is_away && lead.space == Space::Http =>
         {
             settings.stats.count_refused(ResetCode::Shutdown);
-            door.again(worker, (socket, peer), lead.space, first, until);
+            door.again(worker, (socket, peer), lead.space, (first, fields), until);
         }
         came @ (Came::Name(_) | Came::Port(_) | Came::Request(..)) => {
             let guest = Guest { socket, peer, came, wish: None, until, past };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ::link::Link;
 use bytes::BytesMut;
 use h1::Tracker;
-use proto::ResetCode;
+use proto::{ResetCode, VisitorFields};
 use relay::{Http, Leaving, Onward, Permit, Retry, Settings, Socket, Why, open_error_code};
 use tokio::time::Instant;
 
@@ -32,6 +32,9 @@ pub(crate) struct NameVisitor {
     pub(crate) first: BytesMut,
     /// Its first request, for the answer of the door in the place of the service.
     pub(crate) asked: Asked,
+    /// What a load balancer tells of a visitor whose bytes pass through. Connections of HTTP have
+    /// requests for several services, which do not get the fields.
+    pub(crate) fields: Option<VisitorFields>,
 }
 
 /// The rules by which a door has led a visitor to an entrance.
@@ -70,14 +73,14 @@ pub(crate) trait NameDoor: fmt::Debug + Send + Sync {
     /// Whether a new visitor of the same host is led in the same way.
     fn leads(&self, lead: &Lead, peer: Option<SocketAddr>) -> bool;
 
-    /// Judges a visitor again, of whom the bytes `first` were read already. It may be held until
-    /// `until`.
+    /// Judges a visitor again, of whom the bytes `first` were read already, and a load balancer has
+    /// told these fields. It may be held until `until`.
     fn again(
         self: Arc<Self>,
         worker: &Rc<Worker>,
         connection: (Socket, Option<SocketAddr>),
         space: Space,
-        first: BytesMut,
+        told: (BytesMut, Option<VisitorFields>),
         until: Instant,
     );
 }
@@ -107,7 +110,7 @@ impl NameVisitor {
         (settings, picked): (&Rc<Settings>, &Arc<Picked>),
         (permit, mut another): (Permit, Option<Another>),
     ) {
-        let Self { door, lead, first, asked } = self;
+        let Self { door, lead, first, asked, fields: _ } = self;
         let carried = Carried::new(&settings.stats, picked, &door, open.visitor);
         if let Some(another) = &mut another {
             another.carried = Some(Rc::clone(&carried));

@@ -68,7 +68,7 @@ impl FlowHandler for FlowDoor {
         };
         let permit = backend.gate.admit_from(limits::source(Some(peer))).ok_or(ResetCode::Limit)?;
         let (target, priority) = (aim.opens(), aim.terms.priority);
-        let open = proto::Open { target, visitor: Some(peer), priority };
+        let open = proto::Open { target, visitor: Some(peer), priority, fields: None };
         let inlet = link.open_flow(open, outlet).map_err(open_error_code)?;
         Ok((inlet, Some(permit)))
     }

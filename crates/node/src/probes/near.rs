@@ -36,7 +36,7 @@ pub(super) fn ask_for(measure: Measure) -> Open {
         Measure::Echo | Measure::Target { .. } => Priority::Interactive,
         Measure::Sink | Measure::Source { .. } => Priority::Bulk,
     };
-    Open { target: Target::Measure(measure), visitor: None, priority }
+    Open { target: Target::Measure(measure), visitor: None, priority, fields: None }
 }
 
 /// The reason for which the server did not measure, as text.

@@ -39,9 +39,6 @@ use crate::{descriptors, memory, survey, workers};
 pub(crate) use state::{ProxyState, number};
 pub(crate) use visitors::{serve, serve_flow};
 
-/// The period at which a drain checks whether the last connection has ended.
-const DRAIN_LOOK: Duration = Duration::from_millis(50);
-
 /// Reads the configuration again: from its source, or from the given text.
 pub type ConfigSource =
     Box<dyn Fn(Option<String>) -> Result<Loaded<ProxyConfig>, WrongConfig> + Send + Sync>;
@@ -291,7 +288,7 @@ impl Serving for Proxy {
                 if open == 0 {
                     return;
                 }
-                tokio::time::sleep(DRAIN_LOOK).await;
+                tokio::time::sleep(survey::DRAIN_LOOK).await;
             }
         })
     }

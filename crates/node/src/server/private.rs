@@ -381,7 +381,7 @@ pub(super) fn open(link: &Link, visitor: &str, service: &Name, priority: Priorit
         return None;
     }
     let target = Target::Private { client: Name::new(visitor).ok()?, service: service.clone() };
-    Some(Open { target, visitor: None, priority })
+    Some(Open { target, visitor: None, priority, fields: None })
 }
 
 /// The counters of a private service on one worker.

@@ -68,7 +68,7 @@ fn worker(streams: usize) -> (Rc<Worker>, Vec<Box<dyn Inlet>>) {
     let worker = Rc::new(Worker { index: 0, peers: Arc::from([]), state });
     let link = link_to_nobody();
     let target = Target::Service("web".to_owned());
-    let open = Open { target, visitor: None, priority: Priority::Normal };
+    let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
     let inlets = (0..streams).map(|_| link.open(open.clone(), Rc::new(Idle)).unwrap()).collect();
     worker.state.add_link(0, &Session::new("home", 1), &link);
     (worker, inlets)

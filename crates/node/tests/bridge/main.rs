@@ -6,12 +6,14 @@
 mod rig;
 
 use std::cell::{Cell, RefCell};
+use std::num::NonZeroU64;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use link::{Host, Link};
-use proto::ResetCode;
-use relay::{Crossing, Duplex, bridge, open_duplex, span};
+use proto::{Bounds, Limits, ResetCode};
+use relay::{Crossing, Duplex, Gate, Permit, bridge, open_duplex, span};
 use rig::{Acceptor, Dialler, Party, ThroughLink, WINDOW, to_service, until};
 use testkit::origins::{Digest, Pattern};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -50,6 +52,15 @@ struct World {
 
 impl World {
     async fn new(way: Way, publisher: Rc<Party>) -> Self {
+        Self::limited(way, publisher, Vec::new).await
+    }
+
+    /// The streams have these permits at the server.
+    async fn limited(
+        way: Way,
+        publisher: Rc<Party>,
+        permits: impl Fn() -> Vec<Permit> + 'static,
+    ) -> Self {
         let (listener, of_publisher) = memory::network();
         let to_publisher = Acceptor::new(Party::silent());
         to_publisher.listen(listener);
@@ -61,9 +72,10 @@ impl World {
             let link = onward.link().expect("the publisher is connected");
             match way {
                 Way::OneWorker => {
-                    bridge(inlet, &link, open, Crossing::default()).expect("a link with room")
+                    let crossing = Crossing::new(Rc::default(), permits());
+                    bridge(inlet, &link, open, crossing).expect("a link with room")
                 }
-                Way::TwoWorkers => through_span(inlet, &link, open),
+                Way::TwoWorkers => through_span(inlet, &link, open, permits()),
             }
         }));
         server.listen(listener);
@@ -79,9 +91,15 @@ impl World {
 }
 
 /// Both halves run on one thread here, and exchange messages as two workers do.
-fn through_span(inlet: Box<dyn Inlet>, link: &Link, open: proto::Open) -> Rc<dyn Outlet> {
+fn through_span(
+    inlet: Box<dyn Inlet>,
+    link: &Link,
+    open: proto::Open,
+    permits: Vec<Permit>,
+) -> Rc<dyn Outlet> {
     let (here, there) = span();
-    let (here, there) = (here.carry(Crossing::default()), there.carry(Crossing::default()));
+    let crossing = Crossing::far(Rc::default(), permits);
+    let (here, there) = (here.carry(Crossing::default()), there.carry(crossing));
     let opened = link.open(open, there.outlet()).expect("a link with room");
     there.join(opened);
     let outlet = here.outlet();
@@ -192,6 +210,102 @@ fn carriers_of_both_links_are_killed_and_no_byte_is_lost() {
             assert_eq!(digest, Pattern.digest(length), "{way:?}");
             assert!(killed.get() > 20, "{way:?}: {}", killed.get());
             assert_eq!((world.visitor.links.get(), world.publisher.links.get()), (1, 1));
+        });
+    }
+}
+
+/// Rates in bytes per second; 0: none.
+fn rates(up: u64, down: u64) -> Limits {
+    let [up, down] = [up, down].map(NonZeroU64::new);
+    Limits { all: Bounds { up, down, ..Bounds::default() }, ..Limits::default() }
+}
+
+/// Reads and writes as fast as the stream permits, and counts the bytes that were read.
+fn busy(stream: Duplex, counted: &Rc<Cell<u64>>) {
+    let counted = Rc::clone(counted);
+    // A stream knows one task that waits for it.
+    spawn_local(async move {
+        let (mut read, mut write) = tokio::io::split(stream);
+        let reading = async {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(size @ 1..) = read.read(&mut buffer).await {
+                counted.set(counted.get() + size as u64);
+            }
+        };
+        let writing = async { while write.write_all(&[7; 16 << 10]).await.is_ok() {} };
+        tokio::join!(reading, writing);
+    });
+}
+
+#[test]
+fn the_rates_of_both_clients_and_of_the_server_hold_for_a_joined_stream() {
+    // The rates of the server, of the visitor and of the publisher, and those that follow.
+    let cases = [
+        [rates(300_000, 0), rates(0, 80_000), rates(200_000, 90_000), rates(200_000, 80_000)],
+        // A server in which both clients lie counts each byte once.
+        [rates(100_000, 1_000_000), rates(0, 0), rates(0, 0), rates(100_000, 1_000_000)],
+        [rates(0, 0), rates(50_000, 40_000), rates(0, 0), rates(50_000, 40_000)],
+    ];
+    for way in WAYS {
+        for [of_server, of_visitor, of_publisher, expected] in &cases {
+            virtually(async {
+                let server = Gate::limited(of_server, None, None);
+                let visitor = Gate::limited(of_visitor, None, Some(Arc::clone(&server)));
+                let publisher = Gate::limited(of_publisher, None, Some(Arc::clone(&server)));
+                let gates = [Arc::clone(&visitor), Arc::clone(&publisher)];
+                let permits = move || gates.iter().map(|gate| gate.admit().unwrap()).collect();
+                let counted = [Rc::<Cell<u64>>::default(), Rc::default()];
+                let party = {
+                    let up = Rc::clone(&counted[0]);
+                    Party::serving(move |stream| busy(stream, &up))
+                };
+                let world = World::limited(way, party, permits).await;
+                busy(world.open().await, &counted[1]);
+                let in_4_s = async |faster: u64| {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    let before = counted.each_ref().map(|count| count.get());
+                    tokio::time::sleep(Duration::from_secs(4)).await;
+                    let Bounds { up, down, .. } = expected.all;
+                    for (nth, rate) in [up, down].into_iter().enumerate() {
+                        let wanted = 4 * faster * rate.unwrap().get();
+                        let moved = counted[nth].get() - before[nth];
+                        let fits = wanted - wanted / 20..=wanted + wanted / 20;
+                        assert!(fits.contains(&moved), "{way:?} {expected:?} {nth}: {moved}");
+                    }
+                };
+                in_4_s(1).await;
+                // New rates hold for the streams that exist.
+                for (gate, limits) in
+                    [(&server, of_server), (&visitor, of_visitor), (&publisher, of_publisher)]
+                {
+                    let twice = |rate: Option<NonZeroU64>| rate.map_or(0, |rate| 2 * rate.get());
+                    gate.set(&rates(twice(limits.all.up), twice(limits.all.down)));
+                }
+                in_4_s(2).await;
+                drop(world);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_waits_for_its_rate_ends_and_gives_its_places_back() {
+    for way in WAYS {
+        virtually(async {
+            let gate = Gate::limited(&rates(1_000, 0), None, None);
+            let of_server = Arc::clone(&gate);
+            let permits = move || vec![of_server.admit().unwrap()];
+            let world = World::limited(way, Party::serving(echo), permits).await;
+            // An end behind bytes that wait comes after all of them.
+            let (read, write) = tokio::io::split(world.open().await);
+            let (digest, ()) = tokio::join!(receive(read), send(write, 5_000));
+            assert_eq!(digest, Pattern.digest(5_000), "{way:?}");
+            // A stream that is reset while its bytes wait.
+            let mut stream = world.open().await;
+            stream.write_all(&[7; 5_000]).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(stream);
+            until(|| gate.live() == 0).await;
         });
     }
 }

@@ -233,7 +233,12 @@ impl PathDialer for ThroughLink {
 }
 
 pub(crate) fn to_service(name: &str) -> Open {
-    Open { target: Target::Service(name.to_owned()), visitor: None, priority: Priority::Normal }
+    Open {
+        target: Target::Service(name.to_owned()),
+        visitor: None,
+        priority: Priority::Normal,
+        fields: None,
+    }
 }
 
 /// A process that keeps a link to an [`Acceptor`].

@@ -187,6 +187,7 @@ fn examples() -> Vec<ControlMessage> {
                 target: Target::Forward("udp://dns.internal:53".to_owned()),
                 visitor: Some("192.0.2.7:5353".parse().unwrap()),
                 priority: Priority::Interactive,
+                fields: None,
             },
         }),
         ControlMessage::FlowClose(FlowClose { flow: FlowId::new(3), code: ResetCode::Other(99) }),

@@ -7,7 +7,8 @@ use bytes::{Buf, BufMut, BytesMut};
 
 use super::{FLAG_ACK_END, FLAG_MORE, HEAD, Head, Kind, MAX_OPEN, OFFSET_LENGTH};
 use crate::offset::Offset;
-use crate::{Open, Priority, ResetCode, StreamId, Target};
+use crate::wire::{Reader, put_tlv};
+use crate::{Open, Priority, ResetCode, StreamId, Target, VisitorFields};
 
 /// Body of RESET, STOP and GOAWAY: a code.
 pub(crate) const END_LENGTH: usize = 2;
@@ -22,6 +23,9 @@ pub(crate) const RESUME_ENTRY: usize = 29;
 
 /// RESUME entry flag: the peer's FIN or RESET was seen.
 const ENTRY_END_SEEN: u8 = 1;
+
+/// The TLV of an OPEN with the fields of a visitor.
+const FIELDS: u8 = 1;
 
 /// Longest target text: a host name of 253 bytes, scheme and port.
 const MAX_TARGET: usize = 300;
@@ -126,11 +130,11 @@ pub(crate) fn encode_open(stream: StreamId, open: &Open, limit: Offset) -> Optio
     for (to, from) in out.iter_mut().zip(head) {
         *to = from;
     }
-    debug_assert!(out.len() <= HEAD + MAX_OPEN, "an OPEN is bounded by its target");
+    debug_assert!(out.len() <= HEAD + MAX_OPEN, "target and fields of an OPEN are bounded");
     Some(out)
 }
 
-/// The request of an OPEN: priority, target, visitor. `None` as for [`encode_open`].
+/// The request of an OPEN: priority, target, visitor, TLVs. `None` as for [`encode_open`].
 pub(crate) fn put_request(out: &mut BytesMut, open: &Open) -> Option<()> {
     let (kind, text) = match &open.target {
         Target::Service(name) => (0u8, Cow::from(name)),
@@ -168,6 +172,9 @@ pub(crate) fn put_request(out: &mut BytesMut, open: &Open) -> Option<()> {
             out.put_u16(address.port());
         }
     }
+    if let Some(fields) = &open.fields {
+        put_tlv(out, FIELDS, |out| out.put_slice(fields.bytes()));
+    }
     Some(())
 }
 
@@ -177,7 +184,7 @@ pub(crate) fn decode_open(mut body: &[u8]) -> Option<(Open, Offset)> {
     Some((decode_request(body)?, limit))
 }
 
-/// The request of an OPEN. Bytes behind it are of a newer version and skipped.
+/// The request of an OPEN. TLVs that are unknown are of a newer version and skipped.
 pub(crate) fn decode_request(mut body: &[u8]) -> Option<Open> {
     let priority = match body.try_get_u8().ok()? {
         0 => Priority::Interactive,
@@ -215,7 +222,13 @@ pub(crate) fn decode_request(mut body: &[u8]) -> Option<Open> {
         Some(ip) => Some(SocketAddr::new(ip, rest.try_get_u16().ok()?)),
         None => None,
     };
-    Some(Open { target, visitor, priority })
+    let (mut tlvs, mut fields) = (Reader::new(rest), None);
+    while let Some((kind, value)) = tlvs.tlv().ok()? {
+        if kind == FIELDS {
+            fields = VisitorFields::new(value.rest());
+        }
+    }
+    Some(Open { target, visitor, priority, fields })
 }
 
 /// A code of RESET or STOP.

@@ -383,8 +383,12 @@ mod tests {
             link.attach(now, CarrierNumber(1), Attach::New);
             link
         });
-        let open =
-            Open { target: Target::Service("x".into()), visitor: None, priority: Priority::Normal };
+        let open = Open {
+            target: Target::Service("x".into()),
+            visitor: None,
+            priority: Priority::Normal,
+            fields: None,
+        };
         link.open(&open);
         sent(&mut link, start);
         while link.poll_event() != Some(Event::Silent) {
@@ -411,8 +415,12 @@ mod tests {
             link.attach(now, CarrierNumber(1), Attach::New);
             link
         });
-        let open =
-            Open { target: Target::Service("x".into()), visitor: None, priority: Priority::Normal };
+        let open = Open {
+            target: Target::Service("x".into()),
+            visitor: None,
+            priority: Priority::Normal,
+            fields: None,
+        };
         link.open(&open);
         let mut input = BytesMut::from(&sent(&mut link, start)[..]);
         let opened = peer.handle_input(now, CarrierNumber(1), &mut input).unwrap();
@@ -436,8 +444,12 @@ mod tests {
 
     #[test]
     fn a_link_opens_its_last_id_and_retires() {
-        let open =
-            Open { target: Target::Service("x".into()), visitor: None, priority: Priority::Normal };
+        let open = Open {
+            target: Target::Service("x".into()),
+            visitor: None,
+            priority: Priority::Normal,
+            fields: None,
+        };
         for (side, last) in [(Side::Client, (1 << 30) - 1), (Side::Server, 1 << 30)] {
             let now = crate::testing::epoch();
             let [mut link, mut peer] = [side, side.peer()].map(|side| {

@@ -54,7 +54,9 @@ mod tests {
         let mut link = Link::new(Side::Client, LinkConfig::default(), Rc::new(Unlimited), now);
         link.attach(now, CarrierNumber(1), Attach::New);
         let target = Target::Service("x".into());
-        let key = link.open(&Open { target, visitor: None, priority: Priority::Normal }).unwrap();
+        let key = link
+            .open(&Open { target, visitor: None, priority: Priority::Normal, fields: None })
+            .unwrap();
         assert_eq!(link.stall(key), None);
         // The 16 KiB that need no credit from the peer.
         let mut taken = VecDeque::new();

@@ -1,17 +1,22 @@
-//! What a joined stream takes while it lives, and where it is counted.
+//! What a joined stream takes while it lives, where it is counted, and the rates of its bytes.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
+use crate::admit::Gate;
 use crate::{Permit, Stats};
 
 /// The account of a joined stream: the counters of its service, and its places in the limits of the
-/// two clients. Dropping it gives the places back.
+/// two clients. Dropping it gives the places back. Bytes of the visitor are under the rates `up` of
+/// these limits, and bytes of the service under the rates `down`.
 #[derive(Debug, Default)]
 pub struct Crossing {
     /// `None`: nobody counts the stream.
     stats: Option<Rc<Stats>>,
     /// The stream with the outlet is that of the service.
     is_far: bool,
+    /// The rates of the stream; `None`: it has none.
+    gate: Option<Arc<Gate>>,
     _permits: Vec<Permit>,
 }
 
@@ -21,7 +26,8 @@ impl Crossing {
     pub fn new(stats: Rc<Stats>, permits: Vec<Permit>) -> Self {
         stats.count_opened();
         stats.enter();
-        Self { stats: Some(stats), is_far: false, _permits: permits }
+        let gate = Gate::of_all(&permits);
+        Self { stats: Some(stats), is_far: false, gate, _permits: permits }
     }
 
     /// The same at the stream to the service, whose bytes are for the visitor.
@@ -48,6 +54,11 @@ impl Crossing {
             Some(stats) => stats.count_out(bytes),
             None => {}
         }
+    }
+
+    /// The gate with the rates of the stream.
+    pub(super) const fn gate(&self) -> Option<&Arc<Gate>> {
+        self.gate.as_ref()
     }
 
     /// The identity of the counters.

@@ -1,17 +1,23 @@
 //! Two streams of one worker. No task is between the streams: each call of a link about one stream
-//! ends in calls to the link of the other stream.
+//! ends in calls to the link of the other stream. Only bytes that a rate lets wait have a task, which
+//! goes on with them in their turn.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use net::pool;
 use proto::{HEAD_ROOM, Open, ResetCode};
+use tokio::task::spawn_local;
+use tokio::time::sleep;
 use transport::{Connector, Inlet, OpenError, Outlet};
 
 use super::Crossing;
+use crate::admit::{Gate, Way};
+use crate::pace;
 use crate::pipe::{Queue, throw_away};
 
 /// One of the two streams.
@@ -25,6 +31,10 @@ struct Half {
     is_finished: Cell<bool>,
     /// The other stream takes no more bytes: bytes of this peer are thrown away.
     is_deaf: Cell<bool>,
+    /// Bytes that the rates permit now.
+    due: Cell<usize>,
+    /// A task waits for the turn of bytes.
+    is_paced: Cell<bool>,
 }
 
 /// Two joined streams. The outlets of both streams keep the joint alive.
@@ -83,21 +93,82 @@ impl End {
         &self.joint.halves[1 - self.side]
     }
 
-    /// Sends queued bytes of this stream on, as far as the other stream has room, and then the end
-    /// of the direction.
+    /// Sends queued bytes of this stream on, and tells the peer that they are consumed.
     fn forward(&self) {
+        let sent = self.send_on();
+        if sent > 0 {
+            self.mine().with_inlet(|inlet| inlet.consumed(sent));
+        }
+    }
+
+    /// Sends queued bytes of this stream on, as far as the other stream has room and the rates permit,
+    /// and then the end of the direction. Returns the number of bytes.
+    fn send_on(&self) -> usize {
         let mine = self.mine();
         let mut sent = 0;
         self.other().with_inlet(|inlet| {
             let mut queue = mine.queue.borrow_mut();
-            sent = super::send_queued(&mut queue, inlet);
+            loop {
+                let may = self.may(queue.len().min(inlet.room()));
+                let moved = super::send_queued(&mut queue, inlet, may);
+                if moved == 0 {
+                    break;
+                }
+                mine.due.set(mine.due.get().saturating_sub(moved));
+                sent += moved;
+            }
             if mine.is_finished.get() && queue.is_empty() && !mine.is_deaf.replace(true) {
                 inlet.finish();
             }
         });
-        if sent > 0 {
-            mine.with_inlet(|inlet| inlet.consumed(sent));
+        // A stream without bytes or room holds nothing of the rates.
+        let left = mine.due.take();
+        if let Some(gate) = self.joint.crossing.gate() {
+            pace::give_back(gate, self.way(), left);
         }
+        sent
+    }
+
+    /// The direction of the bytes of this stream.
+    const fn way(&self) -> Way {
+        match self.side {
+            0 => Way::Up,
+            _ => Way::Down,
+        }
+    }
+
+    /// The gate with the rates of these bytes, if there are any now.
+    fn rates(&self) -> Option<&Arc<Gate>> {
+        self.joint.crossing.gate().filter(|gate| pace::is_paced(gate, self.way()))
+    }
+
+    /// How many of the `wanted` bytes may move now. A task goes on with those that have to wait.
+    fn may(&self, wanted: usize) -> usize {
+        let Some(gate) = self.rates() else { return wanted };
+        let mine = self.mine();
+        if wanted == 0 || mine.due.get() > 0 {
+            return mine.due.get().min(wanted);
+        }
+        if mine.is_paced.get() {
+            return 0;
+        }
+        let (bytes, wait) = pace::claim(gate, self.way(), wanted);
+        if wait.is_zero() {
+            mine.due.set(bytes);
+            return bytes;
+        }
+        mine.is_paced.set(true);
+        let (joint, gate) = (Rc::downgrade(&self.joint), Arc::clone(gate));
+        let (side, way) = (self.side, self.way());
+        spawn_local(async move {
+            sleep(wait).await;
+            let Some(joint) = joint.upgrade() else { return pace::give_back(&gate, way, bytes) };
+            let end = Self { joint, side };
+            end.mine().is_paced.set(false);
+            end.mine().due.set(bytes);
+            end.forward();
+        });
+        0
     }
 
     /// Ends both directions of both streams.
@@ -125,13 +196,17 @@ impl Outlet for End {
         if mine.is_deaf.get() {
             return throw_away(pieces);
         }
+        let is_first = mine.queue.borrow().is_empty();
+        let is_paced = self.rates().is_some();
         let mut sent = 0;
-        if mine.queue.borrow().is_empty() {
+        if is_first && !is_paced {
             self.other().with_inlet(|inlet| sent = send_on(inlet, pieces));
         }
         let mut queue = mine.queue.borrow_mut();
         pieces.drain(..).for_each(|piece| queue.push(piece));
-        sent
+        drop(queue);
+        // Bytes behind others move with these, when there is room or it is their turn.
+        if is_first && is_paced { self.send_on() } else { sent }
     }
 
     fn finish(&self) {

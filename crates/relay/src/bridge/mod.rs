@@ -10,6 +10,9 @@
 //! nothing is buffered beyond both windows, and a reader that stops at one end stops the writer at
 //! the other end.
 //!
+//! Bytes that a rate of the clients lets wait stay in the same queue, and the window of their stream
+//! bounds them.
+//!
 //! | event on one stream | effect on the other stream |
 //! |---|---|
 //! | the peer ends its direction | this end ends its direction, after all bytes |
@@ -39,11 +42,12 @@ pub use span::{Carried, Span, span};
 
 use crate::pipe::Queue;
 
-/// Sends bytes from the front of a queue, as far as the stream has room. Returns their number.
-fn send_queued(queue: &mut Queue, inlet: &dyn Inlet) -> usize {
+/// Sends bytes from the front of a queue, at most `most`, as far as the stream has room. Returns their
+/// number.
+fn send_queued(queue: &mut Queue, inlet: &dyn Inlet, most: usize) -> usize {
     let mut sent = 0;
     loop {
-        let size = queue.len().min(inlet.room());
+        let size = queue.len().min(most - sent).min(inlet.room());
         if size == 0 {
             return sent;
         }

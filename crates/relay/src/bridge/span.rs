@@ -4,19 +4,25 @@
 //! A task hands its bytes over as they come and is told later how many of them the other stream has
 //! taken. Only then its own link hears that they are consumed. So the window of a stream bounds the
 //! bytes that are on their way to the other worker, whatever the channel could hold.
+//!
+//! The task with the account of the stream, which is that of the service, lets bytes of both
+//! directions wait for their turn under the rates.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
 use std::rc::Rc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use proto::ResetCode;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
 use transport::{Inlet, Outlet};
 
 use super::Crossing;
+use crate::admit::Way;
+use crate::pace::{self, Portions};
 use crate::pipe::{Queue, throw_away};
 
 /// Messages that may be on their way in one direction. A message is a frame of up to 512 KiB or a
@@ -96,7 +102,8 @@ impl Carried {
     pub fn join(self, inlet: Box<dyn Inlet>) {
         let Self { half, span } = self;
         let (outgoing, incoming) = (Outgoing::default(), Incoming::default());
-        spawn_local(Task { half, inlet, span, outgoing, incoming }.run());
+        let (to_service, to_visitor) = (Turn::new(Way::Up), Turn::new(Way::Down));
+        spawn_local(Task { half, inlet, span, outgoing, incoming, to_service, to_visitor }.run());
     }
 }
 
@@ -172,12 +179,63 @@ struct Incoming {
     is_over: bool,
 }
 
+/// The turn of the bytes of one direction under the rates of the crossing.
+#[derive(Debug)]
+struct Turn {
+    way: Way,
+    portions: Portions,
+    /// Bytes that may move now.
+    due: usize,
+}
+
+impl Turn {
+    fn new(way: Way) -> Self {
+        Self { way, portions: Portions::default(), due: 0 }
+    }
+
+    fn is_paced(&self, crossing: &Crossing) -> bool {
+        crossing.gate().is_some_and(|gate| pace::is_paced(gate, self.way))
+    }
+
+    /// How many bytes may move now.
+    fn may(&self, crossing: &Crossing) -> usize {
+        if self.is_paced(crossing) { self.due } else { usize::MAX }
+    }
+
+    /// For how many of the `ready` bytes the turn is to be waited for.
+    fn waits(&self, crossing: &Crossing, ready: usize) -> usize {
+        if self.due == 0 && self.is_paced(crossing) { ready } else { 0 }
+    }
+
+    /// Ready when it is the turn of some of the `wanted` bytes.
+    async fn come(&mut self, crossing: &Crossing, wanted: usize) {
+        let Some(gate) = crossing.gate() else { return };
+        self.due = poll_fn(|cx| self.portions.poll(cx, gate, self.way, wanted)).await;
+    }
+
+    /// So many bytes have moved. `is_idle`: no more of them are ready, so that nothing is held.
+    fn moved(&mut self, crossing: &Crossing, bytes: usize, is_idle: bool) {
+        self.portions.used(bytes);
+        self.due = self.due.saturating_sub(bytes);
+        if is_idle && !self.portions.is_idle() {
+            self.due = 0;
+            if let Some(gate) = crossing.gate() {
+                self.portions.settle(gate, self.way);
+            }
+        }
+    }
+}
+
 struct Task {
     half: Rc<Half>,
     inlet: Box<dyn Inlet>,
     span: Span,
     outgoing: Outgoing,
     incoming: Incoming,
+    /// Of the bytes that the inlet takes, where this task has the account.
+    to_service: Turn,
+    /// Of the bytes for the other task, likewise.
+    to_visitor: Turn,
 }
 
 impl Task {
@@ -188,6 +246,9 @@ impl Task {
                 return;
             }
             let has_message = self.has_message();
+            let crossing = &self.half.crossing;
+            let incoming = self.to_service.waits(crossing, self.ready_to_send());
+            let outgoing = self.to_visitor.waits(crossing, self.half.queue.borrow().len());
             tokio::select! {
                 biased;
                 permit = self.span.messages.clone().reserve_owned(), if has_message => {
@@ -206,6 +267,8 @@ impl Task {
                     Some(message) => self.hear(message),
                 },
                 () = self.half.changed.notified() => {}
+                () = self.to_service.come(crossing, incoming), if incoming > 0 => {}
+                () = self.to_visitor.come(crossing, outgoing), if outgoing > 0 => {}
             }
         }
     }
@@ -219,11 +282,18 @@ impl Task {
     /// Whether there is a message for the other task.
     fn has_message(&self) -> bool {
         let half = &self.half;
+        let has_bytes = !half.queue.borrow().is_empty();
         half.reset.get().is_some()
             || half.stop.get().is_some()
             || self.incoming.consumed > 0
-            || !half.queue.borrow().is_empty()
-            || (half.is_finished.get() && !self.outgoing.is_over)
+            || (has_bytes && self.to_visitor.may(&half.crossing) > 0)
+            || (!has_bytes && half.is_finished.get() && !self.outgoing.is_over)
+    }
+
+    /// The bytes of the other stream for which there is room.
+    fn ready_to_send(&self) -> usize {
+        let Incoming { queue, is_over, .. } = &self.incoming;
+        if *is_over { 0 } else { queue.len().min(self.inlet.room()) }
     }
 
     /// Takes the most urgent message.
@@ -243,10 +313,22 @@ impl Task {
         if self.incoming.consumed > 0 {
             return Some(Message::Consumed(std::mem::take(&mut self.incoming.consumed)));
         }
-        if let Some(bytes) = half.queue.borrow_mut().pop() {
+        let mut queue = half.queue.borrow_mut();
+        if !queue.is_empty() {
+            let bytes = match self.to_visitor.may(&half.crossing) {
+                0 => return None,
+                usize::MAX => queue.pop()?,
+                may => {
+                    let mut part = BytesMut::with_capacity(may.min(queue.len()));
+                    queue.take_front(may, &mut part);
+                    part.freeze()
+                }
+            };
+            self.to_visitor.moved(&half.crossing, bytes.len(), queue.is_empty());
             self.outgoing.unconsumed += bytes.len();
             return Some(Message::Bytes(bytes));
         }
+        drop(queue);
         let is_end = half.is_finished.get() && !std::mem::replace(&mut self.outgoing.is_over, true);
         is_end.then_some(Message::Finish)
     }
@@ -283,7 +365,11 @@ impl Task {
         if *is_over {
             return;
         }
-        *consumed += super::send_queued(queue, &*self.inlet);
+        let crossing = &self.half.crossing;
+        let sent = super::send_queued(queue, &*self.inlet, self.to_service.may(crossing));
+        let is_idle = queue.is_empty() || self.inlet.room() == 0;
+        self.to_service.moved(crossing, sent, is_idle);
+        *consumed += sent;
         if *is_finished && queue.is_empty() {
             *is_over = true;
             self.inlet.finish();

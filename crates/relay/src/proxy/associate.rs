@@ -271,6 +271,7 @@ impl Association {
             target: Target::Forward(format!("udp://{target}")),
             visitor: Some(program),
             priority: self.proxy.priority(),
+            fields: None,
         };
         let inlet = link.flows.open_flow(open, outlet).map_err(|error| {
             tracing::debug!(target, %error, "no flow for the datagrams of a program");

@@ -102,7 +102,7 @@ impl Opening {
             true => Target::Reported(target),
             false => Target::Forward(target),
         };
-        let open = Open { target, visitor: self.visitor, priority: self.priority };
+        let open = Open { target, visitor: self.visitor, priority: self.priority, fields: None };
         let pipe = Pipe::new(Rc::clone(&self.settings), self.visitor);
         let inlet = match connectors.streams.open(open, Rc::<Pipe>::clone(&pipe)) {
             Ok(inlet) => inlet,

@@ -77,7 +77,7 @@ impl Again for Taker {
 
 fn open() -> Open {
     let (target, priority) = (Target::Service("test".into()), Priority::default());
-    Open { target, visitor: None, priority }
+    Open { target, visitor: None, priority, fields: None }
 }
 
 /// A visitor of a stream that the test plays the far side of.

@@ -125,6 +125,7 @@ fn visit(first: &str) -> Visited {
         target: Target::Service("test".into()),
         visitor: None,
         priority: Priority::default(),
+        fields: None,
     };
     let settings = Rc::<Settings>::default();
     let stop = std::future::pending();

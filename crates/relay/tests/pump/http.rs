@@ -63,6 +63,7 @@ impl Shared {
             target: Target::Service(host.into()),
             visitor: peer,
             priority: Priority::default(),
+            fields: None,
         };
         let since = Since { door: self.clone(), generation: self.0.generation.get() };
         let http = Http { tracker: Some(Tracker::new(None)), first, onward: Rc::new(since) };

@@ -48,7 +48,7 @@ async fn two() -> Two {
     });
     let link = Link::new(WINDOW, FRAME, accept);
     let target = Target::Service("test".into());
-    let open = Open { target, visitor: None, priority: Priority::Normal };
+    let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
     let stream = open_duplex(&Opener(Rc::clone(&link)), open, &settings, None).unwrap();
     let (near, reason) = StreamLane::watched(stream);
     loop {

@@ -19,7 +19,7 @@ const FIRST: &[u8] = b"read with the head of the answer";
 
 fn open(rig: &Rig) -> Duplex {
     let target = Target::Service("test".into());
-    let open = Open { target, visitor: None, priority: Priority::default() };
+    let open = Open { target, visitor: None, priority: Priority::default(), fields: None };
     open_duplex(&Opener(Rc::clone(&rig.link)), open, &rig.visitors, None).unwrap()
 }
 

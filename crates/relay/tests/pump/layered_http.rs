@@ -57,6 +57,7 @@ fn visit(rig: &Rig, first: &str, stop: impl Future<Output = ()> + 'static) -> Vi
         target: Target::Service("test".into()),
         visitor: None,
         priority: Priority::default(),
+        fields: None,
     };
     let opener = Opener(Rc::clone(&rig.link));
     serve_layered((layered, http, None), &opener, open, &rig.visitors, None, stop, IDLE).unwrap();

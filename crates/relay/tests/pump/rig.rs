@@ -159,6 +159,7 @@ impl Handler for Visitors {
             target: Target::Service("test".into()),
             visitor: peer,
             priority: Priority::default(),
+            fields: None,
         };
         let served = serve_visitor(socket, &self.opener, open, &self.settings, permit, None, None);
         if let Err((socket, error)) = served {

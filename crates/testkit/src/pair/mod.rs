@@ -56,7 +56,7 @@ pub fn open(service: &str) -> Open {
 /// A request for a service with a priority class.
 #[must_use]
 pub fn open_as(service: &str, priority: Priority) -> Open {
-    Open { target: Target::Service(service.to_owned()), visitor: None, priority }
+    Open { target: Target::Service(service.to_owned()), visitor: None, priority, fields: None }
 }
 
 /// The client's and the server's end of one link, the carriers between them, and the time.

@@ -264,6 +264,73 @@ fn tells_header() -> Origin {
     })
 }
 
+/// The first record of a TLS visitor of `name`: a ClientHello with its server name alone. `random` is
+/// each of its random bytes.
+pub(crate) fn client_hello(name: &str, random: u8) -> Vec<u8> {
+    let sized = |bytes: &[u8]| [&u16::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat();
+    let server_name = sized(&[&[0], &sized(name.as_bytes())[..]].concat());
+    let extensions = sized(&[&[0, 0], &sized(&server_name)[..]].concat());
+    let hello = [&[3, 3][..], &[random; 32], &[0, 0, 2, 0x13, 1, 1, 0], &extensions].concat();
+    let handshake = [&[1, 0], &sized(&hello)[..]].concat();
+    [&[22, 3, 1], &sized(&handshake)[..]].concat()
+}
+
+#[test]
+fn targets_behind_a_tunnel_get_the_fields_of_a_balancer() {
+    let mut setup = Setup::new(Scheme::TLS);
+    let (dir, telling) = (setup.dir().to_owned(), tells_header());
+    let [port, mux] = [(); 2].map(|()| free_port());
+    setup.allow.push(port);
+    setup.more_rights.push("tls: [\"*\"]".to_owned());
+    setup.more_listen.push(format!("{{ url: \"mux://127.0.0.1:{mux}\", accept_proxy: true }}"));
+    writeln!(
+        setup.server_lines,
+        "trusted_proxies: [127.0.0.1]\naccept_proxy: {{ tcp: [\"{port}\"] }}"
+    )
+    .unwrap();
+    let target = format!("target: \"tcp://127.0.0.1:{}\", proxy_protocol: v2", telling.port());
+    writeln!(
+        setup.client_lines,
+        "services:\n  - {{ name: raw, {target}, public: \"tcp://:{port}\" }}\n  \
+         - {{ name: vpn, {target}, public: \"tls://vpn.example\" }}"
+    )
+    .unwrap();
+    let running = setup.start();
+    wait("both services", SOON, || {
+        (running.server.log().matches("is published at").count() >= 2).then_some(())
+    });
+    let fields = "send-proxy-v2-ssl proxy-v2-options crc32c";
+    let (_haproxy, fronts) = haproxy(&dir, &[(port, fields), (mux, fields)]);
+    let told = |at: u16, first: &[u8]| {
+        let (mut visitor, mut header) = (visit_from(6, at).unwrap(), Vec::new());
+        visitor.write_all(first).unwrap();
+        let _ = visitor.read_to_end(&mut header);
+        header
+    };
+    for (at, first) in [(fronts[0], Vec::new()), (fronts[1], client_hello("vpn.example", 7))] {
+        let header = told(at, &first);
+        // The address of the visitor, the field about TLS, and no checksum of another header.
+        assert_eq!(header.get(16..20), Some(&[127, 0, 0, 6][..]), "{header:?}");
+        assert_eq!(header.get(28..), Some(&[0x20, 0, 5, 0, 0, 0, 0, 0][..]), "{header:?}");
+    }
+    // Fields of a balancer of our own: as many as fit, and one byte more.
+    for (count, is_told) in [(509_u16, true), (510, false)] {
+        let field = [&[0xe0][..], &count.to_be_bytes(), &vec![7; count.into()]].concat();
+        let length = u16::try_from(12 + field.len()).unwrap().to_be_bytes();
+        let head = [
+            &b"\r\n\r\n\0\r\nQUIT\n\x21\x11"[..],
+            &length,
+            &[203, 0, 113, 9, 127, 0, 0, 1, 0, 9, 0, 7],
+        ];
+        let mut visitor = visit_from(1, port).unwrap();
+        visitor.write_all(&[head.concat(), field.clone()].concat()).unwrap();
+        let mut header = Vec::new();
+        let _ = visitor.read_to_end(&mut header);
+        assert_eq!(header.get(16..20), Some(&[203, 0, 113, 9][..]), "{header:?}");
+        assert_eq!(&header[28..], if is_told { &field[..] } else { &[] }, "{count}");
+    }
+}
+
 #[test]
 fn a_proxy_believes_a_balancer_and_passes_its_fields_on() {
     let dir = tempfile::tempdir().unwrap();

@@ -13,6 +13,8 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use testkit::stage::{Daemon, Running};
 
+use crate::announced::client_hello;
+use crate::doors::{certificate, curl};
 use crate::enrol::{code, redeem};
 use crate::harness::{
     LONG, Origin, SOON, Scheme, Setup, connect, free_port, run, side_by_side, try_connect, tunnel,
@@ -269,6 +271,138 @@ fn a_request_whose_bytes_have_reached_a_target_is_not_done_again() {
     let done: Vec<_> = done.map(|(n, _)| format!("post-{n}")).collect();
     assert!(done.len() < answers.len(), "{answers:?}");
     assert_eq!(*bodies.lock().unwrap(), done, "no other request was done");
+}
+
+/// The port of a server at which clients share `https://a.example`, whose TLS ends there.
+fn secure() -> (Setup, u16) {
+    let [http, door] = [(); 2].map(|()| free_port());
+    let mut setup = setup(Scheme::TLS, "http: a.example");
+    certificate(setup.dir(), "one", "DNS:a.example");
+    writeln!(
+        setup.server_lines,
+        "http: {{ listen: \"127.0.0.1:{http}\" }}\ntls_routes: {{ listen: \"127.0.0.1:{door}\", \
+         certificates: [{{ cert: one.crt, key: one.key }}] }}"
+    )
+    .unwrap();
+    (setup, door)
+}
+
+/// The status of a POST with this body over TLS, in this version of HTTP.
+fn post_secure(door: u16, version: &str, body: &str) -> String {
+    let url = "https://a.example/";
+    let args = [
+        "--insecure",
+        version,
+        "--data",
+        body,
+        "--output",
+        "/dev/null",
+        "--write-out",
+        "%{http_code}",
+    ];
+    String::from_utf8(curl(door, &[&args[..], &[url]].concat()).stdout).unwrap()
+}
+
+const VERSIONS: [&str; 2] = ["--http1.1", "--http2"];
+
+#[test]
+fn a_request_over_tls_at_a_target_that_refuses_is_done_once_by_the_next_client() {
+    let ((origin, bodies), (setup, door)) = (bodies(), secure());
+    let nobody = format!("tcp://127.0.0.1:{}", free_port());
+    let service = ("https://a.example", "office", "");
+    let (running, _other) = start(setup, service, [tcp(&origin), nobody]);
+    let all: Vec<_> = (0..8).map(|n| format!("post-{n}")).collect();
+    for (body, version) in all.iter().zip(VERSIONS.iter().cycle()) {
+        assert_eq!(post_secure(door, version, body), "200", "{version} {body}");
+    }
+    assert_eq!(*bodies.lock().unwrap(), all);
+    // The refusal was seen: one of the clients was asked in vain.
+    let status = running.status("server").unwrap();
+    assert!(status.to_string().contains("\"refused\""), "{status}");
+}
+
+#[test]
+fn a_request_over_tls_whose_bytes_have_reached_a_target_is_not_done_again() {
+    let ((good, bodies), (setup, door)) = (bodies(), secure());
+    // It takes a request and breaks the connection without an answer.
+    let bad = Origin::start(|mut stream: TcpStream| {
+        let _ = stream.read(&mut [0; 1024]);
+    });
+    let service = ("https://a.example", "office", "");
+    let (_running, _other) = start(setup, service, [tcp(&good), tcp(&bad)]);
+    let posts = (0..8).zip(VERSIONS.iter().cycle());
+    let answers: Vec<_> =
+        posts.map(|(n, version)| (n, post_secure(door, version, &format!("post-{n}")))).collect();
+    let done = answers.iter().filter(|(_, status)| status == "200");
+    let done: Vec<_> = done.map(|(n, _)| format!("post-{n}")).collect();
+    assert!(!done.is_empty() && done.len() < answers.len(), "{answers:?}");
+    assert_eq!(*bodies.lock().unwrap(), done, "no other request was done");
+}
+
+/// A target of TLS visitors, and the first records that it has got. It answers a record with a byte,
+/// or breaks the connection.
+fn records(answers: bool) -> (Origin, Arc<Mutex<Vec<Vec<u8>>>>) {
+    let records = Arc::<Mutex<Vec<Vec<u8>>>>::default();
+    let seen = Arc::clone(&records);
+    let origin = Origin::start(move |mut stream: TcpStream| {
+        let mut record = vec![0; 5];
+        if stream.read_exact(&mut record).is_err() {
+            return;
+        }
+        record.resize(5 + usize::from(u16::from_be_bytes([record[3], record[4]])), 0);
+        if stream.read_exact(&mut record[5..]).is_ok() {
+            seen.lock().unwrap().push(record);
+            if answers && stream.write_all(b"a").is_ok() {
+                let _ = stream.read(&mut [0]);
+            }
+        }
+    });
+    (origin, records)
+}
+
+/// Visitors of a shared `tls://` name, whose TLS nobody but the target ends: which of their first
+/// records were answered.
+fn greet(door: u16) -> [Vec<Vec<u8>>; 2] {
+    (0..8)
+        .map(|n| client_hello("a.example", n))
+        .partition::<Vec<_>, _>(|hello| {
+            let mut visitor = connect(door);
+            visitor.set_read_timeout(Some(LONG)).unwrap();
+            visitor.write_all(hello).unwrap();
+            visitor.read_exact(&mut [0]).is_ok()
+        })
+        .into()
+}
+
+/// A server at which clients share `tls://a.example`, and the port of its door.
+fn passing() -> (Setup, u16) {
+    let (mut setup, door) = (setup(Scheme::TLS, "tls: a.example"), free_port());
+    writeln!(setup.server_lines, "tls_routes: {{ listen: \"127.0.0.1:{door}\" }}").unwrap();
+    (setup, door)
+}
+
+#[test]
+fn a_tls_visitor_at_a_target_that_refuses_goes_to_the_next_client_with_its_bytes() {
+    let ((origin, seen), (setup, door)) = (records(true), passing());
+    let nobody = format!("tcp://127.0.0.1:{}", free_port());
+    let service = ("tls://a.example", "office", "");
+    let (running, _other) = start(setup, service, [tcp(&origin), nobody]);
+    let [answered, lost] = greet(door);
+    assert_eq!((answered.len(), lost.len()), (8, 0));
+    assert_eq!(*seen.lock().unwrap(), answered);
+    let status = running.status("server").unwrap();
+    assert!(status.to_string().contains("\"refused\""), "{status}");
+}
+
+#[test]
+fn a_tls_visitor_whose_bytes_have_reached_a_target_goes_nowhere_else() {
+    let ((good, seen), (bad, broken), (setup, door)) = (records(true), records(false), passing());
+    let service = ("tls://a.example", "office", "");
+    let (_running, _other) = start(setup, service, [tcp(&good), tcp(&bad)]);
+    let [answered, lost] = greet(door);
+    assert!(!answered.is_empty() && !lost.is_empty(), "{} {}", answered.len(), lost.len());
+    assert_eq!(*seen.lock().unwrap(), answered, "no other visitor came");
+    assert_eq!(*broken.lock().unwrap(), lost);
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl FlowOutlet for FlowTap {
 pub(crate) fn open_flow(link: &Link, service: &str) -> Rc<FlowTap> {
     let tap = FlowTap::new(None);
     let target = Target::Service(service.to_owned());
-    let open = Open { target, visitor: None, priority: Priority::Normal };
+    let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
     let inlet = link.open_flow(open, Rc::<FlowTap>::clone(&tap)).unwrap();
     *tap.inlet.borrow_mut() = Some(inlet);
     tap

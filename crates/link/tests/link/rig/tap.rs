@@ -330,7 +330,7 @@ impl Socket {
 pub(crate) fn open(link: &Link, service: &str, appetite: Appetite) -> Rc<Tap> {
     let tap = Tap::new(appetite);
     let target = Target::Service(service.to_owned());
-    let open = Open { target, visitor: None, priority: Priority::Normal };
+    let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
     tap.join(link.open(open, Rc::clone(&tap) as Rc<dyn Outlet>).expect("an open link"));
     tap
 }

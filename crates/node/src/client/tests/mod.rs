@@ -252,7 +252,7 @@ fn run_into_a_defect(worker: &Rc<Worker>) -> bool {
     let Some((_, link)) = worker.state.all_links().pop() else { return false };
     let (target, priority) = (Target::Service("echo".into()), Priority::Normal);
     let defect = Rc::<Defect>::default();
-    let open = Open { target, visitor: None, priority };
+    let open = Open { target, visitor: None, priority, fields: None };
     let inlet = link.open(open, Rc::<Defect>::clone(&defect)).unwrap();
     let mut frame = BytesMut::zeroed(proto::HEAD_ROOM + 1);
     inlet.send(&mut frame);
@@ -325,7 +325,7 @@ fn demand(worker: &Rc<Worker>, measure: Measure, bytes: usize) -> oneshot::Recei
     let (_, link) = worker.state.all_links().pop().unwrap();
     let (tell, told) = oneshot::channel();
     let target = Target::Measure(measure);
-    let open = Open { target, visitor: None, priority: Priority::Normal };
+    let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
     let inlet = link.open(open, Rc::new(Ended(RefCell::new(Some(tell))))).unwrap();
     inlet.send(&mut BytesMut::zeroed(proto::HEAD_ROOM + bytes));
     tokio::task::spawn_local(async move {

@@ -94,7 +94,7 @@ fn open(
     }
     let PrivateService { client, service } = service.clone();
     let target = Target::Private { client, service };
-    let open = Open { target, visitor: None, priority: Priority::Normal };
+    let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
     let stream = open_duplex(&link, open, &Rc::default(), None);
     Some(stream.map(StreamLane::watched).map_err(|why| io::Error::other(why).into()))
 }

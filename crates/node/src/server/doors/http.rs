@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use h1::{Doubt, Head, HeadSniffer, Looked};
-use proto::{HttpOptions, ResetCode};
+use proto::{HttpOptions, ResetCode, VisitorFields};
 use relay::{Handler, Leaving, Socket, Why};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
@@ -188,7 +188,7 @@ async fn route(
     };
     let (space, host) = (Space::Http, Box::from(host));
     let lead = Lead { space, host, generation, edition, tracked, route_header };
-    let came = Came::Name(NameVisitor { door: doors, lead, first, asked });
+    let came = Came::Name(NameVisitor { door: doors, lead, first, asked, fields: None });
     let guest = Guest { socket, peer, came, wish: None, until, past: Past::default() };
     entrance::visit(&worker, &service.entrance, guest);
 }
@@ -321,7 +321,7 @@ impl NameDoor for Doors {
             }
             Why::Changed => {
                 let until = Instant::now() + HOLD;
-                self.again(worker, (socket, visitor), Space::Http, rest, until);
+                self.again(worker, (socket, visitor), Space::Http, (rest, None), until);
             }
             Why::Bad(fault) => {
                 let asked = Asked::by(visitor);
@@ -379,14 +379,14 @@ impl NameDoor for Doors {
         worker: &Rc<Worker>,
         (socket, peer): (Socket, Option<SocketAddr>),
         space: Space,
-        first: BytesMut,
+        (first, fields): (BytesMut, Option<VisitorFields>),
         until: Instant,
     ) {
         let Some(held) = worker.state.accounts.draw(UNDECIDED_STATE) else {
             return self.answer(worker, socket, Asked::by(peer), Answer::Busy);
         };
         let (worker, until) = (Rc::clone(worker), Some(until));
-        let visitor = Undecided { worker, doors: self, socket, peer, until, _held: held };
+        let visitor = Undecided { worker, doors: self, socket, peer, fields, until, _held: held };
         spawn_local(async move {
             match space {
                 Space::Tls => tls::decide(visitor).await,

@@ -48,6 +48,7 @@ use arc_swap::ArcSwap;
 use config::{Net, ServerConfig, Target};
 use files::secret::Secret;
 use net::forwarded::{self, ForwardedClient};
+use proto::VisitorFields;
 use relay::shares::Kind;
 use relay::{Gate, Handler, Held, Holder, Listening, Socket, TargetAddr};
 use termination::{Prepared, Terminator};
@@ -405,7 +406,10 @@ impl Port {
         self.undecided.run(source, async move |mut place| {
             if let Some(door) = door {
                 match entrance::announced(&mut visitor.socket, peer).await {
-                    Ok((_, known)) => visitor.peer = known,
+                    Ok((header, known)) => {
+                        (visitor.peer, visitor.fields) =
+                            (known, VisitorFields::new(&header.fields));
+                    }
                     Err(Unannounced::Header(error)) => {
                         error.complain(peer, &door);
                         return relay::drop_socket(visitor.socket);
@@ -446,7 +450,7 @@ impl Port {
             relay::drop_socket(socket);
             return None;
         };
-        Some(Undecided { worker, doors, socket, peer, until: None, _held })
+        Some(Undecided { worker, doors, socket, peer, fields: None, until: None, _held })
     }
 }
 
@@ -463,6 +467,8 @@ struct Undecided {
     doors: Arc<Doors>,
     socket: Socket,
     peer: Option<SocketAddr>,
+    /// What a load balancer tells of the visitor.
+    fields: Option<VisitorFields>,
     /// The time until which the visitor may be held, if it was held already.
     until: Option<Instant>,
     _held: Held,

@@ -155,7 +155,7 @@ impl Secured {
         };
         let aim = &backend.picked.aim;
         let (target, priority) = (aim.target.clone(), aim.terms.priority);
-        let open = proto::Open { target, visitor: *peer, priority };
+        let open = proto::Open { target, visitor: *peer, priority, fields: None };
         let route_header = doors.terms.load().route_header.clone();
         let door: Arc<dyn NameDoor> = Arc::<Doors>::clone(doors);
         let carried = Carried::new(&settings.stats, &backend.picked, &door, *peer);

@@ -101,7 +101,7 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
             visitor.socket.reset_on_close();
         }
         Kind::Tls | Kind::Http => {
-            let Undecided { worker, doors, socket, peer, .. } = visitor;
+            let Undecided { worker, doors, socket, peer, fields, .. } = visitor;
             let edition = first.entrance.backends.edition();
             let (space, host, tracked, route_header) = (Space::Tls, Box::from(name), false, None);
             let lead = Lead { space, host, generation, edition, tracked, route_header };
@@ -110,6 +110,7 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
                 lead,
                 first: BytesMut::new(),
                 asked: Asked::default(),
+                fields,
             });
             entrance::visit(
                 &worker,

@@ -106,7 +106,7 @@ impl Upstream {
             None => own.target.clone(),
         };
         let priority = own.terms.priority;
-        let open = Open { target, visitor: *peer, priority };
+        let open = Open { target, visitor: *peer, priority, fields: None };
         let duplex = relay::open_duplex(&link, open, &settings, Some(permit));
         let duplex = duplex.map_err(|_| down())?;
         Ok(Near::Here(Here(duplex, stays.map(Led::new)), Arc::clone(&backend.picked)))

@@ -64,7 +64,7 @@ struct Door {
 impl Handler for Door {
     fn handle(&self, socket: Socket, visitor: Option<SocketAddr>) {
         let target = Target::Service("exit".into());
-        let open = Open { target, visitor, priority: Priority::Normal };
+        let open = Open { target, visitor, priority: Priority::Normal, fields: None };
         serve_visitor(socket, &self.opener, open, &self.settings, None, None, None).unwrap();
     }
 }

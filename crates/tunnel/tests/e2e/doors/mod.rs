@@ -88,7 +88,7 @@ fn published(running: &Running, count: usize) {
 }
 
 /// curl with these arguments, for names that lead to `127.0.0.1:port`.
-fn curl(port: u16, args: &[&str]) -> Output {
+pub(crate) fn curl(port: u16, args: &[&str]) -> Output {
     let mut curl = Command::new(program("curl"));
     curl.args(["--silent", "--show-error", "--max-time", "60"]);
     curl.arg("--connect-to").arg(format!("::127.0.0.1:{port}"));
@@ -123,7 +123,7 @@ fn status(answer: &str) -> &str {
 }
 
 /// A certificate for these names, in the files `NAME.crt` and `NAME.key` of the folder.
-fn certificate(dir: &Path, file: &str, names: &str) {
+pub(crate) fn certificate(dir: &Path, file: &str, names: &str) {
     let mut openssl = Command::new(program("openssl"));
     openssl.args([
         "req",
