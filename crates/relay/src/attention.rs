@@ -34,6 +34,14 @@ const SILENT: u8 = 20;
 /// Sockets between two turns of other tasks; 64 take about 0.2 ms.
 const AT_ONCE: usize = 64;
 
+/// The time without other looks after some sockets have come to rest. The allocator returns the pages
+/// that were freed before to the system when it frees a page more than 10 ms later, so the memory of
+/// connections is freed in portions.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Pauses in a sweep at most, so that they delay no look by more than 5 s.
+const PAUSES: u32 = 250;
+
 /// What the kernel says of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
@@ -144,21 +152,24 @@ async fn sweep() {
         let mut sockets = ALL.with_borrow_mut(|all| std::mem::take(&mut all.sockets));
         sockets.retain(|socket| socket.strong_count() > 0);
         sockets.shrink_to(2 * sockets.len());
-        let (mut kernel, mut has_ended) = (None, false);
-        for some in sockets.chunks(AT_ONCE) {
-            for watched in some {
-                if let Some(socket) = watched.upgrade() {
-                    socket.look(&mut |ends| seen(&mut kernel, ends), since);
-                }
-                has_ended |= watched.strong_count() == 0;
+        let mut kernel = None;
+        let (mut first, mut pauses) = (0, 0);
+        while first < sockets.len() {
+            let end = sockets.len().min(first + AT_ONCE);
+            for socket in sockets[first..end].iter().filter_map(Weak::upgrade) {
+                socket.look(&mut |ends| seen(&mut kernel, ends), since);
             }
-            yield_now().await;
+            let has_ended = forget_ended(&mut sockets[first.saturating_sub(AT_ONCE)..end]);
+            first = end;
+            if has_ended && pauses < PAUSES {
+                pauses += 1;
+                sleep(PAUSE).await;
+            } else {
+                yield_now().await;
+            }
         }
-        if has_ended {
-            // A place in the list keeps the memory of what has come to rest.
-            sockets.retain(|socket| socket.strong_count() > 0);
-            sockets.shrink_to(2 * sockets.len());
-        }
+        sockets.retain(|socket| socket.strong_count() > 0);
+        sockets.shrink_to(2 * sockets.len());
         let is_over = ALL.with_borrow_mut(|all| {
             // Sockets came meanwhile.
             sockets.append(&mut all.sockets);
@@ -172,6 +183,20 @@ async fn sweep() {
             return;
         }
     }
+}
+
+/// Frees the memory of sockets that have ended or come to rest, which their places in the list keep.
+/// Returns whether there are any.
+fn forget_ended(sockets: &mut [Weak<dyn Watched>]) -> bool {
+    let nothing: Weak<dyn Watched> = Weak::<Attention>::new();
+    let mut has_ended = false;
+    for socket in sockets {
+        if socket.strong_count() == 0 && !socket.ptr_eq(&nothing) {
+            *socket = Weak::clone(&nothing);
+            has_ended = true;
+        }
+    }
+    has_ended
 }
 
 /// Asks the kernel. Opens the socket to the kernel at the first question of a sweep.
@@ -370,6 +395,30 @@ mod tests {
         on_the_way.note();
         assert_eq!(look(&on_the_way), 1);
         assert_eq!(look(&on_the_way), 1, "all bytes were acknowledged");
+    }
+
+    #[test]
+    fn a_place_of_what_has_ended_keeps_no_memory() {
+        let watched = |_| {
+            Rc::new(Attention {
+                ends: None,
+                on_the_way: OnTheWay::default(),
+                waker: RefCell::default(),
+            })
+        };
+        let mut live: Vec<Rc<Attention>> = (0..3).map(watched).collect();
+        let weak = |one: &Rc<Attention>| -> Weak<dyn Watched> {
+            let one: Rc<dyn Watched> = Rc::<Attention>::clone(one);
+            Rc::downgrade(&one)
+        };
+        let mut places: Vec<_> = live.iter().map(weak).collect();
+        assert!(!forget_ended(&mut places));
+        live.remove(1);
+        assert!(forget_ended(&mut places));
+        let nothing: Weak<dyn Watched> = Weak::<Attention>::new();
+        let are_empty: Vec<_> = places.iter().map(|place| place.ptr_eq(&nothing)).collect();
+        assert_eq!(are_empty, [false, true, false]);
+        assert!(!forget_ended(&mut places), "it is counted once");
     }
 
     #[tokio::test]
