@@ -119,6 +119,11 @@ impl Link {
         carriers.iter().map(|running| (running.number, running.peer.clone())).collect()
     }
 
+    /// Calls `show` with the number of each carrier in use.
+    pub fn each_carrier(&self, mut show: impl FnMut(CarrierNumber)) {
+        self.inner.carriers.borrow().iter().for_each(|running| show(running.number));
+    }
+
     /// The carrier by which frames leave.
     #[must_use]
     pub fn active_carrier(&self) -> Option<CarrierNumber> {

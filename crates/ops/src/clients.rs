@@ -354,6 +354,21 @@ impl fmt::Display for Held {
 }
 
 impl Client {
+    /// The client as it is `seconds` later, if nothing but the time has changed.
+    #[must_use]
+    pub fn aged(mut self, seconds: u64) -> Self {
+        let older = |age: &mut Option<u64>| *age = age.map(|age| age.saturating_add(seconds));
+        older(&mut self.stalled_seconds);
+        older(&mut self.away_seconds);
+        if let Some(refused) = &mut self.refused {
+            refused.seconds_ago = refused.seconds_ago.saturating_add(seconds);
+        }
+        if let Some(hold) = &mut self.hold {
+            hold.seconds = hold.seconds.saturating_add(seconds);
+        }
+        self.settled()
+    }
+
     /// The client with the state that follows from its links and its hold.
     #[must_use]
     pub fn settled(mut self) -> Self {

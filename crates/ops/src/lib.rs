@@ -16,6 +16,7 @@
 //! | `connect` | the target of `tunnel connect`, and the line before its bytes |
 //! | `events` | what changes, as a stream |
 //! | `enrol` | orders for a code, and the code |
+//! | `glance` | a look that goes on: what has changed since the one before |
 //! | `log` | the last lines of the log |
 //! | `loaded`, `reload` | a configuration that was read, and the outcome of a reload |
 //! | `requests` | the requests of visitors that a client keeps for a look |
@@ -37,6 +38,7 @@ pub mod connect;
 mod daemon;
 pub mod enrol;
 pub mod events;
+mod glance;
 mod life;
 pub mod lists;
 mod loaded;
@@ -65,6 +67,7 @@ pub use daemon::{
     Foreseen, Inviter, Lists, ListsInForce, Log, Reconnected, Requests, SendFuture, Serving,
     Settings, Sharer, Supervision, Traffic, Visitors,
 };
+pub use glance::{ClientChanges, Glance, Seen};
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};
 pub use reload::{Published, Reloaded};

@@ -44,7 +44,7 @@ mod stun;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -65,8 +65,8 @@ use ops::measure::{Meter, Ping};
 use ops::status::{self, AWAY_MAX, DaemonState, LinkState, Peers, Status};
 use ops::tested::{Tested, Tester};
 use ops::{
-    Certificates, Daemon, Enrolment, Entries, Foreseen, Reloaded, Role, SendFuture, Serving,
-    Traffic, WrongConfig,
+    Certificates, Daemon, Enrolment, Entries, Foreseen, Glance, Reloaded, Role, Seen, SendFuture,
+    Serving, Traffic, WrongConfig,
 };
 use proto::LinkConfig;
 use proto::greeting::{Features, Name};
@@ -93,7 +93,7 @@ use hook::{Hook, HookSettings};
 pub(crate) use hosts::Hosts;
 use private::PrivateServices;
 pub(crate) use private::PrivateStats;
-use registry::Registry;
+use registry::{ClientNotes, Registry};
 pub use reload::ConfigSource;
 use remembered::NameAway;
 pub(crate) use state::ServerState;
@@ -119,6 +119,15 @@ pub struct Server {
     ledger: Ledger,
     /// The turn of its links in `tunnel ping`.
     turn: PingRotation,
+}
+
+/// What a look at the server notes for the next one.
+#[derive(Debug)]
+struct GlanceNotes {
+    /// An address as others are told.
+    told: String,
+    sessions: survey::Notes,
+    clients: ClientNotes,
 }
 
 impl fmt::Debug for Server {
@@ -404,12 +413,32 @@ impl Server {
     /// All sessions, with the addresses of their services as others reach them.
     async fn sessions(&self) -> Vec<status::Session> {
         let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
+        self.settle(&mut sessions);
+        sessions.into_values().collect()
+    }
+
+    /// Adds what the workers do not know.
+    fn settle(&self, sessions: &mut BTreeMap<u64, status::Session>) {
         let hosts = &self.shared().hosts;
         let services = sessions.values_mut().flat_map(|session| &mut session.services);
         services.for_each(|service| service.address = hosts.told(&service.address));
-        self.registry.add_failures(&mut sessions);
+        self.registry.add_failures(sessions);
         sessions.values_mut().for_each(status::Session::settle);
-        sessions.into_values().collect()
+    }
+
+    /// What moves in a status, without the sessions.
+    async fn gauges(&self) -> Status {
+        let handles = self.workers.handles();
+        Status {
+            role: Role::Server,
+            uptime_seconds: self.started.elapsed().as_secs(),
+            state: DaemonState::Running.into(),
+            default_targets: survey::defaults(handles).await,
+            memory: survey::memory(handles).await,
+            descriptors: descriptors::survey(),
+            udp: survey::udp(),
+            ..Status::default()
+        }
     }
 }
 
@@ -438,9 +467,38 @@ impl Daemon for Server {
         Some(self)
     }
 
+    fn glance<'a>(&'a self, seen: &'a mut Seen) -> SendFuture<'a, Glance> {
+        Box::pin(async move {
+            let notes: Option<GlanceNotes> = seen.take();
+            // A reload may change the addresses that others are told.
+            let told = self.shared().hosts.told("tcp://:1");
+            let notes = notes.filter(|notes| notes.told == told);
+            let whole = notes.is_none();
+            let (sessions, mut clients) =
+                notes.map(|notes| (notes.sessions, notes.clients)).unzip();
+            let handles = self.workers.handles();
+            let failures = self.registry.failure_prints();
+            let (mut changes, sessions) = survey::changes(handles, sessions, failures).await;
+            self.settle(&mut changes.sessions);
+            let status = self.gauges().await;
+            let mut clients = clients.take().unwrap_or_default();
+            let of_clients = self.registry.changed_clients(&mut clients);
+            seen.keep(GlanceNotes { told, sessions, clients });
+            let survey::Changes { sessions, gone } = changes;
+            let sessions = sessions.into_iter().collect();
+            Glance { whole, status, sessions, gone, clients: Some(of_clients) }
+        })
+    }
+
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let sessions = self.sessions().await;
+            Status { sessions, ..self.brief().await }
+        })
+    }
+
+    fn brief(&self) -> SendFuture<'_, Status> {
+        Box::pin(async {
             let hosts = &self.shared().hosts;
             let names_away = hosts.names_away();
             let shown = |NameAway { host, client, age }: &NameAway| status::NameAway {
@@ -449,29 +507,21 @@ impl Daemon for Server {
                 seconds: age.as_secs(),
             };
             Status {
-                role: Role::Server,
-                uptime_seconds: self.started.elapsed().as_secs(),
-                state: DaemonState::Running.into(),
                 listen: self.listen.clone(),
                 pins: self.side.pin().into_iter().collect(),
                 doors: self.visitors.clone(),
-                default_targets: survey::defaults(self.workers.handles()).await,
                 certificates: self.shared().hosts.certificates(),
                 names_away: names_away.iter().take(AWAY_MAX).map(shown).collect(),
                 names_away_total: u64::try_from(names_away.len()).unwrap_or(u64::MAX),
                 holds: self.holds(),
                 logins: self.registry.brake().outcomes(),
                 tasks: survey::tasks(self.workers.handles()).await,
-                memory: survey::memory(self.workers.handles()).await,
-                descriptors: descriptors::survey(),
-                udp: survey::udp(),
                 peers: Peers {
                     streams: self.shared().private.counted(),
                     stun: self.shared().stun.counted(),
                     ..Peers::default()
                 },
-                sessions,
-                ..Status::default()
+                ..self.gauges().await
             }
         })
     }

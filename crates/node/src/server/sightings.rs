@@ -3,6 +3,7 @@
 //! does not know has none. Records are written at log-ins, refusals and the end of links only.
 
 use std::collections::HashMap;
+use std::hash::{Hash as _, Hasher};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -14,7 +15,7 @@ use ops::clients::REASON_MAX;
 pub(super) struct Sightings(Mutex<HashMap<String, Sighting>>);
 
 /// The record of one client.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Sighting {
     /// The address of the last log-in.
     pub(super) address: Option<SocketAddr>,
@@ -50,6 +51,11 @@ impl Sightings {
             records.retain(|name, _| is_known(name));
         }
         change(records.entry(name.to_owned()).or_default());
+    }
+
+    /// Adds the record of a client to a hash.
+    pub(super) fn print(&self, name: &str, hash: &mut impl Hasher) {
+        self.records().get(name).hash(hash);
     }
 
     /// The record of a client.

@@ -189,6 +189,13 @@ impl State {
         members.map(|m| (Arc::clone(&m.session), m.link.clone())).collect()
     }
 
+    /// Calls `show` with each link of a session on this worker. Links that are going away are included.
+    pub(crate) fn each_link_of(&self, session: u64, mut show: impl FnMut(&Session, &Link)) {
+        let links = self.links.members.borrow();
+        let members = links.get(&session).into_iter().flatten();
+        members.for_each(|member| show(&member.session, &member.link));
+    }
+
     /// All links of this worker with their sessions. Links that are going away are included.
     pub(crate) fn all_links(&self) -> Vec<(Arc<Session>, Link)> {
         let links = self.links.members.borrow();

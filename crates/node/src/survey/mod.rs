@@ -2,6 +2,7 @@
 //! roles use this module. A survey of many things gives way to the streams of its worker
 //! ([`slices::Slices`]).
 
+mod glance;
 mod sessions;
 mod slices;
 mod streams;
@@ -20,6 +21,7 @@ use tokio::runtime::Handle as Runtime;
 
 use crate::session::{Handle, Session, Worker, Workers};
 
+pub(crate) use glance::{Changes, Notes, Prints, changes};
 pub(crate) use sessions::{sessions, without_links};
 
 /// The period at which a drain checks whether the last stream has ended.

@@ -22,7 +22,7 @@ use crate::session::{self, Handle, Session, Worker};
 use crate::tcp_info::{Connections, Ledger};
 
 /// The state of a link, for the status.
-fn state(link: &Link) -> LinkState {
+pub(super) fn state(link: &Link) -> LinkState {
     match (link.is_live(), link.is_going_away()) {
         (true, false) => LinkState::Up,
         (true, true) => LinkState::GoingAway,
@@ -65,7 +65,32 @@ pub(super) async fn part(worker: Rc<Worker>) -> Part {
     let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
     for id in entrances {
         if let Some(open) = worker.state.entrances.borrow().get(&id) {
-            part.add_entrance(open);
+            part.add_entrance(open, |_| true);
+        }
+        slices.count(1).await;
+    }
+    part
+}
+
+/// The same of some sessions, without the bytes that their links retain: to count them takes a look at
+/// each stream.
+pub(super) async fn part_of(worker: Rc<Worker>, wanted: Arc<HashSet<u64>>) -> Part {
+    let mut part = Part { worker: worker.index, ..Part::default() };
+    let mut slices = Slices::default();
+    for id in &*wanted {
+        let links = worker.state.links_of(*id);
+        links.iter().for_each(|(session, link)| part.add_link(session, link));
+        slices.count(1).await;
+    }
+    worker.state.server.each_private(|private| {
+        if wanted.contains(&private.session.id) {
+            part.add_private(private);
+        }
+    });
+    let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
+    for id in entrances {
+        if let Some(open) = worker.state.entrances.borrow().get(&id) {
+            part.add_entrance(open, |session| wanted.contains(&session.id));
         }
         slices.count(1).await;
     }
@@ -154,8 +179,12 @@ impl Part {
         });
     }
 
-    fn add_entrance(&mut self, open: &OpenEntrance) {
+    /// Adds the backends of an entrance whose session is meant.
+    fn add_entrance(&mut self, open: &OpenEntrance, is_meant: impl Fn(&Session) -> bool) {
         for (nth, backend) in open.entrance.backends.all().iter().enumerate() {
+            if !is_meant(&backend.session) {
+                continue;
+            }
             let stats = open.stats_by(&backend.picked).unwrap_or_default();
             // Flows are counted for the entrance.
             let flows = open.flows.as_ref().filter(|_| nth == 0);
@@ -241,30 +270,38 @@ impl Part {
     }
 }
 
+/// Adds the part of a worker to those of other workers. Returns the TCP connections of its carriers.
+pub(super) fn join(
+    all: &mut BTreeMap<u64, (Arc<Session>, status::Session)>,
+    part: Part,
+) -> Connections {
+    for (id, session) in part.sessions {
+        let Some((_, whole)) = all.get_mut(&id) else {
+            all.insert(id, session);
+            continue;
+        };
+        let (_, session) = session;
+        whole.add([session.bytes_received, session.bytes_sent, session.resumes]);
+        whole.links.extend(session.links);
+        merge(&mut whole.services, session.services);
+        merge(&mut whole.forwards, session.forwards);
+    }
+    part.connections
+}
+
 /// All sessions over all workers, with the kernel's figures of their connections.
 pub(crate) async fn sessions(
     handles: &[Handle],
     ledger: &Ledger,
 ) -> BTreeMap<u64, status::Session> {
     let look = ledger.look().await;
-    let mut all: BTreeMap<u64, (Arc<Session>, status::Session)> = BTreeMap::new();
+    let mut all = BTreeMap::new();
     let (mut seen, mut connections) = (HashSet::new(), Connections::new());
     for (worker, handle) in handles.iter().enumerate() {
         // A worker that has stopped has no sessions.
         let Ok(part) = handle.task(part).await else { continue };
-        connections.extend(part.connections);
-        for (id, session) in part.sessions {
-            seen.insert((id, worker));
-            let Some((_, whole)) = all.get_mut(&id) else {
-                all.insert(id, session);
-                continue;
-            };
-            let (_, session) = session;
-            whole.add([session.bytes_received, session.bytes_sent, session.resumes]);
-            whole.links.extend(session.links);
-            merge(&mut whole.services, session.services);
-            merge(&mut whole.forwards, session.forwards);
-        }
+        seen.extend(part.sessions.keys().map(|id| (*id, worker)));
+        connections.extend(join(&mut all, part));
     }
     look.fill(all.values_mut().map(|(_, told)| told), &connections).await;
     let mut newest: BTreeMap<String, u64> = BTreeMap::new();

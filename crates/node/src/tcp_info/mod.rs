@@ -146,6 +146,51 @@ impl Look<'_> {
     }
 }
 
+/// Asks for the figures of the sessions in `turn`, and of no further session after `most` requests.
+/// The sums of a ledger stay as they are. Returns the sessions that were asked about, in their order.
+pub(crate) async fn ask_some(
+    sessions: &mut BTreeMap<u64, Session>,
+    connections: &Connections,
+    turn: Vec<u64>,
+    most: usize,
+) -> Vec<u64> {
+    if turn.is_empty() {
+        return turn;
+    }
+    let mut kernel = match Kernel::open() {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            tracing::debug!(%error, "no figures of TCP: no netlink");
+            return turn;
+        }
+    };
+    let (mut asked, mut met) = (0, Vec::new());
+    for id in turn {
+        let links = sessions.get_mut(&id).map(|session| &mut session.links);
+        for link in links.into_iter().flatten() {
+            for carrier in &mut link.carriers {
+                let connection = connections.get(&(link.serial, carrier.number));
+                let Some(&Connection { local, remote }) = connection else { continue };
+                if asked > 0 && asked % AT_ONCE == 0 {
+                    yield_now().await;
+                }
+                asked += 1;
+                match kernel.ask(Ends { local, remote }) {
+                    Ok(found) => carrier.tcp = found.map(|(_, info)| figures(info)),
+                    Err(error) => {
+                        tracing::debug!(%error, "no figures of TCP: the kernel does not tell");
+                    }
+                }
+            }
+        }
+        met.push(id);
+        if asked >= most {
+            break;
+        }
+    }
+    met
+}
+
 /// The figures as a status has them.
 const fn figures(info: Info) -> Tcp {
     Tcp {

@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::events::Events;
+use crate::glance::{Glance, Seen};
 use crate::measure::{Meter, SpeedTest};
 use crate::nat::NatProbe;
 use crate::status::Status;
@@ -39,6 +40,25 @@ pub trait Daemon: Send + Sync {
 
     /// Collects the status from the workers. The caller sets a deadline.
     fn status(&self) -> SendFuture<'_, Status>;
+
+    /// The status without the sessions, which costs the same with thousands of them.
+    fn brief(&self) -> SendFuture<'_, Status> {
+        Box::pin(async { Status { sessions: Vec::new(), ..self.status().await } })
+    }
+
+    /// What has changed in the status and in the clients of a server since the last look with
+    /// `seen`. The caller sets a deadline. It is made for a look each second: a daemon with thousands
+    /// of sessions tells those that have changed. By default a look tells everything.
+    fn glance<'a>(&'a self, seen: &'a mut Seen) -> SendFuture<'a, Glance> {
+        let _ = seen;
+        Box::pin(async move {
+            let clients = match self.clients() {
+                Some(clients) => clients.all().await.ok().map(|all| all.list),
+                None => None,
+            };
+            Glance::whole(self.status().await, clients)
+        })
+    }
 
     /// What changes in it.
     fn events(&self) -> Option<&Events> {

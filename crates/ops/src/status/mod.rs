@@ -696,6 +696,16 @@ impl Service {
         }
     }
 
+    /// The service as it is `seconds` later, if nothing but the time has changed.
+    #[must_use]
+    pub fn aged(mut self, seconds: u64) -> Self {
+        let downs = self.targets.iter_mut().filter_map(|target| target.down.as_mut());
+        for down in downs.chain(self.down.as_mut()) {
+            down.seconds = down.seconds.saturating_add(seconds);
+        }
+        self
+    }
+
     /// Whether it carries UDP, or did.
     pub fn carries_flows(&self) -> bool {
         self.flows_total > 0 || self.address.contains("udp://")

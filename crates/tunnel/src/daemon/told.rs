@@ -22,8 +22,9 @@ use ops::status::{DaemonState, Status};
 use ops::tested::Tester;
 use ops::upgrade::{Upgrade, UpgradeOrder, Upgraded};
 use ops::{
-    Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries, Life, Lists, Log, Phase,
-    Reloaded, Requests, SendFuture, Serving, Settings, Sharer, Traffic, Visitors, WrongConfig,
+    Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries, Glance, Life, Lists, Log,
+    Phase, Reloaded, Requests, Seen, SendFuture, Serving, Settings, Sharer, Traffic, Visitors,
+    WrongConfig,
 };
 use tokio::sync::SetOnce;
 use tokio::time::Instant;
@@ -413,6 +414,22 @@ pub(super) fn undo(
     }
 }
 
+impl RunningDaemon {
+    /// Adds what the role does not know.
+    fn complete(&self, status: &mut Status) {
+        env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
+        status.pid = std::process::id();
+        status.log_lines_left_out = logging::left_out();
+        status.request_log_lines_lost = logging::requests::lost();
+        status.reload_error = self.reload_error().clone();
+        if self.life.phase() != Phase::Running {
+            status.state = DaemonState::Draining.into();
+            let left = |end: &Instant| end.duration_since(Instant::now()).as_secs();
+            status.drain_seconds = self.drain_end.get().map(left);
+        }
+    }
+}
+
 impl Daemon for RunningDaemon {
     fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
         self.role.alive(limit)
@@ -421,17 +438,24 @@ impl Daemon for RunningDaemon {
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let mut status = self.role.status().await;
-            env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
-            status.pid = std::process::id();
-            status.log_lines_left_out = logging::left_out();
-            status.request_log_lines_lost = logging::requests::lost();
-            status.reload_error = self.reload_error().clone();
-            if self.life.phase() != Phase::Running {
-                status.state = DaemonState::Draining.into();
-                let left = |end: &Instant| end.duration_since(Instant::now()).as_secs();
-                status.drain_seconds = self.drain_end.get().map(left);
-            }
+            self.complete(&mut status);
             status
+        })
+    }
+
+    fn brief(&self) -> SendFuture<'_, Status> {
+        Box::pin(async {
+            let mut status = self.role.brief().await;
+            self.complete(&mut status);
+            status
+        })
+    }
+
+    fn glance<'a>(&'a self, seen: &'a mut Seen) -> SendFuture<'a, Glance> {
+        Box::pin(async {
+            let mut glance = self.role.glance(seen).await;
+            self.complete(&mut glance.status);
+            glance
         })
     }
 

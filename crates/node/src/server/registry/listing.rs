@@ -1,8 +1,12 @@
 //! The clients of a server as `tunnel clients` shows them, and what the server has seen of them.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
+use ops::ClientChanges;
 use ops::clients::{self, Details, Limits, Refused, Rights};
 use ops::term;
 
@@ -11,6 +15,17 @@ use proto::Bounds;
 use super::super::clients::{Client, KnownClient};
 use super::super::sightings::Sighting;
 use super::Registry;
+
+/// What a look at the clients notes for the next one.
+#[derive(Debug, Default)]
+pub(in crate::server) struct ClientNotes(HashMap<String, Noted>);
+
+/// The entry of a client is kept, so that no other one has its place in memory meanwhile.
+#[derive(Debug)]
+struct Noted {
+    print: u64,
+    client: Arc<Client>,
+}
 
 impl Registry {
     /// Records the address of a client that has logged in.
@@ -44,6 +59,42 @@ impl Registry {
         let mut known = self.shared.clients.known();
         known.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         known.iter().map(|known| self.listed(known)).collect()
+    }
+
+    /// The clients that have changed since the notes were made, in no order. The seconds since an event
+    /// do not count as a change.
+    pub(in crate::server) fn changed_clients(&self, notes: &mut ClientNotes) -> ClientChanges {
+        let mut changes = ClientChanges::default();
+        let mut now = ClientNotes::default();
+        for known in self.shared.clients.known() {
+            let print = self.print(&known);
+            let noted = notes.0.remove_entry(&known.name);
+            let is_same = noted.as_ref().is_some_and(|(_, noted)| {
+                noted.print == print && Arc::ptr_eq(&noted.client, &known.client)
+            });
+            if !is_same {
+                changes.list.push(self.listed(&known));
+            }
+            now.0.insert(known.name, Noted { print, client: known.client });
+        }
+        // Those that are left are not known any more.
+        changes.gone = notes.0.drain().map(|(name, _)| name).collect();
+        *notes = now;
+        changes
+    }
+
+    /// A hash of what the list shows of a client, without its entry.
+    fn print(&self, known: &KnownClient) -> u64 {
+        let mut hash = DefaultHasher::new();
+        let (links, stalled) = {
+            let sessions = self.sessions();
+            (sessions.count(&known.name), sessions.stalled(&known.name))
+        };
+        (known.from as u8, links, stalled.is_some()).hash(&mut hash);
+        self.sightings.print(&known.name, &mut hash);
+        let hold = self.shared.hosts.holds.of(&known.name);
+        hold.map(|hold| (hold.since, hold.retry_after, hold.page.is_some())).hash(&mut hash);
+        hash.finish()
     }
 
     /// One client, without its sessions.

@@ -27,6 +27,7 @@ mod takeover;
 #[cfg(test)]
 mod tests;
 
+pub(super) use listing::ClientNotes;
 use pending::Pending;
 use publish::Published;
 use sessions::Sessions;

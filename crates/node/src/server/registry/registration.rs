@@ -14,6 +14,7 @@ use super::publish::{ClientTurn, Registrant};
 use super::takeover::close_links;
 use super::{Registry, pending};
 use crate::session::Session;
+use crate::survey::Prints;
 
 impl Registry {
     /// Takes a registration that came over a link. It waits for [`Self::turn`], and a newer one
@@ -143,6 +144,11 @@ impl Registry {
     /// Adds the services that could not be published to the sessions of a status.
     pub(in crate::server) fn add_failures(&self, sessions: &mut BTreeMap<u64, status::Session>) {
         self.published.add_failures(sessions);
+    }
+
+    /// A hash of what [`Self::add_failures`] adds, by session.
+    pub(in crate::server) fn failure_prints(&self) -> Prints {
+        self.published.failure_prints()
     }
 
     /// No link is made and nothing is published from now on. What is published stays.

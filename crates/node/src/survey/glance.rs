@@ -1,0 +1,245 @@
+//! A survey that goes on: a look each second builds the status of those sessions that have changed.
+//! Each worker makes a print of each of its sessions, a hash of the figures that a status shows, and
+//! the notes of the look before have the prints by which a change is found. Nothing is allocated for
+//! a session whose print is the same.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::ops::Bound;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::link::Link;
+use ops::status;
+use relay::{FlowStats, Stats};
+
+use super::sessions::{join, part_of, state};
+use super::slices::Slices;
+use crate::entrance::OpenEntrance;
+use crate::session::{Handle, Session, Worker};
+use crate::tcp_info::{self, Connections};
+
+/// The prints of sessions, by their ids.
+pub(crate) type Prints = HashMap<u64, u64>;
+
+/// The most sessions whose TCP connections the kernel is asked about in a look. The others have their
+/// turn in the looks that follow. 256 requests take about 2 ms.
+const ASKED: usize = 256;
+
+/// What a look notes for the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// The prints of each worker.
+    workers: Vec<Prints>,
+    /// The prints of what concerns a session and no worker knows.
+    others: Prints,
+    /// The sessions that have changed since the kernel was asked about their connections.
+    unasked: BTreeSet<u64>,
+    /// The session behind which the next turn begins.
+    asked: u64,
+}
+
+/// What has changed since the look before.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// The sessions that are new or have changed. The figures that a look of each second does not
+    /// show are missing: retained bytes, the totals of ended sessions, the sums by transport.
+    pub(crate) sessions: BTreeMap<u64, status::Session>,
+    /// The sessions that no worker knows any more.
+    pub(crate) gone: Vec<u64>,
+}
+
+/// Compares all sessions with the notes, and makes the status of those that have changed. `others`
+/// are prints of what the caller adds to a status of a session.
+pub(crate) async fn changes(
+    handles: &[Handle],
+    notes: Option<Notes>,
+    others: Prints,
+) -> (Changes, Notes) {
+    let before = notes.unwrap_or_default();
+    let mut now = Notes { others, ..Notes::default() };
+    for handle in handles {
+        // A worker that has stopped has no sessions.
+        now.workers.push(handle.task(prints).await.unwrap_or_default());
+    }
+    let Differences { mut changed, gone } = compare(&before, &now);
+    changed.extend(before.turn());
+    let wanted = Arc::new(changed);
+    let (mut all, mut connections) = (BTreeMap::new(), Connections::new());
+    for handle in handles.iter().filter(|_| !wanted.is_empty()) {
+        let wanted = Arc::clone(&wanted);
+        let Ok(part) = handle.task(move |worker| part_of(worker, wanted)).await else { continue };
+        connections.extend(join(&mut all, part));
+    }
+    let mut sessions: BTreeMap<_, _> = all.into_iter().map(|(id, (_, told))| (id, told)).collect();
+    (now.asked, now.unasked) = (before.asked, before.unasked);
+    now.unasked.extend(sessions.keys());
+    let turn = now.turn();
+    for id in tcp_info::ask_some(&mut sessions, &connections, turn, ASKED).await {
+        now.unasked.remove(&id);
+        now.asked = id;
+    }
+    let workers = &now.workers;
+    now.unasked.retain(|id| workers.iter().any(|prints| prints.contains_key(id)));
+    (Changes { sessions, gone }, now)
+}
+
+impl Notes {
+    /// The next sessions whose connections the kernel is asked about, at most [`ASKED`].
+    fn turn(&self) -> Vec<u64> {
+        let behind = self.unasked.range((Bound::Excluded(self.asked), Bound::Unbounded));
+        behind.chain(self.unasked.range(..=self.asked)).take(ASKED).copied().collect()
+    }
+}
+
+/// The sessions that differ.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Differences {
+    changed: HashSet<u64>,
+    gone: Vec<u64>,
+}
+
+fn compare(before: &Notes, now: &Notes) -> Differences {
+    let none = Prints::new();
+    let mut found = Differences::default();
+    let is_known = |notes: &Notes, id| notes.workers.iter().any(|prints| prints.contains_key(&id));
+    for worker in 0..before.workers.len().max(now.workers.len()) {
+        let [old, new] = [before, now].map(|notes| notes.workers.get(worker).unwrap_or(&none));
+        let differ = new.iter().filter(|(id, print)| old.get(id) != Some(print));
+        found.changed.extend(differ.map(|(id, _)| *id));
+        for id in old.keys().filter(|id| !new.contains_key(id)) {
+            if is_known(now, *id) {
+                found.changed.insert(*id);
+            } else {
+                found.gone.push(*id);
+            }
+        }
+    }
+    let others = before.others.keys().chain(now.others.keys());
+    let differ = others.filter(|id| before.others.get(id) != now.others.get(id));
+    found.changed.extend(differ.filter(|id| is_known(now, **id)));
+    // A session with links on two workers may have left both.
+    found.gone.sort_unstable();
+    found.gone.dedup();
+    found
+}
+
+/// The prints of all sessions of a worker.
+async fn prints(worker: Rc<Worker>) -> Prints {
+    let mut slices = Slices::default();
+    let ids = worker.state.session_ids();
+    let mut all = Prints::with_capacity(ids.len());
+    for id in ids {
+        worker.state.each_link_of(id, |session, link| add(&mut all, id, of_link(session, link)));
+        slices.count(1).await;
+    }
+    worker.state.server.each_private(|private| {
+        let of = (private.service.as_str(), print_of(|hash| stats(&private.stats, hash)));
+        add(&mut all, private.session.id, print_of(|hash| of.hash(hash)));
+    });
+    let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
+    for id in entrances {
+        if let Some(open) = worker.state.entrances.borrow().get(&id) {
+            of_entrance(id, open, &mut all);
+        }
+        slices.count(1).await;
+    }
+    all
+}
+
+/// Adds the print of a part of a session. The parts come in any order.
+fn add(all: &mut Prints, session: u64, print: u64) {
+    let sum = all.entry(session).or_default();
+    *sum = sum.wrapping_add(print);
+}
+
+fn print_of(show: impl FnOnce(&mut DefaultHasher)) -> u64 {
+    let mut hash = DefaultHasher::new();
+    show(&mut hash);
+    hash.finish()
+}
+
+fn of_link(session: &Session, link: &Link) -> u64 {
+    print_of(|hash| {
+        // The number of a link is unique, so two links of a session do not cancel each other out.
+        (link.serial(), session.live() > 0, state(link) as u8).hash(hash);
+        (link.stream_count(), link.flow_count(), link.totals()).hash(hash);
+        let drops = link.flow_drops();
+        (drops.early, drops.late, drops.unjoined).hash(hash);
+        (link.round_trip(), link.active_carrier().map(|number| number.0)).hash(hash);
+        link.each_carrier(|number| number.0.hash(hash));
+    })
+}
+
+fn of_entrance<I: Hash>(id: I, open: &OpenEntrance, all: &mut Prints) {
+    for (nth, backend) in open.entrance.backends.all().iter().enumerate() {
+        let print = print_of(|hash| {
+            (&id, nth).hash(hash);
+            backend.picked.aim.name.hash(hash);
+            let fault = backend.picked.health.fault();
+            fault.map(|fault| (fault.since_millis(), fault.down().reason)).hash(hash);
+            if let Some(counts) = open.stats_by(&backend.picked) {
+                stats(&counts, hash);
+            }
+            if let Some(flows) = open.flows.as_ref().filter(|_| nth == 0) {
+                of_flows(&flows.stats, hash);
+            }
+        });
+        add(all, backend.session.id, print);
+    }
+}
+
+fn stats(stats: &Stats, hash: &mut DefaultHasher) {
+    (stats.opened(), stats.live(), stats.bytes_in(), stats.bytes_out(), stats.barred()).hash(hash);
+    stats.refusals().for_each(|(code, count)| (code.raw(), count).hash(hash));
+    let requests = stats.requests();
+    (requests.classes(), requests.times(), requests.micros()).hash(hash);
+}
+
+fn of_flows(flows: &FlowStats, hash: &mut DefaultHasher) {
+    (flows.live(), flows.opened(), flows.bytes_in(), flows.bytes_out()).hash(hash);
+    (flows.datagrams_in(), flows.datagrams_out()).hash(hash);
+    flows.drops().for_each(|(reason, count)| (reason.name(), count).hash(hash));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notes(workers: &[&[(u64, u64)]], others: &[(u64, u64)]) -> Notes {
+        let prints = |all: &[(u64, u64)]| all.iter().copied().collect();
+        let workers = workers.iter().map(|all| prints(all)).collect();
+        Notes { workers, others: prints(others), ..Notes::default() }
+    }
+
+    #[test]
+    fn sessions_that_are_new_changed_or_gone_are_found() {
+        let before = notes(&[&[(1, 7), (2, 7), (3, 7)], &[(3, 9), (4, 9)]], &[(1, 5), (8, 5)]);
+        assert_eq!(compare(&before, &before), Differences::default());
+        // 2 has changed, 3 has left one worker and 4 the only one, 5 is new.
+        let now = notes(&[&[(1, 7), (2, 8), (5, 1)], &[(3, 9)]], &[(1, 5), (8, 5)]);
+        let expected = Differences { changed: HashSet::from([2, 3, 5]), gone: vec![4] };
+        assert_eq!(compare(&before, &now), expected);
+        // All is new at the first look, and a worker that has stopped knows nothing.
+        let all = compare(&Notes::default(), &before);
+        assert_eq!(all, Differences { changed: HashSet::from([1, 2, 3, 4]), gone: vec![] });
+        assert_eq!(compare(&before, &notes(&[], &[])).gone, [1, 2, 3, 4]);
+        // What the caller adds counts for sessions that a worker knows.
+        let other = notes(&[&[(1, 7), (2, 7), (3, 7)], &[(3, 9), (4, 9)]], &[(2, 5), (8, 6)]);
+        assert_eq!(compare(&before, &other).changed, HashSet::from([1, 2]));
+    }
+
+    #[test]
+    fn each_session_has_its_turn_to_be_asked_about() {
+        let mut notes = Notes { unasked: (1..=600).collect(), ..Notes::default() };
+        let mut met = BTreeSet::new();
+        for _ in 0..3 {
+            let turn = notes.turn();
+            assert!(turn.len() <= ASKED);
+            notes.asked = *turn.last().unwrap();
+            met.extend(turn);
+            // All of them change each second.
+        }
+        assert!(met.iter().copied().eq(1..=600), "{met:?}");
+    }
+}

@@ -1,0 +1,93 @@
+//! A look at a daemon that goes on: each one tells what has changed since the one before.
+
+use std::any::Any;
+use std::fmt;
+
+use crate::clients::Client;
+use crate::status::{Session, Status};
+
+/// What a caller has seen so far, in the form of the daemon. The first look with a new value has
+/// everything. A caller that drops it ends the look, and frees the memory of the daemon's notes.
+#[derive(Default)]
+pub struct Seen(Option<Box<dyn Any + Send>>);
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Seen").field(&self.0.is_some()).finish()
+    }
+}
+
+impl Seen {
+    /// Takes the notes of the last look. `None`: there was none. A look that is given up halfway
+    /// leaves no notes, so the next one has everything.
+    pub fn take<T: 'static>(&mut self) -> Option<T> {
+        self.0.take()?.downcast().ok().map(|notes| *notes)
+    }
+
+    /// Keeps the notes of a look that is complete.
+    pub fn keep<T: Send + 'static>(&mut self, notes: T) {
+        self.0 = Some(Box::new(notes));
+    }
+}
+
+/// What has changed since the look before.
+#[derive(Clone, Debug, Default)]
+pub struct Glance {
+    /// Everything is told, and whatever is not told is gone.
+    pub whole: bool,
+    /// The status without sessions. A daemon may leave out what does not change by itself.
+    pub status: Status,
+    /// The sessions that are new or have changed, with the number by which the next look names
+    /// them. The seconds since an event do not count as a change, and neither do packets that carry
+    /// no payload.
+    pub sessions: Vec<(u64, Session)>,
+    /// The numbers of the sessions that have ended.
+    pub gone: Vec<u64>,
+    /// The clients of a server; absent in any other role.
+    pub clients: Option<ClientChanges>,
+}
+
+/// The clients of a server that have changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientChanges {
+    /// New and changed clients.
+    pub list: Vec<Client>,
+    /// The names of the clients that the server does not know any more.
+    pub gone: Vec<String>,
+}
+
+impl Glance {
+    /// A look that tells everything.
+    pub fn whole(mut status: Status, clients: Option<Vec<Client>>) -> Self {
+        let sessions = std::mem::take(&mut status.sessions);
+        let clients = clients.map(|list| ClientChanges { list, gone: Vec::new() });
+        let sessions = (0..).zip(sessions).collect();
+        Self { whole: true, status, sessions, gone: Vec::new(), clients }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::sample;
+
+    #[test]
+    fn notes_are_taken_once_and_by_their_own_type() {
+        let mut seen = Seen::default();
+        assert_eq!(seen.take::<u8>(), None);
+        seen.keep(7_u8);
+        assert_eq!((seen.take::<u8>(), seen.take::<u8>()), (Some(7), None));
+        seen.keep(7_u8);
+        assert_eq!((seen.take::<u16>(), seen.take::<u8>()), (None, None));
+    }
+
+    #[test]
+    fn a_whole_look_has_all_sessions_apart_from_the_status() {
+        let status = sample();
+        let count = status.sessions.len();
+        let glance = Glance::whole(status, Some(vec![Client::default()]));
+        assert!(glance.whole && count > 0 && glance.status.sessions.is_empty());
+        assert!(glance.sessions.iter().map(|(id, _)| *id).eq(0..count as u64));
+        assert_eq!(glance.clients.unwrap().list.len(), 1);
+    }
+}
