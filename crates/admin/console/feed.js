@@ -1,5 +1,6 @@
 // @ts-check
-// The live figures: one answer of lines, asked for anew whenever it ends.
+// The live figures: one answer of lines, asked for anew whenever it ends. Lists come whole at first,
+// and then as what has changed.
 
 import { Refusal, get, lines } from "./api.js";
 import { fold, set, state } from "./store.js";
@@ -8,11 +9,11 @@ import { fold, set, state } from "./store.js";
  * breaks says so at once. */
 const SILENCE = 5000;
 const AGAIN = 1000;
-const STATUS = 15_000;
+const SLOW = 15_000;
 
 /** What each page looks at; `totals` is always asked for. @type {Record<string, string>} */
 const TOPICS = {
-  overview: "services,clients", clients: "clients,services", services: "services",
+  overview: "needs,busiest", clients: "clients,services", services: "services",
   streams: "streams:200", log: "log", requests: "requests,services", tools: "clients,services", enrol: "clients",
 };
 
@@ -49,11 +50,12 @@ async function run(signal, wanted) {
       if (performance.now() - heard.at > SILENCE) one.abort();
     }, 250);
     try {
-      await lines(`/api/v1/events?topics=${wanted}`, (line) => {
+      await lines(`/api/v1/events?changes=true&topics=${wanted}`, (line) => {
         heard.at = performance.now();
         if (!heard.any) set({ epoch: state.epoch + 1 });
         heard.any = true;
-        fold(line);
+        // A line that goes on from one that did not come: the next answer begins with whole lists.
+        if (!fold(line)) one.abort();
       }, one.signal);
     } catch (error) {
       if (signal.aborted || (error instanceof Refusal && error.status === 401)) return;
@@ -76,11 +78,11 @@ async function answers() {
   return fetch("/healthz", { cache: "no-store", credentials: "omit" }).then((answer) => answer.ok, () => false);
 }
 
-/** What changes slowly: certificates, sockets, holds. */
+/** What changes slowly: certificates. */
 export async function refresh() {
   if (!state.in || document.hidden) return;
   try {
-    set({ status: await get("/api/v1/status") });
+    set({ slow: await get("/api/v1/certificates") });
   } catch {
     // The feed says when the daemon is out of reach.
   }
@@ -92,7 +94,7 @@ export function begin() {
   void refresh();
 }
 
-setInterval(refresh, STATUS);
+setInterval(refresh, SLOW);
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) void refresh();
 });

@@ -1,6 +1,7 @@
 // @ts-check
 // The one state. Lines of the daemon are folded into it; everything that is drawn is drawn from it.
 
+import { listed, stamp } from "./rows.js";
 import { useEffect, useState } from "./vendor/hooks.js";
 
 /** Lines of the log that are kept. */
@@ -10,15 +11,21 @@ const LOG_LINES = 2000;
 const REQUESTS = 200;
 
 /** @typedef {import("./api-types.js").Figures} Figures a line of `/api/v1/events` */
-/** @typedef {"list"|"lines"|"lost"|"total"|"whole"|"memory_bytes"} Lists */
-/** @typedef {"drain_seconds"|"reload_error"|"descriptors_limit"} Rare */
+/** @typedef {"list"|"lines"|"lost"|"total"|"whole"|"revision"|"after"|"gone"|"memory_bytes"|"troubled_services"|"troubled_services_total"|"troubled_clients"|"troubled_clients_total"} Lists */
+/** @typedef {"drain_seconds"|"reload_error"|"descriptors_limit"|"udp"} Rare */
 /** @typedef {Required<Omit<Figures, Lists | Rare>> & Pick<Figures, Rare>} Totals */
 /** @typedef {{ streams: number, services: number, bytes_in: number, bytes_out: number, in_bytes_per_second: number, out_bytes_per_second: number }} Moved */
-/** @typedef {import("./api-types.js").Service & Moved & { kind: "service"|"forward"|"proxy"|"default", peer: string }} ServiceRow */
-/** @typedef {Partial<Omit<import("./api-types.js").Client, "state">> & Moved & { name: string, state: string, state_text: string, links: number, carriers?: import("./api-types.js").Carrier[] }} PeerRow */
+/** When a row came, as `unix_millis` of its line. @typedef {{ told?: number }} Told */
+/** @typedef {import("./api-types.js").Service & Moved & Told & { id: string, kind: "service"|"forward"|"proxy"|"default", peer: string }} ServiceRow */
+/** @typedef {Partial<Omit<import("./api-types.js").Client, "state">> & Moved & Told & { name: string, state: string, state_text: string, links: number, carriers?: import("./api-types.js").Carrier[] }} PeerRow */
 /** @typedef {import("./api-types.js").Streams["list"][number] & { in_bytes_per_second: number, out_bytes_per_second: number }} StreamRow */
 /** @typedef {import("./api-types.js").LogLines["lines"][number]} LogLine */
 /** @typedef {import("./api-types.js").SeenRequest} RequestRow */
+
+/**
+ * @template T
+ * @typedef {import("./rows.js").Rows<T>} Rows
+ */
 
 export const state = {
   /** Whether somebody is signed in. */
@@ -36,11 +43,13 @@ export const state = {
   /** Counts connections: a plot whose count has changed asks for what it missed. */
   epoch: 0,
   /** @type {Totals|null} */ totals: null,
-  /** @type {{ total: number, list: ServiceRow[] }|null} */ services: null,
-  /** @type {{ unix_millis: number, total: number, list: PeerRow[] }|null} */ clients: null,
-  /** @type {{ total: number, list: StreamRow[] }|null} */ streams: null,
+  /** @type {Rows<ServiceRow>|null} */ services: null,
+  /** @type {Rows<PeerRow>|null} */ clients: null,
+  /** @type {Rows<StreamRow>|null} */ streams: null,
+  /** What needs somebody. @type {{ services: ServiceRow[], clients: PeerRow[], more: number }|null} */ needs: null,
+  /** The services with the highest rates. @type {ServiceRow[]|null} */ busiest: null,
   /** The kept requests, the oldest first. @type {{ lost: number, memory_bytes: number, list: RequestRow[] }|null} */ requests: null,
-  /** The whole status, four times a minute. @type {import("./api-types.js").Status|null} */ status: null,
+  /** What changes slowly, four times a minute. @type {import("./api-types.js").Certificates|null} */ slow: null,
   /** @type {LogLine[]} */ log: [],
   logLost: 0,
   /** @type {{ name: string, props?: any }|null} */ dialog: null,
@@ -85,15 +94,32 @@ export function useStore() {
   return state;
 }
 
-/** Folds one line of `/api/v1/events` into the state. @param {any} line */
+/**
+ * Folds one line of `/api/v1/events` into the state. Returns false for a line of changes since a line
+ * that is not the last one here.
+ * @param {any} line
+ */
 export function fold(line) {
   state.at = performance.now();
   state.lost = false;
   switch (line.topic) {
     case "totals": state.totals = line; break;
-    case "services": state.services = line; break;
-    case "clients": state.clients = line; break;
-    case "streams": state.streams = line; break;
+    case "services":
+    case "clients":
+    case "streams": {
+      const rows = listed(state[/** @type {"services"} */ (line.topic)], line);
+      if (!rows) return false;
+      Object.assign(state, { [line.topic]: rows });
+      break;
+    }
+    case "needs": {
+      const { troubled_services: services, troubled_clients: clients } = line;
+      stamp([...services, ...clients], line);
+      const more = line.troubled_services_total + line.troubled_clients_total - services.length - clients.length;
+      state.needs = { services, clients, more };
+      break;
+    }
+    case "busiest": state.busiest = line.list; break;
     case "requests": seen(line); break;
     case "log": {
       merge(line.lines);
@@ -102,7 +128,11 @@ export function fold(line) {
     }
   }
   changed();
+  return true;
 }
+
+/** Seconds since a row came, which its own seconds are older by now. @param {Told} row */
+export const older = (row) => Math.max(0, Math.round(((state.totals?.unix_millis ?? 0) - (row.told ?? Infinity)) / 1000));
 
 /** Puts requests that have changed in the place of the old ones. @param {any} line */
 function seen(line) {
@@ -126,7 +156,7 @@ export function merge(lines) {
 
 /** Forgets what a daemon said: the next one may be another. */
 export function forget() {
-  set({ totals: null, services: null, clients: null, streams: null, requests: null, status: null, log: [], logLost: 0, at: 0, lost: false });
+  set({ totals: null, services: null, clients: null, streams: null, needs: null, busiest: null, requests: null, slow: null, log: [], logLost: 0, at: 0, lost: false });
 }
 
 let toasts = 0;

@@ -108,6 +108,12 @@ fn route(entry: &'static Entry) -> MethodRouter<Api> {
 async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) -> Response {
     let topics = given.query.iter().find(|(key, _)| key == "topics");
     let topics = topics.map(|(_, text)| Topics::parse(text));
+    let changes = given.query.iter().find(|(key, _)| key == "changes");
+    let topics = topics.map(|topics| match changes.map(|(_, text)| text.as_str()) {
+        None | Some("false") => topics,
+        Some("true") => topics.map(|topics| topics.with_changes(true)),
+        Some(_) => Err("`changes` is true or false".to_owned()),
+    });
     let caller = request.extensions().get::<Caller>().cloned();
     let is_reader = matches!(caller, Some(Caller::Reader));
     let if_match = request.headers().get(IF_MATCH).cloned();
@@ -251,7 +257,7 @@ async fn log_lines(State(api): ApiState, query: Result<Query<Newest>, QueryRejec
 
 /// The certificates of `https://` names, and the pins of the carriers, without the rest of the status.
 async fn certificates(State(api): ApiState) -> Response {
-    match asked(api.daemon.as_ref()).await {
+    match timeout(PATIENCE, api.daemon.brief()).await.ok() {
         Some(Status { certificates, pins, .. }) => {
             Json(json!({ "certificates": certificates, "pins": pins })).into_response()
         }

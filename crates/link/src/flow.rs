@@ -105,6 +105,24 @@ impl Link {
         slots.filter_map(flow).collect()
     }
 
+    /// Calls `show` with each flow in these slots that has an outlet, and with its slot.
+    pub fn each_flow(
+        &self,
+        slots: Range<usize>,
+        mut show: impl FnMut(usize, &FlowCounts, &dyn FlowOutlet),
+    ) {
+        let (outlets, machine) = (self.inner.flows.borrow(), self.inner.machine.borrow());
+        for index in slots {
+            let (Some(flow), Some(Some((of, outlet)))) = (machine.flow(index), outlets.get(index))
+            else {
+                continue;
+            };
+            if *of == flow.id {
+                show(index, &flow, &**outlet);
+            }
+        }
+    }
+
     /// Received datagrams that this end dropped.
     #[must_use]
     pub fn flow_drops(&self) -> FlowDrops {

@@ -79,6 +79,25 @@ impl Link {
         slots.filter_map(stream).collect()
     }
 
+    /// Calls `show` with each stream in these slots that has an outlet, and with its slot.
+    pub fn each_stream(
+        &self,
+        slots: Range<usize>,
+        mut show: impl FnMut(usize, &StreamCounts, &dyn Outlet),
+    ) {
+        let (outlets, machine) = (self.inner.outlets.borrow(), self.inner.machine.borrow());
+        for index in slots {
+            let (Some(stream), Some(Some((of, outlet)))) =
+                (machine.stream(index), outlets.get(index))
+            else {
+                continue;
+            };
+            if *of == stream.id {
+                show(index, &stream, &**outlet);
+            }
+        }
+    }
+
     /// Resets a stream on both sides. Returns false if there is no such stream.
     #[must_use]
     pub fn abort(&self, id: StreamId) -> bool {

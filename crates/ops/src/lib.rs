@@ -12,6 +12,7 @@
 //! | `command` | the commands, in one table for control socket and API |
 //! | `nat` | the result of `tunnel nat` |
 //! | `measure` | the results of `tunnel ping` and `tunnel speedtest` |
+//! | `busy` | the busiest streams |
 //! | `clients` | the results of `tunnel clients`, and the changes of a client's entry |
 //! | `connect` | the target of `tunnel connect`, and the line before its bytes |
 //! | `events` | what changes, as a stream |
@@ -32,6 +33,7 @@
 //! | `upgrade` | the change to another binary without an interruption |
 //! | `visit` | invitations to private services, and their codes |
 
+mod busy;
 pub mod clients;
 pub mod command;
 pub mod connect;
@@ -62,6 +64,7 @@ mod token;
 pub mod upgrade;
 pub mod visit;
 
+pub use busy::{BusyStream, BusyStreams, rate};
 pub use daemon::{
     Carried, Certificates, Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries,
     Foreseen, Inviter, Lists, ListsInForce, Log, Reconnected, Requests, SendFuture, Serving,

@@ -18,12 +18,12 @@ const Until = ({ seconds, at }) => {
 
 /** @param {{ s: import("../store.js").State }} props */
 export function Certificates({ s }) {
-  const { status } = s;
-  if (!status) return h("div", null, h(Head, { title: t("nav.certificates") }));
-  const pins = status.pins ?? [];
+  const { slow } = s;
+  if (!slow) return h("div", null, h(Head, { title: t("nav.certificates") }));
+  const pins = slow.pins ?? [];
   return h("div", { class: "stack" }, h(Head, { title: t("nav.certificates") }),
     s.totals?.role !== "client" && h(Card, { title: t("cert.hosts"), body: false }, h(Table, {
-      label: t("cert.hosts"), rows: status.certificates ?? [], id: (one) => one.host, sort: ["until", 1],
+      label: t("cert.hosts"), rows: slow.certificates ?? [], id: (one) => one.host, sort: ["until", 1],
       none: h(Empty, { icon: "certificates", title: t("cert.hosts.none") }, h("p", null, t("cert.hosts.none.text"))),
       columns: [
         { key: "host", name: t("cert.host"), all: true, bare: true, by: (one) => one.host, show: (one) => [h("b", null, one.host), one.error && h("span", { class: "sub" }, one.error)] },

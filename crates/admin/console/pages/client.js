@@ -4,7 +4,7 @@
 import { h } from "../vendor/preact.js";
 import { useEffect, useState } from "../vendor/hooks.js";
 import { call, get, segment } from "../api.js";
-import { go, open, toast } from "../store.js";
+import { go, older, open, toast } from "../store.js";
 import { Card, Empty, Facts, Head, State, tone, useOrder } from "../parts/bits.js";
 import { counts, loss } from "../parts/carriers.js";
 import { ago, bytes, millis, number, rate, span } from "../parts/format.js";
@@ -53,6 +53,9 @@ export function ClientPage({ s, of }) {
       go("#/clients");
     },
   });
+  const since = older(row);
+  // The text of the daemon has the seconds of the line that it came in.
+  const text = row.stalled_seconds != null ? t("client.stalled", { span: span(row.stalled_seconds + since) }) : row.away_seconds != null ? t("client.away", { span: span(row.away_seconds + since) }) : row.state_text;
   const end = [
     h("button", { key: "again", type: "button", disabled: busy, onClick: reconnect }, t("client.reconnect")),
     server && h("button", { key: "hold", type: "button", disabled: busy, onClick: hold }, t(row.hold ? "client.release" : "client.hold")),
@@ -60,8 +63,8 @@ export function ClientPage({ s, of }) {
     server && row.from === "enrolled" && h("button", { key: "revoke", type: "button", class: "danger", onClick: revoke }, t("client.revoke")),
   ];
   return h("div", { class: "stack" },
-    h(Head, { title: of, end }, h("p", { class: "row" }, h(State, { word: row.state, text: row.state_text }), tone(row.state) !== "good" && row.state_text !== row.state && row.state_text !== t(`state.${row.state}`) && h("span", null, row.state_text), row.hold && h(State, { word: "held" }))),
-    row.refused && h("p", { class: "note-line bad" }, t("needs.refused", { reason: row.refused.reason, address: row.refused.address, ago: ago(row.refused.seconds_ago) })),
+    h(Head, { title: of, end }, h("p", { class: "row" }, h(State, { word: row.state, text }), tone(row.state) !== "good" && text !== row.state && text !== t(`state.${row.state}`) && h("span", null, text), row.hold && h(State, { word: "held" }))),
+    row.refused && h("p", { class: "note-line bad" }, t("needs.refused", { reason: row.refused.reason, address: row.refused.address, ago: ago(row.refused.seconds_ago + since) })),
     h(Plot, { of: `client:${of}`, epoch: s.epoch, now: { unix_millis: s.clients.unix_millis, in: row.in_bytes_per_second, out: row.out_bytes_per_second } }),
     h("div", { class: "pair" },
       h(Card, { title: t("client.facts") }, h(Facts, { rows: [
@@ -72,7 +75,7 @@ export function ClientPage({ s, of }) {
         [t("rate.in"), `${rate(row.in_bytes_per_second)} (${bytes(row.bytes_in ?? 0)})`],
         [t("rate.out"), `${rate(row.out_bytes_per_second)} (${bytes(row.bytes_out ?? 0)})`],
         loss(row) != null && [t("col.loss"), `${number((loss(row) ?? 0) * 100, 2)} %`],
-        row.away_seconds != null && [t("client.gone"), ago(row.away_seconds)],
+        row.away_seconds != null && [t("client.gone"), ago(row.away_seconds + since)],
         !!row.renewal && [t("client.renewal"), t("client.renewal.text")],
       ] })),
       server && h(Card, { title: t("client.rights") }, h(Facts, { rows: [
@@ -87,7 +90,7 @@ export function ClientPage({ s, of }) {
 /** @param {{ row: any }} props */
 const Carriers = ({ row }) => h(Table, {
   label: t("client.carriers"), rows: (row.carriers ?? []).map((/** @type {any} */ one, /** @type {number} */ index) => ({ ...one, index })), id: (one) => String(one.index), sort: ["over", 1],
-  none: h(Empty, { icon: "unplug", title: t("carriers.none") }, h("p", null, t(row.away_seconds != null ? "carriers.away" : "carriers.text", { span: span(row.away_seconds ?? 0) }))),
+  none: h(Empty, { icon: "unplug", title: t("carriers.none") }, h("p", null, t(row.away_seconds != null ? "carriers.away" : "carriers.text", { span: span((row.away_seconds ?? 0) + older(row)) }))),
   columns: [
     { key: "over", name: t("col.over"), by: (one) => one.transport, show: (one) => [h("b", null, one.transport), one.standby && h("span", { class: "tag" }, t("carriers.standby"))] },
     { key: "peer", name: t("client.address"), show: (one) => h("code", null, one.peer) },

@@ -3,7 +3,7 @@
 
 import { h } from "../vendor/preact.js";
 import { useState } from "../vendor/hooks.js";
-import { go, open } from "../store.js";
+import { go, older, open } from "../store.js";
 import { Card, Empty, Head, State } from "../parts/bits.js";
 import { ago, millis, number, rate, span } from "../parts/format.js";
 import { Icon } from "../parts/icon.js";
@@ -17,9 +17,10 @@ const href = (name) => `#/clients/${encodeURIComponent(name)}`;
 
 /** Since when a client is away, or why it was refused. @param {any} row */
 function since(row) {
-  if (row.refused && row.refused.seconds_ago < 3600) return t("client.refused", { reason: row.refused.reason, ago: ago(row.refused.seconds_ago) });
-  if (row.stalled_seconds) return t("client.stalled", { span: span(row.stalled_seconds) });
-  if (row.away_seconds != null) return t("client.away", { span: span(row.away_seconds) });
+  const more = older(row);
+  if (row.refused && row.refused.seconds_ago + more < 3600) return t("client.refused", { reason: row.refused.reason, ago: ago(row.refused.seconds_ago + more) });
+  if (row.stalled_seconds != null && row.stalled_seconds + more > 0) return t("client.stalled", { span: span(row.stalled_seconds + more) });
+  if (row.away_seconds != null) return t("client.away", { span: span(row.away_seconds + more) });
   return row.address ?? "";
 }
 

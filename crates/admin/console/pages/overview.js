@@ -42,22 +42,23 @@ export function Overview({ s }) {
 /** @param {{ s: import("../store.js").State }} props */
 function Needs({ s }) {
   const list = needs(s);
+  const more = Math.max(0, list.length - 12) + (s.needs?.more ?? 0);
   return h(Card, { title: t("needs.title"), body: false },
     list.length === 0 ? h(Empty, { icon: "good", title: t("needs.none") }, h("p", null, t("needs.none.text")))
       : h("ul", { class: "needs" }, list.slice(0, 12).map((one) =>
           h("li", { key: one.key, class: one.tone }, h(Icon, { name: one.tone }),
             h("div", { class: "what" }, h("b", null, one.of), " ", one.text),
             one.href && h("a", { class: "go", href: one.href, "aria-label": t("needs.open", { of: one.of }) }, t("open"))))),
-    list.length > 12 && h("div", { class: "foot" }, t("needs.more", { count: number(list.length - 12) })));
+    more > 0 && h("div", { class: "foot" }, t("needs.more", { count: number(more) })));
 }
 
 /** @param {{ s: import("../store.js").State }} props */
 function Busiest({ s }) {
-  const all = (s.services?.list ?? []).map((one) => ({ ...one, both: one.in_bytes_per_second + one.out_bytes_per_second }));
+  const all = (s.busiest ?? []).map((one) => ({ ...one, both: one.in_bytes_per_second + one.out_bytes_per_second }));
   const top = all.filter((one) => one.both > 0).sort((x, y) => y.both - x.both).slice(0, 6);
   const most = top[0]?.both ?? 1;
   return h(Card, { title: t("busiest.title"), end: h("a", { href: "#/services" }, t("busiest.all")) },
-    top.length === 0 ? h(Empty, { icon: "services", title: t("busiest.none") }, h("p", null, t(all.length ? "busiest.quiet" : "services.none.text")))
+    top.length === 0 ? h(Empty, { icon: "services", title: t("busiest.none") }, h("p", null, t(s.totals?.services ? "busiest.quiet" : "services.none.text")))
       : h("ul", { class: "bars" }, top.map((one) => h("li", { key: `${one.kind} ${one.peer} ${one.name} ${one.address}` },
           h("span", null, h("b", null, one.name), " ", h("span", { class: "soft" }, one.peer)),
           h("span", { class: "num" }, rate(one.both)),

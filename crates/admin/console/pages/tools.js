@@ -64,7 +64,7 @@ const natRows = (nat) => /** @type {[string, any][]} */ ([
 export function Tools({ s }) {
   const [seconds, setSeconds] = useState(5);
   const client = s.totals?.role === "client";
-  const udp = s.status?.udp;
+  const udp = s.totals?.udp;
   return h("div", { class: "stack" }, h(Head, { title: t("nav.tools") }),
     h(Tool, { title: t("tool.check"), text: t("tool.check.text"), verb: t("tool.check.do"), run: active, show: (/** @type {any} */ one) => [h("p", { class: "body" }, h(State, { word: one.ok ? "up" : "failed" })), h(Trips, one)] }),
     h(Tool, { title: t("tool.ping"), text: t("tool.ping.text"), verb: t("tool.ping.do"), run: () => get("/api/v1/ping?timeout_millis=2000"), show: (/** @type {any} */ one) => [one.trouble && h("p", { class: "body" }, one.trouble), h(Trips, one)] }),

@@ -53,6 +53,7 @@ pub(super) const FILES: &[(&str, &[u8])] = files![
     "parts/text.js"
     "parts/toast.js"
     "parts/usual.js"
+    "rows.js"
     "setup.html"
     "setup.js"
     "store.js"

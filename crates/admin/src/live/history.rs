@@ -24,6 +24,20 @@ pub(super) type Bytes = (u64, u64);
 /// Bytes per second from visitors to targets, and back.
 pub(super) type Rate = (f64, f64);
 
+/// The bytes of a series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) bytes: Bytes,
+    /// The number of services that are added up.
+    pub(super) parts: u32,
+}
+
+impl From<Bytes> for Sum {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, parts: 1 }
+    }
+}
+
 /// All series by their names: `total`, `service:NAME`, `client:NAME`.
 #[derive(Debug, Default)]
 pub(super) struct History(BTreeMap<String, Series>);
@@ -94,32 +108,42 @@ pub(super) fn rate(last: (Instant, Bytes), now: (Instant, Bytes)) -> Rate {
 
 impl History {
     /// Adds the readings of a second. A series without a reading gets a gap.
-    pub(super) fn push(&mut self, second: u64, now: Instant, read: &BTreeMap<String, Bytes>) {
+    pub(super) fn push(&mut self, second: u64, now: Instant, read: &BTreeMap<String, Sum>) {
         for (name, series) in &mut self.0 {
-            series.push(second, now, read.get(name).copied());
+            series.push(second, now, read.get(name).map(|sum| sum.bytes));
         }
-        for (name, bytes) in read {
-            if self.0.contains_key(name) || !self.has_room(now, bytes) {
+        // A server has thousands of clients, whose names are looked at only while there is room.
+        let mut room = self.has_room(now);
+        // The total is first, whatever the names of the others are.
+        for (name, Sum { bytes, .. }) in read.get_key_value(TOTAL).into_iter().chain(read) {
+            if !room {
+                break;
+            }
+            let is_full = self.0.len() >= SERIES;
+            if is_full && *bytes == (0, 0) || self.0.contains_key(name) {
                 continue;
+            }
+            if is_full && let Some(quiet) = self.quiet(now) {
+                self.0.remove(&quiet);
             }
             let mut series = Series::new(now);
             series.push(second, now, Some(*bytes));
             self.0.insert(name.clone(), series);
+            room = self.has_room(now);
         }
     }
 
-    /// Whether a further series has room. The one that was quiet longest gives way to one with bytes.
-    fn has_room(&mut self, now: Instant, bytes: &Bytes) -> bool {
-        if self.0.len() < SERIES {
-            return true;
-        }
+    /// Whether a further series has room, or gets the room of another.
+    fn has_room(&self, now: Instant) -> bool {
+        self.0.len() < SERIES || self.quiet(now).is_some()
+    }
+
+    /// The series that was quiet longest and gives way to one with bytes.
+    fn quiet(&self, now: Instant) -> Option<String> {
         let others = self.0.iter().filter(|(name, _)| *name != TOTAL);
         let quietest = others.min_by_key(|(_, series)| series.moved);
         let quietest = quietest.filter(|(_, series)| now - series.moved >= QUIET);
-        match quietest.map(|(name, _)| name.clone()) {
-            Some(name) if *bytes != (0, 0) => self.0.remove(&name).is_some(),
-            Some(_) | None => false,
-        }
+        quietest.map(|(name, _)| name.clone())
     }
 
     /// The names of all series.
@@ -149,8 +173,8 @@ mod tests {
 
     use super::*;
 
-    fn one(name: &str, bytes: Bytes) -> BTreeMap<String, Bytes> {
-        BTreeMap::from([(name.to_owned(), bytes)])
+    fn one(name: &str, bytes: Bytes) -> BTreeMap<String, Sum> {
+        BTreeMap::from([(name.to_owned(), bytes.into())])
     }
 
     #[tokio::test(start_paused = true)]
@@ -188,9 +212,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_number_of_series_is_bounded_and_quiet_ones_give_way() {
         let mut history = History::default();
-        let read = |from: usize, bytes: u64| -> BTreeMap<String, Bytes> {
-            let names = (from..from + 100).map(|n| (format!("client:{n:03}"), (bytes, bytes)));
-            names.chain([(TOTAL.to_owned(), (1, 1))]).collect()
+        let read = |from: usize, bytes: u64| -> BTreeMap<String, Sum> {
+            let names =
+                (from..from + 100).map(|n| (format!("client:{n:03}"), (bytes, bytes).into()));
+            names.chain([(TOTAL.to_owned(), (1, 1).into())]).collect()
         };
         history.push(1, Instant::now(), &one(TOTAL, (0, 0)));
         history.push(1, Instant::now(), &read(0, 1));

@@ -474,15 +474,13 @@ impl Daemon for Server {
             let told = self.shared().hosts.told("tcp://:1");
             let notes = notes.filter(|notes| notes.told == told);
             let whole = notes.is_none();
-            let (sessions, mut clients) =
-                notes.map(|notes| (notes.sessions, notes.clients)).unzip();
+            let (sessions, clients) = notes.map(|notes| (notes.sessions, notes.clients)).unzip();
             let handles = self.workers.handles();
             let failures = self.registry.failure_prints();
             let (mut changes, sessions) = survey::changes(handles, sessions, failures).await;
             self.settle(&mut changes.sessions);
             let status = self.gauges().await;
-            let mut clients = clients.take().unwrap_or_default();
-            let of_clients = self.registry.changed_clients(&mut clients);
+            let (of_clients, clients) = self.registry.changed_clients(clients);
             seen.keep(GlanceNotes { told, sessions, clients });
             let survey::Changes { sessions, gone } = changes;
             let sessions = sessions.into_iter().collect();

@@ -2,6 +2,7 @@
 //! roles use this module. A survey of many things gives way to the streams of its worker
 //! ([`slices::Slices`]).
 
+mod busy;
 mod glance;
 mod sessions;
 mod slices;
@@ -14,14 +15,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ops::status::{self, ServiceState, StreamKind, StreamNumber};
-use ops::{Carried, Reconnected, SendFuture, Traffic};
+use ops::{BusyStreams, Carried, Reconnected, Seen, SendFuture, Traffic};
 use proto::{FlowId, StreamId};
 use relay::{FlowStats, REQUEST_BOUNDS, Stats, Straight};
 use tokio::runtime::Handle as Runtime;
 
 use crate::session::{Handle, Session, Worker, Workers};
 
-pub(crate) use glance::{Changes, Notes, Prints, changes};
+pub(crate) use glance::{Changes, Mix, Notes, Prints, changes};
 pub(crate) use sessions::{sessions, without_links};
 
 /// The period at which a drain checks whether the last stream has ended.
@@ -33,6 +34,10 @@ const FAREWELL: Duration = Duration::from_millis(100);
 impl Traffic for Workers {
     fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, status::Streams> {
         Box::pin(streams::streams(self.handles(), service, limit))
+    }
+
+    fn busiest<'a>(&'a self, seen: &'a mut Seen, most: usize) -> SendFuture<'a, BusyStreams> {
+        Box::pin(busy::busiest(self.handles(), seen, most))
     }
 
     fn reconnect(&self, peer: Option<String>) -> SendFuture<'_, Reconnected> {

@@ -164,7 +164,7 @@ impl Joined<'_> {
 
 /// The names under which the streams of a worker are counted: services and forwards. A closed
 /// entrance is included as long as it has streams. The key is the identity of the counters.
-async fn names(worker: &Worker, slices: &mut Slices) -> HashMap<*const (), String> {
+pub(super) async fn names(worker: &Worker, slices: &mut Slices) -> HashMap<*const (), String> {
     let mut names: HashMap<_, _> = worker.state.former_names().into_iter().collect();
     names.extend(worker.state.client.counted_names());
     worker.state.server.each_private(|private| {

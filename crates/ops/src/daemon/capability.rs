@@ -6,8 +6,10 @@ use config::Target;
 use serde::{Deserialize, Serialize};
 
 use super::SendFuture;
+use crate::busy::{self, BusyStreams};
 use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
 use crate::enrol::{Opened, Order};
+use crate::glance::Seen;
 use crate::lists::ListChange;
 use crate::log::Lines;
 use crate::reload::Reloaded;
@@ -41,6 +43,19 @@ pub struct Carried {
 pub trait Traffic: Send + Sync {
     /// Lists at most `limit` streams and flows. `service` restricts the list to one service.
     fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams>;
+
+    /// The busiest streams and flows since the last look with `seen`, at most `most`. The caller sets
+    /// a deadline. By default they are found among 5,000 streams.
+    fn busiest<'a>(&'a self, seen: &'a mut Seen, most: usize) -> SendFuture<'a, BusyStreams> {
+        Box::pin(async move {
+            let before = seen.take::<busy::Notes>();
+            let looked_at = if most == 0 { 0 } else { busy::SEEN };
+            let all = self.streams(None, looked_at).await;
+            let (found, notes) = BusyStreams::among(all, before.as_ref(), most);
+            seen.keep(notes);
+            found
+        })
+    }
 
     /// Ends the carriers of the links to a peer, or of all links. The client of each link dials anew,
     /// and the streams go on. Links of a client without a carrier are dialled at once.

@@ -145,11 +145,12 @@ function hostile() {
   const totals = { role: "server", name: bad, version: bad, state: bad, state_text: bad, uptime_seconds: 5, in_bytes_per_second: 1, out_bytes_per_second: 1, bytes_in: 1, bytes_out: 1, streams: 1, flows: 1, peers_up: 1, peers: 1, services: 1, services_up: 1, refused: 1, memory_used_bytes: 1, memory_budget_bytes: 2, descriptors_open: 1, descriptors_limit: 2, reload_error: bad };
   const lists = {
     totals, services: { total: 1, list: [service] }, clients: { total: 1, list: [client] },
+    needs: { troubled_services: [service], troubled_services_total: 1, troubled_clients: [client], troubled_clients_total: 1 }, busiest: { total: 1, list: [service] },
     streams: { total: 1, list: [{ id: "1/2", kind: "stream", peer: bad, service: bad, socket: bad, bytes_in: 1, bytes_out: 1, in_bytes_per_second: 1, out_bytes_per_second: 1 }] },
     log: { lines: [{ seq: 1, unix_millis: 1, level: "WARN", target: "audit", text: bad }] },
   };
   const answers = {
-    "/api/v1/status": { role: "server", certificates: [{ host: bad, source: "acme", error: bad }], pins: [bad], sessions: [] },
+    "/api/v1/certificates": { certificates: [{ host: bad, source: "acme", error: bad }], pins: [bad] },
     "/api/v1/config": { path: bad, writable: false, why_not: bad, config: {}, text: bad, etag: '"1"' },
     "/api/v1/sessions": { sessions: [{ id: bad, by: bad, from: bad, age_seconds: 1, idle_seconds: 1, expires_seconds: 1 }] },
     "/api/v1/history": { of: "total", unix_millis: 1, series: [{ step_seconds: 1, in: [1], out: [1] }] },

@@ -5,7 +5,7 @@ import { once } from "node:events";
 import http from "node:http";
 
 /**
- * A page at such a daemon: `lists` gives the lines of each topic, `answers` the answers by path,
+ * A page at such a daemon: `lists` gives the lines of each topic by the number of lines before, `answers` the answers by path,
  * `error` everything else.
  */
 export async function fake(rig, { lists, answers, error }) {
@@ -19,8 +19,10 @@ export async function fake(rig, { lists, answers, error }) {
     response.setHeader("Content-Type", "application/json");
     if (pathname === "/api/v1/events") {
       const topics = searchParams.get("topics").split(",").map((one) => one.split(":")[0]);
+      let before = 0;
       const say = () => {
-        const all = lists();
+        const all = lists(before);
+        before += 1;
         for (const topic of topics) response.write(`${JSON.stringify({ topic, unix_millis: Date.now(), ...all[topic] })}\n`);
       };
       say();

@@ -67,6 +67,32 @@ export async function both_languages_have_the_same_texts_and_each_text_is_used({
   for (const [, key] of code.matchAll(/[^\w.]t\("([\w.]+)"/g)) assert(key in en, `no text for ${key}`);
 }
 
+/** A list after each line is what a whole list would be, and a missing line is noticed. */
+export async function changes_make_the_list_that_a_whole_line_has({ folder }) {
+  const { listed } = await import(pathToFileURL(path.join(folder, "rows.js")).href);
+  const row = (id, streams) => ({ id, streams });
+  const line = (more) => ({ unix_millis: 5000, total: 2, list: [], ...more });
+  const seen = (rows) => rows.list.map((one) => `${one.id}=${one.streams}`);
+  // A daemon without changes, and the first line with them.
+  assert.deepEqual(seen(listed(null, line({ list: [row("1.0", 1)] }))), ["1.0=1"]);
+  let rows = listed(null, line({ whole: true, revision: 7, list: [row("1.0", 1), row("2.0", 1)] }));
+  const was = rows;
+  rows = listed(rows, line({ whole: false, after: 7, revision: 8, unix_millis: 6000 }));
+  assert(rows.list === was.list && rows.revision === 8 && rows.unix_millis === 6000, "nothing has changed");
+  // A row has changed, one has gone, one has come, and one has gone and come again.
+  rows = listed(rows, line({ whole: false, after: 8, revision: 9, unix_millis: 7000, gone: ["2.0"], list: [row("1.0", 4), row("3.0", 2)] }));
+  assert.deepEqual(seen(rows), ["1.0=4", "3.0=2"]);
+  assert.deepEqual([rows.list[0].told, was.list[1].told], [7000, 5000]);
+  rows = listed(rows, line({ whole: false, after: 9, revision: 10, gone: ["3.0"], list: [row("3.0", 3)] }));
+  assert.deepEqual(seen(rows), ["1.0=4", "3.0=3"]);
+  assert.equal(listed(rows, line({ whole: false, after: 11, revision: 12 })), null, "a line is missing");
+  assert.equal(listed(null, line({ whole: false, after: 10, revision: 11 })), null, "the first line is missing");
+  assert.deepEqual(seen(listed(rows, line({ whole: true, revision: 13, list: [row("9.0", 1)] }))), ["9.0=1"]);
+  // A client has a name in the place of a number.
+  rows = listed(null, line({ whole: true, revision: 1, list: [{ name: "a" }, { name: "b" }] }));
+  assert.deepEqual(listed(rows, line({ whole: false, after: 1, revision: 2, gone: ["a"] })).list.map((one) => one.name), ["b"]);
+}
+
 export function texts_are_never_html_and_colours_have_one_file({ folder }) {
   for (const one of ours(folder)) {
     const code = read(folder, one);

@@ -63,7 +63,7 @@ impl KnownClient {
     }
 
     /// A client that is configured or was enrolled.
-    fn told(name: &str, client: &Arc<Client>) -> Self {
+    pub(super) fn told(name: &str, client: &Arc<Client>) -> Self {
         Self::new(name, if client.enrolled { Origin::Enrolled } else { Origin::File }, client)
     }
 }
@@ -144,6 +144,18 @@ impl Clients {
         let all = self.all.load();
         let mut known: Vec<_> =
             all.iter().map(|(name, client)| KnownClient::told(name, client)).collect();
+        known.extend(self.known_guests());
+        known
+    }
+
+    /// The clients that are configured or were enrolled, by name. It is another map after each change.
+    pub(super) fn told(&self) -> Arc<HashMap<String, Arc<Client>>> {
+        self.all.load_full()
+    }
+
+    /// The clients that the configuration does not name, in no order.
+    pub(super) fn known_guests(&self) -> Vec<KnownClient> {
+        let all = self.all.load();
         let guests = self.guests();
         let asked =
             guests.asked.all().map(|(name, client)| KnownClient::new(name, Origin::Hook, client));
@@ -151,8 +163,7 @@ impl Clients {
             .strangers
             .all()
             .map(|(name, client)| KnownClient::new(name, Origin::Any, client));
-        known.extend(asked.chain(any).filter(|guest| !all.contains_key(&guest.name)));
-        known
+        asked.chain(any).filter(|guest| !all.contains_key(&guest.name)).collect()
     }
 
     /// The client of this name, and where the server has it from.

@@ -1,7 +1,7 @@
 //! The clients of a server as `tunnel clients` shows them, and what the server has seen of them.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,16 +15,16 @@ use proto::Bounds;
 use super::super::clients::{Client, KnownClient};
 use super::super::sightings::Sighting;
 use super::Registry;
+use crate::survey::Mix;
 
-/// What a look at the clients notes for the next one.
+/// What a look at the clients notes for the next one. The entries of clients are kept, so that no
+/// other one has the place of one of them in memory meanwhile.
 #[derive(Debug, Default)]
-pub(in crate::server) struct ClientNotes(HashMap<String, Noted>);
-
-/// The entry of a client is kept, so that no other one has its place in memory meanwhile.
-#[derive(Debug)]
-struct Noted {
-    print: u64,
-    client: Arc<Client>,
+pub(in crate::server) struct ClientNotes {
+    told: Arc<HashMap<String, Arc<Client>>>,
+    /// In the order of `told`.
+    prints: Vec<u64>,
+    guests: HashMap<String, (Arc<Client>, u64)>,
 }
 
 impl Registry {
@@ -61,38 +61,64 @@ impl Registry {
         known.iter().map(|known| self.listed(known)).collect()
     }
 
-    /// The clients that have changed since the notes were made, in no order. The seconds since an event
-    /// do not count as a change.
-    pub(in crate::server) fn changed_clients(&self, notes: &mut ClientNotes) -> ClientChanges {
+    /// The clients that have changed since the notes were made, in no order, and the notes of this
+    /// look. The seconds since an event do not count as a change.
+    pub(in crate::server) fn changed_clients(
+        &self,
+        before: Option<ClientNotes>,
+    ) -> (ClientChanges, ClientNotes) {
+        let mut before = before.unwrap_or_default();
         let mut changes = ClientChanges::default();
-        let mut now = ClientNotes::default();
-        for known in self.shared.clients.known() {
-            let print = self.print(&known);
-            let noted = notes.0.remove_entry(&known.name);
-            let is_same = noted.as_ref().is_some_and(|(_, noted)| {
-                noted.print == print && Arc::ptr_eq(&noted.client, &known.client)
+        let mut now = ClientNotes { told: self.shared.clients.told(), ..ClientNotes::default() };
+        now.prints.reserve_exact(now.told.len());
+        let is_same_map = Arc::ptr_eq(&before.told, &now.told);
+        // The order of one map stays. Of another map, each client is looked up by its name.
+        let others: HashMap<&str, (&Arc<Client>, u64)> = if is_same_map {
+            HashMap::new()
+        } else {
+            let prints = before.told.iter().zip(&before.prints);
+            prints.map(|((name, client), print)| (name.as_str(), (client, *print))).collect()
+        };
+        for (nth, (name, client)) in now.told.iter().enumerate() {
+            let print = self.print(name);
+            now.prints.push(print);
+            let is_same = if is_same_map {
+                before.prints.get(nth) == Some(&print)
+            } else {
+                let other = others.get(name.as_str());
+                other.is_some_and(|(other, noted)| *noted == print && Arc::ptr_eq(other, client))
+            };
+            if !is_same {
+                changes.list.push(self.listed(&KnownClient::told(name, client)));
+            }
+        }
+        let is_gone = |name: &&str| !now.told.contains_key(*name);
+        changes.gone = others.keys().copied().filter(is_gone).map(str::to_owned).collect();
+        for guest in self.shared.clients.known_guests() {
+            let print = self.print(&guest.name);
+            let noted = before.guests.remove(&guest.name);
+            let is_same = noted.is_some_and(|(client, noted)| {
+                noted == print && Arc::ptr_eq(&client, &guest.client)
             });
             if !is_same {
-                changes.list.push(self.listed(&known));
+                changes.list.push(self.listed(&guest));
             }
-            now.0.insert(known.name, Noted { print, client: known.client });
+            now.guests.insert(guest.name, (guest.client, print));
         }
-        // Those that are left are not known any more.
-        changes.gone = notes.0.drain().map(|(name, _)| name).collect();
-        *notes = now;
-        changes
+        // A guest that is left is no guest any more, and may be told of now.
+        let left = before.guests.into_keys().filter(|name| !now.told.contains_key(name));
+        changes.gone.extend(left);
+        // A client of the file that is a guest now is not gone.
+        changes.gone.retain(|name| !now.guests.contains_key(name));
+        (changes, now)
     }
 
     /// A hash of what the list shows of a client, without its entry.
-    fn print(&self, known: &KnownClient) -> u64 {
-        let mut hash = DefaultHasher::new();
-        let (links, stalled) = {
-            let sessions = self.sessions();
-            (sessions.count(&known.name), sessions.stalled(&known.name))
-        };
-        (known.from as u8, links, stalled.is_some()).hash(&mut hash);
-        self.sightings.print(&known.name, &mut hash);
-        let hold = self.shared.hosts.holds.of(&known.name);
+    fn print(&self, name: &str) -> u64 {
+        let mut hash = Mix::default();
+        self.sessions().glance(name).hash(&mut hash);
+        self.sightings.print(name, &mut hash);
+        let hold = self.shared.hosts.holds.of(name);
         hold.map(|hold| (hold.since, hold.retry_after, hold.page.is_some())).hash(&mut hash);
         hash.finish()
     }

@@ -154,6 +154,13 @@ impl Sessions {
         stalled?.into_iter().min()
     }
 
+    /// The number of links of a client, and whether one of them is live.
+    pub(super) fn glance(&self, name: &str) -> (usize, bool) {
+        let Some(of) = self.clients.get(name) else { return (0, false) };
+        let links = of.processes.values().map(|process| process.links.len()).sum();
+        (links, of.processes.values().any(|process| process.session.live() > 0))
+    }
+
     /// Whether a client has a link.
     pub(super) fn is_connected(&self, name: &str) -> bool {
         self.clients.contains_key(name)

@@ -30,11 +30,13 @@ const STREAMS: usize = 12_000;
 /// How long is measured without and with a viewer.
 const SPAN: Duration = Duration::from_secs(20);
 
-/// What each page of the console looks at.
+/// What each page of the console looks at (`console/feed.js`).
 const PAGES: &[(&str, &str)] = &[
-    ("overview", "totals,services,clients"),
-    ("streams", "totals,streams:200"),
+    ("overview", "totals,needs,busiest"),
+    ("clients", "totals,clients,services"),
     ("services", "totals,services"),
+    ("streams", "totals,streams:200"),
+    ("log", "totals,log"),
 ];
 
 /// Most of a core for each page. The aim is 1 %; a busy machine and a build for tests get five times
@@ -46,7 +48,7 @@ fn viewer(port: u16, topics: &str, heard: &Arc<AtomicU64>) -> (TcpStream, thread
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     write!(
         stream,
-        "GET /api/v1/events?topics={topics} HTTP/1.1\r\nHost: localhost\r\n\
+        "GET /api/v1/events?changes=true&topics={topics} HTTP/1.1\r\nHost: localhost\r\n\
          Authorization: Bearer {TOKEN}\r\n\r\n"
     )
     .unwrap();

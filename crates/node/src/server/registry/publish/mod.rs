@@ -20,7 +20,7 @@ mod tests;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -34,7 +34,7 @@ use tokio::sync::OwnedMutexGuard;
 use tracing::field::display;
 
 use crate::session::{Handle, Session};
-use crate::survey::Prints;
+use crate::survey::{Mix, Prints};
 
 use super::super::clients::{Client, Clients};
 use super::super::directory::Directory;
@@ -200,7 +200,7 @@ impl Published {
 
     /// A hash of what [`Self::add_failures`] adds, of each session to which something is added.
     pub(super) fn failure_prints(&self) -> Prints {
-        let mut all = Prints::new();
+        let mut all = Vec::new();
         for (id, Answer { registered, .. }) in lock(&self.answers).iter() {
             let is_failed =
                 |result: &&ServiceResult| result.outcome.is_err() || !result.refused.is_empty();
@@ -208,15 +208,15 @@ impl Published {
             if failed.peek().is_none() {
                 continue;
             }
-            let mut hash = DefaultHasher::new();
+            let mut hash = Mix::default();
             for ServiceResult { name, outcome, refused } in failed {
                 let told = |error: &ServiceError| error.to_string();
                 (name.as_str(), outcome.as_ref().err().map(told)).hash(&mut hash);
                 refused.iter().for_each(|one| (&one.address, told(&one.error)).hash(&mut hash));
             }
-            all.insert(*id, hash.finish());
+            all.push((*id, hash.finish()));
         }
-        all
+        Prints::of(all)
     }
 
     /// Logs the outcome of a service that is news.

@@ -1,0 +1,116 @@
+//! The rows that are listed: which of them have come, changed or gone since a revision.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// The most rows that are remembered after they have gone. A reader that has missed more gets the
+/// whole list.
+const GONE: usize = 1_000;
+
+/// The keys of the listed rows.
+#[derive(Debug)]
+pub(super) struct Roll<K> {
+    /// With the revision at which a row came into the list.
+    listed: BTreeMap<K, u64>,
+    /// The rows that have gone, the last ones behind, with the revision at which they went.
+    gone: VecDeque<(u64, K)>,
+    /// What went up to this revision may be forgotten.
+    forgotten: u64,
+}
+
+/// What has happened to a list since a revision. A reader takes the rows of `gone` out before it puts
+/// those of `listed` in.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Since<'a, K> {
+    /// All rows are listed, in the place of those that were listed before.
+    pub(super) whole: bool,
+    pub(super) listed: Vec<&'a K>,
+    pub(super) gone: Vec<&'a K>,
+}
+
+impl<K> Default for Roll<K> {
+    fn default() -> Self {
+        Self { listed: BTreeMap::new(), gone: VecDeque::new(), forgotten: 0 }
+    }
+}
+
+impl<K: Ord + Clone> Roll<K> {
+    /// Lists these rows from `revision` on.
+    pub(super) fn set(&mut self, rows: BTreeSet<K>, revision: u64) {
+        let mut before = std::mem::take(&mut self.listed);
+        let entry = |key| {
+            let since = before.remove(&key).unwrap_or(revision);
+            (key, since)
+        };
+        self.listed = rows.into_iter().map(entry).collect();
+        for key in before.into_keys() {
+            if self.gone.len() >= GONE
+                && let Some((at, _)) = self.gone.pop_front()
+            {
+                self.forgotten = at;
+            }
+            self.gone.push_back((revision, key));
+        }
+    }
+
+    /// What has happened after the revision `after`; 0: the reader knows nothing yet. `changed` gives
+    /// the revision of the last change of a row.
+    pub(super) fn since(&self, after: u64, changed: impl Fn(&K) -> u64) -> Since<'_, K> {
+        let whole = after == 0 || after < self.forgotten;
+        let is_news = |(key, came): &(&K, &u64)| whole || **came > after || changed(key) > after;
+        let gone = self.gone.iter().rev().take_while(|(at, _)| !whole && *at > after);
+        Since {
+            whole,
+            listed: self.listed.iter().filter(is_news).map(|(key, _)| key).collect(),
+            gone: gone.map(|(_, key)| key).collect(),
+        }
+    }
+
+    /// All listed rows.
+    pub(super) fn all(&self) -> Vec<&K> {
+        self.listed.keys().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roll(sets: &[(u64, &[u32])]) -> Roll<u32> {
+        let mut roll = Roll::default();
+        for (revision, rows) in sets {
+            roll.set(rows.iter().copied().collect(), *revision);
+        }
+        roll
+    }
+
+    /// Listed and gone after a revision, where row 2 changed at revision 7.
+    fn since(roll: &Roll<u32>, after: u64) -> (bool, Vec<u32>, Vec<u32>) {
+        let Since { whole, listed, gone } = roll.since(after, |key| if *key == 2 { 7 } else { 1 });
+        (whole, listed.into_iter().copied().collect(), gone.into_iter().copied().collect())
+    }
+
+    #[test]
+    fn a_reader_gets_what_came_changed_and_went_since_its_last_line() {
+        let roll = roll(&[(1, &[1, 2, 3]), (5, &[1, 2, 4]), (8, &[1, 2, 3])]);
+        assert_eq!(since(&roll, 0), (true, vec![1, 2, 3], vec![]), "all at first");
+        // Row 3 went and came again: it is taken out and put in.
+        assert_eq!(since(&roll, 4), (false, vec![2, 3], vec![4, 3]));
+        assert_eq!(since(&roll, 5), (false, vec![2, 3], vec![4]));
+        assert_eq!(since(&roll, 7), (false, vec![3], vec![4]));
+        assert_eq!(since(&roll, 8), (false, vec![], vec![]), "nothing has changed");
+    }
+
+    #[test]
+    fn a_reader_that_has_missed_too_much_begins_anew() {
+        let mut roll = roll(&[(1, &[1])]);
+        let rows = |from: u32| (from..from + 600).collect::<BTreeSet<u32>>();
+        for (revision, from) in [(2, 1_000), (3, 2_000), (4, 3_000)] {
+            roll.set(rows(from), revision);
+        }
+        assert_eq!(roll.gone.len(), GONE);
+        // Of revision 3, some rows that went are forgotten.
+        assert!(since(&roll, 2).0 && since(&roll, 1).0);
+        let (whole, listed, gone) = since(&roll, 3);
+        assert_eq!((whole, listed.len(), gone.len()), (false, 600, 600));
+    }
+}
