@@ -567,6 +567,53 @@ fn a_viewer_gets_a_line_for_each_topic_with_the_figures_of_the_daemon() {
 }
 
 #[test]
+fn a_viewer_of_changes_gets_whole_lists_first_and_then_what_has_changed() {
+    let api = api();
+    let (mut stream, _) = watch(&api, "services,clients,needs,busiest,streams:5&changes=true");
+    let lines: Vec<Value> = (0..5).map(|_| read_line(&mut stream)).collect();
+    let topics: Vec<_> = lines.iter().map(|line| line["topic"].as_str().unwrap()).collect();
+    assert_eq!(topics, ["services", "clients", "needs", "busiest", "streams"]);
+    for list in [&lines[0], &lines[1], &lines[4]] {
+        assert!(list["whole"] == true && list.get("after").is_none(), "{list}");
+        assert_eq!(list["list"].as_array().unwrap().len(), list["total"]);
+    }
+    assert!(lines[0]["list"].as_array().unwrap().iter().all(|row| row["id"].is_string()));
+    let is_troubled = |row: &&Value| {
+        ["refused", "denied", "target_down"].iter().any(|state| row["state"] == *state)
+    };
+    let troubled = lines[0]["list"].as_array().unwrap().iter().filter(is_troubled).count();
+    assert_eq!(lines[2]["troubled_services_total"], troubled);
+    assert_eq!(lines[2]["troubled_services"].as_array().unwrap().len(), troubled);
+    // The status is a fixed one: the next lines have no row, and `needs` has no news.
+    let next: Vec<Value> = (0..4).map(|_| read_line(&mut stream)).collect();
+    let topics: Vec<_> = next.iter().map(|line| line["topic"].as_str().unwrap()).collect();
+    assert_eq!(topics, ["services", "clients", "busiest", "streams"]);
+    for (list, before) in [(&next[0], &lines[0]), (&next[1], &lines[1]), (&next[3], &lines[4])] {
+        assert_eq!((&list["whole"], &list["list"]), (&false.into(), &Value::Array(Vec::new())));
+        assert_eq!((&list["after"], &list["total"]), (&before["revision"], &before["total"]));
+        assert!(list["revision"].as_u64() > before["revision"].as_u64(), "{list}");
+    }
+    let (status, answer) = get(&api, "GET /api/v1/events?topics=totals&changes=yes", "");
+    assert_eq!(status, 400, "{answer}");
+}
+
+#[test]
+fn viewers_with_other_topics_and_of_whole_lists_share_a_look() {
+    let api = api();
+    let (mut whole, _) = watch(&api, "totals,services");
+    let (mut changes, _) = watch(&api, "clients&changes=true");
+    for second in 0..3 {
+        let [totals, services] = [read_line(&mut whole), read_line(&mut whole)];
+        assert_eq!((&totals["topic"], &services["topic"]), (&"totals".into(), &"services".into()));
+        assert_eq!(services["list"].as_array().unwrap().len(), services["total"], "each time");
+        assert!(services.get("whole").is_none() && services.get("revision").is_none());
+        let clients = read_line(&mut changes);
+        assert_eq!(clients["whole"], second == 0);
+        assert_eq!(clients["list"].as_array().unwrap().len(), usize::from(second == 0));
+    }
+}
+
+#[test]
 fn eight_viewers_look_at_a_time_and_the_past_has_the_total() {
     let api = api();
     let mut all: Vec<_> = (0..8).map(|_| watch(&api, "totals")).collect();

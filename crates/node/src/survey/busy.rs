@@ -20,7 +20,7 @@ type Notes = Vec<OfWorker>;
 
 /// What a look notes of a worker for the next one. A stream takes 32 bytes.
 #[derive(Debug, Default)]
-struct OfWorker {
+pub(super) struct OfWorker {
     at: Option<Instant>,
     /// The streams of each link, of each kind, in the order of their slots.
     links: HashMap<(u64, StreamKind), Vec<Counted>>,
@@ -73,7 +73,7 @@ pub(super) async fn busiest(handles: &[Handle], seen: &mut Seen, most: usize) ->
 }
 
 /// The busiest streams of a worker.
-async fn of_worker(
+pub(super) async fn of_worker(
     worker: Rc<Worker>,
     mut before: OfWorker,
     most: usize,

@@ -1,7 +1,7 @@
 //! A survey of many streams: it lists them once, and gives way to the other tasks of its worker.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -20,7 +20,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 use transport::{Connector as _, Inlet, Outlet};
 
-use super::sessions::part;
+use super::busy::of_worker;
+use super::glance::prints;
+use super::sessions::{part, part_of};
 use super::slices::SLICE;
 use super::streams::streams_of;
 use crate::session::{Session, State, Worker};
@@ -124,6 +126,44 @@ async fn a_status_beside_many_streams_takes_a_turn_per_slice() {
     assert!(took >= 20, "{took} turns");
     let links: Vec<_> = part.sessions.values().flat_map(|(_, session)| &session.links).collect();
     assert_eq!((links.len(), links[0].streams, links[0].retained_bytes), (1, count as u64, 26));
+}
+
+#[tokio::test(flavor = "local")]
+async fn the_print_of_a_session_changes_with_its_figures() {
+    let (worker, inlets) = worker(3);
+    let look = || prints(Rc::clone(&worker));
+    let first = look().await;
+    assert_eq!(first, look().await, "nothing has moved");
+    inlets[0].send(&mut BytesMut::zeroed(HEAD_ROOM + 26));
+    let moved = look().await;
+    assert_ne!(first, moved);
+    assert_eq!(moved, look().await);
+    worker.state.add_link(0, &Session::new("other", 1), &link_to_nobody());
+    assert_ne!(moved, look().await);
+    // The status of the sessions that are meant, and of no other.
+    let id = worker.state.session_ids().into_iter().max().unwrap();
+    let part = part_of(Rc::clone(&worker), Arc::new(HashSet::from([id, u64::MAX]))).await;
+    let told: Vec<_> = part.sessions.values().map(|(_, told)| told.peer.as_str()).collect();
+    assert_eq!(told, ["other"]);
+}
+
+#[tokio::test(flavor = "local")]
+async fn the_busiest_of_many_streams_are_found_in_a_turn_per_slice() {
+    let count = 20 * SLICE;
+    let (worker, inlets) = worker(count);
+    let ((first, notes), took) = turns(of_worker(Rc::clone(&worker), <_>::default(), 5)).await;
+    assert_eq!((first.total, first.list.len()), (count as u64, 5));
+    assert!(took >= 20, "{took} turns");
+    assert!(first.list.iter().all(|one| one.rate == (0.0, 0.0)));
+    inlets[2_000].send(&mut BytesMut::zeroed(HEAD_ROOM + 500));
+    let (next, _) = of_worker(Rc::clone(&worker), notes, 5).await;
+    let busiest = &next.list[0];
+    // A client opens streams with odd numbers.
+    assert_eq!((busiest.stream.bytes_in, busiest.stream.bytes_out), (500, 0));
+    assert!(busiest.rate.0 > 0.0 && next.list[1].rate == (0.0, 0.0) && next.list.len() == 5);
+    let (list, _) = turns(streams_of(Rc::clone(&worker), None, count)).await;
+    let moved: Vec<_> = list.list.into_iter().filter(|one| one.bytes_in > 0).collect();
+    assert_eq!(moved, [busiest.stream.clone()], "the figures are those of a list");
 }
 
 /// The figure of a worker with 100,000 streams: an echo over TCP on the worker, while a status and a

@@ -1,13 +1,16 @@
 //! What the web console asks of a real daemon: a link, a session, figures of each second, and changes
 //! of the configuration that are looked at first.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::admin::{Api, TOKEN, started};
-use crate::harness::{Origin, SOON, Scheme, Setup, connect, program, run, tunnel, wait};
+use crate::harness::{Origin, Running, SOON, Scheme, Setup, connect, program, run, tunnel, wait};
 use crate::reload::{echo, outcome};
 
 /// The headers and the body of an answer.
@@ -115,6 +118,88 @@ fn a_change_is_looked_at_made_and_undone_and_shows_no_secret() {
     assert_eq!(api.send("POST", "/api/v1/config/undo", &Value::Null).0, 409);
 }
 
+/// A reader of changes has the same rows as a reader of whole lists.
+fn changes_make_what_a_whole_list_has(running: &Running, api: &Api, visitor: &TcpStream) {
+    let mut curl = Command::new(program("curl"));
+    let field = format!("Authorization: Bearer {TOKEN}");
+    let port = api.0;
+    let path = "api/v1/events?topics=services,clients,streams:5&changes=true";
+    curl.args(["--silent", "--no-buffer", "--header", &field]);
+    let mut curl =
+        curl.arg(format!("http://127.0.0.1:{port}/{path}")).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(curl.stdout.take().unwrap()).lines();
+    let mut rows: BTreeMap<(String, String), Value> = BTreeMap::new();
+    let mut revisions: BTreeMap<String, u64> = BTreeMap::new();
+    let mut second = |rows: &mut BTreeMap<(String, String), Value>| -> usize {
+        let mut told = 0;
+        for _ in 0..3 {
+            let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+            let topic = line["topic"].as_str().unwrap().to_owned();
+            let revision = line["revision"].as_u64().unwrap();
+            let before = revisions.insert(topic.clone(), revision);
+            assert_eq!(line["whole"], before.is_none());
+            assert_eq!(line["after"].as_u64(), before, "no line is missing");
+            for id in line["gone"].as_array().into_iter().flatten() {
+                let key = (topic.clone(), id.as_str().unwrap().to_owned());
+                assert!(rows.remove(&key).is_some(), "{key:?}");
+            }
+            for row in line["list"].as_array().unwrap() {
+                let id = if topic == "clients" { &row["name"] } else { &row["id"] };
+                rows.insert((topic.clone(), id.as_str().unwrap().to_owned()), row.clone());
+                told += 1;
+            }
+        }
+        told
+    };
+    assert!(second(&mut rows) >= 3, "a service, its client and a stream");
+    let bytes_in = |rows: &BTreeMap<(String, String), Value>, topic: &str| {
+        let row = rows.iter().find(|((of, _), _)| of == topic).unwrap().1;
+        row["bytes_in"].as_u64().unwrap()
+    };
+    let before = ["services", "clients", "streams"].map(|topic| bytes_in(&rows, topic));
+    echo(visitor, 2);
+    wait("the change is told", SOON, || {
+        second(&mut rows);
+        let now = ["services", "clients", "streams"].map(|topic| bytes_in(&rows, topic));
+        before.iter().zip(now).all(|(before, now)| now > *before).then_some(())
+    });
+    // Without a change there are lines without rows.
+    wait("no row is told", SOON, || (second(&mut rows) == 0).then_some(()));
+    let other = connect(running.public("echo"));
+    echo(&other, 1);
+    let streams = |rows: &BTreeMap<(String, String), Value>| {
+        rows.keys().filter(|(topic, _)| topic == "streams").count()
+    };
+    wait("a stream comes", SOON, || {
+        second(&mut rows);
+        (streams(&rows) == 2).then_some(())
+    });
+    drop(other);
+    wait("a stream goes", SOON, || {
+        second(&mut rows);
+        (streams(&rows) == 1).then_some(())
+    });
+    wait("the rows rest", SOON, || (second(&mut rows) == 0).then_some(()));
+    curl.kill().unwrap();
+    curl.wait().unwrap();
+    let (_, text) = api.ask(&["--max-time", "2"], "/api/v1/events?topics=services,clients");
+    let whole: Vec<Value> =
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    for topic in ["services", "clients"] {
+        let list = whole.iter().find(|line| line["topic"] == topic).unwrap();
+        let ours: Vec<_> =
+            rows.iter().filter(|((of, _), _)| of == topic).map(|(_, row)| row).collect();
+        let moving = ["carriers", "rtt_micros"];
+        let bare = |row: &Value| {
+            let mut row = row.as_object().unwrap().clone();
+            moving.iter().for_each(|key| drop(row.remove(*key)));
+            row
+        };
+        let all = list["list"].as_array().unwrap().iter();
+        assert!(all.map(bare).eq(ours.into_iter().map(bare)), "{topic}: {list}");
+    }
+}
+
 #[test]
 fn the_figures_of_visitors_arrive_and_a_client_is_disconnected() {
     let origin = Origin::echo();
@@ -143,6 +228,7 @@ fn the_figures_of_visitors_arrive_and_a_client_is_disconnected() {
             is_there.then_some(())
         });
     }
+    changes_make_what_a_whole_list_has(&running, &server, &visitor);
     let lines = server.get("/api/v1/log/lines?limit=5");
     assert!(lines["lines"].as_array().unwrap().len() <= 5 && lines["last"].as_u64() > Some(0));
     wait("the past", SOON, || {

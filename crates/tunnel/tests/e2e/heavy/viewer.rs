@@ -125,8 +125,8 @@ fn a_viewer_of_five_thousand_clients_costs_little() {
                 "{page}: {:.2} % of a core more; {told} lines in {SPAN:?}, {bytes} bytes in all",
                 more * 100.0
             );
-            let topics = topics.split(',').count() as u64;
-            assert!(told >= topics * SPAN.as_secs() / 2, "{page}: {told} lines of {topics} topics");
+            // A line of totals each second; `needs` and `log` have lines when there is news.
+            assert!(told >= SPAN.as_secs() / 2, "{page}: {told} lines");
             assert!(more < MOST, "{page}: {more}");
         }
         assert!(herd.is_whole(), "nobody gave up");
