@@ -129,25 +129,12 @@ pub(crate) struct Pump {
 impl Pump {
     /// Makes the pump of a connected pipe. The caller spawns it on the thread of its link.
     pub(crate) fn new(pipe: Rc<Pipe>, inlet: Box<dyn Inlet>, permit: Option<Permit>) -> Self {
-        let watched: Rc<dyn Watched> = Rc::<Pipe>::clone(&pipe);
-        attention::watch(Rc::downgrade(&watched));
         let deadline = Deadline::after(pipe.settings.timeouts.total, TOTAL);
         let timers = deadline.map(|deadline| Box::new(Timers::of(deadline)));
         if permit.as_ref().is_some_and(|permit| permit.gate().is_of_one()) {
             pipe.note_paced();
         }
-        Self {
-            pipe,
-            inlet,
-            watch: None,
-            timers,
-            is_flushing: false,
-            permit,
-            reading: Reading::Open,
-            writing: Writing::Open,
-            size: ReadSize::default(),
-            discarded: 0,
-        }
+        Self::of(pipe, inlet, permit, timers)
     }
 
     /// Makes the pump of a connection that was at rest.
@@ -157,9 +144,18 @@ impl Pump {
         permit: Option<Permit>,
         clocks: Option<Box<Clocks>>,
     ) -> Self {
+        let timers = clocks.map(|clocks| Box::new(clocks.resume(&pipe)));
+        Self::of(pipe, inlet, permit, timers)
+    }
+
+    fn of(
+        pipe: Rc<Pipe>,
+        inlet: Box<dyn Inlet>,
+        permit: Option<Permit>,
+        timers: Option<Box<Timers>>,
+    ) -> Self {
         let watched: Rc<dyn Watched> = Rc::<Pipe>::clone(&pipe);
         attention::watch(Rc::downgrade(&watched));
-        let timers = clocks.map(|clocks| Box::new(clocks.resume(&pipe)));
         Self {
             pipe,
             inlet,
