@@ -68,9 +68,9 @@ enum Kept {
     Bytes(Bytes),
 }
 
-/// The payload of one frame.
+/// The payload of one frame, and the stream that sent it last.
 #[derive(Debug)]
-pub(crate) struct Slot(RefCell<Kept>);
+pub(crate) struct Slot(RefCell<Kept>, Cell<Option<StreamKey>>);
 
 impl Slot {
     /// The last `len` bytes, to be sent. `None`: they have to be copied.
@@ -81,6 +81,10 @@ impl Slot {
             return None;
         }
         pages.again()
+    }
+
+    fn is_free(&self) -> bool {
+        matches!(*self.0.borrow(), Kept::Nothing)
     }
 }
 
@@ -122,19 +126,27 @@ impl Shelf {
         self.used.get() >= SLOTS
     }
 
-    /// Keeps `pages`. `None`: as many are kept as may be.
-    fn put(&self, kept: Kept) -> Option<Rc<Slot>> {
+    /// Whether most payloads are those of one stream.
+    fn is_mostly_of(&self, key: StreamKey) -> bool {
+        let slots = self.slots.borrow();
+        let own = slots.iter().filter(|slot| slot.1.get() == Some(key) && !slot.is_free()).count();
+        own * 2 > self.used.get()
+    }
+
+    /// Keeps the pages of a stream. `None`: as many are kept as may be.
+    fn put(&self, key: StreamKey, kept: Kept) -> Option<Rc<Slot>> {
         let mut slots = self.slots.borrow_mut();
-        let free = slots.iter().find(|slot| matches!(*slot.0.borrow(), Kept::Nothing)).cloned();
+        let free = slots.iter().find(|slot| slot.is_free()).cloned();
         let slot = match free {
             Some(slot) => slot,
             None if slots.len() >= SLOTS => return None,
             None => {
-                slots.push(Rc::new(Slot(RefCell::new(Kept::Nothing))));
+                slots.push(Rc::new(Slot(RefCell::new(Kept::Nothing), Cell::new(None))));
                 Rc::clone(slots.last()?)
             }
         };
         self.used.set(self.used.get() + 1);
+        slot.1.set(Some(key));
         *slot.0.borrow_mut() = kept;
         Some(slot)
     }
@@ -148,7 +160,7 @@ impl Shelf {
         for slot in &*self.slots.borrow() {
             if Rc::strong_count(slot) == 1 {
                 *slot.0.borrow_mut() = Kept::Nothing;
-            } else if !matches!(*slot.0.borrow(), Kept::Nothing) {
+            } else if !slot.is_free() {
                 used += 1;
             }
         }
@@ -214,8 +226,8 @@ impl Inner {
         }
         let mut machine = self.machine.borrow_mut();
         let (active, limit) = (machine.active_carrier(), machine.frame_limit(key));
-        if self.shelf.is_full() && machine.outstanding(key) == 0 {
-            // No CREDIT of this stream would tell of room.
+        if self.shelf.is_full() && !self.shelf.is_mostly_of(key) {
+            // The other streams may have stalled, and no CREDIT of this stream makes room.
             return false;
         }
         let carriers = self.carriers.borrow();
@@ -245,7 +257,7 @@ impl Inner {
     pub(crate) fn send_pages(&self, key: StreamKey, pages: pages::Pages) {
         let len = pages.len();
         self.sent.set(self.sent.get() + len as u64);
-        match self.shelf.put(Kept::Pages(pages)) {
+        match self.shelf.put(key, Kept::Pages(pages)) {
             Some(slot) => self.machine.borrow_mut().send_pages(key, slot, len),
             // `page_room` left a slot free.
             None => self.machine.borrow_mut().reset(key, proto::ResetCode::Internal),

@@ -127,8 +127,8 @@ impl Rig {
 
     async fn comes_to_rest(&self) {
         assert_eq!(self.purse.0.get(), AWAKE, "it is awake first");
-        // The system acknowledges bytes after up to 40 ms of its own time.
-        std::thread::sleep(Duration::from_millis(100));
+        // The system acknowledges bytes after at most 200 ms of its own time (TCP_DELACK_MAX).
+        std::thread::sleep(Duration::from_millis(250));
         let begin = Instant::now();
         self.until(|| self.purse.0.get() == AT_REST).await;
         let took = begin.elapsed();

@@ -195,7 +195,9 @@ impl Send {
     pub(crate) fn head(&mut self, opcode: Opcode, size: usize) {
         let head = Head { fin: true, opcode, length: size as u64, mask: None };
         let (bytes, length) = head.encode();
-        if self.heads.capacity() < length && !self.heads.try_reclaim(HEADS) {
+        // The buffer is free only while no head waits, and it has to last for the heads of a batch.
+        let least = if self.queue.is_empty() { HEADS / 2 } else { length };
+        if self.heads.capacity() < least && !self.heads.try_reclaim(HEADS) {
             self.heads = BytesMut::with_capacity(HEADS);
         }
         self.heads.extend_from_slice(&bytes[..length]);

@@ -188,3 +188,25 @@ fn pages_that_nobody_took_leave_their_pipes_with_their_stream() {
         }
     });
 }
+
+/// A link keeps 64 payloads of pages. Streams whose bytes nobody takes keep all of them here, and no
+/// CREDIT comes that makes room.
+#[test]
+fn a_stream_beside_others_that_keep_all_pages_sends_bytes() {
+    really(async {
+        let far = Far::start(Way::Tcp).await;
+        let (client, owner) = (far.connect().await, far.server.owner());
+        owner.appetite.set(Appetite::NONE);
+        let link = client.live().await;
+        let mut pages = 0;
+        for _ in 0..5 {
+            let near = open(&link, "a", Appetite::ALL);
+            near.paged.set(1000);
+            let tap = owner.next_tap().await;
+            assert!(near.send_some(0, 20_000).await);
+            until("the bytes", || tap.count() == 20_000).await;
+            pages += near.pages_sent.get();
+        }
+        assert_eq!(pages, 64);
+    });
+}

@@ -22,6 +22,7 @@ mod watchdog;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Waker;
@@ -79,6 +80,9 @@ const REVOCABLE: u8 = 8;
 /// The link of a stream that is [`REVOCABLE`] is silent.
 const SILENT: u8 = 16;
 
+/// A write has found that the connection is lost.
+const LOST: u8 = 32;
+
 /// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 144 bytes and
 /// the end.
 pub(crate) struct Pipe {
@@ -98,8 +102,8 @@ pub(crate) struct Pipe {
     active: Cell<u8>,
     /// The bytes that were written to the socket.
     on_the_way: OnTheWay,
-    /// [`TARGET`], [`SERVED`], [`PACED`], [`REVOCABLE`] and [`SILENT`], in one byte: idle streams are
-    /// many.
+    /// [`TARGET`], [`SERVED`], [`PACED`], [`REVOCABLE`], [`SILENT`] and [`LOST`], in one byte: idle
+    /// streams are many.
     facts: Cell<u8>,
     /// KiB that were written, up to [`MOVES`].
     written: Cell<u16>,
@@ -430,6 +434,20 @@ impl Pipe {
         self.queue.take().clear()
     }
 
+    /// Notes that the end takes no more bytes. Returns true.
+    ///
+    /// A TCP socket returns `EPIPE` when the FIN of its far side came before the reset, so the end
+    /// that a read returns is a clean end. Any other error ends both directions: the kernel reports
+    /// the error once, to the write, and a read returns an end that is not clean.
+    #[cold]
+    fn note_write_error(&self, error: &io::Error) -> bool {
+        self.deaf.set(true);
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            self.note_fact(LOST);
+        }
+        true
+    }
+
     /// Notes which bytes have moved.
     pub(crate) fn note_active(&self, which: u8) {
         self.active.set(self.active.get() | which);
@@ -561,8 +579,8 @@ impl Outlet for Pipe {
                     written = n.unwrap_or(0);
                     self.give_back(taken.saturating_sub(written));
                 }
-                Err(_) => {
-                    self.deaf.set(true);
+                Err(error) => {
+                    self.note_write_error(&error);
                     self.wake();
                     return removed + self.unreported(throw_away(pieces));
                 }

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use net::pages::{self, Pages};
 use transport::PageOutlet;
 
-use super::pump::{Pause, Progress, Reading};
+use super::pump::{Pause, Progress};
 use super::{ByteEnd, MOVED, PACED, Pipe, Pump, READ, WRITTEN};
 use crate::{Permit, pace};
 
@@ -51,11 +51,7 @@ impl Pump {
             match pages.fill(socket, room) {
                 // The readiness is cleared: the next `poll_read_ready` waits for new bytes.
                 Ok(None) => {}
-                Ok(Some(0)) => {
-                    self.reading = Reading::Ended;
-                    self.inlet.finish();
-                    return Ok(Some(Pause::Ended));
-                }
+                Ok(Some(0)) => return self.end_of_reading().map(Some),
                 Ok(Some(n)) => {
                     self.size.moved(n, room);
                     self.pipe.note_active(MOVED | READ);
@@ -114,8 +110,8 @@ impl PageOutlet for Pipe {
                 Ok(n) => written = n,
                 // The queue copies the rest.
                 Err(error) if pages::is_refusal(&error) => written = size - pages.len(),
-                Err(_) => {
-                    self.deaf.set(true);
+                Err(error) => {
+                    self.note_write_error(&error);
                     self.wake();
                     return self.unreported(size);
                 }

@@ -31,7 +31,7 @@ use super::again::{Again, Kept};
 use super::guard::{State, Step, Why};
 use super::reader::ReadSize;
 use super::watchdog::{Clock, Watchdog};
-use super::{ByteEnd, MOVED, Pipe, READ, WRITTEN};
+use super::{ByteEnd, LOST, MOVED, Pipe, READ, WRITTEN};
 use crate::attention::{self, Watched};
 use crate::pace::{self, Portions};
 use crate::{End, Held, Permit, Timeouts};
@@ -129,25 +129,12 @@ pub(crate) struct Pump {
 impl Pump {
     /// Makes the pump of a connected pipe. The caller spawns it on the thread of its link.
     pub(crate) fn new(pipe: Rc<Pipe>, inlet: Box<dyn Inlet>, permit: Option<Permit>) -> Self {
-        let watched: Rc<dyn Watched> = Rc::<Pipe>::clone(&pipe);
-        attention::watch(Rc::downgrade(&watched));
         let deadline = Deadline::after(pipe.settings.timeouts.total, TOTAL);
         let timers = deadline.map(|deadline| Box::new(Timers::of(deadline)));
         if permit.as_ref().is_some_and(|permit| permit.gate().is_of_one()) {
             pipe.note_paced();
         }
-        Self {
-            pipe,
-            inlet,
-            watch: None,
-            timers,
-            is_flushing: false,
-            permit,
-            reading: Reading::Open,
-            writing: Writing::Open,
-            size: ReadSize::default(),
-            discarded: 0,
-        }
+        Self::of(pipe, inlet, permit, timers)
     }
 
     /// Makes the pump of a connection that was at rest.
@@ -157,9 +144,18 @@ impl Pump {
         permit: Option<Permit>,
         clocks: Option<Box<Clocks>>,
     ) -> Self {
+        let timers = clocks.map(|clocks| Box::new(clocks.resume(&pipe)));
+        Self::of(pipe, inlet, permit, timers)
+    }
+
+    fn of(
+        pipe: Rc<Pipe>,
+        inlet: Box<dyn Inlet>,
+        permit: Option<Permit>,
+        timers: Option<Box<Timers>>,
+    ) -> Self {
         let watched: Rc<dyn Watched> = Rc::<Pipe>::clone(&pipe);
         attention::watch(Rc::downgrade(&watched));
-        let timers = clocks.map(|clocks| Box::new(clocks.resume(&pipe)));
         Self {
             pipe,
             inlet,
@@ -302,7 +298,7 @@ impl Pump {
         while !broken && written < BUDGET && !self.pipe.queue.borrow().is_empty() {
             match end.poll_write_ready(cx) {
                 Poll::Pending => break,
-                Poll::Ready(Err(_)) => broken = true,
+                Poll::Ready(Err(error)) => broken = self.pipe.note_write_error(&error),
                 Poll::Ready(Ok(())) => {
                     let pipe = Rc::clone(&self.pipe);
                     let wanted = || pipe.queue.borrow().len();
@@ -313,13 +309,15 @@ impl Pump {
                             written += n.unwrap_or(0);
                             self.moved(false, n.unwrap_or(0));
                         }
-                        Poll::Ready(Err(_)) => broken = true,
+                        Poll::Ready(Err(error)) => broken = self.pipe.note_write_error(&error),
                     }
                 }
             }
         }
         self.settle(false);
-        broken = broken || matches!(end.poll_flush(cx), Poll::Ready(Err(_)));
+        if !broken && let Poll::Ready(Err(error)) = end.poll_flush(cx) {
+            broken = self.pipe.note_write_error(&error);
+        }
         if written > 0 {
             self.pipe.note_active(MOVED | WRITTEN);
             self.pipe.count_out(written);
@@ -521,11 +519,7 @@ impl Pump {
             }
             // The empty read cleared the readiness: the next `poll_read_ready` waits for new bytes.
             Poll::Ready(Ok(None)) => buffer.clear(),
-            Poll::Ready(Ok(Some(0))) => {
-                self.reading = Reading::Ended;
-                self.inlet.finish();
-                return Ok(Some(Pause::Ended));
-            }
+            Poll::Ready(Ok(Some(0))) => return self.end_of_reading().map(Some),
             Poll::Ready(Ok(Some(n))) => {
                 self.size.adapt(n, wanted - HEAD_ROOM, room);
                 self.pipe.note_active(MOVED | READ);
@@ -536,6 +530,16 @@ impl Pump {
             Poll::Ready(Err(_)) => return Err(()),
         }
         Ok(None)
+    }
+
+    /// The socket has no more bytes: the end of the stream, or an error that a write was told of.
+    pub(super) fn end_of_reading(&mut self) -> Result<Pause, ()> {
+        if self.pipe.is(LOST) {
+            return Err(());
+        }
+        self.reading = Reading::Ended;
+        self.inlet.finish();
+        Ok(Pause::Ended)
     }
 
     /// Gives the connection of an HTTP visitor away. The stream ends cleanly, if the service ends

@@ -175,6 +175,34 @@ fn a_reset_by_the_visitor_is_a_reset_for_the_service() {
     });
 }
 
+/// The kernel reports a reset once, to the call that comes first. Bytes wait for the visitor here,
+/// so a write comes first, and the read behind it gets the end of the stream.
+#[test]
+fn a_reset_that_a_write_finds_is_no_end_for_the_service() {
+    run(async {
+        let service = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let rig = Rig::new(service.local_addr().unwrap());
+        let visitor = std::net::TcpStream::connect(rig.address).unwrap();
+        (&visitor).write_all(b"a part").unwrap();
+        until(|| rig.targets.stats.bytes_out() == 6).await;
+        let mut target = service.accept().unwrap().0;
+        target.set_read_timeout(Some(DEADLINE)).unwrap();
+        target.read_exact(&mut [0; 6]).unwrap();
+        target.set_nonblocking(true).unwrap();
+        let (written, taken) = (&rig.visitors.stats, &rig.targets.stats);
+        until(|| {
+            while (&target).write(&[0; 10_000]).is_ok() {}
+            taken.bytes_in() > written.bytes_out() + WINDOW as u64 / 2
+        })
+        .await;
+        target.set_nonblocking(false).unwrap();
+        reset(visitor);
+        rig.settled().await;
+        let end = target.read(&mut [0]).unwrap_err();
+        assert_eq!(end.kind(), ErrorKind::ConnectionReset);
+    });
+}
+
 #[test]
 fn a_refused_dial_is_a_reset_with_its_reason_counted() {
     run(async {

@@ -20,7 +20,7 @@ const READ_MOST: usize = 256 << 10;
 
 /// The limit of ciphertext per read on a core with a second-level cache of `cache` bytes. The
 /// ciphertext stays in this cache until it is decrypted, and its plaintext until it is sent on: the
-/// two take half of it. With a cache of 2 MiB reads of 128 and 256 KiB took 0.54 CPU-s/GB of both
+/// two take half of it. With a cache of 2 MiB reads of 128 and 256 KiB took 0.55 CPU-s/GB of both
 /// ends (`examples/tls_bulk.rs`, medians of 3), of 64 KiB 0.57, of 512 KiB 0.58, of 2 MiB 0.69.
 fn read_limit(cache: usize) -> usize {
     (cache / 4).clamp(READ_LEAST, READ_MOST)
