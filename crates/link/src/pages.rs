@@ -224,7 +224,7 @@ impl Inner {
         if !is_forced && (!self.company.leaves_alone(key) || !pages::may_keep()) {
             return false;
         }
-        let mut machine = self.machine.borrow_mut();
+        let machine = self.machine.borrow_mut();
         let (active, limit) = (machine.active_carrier(), machine.frame_limit(key));
         if self.shelf.is_full() && !self.shelf.is_mostly_of(key) {
             // The other streams may have stalled, and no CREDIT of this stream makes room.

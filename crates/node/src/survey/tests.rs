@@ -163,7 +163,7 @@ async fn the_busiest_of_many_streams_are_found_in_a_turn_per_slice() {
     assert!(busiest.rate.0 > 0.0 && next.list[1].rate == (0.0, 0.0) && next.list.len() == 5);
     let (list, _) = turns(streams_of(Rc::clone(&worker), None, count)).await;
     let moved: Vec<_> = list.list.into_iter().filter(|one| one.bytes_in > 0).collect();
-    assert_eq!(moved, [busiest.stream.clone()], "the figures are those of a list");
+    assert_eq!(moved, std::slice::from_ref(&busiest.stream), "the figures are those of a list");
 }
 
 /// The figure of a worker with 100,000 streams: an echo over TCP on the worker, while a status and a

@@ -8,9 +8,10 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use testkit::stage::Running;
 
 use crate::admin::{Api, TOKEN, started};
-use crate::harness::{Origin, Running, SOON, Scheme, Setup, connect, program, run, tunnel, wait};
+use crate::harness::{Origin, SOON, Scheme, Setup, connect, program, run, tunnel, wait};
 use crate::reload::{echo, outcome};
 
 /// The headers and the body of an answer.
