@@ -39,9 +39,13 @@ const PAGES: &[(&str, &str)] = &[
     ("log", "totals,log"),
 ];
 
-/// Most of a core for each page. The aim is 1 %; a busy machine and a build for tests get five times
-/// that.
-const MOST: f64 = 0.05;
+/// The aim for each page. Missed so far: with the optimised binary on 2 cores (AMD EPYC, 2026-11-27),
+/// the overview, the clients and the services take 1.3 % to 1.4 %, the streams 2.6 % to 3.2 %. Before
+/// pages got what has changed, the overview took 14 % to 18 %.
+const AIM: f64 = 0.01;
+
+/// Most of a core for each page: a busy machine and a build for tests get five times the aim.
+const MOST: f64 = 5.0 * AIM;
 
 /// Reads lines of events until its connection is shut down.
 fn viewer(port: u16, topics: &str, heard: &Arc<AtomicU64>) -> (TcpStream, thread::JoinHandle<u64>) {
@@ -122,8 +126,10 @@ fn a_viewer_of_five_thousand_clients_costs_little() {
             let bytes = reading.join().unwrap();
             let more = with - alone;
             println!(
-                "{page}: {:.2} % of a core more; {told} lines in {SPAN:?}, {bytes} bytes in all",
-                more * 100.0
+                "{page}: {:.2} % of a core more, aim {:.0} %; {told} lines in {SPAN:?}, {bytes} bytes \
+                 in all",
+                more * 100.0,
+                AIM * 100.0
             );
             // A line of totals each second; `needs` and `log` have lines when there is news.
             assert!(told >= SPAN.as_secs() / 2, "{page}: {told} lines");
