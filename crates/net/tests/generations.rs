@@ -97,10 +97,17 @@ fn connections_stay(generations: &[usize], form: Form, groups: &[CarrierGroup]) 
 fn upgrades(form: Form, localhost: IpAddr, workers: usize) {
     inherit(Default::default());
     let at = SocketAddr::from((localhost, 0));
-    let Ok(bound) = carrier_group(at, workers, form) else { return };
-    // `tls://` beside `quic://`, at the same port.
-    let beside = net::listen_group(bound.sockets[0].local_addr().unwrap(), workers);
-    let _beside = beside.expect("a port of TCP with the same number");
+    if carrier_group(at, workers, form).is_err() {
+        return;
+    }
+    // `tls://` beside `quic://`, at the same port. Another program may use the number for TCP.
+    let both = || {
+        let bound = carrier_group(at, workers, form).unwrap();
+        let beside = net::listen_group(bound.sockets[0].local_addr().unwrap(), workers).ok()?;
+        Some((bound, beside))
+    };
+    let found = (0..100).find_map(|_| both());
+    let (bound, _beside) = found.expect("a port of TCP with the same number");
     let mut groups = vec![bound];
     clients_reach(0, form, &groups);
     next(form, &mut groups);
