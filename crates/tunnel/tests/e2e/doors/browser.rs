@@ -1,13 +1,10 @@
 //! A browser loads a page with a WebSocket through the doors.
 
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
-
-use rustix::process::{Pid, Signal, kill_process_group};
+use std::process::Command;
 
 use super::origin::Web;
 use super::{Doors, certificate};
-use crate::harness::{LONG, Scheme, program};
+use crate::harness::{Browser, LONG, Scheme, program};
 
 #[test]
 fn a_browser_loads_a_page_with_a_web_socket_over_http_and_https() {
@@ -29,11 +26,7 @@ fn a_browser_loads_a_page_with_a_web_socket_over_http_and_https() {
         // The page is kept open until the browser is ended.
         browser.args(["--remote-debugging-port=0"]);
         browser.arg(format!("{scheme}://app.example.com:{port}/page"));
-        browser.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Its helpers are ended with it.
-        let mut process = browser.process_group(0).spawn().unwrap();
+        let _browser = Browser::start(&mut browser);
         web.process.wait_line(&["heard", "/done/hello"], LONG);
-        kill_process_group(Pid::from_child(&process), Signal::KILL).unwrap();
-        process.wait().unwrap();
     }
 }

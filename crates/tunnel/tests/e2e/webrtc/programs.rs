@@ -8,9 +8,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use super::stage;
-use crate::harness::{LONG, Origin};
+use crate::harness::{Browser, LONG, Origin};
 use crate::private::{LAPTOP, VISIT};
-use testkit::stage::Daemon;
 
 const PAGE: &str = include_str!("../../../docs/webrtc/visit.html");
 
@@ -119,7 +118,7 @@ fn the_page_visits_in_a_browser() {
     ]);
     browser.arg(format!("--user-data-dir={}", stage.running.file("browser").display()));
     browser.arg(format!("http://{}/", listener.local_addr().unwrap()));
-    let _browser = Daemon::start("browser", stage.running.dir(), &mut browser);
+    let _browser = Browser::start(&mut browser);
     let (tell, told) = std::sync::mpsc::channel();
     thread::spawn(move || tell.send(said(&listener, &page)));
     assert_eq!(told.recv_timeout(LONG).expect("a verdict in time"), "ok");
