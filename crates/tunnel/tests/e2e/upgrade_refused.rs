@@ -38,10 +38,11 @@ fn small_disk(at: &Path) -> Option<Vec<std::ffi::OsString>> {
 
 /// A server under load.
 struct Served {
+    /// Dropped first: the socket lies in the folder of `running`.
+    _ended: Ended,
     running: Running,
     load: Load,
     socket: PathBuf,
-    _ended: Ended,
 }
 
 impl Served {
@@ -51,7 +52,7 @@ impl Served {
         running.wait_echo(running.public("a"));
         let load = Load::start(running.public("a"));
         load.goes_on();
-        Self { running, load, _ended: Ended(socket.clone()), socket }
+        Self { _ended: Ended(socket.clone()), running, load, socket }
     }
 
     /// Asks for an upgrade, which fails for a reason with these words and changes nothing.
