@@ -68,14 +68,18 @@ enum Kept {
     Bytes(Bytes),
 }
 
-/// The payload of one frame, and the stream that sent it last.
+/// The payload of one frame.
 #[derive(Debug)]
-pub(crate) struct Slot(RefCell<Kept>, Cell<Option<StreamKey>>);
+pub(crate) struct Slot {
+    kept: RefCell<Kept>,
+    /// The stream whose payload is kept, or was kept last.
+    of: Cell<StreamKey>,
+}
 
 impl Slot {
     /// The last `len` bytes, to be sent. `None`: they have to be copied.
     pub(crate) fn to_send(&self, len: usize) -> Option<pages::Pages> {
-        let kept = &mut *self.0.borrow_mut();
+        let kept = &mut *self.kept.borrow_mut();
         let Kept::Pages(pages) = kept else { return None };
         if !pages.keep_last(len) {
             return None;
@@ -84,13 +88,13 @@ impl Slot {
     }
 
     fn is_free(&self) -> bool {
-        matches!(*self.0.borrow(), Kept::Nothing)
+        matches!(*self.kept.borrow(), Kept::Nothing)
     }
 }
 
 impl proto::Pages for Slot {
     fn copy(&self, len: usize) -> Bytes {
-        let kept = &mut *self.0.borrow_mut();
+        let kept = &mut *self.kept.borrow_mut();
         if let Kept::Pages(_) = kept
             && let Kept::Pages(pages) = std::mem::replace(kept, Kept::Nothing)
         {
@@ -126,10 +130,10 @@ impl Shelf {
         self.used.get() >= SLOTS
     }
 
-    /// Whether most payloads are those of one stream.
+    /// Whether a stream has most of the payloads.
     fn is_mostly_of(&self, key: StreamKey) -> bool {
         let slots = self.slots.borrow();
-        let own = slots.iter().filter(|slot| slot.1.get() == Some(key) && !slot.is_free()).count();
+        let own = slots.iter().filter(|slot| slot.of.get() == key && !slot.is_free()).count();
         own * 2 > self.used.get()
     }
 
@@ -141,13 +145,13 @@ impl Shelf {
             Some(slot) => slot,
             None if slots.len() >= SLOTS => return None,
             None => {
-                slots.push(Rc::new(Slot(RefCell::new(Kept::Nothing), Cell::new(None))));
+                slots.push(Rc::new(Slot { kept: RefCell::new(Kept::Nothing), of: Cell::new(key) }));
                 Rc::clone(slots.last()?)
             }
         };
         self.used.set(self.used.get() + 1);
-        slot.1.set(Some(key));
-        *slot.0.borrow_mut() = kept;
+        slot.of.set(key);
+        *slot.kept.borrow_mut() = kept;
         Some(slot)
     }
 
@@ -159,7 +163,7 @@ impl Shelf {
         let mut used = 0;
         for slot in &*self.slots.borrow() {
             if Rc::strong_count(slot) == 1 {
-                *slot.0.borrow_mut() = Kept::Nothing;
+                *slot.kept.borrow_mut() = Kept::Nothing;
             } else if !slot.is_free() {
                 used += 1;
             }
@@ -224,10 +228,10 @@ impl Inner {
         if !is_forced && (!self.company.leaves_alone(key) || !pages::may_keep()) {
             return false;
         }
-        let machine = self.machine.borrow_mut();
+        let machine = self.machine.borrow();
         let (active, limit) = (machine.active_carrier(), machine.frame_limit(key));
         if self.shelf.is_full() && !self.shelf.is_mostly_of(key) {
-            // The other streams may have stalled, and no CREDIT of this stream makes room.
+            // The streams that keep most slots may have stalled: no CREDIT may come that frees a slot.
             return false;
         }
         let carriers = self.carriers.borrow();
