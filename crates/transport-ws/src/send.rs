@@ -197,7 +197,8 @@ impl Send {
         let (bytes, length) = head.encode();
         // The buffer is free only while no head waits, and it has to last for the heads of a batch.
         let least = if self.queue.is_empty() { HEADS / 2 } else { length };
-        if self.heads.capacity() < least && !self.heads.try_reclaim(HEADS) {
+        let is_free = self.heads.capacity() < least && self.heads.try_reclaim(HEADS);
+        if !is_free && self.heads.capacity() < length {
             self.heads = BytesMut::with_capacity(HEADS);
         }
         self.heads.extend_from_slice(&bytes[..length]);
