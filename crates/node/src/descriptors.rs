@@ -178,10 +178,14 @@ mod tests {
 
     #[test]
     fn the_kernel_counts_what_the_folder_lists() {
-        // Other tests of this process open and close descriptors meanwhile.
+        if counted().is_none() {
+            return;
+        }
         let ends: Vec<_> = (0..1_000).map(|_| fs::File::open("/dev/null").unwrap()).collect();
-        let (counted, listed) = (counted().unwrap_or_else(listed), listed());
-        assert!(counted.abs_diff(listed) < 200 && listed >= 1_000, "{counted} {listed}");
+        // Other tests of this process open and close descriptors meanwhile. The list has the
+        // descriptor of the folder as well.
+        let agree = || counted().is_some_and(|count| count >= 1_000 && count + 1 == listed());
+        assert!((0..10_000).any(|_| agree()), "{:?} {}", counted(), listed());
         drop(ends);
     }
 

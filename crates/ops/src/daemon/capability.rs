@@ -1,6 +1,7 @@
 //! The capabilities of a daemon that the control socket and the admin API use.
 
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 use config::Target;
 use serde::{Deserialize, Serialize};
@@ -51,7 +52,7 @@ pub trait Traffic: Send + Sync {
             let before = seen.take::<busy::Notes>();
             let looked_at = if most == 0 { 0 } else { busy::SEEN };
             let all = self.streams(None, looked_at).await;
-            let (found, notes) = BusyStreams::among(all, before.as_ref(), most);
+            let (found, notes) = BusyStreams::among(all, Instant::now(), before.as_ref(), most);
             seen.keep(notes);
             found
         })
