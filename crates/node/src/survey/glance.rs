@@ -12,6 +12,7 @@ use std::sync::Arc;
 use ::link::Link;
 use ops::status;
 use relay::{FlowStats, Stats};
+use rustc_hash::FxHasher;
 
 use super::sessions::{join, part_of, state};
 use super::slices::Slices;
@@ -53,50 +54,6 @@ impl Prints {
             }
         }
         old.for_each(|(missing, _)| lost(*missing));
-    }
-}
-
-/// A hash of numbers that is quicker than that of the standard library. Nobody gains by two figures of
-/// the same hash.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mix(u64);
-
-impl Hasher for Mix {
-    fn write(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        words.iter().for_each(|word| self.write_u64(u64::from_ne_bytes(*word)));
-        let rest = rest.iter().fold(1, |sum, byte| sum << 8 | u64::from(*byte));
-        self.write_u64(rest);
-    }
-
-    fn write_u8(&mut self, number: u8) {
-        self.write_u64(number.into());
-    }
-
-    fn write_u16(&mut self, number: u16) {
-        self.write_u64(number.into());
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.write_u64(number.into());
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // The step of wyhash: both halves of a product of 128 bits.
-        let product =
-            u128::from(self.0 ^ number ^ 0xa076_1d64_78bd_642f) * 0xe703_7ed1_a0b4_28db_u128;
-        self.0 =
-            (product as u64) ^ ((product >> 64) as u64).rotate_left(17) ^ number.rotate_left(32);
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        self.write_u64(number as u64);
-    }
-
-    fn finish(&self) -> u64 {
-        let mut last = *self;
-        last.write_u64(0x8ebc_6af0_9c88_c6e3);
-        last.0
     }
 }
 
@@ -226,8 +183,8 @@ pub(super) async fn prints(worker: Rc<Worker>) -> Prints {
     Prints::of(all)
 }
 
-fn print_of(show: impl FnOnce(&mut Mix)) -> u64 {
-    let mut hash = Mix::default();
+fn print_of(show: impl FnOnce(&mut FxHasher)) -> u64 {
+    let mut hash = FxHasher::default();
     show(&mut hash);
     hash.finish()
 }
@@ -271,14 +228,14 @@ fn of_entrance<I: Hash>(id: I, open: &OpenEntrance, all: &mut Vec<(u64, u64)>) {
     }
 }
 
-fn stats(stats: &Stats, hash: &mut Mix) {
+fn stats(stats: &Stats, hash: &mut FxHasher) {
     (stats.opened(), stats.live(), stats.bytes_in(), stats.bytes_out(), stats.barred()).hash(hash);
     stats.refusals().for_each(|(code, count)| (code.raw(), count).hash(hash));
     let requests = stats.requests();
     (requests.classes(), requests.times(), requests.micros()).hash(hash);
 }
 
-fn of_flows(flows: &FlowStats, hash: &mut Mix) {
+fn of_flows(flows: &FlowStats, hash: &mut FxHasher) {
     (flows.live(), flows.opened(), flows.bytes_in(), flows.bytes_out()).hash(hash);
     (flows.datagrams_in(), flows.datagrams_out()).hash(hash);
     flows.drops().for_each(|(reason, count)| (reason.name(), count).hash(hash));

@@ -22,7 +22,7 @@ use tokio::runtime::Handle as Runtime;
 
 use crate::session::{Handle, Session, Worker, Workers};
 
-pub(crate) use glance::{Changes, Mix, Notes, Prints, changes};
+pub(crate) use glance::{Changes, Notes, Prints, changes};
 pub(crate) use sessions::{sessions, without_links};
 
 /// The period at which a drain checks whether the last stream has ended.

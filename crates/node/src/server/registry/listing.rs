@@ -11,11 +11,11 @@ use ops::clients::{self, Details, Limits, Refused, Rights};
 use ops::term;
 
 use proto::Bounds;
+use rustc_hash::FxHasher;
 
 use super::super::clients::{Client, KnownClient};
 use super::super::sightings::Sighting;
 use super::Registry;
-use crate::survey::Mix;
 
 /// What a look at the clients notes for the next one. The entries of clients are kept, so that no
 /// other one has the place of one of them in memory meanwhile.
@@ -115,7 +115,7 @@ impl Registry {
 
     /// A hash of what the list shows of a client, without its entry.
     fn print(&self, name: &str) -> u64 {
-        let mut hash = Mix::default();
+        let mut hash = FxHasher::default();
         self.sessions().glance(name).hash(&mut hash);
         self.sightings.print(name, &mut hash);
         let hold = self.shared.hosts.holds.of(name);

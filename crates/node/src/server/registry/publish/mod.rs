@@ -30,11 +30,12 @@ use logging::{AUDIT, RepeatLimit};
 use ops::events::Changed;
 use ops::status::{self, ServiceState, Told};
 use proto::control::{Register, Registered, ServiceError, ServiceResult};
+use rustc_hash::FxHasher;
 use tokio::sync::OwnedMutexGuard;
 use tracing::field::display;
 
 use crate::session::{Handle, Session};
-use crate::survey::{Mix, Prints};
+use crate::survey::Prints;
 
 use super::super::clients::{Client, Clients};
 use super::super::directory::Directory;
@@ -208,7 +209,7 @@ impl Published {
             if failed.peek().is_none() {
                 continue;
             }
-            let mut hash = Mix::default();
+            let mut hash = FxHasher::default();
             for ServiceResult { name, outcome, refused } in failed {
                 let told = |error: &ServiceError| error.to_string();
                 (name.as_str(), outcome.as_ref().err().map(told)).hash(&mut hash);
