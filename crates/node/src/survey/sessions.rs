@@ -61,14 +61,7 @@ pub(super) async fn part(worker: Rc<Worker>) -> Part {
             }
         }
     }
-    worker.state.server.each_private(|private| part.add_private(private));
-    let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
-    for id in entrances {
-        if let Some(open) = worker.state.entrances.borrow().get(&id) {
-            part.add_entrance(open, |_| true);
-        }
-        slices.count(1).await;
-    }
+    part.add_services(&worker, &mut slices, |_| true).await;
     part
 }
 
@@ -82,18 +75,7 @@ pub(super) async fn part_of(worker: Rc<Worker>, wanted: Arc<HashSet<u64>>) -> Pa
         links.iter().for_each(|(session, link)| part.add_link(session, link));
         slices.count(1).await;
     }
-    worker.state.server.each_private(|private| {
-        if wanted.contains(&private.session.id) {
-            part.add_private(private);
-        }
-    });
-    let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
-    for id in entrances {
-        if let Some(open) = worker.state.entrances.borrow().get(&id) {
-            part.add_entrance(open, |session| wanted.contains(&session.id));
-        }
-        slices.count(1).await;
-    }
+    part.add_services(&worker, &mut slices, |session| wanted.contains(&session.id)).await;
     part
 }
 
@@ -177,6 +159,27 @@ impl Part {
                 })
                 .collect(),
         });
+    }
+
+    /// Adds the services and forwards of the sessions that are meant.
+    async fn add_services(
+        &mut self,
+        worker: &Worker,
+        slices: &mut Slices,
+        is_meant: impl Fn(&Session) -> bool,
+    ) {
+        worker.state.server.each_private(|private| {
+            if is_meant(&private.session) {
+                self.add_private(private);
+            }
+        });
+        let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
+        for id in entrances {
+            if let Some(open) = worker.state.entrances.borrow().get(&id) {
+                self.add_entrance(open, &is_meant);
+            }
+            slices.count(1).await;
+        }
     }
 
     /// Adds the backends of an entrance whose session is meant.
