@@ -1,4 +1,4 @@
-//! What viewers look at: the rows of services and clients, each with the revision of its last change.
+//! The board has the rows of services and clients, each with the revision of its last change.
 //! A look at the daemon changes the board, and a line for a viewer has the rows that have changed since
 //! its last line, however long that line took to leave.
 
@@ -15,7 +15,7 @@ use super::roll::Roll;
 /// Most services and clients of a line.
 pub(super) const LISTED: usize = 1_000;
 
-/// Whose services they are.
+/// The owner of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
     /// The session of this number.
@@ -292,11 +292,11 @@ impl Board {
         if self.services_moved || count > LISTED {
             let all = self.rows().map(|(place, _, row)| (place, row));
             let listed: BTreeSet<Place> = if count > LISTED {
-                // The services that carry most are worth a look.
-                let mut all: Vec<_> = all.collect();
-                let sum = |row: &Row| row.rate.0 + row.rate.1;
-                all.sort_by(|(_, a), (_, b)| sum(b).total_cmp(&sum(a)));
-                all.into_iter().take(LISTED).map(|(place, _)| place).collect()
+                // The services with the highest rates are listed.
+                let mut all: Vec<_> =
+                    all.map(|(place, row)| (row.rate.0 + row.rate.1, place)).collect();
+                all.select_nth_unstable_by(LISTED, |a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+                all.into_iter().take(LISTED).map(|(_, place)| place).collect()
             } else {
                 all.map(|(place, _)| place).collect()
             };
