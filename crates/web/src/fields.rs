@@ -172,12 +172,69 @@ pub(crate) fn is_preflight(method: &Method, fields: &HeaderMap, has_body: bool) 
         && !fields.contains_key(UPGRADE)
 }
 
-/// Removes from a preflight what no browser sends with it, and what a target may take for the
-/// session of a visitor or for another method.
+/// The fields of a preflight: those that a browser sends, and those by which proxies tell of a
+/// request.
+const OF_PREFLIGHT: &[&str] = &[
+    "accept",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
+    "access-control-request-headers",
+    "access-control-request-local-network",
+    "access-control-request-method",
+    "access-control-request-private-network",
+    "cache-control",
+    "cdn-loop",
+    "connection",
+    "content-length",
+    "dnt",
+    "host",
+    "origin",
+    "pragma",
+    "priority",
+    "referer",
+    "save-data",
+    "te",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+    "via",
+    "x-forwarded-by",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+    "x-forwarded-protocol",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-ssl",
+    "x-request-id",
+];
+
+/// The beginning of the names of the fields that a page cannot set (the Fetch standard, section
+/// 2.2.2).
+const OF_BROWSER: &str = "sec-";
+
+/// Leaves the fields of a preflight, and removes all others. Nobody has been asked for a password,
+/// and a target may take any other field for the session of a visitor, for another method or for
+/// another path, whatever signs its interface takes for a hyphen.
 pub(crate) fn clean_preflight(fields: &mut HeaderMap) {
-    for name in ["cookie", "x-http-method", "x-http-method-override", "x-method-override"] {
+    let is_foreign = |name: &&HeaderName| {
+        let name = name.as_str();
+        let is_known = OF_PREFLIGHT.contains(&name) || CLAIMS.contains(&name);
+        let is_of_browser = name.starts_with(OF_BROWSER) && name.bytes().all(is_usual);
+        !(is_known || is_of_browser)
+    };
+    let foreign: Vec<HeaderName> = fields.keys().filter(is_foreign).cloned().collect();
+    for name in foreign {
         fields.remove(name);
     }
+}
+
+/// Whether a byte stands in the usual names of fields, in lower case.
+const fn is_usual(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-'
 }
 
 /// An `Origin` that is the host of the request becomes the origin of the host that the target sees,
@@ -272,13 +329,13 @@ fn ip(address: Option<SocketAddr>) -> Option<IpAddr> {
     address.map(|address| address.ip().to_canonical())
 }
 
-/// Removes the fields that tell of a visitor. Of a trusted proxy they stay, unless they have `_` in
-/// the place of `-`: a target with a CGI interface takes both for one name (RFC 3875 section 4.1.18),
-/// and proxies write `-`.
+/// Removes the fields that tell of a visitor. Of a trusted proxy they stay, unless they have `_` or
+/// another sign in the place of `-`: a target with a CGI interface takes both for one name (RFC 3875
+/// section 4.1.18), and proxies write `-`.
 fn remove_claims(fields: &mut HeaderMap, is_trusted: bool) {
     let is_claim = |name: &&HeaderName| {
         let name = name.as_str();
-        (!is_trusted || name.contains('_'))
+        (!is_trusted || !name.bytes().all(is_usual))
             && (name.get(..CLAIM.len()).is_some_and(|start| is_same(start, CLAIM))
                 || CLAIMS.iter().any(|claim| is_same(name, claim)))
     };
@@ -290,7 +347,7 @@ fn remove_claims(fields: &mut HeaderMap, is_trusted: bool) {
 
 /// Whether a name of a field, in lower case, is `claim` for a CGI program.
 fn is_same(name: &str, claim: &str) -> bool {
-    let hyphen = |byte| if byte == b'_' { b'-' } else { byte };
+    let hyphen = |byte| if is_usual(byte) { byte } else { b'-' };
     name.len() == claim.len() && name.bytes().map(hyphen).eq(claim.bytes())
 }
 
@@ -500,6 +557,49 @@ mod tests {
         for one in preflight {
             assert!(!is_preflight(&Method::OPTIONS, &fields(&[one]), false));
         }
+    }
+
+    #[test]
+    fn a_preflight_has_the_fields_of_a_browser_and_of_proxies_alone() {
+        let kept = [
+            ("host", "a"),
+            ("origin", "https://b.example"),
+            ("access-control-request-method", "PUT"),
+            ("access-control-request-headers", "x-a"),
+            ("sec-fetch-mode", "cors"),
+            ("user-agent", "x"),
+            ("x-forwarded-for", "192.0.2.1"),
+            ("cf-connecting-ip", "192.0.2.1"),
+        ];
+        let removed = [
+            "cookie",
+            "cookie2",
+            "x-http-method-override",
+            "x_http_method_override",
+            "x-http_method-override",
+            "x.http.method.override",
+            "x-http-method",
+            "x_http_method",
+            "x-method-override",
+            "x_method_override",
+            "x-original-url",
+            "x_original_url",
+            "x-rewrite-url",
+            "x-original-method",
+            "x-api-key",
+            "remote_user",
+            "proxy_authorization",
+            "content-type",
+            "x-forwarded-user",
+            "x-forwarded_for",
+            "x_forwarded_for",
+            "sec_fetch_mode",
+            "sec-x_y",
+        ];
+        let removed = removed.map(|name| (name, "PUT"));
+        let mut all = fields(&[&kept[..], &removed].concat());
+        clean_preflight(&mut all);
+        assert_eq!(all, fields(&kept));
     }
 
     #[test]
