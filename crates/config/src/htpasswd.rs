@@ -81,6 +81,18 @@ pub fn is_hashed(pair: &str) -> bool {
     pair.split_once(':').is_some_and(|(_, password)| PasswordHash::is_meant(password))
 }
 
+/// Checks that the password of a pair `user:password` is not empty.
+pub(crate) fn check_password(pair: &str) -> Result<(), BadValue> {
+    match pair.split_once(':') {
+        Some((_, "")) => {
+            let bad =
+                BadValue::new("an empty password, so that whoever knows the user could visit");
+            Err(bad.hint("is a variable empty? for example \"ann:${APP_PASSWORD}\""))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Checks a pair `user:hash`.
 pub(crate) fn check(pair: &str) -> Result<(), BadValue> {
     match HttpOptions::check_hashed(pair) {

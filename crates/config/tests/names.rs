@@ -9,7 +9,11 @@ use proto::TargetProtocol::{H2c, Http, Https};
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs";
 
 fn with_sources<T>(f: impl FnOnce(&Sources<'_>) -> T) -> T {
-    let env = |name: &str| (name == "PASSWORD").then(|| "Very:Secret/Text".to_owned());
+    let env = |name: &str| match name {
+        "PASSWORD" => Some("Very:Secret/Text".to_owned()),
+        "EMPTY" => Some(String::new()),
+        _ => None,
+    };
     f(&Sources { env: &env, read: &|_| Err("no such file".to_owned()) })
 }
 
@@ -100,14 +104,14 @@ fn a_client_has_its_own_label_in_the_place_of_the_name() {
 fn the_options_of_a_service_by_name_are_decoded_and_no_secret_is_shown() {
     let text = "name: home\nservices:\n\
                 - public: http://app.example.com\n  target: 1\n  path: /api/\n  forwarded: true\n\
-                \x20 basic_auth: ['ann:${PASSWORD}', 'bob:']\n  host_rewrite: localhost:3000\n\
+                \x20 basic_auth: ['ann:${PASSWORD}', 'bob:x:']\n  host_rewrite: localhost:3000\n\
                 \x20 headers: { set: { X-Key: '${PASSWORD}', X-Empty: '' }, remove: Cookie }\n\
                 \x20 response_headers: { remove: [Server, X-Powered-By] }\n\
                 - { public: 'http://b.example', target: 1, pass_through: true, path: null }\n\
                 - { public: 'http://app.example.com', target: 1, name: rest, path: / }\n";
     let config = client(text, &[]).unwrap();
     let http = config.terms_of(&config.services[0]).http;
-    assert_eq!(http.basic_auth, ["ann:Very:Secret/Text", "bob:"]);
+    assert_eq!(http.basic_auth, ["ann:Very:Secret/Text", "bob:x:"]);
     assert_eq!((http.path.as_deref(), http.forwarded), (Some("/api"), true));
     assert_eq!(http.host_rewrite.as_deref(), Some("localhost:3000"));
     let set = [("X-Key", "Very:Secret/Text"), ("X-Empty", "")];
@@ -126,6 +130,8 @@ fn the_options_of_a_service_by_name_are_decoded_and_no_secret_is_shown() {
     for bad in [
         "basic_auth: \"${PASSWORD}\\n\"",
         "basic_auth: ['x', 'Secret']",
+        // A variable that is empty opens the service to whoever knows the user.
+        "basic_auth: \"ann:${EMPTY}\"",
         "headers: { set: { X-A: \"${PASSWORD}\\n\" } }",
     ] {
         let text = format!("name: a\nservices: [{{ public: 'http://a.b', target: 1, {bad} }}]\n");

@@ -267,7 +267,8 @@ impl HttpOptions {
         self.response.check()
     }
 
-    /// Checks a pair `user:password`. The password may be empty and may contain colons.
+    /// Checks a pair `user:password`. The password may contain colons. An empty one admits nobody, and
+    /// a configuration refuses it.
     ///
     /// # Errors
     /// The text is no such pair.

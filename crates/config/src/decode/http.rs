@@ -12,7 +12,7 @@ use proto::{
 use super::spread::Listed;
 use super::{Item, Section, secrecy, unknown, values};
 use crate::endpoint::split;
-use crate::htpasswd::{check, htpasswd, is_hashed};
+use crate::htpasswd::{check, check_password, htpasswd, is_hashed};
 use crate::keys::{REQUEST_HEADERS, RESPONSE_HEADERS, Table};
 use crate::model::{Public, UserFile};
 use crate::names::NameKind;
@@ -216,16 +216,19 @@ fn credentials(s: &Section<'_>) -> Vec<String> {
     }
     let mut plain = 0;
     // No problem repeats the text, which is a secret.
-    let mut read = |text: &str| match HttpOptions::check_credential(text) {
-        Ok(()) if is_hashed(text) => check(text).map(|()| text.to_owned()),
-        Ok(()) if plain == CREDENTIALS_MAX => {
-            Err(refused(HttpOptionError::Credentials).hint("use hashes, or `basic_auth_file`"))
-        }
-        Ok(()) => {
+    let mut read = |text: &str| {
+        HttpOptions::check_credential(text)
+            .map_err(|why| refused(why).hint("for example \"ann:${APP_PASSWORD}\""))?;
+        check_password(text)?;
+        if is_hashed(text) {
+            check(text)?;
+        } else if plain == CREDENTIALS_MAX {
+            let bad = refused(HttpOptionError::Credentials);
+            return Err(bad.hint("use hashes, or `basic_auth_file`"));
+        } else {
             plain += 1;
-            Ok(text.to_owned())
         }
-        Err(why) => Err(refused(why).hint("for example \"ann:${APP_PASSWORD}\"")),
+        Ok(text.to_owned())
     };
     items.iter().filter_map(|item| s.cx.value(item, &mut read)).collect()
 }
