@@ -111,7 +111,11 @@ impl Framed {
         inflow.read(bytes.len());
         frames.look(bytes, |Head { length, kind, flags, stream }| match kind {
             DATA => inflow.complete(stream, length),
-            HEADERS | CONTINUATION | RST_STREAM => inflow.complete(stream, 0),
+            HEADERS => {
+                inflow.opened();
+                inflow.complete(stream, 0);
+            }
+            CONTINUATION | RST_STREAM => inflow.complete(stream, 0),
             SETTINGS if flags & ACK != 0 => inflow.acknowledged(),
             _ => {}
         });

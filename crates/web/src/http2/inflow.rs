@@ -23,7 +23,10 @@ use hyper::{
 };
 use tokio::time::Instant;
 
-use super::window::{INITIAL, Path, Window};
+use super::{
+    calm::Calm,
+    window::{INITIAL, Path, Window},
+};
 use crate::{
     account::{Account, Hold},
     body::Broken,
@@ -32,6 +35,9 @@ use crate::{
 
 /// A visitor may send so many bytes before its streams are served and other tasks run.
 const TURN: usize = 64 * 1024;
+/// A head takes this part of a turn: a stream costs memory from its head on, also one that is reset
+/// by the next frame.
+const HEAD: usize = TURN / 128;
 /// The windows that a visitor gets when memory is short at the begin of its connection.
 const SHORT: u32 = 16 * 1024;
 /// Uploads of one connection when memory is short.
@@ -84,6 +90,8 @@ pub(crate) struct Inflow {
     pub(super) read_at: Cell<Instant>,
     /// The task that drives h2.
     driver: RefCell<Option<Waker>>,
+    /// What the visitor may still cancel.
+    pub(super) calm: Calm,
 }
 
 impl Inflow {
@@ -116,7 +124,19 @@ impl Inflow {
             round_trip: Cell::new(None),
             read_at: Cell::new(Instant::now()),
             driver: RefCell::default(),
+            calm: Calm::new(),
         })
+    }
+
+    /// A request ended without its whole answer because of the visitor.
+    pub(super) fn cancelled(&self) {
+        let before = self.calm.verdict();
+        self.calm.cancelled();
+        if self.calm.verdict() != before
+            && let Some(driver) = &*self.driver.borrow()
+        {
+            driver.wake_by_ref();
+        }
     }
 
     pub(crate) const fn initial(&self) -> u32 {
@@ -169,6 +189,11 @@ impl Inflow {
     pub(crate) fn read(&self, bytes: usize) {
         self.turn.set(self.turn.get().saturating_sub(bytes));
         self.read_at.set(Instant::now());
+    }
+
+    /// The head of a request is complete.
+    pub(crate) fn opened(&self) {
+        self.turn.set(self.turn.get().saturating_sub(HEAD));
     }
 
     /// A frame of a stream is complete, of which `flow` bytes count for its window.

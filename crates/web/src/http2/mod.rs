@@ -5,7 +5,9 @@
 //! * `stream` carries one request and its answer.
 //! * `tunnel` is a stream that has switched to another protocol.
 //! * `pings` notices a visitor that is gone, and measures the round trip.
+//! * `calm` decides how many requests a visitor may cancel.
 
+mod calm;
 mod inflow;
 mod pings;
 mod stream;
@@ -35,6 +37,7 @@ use crate::{
     proxy::Connection,
     serve::{Event, IDLE_H2, Watch},
 };
+use calm::Verdict;
 use inflow::LARGE;
 use pings::Pings;
 use stream::Chunk;
@@ -46,12 +49,14 @@ const SEND_BUFFER: usize = 128 * 1024;
 /// The fields of a request, each with 32 bytes more than its name and value (RFC 9113 section
 /// 6.5.2). A browser keeps up to 180 cookies for a site, and sends a field for each.
 const LONGEST_HEADER_LIST: u32 = 48 * 1024;
-/// Streams that a visitor may reset before they are served (CVE-2023-44487), and streams that its
-/// errors may make the server reset. More end the connection with ENHANCE_YOUR_CALM. The values are
-/// the defaults of h2. h2 also bounds the frames of one head (CVE-2024-27316), and answers one ping
-/// at a time.
-const MOST_RESETS: usize = 20;
-const MOST_ERRORS: usize = 1024;
+/// Streams that a visitor may reset before they are accepted. h2 accepts none before it has looked at
+/// all that was read, and a read may hold 700 pairs of the shortest HEADERS and RST_STREAM. A turn
+/// ends after 128 heads ([`inflow`]), so a visitor does not reach this number. The bound that counts is
+/// [`calm`]. h2 has another bound, for streams that it resets because of errors of the visitor, over
+/// the whole life of a connection: it is off, because a connection that serves for days would reach
+/// it, and `calm` counts these streams as well. h2 also bounds the frames of one head
+/// (CVE-2024-27316), and answers one ping at a time.
+const MOST_RESETS: usize = 4096;
 
 /// Serves a visitor until its connection ends.
 pub(crate) async fn serve<T>(
@@ -71,7 +76,7 @@ pub(crate) async fn serve<T>(
         .max_header_list_size(LONGEST_HEADER_LIST)
         .max_send_buffer_size(SEND_BUFFER)
         .max_pending_accept_reset_streams(MOST_RESETS)
-        .max_local_error_reset_streams(Some(MOST_ERRORS))
+        .max_local_error_reset_streams(None)
         .enable_connect_protocol();
     let mut driver = Driver {
         state: State::Greeting(builder.handshake(gate)),
@@ -147,14 +152,27 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
             // What arrived in this turn, also for the streams that it has opened.
             self.inflow.deliver();
             let is_gone = pings.as_mut().is_some_and(|pings| pings.poll(cx).is_ready());
+            let verdict = self.inflow.calm.verdict();
+            if verdict != Verdict::Fine && !self.ends {
+                tracing::debug!("a visitor cancels too many requests");
+                self.ends = true;
+                h2.graceful_shutdown();
+                continue;
+            }
             if self.is_shut {
                 // GOAWAY of a visitor that is gone may wait behind what it does not read.
                 if is_gone && accepted.is_pending() {
                     return Poll::Ready(Ok(()));
                 }
-            } else if is_gone || self.inflow.is_violated() {
+            } else if is_gone || self.inflow.is_violated() || verdict == Verdict::End {
                 self.is_shut = true;
-                let reason = if is_gone { Reason::NO_ERROR } else { Reason::FLOW_CONTROL_ERROR };
+                let reason = if is_gone {
+                    Reason::NO_ERROR
+                } else if verdict == Verdict::End {
+                    Reason::ENHANCE_YOUR_CALM
+                } else {
+                    Reason::FLOW_CONTROL_ERROR
+                };
                 h2.abrupt_shutdown(reason);
                 continue;
             }

@@ -86,17 +86,42 @@ pub(super) fn serve(
         is_over = Some(upload.is_over());
         VisitorBody::Stream(upload)
     };
+    let inflow = Rc::clone(inflow);
     async move {
         let request = Request::from_parts(parts, body);
         match answer(connection, request, respond, tunnel).await {
-            Ok(Some(mut stream)) if is_over.is_some_and(|is_over| !is_over.get()) => {
-                // A visitor that resets the stream itself waits for nothing.
-                let reset = std::future::poll_fn(|cx| stream.poll_reset(cx));
-                let _ = timeout(FAREWELL, reset).await;
+            Ok(stream) => {
+                inflow.calm.served();
+                if let Some(mut stream) = stream
+                    && is_over.is_some_and(|is_over| !is_over.get())
+                {
+                    // A visitor that resets the stream itself waits for nothing.
+                    let reset = std::future::poll_fn(|cx| stream.poll_reset(cx));
+                    let _ = timeout(FAREWELL, reset).await;
+                }
             }
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "a stream of a visitor broke"),
+            Err(Ended::Visitor(error)) => {
+                tracing::debug!(%error, "a visitor has cancelled a request");
+                inflow.cancelled();
+            }
+            Err(Ended::Target(reason)) => {
+                tracing::debug!(%reason, "the target has ended a stream of a visitor");
+            }
         }
+    }
+}
+
+/// Why a request has no complete answer.
+enum Ended {
+    /// The visitor has reset the stream, or made h2 reset it.
+    Visitor(h2::Error),
+    /// The stream was reset because of the target.
+    Target(Reason),
+}
+
+impl From<h2::Error> for Ended {
+    fn from(error: h2::Error) -> Self {
+        Self::Visitor(error)
     }
 }
 
@@ -109,8 +134,13 @@ async fn answer(
     request: Request<VisitorBody>,
     mut respond: SendResponse<Chunk>,
     tunnel: Option<Offer>,
-) -> Result<Option<SendStream<Chunk>>, h2::Error> {
+) -> Result<Option<SendStream<Chunk>>, Ended> {
     let account = Rc::clone(&connection.account);
+    // A stream that was reset before it was accepted opens none to a target.
+    if let Poll::Ready(reset) = std::future::poll_fn(|cx| Poll::Ready(respond.poll_reset(cx))).await
+    {
+        return Err(reset.map_or_else(|error| error, h2::Error::from).into());
+    }
     let response = {
         let interim = Rc::<Queue>::default();
         let mut handled = pin!(connection.handle(request, Sink::Stream(Rc::clone(&interim))));
@@ -118,18 +148,27 @@ async fn answer(
             let handled = handled.as_mut().poll(cx);
             while let Some(head) = interim.next(cx) {
                 if let Err(error) = respond.send_informational(head) {
-                    return Poll::Ready(Err(error));
+                    return Poll::Ready(Err(Ended::Visitor(error)));
                 }
             }
             if let Poll::Ready(handled) = handled {
-                // Over HTTP/2 every request has an answer.
-                return Poll::Ready(handled.map_err(|_| Reason::INTERNAL_ERROR.into()));
+                return Poll::Ready(handled.map_err(|_| Ended::Target(Reason::REFUSED_STREAM)));
             }
             // A visitor that resets the stream does not wait for the answer.
             let reset = respond.poll_reset(cx);
-            reset.map(|reset| Err(reset.map_or_else(|error| error, h2::Error::from)))
+            reset.map(|reset| Err(reset.map_or_else(|error| error, h2::Error::from).into()))
         });
-        response.await?
+        response.await
+    };
+    let response = match response {
+        Ok(response) => response,
+        Err(ended) => {
+            // A request that has no answer over HTTP/2 was not processed (RFC 9113 section 8.7).
+            if let Ended::Target(reason) = ended {
+                respond.send_reset(reason);
+            }
+            return Err(ended);
+        }
     };
     let (parts, body) = response.into_parts();
     let mut head = Response::from_parts(parts, ());
@@ -145,7 +184,7 @@ async fn answer(
         return Ok(None);
     }
     if body.is_end_stream() {
-        return respond.send_response(head, true).map(Some);
+        return Ok(Some(respond.send_response(head, true)?));
     }
     if let Some(length) = body.size_hint().exact() {
         let length = || HeaderValue::from(length);
@@ -166,17 +205,19 @@ struct Sending<'b> {
 }
 
 impl Sending<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         loop {
             if let Poll::Ready(reset) = self.stream.poll_reset(cx) {
-                return Poll::Ready(Err(reset.map_or_else(|error| error, h2::Error::from)));
+                return Poll::Ready(Err(reset.map_or_else(|error| error, h2::Error::from).into()));
             }
             if self.next.is_some() {
                 while self.stream.capacity() == 0 {
                     match ready!(self.stream.poll_capacity(cx)) {
                         Some(capacity) => drop(capacity?),
                         // The stream has ended.
-                        None => return Poll::Ready(Err(Reason::CANCEL.into())),
+                        None => {
+                            return Poll::Ready(Err(h2::Error::from(Reason::CANCEL).into()));
+                        }
                     }
                 }
                 if let Some((piece, is_last)) = self.next.take() {
@@ -189,13 +230,16 @@ impl Sending<'_> {
             // A piece is fetched before a byte of the visitor's window is reserved: a stream that
             // has nothing to send would keep the byte from the others.
             match ready!(self.body.as_mut().poll_frame(cx)) {
-                None => return Poll::Ready(self.stream.send_data(Chunk::Empty, true)),
+                None => {
+                    self.stream.send_data(Chunk::Empty, true)?;
+                    return Poll::Ready(Ok(()));
+                }
                 Some(Err(error)) => {
                     tracing::debug!(%error, "the body of an answer broke off");
                     // A target over HTTP/2 says why.
                     let reason = multiplex::reason(&error).unwrap_or(Reason::INTERNAL_ERROR);
                     self.stream.send_reset(reason);
-                    return Poll::Ready(Err(reason.into()));
+                    return Poll::Ready(Err(Ended::Target(reason)));
                 }
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(piece) => {
@@ -205,13 +249,15 @@ impl Sending<'_> {
                         if piece.has_remaining() {
                             self.next = Some((piece, is_last));
                         } else if is_last {
-                            return Poll::Ready(self.stream.send_data(Chunk::Empty, true));
+                            self.stream.send_data(Chunk::Empty, true)?;
+                            return Poll::Ready(Ok(()));
                         }
                     }
                     Err(frame) => {
                         self.stream.reserve_capacity(0);
                         let trailers = frame.into_trailers().unwrap_or_default();
-                        return Poll::Ready(self.stream.send_trailers(trailers));
+                        self.stream.send_trailers(trailers)?;
+                        return Poll::Ready(Ok(()));
                     }
                 },
             }
