@@ -50,6 +50,13 @@ const SMALL_WINDOW: u32 = 65_535;
 const WINDOW: u32 = 256 * 1024;
 /// Streams that a visitor may have: the window of the connection is that of so many streams.
 const MOST_STREAMS: u32 = 128;
+/// Streams that are opened before the SETTINGS of the target arrive: its bound is not known until
+/// then, and a target refuses the streams beyond it. The other requests wait for the SETTINGS, which
+/// a target sends first (RFC 9113 section 3.4).
+const FIRST_STREAMS: usize = 1;
+/// Streams that were reset here and that h2 knows for a second, so that what the target still sends
+/// of their answers is ignored: all streams that a visitor cancels at once, and again.
+const MOST_CANCELLED: usize = 1024;
 /// Bytes that h2 keeps before a short memory stops reading.
 const AHEAD: u64 = 64 * 1024;
 /// While memory is short, this number of bytes is read in each [`TICK`]. Reading does not stop: the
@@ -287,7 +294,12 @@ async fn connect(
         .initial_stream_window_size(window)
         .initial_connection_window_size(window * MOST_STREAMS)
         .max_send_buf_size(SEND_BUFFER)
-        .max_header_list_size(LONGEST_HEADER_LIST);
+        .max_header_list_size(LONGEST_HEADER_LIST)
+        .initial_max_send_streams(FIRST_STREAMS)
+        .max_concurrent_reset_streams(MOST_CANCELLED)
+        // h2 counts over the whole life of the connection, and late frames of answers that nobody
+        // wants count as errors: the connection would end with all its requests.
+        .max_local_error_reset_streams(None);
     let (sender, connection) =
         builder.handshake(TokioIo::new(io)).await.map_err(|error| OpenFailed {
             status: 502,
@@ -437,7 +449,9 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> Option<h2::Reason> {
 pub(crate) fn is_unprocessed(error: &(dyn Error + 'static)) -> bool {
     broken(error).is_some_and(|error| {
         let is = |reason| error.is_remote() && error.reason() == Some(reason);
-        is(h2::Reason::REFUSED_STREAM) || (error.is_go_away() && is(h2::Reason::NO_ERROR))
+        // Streams that the GOAWAY of the target includes end by themselves.
+        let left = [h2::Reason::NO_ERROR, h2::Reason::ENHANCE_YOUR_CALM];
+        is(h2::Reason::REFUSED_STREAM) || (error.is_go_away() && left.into_iter().any(is))
     })
 }
 

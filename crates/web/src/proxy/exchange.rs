@@ -46,8 +46,9 @@ pub(super) struct Outgoing<'s> {
 pub(super) enum Failed {
     /// The visitor gets this answer.
     Refused(Refusal),
-    /// The target closed a kept connection before the first byte of an answer. Whether it has
-    /// processed the request is unknown.
+    /// The visitor may repeat the request. Over HTTP/1.1 the target closed a kept connection before
+    /// the first byte of an answer, and whether it has processed the request is unknown. Over HTTP/2
+    /// the target said that it has not.
     Raced,
 }
 

@@ -248,12 +248,15 @@ impl Connection {
         let outgoing = Outgoing { parts, incoming, expects, switches, head, h2, sink, place };
         let Self { pool, shared, progress, account, .. } = self;
         let is_secure = rules.target == TargetProtocol::Https;
+        let unanswered = |failed| match failed {
+            Failed::Refused(refusal) => with_hsts(or_away(&*service, refusal)).into(),
+            Failed::Raced => NoAnswer::Unanswered,
+        };
         // A service of its own that gRPC uses speaks HTTP/2; a device with a web page may not.
         if rules.target == TargetProtocol::H2c || is_secure && !switches && is_grpc {
-            let exchanged = over_h2::exchange(shared, account, &*service, outgoing, is_secure);
             let exchanged =
-                exchanged.await.map_err(|refusal| with_hsts(or_away(&*service, refusal)));
-            let (response, lease) = exchanged?;
+                over_h2::exchange(shared, account, &*service, outgoing, is_secure).await;
+            let (response, lease) = exchanged.map_err(unanswered)?;
             let upstream = Carrier::Shared(lease);
             return Ok((
                 response,
@@ -261,10 +264,7 @@ impl Connection {
             ));
         }
         let exchanged = exchange::exchange(pool, progress, account, &*service, outgoing).await;
-        let (response, upstream) = exchanged.map_err(|failed| match failed {
-            Failed::Refused(refusal) => with_hsts(or_away(&*service, refusal)).into(),
-            Failed::Raced => NoAnswer::Unanswered,
-        })?;
+        let (response, upstream) = exchanged.map_err(unanswered)?;
         let upstream = Carrier::Own(upstream);
         Ok((response, Forwarded { service, upstream, tunnel, hsts, compress, stays }))
     }

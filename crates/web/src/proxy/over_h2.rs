@@ -1,6 +1,6 @@
 //! A request at a target over HTTP/2, until the head of its answer.
 
-use std::{collections::VecDeque, rc::Rc};
+use std::{collections::VecDeque, rc::Rc, time::Duration};
 
 use hyper::{
     Request, Response, Uri, Version,
@@ -8,8 +8,9 @@ use hyper::{
     header::{self, HeaderValue},
     http::{request::Parts, uri::Authority},
 };
+use tokio::time::sleep;
 
-use super::exchange::{Outgoing, is_idempotent, not_open, sentence};
+use super::exchange::{Failed, Outgoing, is_idempotent, not_open, sentence};
 use crate::{
     Refusal, Service,
     account::Account,
@@ -18,27 +19,34 @@ use crate::{
     replay::Source,
 };
 
+/// Times that a request is sent again because the target has not processed it, and the pause before
+/// the first of them, which doubles: 2.5 s in all.
+const MOST_REFUSALS: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// Sends a request over the connection that all requests of the visitor to the service share, and
 /// waits for the head of the answer.
 ///
-/// A request is repeated once if the target says that it has not processed it (RFC 9113 section
-/// 8.7), or if the connection breaks that carried requests before and repeating does no harm (RFC
-/// 9110 section 9.2.2); in both cases its body has to be there.
+/// A request of any method is repeated if the target says that it has not processed the request
+/// (RFC 9113 section 8.7), after a pause where the target has refused the stream. A request is
+/// repeated once if the connection breaks that carried requests before and repeating does no harm
+/// (RFC 9110 section 9.2.2). In all cases its body has to be there. A refusal that cannot be
+/// answered in this way is passed on to a visitor of HTTP/2, which may have the body still.
 pub(super) async fn exchange(
     connections: &Connections,
     account: &Rc<Account>,
     service: &dyn Service,
     outgoing: Outgoing<'_>,
     is_secure: bool,
-) -> Result<(Response<Incoming>, Lease), Refusal> {
-    let Outgoing { parts, incoming, expects, switches, sink, place, .. } = outgoing;
+) -> Result<(Response<Incoming>, Lease), Failed> {
+    let Outgoing { parts, incoming, expects, switches, h2, sink, place, .. } = outgoing;
     if switches {
-        return Err(Refusal::new(501, "The target speaks HTTP/2 alone, without Upgrade."));
+        return Err(Refusal::new(501, "The target speaks HTTP/2 alone, without Upgrade.").into());
     }
     let mut parts = in_h2(parts, is_secure)?;
     let repeatable = is_idempotent(&parts.method);
-    let source = Source::new(incoming, repeatable, account);
-    let (mut again, mut is_first) = (VecDeque::new(), true);
+    let source = Source::new(incoming, true, account);
+    let (mut again, mut refusals, mut is_repeated) = (VecDeque::new(), 0, false);
     loop {
         let (mut lease, is_kept) =
             connections.lease(service, place, account).await.map_err(not_open)?;
@@ -49,7 +57,7 @@ pub(super) async fn exchange(
             let _ = wants.try_send(());
         }
         let body = RequestBody::new(&source, std::mem::take(&mut again), hold, wire);
-        let copy = is_first.then(|| parts.clone());
+        let copy = (refusals < MOST_REFUSALS).then(|| parts.clone());
         let request = Request::from_parts(parts, body);
         let mut failed = match lease.sender.try_send_request(request).await {
             Ok(response) => {
@@ -63,20 +71,31 @@ pub(super) async fn exchange(
         if is_unsent || is_away(&error) {
             lease.leave();
         }
-        let may_repeat = is_unsent || is_unprocessed(&error) || (is_kept && repeatable);
+        let is_refused = !is_unsent && is_unprocessed(&error);
+        let may_repeat = is_unsent || is_refused || (is_kept && repeatable && !is_repeated);
         if let (true, Some(copy), Some(body)) = (may_repeat, copy, source.again()) {
-            (parts, again, is_first) = (copy, body, false);
+            (parts, again) = (copy, body);
+            if is_refused && !is_away(&error) {
+                sleep(PAUSE * 2_u32.pow(refusals)).await;
+            } else {
+                is_repeated = true;
+            }
+            refusals += 1;
             continue;
+        }
+        if is_refused && h2 {
+            tracing::debug!(%error, "a target refused a request, and the visitor has to repeat it");
+            return Err(Failed::Raced);
         }
         tracing::debug!(%error, "a target did not answer a request");
         if let Some(reason) = lease.failure() {
-            return Err(Refusal { status: 502, reason: sentence(&reason) });
+            return Err(Refusal { status: 502, reason: sentence(&reason) }.into());
         }
         let reason = match crate::multiplex::reason(&error) {
             None => "The target closed the connection without an answer over HTTP/2.".into(),
             Some(reason) => format!("The target ended the stream of HTTP/2 ({reason}).").into(),
         };
-        return Err(Refusal { status: 502, reason });
+        return Err(Refusal { status: 502, reason }.into());
     }
 }
 

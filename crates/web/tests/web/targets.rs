@@ -15,7 +15,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use proto::{Budget as _, Compress, HttpOptions, TargetProtocol};
 use tokio::{
-    io::{AsyncWriteExt as _, DuplexStream},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
     sync::mpsc,
     task::{AbortHandle, spawn_local},
     time::Instant,
@@ -379,24 +379,129 @@ fn requests_that_wait_for_the_same_connection_fail_with_it() {
 }
 
 #[test]
-fn a_request_that_was_not_processed_is_repeated_once() {
+fn a_request_that_was_not_processed_is_repeated_with_its_body() {
     on_worker(async {
         let (site, a) = site(TargetProtocol::H2c);
         let mut client = connect(&site);
-        client.send("POST /1 HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n").await;
+        let post = "POST /1 HTTP/1.1\r\nHost: a.example\r\nContent-Length: 4\r\n\r\nbody";
+        client.send(post).await;
         let mut target = serve(&a, &server::Builder::new()).await;
-        let (_, mut respond) = target.next().await;
-        respond.send_reset(Reason::REFUSED_STREAM);
-        let (_, mut respond) = target.next().await;
-        respond.send_reset(Reason::REFUSED_STREAM);
+        for _ in 0..5 {
+            let (request, mut respond) = target.next().await;
+            assert_eq!(read(&mut request.into_body()).await, "body");
+            respond.send_reset(Reason::REFUSED_STREAM);
+        }
+        let (request, mut respond) = target.next().await;
+        assert_eq!(read(&mut request.into_body()).await, "body");
+        let head = Response::builder().header("content-length", "0").body(()).unwrap();
+        respond.send_response(head, true).unwrap();
+        assert_eq!(client.status().await, 200);
+        // A target that refuses for ever is believed after seconds.
+        client.send(post).await;
+        let begin = Instant::now();
+        let refusing = spawn_local(async move {
+            loop {
+                let (_, mut respond) = target.next().await;
+                respond.send_reset(Reason::REFUSED_STREAM);
+            }
+        });
         let (head, body) = client.answer().await;
         assert_eq!(status(&head), 502);
         assert!(body.contains("refused stream"), "{body}");
-        // A reset with another reason does not say that repeating does no harm.
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        refusing.abort();
+        assert_eq!(a.count.get(), 1);
+    });
+}
+
+#[test]
+fn a_reset_of_a_target_that_may_have_processed_a_request_is_no_reason_to_repeat_it() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::H2c);
+        let mut client = connect(&site);
         client.send("POST /2 HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n").await;
+        let mut target = serve(&a, &server::Builder::new()).await;
         let (_, mut respond) = target.next().await;
         respond.send_reset(Reason::INTERNAL_ERROR);
         assert_eq!(client.status().await, 502);
+        assert_eq!(a.count.get(), 1);
+    });
+}
+
+/// The visitor has the body still, or knows what to do without it.
+#[test]
+fn a_refusal_of_a_request_whose_body_is_gone_is_passed_on_to_a_visitor_of_http2() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::H2c);
+        let peer = Peer::new(connect(&site).io, &[]);
+        peer.send(HEADERS, END_HEADERS, 1, &request("POST", &[])).await;
+        let mut target = serve(&a, &server::Builder::new()).await;
+        let (asked, mut respond) = target.next().await;
+        let mut upload = asked.into_body();
+        let sending = peer.body(1, 200_000, 10_000);
+        let reading = async {
+            let mut read = 0;
+            while read < 100_000 {
+                let piece = upload.data().await.unwrap().unwrap();
+                upload.flow_control().release_capacity(piece.len()).unwrap();
+                read += piece.len();
+            }
+        };
+        tokio::join!(sending, reading);
+        respond.send_reset(Reason::REFUSED_STREAM);
+        settle().await;
+        assert_eq!(peer.seen(1).reset, Some(7), "REFUSED_STREAM: {:?}", peer.seen(1));
+        assert!(peer.seen(1).heads.is_empty());
+        assert_eq!(*peer.goaway.borrow(), None);
+    });
+}
+
+#[test]
+fn a_burst_on_a_new_connection_waits_for_the_limit_of_the_target() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::H2c);
+        let mut sender = speak(connect(&site)).await;
+        let mut calls = Vec::new();
+        for _ in 0..100 {
+            let (frames, sent) = body();
+            frames.try_send(data("x")).unwrap();
+            drop(frames);
+            calls.push(spawn_local(sender.send_request(call("application/grpc", sent))));
+        }
+        // The settings of the target arrive after the requests.
+        let mut io = a.accept().await.io;
+        settle().await;
+        let mut begin = vec![0; 64 * 1024];
+        let length = io.read(&mut begin).await.unwrap();
+        let mut kinds = Vec::new();
+        let mut rest = &begin[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len()..length];
+        while let Some((head, _)) = rest.split_at_checked(9) {
+            kinds.push(head[3]);
+            rest = &rest[9 + u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize..];
+        }
+        let heads = kinds.iter().filter(|kind| **kind == HEADERS).count();
+        assert_eq!(heads, 1, "requests before the settings: {kinds:?}");
+        drop(io);
+        drop(calls);
+
+        let (site, a) = self::site(TargetProtocol::H2c);
+        let mut sender = speak(connect(&site)).await;
+        let mut calls = Vec::new();
+        for _ in 0..100 {
+            let (frames, sent) = body();
+            frames.try_send(data("x")).unwrap();
+            drop(frames);
+            calls.push(spawn_local(sender.send_request(call("application/grpc", sent))));
+        }
+        let mut target = serve(&a, server::Builder::new().max_concurrent_streams(4)).await;
+        for _ in 0..100 {
+            let (request, mut respond) = target.next().await;
+            assert_eq!(read(&mut request.into_body()).await, "x");
+            answer(&mut respond).send_trailers(trailers("grpc-status", "0")).unwrap();
+        }
+        for asked in calls {
+            assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
+        }
         assert_eq!(a.count.get(), 1);
     });
 }
