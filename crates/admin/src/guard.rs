@@ -158,6 +158,10 @@ impl Guard {
     }
 }
 
+/// The refusal of a request beyond the places of the token for reading.
+const READERS_BUSY: &str = "too many requests of `admin.read_token` are under way: read their \
+                            answers, or close their connections";
+
 /// Whether a browser opens a file of the console as the page of a window, because of a link on
 /// another site. The other site gets nothing of the answer.
 fn opens_page(request: &Request) -> bool {
@@ -192,9 +196,11 @@ pub(super) async fn check(
     let mut response = match guard.judge(&request) {
         Verdict::Open => next.run(request).await,
         Verdict::Pass(caller) => {
+            let is_reader = matches!(caller, Caller::Reader);
             request.extensions_mut().insert(caller);
-            match seat.map(|seat| seat.answer()) {
-                Some(answering) => next.run(request).await.map(|body| answering.body(body)),
+            match seat.map(|seat| seat.answer(is_reader)) {
+                Some(Some(answering)) => next.run(request).await.map(|body| answering.body(body)),
+                Some(None) => problem(StatusCode::SERVICE_UNAVAILABLE, READERS_BUSY),
                 None => next.run(request).await,
             }
         }

@@ -5,24 +5,39 @@
 //! ```text
 //!   Idle --a request with a right token--> Answers --answer made--> Sends --answer sent--> Idle
 //! ```
-//! A connection is closed for another one in `Idle` only. A request without a token, or with a wrong
-//! one, leaves it there.
+//! A connection is closed for another one in `Idle`, or when its client has taken no byte of an
+//! answer for [`STUCK`]. A request without a token, or with a wrong one, leaves it in `Idle`.
+//!
+//! The token for reading is given to programs that are trusted less: its requests have at most
+//! [`OF_READERS`] places, and a further request is refused. The other places stay for probes and for
+//! the holders of `admin.token`.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// Most connections at a time: enough for a few scrapers and a browser page with its requests.
 pub(super) const PLACES: usize = 32;
+
+/// Most connections at a time with a request of the token for reading: a quarter of the places stays.
+pub(super) const OF_READERS: usize = 24;
+
+/// A client that takes no byte of its answer for this time makes room for another one, when all
+/// places are taken. Clients on mobile paths pause for less, and probes wait for longer.
+const STUCK: Duration = Duration::from_secs(1);
+
+/// The time between two looks for a client that takes no byte, while a new connection waits.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// All places; see the module.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +62,10 @@ struct Taken {
     state: State,
     /// The connection came, or was last used.
     since: Instant,
+    /// The request under way has the token for reading.
+    is_reader: bool,
+    /// The client has taken no byte since then, and bytes wait for it.
+    stuck: Option<Instant>,
     /// The drop closes the connection.
     _open: oneshot::Sender<()>,
 }
@@ -71,34 +90,51 @@ pub(super) struct Seat {
 
 impl Places {
     /// Takes a place. The receiver resolves when the connection must close for another one. While
-    /// every connection has a request with a right token, this waits for the first to be idle.
+    /// every connection has a request with a right token whose client takes its answer, this waits
+    /// for the first to be idle.
     pub(super) async fn take(&self) -> (Occupied, oneshot::Receiver<()>) {
         loop {
             if let Some(taken) = self.try_take() {
                 return taken;
             }
-            self.0.change.notified().await;
+            // A client that stops to read tells nobody.
+            let _ = timeout(LOOK, self.0.change.notified()).await;
         }
     }
 
     fn try_take(&self) -> Option<(Occupied, oneshot::Receiver<()>)> {
         let mut table = self.table();
         if table.taken.len() >= PLACES {
-            let idle = table.taken.iter().filter(|(_, one)| one.state == State::Idle);
-            let (&oldest, _) = idle.min_by_key(|(_, one)| one.since)?;
-            table.taken.remove(&oldest);
-            tracing::debug!("admin API: the connection that was idle longest makes room");
+            let leaves = table.idle().or_else(|| table.stuck(Instant::now()))?;
+            table.taken.remove(&leaves);
+            tracing::debug!("admin API: a connection that was idle or does not read makes room");
         }
         let number = table.next;
         table.next += 1;
         let (open, closed) = oneshot::channel();
-        let taken = Taken { state: State::Idle, since: Instant::now(), _open: open };
+        let (state, since) = (State::Idle, Instant::now());
+        let taken = Taken { state, since, is_reader: false, stuck: None, _open: open };
         table.taken.insert(number, taken);
         Some((Occupied(Seat { places: self.clone(), number }), closed))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// The connection that has been idle longest.
+    fn idle(&self) -> Option<u64> {
+        let idle = self.taken.iter().filter(|(_, one)| one.state == State::Idle);
+        idle.min_by_key(|(_, one)| one.since).map(|(number, _)| *number)
+    }
+
+    /// The connection whose client has read nothing for the longest time.
+    fn stuck(&self, now: Instant) -> Option<u64> {
+        let stuck = self.taken.iter().filter_map(|(number, one)| Some((one.stuck?, *number)));
+        let (since, number) = stuck.min()?;
+        (now.saturating_duration_since(since) >= STUCK).then_some(number)
     }
 }
 
@@ -122,10 +158,25 @@ impl Seat {
         self.change(|one| one.since = Instant::now());
     }
 
-    /// A request with a right token is under way as long as the value lives.
-    pub(super) fn answer(&self) -> Answering {
-        self.change(|one| one.state = State::Answers);
-        Answering(self.clone())
+    /// A request with a right token is under way as long as the value lives. `None`: the token is
+    /// that for reading, and its requests have all the places that they may have.
+    pub(super) fn answer(&self, is_reader: bool) -> Option<Answering> {
+        let mut table = self.places.table();
+        let of_readers = |(number, one): &(&u64, &Taken)| {
+            one.is_reader && one.state != State::Idle && **number != self.number
+        };
+        if is_reader && table.taken.iter().filter(of_readers).count() >= OF_READERS {
+            return None;
+        }
+        if let Some(one) = table.taken.get_mut(&self.number) {
+            (one.state, one.is_reader) = (State::Answers, is_reader);
+        }
+        Some(Answering(self.clone()))
+    }
+
+    /// The client takes no byte, or takes bytes again.
+    fn note_stuck(&self, is_stuck: bool) {
+        self.change(|one| one.stuck = is_stuck.then(Instant::now));
     }
 
     /// All bytes of the connection are with the kernel.
@@ -194,8 +245,25 @@ impl HttpBody for Answer {
 /// it holds no more bytes itself, and after each answer.
 #[derive(Debug)]
 pub(super) struct Socket {
-    pub(super) stream: TcpStream,
-    pub(super) seat: Seat,
+    stream: TcpStream,
+    seat: Seat,
+    /// The last write found no room.
+    is_stuck: bool,
+}
+
+impl Socket {
+    pub(super) const fn new(stream: TcpStream, seat: Seat) -> Self {
+        Self { stream, seat, is_stuck: false }
+    }
+
+    /// Notes whether the client takes bytes.
+    fn wrote(&mut self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if outcome.is_pending() != self.is_stuck {
+            self.is_stuck = outcome.is_pending();
+            self.seat.note_stuck(self.is_stuck);
+        }
+        outcome
+    }
 }
 
 impl AsyncRead for Socket {
@@ -214,7 +282,8 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let outcome = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.wrote(outcome)
     }
 
     fn poll_write_vectored(
@@ -222,7 +291,8 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.wrote(outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -241,9 +311,7 @@ impl AsyncWrite for Socket {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio::time::{advance, timeout};
+    use tokio::time::advance;
 
     use super::*;
 
@@ -270,7 +338,7 @@ mod tests {
         let (places, mut all) = full().await;
         assert!(closed(&mut all).is_empty());
         all[0].0.seat().note_request();
-        let request = all[1].0.seat().answer();
+        let request = all[1].0.seat().answer(false);
         all.push(places.take().await);
         assert_eq!(closed(&mut all), [2], "the first has asked meanwhile, the second is answered");
         advance(Duration::from_millis(1)).await;
@@ -295,7 +363,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn while_all_are_answered_a_new_one_waits_for_the_first_to_be_idle() {
         let (places, mut all) = full().await;
-        let mut requests: Vec<_> = all.iter().map(|one| one.0.seat().answer()).collect();
+        let mut requests: Vec<_> = all.iter().map(|one| one.0.seat().answer(false)).collect();
         let moment = Duration::from_secs(1);
         assert!(timeout(moment, places.take()).await.is_err());
         drop(requests.remove(5));
@@ -305,5 +373,35 @@ mod tests {
         assert_eq!(closed(&mut all), [5]);
         drop(all.remove(7));
         assert!(timeout(moment, places.take()).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_makes_room_when_all_places_are_taken() {
+        let (places, mut all) = full().await;
+        let _requests: Vec<_> = all.iter().map(|one| one.0.seat().answer(false)).collect();
+        for one in &all[3..5] {
+            one.0.seat().note_stuck(true);
+            advance(Duration::from_millis(1)).await;
+        }
+        all[3].0.seat().note_stuck(false);
+        let begin = Instant::now();
+        all.push(places.take().await);
+        assert_eq!(closed(&mut all), [4], "the other client reads again");
+        assert!(begin.elapsed() <= STUCK + LOOK, "{:?}", begin.elapsed());
+        assert!(timeout(STUCK * 5, places.take()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_of_readers_leave_places_to_probes_and_to_the_other_token() {
+        let (_places, all) = full().await;
+        let ask = |is_reader| move |one: &One| one.0.seat().answer(is_reader);
+        let mut readers: Vec<_> = all.iter().filter_map(ask(true)).collect();
+        assert_eq!(readers.len(), OF_READERS);
+        assert!(all[0].0.seat().answer(true).is_some(), "the next request of a connection");
+        assert_eq!(all[OF_READERS..].iter().filter_map(ask(false)).count(), PLACES - OF_READERS);
+        drop(readers.remove(7));
+        assert!(all[PLACES - 1].0.seat().answer(true).is_none(), "the answer is not sent yet");
+        all[7].0.seat().note_sent();
+        assert!(all[PLACES - 1].0.seat().answer(true).is_some());
     }
 }

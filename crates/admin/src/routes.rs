@@ -33,6 +33,8 @@ pub(super) struct Api {
     pub(super) life: Life,
     /// Permits of byte streams to targets.
     pub(super) streams: Arc<Semaphore>,
+    /// The permit to show the configuration.
+    pub(super) showing: Arc<Semaphore>,
     /// The sessions of the console.
     pub(super) sessions: Sessions,
     /// What moves.
@@ -41,8 +43,8 @@ pub(super) struct Api {
 
 impl Api {
     pub(super) fn new(daemon: Arc<dyn Daemon>, life: Life) -> Self {
-        let (streams, sessions) = (Semaphore::new(connect::STREAMS), Sessions::default());
-        Self { daemon, life, streams: Arc::new(streams), sessions, live: Live::new() }
+        let [streams, showing] = [connect::STREAMS, 1].map(|most| Arc::new(Semaphore::new(most)));
+        Self { daemon, life, streams, showing, sessions: Sessions::default(), live: Live::new() }
     }
 }
 
@@ -155,6 +157,9 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
     let over = "the admin API";
     if entry.method == Method::Get && command != Command::Events {
         // A question ends with the connection of the request.
+        if command == Command::Configuration {
+            return configuration(api).await;
+        }
         let request = command::Request { command, over, life: &api.life, news };
         return match command::run(api.daemon.as_ref(), request).await {
             Ok(answer) => succeeded(answer, None),
@@ -177,6 +182,26 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
         Ok(answer) => succeeded(answer, order.as_ref()),
         Err(why) => failed(&why),
     }
+}
+
+/// Shows the configuration. A file may have megabytes, and the API has a single thread, so the file
+/// is read, masked and encoded on another one, a file at a time.
+async fn configuration(api: &Api) -> Response {
+    let Ok(turn) = Arc::clone(&api.showing).acquire_owned().await else { return no_answer() };
+    let (daemon, life) = (Arc::clone(&api.daemon), api.life.clone());
+    let runtime = tokio::runtime::Handle::current();
+    let shown = tokio::task::spawn_blocking(move || {
+        // The turn lasts as long as the work, also when the client has left.
+        let _turn = turn;
+        let (news, _inbox) = mpsc::channel(1);
+        let (command, over) = (Command::Configuration, "the admin API");
+        let request = command::Request { command, over, life: &life, news };
+        match runtime.block_on(command::run(daemon.as_ref(), request)) {
+            Ok(answer) => succeeded(answer, None),
+            Err(why) => failed(&why),
+        }
+    });
+    shown.await.unwrap_or_else(|panic| failed(&panic.into()))
 }
 
 /// The refusal of a question that the token for reading may not ask.

@@ -44,7 +44,7 @@ pub(super) async fn serve(listener: StdListener, app: Router) {
             Ok((stream, remote)) => {
                 let (place, closed) = places.take().await;
                 let app = TowerToHyperService::new(app.clone());
-                let socket = Socket { stream, seat: place.seat().clone() };
+                let socket = Socket::new(stream, place.seat().clone());
                 let seat = place.seat().clone();
                 // A listener of both families sees IPv4 clients as mapped addresses.
                 let ip = remote.ip().to_canonical();

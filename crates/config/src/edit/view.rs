@@ -4,6 +4,7 @@
 //! lines: a line that is the same gets what stands there, so `(secret)` in an unchanged line keeps
 //! its secret, and `(secret)` in any other line is refused.
 
+use std::collections::HashMap;
 use std::hash::Hash;
 
 use similar::{Algorithm, DiffTag, capture_diff_slices};
@@ -62,9 +63,41 @@ pub fn masked(file: &str, text: &str) -> Result<Option<Vec<Line>>, Problem> {
     // A secret that stands elsewhere, such as in a comment, must not be shown there.
     let secrets = hidden.iter().filter_map(|&(start, end)| text.get(start..end));
     let secrets = secrets.map(|secret| secret.trim_matches(['"', '\'', ' ', '\n']));
-    let mut secrets = secrets.filter(|secret| secret.len() >= 8 && !secret.contains('\n'));
-    let leaks = secrets.any(|secret| lines.iter().any(|line| line.shown.contains(secret)));
+    let secrets = Searched::of(secrets.filter(|secret| !secret.contains('\n')));
+    let leaks = lines.iter().any(|line| secrets.occur_in(&line.shown));
     Ok((!leaks).then_some(lines))
+}
+
+/// The shortest secret that is searched for, bytes: a shorter one is part of other words.
+const SEARCHED_MIN: usize = 8;
+
+/// Secrets by their first bytes. A text is searched for all of them in a single pass, because a file
+/// has as many secrets as lines.
+struct Searched<'t>(HashMap<&'t [u8], Vec<&'t [u8]>>);
+
+impl<'t> Searched<'t> {
+    /// The secrets that are long enough.
+    fn of(secrets: impl Iterator<Item = &'t str>) -> Self {
+        let mut by_begin: HashMap<&[u8], Vec<&[u8]>> = HashMap::new();
+        for secret in secrets {
+            if let Some((begin, rest)) = secret.as_bytes().split_at_checked(SEARCHED_MIN) {
+                let same = by_begin.entry(begin).or_default();
+                if !same.contains(&rest) {
+                    same.push(rest);
+                }
+            }
+        }
+        Self(by_begin)
+    }
+
+    fn occur_in(&self, text: &str) -> bool {
+        let text = text.as_bytes();
+        !self.0.is_empty()
+            && text.windows(SEARCHED_MIN).enumerate().any(|(at, begin)| {
+                let rest = text.get(at + SEARCHED_MIN..).unwrap_or_default();
+                self.0.get(begin).is_some_and(|all| all.iter().any(|one| rest.starts_with(one)))
+            })
+    }
 }
 
 /// Collects the places of hidden values. `None`: value and text do not fit.
