@@ -225,17 +225,21 @@ pub(crate) fn unix(text: &str) -> Option<Result<UnixAddr, BadValue>> {
     }
 }
 
-/// This machine, the host of a target that is only a port.
-pub(crate) const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// The host of a target that is only a port: this machine over IPv4 and IPv6. Development servers
+/// listen at `[::1]` alone where the system resolves `localhost` to `::1` first.
+const LOCALHOST: &str = "localhost";
+
+/// The address of a listener that is only a port.
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// The place of an address in a file, which decides about its schemes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// `public` of a service. A text of ports alone has no host.
     Public,
-    /// `target` of a service or a forward. A text of ports alone is of this machine.
+    /// `target` of a service or a forward. A text of ports alone is of `localhost`.
     Target,
-    /// `listen` of a forward. A text of ports alone is of this machine.
+    /// `listen` of a forward. A text of ports alone is of 127.0.0.1.
     Listen,
 }
 
@@ -279,7 +283,11 @@ impl Ports {
             && rest.bytes().all(|b| b.is_ascii_digit() || b == b'-');
         if is_ports {
             let (first, last) = ports(rest)?;
-            let host = (role != Role::Public).then_some(Host::Ip(HERE));
+            let host = match role {
+                Role::Public => None,
+                Role::Target => Some(Host::Name(LOCALHOST.to_owned())),
+                Role::Listen => Some(Host::Ip(HERE)),
+            };
             return Ok(Self { kind, host, first, last });
         }
         let (host, port) = split(rest)?;
@@ -458,7 +466,7 @@ mod tests {
             Ok::<_, BadValue>((kind, host, first, last))
         };
         let cases = [
-            ("3000", Role::Target, "127.0.0.1", 3000, 3000),
+            ("3000", Role::Target, "localhost", 3000, 3000),
             ("3000", Role::Public, "", 3000, 3000),
             ("3000-3010", Role::Listen, "127.0.0.1", 3000, 3010),
             ("192.168.1.5:22", Role::Target, "192.168.1.5", 22, 22),

@@ -395,9 +395,9 @@ mod tests {
         now.add(lists("['http://A.example=8080', 'https://v.example=http://10.0.0.1']"));
         assert_eq!(
             shown(&now),
-            "api http://a.example tcp://127.0.0.1:2\n\
-             two http://b.example https://b.example tcp://127.0.0.1:4\n\
-             http-a.example http://a.example tcp://127.0.0.1:8080\n\
+            "api http://a.example tcp://localhost:2\n\
+             two http://b.example https://b.example tcp://localhost:4\n\
+             http-a.example http://a.example tcp://localhost:8080\n\
              https-v.example https://v.example tcp://10.0.0.1:80"
         );
         assert_eq!(
@@ -429,10 +429,10 @@ mod tests {
         now.add(lists("['udp://:53=53', '54=9']"));
         assert_eq!(
             shown(&now),
-            "dns tcp://:53 tcp://127.0.0.1:53\n\
+            "dns tcp://:53 tcp://localhost:53\n\
              exit tcp://:1080 socks5\n\
-             udp-53 udp://:53 udp://127.0.0.1:53\n\
-             tcp-54 tcp://:54 tcp://127.0.0.1:9"
+             udp-53 udp://:53 udp://localhost:53\n\
+             tcp-54 tcp://:54 tcp://localhost:9"
         );
         now.add(lists("[{ name: dns, public: 'udp://:55', target: 'udp://b:1' }]"));
         now.add(lists("[{ name: exit, public: 1081, target: http-proxy }]"));
@@ -449,7 +449,7 @@ mod tests {
         now.add(lists("['socks5://127.0.0.1:1080', 'udp://0.0.0.0:53=udp://b:53']"));
         assert_eq!(
             shown(&now),
-            "udp://127.0.0.1:1080 udp://127.0.0.1:9\n\
+            "udp://127.0.0.1:1080 udp://localhost:9\n\
              socks5://127.0.0.1:1080\n\
              udp://0.0.0.0:53 udp://b:53"
         );
@@ -487,16 +487,16 @@ mod tests {
         );
         assert_eq!(
             shown(&lists),
-            "range-100 tcp://:100 tcp://127.0.0.1:100\n\
-             range-102 tcp://:102 tcp://127.0.0.1:102\n\
-             any tcp://:0 tcp://127.0.0.1:1\n\
-             tcp-101 tcp://:101 tcp://127.0.0.1:7\n\
-             tcp-202 tcp://:202 tcp://127.0.0.1:7\n\
-             tcp-1 tcp://:0 tcp://127.0.0.1:1\n\
-             ssh tcp://:23 tcp://127.0.0.1:24\n\
-             tcp://127.0.0.1:5203 tcp://127.0.0.1:5201\n\
-             tcp://0.0.0.0:5204 tcp://127.0.0.1:9\n\
-             unix:///a tcp://127.0.0.1:9"
+            "range-100 tcp://:100 tcp://localhost:100\n\
+             range-102 tcp://:102 tcp://localhost:102\n\
+             any tcp://:0 tcp://localhost:1\n\
+             tcp-101 tcp://:101 tcp://localhost:7\n\
+             tcp-202 tcp://:202 tcp://localhost:7\n\
+             tcp-1 tcp://:0 tcp://localhost:1\n\
+             ssh tcp://:23 tcp://localhost:24\n\
+             tcp://127.0.0.1:5203 tcp://localhost:5201\n\
+             tcp://0.0.0.0:5204 tcp://localhost:9\n\
+             unix:///a tcp://localhost:9"
         );
         assert!(lists.remove("ssh") && !lists.remove("ssh"));
         assert!(lists.remove("tcp://127.0.0.1:5203") && lists.remove("unix:///a"));

@@ -161,10 +161,10 @@ mod tests {
         assert_eq!(
             shadows(&now),
             [
-                "tcp-22 has the place of ssh (tcp://:22 -> tcp://127.0.0.1:22)",
-                "tcp-202 has the place of two (tcp://:201, tcp://:202 -> tcp://127.0.0.1:200)",
-                "tcp-80 has the place of tcp-80 (tcp://:80 -> tcp://127.0.0.1:8080)",
-                "tcp://127.0.0.1:5203 has the place of tcp://127.0.0.1:5203 -> tcp://127.0.0.1:5201"
+                "tcp-22 has the place of ssh (tcp://:22 -> tcp://localhost:22)",
+                "tcp-202 has the place of two (tcp://:201, tcp://:202 -> tcp://localhost:200)",
+                "tcp-80 has the place of tcp-80 (tcp://:80 -> tcp://localhost:8080)",
+                "tcp://127.0.0.1:5203 has the place of tcp://127.0.0.1:5203 -> tcp://localhost:5201"
             ]
         );
         // A second entry of a command leaves the first one nowhere.
@@ -187,12 +187,12 @@ mod tests {
         let at_80 = |config: &ClientConfig| {
             names(config).into_iter().find(|name| name.starts_with("tcp-80")).unwrap()
         };
-        assert_eq!(at_80(&now), "tcp-80=tcp://127.0.0.1:8081");
+        assert_eq!(at_80(&now), "tcp-80=tcp://localhost:8081");
         assert_eq!(shadows(&now).len(), 1);
         now.keep(&kept("services: ['80=9']\n")).unwrap();
         assert_eq!(shadows(&now).len(), 2);
         now.keep(&kept("without: [tcp-80]\n")).unwrap();
-        assert_eq!(at_80(&now), "tcp-80=tcp://127.0.0.1:8081");
+        assert_eq!(at_80(&now), "tcp-80=tcp://localhost:8081");
         // The mark of a removed entry is for the file and the flags.
         now.keep(&kept("without: [tcp-80]\n")).unwrap();
         assert!(!names(&now).iter().any(|name| name.starts_with("tcp-80")), "{now:?}");

@@ -43,13 +43,13 @@ fn services_by_name_have_short_forms_in_files_and_flags() {
     assert_eq!(
         config.summary()[1..],
         [
-            "service https-app.example.com: https://app.example.com -> tcp://127.0.0.1:3000",
+            "service https-app.example.com: https://app.example.com -> tcp://localhost:3000",
             "service tls-any.vpn.example.com: tls://*.vpn.example.com -> tcp://192.168.1.5:443",
             "service all: http://* -> tcp://[::1]:80",
-            "service tcp-1: http://a.example, tcp://:0 -> tcp://127.0.0.1:1",
+            "service tcp-1: http://a.example, tcp://:0 -> tcp://localhost:1",
             "service http-b.example: http://b.example, tls://c.example -> unix:///run/b",
-            "service http-d.example: http://d.example -> tcp://127.0.0.1:3000",
-            "service http-app.example.com: http://app.example.com -> tcp://127.0.0.1:9 \
+            "service http-d.example: http://d.example -> tcp://localhost:3000",
+            "service http-app.example.com: http://app.example.com -> tcp://localhost:9 \
              (in the place of http-app.example.com (http://app.example.com -> \
              tcp://127.0.0.1:3000))",
         ]
@@ -65,14 +65,14 @@ fn a_client_has_its_own_label_in_the_place_of_the_name() {
     assert_eq!(
         shown(&format!("name: My_Home.1\n{text}")),
         [
-            "service http-name.example.com: http://my-home-1.example.com -> tcp://127.0.0.1:1",
-            "service tls-name: tls://my-home-1 -> tcp://127.0.0.1:2",
+            "service http-name.example.com: http://my-home-1.example.com -> tcp://localhost:1",
+            "service tls-name: tls://my-home-1 -> tcp://localhost:2",
         ]
     );
     let config = client(&format!("name: home\nid_prefix: web\n{text}"), &[]).unwrap();
     assert_eq!(
         config.summary()[1],
-        "service web-http-name.example.com: http://web-home.example.com -> tcp://127.0.0.1:1"
+        "service web-http-name.example.com: http://web-home.example.com -> tcp://localhost:1"
     );
     // A service of a command is expanded as well, and takes the place of the same name.
     let kept = |text| {
@@ -85,11 +85,11 @@ fn a_client_has_its_own_label_in_the_place_of_the_name() {
     assert_eq!(
         with.summary()[1..],
         [
-            "service web-tls-name: tls://web-home -> tcp://127.0.0.1:2",
-            "service web-http-name.example.com: http://web-home.example.com -> tcp://127.0.0.1:9 \
+            "service web-tls-name: tls://web-home -> tcp://localhost:2",
+            "service web-http-name.example.com: http://web-home.example.com -> tcp://localhost:9 \
              (added at run time; in the place of web-http-name.example.com \
-             (http://web-home.example.com -> tcp://127.0.0.1:1))",
-            "service web-https-name.a.example: https://web-home.a.example -> tcp://127.0.0.1:8 \
+             (http://web-home.example.com -> tcp://localhost:1))",
+            "service web-https-name.a.example: https://web-home.a.example -> tcp://localhost:8 \
              (added at run time)",
         ]
     );
@@ -123,7 +123,7 @@ fn the_options_of_a_service_by_name_are_decoded_and_no_secret_is_shown() {
     assert!(!shown.contains("Secret"), "{shown}");
     assert_eq!(
         config.summary()[1],
-        "service http-app.example.com: http://app.example.com -> tcp://127.0.0.1:1, path /api, \
+        "service http-app.example.com: http://app.example.com -> tcp://localhost:1, path /api, \
          Host localhost:3000, basic_auth, headers, response_headers, forwarded"
     );
     assert!(config.summary()[2].ends_with(", pass_through"));
@@ -305,7 +305,7 @@ fn a_server_has_doors_for_visitors_of_names() {
         config.summary()[..9],
         [
             "listen mux://0.0.0.0:443/tunnel",
-            "listen mux://[::1]:8443 (everything else goes to tcp://127.0.0.1:22)",
+            "listen mux://[::1]:8443 (everything else goes to tcp://localhost:22)",
             "visitors of http:// names at 0.0.0.0:80",
             "visitors of http:// names at [::1]:80",
             "each client may publish a name of its own below example.com",

@@ -49,7 +49,7 @@ fn a_port_of_udp_leads_to_a_target_of_udp_and_both_to_one_host_and_port() {
          - { public: ['http://app.example', 'udp://:443'], target: 'tcp://b:443' }",
         &[
             "service wg: udp://:51820 -> udp://127.0.0.1:51820",
-            "service udp-53: udp://127.0.0.1:53 -> udp://127.0.0.1:53",
+            "service udp-53: udp://127.0.0.1:53 -> udp://localhost:53",
             "service udp-54: udp://:0 -> udp://b:54",
             "service tcp-55: tcp://:55, udp://:55 -> udp://b:1",
             "service udp-56: udp://:56, tcp://:56 -> tcp://b:1",
@@ -203,7 +203,7 @@ fn the_flags_have_the_same_forms() {
         config.summary()[1..],
         [
             "service udp-51820: udp://:51820 -> udp://127.0.0.1:51820",
-            "service udp-53: udp://:53 -> udp://127.0.0.1:53",
+            "service udp-53: udp://:53 -> udp://localhost:53",
             "service udp-54: udp://:0 -> udp://127.0.0.1:54",
             "service tcp-1080: tcp://127.0.0.1:1080 -> socks5",
             "service tcp-8080: tcp://:8080 -> file:///srv/www",

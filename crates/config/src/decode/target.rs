@@ -294,7 +294,7 @@ mod tests {
             ("::1:22", "tcp://[::1]:22"),
             ("2001:db8::5:22", "tcp://[2001:db8::5]:22"),
             ("[2001:db8::5]:22", "tcp://[2001:db8::5]:22"),
-            ("22", "tcp://127.0.0.1:22"),
+            ("22", "tcp://localhost:22"),
             ("unix:///run/app.sock", "unix:///run/app.sock"),
         ] {
             assert_eq!(shown(text).as_deref(), Ok(long), "{text}");

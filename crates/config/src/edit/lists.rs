@@ -373,9 +373,9 @@ mod tests {
                     public: tcp://:10022 # fixed\n    target: tcp://127.0.0.1:22\n# End.\n";
         let now = published(file, &["10080=3000"], &["5203=5201"]).unwrap();
         let new = "  - name: tcp-10080\n    public: \"tcp://:10080\"\n    \
-                   target: \"tcp://127.0.0.1:3000\"\n";
+                   target: \"tcp://localhost:3000\"\n";
         let end = "forwards:\n  - listen: \"tcp://127.0.0.1:5203\"\n    \
-                   target: \"tcp://127.0.0.1:5201\"\n";
+                   target: \"tcp://localhost:5201\"\n";
         let (entries, comment) = file.split_at(file.find("# End").unwrap());
         assert_eq!(now.replace(comment, ""), format!("{entries}{new}{end}"));
         assert!(now.contains(comment), "{now}");
@@ -384,10 +384,10 @@ mod tests {
         // The same port: the other keys and the comments of the entry stay.
         let turned = published(&now, &["10022=2222"], &["5203=b:1"]).unwrap();
         let expected = now
-            .replace("target: tcp://127.0.0.1:22\n", "target: \"tcp://127.0.0.1:2222\"\n")
+            .replace("target: tcp://127.0.0.1:22\n", "target: \"tcp://localhost:2222\"\n")
             .replace("public: tcp://:10022", "public: \"tcp://:10022\"")
             .replace("name: ssh", "name: tcp-10022")
-            .replace("127.0.0.1:5201", "b:1");
+            .replace("localhost:5201", "b:1");
         assert_eq!(turned, expected);
         let back = unpublish("f", &now, "tcp-10080").unwrap().unwrap();
         let back = unpublish("f", &back, "tcp://127.0.0.1:5203").unwrap().unwrap();
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(
             now,
             "name: a\nid_prefix: a\nservices:\n  - name: tcp-3000\n    public: \"tcp://:0\"\n    \
-             target: \"tcp://127.0.0.1:3000\"\n"
+             target: \"tcp://localhost:3000\"\n"
         );
         assert!(unpublish("f", &now, "a-tcp-3000").unwrap().is_some());
         assert!(published("", &["3000"], &[]).unwrap().starts_with("services:\n"));
@@ -416,7 +416,7 @@ mod tests {
             now,
             format!(
                 "{file}  - name: http-name.example.com\n    public: \"http://{{name}}.example.com\"\n    \
-                 target: \"tcp://127.0.0.1:3000\"\n"
+                 target: \"tcp://localhost:3000\"\n"
             )
         );
         assert_eq!(published(&now, &["http://{name}.example.com=3000"], &[]), Ok(now.clone()));
@@ -424,7 +424,7 @@ mod tests {
         assert!(published(file, &["http://a.example=2"], &[]).unwrap().starts_with(file));
         let whole = file.replace("    path: /api\n", "");
         let turned = published(&whole, &["http://a.example=2"], &[]).unwrap();
-        assert!(turned.contains("target: \"tcp://127.0.0.1:2\"") && !turned.contains("tcp://b:1"));
+        assert!(turned.contains("target: \"tcp://localhost:2\"") && !turned.contains("tcp://b:1"));
         assert!(unpublish("f", &now, "a-http-name.example.com").unwrap().is_some());
     }
 
@@ -513,7 +513,7 @@ mod tests {
         let why = unpublish("f.yaml", file, "r-2").unwrap_err().to_string();
         assert!(why.contains("more than `r-2`"), "{why}");
         let now = published(file, &["7=9", "9"], &[]).unwrap();
-        assert!(now.contains("tcp://127.0.0.1:9") && !now.contains("7=8"), "{now}");
+        assert!(now.contains("tcp://localhost:9") && !now.contains("7=8"), "{now}");
         assert!(unpublish("f", &now, "tcp-7").unwrap().is_some());
     }
 

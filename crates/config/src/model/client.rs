@@ -328,6 +328,12 @@ impl Service {
         whole.take_settings(known);
         (whole.kept, whole.until) = (known.kept, known.until);
         whole.name.clone_from(&known.name);
+        // Files of earlier versions have the address in the place of `localhost`.
+        if whole.target.to_string().replace("://localhost:", "://127.0.0.1:")
+            == known.target.to_string()
+        {
+            whole.target.clone_from(&known.target);
+        }
         whole == *known
     }
 

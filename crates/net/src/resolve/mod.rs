@@ -21,7 +21,7 @@ mod queue;
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -232,14 +232,18 @@ impl Lookups {
         Self { resolver: SERVERS.get_or_init(|| Resolver::new(Bounds::OWN)).clone(), account: None }
     }
 
-    /// Returns the addresses of `host`; there is at least one. An IP address is its own address and
-    /// needs no lookup.
+    /// Returns the addresses of `host`; there is at least one. An IP address is its own address, and
+    /// `localhost` has both loopback addresses, IPv4 first. Neither needs a lookup: RFC 6761 section
+    /// 6.3 asks for that, and a container may be without `/etc/hosts`.
     ///
     /// # Errors
     /// As [`Resolver::look_up`].
     pub async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![ip]);
+        }
+        if host.strip_suffix('.').unwrap_or(host).eq_ignore_ascii_case("localhost") {
+            return Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
         }
         self.resolver.look_up(self.account.as_deref().unwrap_or(host), host).await
     }

@@ -174,3 +174,13 @@ fn the_bounds_follow_the_descriptors_that_are_kept() {
         assert_eq!((bounds.threads, bounds.at_once), (threads, at_once), "{reserve}");
     }
 }
+
+#[tokio::test]
+async fn localhost_is_both_loopback_addresses_without_a_lookup() {
+    let resolver = Resolver::with(BOUNDS, |host| panic!("{host} was looked up"));
+    let lookups = Lookups::on(&resolver, "home");
+    let both = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
+    for name in ["localhost", "LocalHost", "localhost."] {
+        assert_eq!(lookups.resolve(name).await.unwrap(), both, "{name}");
+    }
+}

@@ -115,17 +115,17 @@ mod tests {
         // The same service, by another name.
         extend(&path, &args(&["10022=22"], false)).unwrap();
         let why = extend(&path, &args(&["10022=22", "10080=80"], false)).unwrap_err().to_string();
-        assert!(why.contains("lacks service tcp-10080 (tcp://:10080 -> tcp://127.0.0.1:80)"));
+        assert!(why.contains("lacks service tcp-10080 (tcp://:10080 -> tcp://localhost:80)"));
         assert!(why.contains("--yes") && !why.contains("10022"), "{why}");
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         extend(&path, &args(&["10022=22", "10080=80"], true)).unwrap();
         let now = fs::read_to_string(&path).unwrap();
         let new = "  - { name: tcp-10080, public: \"tcp://:10080\", \
-                   target: \"tcp://127.0.0.1:80\" }\n";
+                   target: \"tcp://localhost:80\" }\n";
         assert_eq!(now, format!("{text}{new}"));
         extend(&path, &args(&["10022=22", "10080=80"], false)).unwrap();
         let why = extend(&path, &args(&["10080=81"], false)).unwrap_err().to_string();
-        let place = "in the place of service tcp-10080 (tcp://:10080 -> tcp://127.0.0.1:80)";
+        let place = "in the place of service tcp-10080 (tcp://:10080 -> tcp://localhost:80)";
         assert!(why.contains(place), "{why}");
     }
 

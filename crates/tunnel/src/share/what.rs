@@ -65,7 +65,7 @@ pub(super) fn deserted(target: &str) -> Option<SocketAddr> {
     if !["tcp", "http", "https", "h2c"].contains(&scheme) {
         return None;
     }
-    let (host, port) = if is_number(rest) { ("127.0.0.1", rest) } else { rest.rsplit_once(':')? };
+    let (host, port) = if is_number(rest) { ("localhost", rest) } else { rest.rsplit_once(':')? };
     let port = port.trim_end_matches('/').parse::<u16>().ok()?;
     let (v4, v6): (SocketAddr, SocketAddr) =
         ((Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into());

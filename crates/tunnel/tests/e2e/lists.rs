@@ -118,7 +118,7 @@ fn a_running_client_is_changed_by_commands_and_the_change_outlives_both_sides() 
         // `tunnel check` knows the state directory from the file.
         let checked = outcome(run(tunnel(&["check", "--config"]).arg(running.file("client.yaml"))));
         let line =
-            format!("service tcp-{own}: tcp://:0 -> tcp://127.0.0.1:{own} (added at run time)");
+            format!("service tcp-{own}: tcp://:0 -> tcp://localhost:{own} (added at run time)");
         assert!(checked.1.contains(&line), "{checked:?}");
         assert!(!checked.1.contains("echo"), "{checked:?}");
         assert!(checked.2.contains("left out by `tunnel unpublish`: echo"), "{checked:?}");
