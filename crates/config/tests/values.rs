@@ -523,3 +523,17 @@ fn peers_are_told_all_kinds_of_addresses_unless_some_are_named() {
     assert_eq!(of("p2p: { candidates: [host, reflexive] }"), [true, false, true]);
     assert_eq!(of("p2p: { candidates: mapped }"), [false, true, false]);
 }
+
+#[test]
+fn a_default_gives_way_to_the_key_that_the_file_has() {
+    let sources = Sources { env: &|_| None, read: &|_| Err(String::new()) };
+    let text = "servers: tls://a\nname: a\ntoken: q7Xb2LmZ0aKc9RtYv4WnPs\nretry: { max: 50ms }\n\
+                window: { max: 64KiB }\n\
+                services: [{ public: 1, target: 1, health: { interval: 1s } }]\n";
+    let file = Some(Text { name: "c.yaml", text });
+    let config = load_client(file, &ClientFlags::default(), &sources).unwrap().config;
+    assert_eq!(config.retry_min, config.retry_max);
+    assert_eq!(config.common.window_initial, config.common.window_max);
+    let health = config.services[0].health.as_ref().unwrap();
+    assert_eq!((health.timeout, health.interval.to_string()), (health.interval, "1s".to_owned()));
+}

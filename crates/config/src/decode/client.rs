@@ -76,7 +76,11 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         Some(retry) => values::positive(retry, key, default),
         None => Some(Span::from_millis(default)),
     };
+    let has_min = retry.as_ref().is_some_and(|retry| retry.key("min").is_some());
     let retry_range = pause("min", RETRY_MIN).zip(pause("max", RETRY_MAX));
+    // The default gives way to the key that the file has.
+    let retry_range =
+        retry_range.map(|(min, max)| if has_min { (min, max) } else { (min.min(max), max) });
     if let (Some(retry), Some((min, max))) = (&retry, retry_range)
         && min > max
     {

@@ -69,7 +69,13 @@ pub(crate) fn common(s: &Section<'_>, of_log: &Table, role: Role) -> Common {
         Some(w) if w.key(key).is_some() => w.value(key, window_size),
         Some(_) | None => Some(Size::from_bytes(default)),
     };
-    let sizes = (window_of("initial", WINDOW_INITIAL), window_of("max", WINDOW_MAX));
+    let mut sizes = (window_of("initial", WINDOW_INITIAL), window_of("max", WINDOW_MAX));
+    // The default gives way to the key that the file has.
+    if let (Some(initial), Some(max)) = &mut sizes
+        && window.as_ref().is_none_or(|window| window.key("initial").is_none())
+    {
+        *initial = (*initial).min(*max);
+    }
     if let (Some(window), (Some(initial), Some(max))) = (&window, sizes)
         && initial > max
     {

@@ -27,7 +27,8 @@ const CHECK_INTERVAL: u64 = 10_000;
 /// Shortest `health.interval`, in milliseconds. More frequent checks load the target.
 const CHECK_LEAST: u64 = 1_000;
 
-/// Default of `health.timeout`, in milliseconds: a target that needs longer serves nobody well.
+/// Default of `health.timeout`, in milliseconds, where the interval is as long: a target that needs
+/// longer serves nobody well.
 const CHECK_TIMEOUT: u64 = 2_000;
 
 /// The longest `health.path`.
@@ -259,7 +260,8 @@ fn check_names(s: &Section<'_>, names: &[String], seen: &mut Seen) {
 pub(super) fn health(s: &Section<'_>) -> Option<Check> {
     let own = s.section("health", &HEALTH)?;
     let interval = values::positive(&own, "interval", CHECK_INTERVAL)?;
-    let timeout = values::positive(&own, "timeout", CHECK_TIMEOUT)?;
+    let usual = Span::from_millis(CHECK_TIMEOUT).min(interval);
+    let timeout = values::positive_or(&own, "timeout", usual)?;
     let least = Span::from_millis(CHECK_LEAST);
     if interval < least {
         let bad = BadValue::new(format!("{interval} is too often"));

@@ -25,8 +25,13 @@ pub(crate) fn span(s: &Section<'_>, key: &str, default: u64) -> Span {
 
 /// Decodes a duration greater than 0; `default` is in milliseconds. `None` after a problem.
 pub(crate) fn positive(s: &Section<'_>, key: &str, default: u64) -> Option<Span> {
+    positive_or(s, key, Span::from_millis(default))
+}
+
+/// As [`positive`], with another form of the default.
+pub(crate) fn positive_or(s: &Section<'_>, key: &str, default: Span) -> Option<Span> {
     if s.key(key).is_none() {
-        return Some(Span::from_millis(default));
+        return Some(default);
     }
     s.value(key, |text| match text.parse::<Span>()? {
         span if span.duration().is_zero() => Err(BadValue::new("must be more than 0")),
