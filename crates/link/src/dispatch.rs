@@ -8,6 +8,7 @@ use bytes::Bytes;
 use net::pages::Pages;
 use proto::control::{ControlMessage, Strained};
 use proto::{Event, GoAwayReason, ResetCode, Side, StreamKey, Violation};
+use transport::Outlet;
 
 use crate::inlet::StreamInlet;
 use crate::inner::Inner;
@@ -89,13 +90,15 @@ impl Inner {
         self.machine.borrow_mut().consume(now, key, taken);
     }
 
-    /// As [`Self::deliver`], for pages. The outlet was asked whether it takes them.
-    pub(crate) fn deliver_pages(&self, now: Instant, key: StreamKey, pages: Pages) {
-        let length = pages.len();
-        self.received.set(self.received.get() + length as u64);
-        let outlet = self.outlet(key);
-        let taker = outlet.as_ref().and_then(|outlet| outlet.pages());
-        let taken = taker.map_or(length, |taker| taker.deliver_pages(pages));
+    /// As [`Self::deliver`], for pages. `outlet` is that of the stream, which welcomed them.
+    pub(crate) fn deliver_pages(
+        &self,
+        now: Instant,
+        (key, outlet): (StreamKey, &dyn Outlet),
+        pages: Pages,
+    ) {
+        self.received.set(self.received.get() + pages.len() as u64);
+        let taken = outlet.deliver_pages(pages);
         self.machine.borrow_mut().consume(now, key, taken);
     }
 

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   pump --Inlet::pages--> Slot: kept pages, and once more to be sent --> lane     (writer)
-//!   lane --exactly a head, then pages--> PageOutlet::deliver_pages                 (reader)
+//!   lane --exactly a head, then pages--> Outlet::deliver_pages                     (reader)
 //! ```
 //!
 //! The state machine holds a reference to the slot of each frame until the peer has consumed the
@@ -261,7 +261,7 @@ impl Inner {
     pub(crate) fn send_pages(&self, key: StreamKey, pages: pages::Pages) {
         let len = pages.len();
         self.sent.set(self.sent.get() + len as u64);
-        match self.shelf.put(key, Kept::Pages(pages)) {
+        match self.shelf.put(key, Kept::Pages(pages.for_replay())) {
             Some(slot) => self.machine.borrow_mut().send_pages(key, slot, len),
             // `page_room` left a slot free.
             None => self.machine.borrow_mut().reset(key, proto::ResetCode::Internal),

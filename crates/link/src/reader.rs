@@ -324,8 +324,8 @@ fn poll_pages(
         machine.expected(io.number).filter(|(_, left)| buf.is_empty() && *left >= Reading::worth())
     };
     let Some((key, left)) = expected else { return Next::Bytes };
-    let is_taken = link.outlet(key).is_some_and(|outlet| outlet.pages().is_some());
-    let Some(mut pages) = is_taken.then(Pages::take).flatten() else {
+    let outlet = link.outlet(key).filter(|outlet| outlet.takes_pages());
+    let Some((outlet, mut pages)) = outlet.and_then(|outlet| Some((outlet, Pages::take()?))) else {
         reading.leave();
         return Next::Bytes;
     };
@@ -342,7 +342,7 @@ fn poll_pages(
             link.company.turns(now);
             let turn = link.begin_turn();
             link.machine.borrow_mut().moved(now, io.number, n);
-            link.deliver_pages(now, key, pages);
+            link.deliver_pages(now, (key, &*outlet), pages);
             turn.end(now);
             Next::Moved(n)
         }

@@ -7,11 +7,11 @@
 //! The pipes lie in a pool of each thread. A stream has a pipe only while bytes of it lie inside, so
 //! an idle stream has none.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock};
+use std::thread;
 
 use bytes::BytesMut;
 use rustix::fs::{Mode, OFlags};
@@ -53,7 +53,7 @@ pub enum Rule {
 /// The environment variable `TUNNEL_PAGES` (`never`, `always`) is for tests and measurements.
 pub fn rule() -> Rule {
     static RULE: OnceLock<Rule> = OnceLock::new();
-    if FORCED.load(Ordering::Relaxed) {
+    if FORCED.get() {
         return Rule::Always;
     }
     *RULE.get_or_init(|| match std::env::var_os("TUNNEL_PAGES") {
@@ -63,12 +63,29 @@ pub fn rule() -> Rule {
     })
 }
 
-/// Lets all bytes of this process move as pages from now on, in a test.
+/// Lets all bytes of this thread move as pages from now on, in a test.
 pub fn force() {
-    FORCED.store(true, Ordering::Relaxed);
+    FORCED.set(true);
 }
 
-static FORCED: AtomicBool = AtomicBool::new(false);
+/// Lets the system refuse pages of this thread when `bytes` more have moved to sockets, in a test.
+pub fn refuse_after(bytes: usize) {
+    UNTIL_REFUSAL.set(Some(bytes));
+}
+
+thread_local! {
+    static FORCED: Cell<bool> = const { Cell::new(false) };
+    static UNTIL_REFUSAL: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The bytes of `limit` that may move before the refusal that a test has asked for.
+fn until_refusal(limit: usize) -> io::Result<usize> {
+    match UNTIL_REFUSAL.get() {
+        None => Ok(limit),
+        Some(0) => Err(Errno::INVAL.into()),
+        Some(left) => Ok(limit.min(left)),
+    }
+}
 
 #[derive(Debug)]
 struct Pipe {
@@ -174,12 +191,19 @@ pub fn is_refusal(error: &io::Error) -> bool {
     refused
 }
 
-/// Bytes that lie in a pipe. Dropping them throws them away.
+/// Bytes that lie in a pipe.
+///
+/// No other place has the bytes that came from a socket, so a drop would lose them. They move to a
+/// socket, are copied into memory, become the [copy for a replay](Self::for_replay), or are
+/// [thrown away](Self::discard) when their stream was reset or its end takes no more bytes. A build
+/// with debug assertions panics where bytes are dropped in another way.
 #[derive(Debug)]
 pub struct Pages {
     /// `None` after the drop alone.
     pipe: Option<Pipe>,
     len: usize,
+    /// A drop loses no byte of a stream.
+    is_copy: bool,
 }
 
 impl Pages {
@@ -188,7 +212,7 @@ impl Pages {
     #[must_use]
     pub fn take() -> Option<Self> {
         let pipe = POOL.with_borrow_mut(Pool::take)?;
-        Some(Self { pipe: Some(pipe), len: 0 })
+        Some(Self { pipe: Some(pipe), len: 0, is_copy: false })
     }
 
     /// The number of bytes.
@@ -216,27 +240,34 @@ impl Pages {
         Ok(moved)
     }
 
-    /// Moves bytes to a socket, as many as it takes. Returns their number.
+    /// Moves bytes to a socket in one call, at most `limit`, and as many as the socket takes. Returns
+    /// their number.
     ///
     /// # Errors
-    /// Those of splice(2); see [`is_refusal`]. Bytes may have been moved before.
-    pub fn drain(&mut self, stream: &TcpStream) -> io::Result<usize> {
-        let before = self.len;
-        while let Some(pipe) = self.pipe.as_ref().filter(|_| self.len > 0) {
-            let call = || part(&pipe.output, stream, self.len);
-            match unless_blocked(stream.try_io(Interest::WRITABLE, call))? {
-                None => break,
-                Some(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Some(n) => self.len = self.len.saturating_sub(n),
+    /// Those of splice(2); see [`is_refusal`]. No byte has moved then: the call that moves bytes before
+    /// an error returns their number, and the next call returns the error.
+    pub fn drain(&mut self, stream: &TcpStream, limit: usize) -> io::Result<usize> {
+        let limit = limit.min(self.len);
+        let Some(pipe) = self.pipe.as_ref().filter(|_| limit > 0) else { return Ok(0) };
+        let limit = until_refusal(limit)?;
+        let call = || part(&pipe.output, stream, limit);
+        match unless_blocked(stream.try_io(Interest::WRITABLE, call))? {
+            None => Ok(0),
+            Some(0) => Err(io::ErrorKind::WriteZero.into()),
+            Some(n) => {
+                self.len = self.len.saturating_sub(n);
+                if let Some(left) = UNTIL_REFUSAL.get() {
+                    UNTIL_REFUSAL.set(Some(left.saturating_sub(n)));
+                }
+                Ok(n)
             }
         }
-        Ok(before - self.len)
     }
 
     /// The same bytes once more, by reference. `None`: the system has no room for it.
     #[must_use]
     pub fn again(&self) -> Option<Self> {
-        let mut other = Self::take()?;
+        let mut other = Self::take()?.for_replay();
         let (from, to) = (self.pipe.as_ref()?, other.pipe.as_ref()?);
         let len = match tee(&from.output, &to.input, self.len, SpliceFlags::NONBLOCK) {
             Ok(len) => len,
@@ -257,11 +288,29 @@ impl Pages {
         self.len <= len
     }
 
+    /// The same bytes, kept beside the bytes that are sent ([`Self::again`]). They may be dropped: the
+    /// owner keeps them until the peer has acknowledged them.
+    #[must_use]
+    pub const fn for_replay(mut self) -> Self {
+        self.is_copy = true;
+        self
+    }
+
+    /// Throws the bytes away, because their stream was reset or its end takes no more bytes.
+    pub fn discard(self) {
+        drop(self.for_replay());
+    }
+
     /// The bytes, copied out of the pipe, behind those of `buffer`.
     ///
     /// # Errors
-    /// Those of read(2).
-    pub fn copy_out(mut self, buffer: &mut BytesMut) -> io::Result<()> {
+    /// Those of read(2). The bytes that were not read are lost, so their stream has to be reset.
+    pub fn copy_out(self, buffer: &mut BytesMut) -> io::Result<()> {
+        let mut this = self.for_replay();
+        this.read_out(buffer)
+    }
+
+    fn read_out(&mut self, buffer: &mut BytesMut) -> io::Result<()> {
         buffer.reserve(self.len);
         while let Some(pipe) = self.pipe.as_ref().filter(|_| self.len > 0) {
             let mut chunk = pool::take(self.len.min(64 << 10));
@@ -281,6 +330,11 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
+        debug_assert!(
+            self.len == 0 || self.is_copy || thread::panicking(),
+            "{} bytes of a stream are lost in a pipe",
+            self.len
+        );
         let Some(pipe) = self.pipe.take() else { return };
         let is_empty = throw_away(&pipe, self.len) == self.len;
         // The pool is gone when its thread ends.
@@ -360,8 +414,8 @@ mod tests {
         let ((source, mut sender), (target, mut receiver)) = (pair(), pair());
         let sent: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
         let bytes = sent.clone();
-        let sending = std::thread::spawn(move || sender.write_all(&bytes).unwrap());
-        let reading = std::thread::spawn(move || {
+        let sending = thread::spawn(move || sender.write_all(&bytes).unwrap());
+        let reading = thread::spawn(move || {
             let mut seen = Vec::new();
             receiver.read_to_end(&mut seen).unwrap();
             seen
@@ -376,7 +430,7 @@ mod tests {
             assert_eq!(pages.len(), n);
             while !pages.is_empty() {
                 target.writable().await.unwrap();
-                moved += pages.drain(&target).unwrap();
+                moved += pages.drain(&target, usize::MAX).unwrap();
             }
         }
         sending.join().unwrap();
@@ -406,7 +460,7 @@ mod tests {
         let mut pages = Pages::take().unwrap();
         assert_eq!(filled(&mut pages, &source, 1000).await, 6);
         assert_eq!(counts(), (0, 1));
-        drop(pages);
+        pages.discard();
         assert_eq!(counts(), (1, 0));
         let mut pages = Pages::take().unwrap();
         sender.write_all(b"public").unwrap();
@@ -438,6 +492,37 @@ mod tests {
             }
             assert_eq!(&seen[..], &b"abcdefgh"[8 - keep..]);
         }
+    }
+
+    #[tokio::test]
+    async fn what_moved_before_a_refusal_is_counted_and_the_rest_stays() {
+        let ((source, mut sender), (target, mut receiver)) = (pair(), pair());
+        sender.write_all(b"abcdefgh").unwrap();
+        let mut pages = Pages::take().unwrap();
+        assert_eq!(filled(&mut pages, &source, 8).await, 8);
+        target.writable().await.unwrap();
+        refuse_after(3);
+        assert_eq!((pages.drain(&target, 2).unwrap(), pages.len()), (2, 6), "a limit");
+        assert_eq!((pages.drain(&target, 6).unwrap(), pages.len()), (1, 5), "up to the refusal");
+        assert!(is_refusal(&pages.drain(&target, 6).unwrap_err()));
+        assert_eq!(pages.len(), 5);
+        let mut rest = BytesMut::new();
+        pages.copy_out(&mut rest).unwrap();
+        let mut moved = [0; 3];
+        receiver.read_exact(&mut moved).unwrap();
+        assert_eq!([&moved[..], &rest[..]].concat(), b"abcdefgh");
+    }
+
+    #[cfg(debug_assertions)]
+    #[tokio::test]
+    #[should_panic(expected = "3 bytes of a stream are lost in a pipe")]
+    async fn bytes_that_nobody_took_are_not_dropped_unnoticed() {
+        let (source, mut sender) = pair();
+        sender.write_all(b"abc").unwrap();
+        let mut pages = Pages::take().unwrap();
+        assert_eq!(filled(&mut pages, &source, 8).await, 3);
+        drop(pages.again());
+        drop(pages);
     }
 
     #[tokio::test]

@@ -390,7 +390,7 @@ impl Inlet for Side {
     }
 
     fn pages(&self) -> Option<&dyn PageInlet> {
-        let takes = self.out().outlet().is_some_and(|outlet| outlet.pages().is_some());
+        let takes = self.out().outlet().is_some_and(|outlet| outlet.takes_pages());
         (takes && self.passage.may_grow(PAGES)).then_some(self)
     }
 
@@ -453,9 +453,9 @@ impl PageInlet for Side {
 
     fn send_pages(&self, pages: Pages) {
         let size = pages.len();
-        let Some(outlet) = self.out().outlet() else { return };
-        let Some(taker) = outlet.pages() else { return };
-        let taken = taker.deliver_pages(pages);
+        // The far end is closed.
+        let Some(outlet) = self.out().outlet() else { return pages.discard() };
+        let taken = outlet.deliver_pages(pages);
         self.passed(size, taken);
     }
 }
@@ -469,5 +469,59 @@ impl Drop for Side {
             self.stop(ResetCode::Aborted);
         }
         self.back().outlet.take();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipe::paged;
+
+    /// Welcomes pages until the first question is answered, as an outlet whose rate begins to hold.
+    #[derive(Debug, Default)]
+    struct Wavering {
+        asked: Cell<u32>,
+        bytes: RefCell<Vec<u8>>,
+    }
+
+    impl Outlet for Wavering {
+        fn deliver(&self, pieces: &mut VecDeque<bytes::Bytes>) -> usize {
+            let mut bytes = self.bytes.borrow_mut();
+            let before = bytes.len();
+            pieces.drain(..).for_each(|piece| bytes.extend_from_slice(&piece));
+            bytes.len() - before
+        }
+
+        fn takes_pages(&self) -> bool {
+            self.asked.set(self.asked.get() + 1);
+            self.asked.get() == 1
+        }
+
+        fn finish(&self) {}
+
+        fn reset(&self, _: ResetCode) {}
+
+        fn stop(&self, _: ResetCode) {}
+
+        fn room(&self) {}
+    }
+
+    #[tokio::test]
+    async fn pages_that_were_welcome_when_they_were_asked_for_arrive() {
+        let (passage, outlet) = (Passage::new(None, Held::none(None)), Rc::<Wavering>::default());
+        let visitor: Rc<dyn Outlet> = Rc::<Wavering>::clone(&outlet);
+        passage.halves[TO_VISITOR].outlet.replace(Some(visitor));
+        let side = Side::new(&passage, TO_VISITOR);
+        let inlet = side.pages().unwrap();
+        assert_eq!(inlet.page_room(), PAGES);
+        let pages = paged(b"abcdef").await;
+        assert!(side.pages().is_none());
+        inlet.send_pages(pages);
+        assert_eq!(&outlet.bytes.borrow()[..], b"abcdef");
+        assert_eq!((passage.waiting(), passage.halves[TO_VISITOR].passed.get()), (0, 6));
+        // The far end is closed: nobody takes them.
+        passage.halves[TO_VISITOR].outlet.take();
+        side.send_pages(paged(b"gh").await);
+        assert_eq!(net::pages::pipes().0, 0);
     }
 }

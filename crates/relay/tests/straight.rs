@@ -10,11 +10,13 @@
 use std::cell::Cell;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use proto::{Budget, ResetCode};
+use proto::{Bounds, Budget, Limits, ResetCode};
 use relay::{
     Gate, Handler, Listening, Room, Settings, Socket, Straight, TargetAddr, Timeouts, listen,
 };
@@ -60,6 +62,7 @@ struct Rig {
     address: SocketAddr,
     purse: Rc<Purse>,
     straight: Rc<Straight>,
+    gate: Arc<Gate>,
     _listening: Listening,
 }
 
@@ -76,13 +79,16 @@ impl Rig {
     fn new(target: SocketAddr, budget: u64, limit: u32, timeouts: Timeouts) -> Self {
         let purse = Rc::new(Purse { total: budget, used: Cell::new(0) });
         let target = TargetAddr::Tcp { host: target.ip().to_string(), port: target.port() };
-        let settings = Rc::new(Settings { timeouts, ..Settings::default() });
+        let gate = Gate::new(Some(limit));
+        let of_settings = Some(Arc::clone(&gate));
+        let settings = Settings { timeouts, gate: of_settings, ..Settings::default() };
+        let settings = Rc::new(settings);
         let straight = Straight::new(target, settings, Rc::<Purse>::clone(&purse));
-        let door = Rc::new(Door(Rc::clone(&straight), Gate::new(Some(limit))));
+        let door = Rc::new(Door(Rc::clone(&straight), Arc::clone(&gate)));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let listening = listen(listener, door, Room::default()).unwrap();
         let address = listening.local_addr();
-        Self { address, purse, straight, _listening: listening }
+        Self { address, purse, straight, gate, _listening: listening }
     }
 
     async fn settled(&self) {
@@ -251,6 +257,82 @@ fn pages_that_wait_are_charged_and_given_back() {
         drop((visitor, origin));
         rig.settled().await;
         assert_eq!(net::pages::pipes().0, 0);
+    });
+}
+
+#[test]
+fn what_moved_before_the_system_refuses_pages_is_counted_and_given_back() {
+    run(false, async {
+        const TOTAL: u64 = 100 << 20;
+        let origin = Origin::source(TOTAL).unwrap();
+        let rig = Rig::new(origin.address(), 64 << 20, 10, Timeouts::default());
+        let mut visitor = TcpStream::connect(rig.address).unwrap();
+        visitor.set_nonblocking(true).unwrap();
+        let (mut read, mut buffer) = (0, vec![0; 1 << 20]);
+        until(|| {
+            read += visitor.read(&mut buffer).unwrap_or(0);
+            read >= 64 << 20
+        })
+        .await;
+        until(|| net::pages::pipes().0 == 1).await;
+        sleep(Duration::from_millis(50)).await;
+        net::pages::refuse_after(1000);
+        let mut has_ended = false;
+        until(|| {
+            match visitor.read(&mut buffer) {
+                Ok(0) => has_ended = true,
+                Ok(n) => read += n,
+                Err(_) => {}
+            }
+            has_ended
+        })
+        .await;
+        assert_eq!((read as u64, rig.straight.stats().bytes_out()), (TOTAL, TOTAL));
+        drop(visitor);
+        rig.settled().await;
+    });
+}
+
+/// Rates that hold for a moment, from another thread, as a reload sets them.
+#[test]
+fn a_rate_that_comes_and_goes_loses_no_byte() {
+    run(false, async {
+        let origin = Origin::half_close_echo().unwrap();
+        let rig = Rig::new(origin.address(), 64 << 20, 10, Timeouts::default());
+        let (address, gate) = (rig.address, Arc::clone(&rig.gate));
+        let visit = std::thread::spawn(move || {
+            let mut socket = TcpStream::connect(address).unwrap();
+            let mut writer = socket.try_clone().unwrap();
+            let writing = std::thread::spawn(move || {
+                let bytes: Vec<u8> = (0..60_000_000_u32).map(|n| (n % 251) as u8).collect();
+                writer.write_all(&bytes).unwrap();
+                writer.shutdown(Shutdown::Write).unwrap();
+            });
+            let mut seen = Vec::new();
+            socket.read_to_end(&mut seen).unwrap();
+            writing.join().unwrap();
+            assert_eq!(seen.len(), 60_000_000);
+            assert!(seen.iter().enumerate().all(|(n, byte)| *byte == (n % 251) as u8));
+        });
+        let ends = Arc::new(AtomicBool::new(false));
+        let until_end = Arc::clone(&ends);
+        let changing = std::thread::spawn(move || {
+            let rate = NonZeroU64::new(1 << 40);
+            let all = Bounds { up: rate, down: rate, ..Bounds::default() };
+            while !until_end.load(Ordering::Relaxed) {
+                for all in [all, Bounds::default()] {
+                    gate.set(&Limits { all, ..Limits::default() });
+                    std::thread::sleep(Duration::from_micros(300));
+                }
+            }
+        });
+        until(|| visit.is_finished()).await;
+        ends.store(true, Ordering::Relaxed);
+        changing.join().unwrap();
+        visit.join().unwrap();
+        rig.settled().await;
+        let stats = rig.straight.stats();
+        assert_eq!((stats.bytes_in(), stats.bytes_out()), (60_000_000, 60_000_000));
     });
 }
 

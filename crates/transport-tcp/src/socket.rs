@@ -129,7 +129,7 @@ impl Socket {
         let stream = self.stream()?;
         loop {
             ready!(stream.poll_write_ready(cx))?;
-            let n = pages.drain(stream).map_err(|error| self.broke(error))?;
+            let n = pages.drain(stream, usize::MAX).map_err(|error| self.broke(error))?;
             if n > 0 {
                 return Poll::Ready(Ok(n));
             }

@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
-use net::pages::Pages;
+use net::pages::{Pages, is_refusal, refuse_after};
 use raw::{BINARY, DEADLINE, FIN, PING, PONG, REQUEST, frame, frames, shake};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -131,6 +131,52 @@ async fn a_message_of_pages_is_whole_whatever_comes_between() {
     }
 }
 
+#[test]
+fn a_message_is_whole_whose_rest_the_system_refuses() {
+    for after in [0, 1, HEAD, 1000, SIZE - 1] {
+        // A refusal concerns all pipes of a thread.
+        let case = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(refused(after));
+        });
+        assert!(case.join().is_ok(), "after {after} bytes");
+    }
+}
+
+/// The system refuses a message of pages after so many bytes, and the rest is sent as bytes.
+async fn refused(after: usize) {
+    let (carrier, mut peer, _) = shake(format!("{REQUEST}\r\n").as_bytes()).await;
+    let (mut lane, mut pair) = (carrier.unwrap().lane, pair().await);
+    let mut pages = paged(&mut pair, &pattern(0)).await;
+    refuse_after(after);
+    let write = async {
+        let error = loop {
+            let sink = lane.page_sink().unwrap();
+            match poll_fn(|cx| sink.poll_drain(cx, &mut pages)).await {
+                Ok(moved) => assert!(moved > 0),
+                Err(error) => break error,
+            }
+        };
+        assert!(is_refusal(&error), "{error}");
+        assert_eq!(pages.len(), SIZE - after);
+        let mut rest = BytesMut::new();
+        pages.copy_out(&mut rest).unwrap();
+        write_all(&mut *lane, rest.freeze()).await;
+        write_all(&mut *lane, Bytes::from_static(b"the end")).await;
+    };
+    let read = async {
+        let mut all = Vec::new();
+        while !all.ends_with(b"the end") {
+            peer.read_buf(&mut all).await.unwrap();
+        }
+        all
+    };
+    let both = async { tokio::join!(read, write).0 };
+    let all = tokio::time::timeout(DEADLINE, both).await.unwrap();
+    let wanted = vec![(BINARY, pattern(0)), (BINARY, b"the end".to_vec())];
+    assert!(frames(&all) == wanted, "after {after} bytes");
+}
+
 #[tokio::test]
 async fn a_lane_whose_message_is_cut_ends_without_a_close() {
     let (carrier, mut peer, _) = shake(format!("{REQUEST}\r\n").as_bytes()).await;
@@ -141,7 +187,7 @@ async fn a_lane_whose_message_is_cut_ends_without_a_close() {
             break pages;
         }
     };
-    drop(pages);
+    pages.discard();
     poll_fn(|cx| lane.poll_close(cx)).await.unwrap();
     drop(lane);
     let mut all = Vec::new();

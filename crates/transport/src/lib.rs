@@ -28,4 +28,4 @@ pub use flow::{DATAGRAM_MAX, FlowConnector, FlowInlet, FlowOutlet};
 pub use lane::{Death, Lane, PageSink, PageSource, Producer, Through, Unchanged};
 pub use lanes::{Carried, Datagrams, Lanes, RecvLane, SendLane};
 pub use offer::{Ask, OfferRequest};
-pub use stream::{Connector, Inlet, OpenError, Outlet, PageInlet, PageOutlet};
+pub use stream::{Connector, Inlet, OpenError, Outlet, PageInlet, deliver_copy};

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The bytes of a bulk stream may come as pages in a pipe of the system ([`net::pages`]), where both
-//! sides know how: [`Inlet::pages`], [`Outlet::pages`].
+//! sides know how: [`Inlet::pages`], [`Outlet::takes_pages`].
 //!
 //! The link never calls an `Outlet` while it is borrowed itself, so an outlet may call back into
 //! its inlet from any method.
@@ -51,9 +51,19 @@ pub trait Outlet: fmt::Debug {
     /// the visitor had better go elsewhere.
     fn silent(&self) {}
 
-    /// Takes pages in the place of bytes; `None`: the outlet takes bytes only, for now.
-    fn pages(&self) -> Option<&dyn PageOutlet> {
-        None
+    /// Whether pages are welcome in the place of bytes, now.
+    ///
+    /// Another thread may change the answer at any time: it sets a rate, for example. So the caller
+    /// asks once, before it fills a pipe, and delivers the pipe to the same outlet, whatever the
+    /// answer would be by then.
+    fn takes_pages(&self) -> bool {
+        false
+    }
+
+    /// As [`Outlet::deliver`], for pages: the outlet takes all of them, welcome or not. Bytes and pages
+    /// keep their order. An outlet without a better way gets a copy of the bytes.
+    fn deliver_pages(&self, pages: Pages) -> usize {
+        deliver_copy(self, pages)
     }
 
     /// The address that the socket is connected to; `None` during the dial, and for a socket
@@ -69,10 +79,15 @@ pub trait Outlet: fmt::Debug {
     }
 }
 
-/// The socket side of a stream whose bytes may come as pages.
-pub trait PageOutlet {
-    /// As [`Outlet::deliver`]: takes the next bytes of the stream. Bytes and pages keep their order.
-    fn deliver_pages(&self, pages: Pages) -> usize;
+/// Delivers a copy of the bytes in `pages`. Returns what [`Outlet::deliver`] does.
+pub fn deliver_copy<T: Outlet + ?Sized>(outlet: &T, pages: Pages) -> usize {
+    let (size, mut bytes) = (pages.len(), BytesMut::new());
+    if pages.copy_out(&mut bytes).is_err() {
+        // No system loses bytes of a pipe.
+        outlet.reset(ResetCode::Internal);
+        return size;
+    }
+    outlet.deliver(&mut VecDeque::from([bytes.freeze()]))
 }
 
 /// The link side of a stream. Dropping it before the end of both directions aborts the stream.
@@ -134,7 +149,8 @@ pub trait PageInlet {
     fn page_room(&self) -> usize;
 
     /// As [`Inlet::send`]: sends a payload of at least one and at most [`PageInlet::page_room`]
-    /// bytes. Bytes and pages keep their order.
+    /// bytes. Bytes and pages keep their order. All bytes are sent, whatever [`Inlet::pages`] would
+    /// answer by then.
     fn send_pages(&self, pages: Pages);
 }
 

@@ -1,9 +1,11 @@
 //! Payload in pages of the system, from the first byte and in payloads of every size, over real
-//! sockets: both directions, half-closed, reset, stopped, and over carriers that are cut.
+//! sockets: both directions, half-closed, reset, stopped, over carriers that are cut, and where the
+//! system or the outlet takes no more pages.
 
 use std::rc::Rc;
+use std::thread;
 
-use net::pages;
+use net::pages::{self, Pages};
 use proto::ResetCode;
 use transport::Dialer;
 use transport_tcp::TcpDialer;
@@ -209,4 +211,54 @@ fn a_stream_beside_others_that_keep_all_pages_sends_bytes() {
         }
         assert_eq!(pages, 64);
     });
+}
+
+#[test]
+fn an_outlet_that_wavers_gets_every_byte() {
+    for way in WAYS {
+        for size in SIZES {
+            really(async {
+                let far = Far::start(way).await;
+                let (client, owner) = (far.connect().await, far.server.owner());
+                owner.paged.set(size);
+                let near = open(&client.live().await, "a", Appetite::SOME);
+                near.paged.set(1);
+                near.wavers.set(true);
+                let tap = owner.next_tap().await;
+                let total = (size as u64 * 20).clamp(300, 1_000_000);
+                assert!(tap.send_pattern(total).await);
+                until("the end", || near.is_over()).await;
+                near.assert_pattern(total);
+                assert!(near.pages_seen.get() > 0, "{way:?}: {size}");
+            });
+        }
+    }
+}
+
+/// The rest of the payload follows as bytes.
+#[test]
+fn a_system_that_refuses_the_rest_of_a_payload_loses_no_byte() {
+    const TOTAL: u64 = 300_000;
+    for way in WAYS {
+        for after in [0, 1, 11, 12, 13, 4095, 39_999, 40_000, 40_001, 100_000] {
+            // A refusal concerns all pipes of a thread.
+            let refused = thread::spawn(move || {
+                really(async {
+                    let far = Far::start(way).await;
+                    let (client, owner) = (far.connect().await, far.server.owner());
+                    owner.paged.set(40_000);
+                    let near = open(&client.live().await, "a", Appetite::ALL);
+                    near.paged.set(1);
+                    let tap = owner.next_tap().await;
+                    pages::refuse_after(after);
+                    assert!(tap.send_pattern(TOTAL).await);
+                    until("the end", || near.is_over()).await;
+                    near.assert_pattern(TOTAL);
+                    assert!(tap.pages_sent.get() > 0);
+                    assert!(Pages::take().is_none(), "the system was asked and refused");
+                });
+            });
+            assert!(refused.join().is_ok(), "{way:?}: after {after} bytes");
+        }
+    }
 }

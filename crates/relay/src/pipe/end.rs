@@ -10,7 +10,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use net::pages::Pages;
+use net::pages::{self, Pages};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -164,9 +164,15 @@ impl ByteEnd {
         }
     }
 
-    /// Writes pages, as many as the socket takes. Returns their bytes.
-    pub(super) fn write_pages(&self, pages: &mut Pages) -> io::Result<usize> {
-        self.page_socket().map_or(Ok(0), |socket| pages.drain(socket))
+    /// Writes at most `most` bytes of pages, as many as the socket takes. Returns their number; `None`:
+    /// the end or the system takes bytes only.
+    pub(super) fn write_pages(&self, pages: &mut Pages, most: usize) -> io::Result<Option<usize>> {
+        let Some(socket) = self.page_socket() else { return Ok(None) };
+        match pages.drain(socket, most) {
+            Ok(written) => Ok(Some(written)),
+            Err(error) if pages::is_refusal(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sends what a layer has kept of the bytes that were written.

@@ -29,9 +29,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use net::pages::Pages;
 use proto::ResetCode;
 use tokio::io::ReadBuf;
-use transport::{Outlet, PageOutlet};
+use transport::Outlet;
 
 use crate::admit::Way;
 use crate::attention::{Ask, OnTheWay, Watched};
@@ -43,6 +44,8 @@ pub use end::Layered;
 pub use end::Spectator;
 use guard::{Guard, State};
 pub use guard::{Http, Leaving, Onward, Why};
+#[cfg(test)]
+pub(crate) use pages::tests::paged;
 pub(crate) use pump::Pump;
 pub(crate) use queue::Queue;
 pub(crate) use rest::{Rest, Shared, Slot};
@@ -483,7 +486,7 @@ impl Pipe {
     pub(crate) fn close(&self, abort: bool) {
         self.deaf.set(true);
         self.waker.take();
-        self.queue.take();
+        self.queue.take().clear();
         self.unmoved.take();
         if abort && let Some(end) = &*self.end.borrow() {
             end.reset_on_close();
@@ -623,8 +626,8 @@ impl Outlet for Pipe {
         }
         self.reset.set(Some(code));
         self.deaf.set(true);
-        let lost = self.queue.take();
-        if let Some(guard) = self.guard.get().filter(|_| !lost.is_empty()) {
+        let lost = self.queue.take().clear();
+        if let Some(guard) = self.guard.get().filter(|_| lost > 0) {
             guard.lose();
         }
         self.wake();
@@ -646,8 +649,12 @@ impl Outlet for Pipe {
         }
     }
 
-    fn pages(&self) -> Option<&dyn PageOutlet> {
-        self.takes_pages().then_some(self)
+    fn takes_pages(&self) -> bool {
+        self.welcomes_pages()
+    }
+
+    fn deliver_pages(&self, pages: Pages) -> usize {
+        self.take_pages(pages)
     }
 
     fn peer(&self) -> Option<SocketAddr> {

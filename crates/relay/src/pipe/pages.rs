@@ -2,7 +2,7 @@
 //! see the bytes.
 //!
 //! ```text
-//!   socket --splice--> pipe --Inlet::pages--> ... --PageOutlet::deliver_pages--> socket
+//!   socket --splice--> pipe --Inlet::pages--> ... --Outlet::deliver_pages--> socket
 //! ```
 //!
 //! A stream is bulk after several large reads in a row ([`super::reader`]). A turn takes a pipe from
@@ -12,7 +12,7 @@
 use std::task::{Context, Poll};
 
 use net::pages::{self, Pages};
-use transport::PageOutlet;
+use transport::deliver_copy;
 
 use super::pump::{Pause, Progress};
 use super::{ByteEnd, MOVED, PACED, Pipe, Pump, READ, WRITTEN};
@@ -74,12 +74,15 @@ impl Pump {
 
 impl Pipe {
     /// Whether the end is a plain TCP socket whose bytes nobody looks at.
-    pub(super) fn takes_pages(&self) -> bool {
-        let is_socket = self.end.borrow().as_ref().is_some_and(|end| end.page_socket().is_some());
-        is_socket
+    pub(super) fn welcomes_pages(&self) -> bool {
+        self.is_page_socket()
             && self.is_unguarded()
             && !self.is_paced(false)
             && !self.queue.borrow().is_full_of_pages()
+    }
+
+    fn is_page_socket(&self) -> bool {
+        self.end.borrow().as_ref().is_some_and(|end| end.page_socket().is_some())
     }
 
     /// Whether bytes that are read from the end, or written to it, have a rate now.
@@ -94,25 +97,32 @@ impl Pipe {
     }
 }
 
-impl PageOutlet for Pipe {
-    fn deliver_pages(&self, mut pages: Pages) -> usize {
+impl Pipe {
+    /// Takes pages whatever [`Self::welcomes_pages`] says by now. Under a rate, the pump writes them when
+    /// it is their turn.
+    pub(super) fn take_pages(&self, mut pages: Pages) -> usize {
         let size = pages.len();
         if self.deaf.get() {
+            pages.discard();
             return size;
+        }
+        if !self.is_page_socket() || !self.is_unguarded() {
+            return deliver_copy(self, pages);
         }
         self.note_active(MOVED);
         self.note_served();
         let mut written = 0;
         if self.queue.borrow().is_empty()
             && let Some(end) = &*self.end.borrow()
+            && !self.is_paced(false)
         {
-            match end.write_pages(&mut pages) {
-                Ok(n) => written = n,
-                // The queue copies the rest.
-                Err(error) if pages::is_refusal(&error) => written = size - pages.len(),
+            match end.write_pages(&mut pages, usize::MAX) {
+                // What the system refuses is copied out of the queue.
+                Ok(n) => written = n.unwrap_or(0),
                 Err(error) => {
                     self.note_write_error(&error);
                     self.wake();
+                    pages.discard();
                     return self.unreported(size);
                 }
             }
@@ -126,5 +136,112 @@ impl PageOutlet for Pipe {
             self.wake();
         }
         self.unreported(written)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::num::NonZeroU64;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use proto::{Bounds, Limits, ResetCode};
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+    use transport::Outlet as _;
+
+    use super::*;
+    use crate::{Gate, Settings};
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (near, listener.accept().await.unwrap().0)
+    }
+
+    /// Bytes in a pipe, as they come from a socket.
+    pub(crate) async fn paged(bytes: &[u8]) -> Pages {
+        let (mut from, to) = pair().await;
+        from.write_all(bytes).await.unwrap();
+        let mut peeked = vec![0; bytes.len()];
+        while to.peek(&mut peeked).await.unwrap() < bytes.len() {
+            tokio::task::yield_now().await;
+        }
+        let mut pages = Pages::take().unwrap();
+        while pages.is_empty() {
+            to.readable().await.unwrap();
+            pages.fill(&to, bytes.len()).unwrap();
+        }
+        pages
+    }
+
+    /// A pipe with a socket, in front of which a gate has no rate yet.
+    async fn piped() -> (Rc<Pipe>, Arc<Gate>, TcpStream) {
+        let gate = Gate::new(None);
+        let settings = Settings { gate: Some(Arc::clone(&gate)), ..Settings::default() };
+        let pipe = Pipe::new(Rc::new(settings), None);
+        let (near, far) = pair().await;
+        pipe.attach(crate::Socket::from(near).into());
+        (pipe, gate, far)
+    }
+
+    #[tokio::test]
+    async fn pages_on_their_way_when_a_rate_begins_wait_for_their_turn() {
+        let (pipe, gate, far) = piped().await;
+        assert!(pipe.takes_pages());
+        let pages = paged(b"abcdef").await;
+        let down = NonZeroU64::new(1000);
+        let all = Bounds { up: down, down, ..Bounds::default() };
+        gate.set(&Limits { all, ..Limits::default() });
+        assert!(!pipe.takes_pages());
+        assert_eq!(pipe.deliver_pages(pages), 0);
+        assert_eq!(pipe.queue.borrow().len(), 6, "the pump writes them under the rate");
+        let mut seen = [0; 8];
+        assert!(far.try_read(&mut seen).is_err(), "none has moved yet");
+        let end = pipe.end.borrow().clone().unwrap();
+        end.page_socket().unwrap().writable().await.unwrap();
+        for part in [&b"ab"[..], b"cd", b"ef"] {
+            let cx = &mut Context::from_waker(std::task::Waker::noop());
+            let written = pipe.queue.borrow_mut().poll_write(cx, &end, 2);
+            assert!(matches!(written, Poll::Ready(Ok(Some(2)))), "{written:?}");
+            far.readable().await.unwrap();
+            assert_eq!(far.try_read(&mut seen).unwrap(), 2);
+            assert_eq!(&seen[..2], part);
+        }
+        assert!(pipe.queue.borrow().is_empty());
+    }
+
+    #[tokio::test]
+    async fn pages_that_the_system_refuses_are_counted_up_to_the_refusal_and_copied() {
+        let (pipe, _, far) = piped().await;
+        pipe.end.borrow().as_ref().unwrap().page_socket().unwrap().writable().await.unwrap();
+        pages::refuse_after(2);
+        let pages = paged(b"abcdef").await;
+        assert_eq!(pipe.deliver_pages(pages), 2);
+        let end = pipe.end.borrow().clone().unwrap();
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        let mut written = 0;
+        while !pipe.queue.borrow().is_empty() {
+            match pipe.queue.borrow_mut().poll_write(cx, &end, usize::MAX) {
+                Poll::Ready(Ok(n)) => written += n.unwrap_or(0),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(written, 4);
+        let mut seen = vec![0; 8];
+        far.readable().await.unwrap();
+        let n = far.try_read(&mut seen).unwrap();
+        assert_eq!(&seen[..n], b"abcdef");
+    }
+
+    #[tokio::test]
+    async fn pages_go_where_a_reset_or_the_end_of_writing_leaves_nobody_to_take_them() {
+        let (pipe, _, _far) = piped().await;
+        let (first, second) = (paged(b"abc").await, paged(b"defg").await);
+        pipe.queue.borrow_mut().push_pages(first);
+        pipe.reset(ResetCode::Aborted);
+        assert!(pipe.queue.borrow().is_empty());
+        assert_eq!(pipe.deliver_pages(second), 4, "a deaf pipe throws them away");
+        assert_eq!(pages::pipes().0, 0);
     }
 }

@@ -636,7 +636,7 @@ impl Pump {
         if self.writing == Writing::Open {
             self.writing = Writing::Broken;
             self.pipe.deaf.set(true);
-            self.pipe.queue.take();
+            self.pipe.queue.take().clear();
             self.inlet.stop(ResetCode::Aborted);
         }
         self.watch = None;

@@ -7,7 +7,7 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use net::pages::{self, Pages};
+use net::pages::Pages;
 use net::{gather, pool};
 use tokio::io::ReadBuf;
 
@@ -88,7 +88,7 @@ impl Queue {
         most: usize,
     ) -> Poll<io::Result<Option<usize>>> {
         if matches!(self.chunks.front(), Some(Chunk::Pages(_))) {
-            return Poll::Ready(self.write_pages(end));
+            return Poll::Ready(self.write_pages(end, most));
         }
         let mut slices = [IoSlice::new(&[]); gather::MOST];
         let in_memory = self.chunks.iter().take_while(|chunk| matches!(chunk, Chunk::Bytes(_)));
@@ -115,16 +115,12 @@ impl Queue {
         self.chunks.iter().any(|chunk| matches!(chunk, Chunk::Pages(_)))
     }
 
-    /// Writes the pages at the front, as many as the socket takes in one call.
-    fn write_pages(&mut self, end: &ByteEnd) -> io::Result<Option<usize>> {
+    /// Writes the pages at the front, as many as the socket takes in one call, at most `most` bytes.
+    fn write_pages(&mut self, end: &ByteEnd, most: usize) -> io::Result<Option<usize>> {
         let Some(Chunk::Pages(pages)) = self.chunks.front_mut() else { return Ok(None) };
-        let written = match end.write_pages(pages) {
-            Ok(written) => written,
-            Err(error) if pages::is_refusal(&error) => {
-                self.unfold()?;
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
+        let Some(written) = end.write_pages(pages, most)? else {
+            self.unfold()?;
+            return Ok(None);
         };
         if pages.is_empty() {
             self.chunks.pop_front();
@@ -201,7 +197,11 @@ impl Queue {
     /// Throws all bytes away and returns their number.
     pub(crate) fn clear(&mut self) -> usize {
         let bytes = self.len();
-        *self = Self::default();
+        for chunk in std::mem::take(self).chunks {
+            if let Chunk::Pages(pages) = chunk {
+                pages.discard();
+            }
+        }
         bytes
     }
 

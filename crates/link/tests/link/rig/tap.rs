@@ -14,7 +14,7 @@ use proto::{HEAD_ROOM, Open, Priority, ResetCode, Target};
 use testkit::origins::Pattern;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use transport::{Connector, Inlet, Outlet, PageOutlet};
+use transport::{Connector, Inlet, Outlet};
 
 /// How fast an end takes bytes.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,10 @@ pub(crate) struct Tap {
     /// Payloads that left and came as pages.
     pub(crate) pages_sent: Cell<usize>,
     pub(crate) pages_seen: Cell<usize>,
+    /// Bytes that came as pages.
+    pub(crate) paged_in: Cell<u64>,
+    /// Gives another answer to each question whether it takes pages.
+    pub(crate) wavers: Cell<bool>,
     queued: Cell<usize>,
     /// Highest queue ever.
     pub(crate) queued_most: Cell<usize>,
@@ -75,6 +79,8 @@ impl Tap {
             paged: Cell::new(0),
             pages_sent: Cell::new(0),
             pages_seen: Cell::new(0),
+            paged_in: Cell::new(0),
+            wavers: Cell::new(false),
             queued: Cell::new(0),
             queued_most: Cell::new(0),
             appetite,
@@ -271,8 +277,20 @@ impl Outlet for Tap {
         pieces.drain(..).map(|data| self.take(&data)).sum()
     }
 
-    fn pages(&self) -> Option<&dyn PageOutlet> {
-        (self.paged.get() > 0).then_some(self)
+    fn takes_pages(&self) -> bool {
+        let paged = self.paged.get();
+        if self.wavers.get() {
+            self.paged.set(usize::from(paged == 0));
+        }
+        paged > 0
+    }
+
+    fn deliver_pages(&self, pages: Pages) -> usize {
+        self.pages_seen.set(self.pages_seen.get() + 1);
+        self.paged_in.set(self.paged_in.get() + pages.len() as u64);
+        let mut bytes = BytesMut::new();
+        pages.copy_out(&mut bytes).unwrap();
+        self.take(&bytes.freeze())
     }
 
     fn finish(&self) {
@@ -298,15 +316,6 @@ impl Outlet for Tap {
 
     fn room(&self) {
         self.turned.notify_one();
-    }
-}
-
-impl PageOutlet for Tap {
-    fn deliver_pages(&self, pages: Pages) -> usize {
-        self.pages_seen.set(self.pages_seen.get() + 1);
-        let mut bytes = BytesMut::new();
-        pages.copy_out(&mut bytes).unwrap();
-        self.take(&bytes.freeze())
     }
 }
 
