@@ -14,7 +14,7 @@
 //! | who | rule |
 //! |---|---|
 //! | a stream that sends | its pump has proved that it is bulk, and no other stream or flow of the link has moved a payload below [`LITTLE`] bytes for [`QUIET`]: beside bytes, a bulk stream sends bytes. A third of the pipes of the thread is free. Bulk streams beside each other all send pages |
-//! | a carrier that is read | a payload of which [`LARGE`] bytes are to come, or [`ENTER`] large reads in a row, of large payloads. Then the reader takes a head at a time, and pages for each payload of at least [`WORTH`] bytes, until [`LEAVE`] heads in a row announced less |
+//! | a carrier that is read | a payload of which [`LARGE`] bytes are to come, or [`ENTER`] large reads in a row, of large payloads. Then the reader takes pages for each payload of which at least [`WORTH`] bytes are to come. Its other reads end with the head of the next payload: a longer read would take that payload as bytes. Each of these reads costs a call, which [`WORTH`] bytes of pages pay. With [`LEAVE`] unpaid calls the reader takes bytes again |
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -55,7 +55,7 @@ const ENTER: u8 = 4;
 /// A payload that is worth the calls for pages.
 pub(crate) const WORTH: usize = 16 << 10;
 
-/// Heads in a row that announced less, until bytes are read again.
+/// Calls for a part of a frame that no pages have paid, until bytes are read again.
 const LEAVE: u8 = 16;
 
 /// What a slot keeps.
@@ -272,7 +272,7 @@ impl Inner {
 /// When a reader takes pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
-    /// Up to [`ENTER`]: large payloads in a row. Beyond: heads in a row that announced little.
+    /// Up to [`ENTER`]: large payloads in a row. Beyond: unpaid calls.
     count: u8,
 }
 
@@ -303,9 +303,12 @@ impl Reading {
         self.count = if is_large { self.count + 1 } else { 0 };
     }
 
-    /// A head announced a payload of `left` bytes, or none.
-    pub(crate) fn has_head(&mut self, left: usize) {
-        self.count = if left >= WORTH { ENTER } else { self.count + 1 };
+    /// A read of the rest of a frame has brought the head of a payload of `left` bytes, or of none.
+    pub(crate) fn has_read_part(&mut self, left: usize) {
+        self.count = match u8::try_from(left / WORTH).unwrap_or(LEAVE) {
+            0 => self.count.saturating_add(1),
+            paid => self.count.saturating_sub(paid).max(ENTER),
+        };
         if self.count > ENTER + LEAVE {
             self.leave();
         }

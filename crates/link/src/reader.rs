@@ -32,9 +32,6 @@ const BUDGET: usize = 256 << 10;
 /// small.
 const SMALL: usize = 1 << 10;
 
-/// The head of a DATA frame, before its payload.
-const DATA_HEAD: usize = proto::HEAD_ROOM;
-
 /// The least spare capacity that is worth a system call.
 const SPARE: usize = 16 << 10;
 
@@ -219,14 +216,14 @@ fn poll<S: Input>(
                     return Poll::Pending;
                 }
                 Next::Lost(error) => return Poll::Ready(ReadEnd::Lost(error)),
-                Next::Head(left) => most = Some(left),
+                Next::AtMost(bytes) => most = Some(bytes),
                 Next::Bytes => {}
             }
         }
-        make_room(buf, pace.size);
+        make_room(buf, most.map_or(pace.size, |most| pace.size.min(most.max(BUSY))));
         let room = buf.capacity() - buf.len();
         let polled = match most {
-            Some(most) => poll_head(cx, io, buf, most),
+            Some(most) => poll_at_most(cx, io, buf, most),
             None => source.poll_read(cx, io, buf),
         };
         let n = match polled {
@@ -264,11 +261,11 @@ fn poll<S: Input>(
                     let expected = buf.is_empty().then(machine).flatten();
                     pace.pages.has_read(n, payloads, expected.map_or(0, |(_, left)| left));
                 }
-                Some(_) if buf.is_empty() => {
+                Some(_) => {
                     let expected = link.machine.borrow_mut().expected(io.number);
-                    pace.pages.has_head(expected.map_or(0, |(_, left)| left));
+                    let left = expected.filter(|_| buf.is_empty()).map_or(0, |(_, left)| left);
+                    pace.pages.has_read_part(left);
                 }
-                Some(_) => {}
             }
         }
         let cost = n.max(payloads * SMALL);
@@ -299,8 +296,8 @@ enum Next {
     /// Nothing has arrived.
     Nothing,
     Lost(io::Error),
-    /// A frame begins: the reader takes so many bytes of its head.
-    Head(usize),
+    /// The reader takes so many bytes at most: the rest of a frame, and the head of the next one.
+    AtMost(usize),
     /// The reader takes bytes.
     Bytes,
 }
@@ -313,17 +310,15 @@ fn poll_pages(
     buf: &BytesMut,
     reading: &mut Reading,
 ) -> Next {
-    let expected = {
+    let (key, left) = {
         let mut machine = link.machine.borrow_mut();
-        if machine.is_between_frames(io.number) {
-            return match DATA_HEAD.checked_sub(buf.len()) {
-                None | Some(0) => Next::Bytes,
-                Some(left) => Next::Head(left),
-            };
+        let expected = machine.expected(io.number);
+        match expected.filter(|(_, left)| buf.is_empty() && *left >= Reading::worth()) {
+            Some(expected) => expected,
+            // A longer read would take the payloads of the next frames as bytes.
+            None => return Next::AtMost(machine.until_payload(io.number, buf)),
         }
-        machine.expected(io.number).filter(|(_, left)| buf.is_empty() && *left >= Reading::worth())
     };
-    let Some((key, left)) = expected else { return Next::Bytes };
     let outlet = link.outlet(key).filter(|outlet| outlet.takes_pages());
     let Some((outlet, mut pages)) = outlet.and_then(|outlet| Some((outlet, Pages::take()?))) else {
         reading.leave();
@@ -355,7 +350,7 @@ fn poll_pages(
 }
 
 /// Reads at most `most` bytes.
-fn poll_head(
+fn poll_at_most(
     cx: &mut Context<'_>,
     io: &CarrierIo,
     buf: &mut BytesMut,

@@ -1,13 +1,21 @@
 //! Payload in pages of the system, from the first byte and in payloads of every size, over real
 //! sockets: both directions, half-closed, reset, stopped, over carriers that are cut, and where the
-//! system or the outlet takes no more pages.
+//! system or the outlet takes no more pages. One test does not force pages: it measures which share of
+//! a bulk stream moves as pages.
 
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::thread;
 
+use bytes::{Bytes, BytesMut};
 use net::pages::{self, Pages};
 use proto::ResetCode;
-use transport::Dialer;
+use transport::{
+    Carrier, CarrierError, Dialer, Lane, LocalFuture, PageSink, PageSource, Transport,
+};
 use transport_tcp::TcpDialer;
 
 use crate::rig::{
@@ -33,12 +41,19 @@ struct Far {
     way: Way,
     server: Server,
     dialer: Rc<dyn Dialer>,
+    port: u16,
     killer: Killer,
 }
 
 impl Far {
+    /// Payload of every size moves as pages.
     async fn start(way: Way) -> Self {
         pages::force();
+        Self::of_bulk(way).await
+    }
+
+    /// Payload of bulk streams moves as pages.
+    async fn of_bulk(way: Way) -> Self {
         let (listener, dialer, port): (_, Rc<dyn Dialer>, _) = match way {
             Way::Tcp => {
                 let (listener, port) = Tls::listen_bare();
@@ -50,11 +65,15 @@ impl Far {
             }
         };
         let server = Server::start(vec![listener], Rules::default());
-        Self { way, server, dialer, killer: Killer::start(port).await }
+        Self { way, server, dialer, port, killer: Killer::start(port).await }
     }
 
     async fn connect(&self) -> Client {
-        let client = Client::start(plan(vec![path(Rc::clone(&self.dialer), self.killer.port)]));
+        self.connect_at(self.killer.port).await
+    }
+
+    async fn connect_at(&self, port: u16) -> Client {
+        let client = Client::start(plan(vec![path(Rc::clone(&self.dialer), port)]));
         client.live().await;
         until("the server's side", || self.server.links().iter().any(link::Link::is_live)).await;
         client
@@ -211,6 +230,122 @@ fn a_stream_beside_others_that_keep_all_pages_sends_bytes() {
         }
         assert_eq!(pages, 64);
     });
+}
+
+/// The rest of a payload that a [`Parted`] lane leaves: less than is worth pages.
+const REST: usize = 8 << 10;
+
+/// Its connections hand out no payload in one piece.
+#[derive(Debug)]
+struct Parting(Rc<dyn Dialer>);
+
+impl Dialer for Parting {
+    fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
+        let dial = self.0.dial(address);
+        Box::pin(async {
+            let mut carrier = dial.await?;
+            carrier.lane = Box::new(Parted(carrier.lane));
+            Ok(carrier)
+        })
+    }
+
+    fn transport(&self) -> Transport {
+        self.0.transport()
+    }
+}
+
+/// A lane that leaves the end of each payload to the next call, as a socket does that holds a part of
+/// it.
+#[derive(Debug)]
+struct Parted(Box<dyn Lane>);
+
+impl Lane for Parted {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
+        self.0.poll_read(cx, buf)
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        frames: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_write(cx, frames)
+    }
+
+    fn page_source(&mut self) -> Option<&mut dyn PageSource> {
+        self.0.page_source()?;
+        Some(self)
+    }
+
+    fn page_sink(&mut self) -> Option<&mut dyn PageSink> {
+        self.0.page_sink()
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_flush(cx)
+    }
+
+    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_close(cx)
+    }
+
+    fn detach(&mut self) -> io::Result<()> {
+        self.0.detach()
+    }
+
+    fn attach(&mut self) -> io::Result<()> {
+        self.0.attach()
+    }
+}
+
+impl PageSource for Parted {
+    fn poll_read_at_most(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut BytesMut,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        let Some(lane) = self.0.page_source() else { return self.0.poll_read(cx, buf) };
+        lane.poll_read_at_most(cx, buf, limit)
+    }
+
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        pages: &mut Pages,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        let Some(lane) = self.0.page_source() else { return Poll::Pending };
+        lane.poll_fill(cx, pages, limit - REST)
+    }
+}
+
+#[test]
+fn the_rest_of_a_payload_takes_no_further_payload_off_the_way_of_pages() {
+    const TOTAL: u64 = 64 << 20;
+    for way in WAYS {
+        really(async {
+            let mut far = Far::of_bulk(way).await;
+            far.dialer = Rc::new(Parting(far.dialer));
+            let (client, owner) = (far.connect_at(far.port).await, far.server.owner());
+            owner.paged.set(256 << 10);
+            let near = open(&client.live().await, "a", Appetite::ALL);
+            near.paged.set(1);
+            let tap = owner.next_tap().await;
+            assert!(tap.send_pattern(TOTAL).await);
+            until("the end", || near.is_over()).await;
+            near.assert_pattern(TOTAL);
+            let (paged, payloads) = (near.paged_in.get(), tap.pages_sent.get());
+            println!("{way:?}: {} % of the bytes came as pages", paged * 100 / TOTAL);
+            // Before the first pages, the stream shows that it is bulk.
+            let rests = (payloads * REST + (1 << 20)) as u64;
+            assert!(
+                TOTAL - paged <= rests,
+                "{way:?}: {} bytes, {payloads} payloads",
+                TOTAL - paged
+            );
+        });
+    }
 }
 
 #[test]

@@ -16,7 +16,9 @@ use crate::frame::{
 };
 use crate::offset::{Offset, length};
 use crate::stream::{IMPLICIT_WINDOW, Stream};
-use crate::{CarrierNumber, GoAwayReason, ResetCode, StreamId, Violation, ViolationCode};
+use crate::{
+    CarrierNumber, GoAwayReason, HEAD_ROOM, ResetCode, StreamId, Violation, ViolationCode,
+};
 
 impl Link {
     /// Takes bytes that arrived on a carrier from `buf` until there is an event. `None`: the rest
@@ -71,11 +73,21 @@ impl Link {
         (is_wanted && key.id != StreamId::CONTROL).then_some((key, left))
     }
 
-    /// Whether the next byte on the first lane of a carrier is that of a head.
+    /// How many bytes of the first lane of a carrier end the present frame and bring the head of the
+    /// next DATA frame, at least 1. `buf` holds the bytes that [`Link::handle_input`] has left. A driver
+    /// that reads no more than these bytes may take the payload behind the head as pages.
     #[must_use]
-    pub fn is_between_frames(&mut self, number: CarrierNumber) -> bool {
-        let carrier = self.carriers.find(number);
-        carrier.is_some_and(|carrier| matches!(carrier.decoder, Decoder::Head))
+    pub fn until_payload(&mut self, number: CarrierNumber, buf: &[u8]) -> usize {
+        let decoder = self.carriers.find(number).map(|carrier| &carrier.decoder);
+        let end = match (decoder, buf.first_chunk::<HEAD>()) {
+            (Some(Decoder::Payload(payload)), _) => payload.left,
+            (Some(Decoder::Head), Some(raw)) => match Head::decode(*raw) {
+                Head { kind: None | Some(Kind::Data | Kind::Control), .. } => 0,
+                head => HEAD + head.length,
+            },
+            (Some(Decoder::Head), None) | (None, _) => 0,
+        };
+        (end + HEAD_ROOM).saturating_sub(buf.len()).max(1)
     }
 
     /// Of the payload that [`Link::expected`] named, the first `bytes` bytes have arrived and were

@@ -8,8 +8,8 @@ use std::time::Instant;
 use bytes::{Buf, Bytes, BytesMut};
 use proto::control::{ControlDecoder, ControlMessage};
 use proto::{
-    CarrierNumber, Event, FlowId, FlowKey, HEAD_ROOM, LaneInput, Link, Open, Pages, ResetCode,
-    StreamId, StreamKey, Violation,
+    CarrierNumber, Event, FlowId, FlowKey, LaneInput, Link, Open, Pages, ResetCode, StreamId,
+    StreamKey, Violation,
 };
 
 /// The application's record of one stream: its own actions and the events of the link.
@@ -245,10 +245,9 @@ impl End {
     pub(super) fn receive(&mut self, now: Instant, number: CarrierNumber, buf: &mut BytesMut) {
         while self.violation.is_none() {
             // Every other payload is taken as a driver takes pages: behind exactly a head.
-            let rest = (self.received.is_multiple_of(2)
-                && buf.len() > HEAD_ROOM
-                && self.link.is_between_frames(number))
-            .then(|| buf.split_off(HEAD_ROOM));
+            let until = self.link.until_payload(number, &[]);
+            let rest = (self.received.is_multiple_of(2) && buf.len() > until)
+                .then(|| buf.split_off(until));
             let outcome = self.link.handle_input(now, number, buf);
             if let Some(rest) = rest {
                 let is_whole = buf.is_empty();
