@@ -180,9 +180,15 @@ struct Incoming {
 }
 
 /// The turn of the bytes of one direction under the rates of the crossing.
+///
+/// Another thread sets the rates. So the task asks once in each turn of its loop whether there is a
+/// rate, and the answer holds for the whole turn. With two answers, a rate could stop bytes that then
+/// have no rate to wait for: the task would sleep, and no event would wake it.
 #[derive(Debug)]
 struct Turn {
     way: Way,
+    /// Whether there was a rate when the present turn of the loop began.
+    is_paced: bool,
     portions: Portions,
     /// Bytes that may move now.
     due: usize,
@@ -190,21 +196,22 @@ struct Turn {
 
 impl Turn {
     fn new(way: Way) -> Self {
-        Self { way, portions: Portions::default(), due: 0 }
+        Self { way, is_paced: false, portions: Portions::default(), due: 0 }
     }
 
-    fn is_paced(&self, crossing: &Crossing) -> bool {
-        crossing.gate().is_some_and(|gate| pace::is_paced(gate, self.way))
+    /// Asks whether there are rates.
+    fn ask(&mut self, crossing: &Crossing) {
+        self.is_paced = crossing.gate().is_some_and(|gate| pace::is_paced(gate, self.way));
     }
 
     /// How many bytes may move now.
-    fn may(&self, crossing: &Crossing) -> usize {
-        if self.is_paced(crossing) { self.due } else { usize::MAX }
+    const fn may(&self) -> usize {
+        if self.is_paced { self.due } else { usize::MAX }
     }
 
     /// For how many of the `ready` bytes the turn is to be waited for.
-    fn waits(&self, crossing: &Crossing, ready: usize) -> usize {
-        if self.due == 0 && self.is_paced(crossing) { ready } else { 0 }
+    const fn waits(&self, ready: usize) -> usize {
+        if self.may() == 0 { ready } else { 0 }
     }
 
     /// Ready when it is the turn of some of the `wanted` bytes.
@@ -241,14 +248,16 @@ struct Task {
 impl Task {
     async fn run(mut self) {
         loop {
+            self.to_service.ask(&self.half.crossing);
+            self.to_visitor.ask(&self.half.crossing);
             self.send_on();
             if self.is_over() {
                 return;
             }
             let has_message = self.has_message();
             let crossing = &self.half.crossing;
-            let incoming = self.to_service.waits(crossing, self.ready_to_send());
-            let outgoing = self.to_visitor.waits(crossing, self.half.queue.borrow().len());
+            let incoming = self.to_service.waits(self.ready_to_send());
+            let outgoing = self.to_visitor.waits(self.half.queue.borrow().len());
             tokio::select! {
                 biased;
                 permit = self.span.messages.clone().reserve_owned(), if has_message => {
@@ -286,7 +295,7 @@ impl Task {
         half.reset.get().is_some()
             || half.stop.get().is_some()
             || self.incoming.consumed > 0
-            || (has_bytes && self.to_visitor.may(&half.crossing) > 0)
+            || (has_bytes && self.to_visitor.may() > 0)
             || (!has_bytes && half.is_finished.get() && !self.outgoing.is_over)
     }
 
@@ -315,7 +324,7 @@ impl Task {
         }
         let mut queue = half.queue.borrow_mut();
         if !queue.is_empty() {
-            let bytes = match self.to_visitor.may(&half.crossing) {
+            let bytes = match self.to_visitor.may() {
                 0 => return None,
                 usize::MAX => queue.pop()?,
                 may => {
@@ -366,7 +375,7 @@ impl Task {
             return;
         }
         let crossing = &self.half.crossing;
-        let sent = super::send_queued(queue, &*self.inlet, self.to_service.may(crossing));
+        let sent = super::send_queued(queue, &*self.inlet, self.to_service.may());
         let is_idle = queue.is_empty() || self.inlet.room() == 0;
         self.to_service.moved(crossing, sent, is_idle);
         *consumed += sent;
@@ -386,5 +395,39 @@ impl Task {
 impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Task").field("incoming", &self.incoming).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use proto::{Bounds, Limits};
+
+    use super::*;
+    use crate::Gate;
+
+    #[tokio::test]
+    async fn bytes_that_found_a_rate_wait_although_it_has_gone_meanwhile() {
+        let gate = Gate::new(None);
+        let crossing = Crossing::new(Rc::default(), vec![gate.admit().unwrap()]);
+        let mut turn = Turn::new(Way::Up);
+        for rates in [false, true, true, false, true] {
+            let up = NonZeroU64::new(1 << 30).filter(|_| rates);
+            gate.set(&Limits { all: Bounds { up, ..Bounds::default() }, ..Limits::default() });
+            turn.ask(&crossing);
+            // Another thread changes the rates after the question.
+            for later in [true, false] {
+                let up = NonZeroU64::new(1 << 30).filter(|_| later);
+                gate.set(&Limits { all: Bounds { up, ..Bounds::default() }, ..Limits::default() });
+                assert_eq!(turn.may() == 0, rates);
+                assert_eq!(turn.waits(100), if rates { 100 } else { 0 });
+            }
+            if rates {
+                turn.come(&crossing, 100).await;
+                assert_eq!((turn.may(), turn.waits(100)), (100, 0));
+                turn.moved(&crossing, 100, true);
+            }
+        }
     }
 }

@@ -461,7 +461,11 @@ impl Pump {
                 }
                 Step::Read => {}
                 Step::Wait => return Ok(Pause::Stalled),
-                Step::Leave(_) => return Ok(Pause::Leaving),
+                Step::Leave(why) => {
+                    // A second question may have another answer: other threads free memory.
+                    guard.depart(why);
+                    return Ok(Pause::Leaving);
+                }
                 Step::End => {
                     // A reset for bytes that are not read would cost the last response.
                     self.reading = Reading::Stopped;
@@ -582,13 +586,8 @@ impl Pump {
     }
 
     /// Why the connection of an HTTP visitor leaves the stream, if it does so now.
-    fn departure(&self, end: &ByteEnd, pause: Pause) -> Option<Why> {
+    fn departure(&self, end: &ByteEnd) -> Option<Why> {
         let guard = self.pipe.guard.get()?;
-        if pause == Pause::Leaving
-            && let Step::Leave(why) = guard.step(0, &mut BytesMut::new())
-        {
-            guard.depart(why);
-        }
         if guard.state() == State::Leaving {
             // The socket first gets what was delivered.
             let can_leave = self.writing == Writing::Open
@@ -840,7 +839,7 @@ impl Future for Pump {
         if let Some(why) = this.revoked() {
             return this.give_back(end, why);
         }
-        if let Some(why) = this.departure(&end, Pause::Empty) {
+        if let Some(why) = this.departure(&end) {
             return this.leave(end, why, cx);
         }
         if this.aborted_by_peer() || this.guard_state() == State::Cut {
@@ -868,7 +867,7 @@ impl Future for Pump {
             drop(end);
             return this.fail(cx);
         };
-        if let Some(why) = this.departure(&end, pause) {
+        if let Some(why) = this.departure(&end) {
             return this.leave(end, why, cx);
         }
         // Unread bytes of a connection that leaves belong to the next service.

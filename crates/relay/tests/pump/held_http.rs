@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use h1::Tracker;
-use proto::{HEAD_ROOM, Open, Priority, ResetCode, Target};
+use proto::{Budget, HEAD_ROOM, Open, Priority, ResetCode, Target};
 use relay::{Http, Layered, Leaving, Onward, Settings, Why, serve_layered};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex, split};
 use tokio::task::{spawn_local, yield_now};
@@ -104,6 +104,10 @@ struct Visited {
 }
 
 fn visit(first: &str) -> Visited {
+    visit_by(first, Rc::default())
+}
+
+fn visit_by(first: &str, settings: Rc<Settings>) -> Visited {
     let service = Rc::<Service>::default();
     let far = Rc::clone(&service);
     let link = Link::new(
@@ -127,7 +131,6 @@ fn visit(first: &str) -> Visited {
         priority: Priority::default(),
         fields: None,
     };
-    let settings = Rc::<Settings>::default();
     let stop = std::future::pending();
     let link = Keeping(Opener(link), RefCell::default());
     serve_layered((layered, http, None), &link, open, &settings, None, stop, IDLE).unwrap();
@@ -222,5 +225,58 @@ fn the_layer_ends_with_the_connection_and_not_with_the_stream() {
         assert!(layer.upgrade().is_none(), "the layer is dropped");
         assert_eq!(Rc::strong_count(&back), 1, "what leads back is dropped");
         drop(service);
+    });
+}
+
+/// A budget that other threads have used up at a single look.
+#[derive(Debug, Default)]
+struct Fickle {
+    is_short: Cell<bool>,
+}
+
+impl Budget for Fickle {
+    fn draw(&self, _: u64) -> bool {
+        true
+    }
+
+    fn charge(&self, _: u64) {}
+
+    fn release(&self, _: u64) {}
+
+    fn left(&self) -> u64 {
+        if self.is_short.take() { 0 } else { self.total() }
+    }
+
+    fn total(&self) -> u64 {
+        1 << 30
+    }
+}
+
+#[test]
+fn a_visitor_that_leaves_for_want_of_memory_leaves_although_there_is_memory_again() {
+    run_paused(async {
+        let budget = Rc::<Fickle>::default();
+        let of_visit: Rc<dyn Budget> = Rc::<Fickle>::clone(&budget);
+        let settings = Settings { budget: Some(of_visit), ..Settings::default() };
+        let Visited { mut visitor, service, back, .. } =
+            visit_by(&get("a.example"), Rc::new(settings));
+        turns().await;
+        service.send(ANSWER);
+        let mut seen = vec![0; ANSWER.len()];
+        visitor.read_exact(&mut seen).await.unwrap();
+        // A head of 10 KB that is not complete.
+        let head = format!("GET / HTTP/1.1\r\nHost: a.example\r\nX: {}", "x".repeat(10_000));
+        visitor.write_all(&head.as_bytes()[..5_000]).await.unwrap();
+        turns().await;
+        budget.is_short.set(true);
+        let rest = head.as_bytes()[5_000..].to_vec();
+        spawn_local(async move {
+            let _ = visitor.write_all(&rest).await;
+            std::future::pending::<()>().await;
+        });
+        turns().await;
+        let left = back.0.take();
+        let [(Why::Down(ResetCode::Limit), rest)] = &left[..] else { panic!("{left:?}") };
+        assert!(head.as_bytes().starts_with(rest) && rest.len() > 8_000, "{} bytes", rest.len());
     });
 }
