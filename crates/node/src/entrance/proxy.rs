@@ -13,6 +13,7 @@ use transport::LocalFuture;
 
 use super::Entrance;
 use crate::aim::ProxyTerms;
+use crate::backends::Backend;
 use crate::guesses;
 use crate::peer::links::PeerConnector;
 use crate::session::Worker;
@@ -33,20 +34,20 @@ impl fmt::Debug for ProxyLinks {
 }
 
 impl ProxyLinks {
-    fn is_in_force(&self) -> bool {
+    /// The backend, while these terms are in force. Another thread may replace the backend at any
+    /// time, so the link of a stream belongs to the backend whose terms were compared.
+    fn in_force(&self) -> Option<Arc<Backend>> {
         let is_open = self.worker.state.entrances.borrow().contains_key(&self.entrance.id);
-        let aim = Arc::clone(&self.entrance.backends.first().picked.aim);
+        let backend = arc_swap::Guard::into_inner(self.entrance.backends.first());
         let has = |terms: &Arc<ProxyTerms>| Arc::ptr_eq(terms, &self.terms) || *terms == self.terms;
-        is_open && aim.proxy.as_ref().is_some_and(has)
+        let is_in_force = is_open && backend.picked.aim.proxy.as_ref().is_some_and(has);
+        is_in_force.then_some(backend)
     }
 }
 
 impl Links for ProxyLinks {
     fn now(&self) -> Option<Connectors> {
-        if !self.is_in_force() {
-            return None;
-        }
-        let link = self.worker.state.live_link(&self.entrance.backends.first().session)?;
+        let link = self.worker.state.live_link(&self.in_force()?.session)?;
         Some(connectors(&link))
     }
 
@@ -59,13 +60,10 @@ impl Links for ProxyLinks {
         Box::pin(async move {
             let deadline = Instant::now() + patience;
             loop {
-                let session = Arc::clone(&links.entrance.backends.first().session);
+                let session = Arc::clone(&links.in_force()?.session);
                 let revived = session.revived.notified();
                 if let Some(connectors) = links.now() {
                     return Some(connectors);
-                }
-                if !links.is_in_force() {
-                    return None;
                 }
                 tokio::select! {
                     () = revived => {}
