@@ -4,6 +4,7 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
+use net::handover;
 use net::inherited::Visitors;
 use relay::adopt;
 use tokio::task::{JoinSet, spawn_local};
@@ -44,12 +45,13 @@ async fn take(visitors: Visitors) {
     while waiting.join_next().await.is_some() {}
 }
 
-/// Waits until the listener of a visitor is there.
+/// Waits until the listener of a visitor is there, or until the next generation is there, to which
+/// the client may go without having come here.
 async fn wait(mut visitor: TcpStream) {
     let until = Instant::now() + HOLD;
     while let Err(back) = adopt(visitor) {
         visitor = back;
-        if Instant::now() >= until {
+        if handover::pass(&visitor).is_ok() || Instant::now() >= until {
             return;
         }
         sleep(LOOK).await;

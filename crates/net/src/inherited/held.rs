@@ -302,26 +302,30 @@ pub fn held() -> Vec<HeldSocket> {
     all
 }
 
-/// The numbers of the sockets of the manager that no listener of this process has, by address.
-pub(crate) fn idle() -> Vec<Vec<RawFd>> {
+/// The numbers of the sockets that no listener of this process has, by address: those of a client
+/// that has not come yet, and those of the manager that wait for a listener.
+pub(crate) fn unclaimed() -> Vec<(Place, Vec<RawFd>)> {
     let all = inherited();
-    let mut groups: Vec<(&Place, Vec<RawFd>)> = Vec::new();
+    let mut groups: Vec<(Place, Vec<RawFd>)> = Vec::new();
     for socket in &all.0 {
-        if !socket.is_told() || socket.is_lent() {
+        // The way of visitors leads from the former generation to this process.
+        if socket.place == Place::Visitors || socket.is_lent() {
             continue;
         }
         let number = socket.descriptor.as_raw_fd();
-        match groups.iter_mut().find(|group| *group.0 == socket.place) {
+        match groups.iter_mut().find(|group| group.0 == socket.place) {
             Some(group) => group.1.push(number),
-            None => groups.push((&socket.place, vec![number])),
+            None => groups.push((socket.place.clone(), vec![number])),
         }
     }
-    groups.into_iter().map(|group| group.1).collect()
+    groups
 }
 
-/// Closes the held sockets of this process, which the next generation has.
+/// Closes the sockets that no listener of this process has, and the held ones: the next generation
+/// has them all. A port of which this process kept a socket would accept connections that nobody
+/// serves after the next generation has closed it.
 pub fn let_go() {
-    inherited().0.retain(|socket| socket.held.is_none());
+    inherited().0.retain(|socket| socket.place == Place::Visitors);
 }
 
 #[cfg(test)]

@@ -19,7 +19,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FileType, fstat};
 use rustix::net::sockopt::{socket_acceptconn, socket_type};
@@ -28,9 +29,12 @@ use rustix::net::{
     SocketAddrAny, SocketAddrUnix, SocketType, getsockname, recvmsg,
 };
 use tokio::io::Interest;
+use tokio::sync::watch;
+
+use crate::handover;
 
 use held::Held;
-pub(crate) use held::idle;
+pub(crate) use held::unclaimed;
 pub use held::{
     HeldSocket, Stored, close_unwanted, held, keep_stored, let_go, retire, store, untold, unused,
 };
@@ -44,6 +48,12 @@ const SOCKETS: usize = 64 * 256;
 
 /// The sockets that this process inherited and that no caller has taken.
 static INHERITED: Mutex<Inherited> = Mutex::new(Inherited(Vec::new()));
+
+/// How often the former generation has said that all further sockets are on their way.
+static ROUNDS: LazyLock<watch::Sender<u64>> = LazyLock::new(watch::Sender::default);
+
+/// This process reads the way of visitors.
+static READS: AtomicBool = AtomicBool::new(false);
 
 /// Inherited sockets in the order in which they came.
 #[derive(Debug)]
@@ -129,9 +139,21 @@ impl Inherited {
         inherited().0.extend(self.0);
     }
 
+    /// Offers sockets that came after the others. An address that this process has already stays as
+    /// it is.
+    fn offer_more(self) {
+        let mut all = inherited();
+        let Some(place) = self.0.first().map(|socket| socket.place.clone()) else { return };
+        if all.0.iter().any(|socket| socket.place == place) || handover::is_bound(&place) {
+            return;
+        }
+        all.0.extend(self.0);
+    }
+
     /// Closes the sockets that no caller has taken. Visitors would wait in their queues for ever.
     /// Sockets that the service manager has as well stay. Returns the number of closed sockets.
     pub fn close_rest() -> usize {
+        crate::udp::forget_left();
         inherited().0.extract_if(.., |socket| socket.held.is_none()).count()
     }
 
@@ -193,7 +215,7 @@ fn inherited() -> MutexGuard<'static, Inherited> {
 }
 
 /// Where a descriptor listens, or which file it is; `None`: neither.
-fn place(socket: &OwnedFd) -> Option<Place> {
+pub(crate) fn place(socket: &OwnedFd) -> Option<Place> {
     if let Some(file) = fstat(socket).ok().filter(|file| is_regular(file.st_mode)) {
         return Some(Place::File(file.st_dev, file.st_ino));
     }
@@ -288,40 +310,85 @@ pub fn visitors() -> io::Result<Option<Visitors>> {
     let Some(mut way) = inherited().take(&Place::Visitors, 1)? else { return Ok(None) };
     let Some(way) = way.pop().map(UnixStream::from) else { return Ok(None) };
     way.set_nonblocking(true)?;
+    READS.store(true, Ordering::Relaxed);
     Ok(Some(Visitors(tokio::net::UnixStream::from_std(way)?)))
 }
 
-/// Visitors that a former process has accepted, and that it cannot serve.
+/// Ready when the former generation has sent its further sockets for the `nth` time, or when this
+/// process does not read its way. Cancel-safe.
+pub async fn more_came(nth: u64) {
+    if READS.load(Ordering::Relaxed) {
+        // Fails only when the sender is gone, and the sender is static.
+        drop(ROUNDS.subscribe().wait_for(|rounds| *rounds >= nth).await);
+    }
+}
+
+/// How often [`more_came`] was ready.
+#[must_use]
+pub fn rounds() -> u64 {
+    *ROUNDS.borrow()
+}
+
+/// Visitors that a former process has accepted, and that it cannot serve. Listening sockets come on
+/// the same way, and are offered to the binds of this process.
 #[derive(Debug)]
 pub struct Visitors(tokio::net::UnixStream);
+
+/// What came on the way of visitors.
+enum Came {
+    Visitor(TcpStream),
+    Sockets(Inherited),
+    /// The former generation has sent all further sockets.
+    Round,
+    End,
+}
 
 impl Visitors {
     /// The next visitor. `None`: the former process has ended. Cancel-safe.
     pub async fn next(&self) -> Option<TcpStream> {
         loop {
             self.0.readable().await.ok()?;
-            let take = || {
-                let mut space =
-                    [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-                let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-                let mut byte = [0];
-                let mut parts = [io::IoSliceMut::new(&mut byte)];
-                let got = recvmsg(&self.0, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-                let visitor = ancillary.drain().find_map(|item| {
-                    let RecvAncillaryMessage::ScmRights(mut visitors) = item else { return None };
-                    visitors.next()
-                });
-                io::Result::Ok((got.bytes, visitor.map(TcpStream::from)))
-            };
-            match self.0.try_io(Interest::READABLE, take) {
-                Ok((0, _)) => return None,
-                Ok((_, Some(visitor))) => return Some(visitor),
-                // A visitor that this process had no descriptor for.
-                Ok((_, None)) => {}
+            match self.0.try_io(Interest::READABLE, || self.take()) {
+                Ok(Came::Visitor(visitor)) => return Some(visitor),
+                Ok(Came::Sockets(more)) => more.offer_more(),
+                Ok(Came::Round) => ROUNDS.send_modify(|rounds| *rounds += 1),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return None,
+                Ok(Came::End) | Err(_) => {
+                    // Nobody is to wait for what cannot come any more.
+                    ROUNDS.send_replace(u64::MAX / 2);
+                    return None;
+                }
             }
         }
+    }
+
+    fn take(&self) -> io::Result<Came> {
+        let mut space =
+            [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PER_MESSAGE))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        let mut parts = [io::IoSliceMut::new(&mut byte)];
+        let got = recvmsg(&self.0, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let mut descriptors = Vec::new();
+        for item in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(more) = item {
+                descriptors.extend(more);
+            }
+        }
+        if got.bytes == 0 {
+            return Ok(Came::End);
+        }
+        if byte == [handover::ROUND] {
+            return Ok(Came::Round);
+        }
+        if descriptors.first().is_some_and(|first| place(first).is_none()) {
+            let visitor = descriptors.into_iter().next();
+            return visitor
+                .map(|visitor| Came::Visitor(visitor.into()))
+                .ok_or_else(|| io::ErrorKind::WouldBlock.into());
+        }
+        // Without a descriptor it was a visitor that this process had none for.
+        Ok(Came::Sockets(Inherited(descriptors.into_iter().filter_map(Socket::of).collect())))
     }
 }
 

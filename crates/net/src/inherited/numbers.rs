@@ -28,7 +28,7 @@ pub fn take_numbers(numbers: Range<RawFd>) -> io::Result<Vec<(RawFd, Option<Owne
     // A number has no owner in the type system: the kernel makes one on the way through a socket.
     let (ours, theirs) = UnixStream::pair()?;
     let take = |number: RawFd| -> io::Result<OwnedFd> {
-        send(&ours, &[number])?;
+        send(&ours, &[number], b's')?;
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];

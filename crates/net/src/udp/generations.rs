@@ -217,6 +217,13 @@ impl Port {
         before.iter().chain(own).chain(after).map(AsFd::as_fd).collect()
     }
 
+    /// The sockets that generations of these slots had.
+    fn held_of<'a>(&'a self, slots: &'a [u8]) -> impl Iterator<Item = &'a UdpSocket> {
+        let others = self.slots.iter().enumerate().filter(|(nth, _)| *nth != self.nth);
+        let groups = others.map(|(_, slot)| slot).zip(self.held.chunks(self.workers.max(1)));
+        groups.filter(|(slot, _)| slots.contains(slot)).flat_map(|(_, group)| group)
+    }
+
     /// Tells the kernel where each datagram goes, while other generations have sockets of the port.
     fn steer(&self, live: &[u8], serving: u8) -> io::Result<()> {
         let Some(member) = self.held.first() else { return Ok(()) };
@@ -229,11 +236,8 @@ impl Port {
 pub fn inherit((former, left): Layout) {
     let mut all = generations();
     all.own = (0..u8::MAX).find(|slot| !former.contains(slot)).unwrap_or(u8::MAX);
-    let others = former
-        .iter()
-        .fold(0, |bits: u32, slot| bits | 1_u32.checked_shl(u32::from(*slot)).unwrap_or(0));
-    OTHERS.store(others, Ordering::Relaxed);
     (all.former, all.left) = (former, left);
+    OTHERS.store(all.others(), Ordering::Relaxed);
 }
 
 /// The slot of this process, and whether former generations live. It is 0 where no generation was
@@ -249,7 +253,20 @@ pub fn slot() -> (u8, bool) {
 pub fn layout() -> Layout {
     let all = generations();
     let port = |port: &Port| (port.place.clone(), port.slots.clone());
-    (all.live(), all.ports.iter().map(port).collect())
+    // The next generation may bind a port that this one has left out.
+    let left = all.left.iter().cloned();
+    (all.live(), all.ports.iter().map(port).chain(left).collect())
+}
+
+/// Whether several generations read this port.
+pub(crate) fn is_of_carriers(place: &Place) -> bool {
+    let (place, all) = (place.to_string(), generations());
+    all.ports.iter().any(|port| port.place == place) || all.left.iter().any(|(at, _)| *at == place)
+}
+
+/// The ports of the former generation that this process has not bound are closed.
+pub(crate) fn forget_left() {
+    generations().left.clear();
 }
 
 /// New clients come to this process from now on.
@@ -277,7 +294,36 @@ pub fn former_ended() {
     all.ports.iter().flat_map(|port| &port.held).for_each(drop_stale);
 }
 
+/// Of the former generations those in `slots` live. The next generation may take the slots of the
+/// others.
+pub fn former_live(slots: &[u8]) {
+    let mut all = generations();
+    let gone: Vec<u8> = all.former.extract_if(.., |slot| !slots.contains(slot)).collect();
+    if gone.is_empty() || handover::is_handed_over() {
+        return;
+    }
+    OTHERS.store(all.others(), Ordering::Relaxed);
+    all.steer(all.own);
+    for port in &all.ports {
+        port.held_of(&gone).for_each(drop_stale);
+    }
+}
+
+/// How many processes may live beside each other at the ports that this process has bound.
+#[must_use]
+pub fn most_processes() -> usize {
+    let all = generations();
+    let most = all.ports.iter().map(|port| (SOCKETS / port.workers.max(1)).min(SLOTS.into()));
+    most.min().unwrap_or(usize::MAX)
+}
+
 impl Generations {
+    /// The slots of the former generations as bits.
+    fn others(&self) -> u32 {
+        let bit = |slot: &u8| 1_u32.checked_shl(u32::from(*slot)).unwrap_or(0);
+        self.former.iter().fold(0, |bits, slot| bits | bit(slot))
+    }
+
     /// The slots in which a process lives, that of this process as the last one.
     fn live(&self) -> Vec<u8> {
         [&self.former[..], &[self.own]].concat()

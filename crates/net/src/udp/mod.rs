@@ -23,9 +23,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 pub use buffers::{Buffers, WANTED, granted, keep_joining, raise, take_joined, take_one_by_one};
 pub use flow::{Arrival, FlowSocket, Loss, Route, Tally, dialling};
 pub use generations::{
-    CarrierGroup, Layout, SLOTS, Seat, carrier_group, former_ended, inherit, layout, slot,
+    CarrierGroup, Layout, SLOTS, Seat, carrier_group, former_ended, former_live, inherit, layout,
+    most_processes, slot,
 };
-pub(crate) use generations::{hand_over, serve};
+pub(crate) use generations::{forget_left, hand_over, is_of_carriers, serve};
 pub use peers::{BUCKETS, Buckets, FlowGroup, Steering, bucket_of, flow_group};
 pub use refused::refused;
 pub use route::{local_address, payload_of_route, socket_to, unspecified};
