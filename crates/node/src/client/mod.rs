@@ -531,7 +531,12 @@ impl Serving for Client {
             for uplink in self.shared.uplinks.iter() {
                 uplink.retire(self.workers.handles()).await;
             }
-            survey::drain_links(self.workers.handles()).await;
+            // A link between two clients is a stream here as long as it lives, used or not.
+            self.shared.visits.leave(self.workers.handles()).await;
+            tokio::select! {
+                () = survey::drain_links(self.workers.handles()) => {}
+                () = self.shared.host.leave(self.workers.handles()) => {}
+            }
         })
     }
 

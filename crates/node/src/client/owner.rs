@@ -312,6 +312,7 @@ impl Owner for ClientOwner {
             State::GoingAway => {
                 self.tell(serial, LinkState::GoingAway, None);
                 worker.state.set_live(worker.index, session, serial, false);
+                self.shared.visits.uplink_retires();
             }
             State::Ended(end) => {
                 self.tell_end(serial, &end);

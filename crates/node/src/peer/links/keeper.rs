@@ -10,7 +10,7 @@ use ::link::client::{Client, Report};
 use ::link::{Lease, Link, Path, Retry};
 use config::{PeerPath, Proof, Visit};
 use proto::greeting::{Identity, Name, Token};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
 
@@ -30,6 +30,9 @@ const IDLE: Duration = Duration::from_secs(300);
 /// bytes.
 const LOOK: Duration = Duration::from_secs(30);
 
+/// The period of the looks at a link whose way to the server retires.
+const HASTE: Duration = Duration::from_millis(200);
+
 /// An attempt that fails for reasons that may pass is given up after this time without a link, unless
 /// the link is always kept. Those who wait for a link have left by then.
 const GIVE_UP: Duration = Duration::from_secs(30);
@@ -41,6 +44,8 @@ pub(super) struct Kept {
     over: Notify,
     /// When there was a link last, or when the keeper began.
     since: Cell<Instant>,
+    /// The link leads over a link to the server that retires.
+    way_retires: Cell<bool>,
 }
 
 impl Kept {
@@ -87,21 +92,47 @@ pub(super) fn start(
     visit: &Visit,
 ) -> Keeper {
     let leaving = Arc::<AtomicBool>::default();
+    let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
+    let (peer, visit, stop) = (Arc::clone(peer), visit.clone(), Arc::clone(&leaving));
+    let task = spawn_local(async move {
+        while keep_one(&worker, &shared, &peer, (&visit, &stop)).await == Then::Another {
+            stop.store(false, Ordering::SeqCst);
+            // A process that stops sets this first and `stop` after it.
+            if shared.is_leaving() {
+                return;
+            }
+        }
+    });
+    Keeper { task: task.abort_handle(), leaving }
+}
+
+/// What comes after a link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Nothing,
+    /// The link is always kept, and only its way has retired.
+    Another,
+}
+
+/// Keeps one link with its carriers.
+async fn keep_one(
+    worker: &Rc<Worker>,
+    shared: &Arc<ClientShared>,
+    peer: &Arc<Peer>,
+    (visit, leaving): (&Visit, &Arc<AtomicBool>),
+) -> Then {
     let over = match visit.p2p {
         PeerPath::Auto | PeerPath::Direct => Some(Over::Quic),
         PeerPath::Webrtc => Some(Over::Channels),
         PeerPath::Relay => None,
     };
     let seeker = over.map(|over| Seeker::new(shared, &peer.session, over));
-    let client = client(worker, shared, visit, (seeker.as_ref(), &leaving));
+    let client = client(worker, shared, visit, (seeker.as_ref(), leaving));
     let owner = VisitorOwner::new(worker, peer, seeker.as_ref(), visit);
-    let peer = Arc::clone(peer);
-    let task = spawn_local(async move {
-        if let Some(client) = client {
-            keep(owner, client, &peer).await;
-        }
-    });
-    Keeper { task: task.abort_handle(), leaving }
+    match client {
+        Some(client) => keep(owner, client, peer).await,
+        None => Then::Nothing,
+    }
 }
 
 /// The settings of the link. `None`: name or token are unfit, which the configuration has excluded.
@@ -147,11 +178,12 @@ fn client(
 }
 
 /// Keeps a link until it is not used any more, or cannot be had.
-async fn keep(owner: Rc<VisitorOwner>, client: Client, peer: &Arc<Peer>) {
+async fn keep(owner: Rc<VisitorOwner>, client: Client, peer: &Arc<Peer>) -> Then {
     let kept = Rc::new(Kept {
         link: RefCell::default(),
         over: Notify::new(),
         since: Cell::new(Instant::now()),
+        way_retires: Cell::new(false),
     });
     let leaving = Arc::clone(&client.leaving);
     let (begun, of_link) = (Rc::clone(&owner), Rc::clone(&kept));
@@ -166,29 +198,56 @@ async fn keep(owner: Rc<VisitorOwner>, client: Client, peer: &Arc<Peer>) {
     tokio::select! {
         () = running => {}
         () = kept.over.notified() => {}
-        () = watch(&kept, &leaving, peer) => {}
+        () = look_after(&kept, &leaving, peer) => {}
     }
+    if kept.way_retires.get() && peer.state().is_kept { Then::Another } else { Then::Nothing }
 }
 
 /// Lets an idle link retire. Ready when the keeper shall end.
-async fn watch(kept: &Kept, leaving: &AtomicBool, peer: &Peer) {
+async fn look_after(kept: &Kept, leaving: &AtomicBool, peer: &Peer) {
     let (mut used, mut last) = (Instant::now(), kept.seen());
+    let mut moves = peer.links.upgrade().map(|links| links.moves.subscribe());
     loop {
-        sleep(LOOK).await;
+        tokio::select! {
+            () = sleep(if kept.way_retires.get() { HASTE } else { LOOK }) => {}
+            () = moved(&mut moves) => {
+                if !kept.has_link() {
+                    // It is dialled over a link that stays.
+                    continue;
+                }
+                kept.way_retires.set(true);
+            }
+        }
         let now = kept.seen();
         let was_used = now.is_used_since(std::mem::replace(&mut last, now));
-        if peer.state().is_kept || was_used {
-            used = Instant::now();
-        } else if used.elapsed() >= IDLE && kept.has_link() {
+        let is_idle = used.elapsed() >= IDLE && !peer.state().is_kept && !was_used;
+        let is_to_leave = kept.way_retires.get() && !now.is_open;
+        if !is_idle && !is_to_leave {
+            if peer.state().is_kept || was_used {
+                used = Instant::now();
+            }
+        } else if kept.has_link() {
             // No successor is made, and a stream that is opened meanwhile goes on to its end.
             leaving.store(true, Ordering::Relaxed);
             if let Some(link) = &*kept.link.borrow() {
-                tracing::debug!(service = %peer.service, "the visit is idle, and its link retires");
+                let why = if is_idle { "it is idle" } else { "its link to the server retires" };
+                tracing::debug!(service = %peer.service, "the link of the visit retires: {why}");
                 link.go_away();
             }
             // The end of the link ends the keeper.
             return std::future::pending().await;
         }
+    }
+}
+
+/// Ready when a link to the server begins to retire. Cancel-safe.
+async fn moved(moves: &mut Option<watch::Receiver<u64>>) {
+    let changed = match moves {
+        Some(moves) => moves.changed().await.is_ok(),
+        None => false,
+    };
+    if !changed {
+        std::future::pending().await
     }
 }
 

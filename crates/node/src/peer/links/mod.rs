@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use config::{ClientConfig, Local, PrivateService, Visit};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_local};
 
 use crate::client::ClientShared;
@@ -37,6 +38,8 @@ pub(crate) struct PeerLinks {
     peers: Mutex<HashMap<PrivateService, Arc<Peer>>>,
     /// Counts the bytes over the links.
     bytes: Arc<PathBytes>,
+    /// How often a link to the server has begun to retire.
+    moves: watch::Sender<u64>,
     /// Set when the client has started.
     place: OnceLock<Surroundings>,
 }
@@ -90,8 +93,8 @@ impl fmt::Debug for Peer {
 
 impl PeerLinks {
     pub(crate) fn new(workers: usize, bytes: &Arc<PathBytes>) -> Arc<Self> {
-        let (peers, place) = (Mutex::default(), OnceLock::new());
-        Arc::new(Self { workers, peers, bytes: Arc::clone(bytes), place })
+        let (peers, moves, place) = Default::default();
+        Arc::new(Self { workers, peers, bytes: Arc::clone(bytes), moves, place })
     }
 
     /// The client has started: links may be made from now on.
@@ -156,6 +159,13 @@ impl PeerLinks {
 }
 
 impl PeerLinks {
+    /// A link to the server retires, and the streams that carry links of visits over it keep it and a
+    /// former process of the server. So each link of a visit ends as soon as it is idle, and the next
+    /// visit comes over the successor.
+    pub(crate) fn uplink_retires(&self) {
+        self.moves.send_modify(|moves| *moves += 1);
+    }
+
     /// This process is stopping: no further link is made, and each link ends with its last stream.
     pub(crate) async fn leave(&self, handles: &[Handle]) {
         let sessions: Vec<_> = {
