@@ -18,7 +18,7 @@ use rcgen::{
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::time::ASN1Time;
 
-use crate::identity::{day, read};
+use crate::identity::{self, day, read};
 use crate::{HostName, MaterialError, load_certificates};
 
 /// The lifetime of an authority, unless its certificates last longer. The authority is copied to
@@ -90,9 +90,8 @@ impl Authority {
         }
         let text = String::from_utf8(read(key)?)
             .map_err(|_| MaterialError::file(key, "no private key in it (PEM)"))?;
-        if text.contains("ENCRYPTED") {
-            let what = "the private key is encrypted; write it in the clear for this: openssl pkey";
-            return Err(MaterialError::file(key, what));
+        if identity::is_encrypted(text.as_bytes()) {
+            return Err(MaterialError::file(key, identity::ENCRYPTED));
         }
         let pair = KeyPair::from_pem(&text).map_err(|error| {
             MaterialError::file(key, format!("the private key cannot be used: {error}"))

@@ -21,6 +21,19 @@ pub struct Identity {
     pin: Pin,
 }
 
+/// Why a key with a passphrase is refused: a daemon starts without a person who types it.
+pub(crate) const ENCRYPTED: &str = "the private key is encrypted with a passphrase, which a daemon \
+     cannot ask for; write it without one: openssl pkey -in THIS -out NEW.key";
+
+/// Whether a PEM text has a private key with a passphrase: of PKCS#8 (RFC 7468 section 11), or in the
+/// older form of OpenSSL (RFC 1421 section 4.6.1.1).
+pub(crate) fn is_encrypted(text: &[u8]) -> bool {
+    text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).any(|line| {
+        line == b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
+            || line.starts_with(b"Proc-Type:") && line.ends_with(b"ENCRYPTED")
+    })
+}
+
 impl Identity {
     /// Loads PEM files. `certificate` holds the chain, leaf first; `key` a PKCS#8, PKCS#1 or SEC1
     /// key. An error names the file and the problem: unreadable, empty, a key of another
@@ -46,7 +59,9 @@ impl Identity {
         let chain = certificates(certificate, &read(certificate)?)?;
         let text = read(key)?;
         let secret = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
-            let problem = if matches!(error, PemError::NoItemsFound) {
+            let problem = if is_encrypted(&text) {
+                ENCRYPTED.into()
+            } else if matches!(error, PemError::NoItemsFound) {
                 "no private key in it (PEM)".into()
             } else {
                 format!("the private key cannot be read: {error}")
@@ -160,8 +175,16 @@ fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, MaterialError> {
-    fs::read(path).map_err(|error| MaterialError::file(path, error))
+    let mut text = fs::read(path).map_err(|error| MaterialError::file(path, error))?;
+    // Editors of Windows write a mark, which hides the first line from the parser.
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.drain(..BYTE_ORDER_MARK.len());
+    }
+    Ok(text)
 }
+
+/// The mark at the begin of a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A date as `2031-04-05`, in UTC.
 pub(super) fn day(time: &ASN1Time) -> String {
@@ -174,4 +197,29 @@ pub(super) fn day(time: &ASN1Time) -> String {
 pub fn day_of(second: u64) -> String {
     let time = i64::try_from(second).ok().and_then(|second| ASN1Time::from_timestamp(second).ok());
     time.map_or_else(|| "an unknown day".into(), |time| day(&time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_with_a_passphrase_is_refused_in_words_and_a_byte_order_mark_does_not_matter() {
+        let folder = tempfile::tempdir().unwrap();
+        let [certificate, key] = ["a.crt", "a.key"].map(|name| folder.path().join(name));
+        let pair = rcgen::generate_simple_self_signed(["a.example".to_owned()]).unwrap();
+        let (chain, secret) = (pair.cert.pem(), pair.signing_key.serialize_pem());
+        fs::write(&certificate, format!("\u{feff}{chain}")).unwrap();
+        fs::write(&key, format!("\u{feff}{secret}")).unwrap();
+        assert!(Identity::load(&certificate, &key).is_ok());
+        let pkcs8 = secret.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+        let older = "-----BEGIN EC PRIVATE KEY-----\r\nProc-Type: 4,ENCRYPTED\r\n\
+                     DEK-Info: AES-256-CBC,00\r\n\r\nAAAA\r\n-----END EC PRIVATE KEY-----\r\n";
+        for text in [&*pkcs8, older] {
+            fs::write(&key, text).unwrap();
+            let error = Identity::load(&certificate, &key).unwrap_err().to_string();
+            assert!(error.contains("a.key") && error.contains("passphrase"), "{error}");
+            assert!(error.contains("openssl pkey"), "{error}");
+        }
+    }
 }
