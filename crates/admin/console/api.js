@@ -1,5 +1,6 @@
 // @ts-check
-// The one place that asks the daemon. The session's token stands in a header, never in a cookie.
+// The one place that asks the daemon. The session's token stands in a header, never in a cookie. The
+// header is not Authorization, which a reverse proxy with basic auth needs for its own password.
 
 const KEY = "tunnel.session";
 
@@ -35,11 +36,11 @@ export const session = {
  */
 async function ask(method, path, { body, token, signal, match, keepalive } = {}) {
   /** @type {Record<string, string>} */
-  const headers = { Authorization: `Bearer ${token ?? session.get() ?? ""}` };
+  const headers = { "X-Tunnel-Token": token ?? session.get() ?? "" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (match) headers["If-Match"] = match;
   /** @type {RequestInit} */
-  const init = { method, headers, signal, keepalive, cache: "no-store", credentials: "omit", redirect: "error" };
+  const init = { method, headers, signal, keepalive, cache: "no-store", credentials: "same-origin", redirect: "error" };
   if (body !== undefined) init.body = JSON.stringify(body);
   let answer;
   try {

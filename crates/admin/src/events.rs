@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, HeaderName};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as HttpBody, Frame};
 use ops::command::Answer;
@@ -14,8 +14,14 @@ use tokio::sync::mpsc;
 
 /// The answer whose body has the events of `inbox`, and ends with it.
 pub(super) fn answer(inbox: mpsc::Receiver<Answer>) -> Response {
-    ([(CONTENT_TYPE, "text/event-stream")], Body::new(Stream(inbox))).into_response()
+    let fields = [(CONTENT_TYPE, "text/event-stream"), UNBUFFERED];
+    (fields, Body::new(Stream(inbox))).into_response()
 }
+
+/// Asks nginx in front, and proxies that follow it, to pass each event on at once: a buffer would
+/// hold events back until it is full.
+pub(super) const UNBUFFERED: (HeaderName, &str) =
+    (HeaderName::from_static("x-accel-buffering"), "no");
 
 #[derive(Debug)]
 struct Stream(mpsc::Receiver<Answer>);

@@ -27,7 +27,12 @@ use super::places::Seat;
 use super::sessions::{Caller, Sessions};
 
 /// The answer to a request without a token, or with a wrong one.
-const WANTED: &str = "a token of `admin` is wanted: Authorization: Bearer TOKEN";
+const WANTED: &str = "a token of `admin` is wanted: Authorization: Bearer TOKEN, or behind a proxy \
+                      with a password of its own X-Tunnel-Token: TOKEN";
+
+/// The field with a token of a request behind a reverse proxy with basic auth: the proxy needs
+/// `Authorization` for its own password.
+const TOKEN: &str = "x-tunnel-token";
 
 /// The path at which a key is swapped for a session.
 pub(super) const SESSIONS: &str = "/api/v1/sessions";
@@ -84,7 +89,7 @@ impl Guard {
         if OPEN.contains(&request.uri().path()) || console::is_file(request) {
             return Verdict::Open;
         }
-        let Some(token) = bearer(request.headers()) else {
+        let Some(token) = token(request.headers()) else {
             return Verdict::Refuse(problem(StatusCode::UNAUTHORIZED, WANTED));
         };
         // Each connection says where it comes from.
@@ -176,6 +181,12 @@ fn opens_page(request: &Request) -> bool {
 
 /// The token of a request, valid or not. Of two fields, two programs could read another one each, so
 /// a request with two has none.
+fn token(headers: &HeaderMap) -> Option<&str> {
+    let mut all = headers.get_all(TOKEN).iter();
+    let Some(field) = all.next() else { return bearer(headers) };
+    all.next().is_none().then(|| field.to_str().ok())?.map(str::trim)
+}
+
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let field = all.next().filter(|_| all.next().is_none())?.to_str().ok()?;
@@ -265,6 +276,11 @@ mod tests {
             let mut request = request.body(Body::empty()).expect("a request");
             let field = format!("Bearer {token}").parse().expect("a field");
             request.headers_mut().insert(AUTHORIZATION, field);
+            self.send(source, request).await
+        }
+
+        /// As [`Self::ask`], with fields of its own.
+        async fn send(&self, source: [u8; 4], mut request: Request<Body>) -> (u16, u128) {
             request.extensions_mut().insert(Remote(IpAddr::from(source)));
             let start = Instant::now();
             let answer = self.0.call(request).await.expect("no error");
@@ -298,6 +314,26 @@ mod tests {
             assert_eq!(api.ask(HERE, line, FULL).await, (with_full, 0), "{line}");
             assert_eq!(api.ask(HERE, line, READ).await, (with_read, 0), "{line}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn behind_a_proxy_with_a_password_the_token_has_a_field_of_its_own() {
+        let api = Client::new();
+        let ask = async |fields: &[(&'static str, &str)]| {
+            let mut request = Request::builder().uri("/metrics").header(HOST, "localhost");
+            for (name, value) in fields {
+                request = request.header(*name, *value);
+            }
+            api.send(HERE, request.body(Body::empty()).expect("a request")).await.0
+        };
+        let basic = ("authorization", "Basic YW5uOnNlY3JldA==");
+        assert_eq!(ask(&[basic, (TOKEN, FULL)]).await, 200);
+        assert_eq!(ask(&[(TOKEN, READ)]).await, 200);
+        assert_eq!(ask(&[basic]).await, 401);
+        assert_eq!(ask(&[(TOKEN, FULL), (TOKEN, FULL)]).await, 401);
+        // The field counts, whatever else the request has.
+        let bearer = format!("Bearer {FULL}");
+        assert_eq!(ask(&[("authorization", &bearer), (TOKEN, WRONG)]).await, 401);
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,6 +23,7 @@ use super::rows::line;
 use super::streams::StreamsTold;
 use super::{Live, VIEWERS, locked, unix_millis};
 use crate::answer::problem;
+use crate::events::UNBUFFERED;
 
 /// Streams of a line without another number, and most.
 const STREAMS: usize = 200;
@@ -121,7 +122,7 @@ pub(crate) fn answer(live: &Live, daemon: &Arc<dyn Daemon>, topics: Topics) -> R
         _permit: permit,
     };
     let body = Body::new(Lines(Box::pin(viewer.next())));
-    ([(CONTENT_TYPE, "application/x-ndjson")], body).into_response()
+    ([(CONTENT_TYPE, "application/x-ndjson"), UNBUFFERED], body).into_response()
 }
 
 type Next = Pin<Box<dyn Future<Output = (Viewer, String)> + Send>>;
