@@ -74,11 +74,16 @@ pub(crate) type ByName = HashMap<Box<str>, Shown>;
 /// Certificates of files by the names that they contain, in the order of the configuration.
 pub(crate) type OfFiles = HashMap<Box<str>, Vec<Shown>>;
 
+/// The certificates of the files, in the order of the configuration.
+pub(crate) type InOrder = Vec<Shown>;
+
 /// The two tables.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Shelf {
     /// The certificates of the configured files.
     pub(crate) files: ArcSwap<OfFiles>,
+    /// The same certificates, for visitors who name no host.
+    pub(crate) in_order: ArcSwap<InOrder>,
     /// The certificates that the authority issued, each for one name.
     pub(crate) issued: ArcSwap<ByName>,
 }
@@ -120,6 +125,25 @@ impl Shelf {
         all.into_iter().rev().max_by_key(rank).map(|(_, shown)| shown.clone())
     }
 
+    /// The certificate for a visitor who names no host, in the second `wall`: the first of the
+    /// configuration that the visitor can verify and that is valid, as with other servers. Without a
+    /// file, the issued certificate that ends last.
+    pub(crate) fn choose_default(&self, wall: u64, fits: impl Fn(&Shown) -> bool) -> Option<Shown> {
+        let rank = |shown: &&Shown| (fits(shown), shown.is_valid(wall));
+        // `max_by_key` returns the last of equal ones.
+        let of_files = self.in_order.load();
+        if let Some(shown) = of_files.iter().rev().max_by_key(rank) {
+            return Some(shown.clone());
+        }
+        let issued = self.issued.load();
+        issued.values().max_by_key(|shown| (fits(shown), shown.ends)).cloned()
+    }
+
+    /// Whether there is a certificate for visitors who name no host.
+    pub(crate) fn has_default(&self) -> bool {
+        self.choose_default(wall(), |_| true).is_some()
+    }
+
     /// Whether a file is for a name in normal form.
     pub(crate) fn is_configured(&self, host: &str) -> bool {
         let files = self.files.load();
@@ -140,9 +164,12 @@ impl Shelf {
 
 impl ResolvesServerCert for Shelf {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let host = normal(hello.server_name()?);
         let fits = |shown: &Shown| shown.key.key.choose_scheme(hello.signature_schemes()).is_some();
-        Some(self.choose(&host, wall(), fits)?.key)
+        let shown = match hello.server_name() {
+            Some(name) => self.choose(&normal(name), wall(), fits),
+            None => self.choose_default(wall(), fits),
+        };
+        Some(shown?.key)
     }
 }
 
@@ -154,8 +181,8 @@ pub(crate) fn wildcard_of(host: &str) -> Option<String> {
 }
 
 /// Loads the files of the configuration. All problems are added to `problems`.
-pub(crate) fn load(files: &[Files], problems: &mut Vec<MaterialError>) -> OfFiles {
-    let mut table = OfFiles::new();
+pub(crate) fn load(files: &[Files], problems: &mut Vec<MaterialError>) -> (OfFiles, InOrder) {
+    let (mut table, mut in_order) = (OfFiles::new(), InOrder::new());
     for pair in files {
         let identity = match Identity::load(&pair.certificate, &pair.key) {
             Ok(identity) => identity,
@@ -179,6 +206,7 @@ pub(crate) fn load(files: &[Files], problems: &mut Vec<MaterialError>) -> OfFile
             tracing::warn!("{}: {problem}", pair.certificate.display());
         }
         let shown = Shown { file: Some(Arc::from(pair.certificate.as_path())), ..shown };
+        in_order.push(shown.clone());
         for name in names {
             let all: &mut Vec<_> = table.entry(name.into()).or_default();
             // A certificate may contain a name twice.
@@ -190,7 +218,7 @@ pub(crate) fn load(files: &[Files], problems: &mut Vec<MaterialError>) -> OfFile
     for line in rivals(&table, wall()) {
         tracing::warn!("{line}");
     }
-    table
+    (table, in_order)
 }
 
 /// A sentence for each two files with a common name. Two valid certificates with keys of different
@@ -289,9 +317,10 @@ mod tests {
 
     fn shelf(files: &[Files]) -> Shelf {
         let mut problems = Vec::new();
-        let table = load(files, &mut problems);
+        let (table, in_order) = load(files, &mut problems);
         assert!(problems.is_empty(), "{problems:?}");
-        Shelf { files: ArcSwap::from_pointee(table), issued: ArcSwap::default() }
+        let (files, in_order) = (ArcSwap::from_pointee(table), ArcSwap::from_pointee(in_order));
+        Shelf { files, in_order, issued: ArcSwap::default() }
     }
 
     /// The name of the file that a visitor of a host is shown in a second, or `issued`.
@@ -344,6 +373,27 @@ mod tests {
     }
 
     #[test]
+    fn a_visitor_without_a_name_is_shown_the_first_valid_certificate() {
+        let folder = Folder::new();
+        let old = folder.pair("old", &["a.example.com"], (-90, -1));
+        let first = folder.pair("first", &["b.example.com"], (-1, 30));
+        let second = folder.pair("second", &["c.example.com"], (-1, 300));
+        let of = |shelf: &Shelf, wall| {
+            let shown = shelf.choose_default(wall, |_| true)?;
+            Some(shown.file.map_or("issued".into(), |file| file.file_stem().unwrap().to_owned()))
+        };
+        let shelf = shelf(&[old, first, second]);
+        assert_eq!(of(&shelf, after(0)).unwrap(), "first");
+        assert_eq!(of(&shelf, after(60)).unwrap(), "second");
+        assert_eq!(of(&shelf, after(900)).unwrap(), "old", "none is valid");
+        let bare = self::shelf(&[]);
+        assert_eq!(of(&bare, after(0)), None);
+        let leaf = Shown::of(&tls::fleeting(&["d.example.com".into()]).unwrap()).unwrap();
+        bare.show_issued("d.example.com", leaf);
+        assert_eq!(of(&bare, after(0)).unwrap(), "issued");
+    }
+
+    #[test]
     fn an_issued_certificate_stands_in_for_a_file_that_has_expired() {
         let folder = Folder::new();
         let file = folder.pair("file", &["a.example.com"], (-1, 30));
@@ -377,7 +427,7 @@ mod tests {
         let old = folder.pair("old", &names, (-90, -1));
         let good = folder.pair("good", &names, (-10, 20));
         let other = folder.pair("other", &["e.example.com"], (-10, 20));
-        let table = load(&[old, good, other], &mut Vec::new());
+        let (table, _) = load(&[old, good, other], &mut Vec::new());
         let lines = rivals(&table, wall());
         let [line] = &lines[..] else { panic!("{lines:?}") };
         let at = |file: &str| folder.0.path().join(file).display().to_string();

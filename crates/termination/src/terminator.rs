@@ -22,7 +22,7 @@ use crate::acme::Authority;
 use crate::challenge::{self, Kind, Slot};
 use crate::ledger::{Names, Need, WAITING_MAX, Wanted};
 use crate::settings::{Acme, Doors, MinVersion, Settings, Unusable};
-use crate::shelf::{ByName, OfFiles, Shelf, load, wildcard_of};
+use crate::shelf::{ByName, InOrder, OfFiles, Shelf, load, wildcard_of};
 use crate::store::HOST_MAX;
 use crate::stream::TlsIo;
 use crate::wall;
@@ -189,6 +189,7 @@ impl fmt::Debug for Prepared {
 struct Parts {
     live: Live,
     files: OfFiles,
+    in_order: InOrder,
     /// Kept certificates, where other accounts are in use than before.
     issued: Option<ByName>,
 }
@@ -206,6 +207,7 @@ impl Prepared {
             let mut lost = ledger.wanted();
             lost.retain(|host| terminator.uncovered(&before, host).is_none());
             terminator.shelf.files.store(Arc::new(parts.files));
+            terminator.shelf.in_order.store(Arc::new(parts.in_order));
             if let Some(mut issued) = parts.issued {
                 // The driver may have added one since the files were read.
                 let wall = wall();
@@ -244,9 +246,10 @@ impl Terminator {
         let failed =
             |error: rustls::Error| Unusable(vec![MaterialError::Setting(error.to_string())]);
         let ticketer = Ticketer::new().map_err(failed)?;
-        let shelf = Arc::new(Shelf { files: ArcSwap::default(), issued: ArcSwap::default() });
+        let shelf = Arc::new(Shelf::default());
         let parts = prepare(settings, &shelf, &ticketer, None, &[])?;
         shelf.files.store(Arc::new(parts.files));
+        shelf.in_order.store(Arc::new(parts.in_order));
         shelf.issued.store(Arc::new(parts.issued.unwrap_or_default()));
         Ok(Arc::new(Self {
             shelf,
@@ -348,22 +351,52 @@ impl Terminator {
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
-        let host = normal(server_name);
-        let live = self.live.load_full();
+        let (host, live) = (normal(server_name), self.live.load_full());
         self.order_on_demand(&live, &host).await;
+        self.shake_hands(io, &live, Some(&host)).await
+    }
+
+    /// As [`Self::accept`], for a ClientHello without a server name, as load balancers and devices
+    /// send that ask by address. The visitor is shown the first certificate of the configuration.
+    ///
+    /// # Errors
+    /// As [`Self::accept`].
+    pub async fn accept_nameless<IO>(&self, io: IO) -> io::Result<TlsIo<IO>>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        self.shake_hands(io, &self.live.load_full(), None).await
+    }
+
+    /// Whether a visitor who names no host can be shown a certificate.
+    #[must_use]
+    pub fn has_default(&self) -> bool {
+        self.shelf.has_default()
+    }
+
+    async fn shake_hands<IO>(
+        &self,
+        io: IO,
+        live: &Live,
+        host: Option<&str>,
+    ) -> io::Result<TlsIo<IO>>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        let shown_as = host.unwrap_or("a visitor without a server name");
         let acceptor = TlsAcceptor::from(Arc::clone(&live.config));
         let limit = |tls: &mut rustls::ServerConnection| tls.set_buffer_limit(Some(WAITING_BYTES));
         match acceptor.accept_with(io, limit).await {
             Ok(stream) => {
-                let shown = stream.get_ref().1.server_name();
-                if shown.is_some_and(|shown| normal(shown) == host) {
+                let shown = stream.get_ref().1.server_name().map(normal);
+                if shown.as_deref() == host {
                     Ok(TlsIo::new(stream))
                 } else {
                     // The certificate was chosen by the name that the handshake contains.
-                    Err(invalid(format!("the handshake is for another name than {host}")))
+                    Err(invalid(format!("the handshake is for another name than {shown_as}")))
                 }
             }
-            Err(error) => Err(self.explained(&error, &host, live.min_version)),
+            Err(error) => Err(self.explained(&error, shown_as, live.min_version)),
         }
     }
 
@@ -600,7 +633,7 @@ fn prepare(
     published: &[Box<str>],
 ) -> Result<Parts, Unusable> {
     let mut problems = Vec::new();
-    let files = load(&settings.certificates, &mut problems);
+    let (files, in_order) = load(&settings.certificates, &mut problems);
     let state_dir = settings.state_dir.as_deref();
     let prepared = |acme| Authority::prepare(acme, state_dir, &mut problems);
     let authorities: Vec<Authority> = settings.acme.iter().filter_map(prepared).collect();
@@ -631,7 +664,8 @@ fn prepare(
         Ok(config) if problems.is_empty() => {
             let authorities = authorities.into_iter().map(Arc::new).collect();
             let (doors, min_version) = (settings.doors, settings.min_version);
-            Ok(Parts { live: Live { authorities, doors, min_version, config }, files, issued })
+            let live = Live { authorities, doors, min_version, config };
+            Ok(Parts { live, files, in_order, issued })
         }
         Ok(_) | Err(()) => Err(Unusable(problems)),
     }

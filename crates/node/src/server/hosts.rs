@@ -161,6 +161,18 @@ impl Hosts {
             return Ok(None);
         }
         let Some(terminator) = &self.terminator else { return Ok(None) };
+        if &*host.name == "*" {
+            // No certificate is for all hosts: visitors get the certificate of the name that they
+            // ask for, and visitors without a name the first one.
+            if terminator.has_default() {
+                return Ok(None);
+            }
+            let text = format!(
+                "{host}: the server has no certificate for its visitors (hint: add one to \
+                 `tls_routes.certificates`)"
+            );
+            return Err(ServiceError { code: ServiceErrorCode::BadAddress, text });
+        }
         let (code, why) = match terminator.covers(&host.name, client) {
             Cover::Configured | Cover::Acme => {
                 return Ok(Some(terminator.want(&host.name, client)));

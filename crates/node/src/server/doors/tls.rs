@@ -165,7 +165,13 @@ async fn terminate(visitor: Undecided, name: &str) {
     let (Socket::Tcp(socket), Some(terminator)) = (socket, doors.terminator()) else { return };
     relay::prepare(&socket);
     let socket = Attended::new(socket, |socket| Some(socket));
-    match timeout(PATIENCE, terminator.accept(socket, name)).await {
+    let accepted = async {
+        match name {
+            NAMELESS => terminator.accept_nameless(socket).await,
+            name => terminator.accept(socket, name).await,
+        }
+    };
+    match timeout(PATIENCE, accepted).await {
         Ok(Ok(io)) => {
             site::serve_secure(&worker, Arc::clone(&doors), io, peer, name, account);
         }
