@@ -10,6 +10,7 @@ use super::beneath::Root;
 use super::list;
 use super::opened::Facts;
 use super::path::may_be_path;
+use super::text;
 use crate::coding::{Accepted, Coding};
 
 /// What the owner of a directory decides about its files.
@@ -61,6 +62,8 @@ pub(super) struct Found {
     pub(super) coding: Option<Coding>,
     /// The file has variants: the answer depends on `Accept-Encoding`.
     pub(super) varies: bool,
+    /// The file is a text in UTF-8.
+    pub(super) is_utf8: bool,
 }
 
 /// Looks for `path`, which is decoded, begins with a slash, and is safe. It blocks.
@@ -150,13 +153,15 @@ fn file(root: &Root, name: &str, accepted: Accepted) -> io::Result<Option<Found>
         is_variant(&of).then(|| (file, of.with_mark(mark), coding))
     });
     let (path, varies) = (name.to_owned(), !offered.is_empty());
+    // Of a variant, the file itself tells.
+    let is_utf8 = text::is_text(name) && text::is_utf8(&file);
     Ok(Some(match best {
         Some((file, facts, coding)) => {
-            Found { path, file: Arc::new(file), facts, coding: Some(coding), varies }
+            Found { path, file: Arc::new(file), facts, coding: Some(coding), varies, is_utf8 }
         }
         None => {
             let facts = facts.with_mark(0);
-            Found { path, file: Arc::new(file), facts, coding: None, varies }
+            Found { path, file: Arc::new(file), facts, coding: None, varies, is_utf8 }
         }
     }))
 }

@@ -11,7 +11,8 @@
 //! * `list`: the page of a listing;
 //! * `beneath`: how a path is opened;
 //! * `opened`: how an open file is read;
-//! * `body`: the body of an answer.
+//! * `body`: the body of an answer;
+//! * `text`: whether a text is in UTF-8.
 //!
 //! The answers with files are made by `ServeDir` of tower-http: type, tag, conditions and range. It
 //! gets a file that is open already. Its own search for paths would ask the file system three times
@@ -23,6 +24,7 @@ mod list;
 mod look;
 mod opened;
 mod path;
+mod text;
 
 use std::convert::Infallible;
 use std::io;
@@ -266,7 +268,7 @@ impl Files {
         found: Found,
         piece: usize,
     ) -> Result<Response<ServeFileSystemResponseBody>, Refusal> {
-        let Found { path, file, facts, coding, varies } = found;
+        let Found { path, file, facts, coding, varies, is_utf8 } = found;
         let mut wanted = Request::new(());
         *wanted.method_mut() = request.method().clone();
         let uri = format!("/{}", utf8_percent_encode(&path, PATH));
@@ -297,7 +299,7 @@ impl Files {
         if varies {
             fields.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
         }
-        finished(response)
+        finished(response, is_utf8)
     }
 }
 
@@ -374,6 +376,7 @@ fn is_range(value: &[u8]) -> bool {
 /// Completes an answer of `ServeDir`. An answer without a file becomes a page.
 fn finished(
     mut response: Response<ServeFileSystemResponseBody>,
+    is_utf8: bool,
 ) -> Result<Response<ServeFileSystemResponseBody>, Refusal> {
     match response.status() {
         StatusCode::NOT_FOUND => return Err(ABSENT),
@@ -385,7 +388,9 @@ fn finished(
     let fields = response.headers_mut();
     fields.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let kind = fields.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    if let Some(kind) = kind.filter(|kind| kind.starts_with("text/") && !kind.contains(';'))
+    // `text/html; charset=utf-8` for a page in another encoding would garble it.
+    let of_text = |kind: &&str| is_utf8 && kind.starts_with("text/") && !kind.contains(';');
+    if let Some(kind) = kind.filter(of_text)
         && let Ok(kind) = HeaderValue::try_from(format!("{kind}; charset=utf-8"))
     {
         fields.insert(header::CONTENT_TYPE, kind);
