@@ -42,7 +42,7 @@ mod tables {
     pub(crate) const ACCEPT_PROXY: Table = table("server:accept_proxy", &["tcp", "udp"], &[]);
     pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "dscp", "default", "silence", "timeouts", "accept_proxy"], &[]);
     pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "idle_up", "idle_down", "half_close", "total", "flush"], &[]);
-    pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "redirect", "pages", "remember", "browser", "accept_proxy"], &[]);
+    pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "redirect", "pages", "remember", "idle", "browser", "accept_proxy"], &[]);
     pub(crate) const PAGES: Table = table("server:http.pages", &["not_found", "unavailable"], &[]);
     pub(crate) const TLS_ROUTES: Table = table("server:tls_routes",
         &["listen", "certificates", "min_version", "acme", "accept_proxy"], &[]);

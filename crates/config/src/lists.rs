@@ -196,7 +196,7 @@ impl ClientConfig {
                 Public::Name { host, .. } => host.len(),
                 Public::Tcp { .. } | Public::Udp { .. } => 0,
             });
-            names.sum::<usize>() + service.terms.http.encoded_len()
+            names.sum::<usize>() + service.http_terms().encoded_len()
         };
         if self.services.iter().map(of_http).sum::<usize>() > HTTP_OF_ALL {
             let what = "bytes in the host names and options of HTTP of all services";

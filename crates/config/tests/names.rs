@@ -171,7 +171,12 @@ fn a_service_redirects_strips_its_path_and_says_hsts() {
     assert_eq!(b.hsts, Some(0));
     let to = c.redirect.as_ref().map(proto::Redirect::as_str);
     assert_eq!(to, Some("https://www.c.example{uri}"));
-    assert!(!c.no_https_redirect && d.is_default());
+    assert!(!c.no_https_redirect && !d.no_https_redirect && d.strip_prefix.is_none());
+    // The target of an `https://` name is told about its visitors.
+    assert!(a.forwarded && !b.forwarded && !c.forwarded && d.forwarded);
+    assert_eq!((&*a.ports, &*b.ports, &*c.ports), (&[1][..], &[1][..], &[][..]));
+    let off = "{ public: 'https://d.example', target: 1, forwarded: false }";
+    assert!(services(off).unwrap()[0].is_default());
     let config = client(&format!("name: a\nservices: [{list}]\n"), &[]).unwrap();
     let summary = config.summary();
     assert!(summary[1].contains(", path /api as /, hsts 180d, basic_auth, preflight pass"));

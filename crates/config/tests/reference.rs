@@ -163,6 +163,7 @@ fn defaults() -> BTreeMap<String, String> {
         put(format!("{key}.min_version"), tls.min_version.to_string());
     }
     put("server: http.remember".into(), doors.http.remember.to_string());
+    put("server: http.idle".into(), doors.http.idle.to_string());
     put("server: tls_routes.min_version".into(), doors.tls_routes.min_version.to_string());
     let acme = &doors.tls_routes.acme[0];
     put("server: tls_routes.acme.directory".into(), acme.directory.clone());
@@ -225,7 +226,7 @@ const OTHER_SERVER: &str = "listen: wss://[::]:1\ntls: { cert: c, key: k }\npubl
     public_url: tls://a.b\n\
     trusted_proxies: 10.0.0.1\naccept_proxy: { tcp: 10000 }\nlimits: { streams: 1 }\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
     auth: { http: { url: 'http://[::1]:1' } }\n\
-    http: { listen: '[::]:80', domain: a.b, route_header: X, redirect: false, pages: { not_found: p }, remember: 1d, browser: true, accept_proxy: true }\n\
+    http: { listen: '[::]:80', domain: a.b, route_header: X, redirect: false, pages: { not_found: p }, remember: 1d, idle: 9s, browser: true, accept_proxy: true }\n\
     tls_routes: { listen: '[::]:443', certificates: [{ cert: c, key: k }], min_version: '1.3', \
                   acme: { accept_terms: true }, accept_proxy: true }\n";
 const OTHER_CLIENT: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nservers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u\n\

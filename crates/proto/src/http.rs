@@ -18,6 +18,9 @@ pub const HASHES_MAX: usize = 256;
 /// Entries of each list of [`FieldEdits`], at most.
 pub const EDITS_MAX: usize = 32;
 
+/// Ports of targets that a service names, at most.
+pub const PORTS_MAX: usize = 16;
+
 /// Bytes of the name of a field, at most.
 pub const FIELD_NAME_MAX: usize = 255;
 
@@ -92,6 +95,10 @@ pub struct HttpOptions {
     pub compress: Compress,
     /// Whether a cookie keeps a visitor where its first request went.
     pub sticky: Sticky,
+    /// The ports of the targets. A target may name its own port in an address of its answer, and the
+    /// server puts the address right that visitors use. Only with an option for which the server
+    /// reads each message.
+    pub ports: Vec<u16>,
 }
 
 /// Where a cookie keeps a visitor.
@@ -152,6 +159,9 @@ pub enum HttpOptionError {
     /// Too many entries in a list of changes.
     #[error("more than {EDITS_MAX} fields in a list of changes")]
     Edits,
+    /// Too many ports of targets.
+    #[error("more than {PORTS_MAX} ports of targets")]
+    Ports,
     /// A name that is no token of HTTP.
     #[error("the name of a field has letters, digits and hyphens, at most {FIELD_NAME_MAX} bytes")]
     FieldName,
@@ -243,6 +253,9 @@ impl HttpOptions {
     pub fn check(&self) -> Result<(), HttpOptionError> {
         if self.pass_through && self.need_proxy() {
             return Err(HttpOptionError::PassThrough);
+        }
+        if self.ports.len() > PORTS_MAX {
+            return Err(HttpOptionError::Ports);
         }
         if self.basic_auth.len() > CREDENTIALS_MAX {
             return Err(HttpOptionError::Credentials);

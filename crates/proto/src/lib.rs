@@ -39,7 +39,7 @@ pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
 pub use hashed::{ARGON2_MEMORY_MAX, BCRYPT_COST_MAX, HashError, PasswordHash};
 pub use http::{
     CREDENTIALS_MAX, Compress, EDITS_MAX, FIELD_NAME_MAX, FieldEdits, HASHES_MAX, HttpOptionError,
-    HttpOptions, Sticky, TargetProtocol,
+    HttpOptions, PORTS_MAX, Sticky, TargetProtocol,
 };
 pub use id::{CarrierNumber, FlowId, InstanceId, LinkId, Side, StreamId};
 pub use instant::Instant;

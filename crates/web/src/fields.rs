@@ -172,6 +172,14 @@ pub(crate) fn is_preflight(method: &Method, fields: &HeaderMap, has_body: bool) 
         && !fields.contains_key(UPGRADE)
 }
 
+/// Says that a request has an empty body where its method expects a body (RFC 9110 section 8.6).
+/// HTTP/2 needs no such field, and a target over HTTP/1.1 may answer a request without it by 411.
+pub(crate) fn name_empty_body(method: &Method, fields: &mut HeaderMap) {
+    if matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
+        fields.entry(header::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(0));
+    }
+}
+
 /// The fields of a preflight: those that a browser sends, and those by which proxies tell of a
 /// request.
 const OF_PREFLIGHT: &[&str] = &[

@@ -30,6 +30,7 @@
 //!   uses them for connections whose bytes it carries without this crate, too.
 
 mod account;
+mod addresses;
 mod body;
 mod coding;
 mod compress;

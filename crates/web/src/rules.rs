@@ -29,6 +29,8 @@ pub struct Rules {
     pub(crate) response: Edits,
     pub(crate) forwarded: bool,
     pub(crate) target: TargetProtocol,
+    /// The ports of the targets, which a target may name as ports of the site.
+    pub(crate) ports: Box<[u16]>,
     path: Option<Box<str>>,
     /// The path in the place of `path`.
     pub(crate) stripped: Option<Box<str>>,
@@ -101,6 +103,7 @@ impl Rules {
             response: Edits::new(&options.response)?,
             forwarded: options.forwarded,
             target: options.target,
+            ports: options.ports.as_slice().into(),
             path: options.path.as_deref().map(Box::from),
             stripped: options.strip_prefix.as_deref().map(Box::from),
             redirect: options.redirect.clone(),

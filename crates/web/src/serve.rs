@@ -142,7 +142,8 @@ where
         Rc::clone(&service).handle(request.map(VisitorBody::Incoming), sink)
     });
     let served = builder.serve_connection(TokioIo::new(gate), service);
-    let watch = Watch::new(&connection.progress, HEAD, IDLE_H1, stop);
+    let idle = connection.idle();
+    let watch = Watch::new(&connection.progress, HEAD, idle, stop);
     let (end, gate, read) = drive_h1(served, watch).await;
     let target = if end.is_ok() { connection.switched.take() } else { None };
     let Some(target) = target else {

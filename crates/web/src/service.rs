@@ -1,6 +1,6 @@
 //! The contract with the caller: who visits, which services exist, how a target is reached.
 
-use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc};
+use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName};
@@ -14,13 +14,38 @@ use crate::{Candidate, Cookies, Pages, Place, Record, Rules, Wants};
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// The settings that all visitors of a listening address share.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The field of a request that names the host instead of `Host`. The field stays in place. A
     /// request without the field is for the host of `Host`.
     pub route_header: Option<HeaderName>,
     /// The pages that replace those of the server.
     pub pages: Pages,
+    /// How long a connection without a request stays open.
+    pub idle: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { route_header: None, pages: Pages::default(), idle: IDLE }
+    }
+}
+
+/// The default of [`Settings::idle`]: as nginx (`keepalive_timeout`).
+const IDLE: Duration = Duration::from_secs(75);
+
+/// Connections of trusted reverse proxies stay open for at least this time. Load balancers keep a
+/// connection for 240 s (Azure) to 600 s (Google), and a request that meets the close of the server
+/// is answered with 502.
+const IDLE_OF_PROXIES: Duration = Duration::from_secs(650);
+
+impl Settings {
+    /// How long a connection without a request stays open. `is_trusted`: it is one of a trusted
+    /// reverse proxy.
+    #[must_use]
+    pub fn idle(&self, is_trusted: bool) -> Duration {
+        if is_trusted { self.idle.max(IDLE_OF_PROXIES) } else { self.idle }
+    }
 }
 
 /// One connection of a visitor.

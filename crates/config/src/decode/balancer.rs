@@ -130,6 +130,7 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
         proxy_protocol,
         exit: Exit::default(),
         user_file: None,
+        unforwarded: false,
         files: Files::default(),
         requests: false,
     };

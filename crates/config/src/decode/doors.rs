@@ -1,6 +1,7 @@
 //! `http` and `tls_routes` of a server: the doors for visitors of names.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use proto::FieldEdits;
 
@@ -9,7 +10,7 @@ use super::{Item, Section, acme, unknown, values};
 use crate::keys::{CERTIFICATE, HTTP, PAGES, TLS_ROUTES};
 use crate::model::{Http, KeyPair, Listen, Pages, TlsRoutes, TlsVersion};
 use crate::taken::{Bind, Clash};
-use crate::{BadValue, Host};
+use crate::{BadValue, Host, Span};
 
 /// Decodes both sections, and compares their ports with the other listeners.
 pub(super) fn doors(
@@ -69,6 +70,12 @@ pub(super) fn rights(s: &Section<'_>, has_doors: bool, has_rights: bool) {
     s.cx.warn(item.at(), &item.path, bad.hint(hint));
 }
 
+/// The shortest `http.idle`. A visitor sends its next request over the same connection.
+const IDLE_LEAST: Duration = Duration::from_secs(1);
+
+/// The longest `http.idle`. Routers forget a connection much earlier.
+const IDLE_MOST: Duration = Duration::from_secs(86_400);
+
 fn http(s: &Section<'_>, taken: &mut Addresses) -> Http {
     let pages = s.section("pages", &PAGES).map(|pages| Pages {
         not_found: values::path(&pages, "not_found"),
@@ -95,7 +102,17 @@ fn http(s: &Section<'_>, taken: &mut Addresses) -> Http {
         pages: pages.unwrap_or_default(),
         accept_proxy: s.value("accept_proxy", values::switch) == Some(true),
         remember: s.parse("remember").unwrap_or_else(|| Http::default().remember),
+        idle: s.value("idle", idle).unwrap_or_else(|| Http::default().idle),
     }
+}
+
+fn idle(text: &str) -> Result<Span, BadValue> {
+    let span = text.parse::<Span>()?;
+    if (IDLE_LEAST..=IDLE_MOST).contains(&span.duration()) {
+        return Ok(span);
+    }
+    let bad = BadValue::new(format!("`{text}` is not between 1s and 1d"));
+    Err(bad.hint("75s is the default; balancers in front keep connections for 240s to 900s"))
 }
 
 fn domain_name(text: &str) -> Result<String, BadValue> {

@@ -55,6 +55,15 @@ const PASS_THROUGH: &str = "pass_through";
 /// The key that keeps the requests of visitors for a look, on the client.
 pub(super) const REQUESTS: &str = "requests";
 
+/// What the keys about HTTP say.
+pub(super) struct Read {
+    pub(super) options: HttpOptions,
+    /// The file of `basic_auth_file`.
+    pub(super) file: Option<UserFile>,
+    /// `forwarded: false`, which is not the default of `https://` names.
+    pub(super) unforwarded: bool,
+}
+
 /// Decodes the options. The result is incomplete only after a problem was reported. `basic_auth` of
 /// an exit is no such option.
 pub(super) fn options(
@@ -62,7 +71,7 @@ pub(super) fn options(
     is_exit: bool,
     redirect: Redirects,
     target: TargetProtocol,
-) -> (HttpOptions, Option<UserFile>) {
+) -> Read {
     let Redirects { to: redirect, none: no_https_redirect } = redirect;
     let pairs = if is_exit { Vec::new() } else { credentials(s) };
     let (mut hashes, basic_auth) = pairs.into_iter().partition::<Vec<_>, _>(|pair| is_hashed(pair));
@@ -74,6 +83,7 @@ pub(super) fn options(
         let key = if file.is_some() { BASIC_AUTH_FILE } else { "basic_auth" };
         s.bad(key, refused(why));
     }
+    let forwarded = s.value("forwarded", values::switch);
     let options = HttpOptions {
         target,
         pass_through: s.value(PASS_THROUGH, values::switch).unwrap_or_default(),
@@ -82,7 +92,7 @@ pub(super) fn options(
         host_rewrite: s.value("host_rewrite", host),
         request: edits(s, "headers", &REQUEST_HEADERS),
         response: edits(s, "response_headers", &RESPONSE_HEADERS),
-        forwarded: s.value("forwarded", values::switch).unwrap_or_default(),
+        forwarded: forwarded.unwrap_or_default(),
         path: s.value("path", path),
         strip_prefix: strip_prefix(s),
         redirect,
@@ -91,6 +101,7 @@ pub(super) fn options(
         preflight_pass: preflight(s),
         compress: s.value("compress", compress).unwrap_or_default(),
         sticky: s.value("sticky", sticky).unwrap_or_default(),
+        ports: Vec::new(),
     };
     if options.pass_through && options.need_proxy() {
         let with = PROXIED.iter().find(|key| s.key(key).is_some());
@@ -98,7 +109,8 @@ pub(super) fn options(
         let bad = BadValue::new(format!("pass_through with {with}, which needs every request"));
         s.bad(PASS_THROUGH, bad.hint("remove one of the two keys"));
     }
-    (options, file.map(|path| UserFile { path, inline }))
+    let file = file.map(|path| UserFile { path, inline });
+    Read { options, file, unforwarded: forwarded == Some(false) }
 }
 
 /// Adds the users of `basic_auth_file`. Returns the path as it is written.

@@ -134,7 +134,8 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let nameless = s.key("name").is_none();
     let is_exit = target.is_some_and(Targets::is_exit);
     let protocol = target.map(Targets::protocol).unwrap_or_default();
-    let (mut http, user_file) = http::options(&s, is_exit, redirect, protocol);
+    let read = http::options(&s, is_exit, redirect, protocol);
+    let http::Read { options: mut http, file: user_file, unforwarded } = read;
     http.sticky = http::settle(&s, http.sticky, targets.as_ref(), shared);
     let terms = ServiceTerms { http, shared: shared.then(|| balance.sharing()), ..terms };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
@@ -221,6 +222,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         proxy_protocol,
         exit: of_exit.clone(),
         user_file: user_file.clone(),
+        unforwarded,
         files: files.clone(),
         requests,
     };

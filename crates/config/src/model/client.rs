@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use proto::control::ServiceTerms;
-use proto::{Compress, Dscp, HttpOptions, Limits, Network, Sticky, TargetProtocol, Visitors};
+use proto::{
+    Compress, Dscp, HttpOptions, Limits, Network, PORTS_MAX, Sticky, TargetProtocol, Visitors,
+};
 
 use super::p2p::P2p;
 use super::private::{PeerPath, PeerTls, Private, PrivateService, Proof, Visit};
@@ -147,6 +149,8 @@ pub struct Service {
     pub exit: Exit,
     /// The file of users whose hashes are among those of the terms; `None`: no file.
     pub user_file: Option<UserFile>,
+    /// `forwarded: false`: the targets of an `https://` name are not told about the visitor.
+    pub unforwarded: bool,
     /// How files are served; the default unless the target is [`Target::Files`].
     pub files: Files,
     /// The client keeps the last requests of the visitors for a look.
@@ -221,6 +225,7 @@ impl Service {
         self.visitors.deny_from.is_none()
             && self.private.is_none()
             && self.user_file.is_none()
+            && !self.unforwarded
             && self.proxy_protocol.is_none()
             && self.target_tls == TargetTls::default()
             && self.spread == Spread::default()
@@ -256,6 +261,27 @@ impl Service {
     #[must_use]
     pub const fn http(&self) -> &HttpOptions {
         &self.terms.http
+    }
+
+    /// The options of HTTP as the server gets them: with those that follow from the public addresses
+    /// and the targets.
+    pub(crate) fn http_terms(&self) -> HttpOptions {
+        let mut http = self.terms.http.clone();
+        let is_https =
+            |public: &Public| matches!(public, Public::Name { kind: NameKind::Https, .. });
+        // A target that does not know of the TLS of its visitors takes `http://` for its own
+        // address.
+        http.forwarded |=
+            !self.unforwarded && http.redirect.is_none() && self.public.iter().any(is_https);
+        if http.need_proxy() {
+            let ports = self.targets().filter_map(|(target, _)| target.port());
+            for (_, port) in ports {
+                if http.ports.len() < PORTS_MAX && !http.ports.contains(&port) {
+                    http.ports.push(port);
+                }
+            }
+        }
+        http
     }
 
     /// The public addresses for people, or `private`.
@@ -475,6 +501,7 @@ impl Service {
             (!request.is_empty(), "headers"),
             (!response.is_empty(), "response_headers"),
             (*forwarded, "forwarded"),
+            (self.unforwarded, "not forwarded"),
             (self.terms.http.preflight_pass, "preflight pass"),
             (self.terms.http.no_https_redirect, "no redirect from http://"),
             (self.terms.ephemeral, "not remembered"),
@@ -720,7 +747,7 @@ impl ClientConfig {
         // The networks of the client are for visitors with an address.
         let visitors =
             if private.is_some() { Visitors::default() } else { self.visitors_of(service) };
-        ServiceTerms { visitors, private, ..service.terms.clone() }
+        ServiceTerms { visitors, private, http: service.http_terms(), ..service.terms.clone() }
     }
 
     /// The URL of a visitor at a public address of a service: the address, with the path of the

@@ -26,6 +26,8 @@ pub struct Http {
     pub pages: Pages,
     /// How long a name is known after its client left; zero: not at all.
     pub remember: Span,
+    /// How long a connection of a visitor of a name stays open without a request, from 1 s to 1 day.
+    pub idle: Span,
     /// The listeners for WebSocket offer the page by which browsers visit private services.
     pub browser: bool,
     /// Connections of reverse proxies that the server trusts begin with a header of the PROXY
@@ -44,6 +46,8 @@ impl Default for Http {
             no_redirect: false,
             pages: Pages::default(),
             remember,
+            // As nginx (`keepalive_timeout`). Browsers keep connections for longer and expect that.
+            idle: Span::from_millis(75_000),
             browser: false,
             accept_proxy: false,
         }
@@ -158,7 +162,7 @@ pub struct Mux {
 }
 
 impl Http {
-    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 8] {
+    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 9] {
         let Self {
             listen,
             domain,
@@ -166,6 +170,7 @@ impl Http {
             no_redirect,
             pages,
             remember,
+            idle,
             browser,
             accept_proxy,
         } = self;
@@ -176,6 +181,7 @@ impl Http {
             (*no_redirect != other.no_redirect, Changed::live("http.redirect")),
             (*pages != other.pages, Changed::live("http.pages")),
             (*remember != other.remember, Changed::live("http.remember")),
+            (*idle != other.idle, Changed::live("http.idle")),
             (*browser != other.browser, Changed::live("http.browser")),
             (*accept_proxy != other.accept_proxy, Changed::restart("http.accept_proxy")),
         ]

@@ -337,7 +337,9 @@ impl End<'_> {
                 Public::Http { pass_through: true } => {
                     format!("\"http://{HOST}\", pass_through: true")
                 }
-                Public::Https => format!("\"https://{HOST}\""),
+                // The bytes inside the TLS are carried as they are. The default makes the server
+                // write each request anew, and has no figure here.
+                Public::Https => format!("\"https://{HOST}\", forwarded: false"),
             };
             let _ = writeln!(
                 text,
@@ -430,6 +432,9 @@ mod tests {
         let (server, client) = files(Public::Https);
         assert!(server.contains("\ntls_routes:\n  listen: [\"127.0.0.1:1\"]\n"), "{server}");
         assert!(server.contains("cert: server.crt") && !server.contains("\ntls:"), "{server}");
-        assert!(client.ends_with("public: \"https://bench.example.com\" }\n"), "{client}");
+        assert!(
+            client.ends_with("\"https://bench.example.com\", forwarded: false }\n"),
+            "{client}"
+        );
     }
 }

@@ -11,7 +11,7 @@ use super::{IGNORABLE, TEXT_MAX};
 use crate::wire::{Reader, TLV_HEAD, put_tlv, text};
 use crate::{
     CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, HASHES_MAX, HttpOptionError, HttpOptions,
-    Redirect, Sticky, TargetProtocol,
+    PORTS_MAX, Redirect, Sticky, TargetProtocol,
 };
 
 const FLAGS: u8 = 1;
@@ -34,6 +34,8 @@ const PROTOCOL_H2C: u8 = 2;
 const COMPRESS: u8 = IGNORABLE | 90;
 /// A server that does not know it leads each request by itself.
 const STICKY: u8 = IGNORABLE | 91;
+/// A server that does not know it leaves addresses in answers as they are.
+const PORTS: u8 = IGNORABLE | 92;
 
 const FLAG_PASS_THROUGH: u8 = 1;
 const FLAG_FORWARDED: u8 = 2;
@@ -83,6 +85,7 @@ impl HttpOptions {
         let redirect = self.redirect.as_ref().map_or(0, |to| TLV_HEAD + to.as_str().len());
         let compress = self.compress_code().map_or(0, |_| TLV_HEAD + 1);
         let sticky = self.sticky_code().map_or(0, |_| TLV_HEAD + 1);
+        let ports = if self.ports.is_empty() { 0 } else { TLV_HEAD + 2 * self.ports.len() };
         let edits = [&self.request, &self.response];
         let set = edits.iter().flat_map(|edits| &edits.set);
         let set: usize = set.map(|(name, value)| TLV_HEAD + 1 + name.len() + value.len()).sum();
@@ -92,7 +95,7 @@ impl HttpOptions {
         let texts = texts.chain(&self.strip_prefix);
         let target = if self.target == TargetProtocol::Http { 0 } else { TLV_HEAD + 1 };
         let texts = texts.map(|text| TLV_HEAD + text.len()).sum::<usize>();
-        flags + compress + sticky + target + hsts + redirect + set + texts
+        flags + compress + sticky + ports + target + hsts + redirect + set + texts
     }
 
     /// Appends the field of the service, if an option differs from its default.
@@ -148,6 +151,9 @@ impl HttpOptions {
             if let Some(code) = self.sticky_code() {
                 put_tlv(out, STICKY, |out| out.put_u8(code));
             }
+            if !self.ports.is_empty() {
+                put_tlv(out, PORTS, |out| self.ports.iter().for_each(|port| out.put_u16(*port)));
+            }
         });
     }
 
@@ -186,6 +192,11 @@ impl HttpOptions {
                 STICKY => {
                     once(&mut sticky, value.u8()?)?;
                     value.finish()?;
+                }
+                PORTS => {
+                    while !value.is_empty() {
+                        push(&mut options.ports, PORTS_MAX, value.u16()?)?;
+                    }
                 }
                 kind if kind & IGNORABLE == 0 => {
                     return Err(ControlError::Malformed("an unknown option of HTTP"));

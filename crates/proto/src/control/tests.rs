@@ -94,6 +94,7 @@ fn options() -> HttpOptions {
         preflight_pass: true,
         compress: Compress::Always,
         sticky: Sticky::Target,
+        ports: vec![3000, 443],
         pass_through: false,
         target: TargetProtocol::Https,
     }

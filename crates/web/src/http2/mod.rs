@@ -85,7 +85,8 @@ pub(crate) async fn serve<T>(
         ends: false,
         is_shut: false,
     };
-    let mut watch = Watch::new(&connection.progress, IDLE_H2, IDLE_H2, stop);
+    let idle = connection.idle().max(IDLE_H2);
+    let mut watch = Watch::new(&connection.progress, idle, idle, stop);
     let end = std::future::poll_fn(|cx| {
         loop {
             if let Poll::Ready(end) = driver.poll(cx) {

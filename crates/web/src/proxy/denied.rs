@@ -60,6 +60,21 @@ impl Denied {
     }
 }
 
+impl Denied {
+    /// The answer to a request for the path of a service that its target sees as its root: the links
+    /// of the target's page are relative to a folder. The address is relative, because a proxy in
+    /// front may have taken a prefix from the path.
+    pub(super) fn slash(uri: &Uri) -> Self {
+        let name = uri.path().rsplit('/').next().unwrap_or_default();
+        let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let Ok(location) = HeaderValue::try_from(format!("./{name}/{query}")) else {
+            return Refusal::new(400, "The path is malformed.").into();
+        };
+        let refusal = Refusal::new(308, "The address of this page ends with a slash.");
+        Self { location: Some(location), ..refusal.into() }
+    }
+}
+
 /// Whether a redirect leads back to the request, so that it would never end.
 fn is_itself(location: &str, asked: &Asked<'_>, uri: &Uri) -> bool {
     let (scheme, port) = if asked.is_secure { ("https://", 443) } else { ("http://", 80) };

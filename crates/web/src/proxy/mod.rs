@@ -5,7 +5,7 @@ mod exchange;
 mod over_h2;
 mod target;
 
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use hyper::{
@@ -21,6 +21,7 @@ use crate::{
     Asked, Checked, Found, Identity, Own, Pages, Place, Refusal, Rules, Service, Services, Verdict,
     Visitor,
     account::{Account, REQUEST, UPSTREAM},
+    addresses::Addresses,
     body::{Answer, AnswerBody, VisitorBody},
     compress::{Coded, Wish},
     fields,
@@ -75,6 +76,11 @@ impl<T: Into<Denied>> From<T> for NoAnswer {
 }
 
 impl Connection {
+    /// How long the connection stays open without a request.
+    pub(crate) fn idle(&self) -> Duration {
+        self.services.settings().idle(self.services.trusts())
+    }
+
     /// Answers a request.
     ///
     /// # Errors
@@ -185,6 +191,12 @@ impl Connection {
         }
         let is_preflight = rules.have_password() && self.is_preflight(rules, &request);
         let stripped = rules.path().zip(rules.stripped.as_deref());
+        if let Some((prefix, "/")) = stripped
+            && prefix == normal
+            && is_page(&request)
+        {
+            return Err(with_hsts(Denied::slash(&uri)).into());
+        }
         if let Some((prefix, to)) = stripped {
             let path = path::replaced(prefix, to, request.uri().path(), &normal);
             uri = with_path(&uri, path).ok_or(Refusal::new(400, "The path is malformed."))?;
@@ -237,13 +249,17 @@ impl Connection {
             let scheme = Some(scheme).filter(|_| !rules.forwarded);
             fields::rewrite_origin(list, (&field, to), is_secure, scheme);
         }
+        Addresses::new(rules, &field, is_secure).request(list)?;
         rules.request.apply(list);
-        list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
+        list.insert(header::HOST, rules.host().unwrap_or(&field).clone());
         parts.uri = uri;
         parts.version = Version::HTTP_11;
         // The spelling of the names of the fields stays there.
         parts.extensions.remove::<h2::ext::Protocol>();
         parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        if incoming.is_end_stream() {
+            fields::name_empty_body(&parts.method, &mut parts.headers);
+        }
         let (switches, h2) = (tunnel.is_some(), self.h2);
         let outgoing = Outgoing { parts, incoming, expects, switches, head, h2, sink, place };
         let Self { pool, shared, progress, account, .. } = self;
@@ -260,13 +276,13 @@ impl Connection {
             let upstream = Carrier::Shared(lease);
             return Ok((
                 response,
-                Forwarded { service, upstream, tunnel: None, hsts, compress, stays },
+                Forwarded { service, upstream, tunnel: None, hsts, compress, stays, field },
             ));
         }
         let exchanged = exchange::exchange(pool, progress, account, &*service, outgoing).await;
         let (response, upstream) = exchanged.map_err(unanswered)?;
         let upstream = Carrier::Own(upstream);
-        Ok((response, Forwarded { service, upstream, tunnel, hsts, compress, stays }))
+        Ok((response, Forwarded { service, upstream, tunnel, hsts, compress, stays, field }))
     }
 
     /// The answer of the server itself.
@@ -423,7 +439,7 @@ impl Connection {
         forwarded: Forwarded,
         answer: Answer,
     ) -> Result<Response<AnswerBody>, (Refusal, Answer)> {
-        let Forwarded { service, upstream, tunnel, hsts, compress, stays } = forwarded;
+        let Forwarded { service, upstream, tunnel, hsts, compress, stays, field } = forwarded;
         let (mut parts, incoming) = response.into_parts();
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
         let (upstream, lease) = match upstream {
@@ -446,6 +462,7 @@ impl Connection {
         if let Some(hsts) = hsts {
             parts.headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts);
         }
+        Addresses::new(service.rules(), &field, stays.is_secure).response(&mut parts.headers);
         service.rules().response.apply(&mut parts.headers);
         let place = match (&upstream, &lease) {
             (Some(upstream), _) => upstream.wire.place.get(),
@@ -604,6 +621,8 @@ struct Forwarded {
     hsts: Option<HeaderValue>,
     compress: Option<Wish>,
     stays: Stays,
+    /// The host as the visitor wrote it.
+    field: HeaderValue,
 }
 
 /// What the cookie of a visitor says.
@@ -633,6 +652,12 @@ impl Tunnel {
         let mut asked = self.protocol.as_bytes().split(|&byte| byte == b',');
         asked.any(|asked| asked.trim_ascii().eq_ignore_ascii_case(protocol.as_bytes()))
     }
+}
+
+/// Whether a browser may ask by this request for a page, whose links are relative to its address.
+fn is_page(request: &Request<VisitorBody>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
+        && !request.headers().contains_key(header::UPGRADE)
 }
 
 /// The same address with another path.

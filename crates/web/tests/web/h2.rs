@@ -699,6 +699,26 @@ fn an_orderly_end_answers_the_current_streams() {
 }
 
 #[test]
+fn a_target_over_http1_learns_that_a_body_is_empty() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut sender = speak(connect(&site)).await;
+        for (method, length) in
+            [("POST", Some("0")), ("PUT", Some("0")), ("PATCH", Some("0")), ("DELETE", None)]
+        {
+            let mut request = get("http://a.example/");
+            *request.method_mut() = method.parse().unwrap();
+            let answer = spawn_local(sender.send_request(request));
+            let seen = a.accept().await.serve(&ok("")).await;
+            assert_eq!(field(&seen, "content-length"), length, "{seen}");
+            assert_eq!(field(&seen, "transfer-encoding"), None, "{seen}");
+            assert_eq!(answer.await.unwrap().unwrap().status(), StatusCode::OK);
+        }
+    });
+}
+
+#[test]
 fn options_hold_over_http2_as_over_http1() {
     on_worker(async {
         let site = Site::new();

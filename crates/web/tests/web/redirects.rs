@@ -160,7 +160,7 @@ fn the_path_of_a_service_is_replaced_for_its_target() {
                 "a.example",
                 a,
                 Some("/api"),
-                [("/api", "/"), ("/api/v1?x=/api", "/v1?x=/api"), ("/api/../api/v1", "/v1")],
+                [("/api/", "/"), ("/api/v1?x=/api", "/v1?x=/api"), ("/api/../api/v1", "/v1")],
             ),
             (
                 "b.example",
@@ -187,6 +187,85 @@ fn the_path_of_a_service_is_replaced_for_its_target() {
                 client = connect(&site);
             }
         }
+    });
+}
+
+#[test]
+fn the_path_of_a_service_whose_target_has_it_as_its_root_ends_with_a_slash() {
+    on_worker(async {
+        let site = Site::new();
+        let options = |to: &str| HttpOptions {
+            path: Some("/docs/en".into()),
+            strip_prefix: Some(to.into()),
+            ..HttpOptions::default()
+        };
+        let a = site.add("a.example", &options("/"));
+        let mut client = connect(&site);
+        for (asked, location) in
+            [("/docs/en", "./en/"), ("/docs/en?x=/y", "./en/?x=/y"), ("/docs/%65n", "./%65n/")]
+        {
+            client.send(&format!("GET {asked} HTTP/1.1\r\nHost: a.example\r\n\r\n")).await;
+            let (head, _) = client.answer().await;
+            assert_eq!((status(&head), field(&head, "location")), (308, Some(location)));
+        }
+        // A program that posts, or switches to a WebSocket, need not follow redirects.
+        for asked in [
+            "POST /docs/en HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n",
+            "GET /docs/en HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\n\
+             Upgrade: websocket\r\n\r\n",
+        ] {
+            let mut client = connect(&site);
+            client.send(asked).await;
+            let seen = a.accept().await.serve(&ok("")).await;
+            assert!(seen.contains(" / HTTP/1.1\r\n"), "{seen}");
+            assert_eq!(client.status().await, 200);
+        }
+        let b = site.add("b.example", &options("/guide"));
+        let mut client = connect(&site);
+        client.send("GET /docs/en HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+        let seen = b.accept().await.serve(&ok("")).await;
+        assert!(seen.starts_with("GET /guide HTTP/1.1\r\n"), "{seen}");
+    });
+}
+
+#[test]
+fn addresses_of_a_target_become_those_of_its_visitors() {
+    on_worker(async {
+        let site = Site::new();
+        let options = HttpOptions {
+            host_rewrite: Some("localhost:3000".into()),
+            ports: vec![3000],
+            ..HttpOptions::default()
+        };
+        let a = site.add("a.example", &options);
+        let mut client = connect_as(&site, secure(), Settings::default());
+        let asked = "MOVE /b HTTP/1.1\r\nHost: a.example\r\n\
+                     Destination: https://a.example/c\r\nReferer: https://a.example/\r\n\r\n";
+        client.send(asked).await;
+        let answer = "HTTP/1.1 201 Created\r\nLocation: http://localhost:3000/c\r\n\
+                      Set-Cookie: s=1; Domain=localhost\r\nAlt-Svc: h3=\":3000\"\r\n\
+                      Content-Length: 0\r\n\r\n";
+        let seen = a.accept().await.serve(answer).await;
+        assert_eq!(field(&seen, "destination"), Some("/c"));
+        assert_eq!(field(&seen, "referer"), Some("http://localhost:3000/"));
+        let (head, _) = client.answer().await;
+        assert_eq!(field(&head, "location"), Some("https://a.example/c"));
+        assert_eq!(field(&head, "set-cookie"), Some("s=1"));
+        assert_eq!(field(&head, "alt-svc"), None);
+    });
+}
+
+#[test]
+fn a_destination_outside_of_the_path_of_a_service_is_refused() {
+    on_worker(async {
+        let site = Site::new();
+        let options = HttpOptions { path: Some("/dav".into()), ..HttpOptions::default() };
+        site.add("a.example", &options);
+        let mut client = connect(&site);
+        let asked = "MOVE /dav/b HTTP/1.1\r\nHost: a.example\r\n\
+                     Destination: http://a.example/private\r\n\r\n";
+        client.send(asked).await;
+        assert_eq!(client.status().await, 502);
     });
 }
 

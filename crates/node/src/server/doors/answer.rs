@@ -51,7 +51,7 @@ pub(super) fn settings(config: &ServerConfig) -> anyhow::Result<web::Settings> {
         Pages { not_found: read(&pages.not_found)?, unavailable: read(&pages.unavailable)? };
     let route_header = config.http.route_header.as_deref();
     let route_header = route_header.map(str::parse).transpose().context("http.route_header")?;
-    Ok(web::Settings { route_header, pages })
+    Ok(web::Settings { route_header, pages, idle: config.http.idle.duration() })
 }
 
 fn page(path: &Path) -> anyhow::Result<Box<str>> {

@@ -19,7 +19,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use h1::{HeadSniffer, Looked, Tracker};
@@ -39,9 +38,6 @@ use crate::entrance::{self, Answer, NameDoor};
 use crate::limits;
 use crate::names::{Kind, Space};
 use crate::session::Worker;
-
-/// A connection without a request ends after one to two times this time; `web` waits as long.
-const IDLE: Duration = Duration::from_secs(75);
 
 /// The bytes of a first head that are waited for. A connection with a longer first head goes to the
 /// proxy. Browsers send 1 to 4 KiB.
@@ -176,8 +172,10 @@ impl Secured {
             Retry { taker, first: BytesMut::new() }
         });
         let visitor = (layered, http, retry);
+        // A connection without a request ends after one to two times this time.
+        let idle = doors.terms.load().web.idle(doors.trusts(*peer));
         let opened =
-            relay::serve_layered(visitor, &link, open, &settings, Some(permit), stop, IDLE);
+            relay::serve_layered(visitor, &link, open, &settings, Some(permit), stop, idle);
         if let Err(error) = opened {
             tracing::debug!(service = aim.name, %error, "a backend opens no stream");
             settings.stats.count_refused(relay::open_error_code(error));
