@@ -153,6 +153,6 @@ impl Handler for Visitors {
             fields: None,
         };
         // A link that has ended refuses visitors by itself.
-        let _ = serve_visitor(socket, &self.link, open, &self.settings, None, None, None);
+        let _ = serve_visitor((socket, false), &self.link, open, &self.settings, None, None, None);
     }
 }

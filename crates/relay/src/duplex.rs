@@ -50,7 +50,7 @@ pub fn open_duplex(
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> Result<Duplex, OpenError> {
-    let pipe = Pipe::new(Rc::clone(settings), open.visitor);
+    let pipe = Pipe::listed(Rc::clone(settings), open.visitor);
     let inlet = connector.open(open, Rc::<Pipe>::clone(&pipe)).inspect_err(|error| {
         settings.stats.count_refused(open_error_code(*error));
     })?;

@@ -102,7 +102,7 @@ pub(crate) async fn join_http(
     let (visitor, http) = visitor;
     let Settings { timeouts, budget, .. } = settings;
     let near = Settings { timeouts: *timeouts, budget: budget.clone(), ..Settings::default() };
-    let near = Pipe::guarded(Rc::new(near), None, Some(http));
+    let near = Pipe::guarded(Rc::new(near), (None, false), Some(http));
     near.attach(visitor.into());
     between(near, target, budget.as_ref(), held).await;
 }

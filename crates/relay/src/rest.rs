@@ -209,7 +209,7 @@ impl Enrolled for Resting {
         let content = self.content.borrow();
         let Content { ends: [visitor, _], passed, .. } = content.as_ref()?;
         Some(Enrolment {
-            visitor: visitor.end()?.peer(),
+            visitor: visitor.peer(),
             bytes_in: passed[0],
             bytes_out: passed[1],
             counted: visitor.settings().stats.identity(),

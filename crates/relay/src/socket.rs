@@ -267,6 +267,13 @@ impl Socket {
         }
     }
 
+    /// Whether a visitor with this address has not connected itself: a program in front of the
+    /// server has announced it.
+    #[must_use]
+    pub fn is_announced(&self, visitor: Option<SocketAddr>) -> bool {
+        visitor.is_some() && self.peer() != visitor.map(socket::canonical)
+    }
+
     /// The address of the far end; `None` for a Unix socket.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         match self {

@@ -25,16 +25,16 @@ const STATE: u64 = 4 << 10;
 /// Carries the bytes of a visitor and of its target until both directions have ended. `target` takes
 /// the inlet of the stream of the target, and returns its outlet. The visitor is reset when memory is
 /// short, and counted as refused; and when the target cannot be reached. `roll`: the connection is
-/// listed there.
+/// listed there. `is_announced`: the socket has another address than the visitor, `peer`.
 pub fn serve_here(
-    visitor: Socket,
+    (visitor, is_announced): (Socket, bool),
     peer: Option<SocketAddr>,
     settings: &Rc<Settings>,
     permit: Permit,
     roll: &Rc<Roll>,
     target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
 ) {
-    join(visitor.into(), peer, settings, (permit, STATE), Some(roll), target);
+    join(visitor.into(), (peer, is_announced), settings, (permit, STATE), Some(roll), target);
 }
 
 /// As [`serve_here`], for a visitor whose bytes pass through a layer that holds `bytes` of memory.
@@ -46,20 +46,20 @@ pub fn serve_layered_here(
     roll: &Rc<Roll>,
     target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
 ) {
-    join(visitor.into(), peer, settings, (permit, STATE + bytes), Some(roll), target);
+    join(visitor.into(), (peer, true), settings, (permit, STATE + bytes), Some(roll), target);
 }
 
 /// Joins the ends of a connection that costs `bytes` without bytes that wait.
 fn join(
     visitor: ByteEnd,
-    peer: Option<SocketAddr>,
+    (peer, is_listed): (Option<SocketAddr>, bool),
     settings: &Rc<Settings>,
     (permit, bytes): (Permit, u64),
     roll: Option<&Rc<Roll>>,
     target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
 ) {
     let Some(held) = settings.hold(bytes) else { return visitor.reset_on_close() };
-    let near = Pipe::new(Rc::clone(settings), peer);
+    let near = Pipe::guarded(Rc::clone(settings), (peer, is_listed), None);
     let budget = settings.budget.as_ref();
     let inlet = passage(budget, held, roll, Rc::<Pipe>::clone(&near), target);
     match visitor {
@@ -147,7 +147,7 @@ impl Straight {
     ) {
         match permit {
             Some(permit) => {
-                join(visitor.into(), peer, &self.near, (permit, STATE), None, target);
+                join(visitor.into(), (peer, false), &self.near, (permit, STATE), None, target);
             }
             None => refuse_socket(visitor, &self.near, ResetCode::Limit),
         }

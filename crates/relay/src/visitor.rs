@@ -25,13 +25,14 @@ pub struct Retry {
 
 /// Opens a stream for `socket` and spawns the pump of the stream on this thread's local runtime.
 /// The pump owns the socket and the permit, and ends with the stream. A link that ends resets its
-/// streams. `http`: the visitor speaks HTTP. `again`: where the visitor goes if the far side refuses the
+/// streams. `is_announced`: the socket has another address than the visitor. `http`: the visitor
+/// speaks HTTP. `again`: where the visitor goes if the far side refuses the
 /// stream.
 ///
 /// # Errors
 /// No stream was opened. The caller has the socket again, and refuses and counts the visitor.
 pub fn serve_visitor(
-    socket: Socket,
+    (socket, is_announced): (Socket, bool),
     connector: &dyn Connector,
     open: Open,
     settings: &Rc<Settings>,
@@ -39,7 +40,7 @@ pub fn serve_visitor(
     http: Option<Http>,
     again: Option<Retry>,
 ) -> Result<(), (Socket, OpenError)> {
-    let pipe = Pipe::guarded(Rc::clone(settings), open.visitor, http);
+    let pipe = Pipe::guarded(Rc::clone(settings), (open.visitor, is_announced), http);
     match connector.open(open, Rc::<Pipe>::clone(&pipe)) {
         Ok(inlet) => {
             pipe.connect(socket);
@@ -69,7 +70,7 @@ pub fn serve_layered(
     stop: impl Future<Output = ()> + 'static,
     idle: Duration,
 ) -> Result<(), OpenError> {
-    let pipe = Pipe::guarded(Rc::clone(settings), open.visitor, Some(http));
+    let pipe = Pipe::guarded(Rc::clone(settings), (open.visitor, true), Some(http));
     let inlet = connector.open(open, Rc::<Pipe>::clone(&pipe))?;
     pipe.connect_layered(visitor);
     spawn_local(async move {

@@ -43,7 +43,7 @@ pub trait Watcher: fmt::Debug {
     fn ended(&self, visit: &Visit);
 }
 
-/// A stream from its begin to its end, for the access log.
+/// A stream from its begin to its end, for the access log and for the list of streams.
 #[derive(Debug)]
 pub struct Visit {
     /// The address of the visitor; `None` for a Unix socket, or if the far side does not tell it.
@@ -52,6 +52,30 @@ pub struct Visit {
     read: Cell<u64>,
     written: Cell<u64>,
     end: Cell<End>,
+    purpose: Purpose,
+}
+
+/// What a [`Visit`] is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The access log.
+    Log,
+    /// The list of streams: this side has no socket with the address of the visitor.
+    List,
+    /// Both.
+    Both,
+}
+
+impl Purpose {
+    /// The purpose of the record of a stream; `None`: it needs none.
+    pub(crate) const fn of(is_logged: bool, is_listed: bool) -> Option<Self> {
+        match (is_logged, is_listed) {
+            (true, true) => Some(Self::Both),
+            (true, false) => Some(Self::Log),
+            (false, true) => Some(Self::List),
+            (false, false) => None,
+        }
+    }
 }
 
 /// How a stream ended.
@@ -77,9 +101,19 @@ impl End {
 }
 
 impl Visit {
-    pub(crate) fn new(visitor: Option<SocketAddr>) -> Self {
+    pub(crate) fn new(visitor: Option<SocketAddr>, purpose: Purpose) -> Self {
         let (read, written) = Default::default();
-        Self { visitor, since: Instant::now(), read, written, end: Cell::new(End::Cut) }
+        Self { visitor, since: Instant::now(), read, written, end: Cell::new(End::Cut), purpose }
+    }
+
+    /// Whether the access log hears of the stream.
+    pub(crate) const fn is_logged(&self) -> bool {
+        matches!(self.purpose, Purpose::Log | Purpose::Both)
+    }
+
+    /// The address for the list of streams, where no socket of this side has it.
+    pub(crate) fn listed(&self) -> Option<SocketAddr> {
+        self.visitor.filter(|_| matches!(self.purpose, Purpose::List | Purpose::Both))
     }
 
     /// The number of bytes that were read from the socket of this side.

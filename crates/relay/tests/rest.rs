@@ -69,7 +69,7 @@ impl Handler for Door {
         let permit: Permit = self.gate.admit().unwrap();
         let target =
             TargetAddr::Tcp { host: self.target.ip().to_string(), port: self.target.port() };
-        serve_here(socket, peer, &self.near, permit, &self.roll, |inlet| {
+        serve_here((socket, false), peer, &self.near, permit, &self.roll, |inlet| {
             connect_stream(target, Caller::default(), inlet, &self.far, None)
         });
     }

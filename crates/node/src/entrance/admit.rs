@@ -343,7 +343,14 @@ fn serve(
         };
         Retry { taker: Box::new(another), first: past.first.clone() }
     });
-    relay::serve_visitor(socket, link, open, &settings, Some(permit), None, again).map_err(
+    // The bytes of a request on another worker come over a socket pair.
+    let is_announced = match &came {
+        Came::Port(header) => header.is_some(),
+        Came::Name(_) => socket.is_announced(peer),
+        Came::Request(..) => true,
+    };
+    let visitor = (socket, is_announced);
+    relay::serve_visitor(visitor, link, open, &settings, Some(permit), None, again).map_err(
         |(socket, error)| {
             tracing::debug!(service = aim.name, %error, "a backend opens no stream");
             let (picked, why) = (Arc::clone(picked), open_error_code(error));

@@ -132,7 +132,8 @@ impl NameVisitor {
         });
         let http = Http { tracker, first, onward };
         let (permit, http) = (Some(permit), Some(http));
-        let opened = relay::serve_visitor(socket, link, open, settings, permit, http, again);
+        let opened =
+            relay::serve_visitor((socket, false), link, open, settings, permit, http, again);
         if let Err((socket, error)) = opened {
             tracing::debug!(%error, "visitor refused");
             settings.stats.count_refused(open_error_code(error));

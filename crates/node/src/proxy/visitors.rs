@@ -46,7 +46,8 @@ pub(crate) fn serve(
     let roll = Rc::clone(proxy.roll(StreamKind::Stream));
     let header = header(&entry.local, &socket, peer, announced.as_deref());
     if !entry.ends_tls {
-        return relay::serve_here(socket, peer, settings, permit, &roll, |inlet| {
+        let visitor = (socket, announced.is_some());
+        return relay::serve_here(visitor, peer, settings, permit, &roll, |inlet| {
             entry.local.serve(peer, header, None, inlet)
         });
     }

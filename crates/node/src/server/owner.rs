@@ -314,13 +314,16 @@ fn command(client: &str, target: &TargetAddr) -> Option<String> {
 }
 
 impl Owner for ServerOwner {
-    fn accept(&self, _link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+    fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         match open.target {
             Target::Forward(text) => self.forward(&text, inlet, Report::Nothing),
             Target::Reported(text) => self.forward(&text, inlet, Report::Connected),
             Target::Measure(measure) => self.measure(measure, inlet),
             Target::Private { client, service } => match self.registry.session_of(self.serial) {
-                Some(session) => self.joins.join(&session.name, (client, service), inlet),
+                Some(session) => {
+                    let visitor = (session.name.as_str(), link.peer_address());
+                    self.joins.join(visitor, (client, service), inlet)
+                }
                 None => refuse_stream(&*inlet, None, ResetCode::Shutdown),
             },
             // Only clients have services.

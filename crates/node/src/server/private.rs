@@ -15,6 +15,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -244,10 +245,11 @@ impl Joins {
         Self { worker, registry, waiting: Rc::default() }
     }
 
-    /// Joins a stream of `visitor` with a stream to the client of the service.
+    /// Joins a stream of `visitor`, a client with its address, with a stream to the client of the
+    /// service.
     pub(super) fn join(
         &self,
-        visitor: &str,
+        (visitor, address): (&str, Option<SocketAddr>),
         (client, service): (Name, Name),
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
@@ -275,18 +277,18 @@ impl Joins {
         if let Some(found) = &found
             && let Some(link) = self.worker.state.live_link(&found.session)
         {
-            return self.join_here(visitor, &service, found, &link, permit, inlet);
+            return self.join_here((visitor, address), &service, found, &link, permit, inlet);
         }
         let Some(place) = Waiting::new(&self.registry, &self.waiting) else {
             return refuse(ResetCode::Limit);
         };
-        self.join_elsewhere(visitor, client, service, (permit, place), inlet)
+        self.join_elsewhere((visitor, address), (client, service), (permit, place), inlet)
     }
 
     /// Joins with a stream over a link of this worker.
     fn join_here(
         &self,
-        visitor: &str,
+        (visitor, address): (&str, Option<SocketAddr>),
         service: &Name,
         found: &Found,
         link: &Link,
@@ -305,7 +307,7 @@ impl Joins {
             return refuse(inlet, ResetCode::Limit);
         };
         let stats = self.worker.state.server.stats_of(&found.session, service);
-        let crossing = Crossing::new(stats, vec![permit, of_client]);
+        let crossing = Crossing::new(stats, vec![permit, of_client]).of_visitor(address);
         match bridge(inlet, link, open, crossing) {
             Ok(outlet) => {
                 private.count(Ok(()));
@@ -318,15 +320,14 @@ impl Joins {
     /// Joins with a stream of a worker that has a link of the client, once there is one.
     fn join_elsewhere(
         &self,
-        visitor: &str,
-        client: Name,
-        service: Name,
+        (visitor, address): (&str, Option<SocketAddr>),
+        (client, service): (Name, Name),
         (permit, place): (Permit, Waiting),
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
         let (near, far) = span();
         // The far end counts: it knows the service.
-        let near = near.carry(Crossing::default());
+        let near = near.carry(Crossing::default().of_visitor(address));
         let outlet = near.outlet();
         let (worker, registry) = (Rc::clone(&self.worker), Arc::clone(&self.registry));
         let visitor = visitor.to_owned();
@@ -357,7 +358,7 @@ impl Joins {
                 let of_client = found.gate.admit().ok_or(ResetCode::Limit)?;
                 let stats = worker.state.server.stats_of(&found.session, &service);
                 // Its bytes are those of the client, so that the directions are exchanged.
-                let crossing = Crossing::far(stats, vec![permit, of_client]);
+                let crossing = Crossing::far(stats, vec![permit, of_client]).of_visitor(address);
                 let far = far.carry(crossing);
                 let opened = link.open(open, far.outlet());
                 far.join(opened.map_err(relay::open_error_code)?);

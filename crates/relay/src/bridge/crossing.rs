@@ -1,5 +1,6 @@
 //! What a joined stream takes while it lives, where it is counted, and the rates of its bytes.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ pub struct Crossing {
     stats: Option<Rc<Stats>>,
     /// The stream with the outlet is that of the service.
     is_far: bool,
+    /// The address of the client that visits.
+    visitor: Option<SocketAddr>,
     /// The rates of the stream; `None`: it has none.
     gate: Option<Arc<Gate>>,
     _permits: Vec<Permit>,
@@ -27,7 +30,14 @@ impl Crossing {
         stats.count_opened();
         stats.enter();
         let gate = Gate::of_all(&permits);
-        Self { stats: Some(stats), is_far: false, gate, _permits: permits }
+        Self { stats: Some(stats), is_far: false, visitor: None, gate, _permits: permits }
+    }
+
+    /// The same, with the address of the client that visits, for the list of streams.
+    #[must_use]
+    pub const fn of_visitor(mut self, visitor: Option<SocketAddr>) -> Self {
+        self.visitor = visitor;
+        self
     }
 
     /// The same at the stream to the service, whose bytes are for the visitor.
@@ -59,6 +69,11 @@ impl Crossing {
     /// The gate with the rates of the stream.
     pub(super) const fn gate(&self) -> Option<&Arc<Gate>> {
         self.gate.as_ref()
+    }
+
+    /// The address of the client that visits.
+    pub(super) const fn visitor(&self) -> Option<SocketAddr> {
+        self.visitor
     }
 
     /// The identity of the counters.

@@ -5,6 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -235,6 +236,10 @@ impl Outlet for End {
 
     fn room(&self) {
         Self { joint: Rc::clone(&self.joint), side: 1 - self.side }.forward();
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.joint.crossing.visitor()
     }
 
     fn counted_in(&self) -> *const () {

@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
@@ -152,6 +153,10 @@ impl Outlet for Half {
 
     fn room(&self) {
         self.changed.notify_one();
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.crossing.visitor()
     }
 
     fn counted_in(&self) -> *const () {
@@ -428,6 +433,16 @@ mod tests {
                 assert_eq!((turn.may(), turn.waits(100)), (100, 0));
                 turn.moved(&crossing, 100, true);
             }
+        }
+    }
+
+    #[test]
+    fn the_list_of_streams_has_the_address_of_the_client_that_visits() {
+        let visitor = Some("192.0.2.7:4000".parse().unwrap());
+        let (here, there) = span();
+        for (half, expected) in [(here, visitor), (there, None)] {
+            let carried = half.carry(Crossing::default().of_visitor(expected));
+            assert_eq!(carried.outlet().peer(), expected);
         }
     }
 }

@@ -183,6 +183,11 @@ impl Guard {
         }
     }
 
+    /// The address of the visitor.
+    pub(super) const fn visitor(&self) -> Option<SocketAddr> {
+        self.visitor
+    }
+
     /// Whether the bytes of the visitor go to the service without a look at them, from now on.
     pub(super) fn is_done(&self) -> bool {
         let is_raw = self.tracker.as_ref().is_none_or(|tracker| tracker.borrow().is_raw());

@@ -37,6 +37,7 @@ use transport::Outlet;
 use crate::admit::Way;
 use crate::attention::{Ask, OnTheWay, Watched};
 use crate::crowd::Unmoved;
+use crate::watch::Purpose;
 use crate::{End, Held, Settings, Socket, Visit, pace};
 pub use again::Again;
 pub(crate) use end::ByteEnd;
@@ -114,7 +115,8 @@ pub(crate) struct Pipe {
     read: Cell<u16>,
     /// Until the stream has shown that one of its ends takes bytes.
     unmoved: Cell<Option<Unmoved>>,
-    /// The record for the access log, where one is written.
+    /// The record for the access log, where one is written, and for the list of streams, where no
+    /// socket of this side has the visitor's address.
     visit: Option<Box<Visit>>,
     /// The guard of the stream of an HTTP visitor.
     guard: OnceCell<Box<Guard>>,
@@ -124,20 +126,28 @@ impl Pipe {
     /// Makes a pipe without a socket. Bytes queue until [`Pipe::connect`]. `visitor` is the address
     /// of the visitor, wherever its socket is.
     pub(crate) fn new(settings: Rc<Settings>, visitor: Option<SocketAddr>) -> Rc<Self> {
-        Self::guarded(settings, visitor, None)
+        Self::guarded(settings, (visitor, false), None)
     }
 
-    /// As [`Self::new`], for the stream of an HTTP visitor.
+    /// As [`Self::new`], for the stream of a visitor whose address no socket of this side has.
+    pub(crate) fn listed(settings: Rc<Settings>, visitor: Option<SocketAddr>) -> Rc<Self> {
+        Self::guarded(settings, (visitor, true), None)
+    }
+
+    /// As [`Self::new`], for the stream of an HTTP visitor. `is_listed`: as [`Self::listed`].
     pub(crate) fn guarded(
         settings: Rc<Settings>,
-        visitor: Option<SocketAddr>,
+        (visitor, is_listed): (Option<SocketAddr>, bool),
         http: Option<Http>,
     ) -> Rc<Self> {
         let held = || Held::none(settings.budget.as_ref());
         let guard = http.map(|http| Box::new(Guard::new(http, visitor, held())));
         let guard = guard.map_or_else(OnceCell::new, OnceCell::from);
         let is_logged = settings.watcher.as_ref().is_some_and(|watcher| watcher.wants_visits());
-        let visit = is_logged.then(|| Box::new(Visit::new(visitor)));
+        // A guard has the address.
+        let is_listed = is_listed && visitor.is_some() && guard.get().is_none();
+        let purpose = Purpose::of(is_logged, is_listed);
+        let visit = purpose.map(|purpose| Box::new(Visit::new(visitor, purpose)));
         Rc::new(Self::counted(settings, visit, guard))
     }
 
@@ -658,7 +668,10 @@ impl Outlet for Pipe {
     }
 
     fn peer(&self) -> Option<SocketAddr> {
-        self.end.borrow().as_ref()?.socket()?.peer()
+        let listed = self.visit.as_ref().and_then(|visit| visit.listed());
+        let of_guard = || self.guard.get().and_then(|guard| guard.visitor());
+        let of_socket = || self.end.borrow().as_ref()?.socket()?.peer();
+        listed.or_else(of_guard).or_else(of_socket)
     }
 
     fn counted_in(&self) -> *const () {
@@ -691,7 +704,9 @@ impl fmt::Debug for Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        if let (Some(visit), Some(watcher)) = (&self.visit, &self.settings.watcher) {
+        if let (Some(visit), Some(watcher)) = (&self.visit, &self.settings.watcher)
+            && visit.is_logged()
+        {
             watcher.ended(visit);
         }
         self.settings.stats.leave();
@@ -701,6 +716,13 @@ impl Drop for Pipe {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_list_of_streams_has_the_address_of_a_visitor_without_a_socket() {
+        let visitor = Some("192.0.2.7:4000".parse().unwrap());
+        assert_eq!(Pipe::listed(Rc::default(), visitor).peer(), visitor);
+        assert_eq!(Pipe::new(Rc::default(), visitor).peer(), None, "its socket is not there yet");
+    }
 
     #[test]
     fn an_idle_stream_is_small() {

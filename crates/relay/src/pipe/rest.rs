@@ -4,6 +4,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
@@ -199,6 +200,12 @@ impl Rest {
         }
     }
 
+    /// The address of the visitor or of the target, as [`transport::Outlet::peer`].
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        let listed = self.visit.as_ref().and_then(|visit| visit.listed());
+        listed.or_else(|| self.end()?.peer())
+    }
+
     /// Registers the socket with the runtime, and makes the pipe.
     pub(crate) fn pipe(&mut self) -> io::Result<Rc<Pipe>> {
         let end = self.end.take().ok_or(io::ErrorKind::NotConnected)?;
@@ -226,7 +233,9 @@ impl Drop for Rest {
         if let Some(end) = &self.end {
             end.reset_on_close();
         }
-        if let (Some(visit), Some(watcher)) = (&self.visit, &self.settings.watcher) {
+        if let (Some(visit), Some(watcher)) = (&self.visit, &self.settings.watcher)
+            && visit.is_logged()
+        {
             watcher.ended(visit);
         }
         self.settings.stats.leave();

@@ -99,8 +99,16 @@ impl Scene {
         let retry = Retry { taker: Box::new(Taker(Rc::clone(&came))), first: BytesMut::new() };
         let connector = ToFar(Rc::clone(&far));
         let settings = Rc::<Settings>::default();
-        serve_visitor(socket.into(), &connector, open(), &settings, None, None, Some(retry))
-            .unwrap();
+        serve_visitor(
+            (socket.into(), false),
+            &connector,
+            open(),
+            &settings,
+            None,
+            None,
+            Some(retry),
+        )
+        .unwrap();
         (&visitor).write_all(first).unwrap();
         until(|| far.sent.borrow().len() == first.len()).await;
         Self { far, came, visitor }
@@ -135,7 +143,7 @@ fn a_refused_visitor_goes_on_with_its_bytes_and_its_end() {
         let came = Came::default();
         let retry = Some(Retry { taker: Box::new(Taker(Rc::clone(&came))), first });
         let opener = Opener(Rc::clone(&rig.link));
-        serve_visitor(socket, &opener, open(), &rig.visitors, None, None, retry).unwrap();
+        serve_visitor((socket, false), &opener, open(), &rig.visitors, None, None, retry).unwrap();
         let mut visitor = scene.visitor;
         let read = move || {
             let mut echoed = Vec::new();

@@ -67,7 +67,7 @@ impl Shared {
         };
         let since = Since { door: self.clone(), generation: self.0.generation.get() };
         let http = Http { tracker: Some(Tracker::new(None)), first, onward: Rc::new(since) };
-        serve_visitor(socket, opener, open, settings, None, Some(http), None).unwrap();
+        serve_visitor((socket, false), opener, open, settings, None, Some(http), None).unwrap();
     }
 }
 

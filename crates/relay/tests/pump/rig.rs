@@ -161,7 +161,8 @@ impl Handler for Visitors {
             priority: Priority::default(),
             fields: None,
         };
-        let served = serve_visitor(socket, &self.opener, open, &self.settings, permit, None, None);
+        let served =
+            serve_visitor((socket, false), &self.opener, open, &self.settings, permit, None, None);
         if let Err((socket, error)) = served {
             refuse_socket(socket, &self.settings, open_error_code(error));
         }

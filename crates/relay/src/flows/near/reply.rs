@@ -15,6 +15,7 @@ use super::{Flow, NearFlows, NearSocket};
 use crate::admit::Way;
 use crate::flows::table::Slot;
 use crate::flows::{DropReason, FlowSettings, FlowStats};
+use crate::watch::Purpose;
 use crate::{End, Gate, Visit, pace};
 
 /// The outlet of a flow.
@@ -57,7 +58,7 @@ impl<S: NearSocket> Reply<S> {
             stats: Rc::clone(stats),
             gate: OnceCell::new(),
             dscp: Cell::default(),
-            visit: visit.map(|_| Box::new(Visit::new(Some(peer)))),
+            visit: visit.map(|_| Box::new(Visit::new(Some(peer), Purpose::Log))),
             slot: Cell::new(None),
             turn: Cell::new(0),
             closed: Cell::new(None),

@@ -65,7 +65,8 @@ impl Handler for Door {
     fn handle(&self, socket: Socket, visitor: Option<SocketAddr>) {
         let target = Target::Service("exit".into());
         let open = Open { target, visitor, priority: Priority::Normal, fields: None };
-        serve_visitor(socket, &self.opener, open, &self.settings, None, None, None).unwrap();
+        serve_visitor((socket, false), &self.opener, open, &self.settings, None, None, None)
+            .unwrap();
     }
 }
 
