@@ -238,7 +238,10 @@ impl Names {
             }
             let until = shard.lost.get(&*name).map(|at| *at + RECONNECT);
             if let Some(until) = until.filter(|until| *until > now) {
-                return Some(until);
+                // Visitors over HTTP are sent to the `https://` name that the host has now.
+                let moved = space == Space::Http
+                    && self.exactly(Space::Tls, &name).is_some_and(|all| is_https(&all));
+                return (!moved).then_some(until);
             }
             // The client of the closest name is away for longer.
             if shard.known.contains_key(&*name) {
@@ -482,6 +485,20 @@ mod tests {
         let began = Instant::now();
         assert_eq!(found(names.wait(Space::Http, "a.example.com").await), None);
         assert_eq!(began.elapsed(), SETTLED);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_has_moved_to_https_is_not_waited_for() {
+        let names = Names::default();
+        tokio::time::advance(RECONNECT).await;
+        let (former, own) = (host("http://a.example.com"), host("https://a.example.com"));
+        let service = published(&former);
+        let id = service.entrance.id;
+        names.add(&former, service);
+        names.remove(&former, id, false);
+        assert!(names.is_awaited(Space::Http, "a.example.com"));
+        names.add(&own, published(&own));
+        assert!(!names.is_awaited(Space::Http, "a.example.com"));
     }
 
     #[tokio::test(start_paused = true)]
