@@ -1,6 +1,7 @@
 //! What a server needs to publish names: the table of names, the ports at which their visitors
 //! come, and the domain in which each client has a name of its own.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
@@ -29,6 +30,8 @@ pub(crate) struct Hosts {
     of_browsers: ArcSwapOption<String>,
     /// `public_url`.
     public: ArcSwap<PublicUrls>,
+    /// Visitors over HTTP are not sent to `https://` names.
+    keeps_http: AtomicBool,
     /// Ends TLS for `https://` names; `None` without a door for TLS.
     terminator: Option<Arc<Terminator>>,
     /// The names that are known while their clients are away.
@@ -80,6 +83,28 @@ impl Hosts {
     pub(crate) fn is_of_browsers(&self, host: &str) -> bool {
         let domain = self.of_browsers.load();
         domain.as_ref().is_some_and(|domain| super::browser::is_reserved(host, domain))
+    }
+
+    /// Whether visitors over HTTP are sent to `https://` names. Names that are published stay as
+    /// they are until their client registers again.
+    pub(crate) fn set_redirects(&self, redirects: bool) {
+        self.keeps_http.store(!redirects, Ordering::Relaxed);
+    }
+
+    /// Whether an own name that a client publishes over `http://` is an `https://` name: visitors
+    /// of names over TLS have a port, and the name has a certificate or gets one. Visitors over
+    /// HTTP are then sent to `https://`.
+    ///
+    /// Not where they are sent nowhere (`http.redirect: false`), nor where `public_url` names a
+    /// reverse proxy that ends TLS: the requests that it sends over HTTP would be sent back to it.
+    pub(crate) fn secures(&self, name: &str, client: &str) -> bool {
+        let Some(terminator) = &self.terminator else { return false };
+        let has_port = self.ports.get().is_some_and(|[_, tls]| tls.is_some());
+        let ends_elsewhere = || self.told(&format!("http://{name}")).starts_with("https://");
+        has_port
+            && !self.keeps_http.load(Ordering::Relaxed)
+            && matches!(terminator.covers(name, client), Cover::Configured | Cover::Acme)
+            && !ends_elsewhere()
     }
 
     /// Replaces the addresses at which others reach the server.

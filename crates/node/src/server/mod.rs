@@ -281,6 +281,7 @@ impl Server {
             stun: StunReport::new(side.stun()),
         });
         shared.hosts.set_browser(config.http.browser);
+        shared.hosts.set_redirects(!config.http.no_redirect);
         shared.hosts.remember_for(config.http.remember.duration());
         shared.hosts.set_public(&config.public_url);
         if let Some(state) = state {

@@ -123,6 +123,7 @@ impl Doors {
     ) -> anyhow::Result<impl FnOnce() + use<>> {
         let (doors, terms) = (Arc::clone(self), Terms::read(config)?);
         let (domain, browser) = (config.http.domain.clone(), config.http.browser);
+        let redirects = !config.http.no_redirect;
         let settings = certificates::settings(config, state);
         let terminator = self.terminator().map(|terminator| terminator.reload(&settings));
         let prepared = terminator.transpose()?;
@@ -131,6 +132,7 @@ impl Doors {
             doors.terms.store(Arc::new(terms));
             doors.shared.hosts.set_domain(domain.as_deref());
             doors.shared.hosts.set_browser(browser);
+            doors.shared.hosts.set_redirects(redirects);
             doors.names().note_change();
             prepared.into_iter().for_each(Prepared::apply);
         })

@@ -22,7 +22,7 @@ use crate::client::may_pass;
 use crate::descriptors;
 use crate::entrance::{self, Announcers, Entrance};
 use crate::listeners::Listeners;
-use crate::names::{Host, Kind};
+use crate::names::{Host, Kind, Space};
 use crate::session::{Handle, Session};
 
 use super::super::super::directory::{Claim, Directory, Key, Port};
@@ -112,15 +112,13 @@ impl OfClient {
         self.source = to.client.source;
         // Ports that are no longer wanted close first, because another address may want the same
         // port.
-        let domain = to.hosts.domain();
-        let domain = domain.as_ref().map(|domain| domain.as_str());
+        let publics = self.asked(to, register);
         let places = |shared: bool| {
-            let specs = register.services.iter();
-            let specs = specs.filter(move |spec| spec.terms.shared.is_some() == shared);
-            let places = specs.flat_map(|spec| {
+            let specs = register.services.iter().zip(&publics);
+            let specs = specs.filter(move |(spec, _)| spec.terms.shared.is_some() == shared);
+            let places = specs.flat_map(|(spec, publics)| {
                 let path = spec.terms.http.path.as_deref();
-                let parsed = spec.public.iter().map(|text| parse(text, to.public_bind, domain));
-                parsed.flatten().map(move |public| public.place(path))
+                publics.iter().flatten().map(move |public| public.place(path))
             });
             places.collect::<HashSet<_>>()
         };
@@ -150,8 +148,8 @@ impl OfClient {
         };
         let mut outcomes = Vec::with_capacity(register.services.len());
         let mut names = Registered::default();
-        for spec in &register.services {
-            outcomes.push(self.publish(to, spec, (&mut state, &mut names)).await);
+        for (spec, publics) in register.services.iter().zip(publics) {
+            outcomes.push(self.publish(to, (spec, publics), (&mut state, &mut names)).await);
         }
         self.close_unwanted(to, register).await;
         if register.leaving {
@@ -165,11 +163,51 @@ impl OfClient {
         outcomes
     }
 
-    /// Publishes one service, each of its addresses by itself.
+    /// The addresses that a registration asks for, service by service.
+    ///
+    /// An own name of the client over `http://` is the name over `https://` where the server ends
+    /// TLS for it, unless the registration has the host over TLS as well, or the service redirects,
+    /// is reached over HTTP on purpose (`redirect: false`), or is not read (`pass_through`).
+    fn asked(&self, to: Registrant<'_>, register: &Register) -> Vec<Vec<Outcome<Public>>> {
+        let domain = to.hosts.domain();
+        let domain = domain.as_ref().map(|domain| domain.as_str());
+        let read = |text: &String| parse(text, to.public_bind, domain);
+        let each = register.services.iter();
+        let mut all: Vec<Vec<_>> =
+            each.map(|spec| spec.public.iter().map(read).collect()).collect();
+        let Some(domain) = domain else { return all };
+        let of_tls = |public: &Outcome<Public>| match public {
+            Ok(Public::Name(host)) if host.kind.space() == Space::Tls => {
+                Some(Arc::clone(&host.name))
+            }
+            Ok(Public::Name(_) | Public::Port(..)) | Err(_) => None,
+        };
+        let over_tls: HashSet<_> = all.iter().flatten().filter_map(of_tls).collect();
+        let account = to.account();
+        for (spec, publics) in register.services.iter().zip(&mut all) {
+            let http = &spec.terms.http;
+            if http.no_https_redirect || http.redirect.is_some() || http.pass_through {
+                continue;
+            }
+            for public in publics {
+                if let Ok(Public::Name(host)) = public
+                    && host.kind == Kind::Http
+                    && !over_tls.contains(&host.name)
+                    && config::is_own_name(&host.name, domain, &self.name)
+                    && to.hosts.secures(&host.name, &account)
+                {
+                    host.kind = Kind::Https;
+                }
+            }
+        }
+        all
+    }
+
+    /// Publishes one service, each of its addresses by itself. `publics` are these addresses.
     async fn publish(
         &mut self,
         to: Registrant<'_>,
-        spec: &ServiceSpec,
+        (spec, publics): (&ServiceSpec, Vec<Outcome<Public>>),
         (state, names): (&mut Registration, &mut Registered),
     ) -> Settled {
         if spec.terms.private.is_some() && !spec.public.is_empty() {
@@ -180,9 +218,7 @@ impl OfClient {
         // A client that introduced itself is gone with its last link.
         let is_known = !spec.terms.ephemeral && !to.client.is_stranger;
         let path = spec.terms.http.path.as_deref();
-        for text in &spec.public {
-            let domain = to.hosts.domain();
-            let public = parse(text, to.public_bind, domain.as_ref().map(|domain| domain.as_str()));
+        for (text, public) in spec.public.iter().zip(publics) {
             let name = match &public {
                 Ok(Public::Name(host)) if is_known => Some(host.clone()),
                 Ok(_) | Err(_) => None,

@@ -115,6 +115,16 @@ impl OfClient {
         }
         let domain = to.hosts.domain();
         let domain = domain.as_deref().filter(|_| key == "http");
+        if domain.is_none() && !host.name.contains(['.', '*']) {
+            let host = &host.name;
+            let text = format!(
+                "{text} has no domain: the server adds one to `{{name}}` by \
+                 `http: {{ domain: example.com }}` of its file, which it has not (hint: add the key, \
+                 or publish a whole name, such as {}://{host}.example.com)",
+                Kind::Https.scheme()
+            );
+            return Err(error(ServiceErrorCode::BadAddress, text));
+        }
         let is_own = domain.is_some_and(|domain| config::is_own_name(&host.name, domain, name));
         if is_own && let Some(other) = domain.and_then(|domain| to.owner_of(&host.name, domain)) {
             let text = format!(

@@ -4,8 +4,11 @@ use std::num::NonZeroUsize;
 
 use config::{Over, ServerFlags, Sources, Text};
 use link::{Lease, ProcessBudget};
+use proto::Redirect;
 use proto::control::{ServiceErrorCode, ServiceSpec, ServiceTerms, Sharing};
 use proto::greeting::Name;
+use termination::{Acme, Settings, Terminator};
+use testkit::certs::Authority;
 
 use super::super::super::clients::Clients;
 use super::super::super::directory::{Claim, Key, Local};
@@ -423,6 +426,75 @@ async fn each_client_has_a_name_of_its_own_in_the_domain() {
     assert_eq!(code(&told[3]), Some(ServiceErrorCode::NotAllowed));
     let told = rig.apply(&other, &rights, named(1, &["http://web-home"])).await;
     assert!(told[0].is_ok(), "{told:?}");
+}
+
+/// Ends TLS for every name below example.com, by certificates that it would order.
+fn terminator() -> Arc<Terminator> {
+    let dir = tempfile::tempdir().unwrap();
+    let acme = Acme {
+        directory: "https://ca.example/dir".to_owned(),
+        names: vec!["*.example.com".to_owned()],
+        ca: Some(Authority::new("test").unwrap().save(dir.path()).unwrap()),
+        ..Acme::default()
+    };
+    let settings = Settings {
+        acme: vec![acme],
+        state_dir: Some(dir.path().to_owned()),
+        doors: termination::Doors { http: true, tls: true },
+        ..Settings::default()
+    };
+    Terminator::new(&settings).unwrap()
+}
+
+#[tokio::test]
+async fn an_own_name_is_https_where_the_server_ends_tls_for_it() {
+    let hosts = Hosts::new(Some("example.com"), Some(terminator()));
+    hosts.set_ports(Some(80), Some(8443));
+    let mut rig = Rig { hosts, ..Rig::new(100) };
+    let (home, rights) = (Session::new("home", 1), client("allow: { http: '*.example.com' }"));
+    let own = ["http://home", "http://api-home.example.com"];
+    let asked = [own[0], own[1], "http://app.example.com"];
+    let told = rig.apply(&home, &rights, named(1, &asked)).await;
+    let at = |text: &str| Ok(vec![text.to_owned()]);
+    assert_eq!(told[0], at("https://home.example.com:8443"));
+    assert_eq!(told[1], at("https://api-home.example.com:8443"));
+    assert_eq!(told[2], at("http://app.example.com"), "a whole name stays as it was asked for");
+    assert!(rig.hosts.names.find(Space::Http, "home.example.com").is_none());
+    // Who asks for both has both.
+    let both = ["http://home", "https://home"];
+    let told = rig.apply(&home, &rights, named(2, &both)).await;
+    assert_eq!(told, [at("http://home.example.com"), at("https://home.example.com:8443")]);
+    // Services that are reached over HTTP on purpose.
+    let (mut plain, mut sends) = (named(3, &own[..1]), named(4, &own[..1]));
+    plain.services[0].terms.http.no_https_redirect = true;
+    sends.services[0].terms.http.redirect =
+        Some(Redirect::new("https://home.example.com").unwrap());
+    for register in [plain, sends] {
+        let told = rig.apply(&home, &rights, register).await;
+        assert_eq!(told, [at("http://home.example.com")]);
+    }
+    rig.hosts.set_redirects(false);
+    let told = rig.apply(&home, &rights, named(5, &own[..1])).await;
+    assert_eq!(told, [at("http://home.example.com")], "`http.redirect: false`");
+    // Without a port for TLS, and without a certificate.
+    for (terminator, tls) in [(Some(terminator()), None), (None, Some(8443))] {
+        rig.hosts = Hosts::new(Some("example.com"), terminator);
+        rig.hosts.set_ports(Some(80), tls);
+        let told = rig.apply(&home, &rights, named(6, &own[..1])).await;
+        assert_eq!(told, [at("http://home.example.com")], "{tls:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_without_a_domain_is_refused_with_the_key_that_gives_it_one() {
+    let rig = Rig { hosts: Hosts::new(None, None), ..Rig::new(100) };
+    rig.hosts.set_ports(Some(443), Some(443));
+    let home = Session::new("home", 1);
+    for rights in [client("allow: {}"), client("allow: { http: demo-home }")] {
+        let told = rig.apply(&home, &rights, named(1, &["http://demo-home"])).await;
+        let why = told[0].as_ref().unwrap_err().to_string();
+        assert!(why.contains("http: { domain: ") && !why.contains("tunnel allow"), "{why}");
+    }
 }
 
 #[tokio::test]
