@@ -155,6 +155,13 @@ pub fn import(
     for source in &read {
         mapped += table::settle(program, source, &book);
     }
+    if plan.proxy.is_some() {
+        verify::settle_proxy(&mut plan, &book)?;
+        let findings = book.sorted(&read);
+        let next = next::steps_of_proxy(program, findings.len());
+        let files = write::files(program, &plan, &findings);
+        return Ok(Imported { program, files, mapped, findings, next });
+    }
     plan.complete(options, material, &book)?;
     verify::settle_clients(&mut plan, &book)?;
     plan.admit()?;

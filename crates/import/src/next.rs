@@ -3,16 +3,31 @@
 use crate::Program;
 use crate::address::url;
 use crate::plan::{Plan, Rights};
-use crate::write::client_file;
+use crate::write::{self, client_file};
 
-pub(crate) fn steps(program: Program, plan: &Plan, findings: usize) -> Vec<String> {
-    let mut steps = Vec::new();
-    if findings > 0 {
-        steps.push(format!(
+/// The step about the findings.
+fn decide(findings: usize) -> Option<String> {
+    (findings > 0).then(|| {
+        format!(
             "Decide about what has no counterpart or needs a look ({findings}): the lines above, \
              which are at the top of each file as well."
-        ));
-    }
+        )
+    })
+}
+
+/// The steps for a file of `tunnel proxy`.
+pub(crate) fn steps_of_proxy(program: Program, findings: usize) -> Vec<String> {
+    let file = write::PROXY;
+    let run = format!(
+        "Bring {file} to its machine, and stop {program} there. Then: tunnel check {file} && tunnel \
+         proxy --config {file}"
+    );
+    let unit = "As a unit of systemd: sudo tunnel install proxy".to_owned();
+    decide(findings).into_iter().chain([run, unit]).collect()
+}
+
+pub(crate) fn steps(program: Program, plan: &Plan, findings: usize) -> Vec<String> {
+    let mut steps: Vec<_> = decide(findings).into_iter().collect();
     let mut files = vec!["server.yaml".to_owned()];
     if plan.certificate.is_some() {
         files.extend(["server.crt".to_owned(), "server.key".to_owned()]);

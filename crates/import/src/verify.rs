@@ -6,7 +6,10 @@
 use std::collections::BTreeSet;
 
 use config::edit::file;
-use config::{ClientFlags, Problem, Role, ServerFlags, Sources, Text, load_client, load_server};
+use config::{
+    ClientFlags, Problem, ProxyFlags, Role, ServerFlags, Sources, Text, load_client, load_proxy,
+    load_server,
+};
 
 use crate::plan::{Keys, PORT, Path, Plan, UNKNOWN};
 use crate::section::Book;
@@ -27,7 +30,10 @@ pub(crate) fn check(name: &str, text: &str) -> Result<Vec<String>, Vec<Problem>>
         (true, Some(Role::Server)) => {
             load_server(file, &ServerFlags::default(), &sources).map(|it| it.config.summary())
         }
-        (true, Some(Role::Client | Role::Proxy) | None) => {
+        (true, Some(Role::Proxy)) => {
+            load_proxy(file, &ProxyFlags::default(), &sources).map(|it| it.config.summary())
+        }
+        (true, Some(Role::Client) | None) => {
             load_client(file, &ClientFlags::default(), &sources).map(|it| it.config.summary())
         }
     }
@@ -52,6 +58,25 @@ pub(crate) fn settle_server(plan: &mut Plan, book: &Book) -> Result<(), Failure>
         let text = file(&write::server(plan));
         let problems = check("server.yaml", &text).err()?;
         leave_out_of_server(plan, &problems, book);
+        Some(problems)
+    })
+}
+
+/// Leaves out what the decoder refuses in the file of a proxy. An entry goes as a whole.
+pub(crate) fn settle_proxy(plan: &mut Plan, book: &Book) -> Result<(), Failure> {
+    rounds(plan, |plan| {
+        let proxy = plan.proxy.as_mut()?;
+        let problems = check(write::PROXY, &file(&write::proxy(proxy))).err()?;
+        let mut entries = BTreeSet::new();
+        for problem in &problems {
+            let (key, index, _) = first(&problem.key_path);
+            report(book, proxy.sources.first(), &problem.key_path, problem);
+            match index.filter(|_| key == "proxies") {
+                Some(index) => drop(entries.insert(index)),
+                None => drop_key(&mut proxy.keys, key),
+            }
+        }
+        remove(&mut proxy.entries, &entries);
         Some(problems)
     })
 }

@@ -2,8 +2,11 @@
 
 use config::edit::{SECRET, Value, file, show};
 
-use crate::plan::{Admitted, Client, Keys, Plan, Rights, Service, map, set, text, texts};
+use crate::plan::{Admitted, Client, Keys, Plan, Proxy, Rights, Service, map, set, text, texts};
 use crate::{File, Finding, Program};
+
+/// The name of the file of a proxy.
+pub(crate) const PROXY: &str = "proxy.yaml";
 
 /// The longest line of a comment.
 const WIDTH: usize = 98;
@@ -18,6 +21,10 @@ pub(crate) fn files(program: Program, plan: &Plan, findings: &[Finding]) -> Vec<
         };
         File { name, text: format!("{head}{text}"), shown: head + &shown }
     };
+    if let Some(proxy) = &plan.proxy {
+        let head = head("proxy", &proxy.sources);
+        return vec![one(PROXY.to_owned(), head, &self::proxy(proxy))];
+    }
     let server_head = head("server", &plan.server.sources);
     let mut files = vec![one("server.yaml".to_owned(), server_head, &server(plan))];
     for client in &plan.clients {
@@ -81,6 +88,13 @@ fn wrapped(text: &str) -> String {
     out + &line + "\n"
 }
 
+pub(crate) fn proxy(proxy: &Proxy) -> Keys {
+    let entries = proxy.entries.iter().cloned().map(Value::Map).collect();
+    let mut keys = vec![("proxies".to_owned(), Value::List(entries))];
+    keys.extend(proxy.keys.iter().cloned());
+    keys
+}
+
 pub(crate) fn server(plan: &Plan) -> Keys {
     let server = &plan.server;
     let mut keys = vec![("listen".to_owned(), texts(&server.listen))];
@@ -133,6 +147,9 @@ fn allow(entry: &mut Keys, rights: &Rights) {
         if !list.is_empty() {
             set(entry, &format!("allow.{kind}"), Value::List(list.iter().map(text).collect()));
         }
+    }
+    if rights.shared {
+        set(entry, "allow.shared", Value::Bool(true));
     }
     if rights.invite {
         set(entry, "allow.invite", Value::Bool(true));

@@ -46,6 +46,11 @@ pub(crate) fn texts<T: AsRef<str>>(texts: &[T]) -> Value {
     }
 }
 
+/// A rate of bytes in a second as a value; `None`: there is no limit.
+pub(crate) fn rate(bytes: u64) -> Option<Value> {
+    (bytes > 0).then(|| text(config::Rate::from_bytes(bytes).to_string()))
+}
+
 pub(crate) fn map(entries: &[(&str, Value)]) -> Value {
     Value::Map(entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect())
 }
@@ -91,6 +96,8 @@ pub(crate) struct Rights {
     pub(crate) forward: Vec<String>,
     pub(crate) visit: Vec<String>,
     pub(crate) invite: bool,
+    /// Its services may share their addresses with those of other clients.
+    pub(crate) shared: bool,
     /// Keys of `limits`.
     pub(crate) limits: Keys,
 }
@@ -251,6 +258,19 @@ pub(crate) struct Plan {
     pub(crate) tokens: Vec<(String, String)>,
     /// Secrets of visits that are too weak for a token: the n-th stands for the n-th new token.
     pub(crate) weak: Vec<String>,
+    /// A proxy of one machine, in the place of a server and clients.
+    pub(crate) proxy: Option<Proxy>,
+}
+
+/// The file of `tunnel proxy` to be.
+#[derive(Debug, Default)]
+pub(crate) struct Proxy {
+    /// The sources that say something of it.
+    pub(crate) sources: Vec<String>,
+    /// The entries of `proxies`.
+    pub(crate) entries: Vec<Keys>,
+    /// Further keys.
+    pub(crate) keys: Keys,
 }
 
 impl Plan {
@@ -291,7 +311,8 @@ impl Plan {
 
     pub(crate) fn is_empty(&self) -> bool {
         let idle = |client: &Client| client.services.is_empty() && client.forwards.is_empty();
-        self.server.listen.is_empty()
+        self.proxy.is_none()
+            && self.server.listen.is_empty()
             && self.server.sources.is_empty()
             && self.clients.iter().all(|client| idle(client) && client.servers.is_empty())
     }

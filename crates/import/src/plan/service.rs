@@ -64,6 +64,16 @@ impl Service {
         set(&mut self.keys, path, value);
     }
 
+    /// Lets other clients serve the same addresses.
+    pub(crate) fn share(&mut self) {
+        self.set("shared", Value::Bool(true));
+    }
+
+    /// Whether other clients may serve the same addresses.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.keys.iter().any(|(key, _)| key == "shared")
+    }
+
     /// Lets nobody visit, because the source restricts visitors in a way that has no counterpart.
     pub(crate) fn close(&mut self) {
         if self.visitors.is_none() {
@@ -82,6 +92,7 @@ impl Client {
     /// The rights of the client for what its file has.
     pub(crate) fn needs(&self) -> Rights {
         let mut rights = self.rights.clone();
+        rights.shared = self.services.iter().any(Service::is_shared);
         for public in self.services.iter().flat_map(|service| &service.public) {
             let Some((scheme, place)) = public.split_once("://") else { continue };
             match scheme {

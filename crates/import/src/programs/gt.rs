@@ -5,7 +5,7 @@ use config::edit::Value;
 use super::domain;
 use crate::Options;
 use crate::address::{at, bind, host_port, label, local, name, span, url};
-use crate::plan::{Client, Path, Plan, Rights, Service, set, text};
+use crate::plan::{Client, Keys, Path, Plan, Rights, Service, rate, set, text};
 use crate::section::{Book, Read, Section};
 use crate::table::{Row, already, lacks, to};
 use crate::tree::Node;
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
         "`allow_any_client`, with `introduce: true` of the clients",
     ),
     to("options.tcpNumber", "`clients[].limits.ports`"),
-    lacks("options.speed", "this version limits no rate", "`priority: bulk`"),
+    to("options.speed", "`clients[].limits.up` and `down` of all clients"),
     already("options.connections", "a client has as many links as it asks for"),
     already("options.reconnectTimes", "attempts of an address are slowed down"),
     already("options.reconnectDuration", "attempts of an address are slowed down"),
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Row] = &[
     to("users.*.secret", "`token`: a new one, as a hash on the server"),
     to("users.*.tcp[].range", "`clients[].allow.tcp`"),
     to("users.*.tcpNumber", "`clients[].limits.ports`"),
-    lacks("users.*.speed", "this version limits no rate", "`priority: bulk`"),
+    to("users.*.speed", "`clients[].limits.up` and `down`"),
     already("users.*.connections", "a client has as many links as it asks for"),
     to("users.*.host.number", "`clients[].limits.hosts`"),
     to("users.*.host.regex", "`clients[].allow.http: /…/`"),
@@ -180,6 +180,7 @@ fn server(section: &Section<'_>, plan: &mut Plan) {
             set(&mut server.limits, ours, Value::Number(most.to_string()));
         }
     }
+    speed(section, "options.speed", &mut server.limits);
     log(section, &mut server.keys);
     let all: Vec<String> = section.sections("tcp").iter().filter_map(range).collect();
     for (id, user) in section.named("users") {
@@ -195,7 +196,16 @@ fn server(section: &Section<'_>, plan: &mut Plan) {
                 set(&mut rights.limits, ours, Value::Number(most.to_string()));
             }
         }
+        speed(&user, "speed", &mut rights.limits);
         plan.server.known.push((name(id), rights));
+    }
+}
+
+/// A rate in bytes, which is that of each direction.
+fn speed(section: &Section<'_>, key: &str, limits: &mut Keys) {
+    if let Some(speed) = section.number::<u64>(key).and_then(rate) {
+        set(limits, "up", speed.clone());
+        set(limits, "down", speed);
     }
 }
 
@@ -206,7 +216,7 @@ fn range(section: &Section<'_>) -> Option<String> {
     Some(if first == last { first.to_string() } else { format!("{first}-{last}") })
 }
 
-fn log(section: &Section<'_>, keys: &mut crate::plan::Keys) {
+fn log(section: &Section<'_>, keys: &mut Keys) {
     if let Some(level) = section.text("options.logLevel") {
         let known = ["trace", "debug", "info", "warn", "error"];
         let found = known.into_iter().find(|known| level.eq_ignore_ascii_case(known));

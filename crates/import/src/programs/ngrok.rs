@@ -4,12 +4,13 @@ use config::edit::Value;
 
 use super::domain;
 use crate::Options;
-use crate::address::{at, host_port, is_name, label, local, span, url};
+use crate::address::{at, bind, host_port, is_name, label, local, span, url};
 use crate::plan::{Client, Plan, Service, Visitor, set, text, texts_by_name};
 use crate::section::{Book, Read, Section, fields};
 use crate::table::{Row, already, lacks, to};
 use crate::tree::Node;
 
+const INSPECTOR: &str = "the console and `tunnel requests` show the kept requests";
 const VENDOR: &str = "it is about the vendor's service";
 const CLOSED: &str =
     "it restricts visitors in another way; nobody may visit until `allow_from: []` is changed";
@@ -31,14 +32,10 @@ pub(super) const ROWS: &[Row] = &[
         "heartbeat_tolerance",
         "a link that is silent for longer than its pings allow is replaced",
     ),
-    lacks(
-        "web_addr",
-        "there is no inspector of requests",
-        "`log.requests` of the server, `tunnel status`",
-    ),
+    to("web_addr", "`admin.listen`: the page *Requests* of the console"),
     already("console_ui", "`tunnel status --watch` is a command of its own"),
     already("console_ui_color", "`tunnel status --watch` is a command of its own"),
-    already("inspect_db_size", "there is no inspector of requests"),
+    already("inspect_db_size", INSPECTOR),
     already("metadata", VENDOR),
     already("update", "packages update the program"),
     already("update_channel", "packages update the program"),
@@ -59,15 +56,11 @@ pub(super) const ROWS: &[Row] = &[
         "agent.heartbeat_tolerance",
         "a link that is silent for longer than its pings allow is replaced",
     ),
-    lacks(
-        "agent.web_addr",
-        "there is no inspector of requests",
-        "`log.requests` of the server, `tunnel status`",
-    ),
-    lacks("agent.web_allow_hosts", "there is no inspector of requests", "`admin.hosts`"),
+    to("agent.web_addr", "`admin.listen`: the page *Requests* of the console"),
+    lacks("agent.web_allow_hosts", "the console has hosts of its own", "`admin.hosts`"),
     already("agent.console_ui", "`tunnel status --watch` is a command of its own"),
     already("agent.console_ui_color", "`tunnel status --watch` is a command of its own"),
-    already("agent.inspect_db_size", "there is no inspector of requests"),
+    already("agent.inspect_db_size", INSPECTOR),
     already("agent.metadata", VENDOR),
     already("agent.update_channel", "packages update the program"),
     already("agent.update_check", "packages update the program"),
@@ -94,7 +87,7 @@ pub(super) const ROWS: &[Row] = &[
     to("tunnels.*.ip_restriction.deny_cidrs", "`services[].deny_from`"),
     to("tunnels.*.proxy_proto", "`services[].proxy_protocol`"),
     to("tunnels.*.compression", "`services[].compress`"),
-    already("tunnels.*.inspect", "there is no inspector of requests"),
+    to("tunnels.*.inspect", "`services[].requests`"),
     already("tunnels.*.metadata", VENDOR),
     already("tunnels.*.websocket_tcp_converter", "a WebSocket passes as it is"),
     lacks(
@@ -133,11 +126,7 @@ pub(super) const ROWS: &[Row] = &[
     already("endpoints[].description", VENDOR),
     already("endpoints[].metadata", VENDOR),
     to("endpoints[].bindings", "`public: private` for `internal`"),
-    lacks(
-        "endpoints[].pooling_enabled",
-        "a name belongs to one client",
-        "one client, with `services[].target` as a list",
-    ),
+    to("endpoints[].pooling_enabled", "`services[].shared`"),
     lacks("endpoints[].traffic_policy.**", CLOSED, NEAR),
     lacks("endpoints[].traffic_policy_file", CLOSED, NEAR),
     lacks(
@@ -210,6 +199,11 @@ fn head(section: &Section<'_>, client: &mut Client) {
     }
     if let Some(format) = section.text("log_format") {
         set(&mut client.keys, "log.format", text(if format == "json" { "json" } else { "text" }));
+    }
+    if let Some((host, port)) = section.text("web_addr").and_then(host_port) {
+        let listen = at(bind(&host), port);
+        set(&mut client.keys, "admin.listen", text(&listen));
+        client.admin = Some(listen);
     }
     match section.text("log") {
         Some("stdout" | "stderr" | "false") | None => {}
@@ -350,6 +344,9 @@ fn requests(section: &Section<'_>, service: &mut Service) {
             service.set(&format!("{ours}.remove"), Value::List(names.iter().map(text).collect()));
         }
     }
+    if section.flag("inspect") != Some(false) {
+        service.set("requests", Value::Bool(true));
+    }
     if section.flag("compression") == Some(true) {
         service.set("compress", Value::Bool(true));
     }
@@ -415,6 +412,12 @@ fn of_endpoint(section: &Section<'_>, domain: &str) -> Option<Service> {
     }
     if section.has("traffic_policy") || section.has("traffic_policy_file") {
         service.close();
+    }
+    if section.flag("pooling_enabled") == Some(true) {
+        service.share();
+    }
+    if service.is_http() {
+        service.set("requests", Value::Bool(true));
     }
     Some(service)
 }

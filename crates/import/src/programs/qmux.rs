@@ -31,8 +31,8 @@ pub(super) const ROWS: &[Row] = &[
     ),
     lacks(
         "load_balancer",
-        "a port belongs to one client",
-        "one client, with `services[].target` as a list",
+        "each service says whether other clients share its address",
+        "`services[].shared`, with the right `allow.shared`",
     ),
     already("heartbeat_interval", "`keepalive` pings each link"),
     already("health_timeout", "a link that is silent for longer than its pings allow is replaced"),

@@ -11,8 +11,6 @@ mod server;
 mod table;
 mod visitor;
 
-use std::collections::BTreeMap;
-
 use crate::Options;
 use crate::address::name;
 use crate::plan::{Plan, VARIABLE};
@@ -146,10 +144,9 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
         let user = user.or_else(|| earlier.map(|file| file.user)).unwrap_or_default();
         files.push(OfClient { client, user, section });
     }
-    let (mut secrets, mut groups) = (Vec::new(), BTreeMap::new());
+    let mut secrets = Vec::new();
     for file in &files {
         let start = file.section.texts("start");
-        let groups = groups.entry(file.client).or_default();
         for section in file.section.sections("proxies") {
             let named = section.text("name").unwrap_or("unnamed");
             if section.flag("enabled") == Some(false)
@@ -159,7 +156,7 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
                 continue;
             }
             let target = proxy::Place { domain, client: file.client, user: file.user };
-            secrets.extend(proxy::map(section, named, &target, groups, plan));
+            secrets.extend(proxy::map(section, named, &target, plan));
         }
     }
     visitor::map(&files, secrets, plan);

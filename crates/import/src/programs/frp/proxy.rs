@@ -2,7 +2,7 @@
 
 use super::{Secret, plugin};
 use crate::address::{at, local};
-use crate::plan::{DOMAIN, Plan, Service, text, texts_by_name};
+use crate::plan::{DOMAIN, Plan, Service, rate, text, texts_by_name};
 use crate::section::Section;
 
 /// Where a proxy belongs.
@@ -17,7 +17,6 @@ pub(super) fn map<'a>(
     section: Section<'a>,
     named: &'a str,
     place: &Place<'a>,
-    groups: &mut Vec<Section<'a>>,
     plan: &mut Plan,
 ) -> Option<Secret<'a>> {
     let kind = section.text("type").unwrap_or("tcp");
@@ -38,27 +37,48 @@ pub(super) fn map<'a>(
     };
     let mut service = service?;
     terms(&section, &mut service);
+    limit(&section, &mut service);
     service.group = group(&section).map(str::to_owned);
     let client = &mut plan.clients[place.client];
-    let mut is_shared = false;
-    for service in by_locations(&section, service) {
-        if client.join(&service) {
-            is_shared = true;
-        } else {
+    for mut service in by_locations(&section, service) {
+        // Proxies of other clients may have the group as well, at a port that all of them know.
+        let is_chosen = service.public.iter().any(|public| public.ends_with("://:0"));
+        if service.group.is_some() && !is_chosen {
+            service.share();
+        }
+        if !client.join(&service) {
             client.publish(service);
         }
     }
-    if is_shared {
-        let same = |other: &&Section<'_>| group(other) == group(&section);
-        groups.iter().filter(same).chain([&section]).for_each(|one| one.mark("loadBalancer"));
-    }
-    groups.push(section);
     None
 }
 
-/// The group of a proxy, which stays unread: a group of one client alone is mapped.
+/// The rate of a proxy, which is that of each direction: `1MB` has 1024 * 1024 bytes.
+fn limit(section: &Section<'_>, service: &mut Service) {
+    let Some(written) = section.text("transport.bandwidthLimit").filter(|text| !text.is_empty())
+    else {
+        return;
+    };
+    let units = [("MB", 20_u32), ("KB", 10)];
+    let read = units.into_iter().find_map(|(unit, bits)| {
+        let number: f64 = written.trim().strip_suffix(unit)?.trim().parse().ok()?;
+        let bytes = number * f64::from(1_u32 << bits);
+        (bytes >= 1.0 && bytes < 1e15).then_some(bytes)
+    });
+    // A rate of ours has whole bytes.
+    let value = read.and_then(|bytes| rate(format!("{bytes:.0}").parse().ok()?));
+    match value {
+        Some(value) => {
+            service.set("limits.up", value.clone());
+            service.set("limits.down", value);
+        }
+        None => section.note_at("transport.bandwidthLimit", "it is no rate", "`limits.up`, `down`"),
+    }
+}
+
+/// The group of a proxy.
 fn group<'a>(section: &Section<'a>) -> Option<&'a str> {
-    section.node.at("loadBalancer.group")?.node.as_text().filter(|group| !group.is_empty())
+    section.text("loadBalancer.group").filter(|group| !group.is_empty())
 }
 
 /// The target of a proxy, which a plugin may replace.

@@ -4,14 +4,12 @@ use crate::table::{Row, already, lacks, to};
 
 const FILES: &str = "give the included files as well: `tunnel import frpc.toml confd/*.toml`";
 const PLUGIN: &str = "plugins of frps alone read it";
-const GROUP: &str =
-    "a port or name belongs to one client; proxies of one client and group are one service";
 const REACHES: &str = "it is the way of this host's routing table";
 
 pub(crate) const ROWS: &[Row] = &[
     // Both sides.
     to("auth.token", "`token` of each client: a new one, as a hash on the server"),
-    already("auth.method", "tokens, unless `auth.oidc` says more"),
+    already("auth.method", "tokens, unless the source says OIDC"),
     already("auth.additionalScopes", "every connection proves the token, bound to its TLS"),
     lacks("auth.tokenSource.**", "each client has a token of its own", "`token_file`"),
     lacks(
@@ -40,11 +38,7 @@ pub(crate) const ROWS: &[Row] = &[
         "the admin API has no TLS of its own",
         "a reverse proxy in front of `admin.listen`",
     ),
-    lacks(
-        "webServer.assetsDir",
-        "there is no dashboard of this kind",
-        "`tunnel status`, the admin API",
-    ),
+    already("webServer.assetsDir", "the web console of `admin` is a part of the program"),
     lacks("webServer.pprofEnable", "there is no pprof", "`tunnel status`, `/metrics`"),
     already("transport.tcpMux", "many streams share a link in any case"),
     already("transport.tcpMuxKeepaliveInterval", "`keepalive` pings each link"),
@@ -167,23 +161,22 @@ pub(crate) const ROWS: &[Row] = &[
     to("proxies[].secretKey", "`services[].visitors[].token`"),
     to("proxies[].allowUsers", "`services[].visitors[].name`"),
     to("proxies[].transport.proxyProtocolVersion", "`services[].proxy_protocol`"),
-    lacks(
-        "proxies[].transport.bandwidthLimit",
-        "this version limits no rate",
-        "`priority: bulk`, by which the service gives way to all others",
-    ),
-    lacks(
-        "proxies[].transport.bandwidthLimitMode",
-        "this version limits no rate",
-        "`priority: bulk`",
-    ),
+    to("proxies[].transport.bandwidthLimit", "`services[].limits.up` and `down`"),
+    already("proxies[].transport.bandwidthLimitMode", "the client limits the rate of its service"),
     already("proxies[].transport.useEncryption", "the link is encrypted in any case"),
     lacks(
         "proxies[].transport.useCompression",
         "the link compresses nothing",
         "`compress: true` of services by HTTP name",
     ),
-    lacks("proxies[].loadBalancer.**", GROUP, "`services[].target` as a list"),
+    to(
+        "proxies[].loadBalancer.group",
+        "`services[].target` as a list for proxies of one client, else `shared: true`",
+    ),
+    already(
+        "proxies[].loadBalancer.groupKey",
+        "the right `allow.shared` says which clients share an address",
+    ),
     to("proxies[].healthCheck.type", "`services[].health`"),
     to("proxies[].healthCheck.timeoutSeconds", "`services[].health.timeout`"),
     to("proxies[].healthCheck.intervalSeconds", "`services[].health.interval`"),
