@@ -1,10 +1,14 @@
 //! SIGTERM and SIGINT: the first signal starts a drain, and the second ends the daemon immediately.
-//! SIGHUP starts a reload.
+//! SIGHUP starts a reload, except where it tells that the terminal was closed.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, IsTerminal as _, stderr};
+use std::{env, mem};
 
-use ops::{Life, Phase};
+use ops::{Life, Phase, term};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::supervise::SUPERVISOR;
 
 /// The signals that control a daemon. They are caught from the creation of this value on.
 #[derive(Debug)]
@@ -12,7 +16,28 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    terminal: Terminal,
 }
+
+/// Whether this process has a controlling terminal, as far as is known.
+#[derive(Debug)]
+struct Terminal(bool);
+
+impl Terminal {
+    /// The present state. Standard streams say less: they may lead into files.
+    fn is_there() -> bool {
+        File::open("/dev/tty").is_ok()
+    }
+
+    /// Notes the present state. Returns whether the terminal is gone since the last note.
+    const fn is_lost(&mut self, is_there: bool) -> bool {
+        mem::replace(&mut self.0, is_there) && !is_there
+    }
+}
+
+/// What goes on when the terminal is closed.
+const GOES_ON: &str = "goes on without the terminal: `tunnel status` shows the process, and \
+                       `tunnel stop` ends it";
 
 impl Signals {
     /// Starts to catch the signals. Must be called inside a Tokio runtime.
@@ -21,7 +46,15 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            terminal: Terminal(Terminal::is_there()),
         })
+    }
+
+    /// Tells a person who starts the daemon by hand what closing the terminal does.
+    pub(crate) fn tell_terminal(&self) {
+        if self.terminal.0 && stderr().is_terminal() && env::var_os(SUPERVISOR).is_none() {
+            term::err(format_args!("Ctrl-C stops it; closing the terminal does not: it {GOES_ON}"));
+        }
     }
 
     /// Turns signals into phases and reload requests of `life`. Never returns.
@@ -31,7 +64,11 @@ impl Signals {
                 _ = self.terminate.recv() => "SIGTERM",
                 _ = self.interrupt.recv() => "SIGINT",
                 _ = self.hangup.recv() => {
-                    life.reload();
+                    if self.terminal.is_lost(Terminal::is_there()) {
+                        tracing::warn!(signal = "SIGHUP", "the terminal was closed; this daemon {GOES_ON}");
+                    } else {
+                        life.reload();
+                    }
                     continue;
                 }
             };
@@ -51,6 +88,15 @@ mod tests {
     use rustix::process::{Signal, getpid, kill_process};
 
     use super::*;
+
+    #[test]
+    fn a_terminal_is_lost_once() {
+        let mut terminal = Terminal(true);
+        assert!(!terminal.is_lost(true), "a reload");
+        assert!(terminal.is_lost(false));
+        assert!(!terminal.is_lost(false), "a reload of a daemon without a terminal");
+        assert!(!Terminal(false).is_lost(false));
+    }
 
     #[tokio::test]
     async fn the_first_signal_drains_and_the_second_ends() {

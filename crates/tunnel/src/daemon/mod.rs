@@ -74,6 +74,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let life = frame.life.clone();
     let signals = Signals::catch().context("catching signals")?;
+    signals.tell_terminal();
     let steering = tokio::spawn(signals.steer(life.clone()));
     let supervised = tokio::spawn(end_with_the_supervisor(life.clone()));
     let outcome = live(frame, &life, start).await;

@@ -70,6 +70,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
 async fn live(args: &RunArgs, path: PathBuf, socket: &SocketPath) -> anyhow::Result<()> {
     let life = Life::new();
     let signals = Signals::catch().context("catching signals")?;
+    signals.tell_terminal();
     let steering = tokio::spawn(signals.steer(life.clone()));
     let all = described(&path)?;
     if all.is_empty() {
