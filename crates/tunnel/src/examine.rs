@@ -7,8 +7,10 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use config::{ClientConfig, Common, KeyPair, Pages, ProxyConfig, ServerConfig};
+use config::{AccessLog, ClientConfig, Common, KeyPair, LogFile, Pages, ProxyConfig, ServerConfig};
 use node::transports::{self, Unfit};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use tls::{Identity, MaterialError, Trust, client_config};
 
 /// A file or a setting that cannot be used.
@@ -65,6 +67,7 @@ pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
         }
     }
     collector(&config.common, &mut faults);
+    written(&config.common, &mut faults);
     faults
 }
 
@@ -72,6 +75,7 @@ pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
 pub(crate) fn client(config: &ClientConfig) -> Vec<Fault> {
     let mut faults = Vec::new();
     collector(&config.common, &mut faults);
+    written(&config.common, &mut faults);
     for (n, path) in config.servers.iter().enumerate() {
         let places = [format!("servers[{n}]."), String::new()];
         let sections = [format!("servers[{n}].tls"), "tls".to_owned()];
@@ -101,6 +105,7 @@ pub(crate) fn client(config: &ClientConfig) -> Vec<Fault> {
 pub(crate) fn proxy(config: &ProxyConfig) -> Vec<Fault> {
     let mut faults = Vec::new();
     collector(&config.common, &mut faults);
+    written(&config.common, &mut faults);
     for (n, proxy) in config.proxies.iter().enumerate() {
         if let Some(pair) = &proxy.tls {
             key_pair(pair, &[format!("proxies[{n}].tls")], &mut faults);
@@ -148,6 +153,56 @@ fn way(path: &config::Path, places: &[String], sections: &[String], faults: &mut
 
 fn keys(sections: &[String], key: &str) -> Vec<String> {
     sections.iter().map(|section| format!("{section}.{key}")).collect()
+}
+
+/// Checks that this user may write the files and folders that the daemon writes. A daemon of another
+/// user has other rights, so a refusal is a warning.
+fn written(common: &Common, faults: &mut Vec<Fault>) {
+    let mut warn = |keys: [&str; 2], path: &Path, outcome: Result<(), Errno>| {
+        if let Err(why) = outcome {
+            let problem = format!(
+                "{}: this user may not write there: {why} (hint: as a unit, `tunnel install` says \
+                 what its user may write)",
+                path.display()
+            );
+            faults.push(Fault { keys: keys.map(str::to_owned).to_vec(), problem, fatal: false });
+        }
+    };
+    let mut file = |keys, log: &LogFile| warn(keys, &log.path, may_write(&log.path));
+    if let Some(log) = &common.log_file {
+        file(["log.file", "log"], log);
+    }
+    if let AccessLog::File(log) = &common.log_access {
+        file(["log.access", "log"], log);
+    }
+    if let Some(log) = &common.log_requests {
+        file(["log.requests.file", "log.requests"], &log.file);
+    }
+    let folders = [("state_dir", common.state_dir.as_deref())];
+    let sockets = [("control", common.control.as_deref().and_then(Path::parent))];
+    for (key, folder) in folders.into_iter().chain(sockets) {
+        if let Some(folder) = folder {
+            warn([key, key], folder, may_fill(folder));
+        }
+    }
+}
+
+/// Whether this user may write a file, or make it where it is missing.
+fn may_write(path: &Path) -> Result<(), Errno> {
+    match access(path, Access::WRITE_OK) {
+        Err(Errno::NOENT) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            access(folder.unwrap_or(Path::new(".")), Access::WRITE_OK | Access::EXEC_OK)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Whether this user may make files in a folder, or make the folder.
+fn may_fill(folder: &Path) -> Result<(), Errno> {
+    let there = folder.ancestors().find(|folder| folder.exists());
+    let there = there.filter(|folder| !folder.as_os_str().is_empty());
+    access(there.unwrap_or(Path::new(".")), Access::WRITE_OK | Access::EXEC_OK)
 }
 
 /// Checks that this program can push metrics with the configured header fields.

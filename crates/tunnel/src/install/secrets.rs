@@ -144,6 +144,10 @@ impl Walk<'_> {
             Value::Map(entries) => {
                 entries.iter().try_for_each(|(key, value)| self.entry(at, key, value))
             }
+            // The short form of a forward or of a proxy: `LISTEN=TARGET`.
+            Value::Text(_) if at.starts_with("/forwards/") || at.starts_with("/proxies/") => {
+                foreign_socket(node).map_or(Ok(()), |problem| Err(self.at(at, problem)))
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => Ok(()),
         }
     }
@@ -178,6 +182,9 @@ impl Walk<'_> {
                     return Err(self.readable(&here, Part::Password));
                 }
             }
+            (_, "listen") if foreign_socket(value).is_some() => {
+                return Err(self.at(&here, foreign_socket(value).unwrap_or_default()));
+            }
             (Some(Holds::Url), "proxy") if !self.has_user_of_variables(value) => {
                 return Err(self.readable(&here, Part::User));
             }
@@ -186,6 +193,17 @@ impl Walk<'_> {
                 return Err(self.at(
                     &here,
                     "the unit may not write there (hint: remove the key; journalctl shows the log)",
+                ));
+            }
+            // The short form of `log.requests` is the path itself.
+            (_, "requests" | "file")
+                if (at == "/log" || at == "/log/requests")
+                    && matches!(value, Value::Text(path) if !is_of_unit(path)) =>
+            {
+                return Err(self.at(
+                    &here,
+                    "the unit may not write there (hint: in its state directory, \
+                     /var/lib/tunnel/NAME/requests.log)",
                 ));
             }
             (_, "state_dir" | "control") if at.is_empty() => {
@@ -362,6 +380,23 @@ enum Part {
     Value,
 }
 
+/// Whether a unit of this program may write there: `ProtectSystem=strict` leaves it its state directory
+/// and its runtime directory.
+fn is_of_unit(path: &str) -> bool {
+    let own = ["/var/lib/tunnel/", "/var/lib/private/tunnel/", "/run/tunnel/"];
+    own.iter().any(|folder| path.starts_with(folder)) && !path.contains("/../")
+}
+
+/// The problem of a listener at a Unix socket that a unit cannot make.
+fn foreign_socket(listen: &Value) -> Option<&'static str> {
+    let Value::Text(text) = listen else { return None };
+    let path = text.split('=').next()?.strip_prefix("unix://")?;
+    (path.starts_with('/') && !is_of_unit(path)).then_some(
+        "the unit may not make a socket there (hint: in its runtime directory, \
+         unix:///run/tunnel/NAME/x.sock)",
+    )
+}
+
 /// Whether the value of `log.access` names no file.
 fn is_switch(value: &Value) -> bool {
     match value {
@@ -491,6 +526,8 @@ mod tests {
             ),
             ("log: { file: t.log }", "c.yaml:1:14: log.file: "),
             ("log: { access: a.log }", "c.yaml:1:16: log.access: "),
+            ("forwards: [{ listen: \"unix:///srv/a.sock\", target: 1 }]", ": forwards[0].listen: "),
+            ("forwards: [\"unix:///srv/a.sock=1\"]", ": forwards[0]: "),
         ] {
             let why = split_of(&file(keys), Path::new("/")).unwrap_err();
             assert!(why.contains(place) && why.contains("(hint: "), "{keys}: {why}");
@@ -602,6 +639,27 @@ mod tests {
     }
 
     #[test]
+    fn a_log_of_requests_lies_where_the_unit_may_write() {
+        let server = |log: &str| {
+            let text =
+                format!("listen: tls://127.0.0.1:1\nclients: []\nlog: {{ requests: {log} }}\n");
+            split_of(&text, Path::new("/")).map(|split| split.text)
+        };
+        for (log, key) in [
+            ("/var/log/r.log", "log.requests"),
+            ("r.log", "log.requests"),
+            ("{ file: /srv/r.log }", "log.requests.file"),
+            ("/var/lib/tunnel/../r.log", "log.requests"),
+        ] {
+            let why = server(log).unwrap_err();
+            assert!(why.contains(&format!(" {key}: ")) && why.contains("(hint: "), "{log}: {why}");
+        }
+        for log in ["/var/lib/tunnel/main/r.log", "{ file: /run/tunnel/main/r.log }"] {
+            assert!(server(log).unwrap().contains("r.log"), "{log}");
+        }
+    }
+
+    #[test]
     fn variables_stay_and_are_told() {
         for (keys, needed) in [
             ("proxy: http://${ME}:${PW}@p:1", &["ME", "PW"][..]),
@@ -611,6 +669,8 @@ mod tests {
             ("proxy: http://p:1", &[]),
             ("proxy: none", &[]),
             ("log: { access: true }", &[]),
+            ("forwards: [{ listen: \"unix:///run/tunnel/main/a.sock\", target: 1 }]", &[]),
+            ("forwards: [\"unix://@a=1\"]", &[]),
             ("headers: { X-Key: \"${ME}${PW}\", X-Pin: \"${PIN}\" }", &["ME", "PIN", "PW"]),
             ("auth: { http: { url: \"https://a/\", headers: { X-Key: \"${PW}\" } } }", &["PW"]),
         ] {
