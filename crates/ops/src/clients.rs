@@ -416,7 +416,11 @@ impl Rights {
                 format!("{}, and {} more", shown.join(", "), rest.len())
             }
         };
-        format!("publish {}; reach {}", list(&self.public()), list(&self.forward))
+        let mut rights = format!("publish {}; reach {}", list(&self.public()), list(&self.forward));
+        if !self.visit.is_empty() {
+            rights.push_str(&format!("; visit {}", list(&self.visit)));
+        }
+        rights
     }
 }
 

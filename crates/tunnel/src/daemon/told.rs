@@ -9,7 +9,7 @@ use anyhow::Context;
 use config::LogFormat;
 use logging::AUDIT;
 use net::handover;
-use ops::clients::{self, Applied, Change, Details, Held, HoldOrder};
+use ops::clients::{self, Applied, Change, Details, Held, HoldOrder, Origin};
 use ops::enrol::{Opened, Order};
 use ops::events::Events;
 use ops::lists::ListChange;
@@ -594,13 +594,60 @@ impl Enrolment for RunningDaemon {
         Box::pin(async {
             // A code ends with the process.
             anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
+            if order.renew
+                && let Some(file) = self.file_of(&order.name).await?
+            {
+                return Err(renewal_by_hand(&order.name, &file).into());
+            }
             self.enrolment_of_role()?.enroll(order).await
         })
     }
 
     fn revoke(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>> {
-        Box::pin(async { self.enrolment_of_role()?.revoke(name).await })
+        Box::pin(async {
+            if let Some(file) = self.file_of(&name).await? {
+                return Err(removal_by_hand(&name, &file).into());
+            }
+            self.enrolment_of_role()?.revoke(name).await
+        })
     }
+}
+
+impl RunningDaemon {
+    /// The configuration file that has the client of this name; `None` if it came in by a code, or
+    /// is unknown.
+    async fn file_of(&self, name: &str) -> anyhow::Result<Option<String>> {
+        let known = self.entries()?.one(name.to_owned()).await;
+        let is_of_file = known.is_some_and(|known| known.client.from == Origin::File);
+        let file = self.file.as_ref().map(|file| file.0.display().to_string());
+        Ok(is_of_file.then(|| file.unwrap_or_else(|| "the server's command line".to_owned())))
+    }
+}
+
+/// The steps by which a person removes a client of the configuration file.
+fn removal_by_hand(name: &str, file: &str) -> WrongConfig {
+    WrongConfig(vec![
+        format!("client `{name}` is in {file}, and no command removes it there. By hand:"),
+        format!("  1. delete the entry `name: {name}` below `clients` in {file}"),
+        format!("  2. tunnel reload --config {file} (its connections end)"),
+        format!("To disconnect it until it logs in again: tunnel clients kick {name}"),
+    ])
+}
+
+/// The steps by which a person gives a client of the configuration file another token.
+fn renewal_by_hand(name: &str, file: &str) -> WrongConfig {
+    WrongConfig(vec![
+        format!("client `{name}` is in {file} with its token, which no code renews. By hand:"),
+        format!("  1. (umask 077; tunnel generate token > {name}.token.new)"),
+        format!(
+            "  2. its entry in {file} gets both tokens, `token_file: [OLD, {name}.token.new]` or \
+             `token: [OLD, NEW]`; then: tunnel reload --config {file}"
+        ),
+        "  3. the client's file gets the new token; then, there: tunnel reload".to_owned(),
+        format!(
+            "  4. its entry in {file} loses the old token; then: tunnel reload --config {file}"
+        ),
+    ])
 }
 
 impl Clients for RunningDaemon {

@@ -330,7 +330,7 @@ fn a_name_that_is_configured_meanwhile_is_not_taken_by_its_code() {
     let unused = code(&running, &["third"]);
     assert_eq!(enroll(&running, &["--revoke", "third"]).0, Some(0));
     assert_eq!(refused(dir.path(), &unused, &[]).0, Some(1));
-    assert_eq!(enroll(&running, &["--revoke", "away"]).0, Some(1));
+    assert_eq!(enroll(&running, &["--revoke", "away"]).0, Some(2));
     assert_eq!(outcome(running.reload("server")).1, "nothing to apply\n");
 }
 
