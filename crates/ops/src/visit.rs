@@ -47,6 +47,10 @@ pub struct Invitation {
     /// What is still to be done on the machine of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_to_do: Option<String>,
+    /// The file with the authority by which this client verifies the server. The code has no pin
+    /// then, and a new visitor needs the authority as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<String>,
 }
 
 impl fmt::Debug for Invitation {

@@ -259,6 +259,15 @@ pub(crate) struct VisitArgs {
     /// How this machine reaches the server, instead of the URLs of the code; may be repeated
     #[arg(long, value_name = "URL", requires = "code", value_parser = server)]
     pub(crate) server: Vec<String>,
+    /// File with the authority of the server's certificate (PEM), where the system does not know it and
+    /// the code has no pin
+    #[arg(long, value_name = "FILE", requires = "code", conflicts_with = "pin")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) ca: Option<PathBuf>,
+    /// Pin of the server's public key (`tunnel clients` on the server prints it), in the place of that
+    /// of the code; may be repeated
+    #[arg(long, value_name = "PIN", requires = "code")]
+    pub(crate) pin: Vec<String>,
     /// Only write the file; do not start the client
     #[arg(long, requires = "code")]
     pub(crate) no_start: bool,

@@ -67,6 +67,7 @@ impl RunningDaemon {
                 Some(enrolment(&config, &visitor, secret.context("the server has sent no code")?))
             }
         };
+        let is_new = enrolment.is_some();
         let hash = StoredCredential::of(&token)?.text();
         let until = SystemTime::now() + GOOD_FOR;
         let new = KeptVisitor::new(service.as_str(), visitor.as_str(), &hash, until);
@@ -84,7 +85,8 @@ impl RunningDaemon {
         let code =
             VisitCode { service: service.clone(), token, visitor: visitor.clone(), enrolment };
         let (code, valid_seconds) = (code.text(), GOOD_FOR.as_secs());
-        Ok(Invitation { service, visitor, code, valid_seconds, left_to_do })
+        let authority = is_new.then(|| authority(&config)).flatten();
+        Ok(Invitation { service, visitor, code, valid_seconds, left_to_do, authority })
     }
 
     /// Takes an invitation back that failed. `on_server`: the visitor and the service, where the
@@ -247,6 +249,16 @@ fn random_name() -> anyhow::Result<Name> {
         .take(RANDOM)
         .collect();
     Ok(Name::new(&format!("visitor-{random}"))?)
+}
+
+/// The authority by which this client verifies its server, if no path has a pin.
+fn authority(config: &ClientConfig) -> Option<String> {
+    let of = |path: &config::Path| match &path.trust {
+        Trust::Pins(_) => Some(None),
+        Trust::Ca(file) => Some(Some(file.display().to_string())),
+        Trust::System => None,
+    };
+    config.servers.iter().find_map(of).flatten()
 }
 
 /// The code with which the visitor enrols at the server of this client.

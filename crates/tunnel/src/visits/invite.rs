@@ -37,7 +37,7 @@ pub(crate) fn command(args: &VisitArgs) -> anyhow::Result<Option<ClientArgs>> {
 }
 
 fn text(invitation: &Invitation, is_client: bool) -> String {
-    let Invitation { service, visitor, code, valid_seconds, left_to_do } = invitation;
+    let Invitation { service, visitor, code, valid_seconds, left_to_do, authority } = invitation;
     let minutes = valid_seconds / 60;
     let own = service.split_once('/').map_or(service.as_str(), |(_, service)| service);
     let where_to = if is_client {
@@ -47,6 +47,13 @@ fn text(invitation: &Invitation, is_client: bool) -> String {
     } else {
         format!("On the visitor's machine, once and within {minutes} minutes:")
     };
+    // The argument of a file of that machine is for the visitor to fill in.
+    let trust = authority.as_ref().map_or_else(String::new, |file| {
+        format!(
+            "\n\nThe server's certificate is of an authority that other machines do not know. Add --ca FILE\n\
+             with a copy of {file}, or --pin PIN with the pin that\n`tunnel clients` prints on the server."
+        )
+    });
     let left = left_to_do.as_ref().map_or_else(String::new, |left| {
         format!(
             "\n\nThe server did not give the right ({left}); on its machine: tunnel allow {visitor} \
@@ -57,7 +64,7 @@ fn text(invitation: &Invitation, is_client: bool) -> String {
         "{where_to}\n\n  tunnel visit {code}\n\n\
          Client `{visitor}` may visit {service}, and nothing else by this code. Add --listen 2222 for\n\
          the port at which the visitor's machine has `{own}`. The code is a secret.\n\
-         To end the visits: tunnel visit --revoke {visitor}{left}"
+         To end the visits: tunnel visit --revoke {visitor}{trust}{left}"
     )
 }
 

@@ -31,6 +31,8 @@ pub(crate) fn visit(args: &VisitArgs, code: &str) -> anyhow::Result<Option<Clien
     let client = ClientArgs {
         forward: vec![format!("{}=service://{}", listen(args)?, code.service)],
         server: args.server.clone(),
+        ca: args.ca.clone(),
+        pin: args.pin.clone(),
         daemon: DaemonArgs { config: Some(path.clone()), ..args.daemon.clone() },
         ..ClientArgs::default()
     };
@@ -41,6 +43,14 @@ pub(crate) fn visit(args: &VisitArgs, code: &str) -> anyhow::Result<Option<Clien
     // An empty file comes from an enrolment that was interrupted.
     let is_there = fs::metadata(&path).is_ok_and(|file| file.len() > 0);
     if is_there {
+        if args.ca.is_some() || !args.pin.is_empty() {
+            return Err(WrongConfig::one(format!(
+                "--ca and --pin are for a new file, and {} is there (hint: its `tls` says how the \
+                 server is verified)",
+                path.display()
+            ))
+            .into());
+        }
         let is_running = add(&path, &code, &lists, args)?;
         return Ok((!is_running && !args.no_start).then(|| start_with(args, path)));
     }
