@@ -15,6 +15,11 @@ pub struct ServiceOptions {
     pub path: Option<String>,
     pub allow_from: Vec<String>,
     pub until: Option<String>,
+    pub host_rewrite: Option<String>,
+    /// `target_tls.ca`.
+    pub target_ca: Option<String>,
+    /// `target_tls.insecure`.
+    pub insecure: bool,
 }
 
 impl ServiceOptions {
@@ -33,6 +38,7 @@ impl ServiceOptions {
             ("name", "the name of the service", &self.name),
             ("path", "--path", &self.path),
             ("until", "--for", &self.until),
+            ("host_rewrite", "--host-rewrite", &self.host_rewrite),
         ] {
             tree.one(key, flag, value.as_deref().map(plain).as_deref());
         }
@@ -40,6 +46,11 @@ impl ServiceOptions {
         tree.list("basic_auth", "--basic-auth", &pairs);
         let networks: Vec<_> = self.allow_from.iter().map(|text| plain(text)).collect();
         tree.list("allow_from", "--allow-from", &networks);
+        let mut tls = Tree::default();
+        tls.one("ca", "--target-ca", self.target_ca.as_deref().map(plain).as_deref());
+        tls.one("insecure", "--insecure", self.insecure.then_some("true"));
+        let flag = if self.insecure { "--insecure" } else { "--target-ca" };
+        tree.map("target_tls", flag, tls);
         Node::new(Kind::Map(tree.0), at)
     }
 }

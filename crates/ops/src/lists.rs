@@ -40,6 +40,15 @@ pub struct ServiceOptions {
     /// When the services end: `2026-12-01T18:00:00Z`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
+    /// The `Host` that the target sees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_rewrite: Option<String>,
+    /// The file with the authorities of an `https://` target, an absolute path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_ca: Option<String>,
+    /// The certificate of an `https://` target is not verified.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub insecure: bool,
 }
 
 impl ServiceOptions {
@@ -49,9 +58,19 @@ impl ServiceOptions {
 
     /// The options as parts of a configuration.
     pub fn config(&self) -> config::ServiceOptions {
-        let Self { name, basic_auth, path, allow_from, until } = self.clone();
+        let Self { name, basic_auth, path, allow_from, until, host_rewrite, target_ca, insecure } =
+            self.clone();
         let basic_auth = basic_auth.into_iter().map(|pair| config::Secret::new(pair.0)).collect();
-        config::ServiceOptions { name, basic_auth, path, allow_from, until }
+        config::ServiceOptions {
+            name,
+            basic_auth,
+            path,
+            allow_from,
+            until,
+            host_rewrite,
+            target_ca,
+            insecure,
+        }
     }
 }
 

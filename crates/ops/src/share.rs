@@ -61,6 +61,16 @@ pub enum Visit {
         bytes: u64,
         /// Time from the head of the request to the end of the response.
         millis: u64,
+        /// The connection ended before the response was whole.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        cut: bool,
+    },
+    /// No target could be reached for a visitor, who got an error.
+    Failed {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        visitor: Option<String>,
+        /// The target and the reason, in words.
+        reason: String,
     },
     /// A connection whose bytes are not read, from its begin to its end.
     Connection {
@@ -72,6 +82,17 @@ pub enum Visit {
         bytes_out: u64,
         millis: u64,
     },
+}
+
+/// The warning about visitors who send a password to one of these addresses over HTTP without TLS.
+#[must_use]
+pub fn open_password(addresses: &[String]) -> Option<String> {
+    let open = addresses.iter().find(|address| address.starts_with("http://"))?;
+    Some(format!(
+        "{open} is not encrypted: the network reads the passwords of visitors (hint: publish \
+         https://, for which the server has `tls_routes` with a certificate of the name or `acme`; \
+         `public_url` of the server says where a proxy in front of it ends TLS)"
+    ))
 }
 
 /// A text of a peer, cut at 512 bytes. Bytes that are no UTF-8 become U+FFFD.
@@ -180,6 +201,13 @@ mod tests {
         assert!(!visits.are_over());
         drop(reader);
         assert!(visits.are_over());
+    }
+
+    #[test]
+    fn a_password_over_http_is_warned_of() {
+        let warned = |at: &str| open_password(&["tcp://192.0.2.1:1".to_owned(), at.to_owned()]);
+        assert_eq!(warned("https://demo.example.com"), None);
+        assert!(warned("http://a.example").unwrap().starts_with("http://a.example is not "));
     }
 
     #[test]

@@ -2,16 +2,21 @@
 
 use ops::lists::ListChange;
 use ops::term::Waiting;
-use ops::{Role, term};
+use ops::{Role, WrongConfig, term};
 
 use crate::cli::{ForwardArgs, PublishArgs, UnpublishArgs, Which};
 use crate::instances::{find_role, tell};
-use crate::service_options::{read_options, warning};
+use crate::service_options::{add_target_options, read_options, warning};
 
 /// Publishes services of the running client.
 pub(crate) fn publish(args: &PublishArgs) -> anyhow::Result<()> {
     let publish = args.services.clone();
-    let options = read_options(&args.options, args.name.clone())?;
+    let mut options = read_options(&args.options, args.name.clone())?;
+    if publish.is_empty() && args.target.are_given() {
+        let why = "--host-rewrite, --target-ca and --insecure are for services of this command";
+        return Err(WrongConfig::one(format!("{why} (hint: name their addresses)")).into());
+    }
+    add_target_options(&mut options, &args.target)?;
     if let Some(warning) = warning(&args.options) {
         term::err(format_args!("warning: {warning}"));
     }

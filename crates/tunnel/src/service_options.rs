@@ -2,7 +2,7 @@
 //! the time of the end.
 
 use std::io::{self, BufRead as _, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
@@ -10,7 +10,7 @@ use config::Moment;
 use ops::WrongConfig;
 use ops::lists::{Pair, ServiceOptions};
 
-use crate::cli::OptionArgs;
+use crate::cli::{OptionArgs, TargetArgs};
 use crate::input::read;
 
 /// Longer than any pair that a server takes, bytes.
@@ -32,7 +32,25 @@ pub(crate) fn read_options(
         path: args.path.clone(),
         allow_from: args.allow_from.clone(),
         until: until.map(|until| until.to_string()),
+        ..ServiceOptions::default()
     })
+}
+
+/// Adds the options of targets. The daemon reads the file of authorities, and has another working
+/// directory.
+pub(crate) fn add_target_options(
+    options: &mut ServiceOptions,
+    args: &TargetArgs,
+) -> anyhow::Result<()> {
+    let whole = |file: &PathBuf| {
+        let bad = |why: &str| WrongConfig::one(format!("--target-ca: {}: {why}", file.display()));
+        let whole = file.canonicalize().map_err(|why| bad(&why.to_string()))?;
+        whole.to_str().map(str::to_owned).ok_or_else(|| bad("has a name that is no UTF-8"))
+    };
+    options.host_rewrite.clone_from(&args.host_rewrite);
+    options.target_ca = args.target_ca.as_ref().map(whole).transpose()?;
+    options.insecure = args.insecure;
+    Ok(())
 }
 
 /// The pairs that a value of `--basic-auth` stands for.

@@ -9,7 +9,7 @@ use proto::{HttpOptions, Network};
 use super::value::Value;
 use super::{Action, EditError, OPERATIONS_MAX, Operation, edit};
 use crate::decode::{Cx, Item, Sources};
-use crate::model::{Forward, PRIVATE, PeerPath, PeerTls, Service, Token};
+use crate::model::{Forward, PRIVATE, PeerPath, PeerTls, Service, TargetTls, Token, Trust};
 use crate::yaml::{At, Kind, Node, parse};
 use crate::{Lists, Secret};
 
@@ -276,7 +276,7 @@ const UNTIL: &str = "until";
 
 /// The keys of [`ServiceOptions`](crate::ServiceOptions) that a service has.
 fn options(service: &Service) -> Vec<(&'static str, Value)> {
-    let HttpOptions { basic_auth, hashes, path, .. } = &service.terms.http;
+    let HttpOptions { basic_auth, hashes, path, host_rewrite, .. } = &service.terms.http;
     let inline = service.user_file.as_ref().map_or(hashes.len(), |file| file.inline);
     let pairs = basic_auth.iter().chain(hashes.iter().take(inline)).map(String::as_str);
     let pairs = pairs.chain(service.exit.basic_auth.iter().map(Secret::reveal));
@@ -289,10 +289,22 @@ fn options(service: &Service) -> Vec<(&'static str, Value)> {
         ("path", path.as_deref().map(text_value)),
         ("allow_from", networks),
         (UNTIL, service.until.map(|until| text_value(&until.to_string()))),
+        ("host_rewrite", host_rewrite.as_deref().map(text_value)),
+        ("target_tls", target_tls(&service.target_tls)),
     ]
     .into_iter()
     .filter_map(|(key, value)| Some((key, value?)))
     .collect()
+}
+
+/// How the certificate of the target is verified, as far as a command says it.
+fn target_tls(tls: &TargetTls) -> Option<Value> {
+    let entry = match tls.trust.as_ref() {
+        None => ("insecure", Value::Bool(true)),
+        Some(Trust::Ca(file)) => ("ca", text_value(&file.to_string_lossy())),
+        Some(Trust::System | Trust::Pins(_)) => return None,
+    };
+    Some(map([entry]))
 }
 
 fn forward(forward: &Forward) -> Value {
@@ -437,12 +449,15 @@ mod tests {
             path: Some("/api".into()),
             allow_from: vec!["192.0.2.0/24".into()],
             until: Some("2026-12-01T18:00:00Z".into()),
+            host_rewrite: Some("localhost:3000".into()),
+            target_ca: Some("/etc/ca.pem".into()),
+            insecure: false,
         };
         let load = |text: &str, options: &crate::ServiceOptions| {
             let publish = [text.to_owned()];
             crate::load_published((&publish, options), &[], None, &sources)
         };
-        let lists = load("http://a.example=3000", &options).unwrap().config;
+        let lists = load("http://a.example=https://127.0.0.1:3000", &options).unwrap().config;
         let text = publish("f", "", &lists).unwrap();
         let file = crate::Text { name: "f", text: &text };
         let read = crate::load_kept(file, None, &sources).unwrap().config.lists;
@@ -452,7 +467,7 @@ mod tests {
         assert_eq!(made.terms.http.basic_auth, ["ann:${HOME}", "bob:b"]);
         // Published again without an end: the end goes, and the other keys stay.
         let again = load(
-            "http://a.example=3000",
+            "http://a.example=https://127.0.0.1:3000",
             &crate::ServiceOptions {
                 path: Some("/api".into()),
                 name: Some("app".into()),
@@ -461,6 +476,12 @@ mod tests {
         );
         let now = publish("f", &text, &again.unwrap().config).unwrap();
         assert!(!now.contains("until") && now.contains("bob:b"), "{now}");
+        assert!(now.contains("ca: /etc/ca.pem") && now.contains("host_rewrite"), "{now}");
+        let insecure = crate::ServiceOptions { insecure: true, ..crate::ServiceOptions::default() };
+        let lists = load("http://a.example=https://127.0.0.1:3000", &insecure).unwrap();
+        assert!(lists.warnings.iter().any(|warning| warning.to_string().contains("not verified")));
+        let text = publish("f", "", &lists.config).unwrap();
+        assert!(text.contains("insecure: true"), "{text}");
 
         let wrong = |text: &str, options: crate::ServiceOptions| {
             let problems = load(text, &options).unwrap_err();
@@ -475,6 +496,8 @@ mod tests {
         assert!(why.contains("`10.0.0.0/33` is not an address or a network (hint: for example"));
         let why = wrong("1=1", crate::ServiceOptions { path: Some("/a".into()), ..nothing() });
         assert!(why.starts_with("--path: ") && why.contains("http:// and https:// names"), "{why}");
+        let why = wrong("1=1", crate::ServiceOptions { insecure: true, ..nothing() });
+        assert!(why.starts_with("--insecure: ") && why.contains("https://"), "{why}");
         let secret = vec![Secret::new("no colon")];
         let why =
             wrong("http://a.example=1", crate::ServiceOptions { basic_auth: secret, ..nothing() });

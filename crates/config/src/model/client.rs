@@ -220,14 +220,18 @@ impl Service {
     /// ([`ServiceOptions`](crate::ServiceOptions)) are given.
     pub(crate) fn is_short(&self) -> bool {
         let (http, basic_auth) = (self.terms.http.clone(), Vec::new());
-        let http = HttpOptions { basic_auth, hashes: Vec::new(), path: None, ..http };
+        let http =
+            HttpOptions { basic_auth, hashes: Vec::new(), path: None, host_rewrite: None, ..http };
         let terms = ServiceTerms { http, ..self.terms.clone() };
+        let trust = self.target_tls.trust.as_ref();
+        let is_of_flags = matches!(trust, None | Some(Trust::System | Trust::Ca(_)))
+            && self.target_tls.server_name.is_none();
         self.visitors.deny_from.is_none()
             && self.private.is_none()
             && self.user_file.is_none()
             && !self.unforwarded
             && self.proxy_protocol.is_none()
-            && self.target_tls == TargetTls::default()
+            && is_of_flags
             && self.spread == Spread::default()
             && self.health.is_none()
             && terms == ServiceTerms::default()
@@ -284,6 +288,12 @@ impl Service {
         http
     }
 
+    /// Whether visitors by HTTP need a user and a password.
+    #[must_use]
+    pub fn asks_for_passwords(&self) -> bool {
+        !self.terms.http.basic_auth.is_empty() || !self.terms.http.hashes.is_empty()
+    }
+
     /// The public addresses for people, or `private`.
     #[must_use]
     pub fn places(&self) -> String {
@@ -308,7 +318,7 @@ impl Service {
     /// and but the options of a command line that this service has.
     pub(crate) fn take_settings(&mut self, from: &Self) {
         let own = mem::replace(self, from.clone());
-        let Self { name, target, spread, public, kept, until, .. } = own;
+        let Self { name, target, spread, public, kept, until, target_tls, .. } = own;
         let target = Self { name, target, spread, public, kept, until, ..from.clone() };
         *self = Self { private: None, ..target };
         if !self.public.iter().all(Public::is_http) {
@@ -321,13 +331,19 @@ impl Service {
         if self.public.iter().any(is_https) {
             self.terms.http.pass_through = false;
         }
-        let HttpOptions { basic_auth, hashes, path, .. } = own.terms.http;
+        if target_tls != TargetTls::default() {
+            self.target_tls = target_tls;
+        }
+        let HttpOptions { basic_auth, hashes, path, host_rewrite, .. } = own.terms.http;
         if !basic_auth.is_empty() || !hashes.is_empty() {
             let http = &mut self.terms.http;
             (http.basic_auth, http.hashes, self.user_file) = (basic_auth, hashes, None);
         }
         if path.is_some() {
             self.terms.http.path = path;
+        }
+        if host_rewrite.is_some() {
+            self.terms.http.host_rewrite = host_rewrite;
         }
         if own.visitors.allow_from.is_some() {
             self.visitors.allow_from = own.visitors.allow_from;

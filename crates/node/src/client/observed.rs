@@ -90,6 +90,12 @@ pub(super) struct Whose {
     pub(super) replay: Option<Rc<Marks>>,
 }
 
+impl Whose {
+    fn shown(&self) -> Option<String> {
+        self.visitor.map(|visitor| visitor.ip().to_canonical().to_string())
+    }
+}
+
 impl Observer {
     /// Whether the requests of the service are kept.
     pub(super) const fn keeps(&self) -> bool {
@@ -105,6 +111,15 @@ impl Observer {
     /// The same target, whose connection for this visitor is told of.
     pub(super) fn between<T: Targets>(&self, target: T, whose: Whose) -> Between<T> {
         Between { target, observer: self.clone(), whose }
+    }
+
+    /// Tells that no target could be reached for a visitor.
+    fn failed(&self, whose: &Whose, error: &DialError) {
+        let visits = self.visits.as_ref().filter(|_| whose.replay.is_none());
+        if let Some(visits) = visits {
+            let (visitor, reason) = (whose.shown(), error.to_string());
+            visits.tell(Visit::Failed { visitor, reason });
+        }
     }
 
     /// Sees the bytes of a visitor from now on.
@@ -126,7 +141,13 @@ impl<T: Targets> Targets for Between<T> {
     }
 
     fn next(&self, failed: &[DialError]) -> Option<TargetAddr> {
-        self.target.next(failed)
+        let next = self.target.next(failed);
+        if next.is_none()
+            && let Some(error) = failed.last()
+        {
+            self.observer.failed(&self.whose, error);
+        }
+        next
     }
 
     fn mark(&self) -> u64 {
@@ -155,8 +176,7 @@ struct Seen {
 
 impl Seen {
     fn new(observer: &Observer, whose: Whose) -> Self {
-        let Whose { visitor, replay } = whose;
-        let visitor = visitor.map(|visitor| visitor.ip().to_canonical().to_string());
+        let (visitor, replay) = (whose.shown(), whose.replay);
         // A replay is no visit.
         let visits = observer.visits.clone().filter(|_| replay.is_none());
         let recorded = observer.store.clone().map(|store| {
@@ -294,17 +314,17 @@ impl Requests {
         }
     }
 
-    fn tell_request(&self, request: Request, bytes: u64) {
+    fn tell_request(&self, request: Request, bytes: u64, cut: bool) {
         let Request { method, path, begun, status } = request;
         let millis = millis(begun);
-        self.tell(|visitor| Visit::Request { visitor, method, path, status, bytes, millis });
+        self.tell(|visitor| Visit::Request { visitor, method, path, status, bytes, millis, cut });
     }
 
     /// The connection has ended.
     fn end(&self, bytes_in: u64, bytes_out: u64) {
         let Waiting { all, was_any } = self.waiting.take();
         for request in all {
-            self.tell_request(request, 0);
+            self.tell_request(request, 0, true);
         }
         if !was_any {
             let millis = millis(self.begun);
@@ -363,7 +383,7 @@ impl h1::Observer for Requests {
     fn ended(&self, bytes: u64, is_complete: bool) {
         let request = self.waiting.borrow_mut().all.pop_front();
         if let Some(request) = request {
-            self.tell_request(request, bytes);
+            self.tell_request(request, bytes, !is_complete);
         }
         self.record(|connection| connection.ended(is_complete));
     }
@@ -404,9 +424,14 @@ mod tests {
         while let Some(told) = reader.next().await {
             let Told::Visit(visit) = told else { panic!("{told:?}") };
             all.push(match visit {
-                Visit::Request { visitor, method, path, status, bytes, .. } => {
+                Visit::Request { visitor, method, path, status, bytes, cut, .. } => {
                     assert_eq!(visitor.as_deref(), Some("192.0.2.7"));
-                    format!("{method} {path} {status:?} {bytes}")
+                    let cut = if cut { " cut" } else { "" };
+                    format!("{method} {path} {status:?} {bytes}{cut}")
+                }
+                Visit::Failed { visitor, reason } => {
+                    assert_eq!(visitor.as_deref(), Some("192.0.2.7"));
+                    reason
                 }
                 Visit::Connection { bytes_in, bytes_out, .. } => format!("{bytes_in} {bytes_out}"),
             });
@@ -458,6 +483,11 @@ mod tests {
         assert_eq!(told(one, reader).await, ["GET / None 0"]);
 
         let (mut one, reader) = seen(true);
+        one.taken(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        one.sent(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc");
+        assert_eq!(told(one, reader).await, ["GET / Some(200) 3 cut"]);
+
+        let (mut one, reader) = seen(true);
         one.taken(b"\x16\x03\x01 no HTTP \r\n\r\n");
         one.sent(b"abc");
         assert_eq!(told(one, reader).await, ["16 3"]);
@@ -465,6 +495,23 @@ mod tests {
         let (mut one, reader) = seen(false);
         one.taken(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         assert_eq!(told(one, reader).await, ["27 0"]);
+    }
+
+    #[tokio::test]
+    async fn a_target_that_is_not_reached_is_told() {
+        let (visits, reader) = visits();
+        let service = "web".into();
+        let observer = Observer { visits: Some(visits), store: None, service, is_http: true };
+        let visitor = Some("192.0.2.7:4000".parse().unwrap());
+        let target = TargetAddr::Tcp { host: "localhost".into(), port: 3000 };
+        let whose = Whose { visitor, replay: None };
+        let between = observer.between(target.clone(), whose.clone());
+        let failed = || DialError::Timeout(target.clone());
+        assert_eq!(between.next(&[failed()]), None);
+        drop(between);
+        let nothing = Seen::new(&Observer { visits: None, ..observer.clone() }, whose);
+        drop(observer);
+        assert_eq!(told(nothing, reader).await, [failed().to_string()]);
     }
 
     #[test]

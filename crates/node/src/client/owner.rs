@@ -1,7 +1,7 @@
 //! The client's reaction to events of its links: streams become connections to targets.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -268,10 +268,12 @@ impl Owner for ClientOwner {
             ControlMessage::Registered(registered) => {
                 self.uplink.places.note(&registered);
                 let config = self.shared.config.load();
-                let names: HashSet<_> =
-                    config.services.iter().map(|service| service.name.as_str()).collect();
-                let is_ours = |name: &str| names.contains(name);
-                self.uplink.published.apply(&registered, &self.links.session.name, is_ours);
+                let services = config.services.iter();
+                let all: HashMap<_, _> = services
+                    .map(|service| (service.name.as_str(), service.asks_for_passwords()))
+                    .collect();
+                let ours = |name: &str| all.get(name).copied();
+                self.uplink.published.apply(&registered, &self.links.session.name, ours);
             }
             // Only servers take registrations and invitations; signals are for links between clients.
             ControlMessage::Register(_) | ControlMessage::Invite(_) | ControlMessage::Signal(_) => {

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use ops::events::{Changed, Events};
+use ops::share::open_password;
 use ops::status::{self, ServiceState, SessionState, Told};
 use proto::control::{Registered, ServiceErrorCode, ServiceResult};
 
@@ -61,8 +62,9 @@ struct Outcomes {
 }
 
 impl Outcomes {
-    /// Notes what became of a service. Logs the outcome if it is news.
-    fn note(&mut self, name: &str, outcome: Outcome, server: &str) {
+    /// Notes what became of a service, whose visitors need a password if `asks`. Logs the outcome if
+    /// it is news.
+    fn note(&mut self, name: &str, outcome: Outcome, server: &str, asks: bool) {
         if self.services.get(name) == Some(&outcome) {
             return;
         }
@@ -70,6 +72,9 @@ impl Outcomes {
             tracing::info!(server, "service {name} is private: clients of the server visit it");
         } else if let Ok(at) = &outcome.at {
             tracing::info!(server, "service {name} is published at {}", at.join(", "));
+            if let Some(why) = open_password(at).filter(|_| asks) {
+                tracing::warn!(server, "service {name}: {why}");
+            }
         }
         for line in outcome.failures(name) {
             tracing::error!(server, "service {line}");
@@ -91,22 +96,21 @@ impl Published {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies the answer of `server` to a registration, and logs the differences. `is_ours`: this
-    /// client has a service of this name. Other names would stay here for good.
+    /// Applies the answer of `server` to a registration, and logs the differences. `ours`: whether
+    /// visitors of the service of this name need a password; `None` where this client has no such
+    /// service. Other names would stay here for good.
     pub(super) fn apply(
         &self,
         registered: &Registered,
         server: &str,
-        is_ours: impl Fn(&str) -> bool,
+        ours: impl Fn(&str) -> Option<bool>,
     ) {
         let mut known = self.known();
         let mut errors = registered.results.iter().flat_map(ServiceResult::errors);
         known.waits_for_more = errors.any(|error| may_pass(error.code));
         for ServiceResult { name, outcome, refused } in &registered.results {
             let name = name.as_str();
-            if !is_ours(name) {
-                continue;
-            }
+            let Some(asks) = ours(name) else { continue };
             let at = match outcome {
                 // Only private services have no address.
                 Ok(at) if at.is_empty() => Ok(vec![status::PRIVATE.to_owned()]),
@@ -115,7 +119,7 @@ impl Published {
             };
             let refused = refused.iter();
             let refused = refused.map(|one| (one.address.clone(), one.error.to_string())).collect();
-            known.note(name, Outcome { at, refused }, server);
+            known.note(name, Outcome { at, refused }, server, asks);
         }
         drop(known);
         self.answered.send_if_modified(|latest| {
@@ -138,7 +142,7 @@ impl Published {
 
     /// Notes a service that this client does not ask the server to publish, and logs the news.
     pub(super) fn refuse(&self, name: &str, why: &str, server: &str) {
-        self.known().note(name, Outcome::refused(why), server);
+        self.known().note(name, Outcome::refused(why), server, false);
     }
 
     /// Forgets the services at `server` that are not in `services`.
@@ -257,7 +261,9 @@ mod tests {
         let result = |name: &str| ServiceResult::whole(Name::new(name).unwrap(), Ok(Vec::new()));
         for generation in 1..=100 {
             let results = vec![result("web"), result(&format!("x{generation}"))];
-            published.apply(&Registered { generation, results }, "server", |name| name == "web");
+            published.apply(&Registered { generation, results }, "server", |name| {
+                (name == "web").then_some(false)
+            });
         }
         assert_eq!(published.known().services.len(), 1);
     }
@@ -288,7 +294,7 @@ mod tests {
                 .map(|at| RefusedAddress { address: (*at).to_owned(), error: error(code) });
             let outcome = if up.is_empty() { Err(error(code)) } else { Ok(up) };
             let results = vec![ServiceResult { refused: refused.collect(), name, outcome }];
-            published.apply(&Registered { generation, results }, "server", |_| true);
+            published.apply(&Registered { generation, results }, "server", |_| Some(false));
             let shown = published.services(&services, true).into_iter();
             shown.map(|one| format!("{} {}", one.address, one.state)).collect::<Vec<_>>()
         };

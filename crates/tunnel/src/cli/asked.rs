@@ -9,7 +9,7 @@ use ops::status::StreamNumber;
 
 use super::options::lasting;
 use super::values::{class, forward, interval, patience, server, span, target, upgrade_limit};
-use super::{DaemonArgs, OptionArgs};
+use super::{DaemonArgs, OptionArgs, TargetArgs};
 use crate::complete::{clients, published, services};
 
 /// The running daemon that a command asks.
@@ -153,6 +153,8 @@ pub(crate) struct PublishArgs {
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) options: OptionArgs,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
 }
 
 /// `tunnel share`.
@@ -175,7 +177,7 @@ pub(crate) struct ShareArgs {
     /// Only visitors from these networks: 10.0.0.0/8,2001:db8::/32
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub(crate) allow_from: Vec<String>,
-    /// Stop after the first request that was answered, or the first connection
+    /// Stop after the first GET whose whole answer was sent, or the first connection
     #[arg(long)]
     pub(crate) once: bool,
     /// Keep no requests for `tunnel requests` and the console
@@ -206,6 +208,8 @@ pub(crate) struct ShareArgs {
     #[arg(long, value_name = "PIN", requires = "server")]
     #[arg(help_heading = "Without a running client")]
     pub(crate) pin: Vec<String>,
+    #[command(flatten)]
+    pub(crate) options: TargetArgs,
 }
 
 /// `tunnel unpublish`.

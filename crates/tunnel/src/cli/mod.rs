@@ -21,7 +21,7 @@ pub(crate) use asked::{
 pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
-pub(crate) use options::OptionArgs;
+pub(crate) use options::{OptionArgs, TargetArgs};
 pub(crate) use roles::{ClientArgs, DaemonArgs, LogArgs, ProxyArgs, RunArgs, ServerArgs};
 use values::interval;
 

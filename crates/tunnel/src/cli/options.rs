@@ -1,6 +1,8 @@
 //! The options of services on the command line, for `tunnel publish` and `tunnel client --publish`.
 
-use clap::Args;
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
 use config::Span;
 
 #[derive(Clone, Debug, Default, Args)]
@@ -21,6 +23,28 @@ pub(crate) struct OptionArgs {
     /// End the services after this time: 30m, 1h, 7d; open streams go on
     #[arg(long = "for", value_name = "TIME", requires = "publish", value_parser = lasting)]
     pub(crate) lasting: Option<Span>,
+}
+
+/// The options of targets, for `tunnel publish` and `tunnel share`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Options of the target")]
+pub(crate) struct TargetArgs {
+    /// The `Host` that the target sees, such as localhost:3000: many development servers refuse others
+    #[arg(long, value_name = "HOST")]
+    pub(crate) host_rewrite: Option<String>,
+    /// Verify the certificate of an https:// target by the authorities in this file (PEM)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) target_ca: Option<PathBuf>,
+    /// Do not verify the certificate of an https:// target
+    #[arg(long, conflicts_with = "target_ca")]
+    pub(crate) insecure: bool,
+}
+
+impl TargetArgs {
+    /// Whether any of the options is given.
+    pub(crate) fn are_given(&self) -> bool {
+        self.host_rewrite.is_some() || self.target_ca.is_some() || self.insecure
+    }
 }
 
 pub(super) fn lasting(text: &str) -> Result<Span, String> {

@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use config::{Kept, Lists, Moment, edit, listen_address};
 use logging::AUDIT;
 use ops::lists::ListChange;
+use ops::share::open_password;
 use ops::{ListsInForce, Phase, Reloaded, WrongConfig};
 
 use super::told::{RunningDaemon, undo};
@@ -44,12 +45,18 @@ impl RunningDaemon {
             ensure!(self.kept()?.is_some(), NO_STATE);
             order = Order { added: kept.lists, gone: hidden, warnings: Vec::new() };
         }
-        let warnings = std::mem::take(&mut order.warnings);
+        let mut warnings = std::mem::take(&mut order.warnings);
+        let asking = order.added.services.iter().filter(|service| service.asks_for_passwords());
+        let asking: Vec<_> = asking.map(|service| service.name.clone()).collect();
         let outcome = if change.save {
             self.save(order, prefix).await
         } else {
             self.keep(order, prefix).await
         };
+        if let Ok(reloaded) = &outcome {
+            let guarded = reloaded.published.iter().filter(|one| asking.contains(&one.name));
+            warnings.extend(guarded.filter_map(|one| open_password(&one.addresses)));
+        }
         let outcome = outcome.map(|reloaded| Reloaded { warnings, ..reloaded });
         self.lists_changed.notify_one();
         if let Ok(reloaded) = &outcome {

@@ -23,7 +23,7 @@ use config::Moment;
 use control::Instance;
 use ops::command::Answer;
 use ops::lists::{Pair, ServiceOptions};
-use ops::share::{ShareOrder, Shared, Visit};
+use ops::share::{ShareOrder, Shared, Visit, open_password};
 use ops::status::{SessionState, bytes};
 use ops::{ConsoleLink, Role, WrongConfig, qr, term};
 
@@ -42,6 +42,9 @@ const LOOK: Duration = Duration::from_millis(250);
 /// The made-up user of `--password`.
 const USER: &str = "guest";
 
+/// The status of a response with a part of a file (RFC 9110 section 15.3.7).
+const PARTIAL_CONTENT: u16 = 206;
+
 /// Characters of a made-up password: 72 bits.
 const PASSWORD: usize = 12;
 
@@ -59,6 +62,11 @@ pub(crate) fn share(args: &ShareArgs) -> anyhow::Result<()> {
         await_server(&instance, own.as_mut())?;
         sharing.share(&instance, &what, &options)?;
         if sharing.is_over() {
+            if sharing.is_over
+                && let Some(own) = &mut own
+            {
+                own.drain();
+            }
             return Ok(());
         }
         term::err("the client has ended; waiting for it");
@@ -147,12 +155,27 @@ fn options(args: &ShareArgs) -> anyhow::Result<ServiceOptions> {
         Some(given) => service_options::pairs(given)?.into_iter().map(Pair).collect(),
     };
     let until = args.lasting.map(|span| Moment::of(SystemTime::now()).after(span.duration()));
-    Ok(ServiceOptions {
+    let mut options = ServiceOptions {
         basic_auth,
         allow_from: args.allow_from.clone(),
         until: until.map(|until| until.to_string()),
         ..ServiceOptions::default()
-    })
+    };
+    service_options::add_target_options(&mut options, &args.options)?;
+    Ok(options)
+}
+
+/// Whether a visit uses `--once` up: the whole answer to a GET, or a connection. Programs that show
+/// a link ask for its head or for a part first.
+fn is_last(visit: &Visit) -> bool {
+    match visit {
+        Visit::Request { method, status, cut, .. } => {
+            let is_whole = |status| matches!(status, 200..300) && status != PARTIAL_CONTENT;
+            method == "GET" && status.is_some_and(is_whole) && !cut
+        }
+        Visit::Connection { .. } => true,
+        Visit::Failed { .. } => false,
+    }
 }
 
 /// The state of the command over all clients.
@@ -227,7 +250,12 @@ impl Sharing<'_> {
         what: &What,
         refused: &[String],
     ) -> anyhow::Result<()> {
+        let asks = self.args.password.is_some() && !self.is_told;
+        let warning = asks.then(|| open_password(&shared.addresses)).flatten();
+        let warning = warning.map(|why| format!("warning: {why}"));
         if self.args.json {
+            self.is_told = true;
+            warning.iter().for_each(term::err);
             term::out(serde_json::to_string(&Answer::Shared(shared.clone()))?)?;
             return Ok(());
         }
@@ -252,6 +280,7 @@ impl Sharing<'_> {
         let who =
             if self.args.password.is_some() { "" } else { "; whoever knows the address may visit" };
         term::err(format_args!("shared {end}{who}"));
+        warning.iter().for_each(term::err);
         if url.is_some() && !self.args.no_requests {
             self.tell_requests();
         }
@@ -285,12 +314,6 @@ impl Sharing<'_> {
 
     /// Tells what a visitor did.
     fn tell(&mut self, answer: &Answer) -> anyhow::Result<()> {
-        let is_last = |visit: &Visit| match visit {
-            Visit::Request { status, .. } => {
-                status.is_some_and(|status| (200..300).contains(&status))
-            }
-            Visit::Connection { .. } => true,
-        };
         if self.args.json && *answer != Answer::Ok {
             term::out(serde_json::to_string(answer)?)?;
         }
@@ -318,13 +341,18 @@ fn line(visit: &Visit, now: SystemTime) -> String {
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() % 86_400;
     let time = format!("{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60);
     match visit {
-        Visit::Request { visitor, method, path, status, bytes: length, millis } => {
+        Visit::Request { visitor, method, path, status, bytes: length, millis, cut } => {
             let status = status.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
+            // Without an answer the line says so already.
+            let cut = if *cut && *length > 0 { "  cut off" } else { "" };
             format!(
-                "{time}  {}  {method} {path}  {status}  {}  {millis} ms",
+                "{time}  {}  {method} {path}  {status}  {}  {millis} ms{cut}",
                 visitor.as_deref().unwrap_or("-"),
                 bytes(*length)
             )
+        }
+        Visit::Failed { visitor, reason } => {
+            format!("{time}  {}  target not reached: {reason}", visitor.as_deref().unwrap_or("-"))
         }
         Visit::Connection { visitor, bytes_in, bytes_out, millis } => format!(
             "{time}  {}  {} in, {} out  {millis} ms",
@@ -349,6 +377,7 @@ mod tests {
             status,
             bytes: 2048,
             millis: 12,
+            cut: false,
         };
         assert_eq!(
             line(&request(Some(200)), now),
@@ -357,5 +386,40 @@ mod tests {
         assert!(line(&request(None), now).contains("no answer"));
         let connection = Visit::Connection { visitor: None, bytes_in: 5, bytes_out: 7, millis: 1 };
         assert_eq!(line(&connection, now), "01:02:03Z  -  5 B in, 7 B out  1 ms");
+        let reason = "tcp://localhost:3000: Connection refused".to_owned();
+        let failed = Visit::Failed { visitor: Some("192.0.2.7".into()), reason };
+        assert_eq!(
+            line(&failed, now),
+            "01:02:03Z  192.0.2.7  target not reached: tcp://localhost:3000: Connection refused"
+        );
+    }
+
+    #[test]
+    fn once_is_used_up_by_a_whole_answer_to_a_get() {
+        let request = |method: &str, status, cut| Visit::Request {
+            visitor: None,
+            method: method.into(),
+            path: "/".into(),
+            status,
+            bytes: 2048,
+            millis: 12,
+            cut,
+        };
+        let failed = Visit::Failed { visitor: None, reason: String::new() };
+        for visit in [
+            request("HEAD", Some(200), false),
+            request("OPTIONS", Some(204), false),
+            request("GET", Some(206), false),
+            request("GET", Some(304), false),
+            request("GET", Some(404), false),
+            request("GET", Some(200), true),
+            request("GET", None, true),
+            failed,
+        ] {
+            assert!(!is_last(&visit), "{visit:?}");
+        }
+        assert!(is_last(&request("GET", Some(200), false)));
+        let (visitor, bytes_in, bytes_out, millis) = Default::default();
+        assert!(is_last(&Visit::Connection { visitor, bytes_in, bytes_out, millis }));
     }
 }

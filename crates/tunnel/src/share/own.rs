@@ -83,6 +83,14 @@ impl OwnClient {
         bail!("the client that this command has started takes no command")
     }
 
+    /// Ends the client once its visitors have their bytes, or after its `drain_timeout`.
+    pub(super) fn drain(&mut self) {
+        let begun = Instance::connect(&self.socket).and_then(|one| one.begin_stop(false));
+        if begun.is_ok() {
+            drop(self.process.wait());
+        }
+    }
+
     /// An error if the client has ended. Its own lines say why.
     pub(super) fn lives(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.process.try_wait()? {

@@ -103,7 +103,8 @@ fn a_folder_a_file_a_password_and_one_visit() {
     let file = site.join("a b.txt");
     let args = [file.to_str().unwrap(), "--at", "one", "--once", "--password", "ann:key"];
     let mut file = share(&running, "file", &args);
-    address(&file);
+    assert!(address(&file).starts_with("http://"), "no certificate is for the name");
+    file.wait_line(&["warning: http://one-home.own.example", " is not encrypted"], SOON);
     let inside = "http://one-home.own.example";
     let code = |args: &[&str]| {
         let all = [&["--output", "/dev/null", "--write-out", "%{http_code}"], args].concat();
@@ -112,10 +113,20 @@ fn a_folder_a_file_a_password_and_one_visit() {
     assert_eq!(code(&[inside]), "401");
     let secret = format!("{inside}/secret.txt");
     assert_eq!(code(&["--user", "ann:key", &secret]), "404", "the other files are not shared");
+    // Programs that show a link ask for its head or for a part first.
+    let name = format!("{inside}/a%20b.txt");
+    assert_eq!(code(&["--head", "--user", "ann:key", &name]), "200");
+    assert_eq!(code(&["--range", "0-2", "--user", "ann:key", &name]), "206");
     let got = fetch(http, &["--location", "--user", "ann:key", inside]);
     assert_eq!(got, "the file", "the folder leads to the file");
     assert!(file.wait_end(SOON).success(), "{}", file.log());
     gone(http, inside);
+
+    // Nobody listens at port 1.
+    let closed = share(&running, "closed", &["1", "--at", "closed"]);
+    address(&closed);
+    assert_eq!(code(&["http://closed-home.own.example"]), "502");
+    closed.wait_line(&["127.0.0.1  target not reached: tcp://localhost:1: "], SOON);
 }
 
 #[test]
