@@ -66,7 +66,10 @@ fn flags_add_to_the_lists_of_the_file_unless_they_are_alone() {
         let file = Some(Text { name: "c.yaml", text });
         let lines = load_client(file, &flags, &sources).unwrap().config.summary();
         let short = |line: &String| {
-            line.strip_suffix(" (dialled by the server)").unwrap_or(line).replace("127.0.0.1", "").replace("localhost", "")
+            line.strip_suffix(" (dialled by the server)")
+                .unwrap_or(line)
+                .replace("127.0.0.1", "")
+                .replace("localhost", "")
         };
         lines.iter().skip(1).map(short).collect::<Vec<_>>()
     };
