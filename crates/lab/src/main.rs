@@ -22,7 +22,8 @@ cargo xtask bench [--rounds N] [--seconds S] [--only CASE,…] [--systems NAME,�
   of benches/floors.toml is missed. --complete: fails where a figure is missing.
   --congestion: TCP's congestion control for all of them, set in a network namespace
   [cubic]; host: the setting of this system, no namespace.
-  TUNNEL_BINARY=FILE: measured instead of a new release build.
+  The static binary (./build-static.sh) is measured; a build for glibc takes part in bulk as
+  glibc-tcp, glibc-tls, … TUNNEL_BINARY=FILE: measured instead of a new static binary.
   TUNNEL_FORMER=FILE: an older binary takes part as former-tcp, former-tls, former-quic
 
 cargo xtask chaos [--minutes N] [--seed S]   faults under real traffic; 2 minutes, any seed

@@ -225,7 +225,9 @@ impl Case {
     /// Whether the case can run on this system. `direct` has no daemon between visitor and origin
     /// that could be idle or lost, and clients of other systems do not speak tunnel's protocol.
     /// Systems that take only HTTP are for loads of HTTP. To keep a full run short, they get few
-    /// connections, and downloads are for them and for the systems that they are compared with.
+    /// connections, and downloads are for them and for the systems that they are compared with. A
+    /// build for glibc gets one bulk stream, in which the functions of the C library move the most
+    /// bytes.
     pub(super) fn is_for(&self, system: &System) -> bool {
         match self.load {
             Load::Http(connections) if system.is_for_http() => connections <= FEW,
@@ -237,7 +239,8 @@ impl Case {
             Load::Streams(_) => system.is_for_https(),
             Load::Forward { .. } => system.is_forward() || system.name == DIRECT,
             Load::Datagrams(_) => system.has_datagrams(),
-            Load::Bulk { streams, .. } if system.is_peer() => streams == 1,
+            Load::Bulk { streams, .. } if system.is_peer() || system.is_of_glibc() => streams == 1,
+            _ if system.is_of_glibc() => false,
             _ if system.is_for_http() || system.is_forward() => false,
             Load::Connections => !system.is_bridge(),
             _ if system.is_peer() => false,
@@ -323,6 +326,14 @@ mod tests {
         assert!(datagrams.contains(&"tunnel-wss") && datagrams.contains(&"hysteria-quic"));
         assert!(!datagrams.contains(&"haproxy-2hop") && !datagrams.contains(&"tunnel-socks5"));
         assert!(!systems("bulk-up").contains(&"tunnel-forward"));
+    }
+
+    #[test]
+    fn a_build_for_glibc_takes_a_single_bulk_stream() {
+        for system in crate::systems::all().iter().filter(|system| system.is_of_glibc()) {
+            let fit = CASES.iter().filter(|case| case.is_for(system)).map(|case| case.name);
+            assert_eq!(fit.collect::<Vec<_>>(), ["bulk-up", "bulk-down"], "{}", system.name);
+        }
     }
 
     #[test]

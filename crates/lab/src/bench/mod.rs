@@ -122,7 +122,11 @@ fn ready(site: &Site, options: &Options) -> Result<PathBuf> {
     if let Some(reason) = packages::lacking(&software) {
         anyhow::bail!("{reason}; `cargo xtask test packages` installs what these cases need");
     }
-    site.build_release()?;
+    site.build_static()?;
+    let wanted = |system: &&systems::System| options.systems.contains(&system.name);
+    if systems::all().iter().filter(wanted).any(systems::System::needs_glibc) {
+        site.build_with_glibc()?;
+    }
     build_load(site)
 }
 

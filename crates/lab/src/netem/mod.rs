@@ -94,8 +94,13 @@ fn outside(wish: &Wish, words: &[String]) -> Result<ExitCode> {
     let binary = match (&wish.binary, &wish.job) {
         (Some(binary), _) => binary.canonicalize().with_context(|| binary.display().to_string())?,
         (None, Job::Shell(_)) => PathBuf::new(),
+        // The static binary has no WebRTC.
+        (None, Job::Matrix(plan)) if plan.systems.contains(&systems::System::PeerWebrtc) => {
+            site.build_with_glibc()?;
+            site.glibc.clone()
+        }
         (None, Job::Matrix(_)) => {
-            site.build_release()?;
+            site.build_static()?;
             site.tunnel.clone()
         }
     };

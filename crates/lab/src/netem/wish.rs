@@ -33,7 +33,7 @@ pub(super) const OPTIONS: &str = "
   --systems NAME,…        direct,tunnel-tcp,tunnel-tls; or tunnel-ws, tunnel-wss, tunnel-quic,
                           tunnel-kcp, tunnel-peer-direct, tunnel-peer-webrtc, kcptun
   --seconds N             each measurement [5]
-  --binary FILE           measured instead of a new release build
+  --binary FILE           measured instead of a new static binary
   --minutes N             of run: its end [60]
 ";
 

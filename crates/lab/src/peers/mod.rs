@@ -160,6 +160,7 @@ mod tests {
             target: none(),
             former: None,
             tunnel: none(),
+            glibc: none(),
             peers: dir.clone(),
             ci: false,
         };

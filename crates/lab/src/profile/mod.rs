@@ -23,7 +23,7 @@ use crate::bench::{self, Case, Origins};
 use crate::systems::{self, System};
 use stacks::Stacks;
 use xtask::child::{cargo, run as run_program};
-use xtask::site::{SHIPPED, Site};
+use xtask::site::{OF_GLIBC, Site};
 use xtask::{options, packages};
 
 /// The options of a run.
@@ -128,7 +128,7 @@ fn run(options: &Options) -> Result<()> {
 fn build(site: &Site) -> Result<PathBuf> {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     let mut command = cargo(&site.root, &["build", "--profile", "perf"]);
-    command.args(SHIPPED);
+    command.args(OF_GLIBC);
     run_program(command.env("RUSTFLAGS", format!("{flags} -C force-frame-pointers=yes")))?;
     Ok(site.target.join("perf/tunnel"))
 }

@@ -122,6 +122,8 @@ pub(crate) struct Origin {
 enum Need {
     /// The binary at [`Site::tunnel`]: it is measured, or its certificates are used.
     Tunnel,
+    /// The binary at [`Site::glibc`].
+    Glibc,
     /// The binary at [`Site::former`].
     Former,
     /// The load programs: a part of the system is one of them.
@@ -134,7 +136,7 @@ enum Need {
 
 /// All systems: the references, then `tunnel`, then the others.
 pub(crate) const fn all() -> &'static [System] {
-    use Need::{Former, Load, Peer, Program, Tunnel};
+    use Need::{Former, Glibc, Load, Peer, Program, Tunnel};
     const ALL: &[System] = &[
         all_kinds("direct", &[], direct),
         all_kinds("tunnel-tcp", &[Tunnel], ours::tcp),
@@ -147,7 +149,7 @@ pub(crate) const fn all() -> &'static [System] {
         all_kinds("tunnel-kcp-fixed", &[Tunnel], ours::kcp_fixed),
         bytes("tunnel-nginx", &[Tunnel, Program("nginx")], ours::behind_nginx),
         bytes("tunnel-peer-direct", &[Tunnel], peer::direct),
-        bytes("tunnel-peer-webrtc", &[Tunnel], peer::webrtc),
+        bytes("tunnel-peer-webrtc", &[Tunnel, Glibc], peer::webrtc),
         bytes("tunnel-peer-relay", &[Tunnel], peer::relayed),
         bytes("tunnel-forward", &[Tunnel], ours::forward),
         socks("tunnel-socks5", &[Tunnel], ours::socks5),
@@ -155,6 +157,11 @@ pub(crate) const fn all() -> &'static [System] {
         http("tunnel-http-pass", &[Tunnel], ours::http_pass),
         https("tunnel-https-name", &[Tunnel], ours::https_name),
         all_kinds("tunnel-proxy", &[Tunnel], balancer::ours),
+        bytes("glibc-tcp", &[Tunnel, Glibc], ours::glibc_tcp),
+        bytes("glibc-tls", &[Tunnel, Glibc], ours::glibc_tls),
+        bytes("glibc-wss", &[Tunnel, Glibc], ours::glibc_wss),
+        bytes("glibc-quic", &[Tunnel, Glibc], ours::glibc_quic),
+        bytes("glibc-kcp", &[Tunnel, Glibc], ours::glibc_kcp),
         all_kinds("former-tcp", &[Tunnel, Former], ours::former_tcp),
         all_kinds("former-tls", &[Tunnel, Former], ours::former_tls),
         all_kinds("former-quic", &[Tunnel, Former], ours::former_quic),
@@ -184,13 +191,23 @@ impl System {
     pub(crate) fn version(&self, site: &Site) -> Option<String> {
         self.needs.iter().find_map(|need| match need {
             Need::Peer(name) => peers::version(site, name),
-            Need::Tunnel | Need::Former | Need::Load | Need::Program(_) => None,
+            Need::Tunnel | Need::Glibc | Need::Former | Need::Load | Need::Program(_) => None,
         })
     }
 
     /// Whether the system is `tunnel`, built from this checkout or from an older revision.
     pub(crate) fn is_ours(&self) -> bool {
         self.name.starts_with("tunnel-") || self.name.starts_with("former-")
+    }
+
+    /// Whether the system is `tunnel` for glibc, with which the static binary is compared.
+    pub(crate) fn is_of_glibc(&self) -> bool {
+        self.name.starts_with("glibc-")
+    }
+
+    /// Whether the system runs the build of `tunnel` for glibc.
+    pub(crate) fn needs_glibc(&self) -> bool {
+        self.needs.iter().any(|need| matches!(need, Need::Glibc))
     }
 
     /// Whether the system is a proxy with a connection for each visitor on both of its sides. Such
@@ -265,7 +282,11 @@ impl Need {
     fn lacking(self, site: &Site) -> Option<String> {
         match self {
             Self::Tunnel => (!site.tunnel.is_file())
-                .then(|| format!("not built: {} (cargo build --release)", site.tunnel.display())),
+                .then(|| format!("not built: {} (./build-static.sh)", site.tunnel.display())),
+            Self::Glibc => (!site.glibc.is_file()).then(|| {
+                let command = "cargo build --release --features mimalloc";
+                format!("not built: {} ({command})", site.glibc.display())
+            }),
             Self::Former => match &site.former {
                 Some(file) => (!file.is_file()).then(|| format!("not there: {}", file.display())),
                 None => Some("TUNNEL_FORMER names no older binary to compare with".to_owned()),

@@ -112,6 +112,31 @@ pub(super) fn nginx_tls(scene: &mut Scene<'_>) -> Result<()> {
     Ok(())
 }
 
+/// As [`tcp`], with the build for glibc.
+pub(super) fn glibc_tcp(scene: &mut Scene<'_>) -> Result<()> {
+    of_glibc(scene, "tcp")
+}
+
+pub(super) fn glibc_tls(scene: &mut Scene<'_>) -> Result<()> {
+    of_glibc(scene, "tls")
+}
+
+pub(super) fn glibc_wss(scene: &mut Scene<'_>) -> Result<()> {
+    of_glibc(scene, "wss")
+}
+
+pub(super) fn glibc_quic(scene: &mut Scene<'_>) -> Result<()> {
+    of_glibc(scene, "quic")
+}
+
+pub(super) fn glibc_kcp(scene: &mut Scene<'_>) -> Result<()> {
+    of_glibc(scene, "kcp")
+}
+
+fn of_glibc(scene: &mut Scene<'_>, scheme: &str) -> Result<()> {
+    start_with(scene, &scene.site.glibc.clone(), scheme)
+}
+
 /// As [`tcp`], with the binary that `TUNNEL_FORMER` names.
 pub(super) fn former_tcp(scene: &mut Scene<'_>) -> Result<()> {
     former(scene, "tcp")

@@ -13,22 +13,22 @@ use super::scene::{Scene, Way, free};
 
 /// From client to client, by QUIC. The relayed carrier stands by.
 pub(super) fn direct(scene: &mut Scene<'_>) -> Result<()> {
-    start(scene, "direct")
+    start(scene, &scene.site.tunnel.clone(), "direct")
 }
 
-/// From client to client, by data channels of WebRTC.
+/// From client to client, by data channels of WebRTC, which the static binary does not have.
 pub(super) fn webrtc(scene: &mut Scene<'_>) -> Result<()> {
-    start(scene, "webrtc")
+    start(scene, &scene.site.glibc.clone(), "webrtc")
 }
 
 /// Through the server, which carries TLS of the two clients inside TLS of each link.
 pub(super) fn relayed(scene: &mut Scene<'_>) -> Result<()> {
-    start(scene, "relay")
+    start(scene, &scene.site.tunnel.clone(), "relay")
 }
 
-fn start(scene: &mut Scene<'_>, way: &str) -> Result<()> {
+fn start(scene: &mut Scene<'_>, binary: &Path, way: &str) -> Result<()> {
     certificates(scene)?;
-    let token = said(&run(&mut tunnel(&scene.site.tunnel, &["generate", "token"])))?;
+    let token = said(&run(&mut tunnel(binary, &["generate", "token"])))?;
     let files = Files { server: free(), token: &token, way, dir: scene.dir };
     let all = [
         ("server", "server", files.server()),
@@ -37,7 +37,7 @@ fn start(scene: &mut Scene<'_>, way: &str) -> Result<()> {
     ];
     for (name, role, text) in all {
         let file = scene.write(&format!("{name}.yaml"), &text)?;
-        let mut command = tunnel(&scene.site.tunnel, &[role, "--config"]);
+        let mut command = tunnel(binary, &[role, "--config"]);
         scene.spawn(name, command.arg(file).env("HOME", scene.dir))?;
         if role == "server" {
             // A client that starts too early waits before its second attempt.

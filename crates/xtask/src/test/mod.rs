@@ -187,6 +187,7 @@ mod tests {
             root: folder.path().into(),
             target: folder.path().into(),
             tunnel: folder.path().into(),
+            glibc: folder.path().into(),
             former: None,
             peers: folder.path().into(),
             ci: false,

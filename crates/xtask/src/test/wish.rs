@@ -114,6 +114,7 @@ mod tests {
             root: none(),
             target: none(),
             tunnel: none(),
+            glibc: none(),
             former: None,
             peers: none(),
             ci: false,
