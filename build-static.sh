@@ -40,7 +40,7 @@ esac
 # the waiting line of commands take 0.1 MB.
 max_bytes=21400000 # the promise of the manual; a commit that raises it says why
 webrtc_bytes=2800000 # the share of data channels
-zig_version=0.17.1    # from PyPI: the C compiler for other processors
+zig_version=0.17.1    # from PyPI: functions of memory, and the C compiler for other processors
 target_dir="${CARGO_TARGET_DIR:-target}"
 if [ "$arch" = x86_64 ]; then out="$target_dir/static"; else out="$target_dir/static-$arch"; fi
 
@@ -52,14 +52,16 @@ skip() {
 }
 
 # cc: build scripts of the host; musl-gcc: the C part of aws-lc and mimalloc; file: the proof below.
+# zig, which comes from PyPI, has functions of memory, and the headers of musl for every processor.
 missing=()
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
 command -v file >/dev/null || missing+=(file)
+python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 if [ "$arch" = x86_64 ]; then
   command -v musl-gcc >/dev/null || missing+=(musl-tools)
+  command -v objcopy >/dev/null || missing+=(binutils)
 else
-  # zig brings the headers of musl for every processor, and comes from PyPI; qemu runs the proof.
-  command -v python3 >/dev/null || missing+=(python3-venv)
+  # It runs the proof.
   command -v "qemu-${qemu}-static" >/dev/null || missing+=(qemu-user-static)
 fi
 if [ ${#missing[@]} -gt 0 ]; then
@@ -88,6 +90,15 @@ unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 # The addresses that a static-pie corrects at its start are packed (DT_RELR): 200 KB less.
 flags="-C target-feature=+crt-static -C relocation-model=pic"
 lower="${triple//-/_}"
+tools="$(mkdir -p "$target_dir/tools" && cd "$target_dir/tools" && pwd)"
+python="$tools/zig/bin/python"
+if ! [ -e "$tools/zig/$zig_version" ]; then
+  python3 -m venv --clear "$tools/zig"
+  "$tools/zig/bin/pip" install --quiet "ziglang==$zig_version" </dev/null ||
+    die "ziglang $zig_version of PyPI cannot be installed, and the binary has its functions of memory"
+  touch "$tools/zig/$zig_version"
+fi
+export ZIG_GLOBAL_CACHE_DIR="$tools/zig/cache" ZIG_LOCAL_CACHE_DIR="$tools/zig/cache"
 if [ "$arch" = x86_64 ]; then
   flags+=" -C link-arg=-Wl,-z,pack-relative-relocs"
   # lld, which comes with the Rust toolchain, folds functions with equal code.
@@ -100,13 +111,7 @@ else
   # lld links for every processor; Rust's target has the C library.
   flags+=" -C link-self-contained=yes -C link-arg=-z -C link-arg=pack-relative-relocs -C link-arg=--icf=all"
   export "CARGO_TARGET_${lower^^}_LINKER=rust-lld"
-  tools="$(mkdir -p "$target_dir/tools" && cd "$target_dir/tools" && pwd)/zig"
-  if ! [ -e "$tools/$zig_version" ]; then
-    python3 -m venv --clear "$tools"
-    "$tools/bin/pip" install --quiet "ziglang==$zig_version" </dev/null
-    touch "$tools/$zig_version"
-  fi
-  cc="$tools/cc-$arch"
+  cc="$tools/zig/cc-$arch"
   # The crate cc passes the triple of Rust, which zig does not know. zig checks code that is not
   # optimised for undefined behaviour at run time, which needs a library.
   cat >"$cc" <<EOF
@@ -115,7 +120,7 @@ for word; do
   shift
   case "\$word" in --target=*) ;; *) set -- "\$@" "\$word" ;; esac
 done
-exec "$tools/bin/python" -m ziglang cc -target $zig -fno-sanitize=all "\$@"
+exec "$python" -m ziglang cc -target $zig -fno-sanitize=all "\$@"
 EOF
   chmod 755 "$cc"
 fi
@@ -125,6 +130,46 @@ cargo fetch --locked </dev/null
 for registry in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/; do
   flags+=" --remap-path-prefix=$registry="
 done
+# musl moves a byte at a time where the regions of memmove overlap or are the same. On x86-64 two
+# builds of the functions of zig's compiler-rt take their place, and memory.c chooses between them.
+# musl for the other processors has functions by ARM for copies, and they keep it.
+if [ "$arch" = x86_64 ]; then
+  memory="$tools/memory"
+  mkdir -p "$memory/new"
+  : >"$memory/new/empty.c"
+  for kind in sse2 avx2; do
+    cpu=x86_64
+    [ "$kind" = sse2 ] || cpu+="+$kind"
+    "$python" -m ziglang build-obj -fcompiler-rt -O ReleaseFast -fPIC -fstrip -fno-unwind-tables \
+      -target x86_64-linux-musl "-mcpu=$cpu" "$memory/new/empty.c" "-femit-bin=$memory/new/all.o"
+    rename=() keep=()
+    for name in memcpy memmove memset; do
+      rename+=("--redefine-sym=$name=${name}_$kind")
+      keep+=("--keep-global-symbol=${name}_$kind")
+    done
+    objcopy "${rename[@]}" "$memory/new/all.o"
+    objcopy "${keep[@]}" "$memory/new/all.o" "$memory/new/$kind.o"
+  done
+  "$cc" -O2 -fPIC -ffreestanding -ffunction-sections -fno-asynchronous-unwind-tables \
+    -c crates/tunnel/static/memory.c -o "$memory/new/memory.o"
+  objects=(memory.o sse2.o avx2.o)
+  sums=$(cd "$memory/new" && sha256sum "${objects[@]}")
+  if [ "$sums" != "$(cat "$memory/sums" 2>/dev/null)" ]; then
+    (cd "$memory/new" && "$cc" -static -O1 -fno-builtin "$OLDPWD/crates/tunnel/static/memory_test.c" \
+      "${objects[@]}" -o test && ./test) || die "functions of memory are wrong"
+    (cd "$memory/new" && mv "${objects[@]}" ..)
+    # cargo does not see these objects.
+    cargo clean --quiet --release --target "$triple" --package tunnel
+    printf '%s\n' "$sums" >"$memory/sums"
+  fi
+  # The first definition of a symbol is linked, and the C library comes last.
+  cat >"$memory/cc" <<EOF
+#!/bin/sh
+exec cc "$memory/memory.o" "$memory/sse2.o" "$memory/avx2.o" "\$@" "-Wl,-Map=$memory/map"
+EOF
+  chmod 755 "$memory/cc"
+  export "CARGO_TARGET_${lower^^}_LINKER=$memory/cc"
+fi
 export "CARGO_TARGET_${lower^^}_RUSTFLAGS=$flags" "CC_$lower=$cc"
 # Nothing unwinds through C: a panic ends where C calls Rust. The tables take 0.15 MB.
 c_flags="CFLAGS_$lower"
@@ -139,6 +184,8 @@ install -m 755 "$target_dir/$triple/release/tunnel" "$out/tunnel"
 # The empty directory that crates/tunnel/Dockerfile copies: nothing in an empty image can make one.
 mkdir -p "$out/state"
 (cd "$out" && sha256sum tunnel >tunnel.sha256)
+# cargo xtask dist passes the licence on.
+[ "$arch" != x86_64 ] || install -m 644 "$tools"/zig/lib/python*/site-packages/ziglang/LICENSE "$out/zig.LICENSE"
 
 kind=$(file --brief "$out/tunnel")
 case "$arch $kind" in
@@ -149,6 +196,17 @@ case "$arch $kind" in
 esac
 linked=$(ldd "$out/tunnel" 2>&1 || true)
 case "$linked" in *"statically linked"* | *"not a dynamic executable"*) ;; *) die "needs libraries: $linked" ;; esac
+if [ "$arch" = x86_64 ]; then
+  # The code of musl's memmove that moves backwards, from `lea -1(%rdi,%rdx), %rdi` to `rep movsb`.
+  backwards=$(printf '\x48\x8d\x7c\x17\xff\x48\x8d\x74\x16\xff\xfd\xf3\xa4')
+  libc="$(rustc --print sysroot)/lib/rustlib/$triple/lib/self-contained/libc.a"
+  LC_ALL=C grep -qaF "$backwards" "$libc" || die "musl has another memmove: look for its code"
+  ! LC_ALL=C grep -qaF "$backwards" "$out/tunnel" || die "memmove is of musl, a byte at a time"
+  for name in memcpy memmove memset; do
+    ! grep -q "libc\.a($name\.l\?o)" "$memory/map" || die "$name is of musl"
+    grep -q "memory\.o:(\.text\.$name)" "$memory/map" || die "$name is not the function of memory.c"
+  done
+fi
 bytes=$(stat --format=%s "$out/tunnel")
 # The promise is one for x86-64.
 [ "$arch" != x86_64 ] || [ "$bytes" -lt "$max_bytes" ] || die "$bytes bytes, at most $max_bytes are allowed"

@@ -61,7 +61,7 @@ const NEEDS: &[Need] = &[
         "python3",
         "python3-venv",
         "the admin API: schemathesis and the collector of OTLP are programs of Python; the peer of \
-         the interoperability tests, too",
+         the interoperability tests, too; the static binary: zig comes from PyPI",
     ),
     need("systemd-analyze", "systemd", "checks the units; end-to-end: what `install` wrote"),
     need("dpkg-deb", "dpkg", "packages of a release"),

@@ -14,7 +14,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::source::Source;
 use super::tree::sha256;
@@ -184,6 +184,9 @@ fn bill(packages: &Path, source: &Source) -> Result<()> {
         let sum = component["hashes"][0]["content"].as_str().unwrap_or_default();
         ensure!(sum.len() == 64, "{component}");
     }
+    let version = named("zig-compiler-rt").map(|component| &component["version"]);
+    let wanted = source.memory.as_ref().map(|memory| json!(memory.version));
+    ensure!(version == wanted.as_ref(), "the functions of memory: {version:?}, not {wanted:?}");
     for absent in ["proptest", "webrtc", "testkit"] {
         ensure!(named(absent).is_none(), "{absent} is not in the program");
     }

@@ -286,7 +286,7 @@ fn build(site: &Site, arch: Arch) -> Result<Option<String>> {
 fn packages(source: &Source, revision: &str, target: &Path, output: &Path) -> Result<()> {
     let materials = Materials::of(&source.root, source.arch.triple())?;
     let stem = format!("tunnel-{}-{}", source.version, source.arch.name());
-    let notices = materials.notices()?;
+    let notices = materials.notices(source.memory.as_ref())?;
     let source = &Source { notices, ..source.clone() };
     fs::write(output.join(format!("{stem}.cdx.json")), materials.bill(source)?)?;
     let archive = source.archive()?.below(&stem).tar(source.epoch)?;

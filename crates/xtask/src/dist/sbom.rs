@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::Source;
+use super::source::Memory;
 use super::tree::sha256;
 use crate::walls::graph::Graph;
 use xtask::child::cargo;
@@ -114,6 +115,17 @@ impl Materials {
             "type": "library", "bom-ref": std, "name": "rust-std", "version": source.compiler,
             "scope": "required", "licenses": [{ "expression": "MIT OR Apache-2.0" }],
         }));
+        let mut linked = vec![json!(musl), json!(std)];
+        if let Some(memory) = &source.memory {
+            let reference = format!("pkg:pypi/ziglang@{}", memory.version);
+            components.push(json!({
+                "type": "library", "bom-ref": reference, "name": "zig-compiler-rt",
+                "version": memory.version, "scope": "required", "purl": reference,
+                "licenses": [{ "expression": "MIT" }],
+                "description": "memcpy, memmove, memset",
+            }));
+            linked.push(json!(reference));
+        }
         let main = components
             .iter()
             .position(|component| component["bom-ref"] == reference(own))
@@ -123,7 +135,7 @@ impl Materials {
             if dependency["ref"] == main["bom-ref"]
                 && let Some(needs) = dependency["dependsOn"].as_array_mut()
             {
-                needs.extend([json!(musl), json!(std)]);
+                needs.append(&mut linked);
             }
         }
         let bill = json!({
@@ -142,10 +154,14 @@ impl Materials {
         Ok(serde_json::to_vec_pretty(&bill)?)
     }
 
-    /// The licences and notices of the crates in the program. Each text stands once, below the crates
-    /// that have it.
-    pub(super) fn notices(&self) -> Result<String> {
+    /// The licences and notices of the crates in the program, and of its functions of memory. Each
+    /// text stands once, below the crates that have it.
+    pub(super) fn notices(&self, memory: Option<&Memory>) -> Result<String> {
         let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        if let Some(memory) = memory {
+            let name = format!("zig {}: memcpy, memmove, memset", memory.version);
+            texts.entry(memory.licence.clone()).or_default().insert(name);
+        }
         let mut without = Vec::new();
         let foreign = |of: &&Material| of.linked && of.checksum.is_some();
         for (id, material) in self.crates.iter().filter(|(_, of)| foreign(of)) {

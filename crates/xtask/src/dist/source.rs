@@ -31,6 +31,8 @@ pub(super) struct Source {
     /// The version of the compiler, as `1.95.0`.
     pub(super) compiler: String,
     pub(super) program: Vec<u8>,
+    /// The functions of memory that replace functions of the C library, if any.
+    pub(super) memory: Option<Memory>,
     pub(super) completions: Vec<Named>,
     pub(super) manual: Vec<Named>,
     /// The files of `systemd/`.
@@ -39,6 +41,33 @@ pub(super) struct Source {
     pub(super) licences: Vec<Named>,
     /// The licences of the crates in the program.
     pub(super) notices: String,
+}
+
+/// The functions of memory from zig's compiler-rt.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    pub(super) version: String,
+    /// The text of its licence.
+    pub(super) licence: String,
+}
+
+impl Memory {
+    /// The functions that `build-static.sh` links into the program of a processor.
+    fn of(site: &Site, arch: Arch, program: &Path) -> Result<Option<Self>> {
+        if arch != Arch::X86_64 {
+            return Ok(None);
+        }
+        let file = program.with_file_name("zig.LICENSE");
+        let licence = fs::read_to_string(&file)
+            .with_context(|| format!("{}: ./build-static.sh writes it", file.display()))?;
+        let script = fs::read_to_string(site.root.join("build-static.sh"))?;
+        let version = script
+            .lines()
+            .find_map(|line| line.strip_prefix("zig_version=")?.split_whitespace().next())
+            .context("build-static.sh: zig_version=")?
+            .to_owned();
+        Ok(Some(Self { version, licence }))
+    }
 }
 
 /// Documents that packages have, beside the manual. They lie as in the checkout, so that their links
@@ -86,6 +115,7 @@ impl Source {
             epoch: epoch(&site.root)?,
             maintainer: maintainer.to_owned(),
             compiler: compiler.split(' ').nth(1).context("rustc has a version")?.to_owned(),
+            memory: Memory::of(site, arch, &program)?,
             program: bytes,
             completions: completions.collect::<Result<_>>()?,
             manual: manual(site, printer)?,

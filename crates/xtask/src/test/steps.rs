@@ -449,7 +449,7 @@ fn admin_api(site: &Site, _: Lengths) -> Result<Verdict> {
 
 /// Builds the binary that users get. `Err`: why this machine cannot.
 pub(super) fn static_binary(site: &Site) -> Result<Result<PathBuf, String>> {
-    if let Some(reason) = packages::lacking(&["cc", "musl-gcc", "file"]) {
+    if let Some(reason) = packages::lacking(&["cc", "musl-gcc", "file", "python3"]) {
         return Ok(Err(reason));
     }
     run(Command::new("./build-static.sh").current_dir(&site.root))?;
