@@ -332,6 +332,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn pages_pay_for_the_reads_of_parts_and_unpaid_reads_lead_back_to_bytes() {
+        if pages::rule() != Rule::Bulk {
+            return;
+        }
+        let mut reading = Reading::default();
+        reading.has_read(READ, 1, LARGE);
+        assert!(reading.is_on());
+        for _ in 0..100 {
+            // A CREDIT, a little payload, and a payload that pays for both.
+            [0, WORTH - 1, 2 * WORTH].map(|left| reading.has_read_part(left));
+        }
+        assert!(reading.is_on());
+        (0..LEAVE).for_each(|_| reading.has_read_part(0));
+        assert!(reading.is_on(), "the next payload may pay");
+        reading.has_read_part(16 << 20);
+        (0..LEAVE).for_each(|_| reading.has_read_part(WORTH - 1));
+        reading.has_read_part(WORTH - 1);
+        assert!(!reading.is_on());
+    }
+
+    #[test]
     fn a_bulk_stream_is_alone_when_no_other_has_moved_little_for_a_while() {
         let start = crate::now();
         let at = |share: u32| start + QUIET * share / 4;

@@ -296,7 +296,7 @@ enum Next {
     /// Nothing has arrived.
     Nothing,
     Lost(io::Error),
-    /// The reader takes so many bytes at most: the rest of a frame, and the head of the next one.
+    /// The reader takes at most this number of bytes: the rest of a frame, and the next head.
     AtMost(usize),
     /// The reader takes bytes.
     Bytes,

@@ -519,7 +519,7 @@ mod tests {
         inlet.send_pages(pages);
         assert_eq!(&outlet.bytes.borrow()[..], b"abcdef");
         assert_eq!((passage.waiting(), passage.halves[TO_VISITOR].passed.get()), (0, 6));
-        // The far end is closed: nobody takes them.
+        // The far end is closed, so the pages are thrown away.
         passage.halves[TO_VISITOR].outlet.take();
         side.send_pages(paged(b"gh").await);
         assert_eq!(net::pages::pipes().0, 0);

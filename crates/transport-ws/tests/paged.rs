@@ -143,7 +143,7 @@ fn a_message_is_whole_whose_rest_the_system_refuses() {
     }
 }
 
-/// The system refuses a message of pages after so many bytes, and the rest is sent as bytes.
+/// The system refuses a message of pages after `after` bytes, and the rest is sent as bytes.
 async fn refused(after: usize) {
     let (carrier, mut peer, _) = shake(format!("{REQUEST}\r\n").as_bytes()).await;
     let (mut lane, mut pair) = (carrier.unwrap().lane, pair().await);

@@ -79,7 +79,7 @@ pub trait Outlet: fmt::Debug {
     }
 }
 
-/// Delivers a copy of the bytes in `pages`. Returns what [`Outlet::deliver`] does.
+/// Delivers a copy of the bytes in `pages`. Returns the number that [`Outlet::deliver`] returns.
 pub fn deliver_copy<T: Outlet + ?Sized>(outlet: &T, pages: Pages) -> usize {
     let (size, mut bytes) = (pages.len(), BytesMut::new());
     if pages.copy_out(&mut bytes).is_err() {

@@ -117,7 +117,7 @@ impl Pipe {
             && !self.is_paced(false)
         {
             match end.write_pages(&mut pages, usize::MAX) {
-                // What the system refuses is copied out of the queue.
+                // The queue copies pages that the system refuses.
                 Ok(n) => written = n.unwrap_or(0),
                 Err(error) => {
                     self.note_write_error(&error);
