@@ -309,7 +309,7 @@ const VERSIONS: [&str; 2] = ["--http1.1", "--http2"];
 fn a_request_over_tls_at_a_target_that_refuses_is_done_once_by_the_next_client() {
     let ((origin, bodies), (setup, door)) = (bodies(), secure());
     let nobody = format!("tcp://127.0.0.1:{}", free_port());
-    let service = ("https://a.example", "office", "");
+    let service = ("https://a.example", "office", ", forwarded: false");
     let (running, _other) = start(setup, service, [tcp(&origin), nobody]);
     let all: Vec<_> = (0..8).map(|n| format!("post-{n}")).collect();
     for (body, version) in all.iter().zip(VERSIONS.iter().cycle()) {
@@ -328,7 +328,7 @@ fn a_request_over_tls_whose_bytes_have_reached_a_target_is_not_done_again() {
     let bad = Origin::start(|mut stream: TcpStream| {
         let _ = stream.read(&mut [0; 1024]);
     });
-    let service = ("https://a.example", "office", "");
+    let service = ("https://a.example", "office", ", forwarded: false");
     let (_running, _other) = start(setup, service, [tcp(&good), tcp(&bad)]);
     let posts = (0..8).zip(VERSIONS.iter().cycle());
     let answers: Vec<_> =

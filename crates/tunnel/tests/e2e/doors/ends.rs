@@ -94,7 +94,7 @@ fn connections_end_speak_and_are_read_alike_on_every_path() {
     let _running = doors.start(&[
         ("http://plain.example.com", port, ""),
         ("http://options.example.com", port, ", forwarded: true"),
-        ("https://ends.example.com", port, ""),
+        ("https://ends.example.com", port, ", forwarded: false"),
     ]);
     for host in &HOSTS[..2] {
         // A visitor that has ended its direction waits for its answer.

@@ -1,6 +1,7 @@
 //! Services by name: HTTP and TLS by name, TLS that ends at the server, and one port for
 //! everything.
 
+mod addresses;
 mod away;
 mod browser;
 mod certificates;

@@ -34,7 +34,7 @@ fn a_site_over_tls_is_verified_and_reached_on_every_path() {
         for (public, keys) in [
             ("http://plain.example.com", ""),
             ("http://options.example.com", ", forwarded: true"),
-            ("https://site.example.com", ""),
+            ("https://site.example.com", ", forwarded: false"),
         ] {
             let target = format!("target: \"https://127.0.0.1:{port}\"");
             writeln!(lines, "  - {{ public: \"{public}\", {target}{tls}{keys} }}").unwrap();

@@ -223,7 +223,7 @@ fn a_kept_connection_whose_tls_ends_here_follows_the_rules_and_the_target() {
     let (tls, dir) = (doors.tls, doors.setup.dir().to_owned());
     certificate(&dir, "one", "DNS:a.example.com");
     let web = Web::start(&dir, "web");
-    let running = doors.start(&[("https://a.example.com", web.port, "")]);
+    let running = doors.start(&[("https://a.example.com", web.port, ", forwarded: false")]);
     let (mut process, mut to, mut from) = secure_connection(tls);
     let mut ask = |host: &str| {
         let head =
@@ -231,13 +231,13 @@ fn a_kept_connection_whose_tls_ends_here_follows_the_rules_and_the_target() {
         to.write_all(head.as_bytes()).unwrap();
         response(&mut from)
     };
-    // Without options the bytes pass as they are.
+    // Without `forwarded` the bytes pass as they are.
     for _ in 0..2 {
         let (status, body) = ask("a.example.com");
         assert!(status.starts_with("HTTP/1.1 200 ") && body.contains("as sent"), "{status} {body}");
     }
     // The same connection, under new rules.
-    running.edit_client(|text| text.replacen("public: ", "forwarded: true, public: ", 1));
+    running.edit_client(|text| text.replacen("forwarded: false", "forwarded: true", 1));
     let (code, said, complaint) = outcome(running.reload("client"));
     assert_eq!(code, Some(0), "{said} {complaint}");
     let (_, body) = ask("a.example.com");
@@ -246,7 +246,7 @@ fn a_kept_connection_whose_tls_ends_here_follows_the_rules_and_the_target() {
     process.kill().unwrap();
     process.wait().unwrap();
     // A target that is gone is a page, and so is a request for another host.
-    running.edit_client(|text| text.replacen("forwarded: true, ", "", 1));
+    running.edit_client(|text| text.replacen("forwarded: true", "forwarded: false", 1));
     assert_eq!(outcome(running.reload("client")).0, Some(0));
     let (mut process, mut to, mut from) = secure_connection(tls);
     let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
