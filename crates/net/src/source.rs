@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -177,7 +177,11 @@ impl Rates {
 
     /// Counts one thing more; `false` where its source has begun too many.
     pub fn take(&mut self, now: Instant, source: Option<IpAddr>) -> bool {
-        let Some(source) = source else { return true };
+        source.is_none_or(|source| self.take_of(now, prefix(source)))
+    }
+
+    /// As [`Self::take`], of a source with a finer name than an address.
+    pub fn take_of(&mut self, now: Instant, source: impl Hash) -> bool {
         let is_over =
             |since: Instant| now.saturating_duration_since(since) >= Duration::from_secs(1);
         if self.since.is_none_or(is_over) {
@@ -187,7 +191,7 @@ impl Rates {
                 row.resize(COUNTERS, 0);
             }
         }
-        let [a, b, c, d, ..] = self.hasher.hash_one(prefix(source)).to_le_bytes();
+        let [a, b, c, d, ..] = self.hasher.hash_one(source).to_le_bytes();
         let places = [[a, b], [c, d]].map(|bytes| usize::from(u16::from_le_bytes(bytes)));
         let [first, second] = &mut self.rows;
         let [at, also] = places.map(|place| place % COUNTERS);

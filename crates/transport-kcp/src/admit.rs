@@ -1,7 +1,7 @@
 //! What a server answers to strangers, and when it begins a connection.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -110,6 +110,11 @@ impl Admission {
         let server = ConnectionId(id);
         let cookie = self.cookies.make(Cookies::epoch(), from, (server, client));
         Packet::Cookie { client, version: VERSION, server, cookie }.encode(to);
+    }
+
+    /// Whether an address is that of a reverse proxy.
+    pub(crate) fn is_proxy(&self, ip: IpAddr) -> bool {
+        self.proxies.get().include(ip)
     }
 
     /// Begins the connection of an Opening whose cookie is good, and puts it before the acceptor.

@@ -3,6 +3,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll, ready};
 
 use net::dscp;
@@ -57,6 +58,12 @@ pub(crate) struct Socket {
     state: UdpSocketState,
     /// The code point of what is sent.
     dscp: u8,
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 impl Socket {

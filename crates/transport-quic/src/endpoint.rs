@@ -6,6 +6,8 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Duration;
 
+use net::Current;
+use net::source::Proxies;
 use quinn::{Endpoint, EndpointConfig, ServerConfig};
 use quinn_proto::RandomConnectionIdGenerator;
 
@@ -28,7 +30,7 @@ pub(crate) fn client(
     settings: &QuicSettings,
     receiving: Receiving,
 ) -> io::Result<Endpoint> {
-    let socket = take(socket, settings, receiving, None)?;
+    let socket = take(socket, settings, receiving, None, None)?;
     let mut config = EndpointConfig::default();
     // The socket has one connection, so the connection needs no id (RFC 9000 section 5.1). Every
     // incoming packet has room for eight more bytes of payload.
@@ -43,12 +45,12 @@ pub(crate) fn server(
     settings: &QuicSettings,
     keys: &Keys,
     ids: &SteeringIds,
-    beside: Option<Arc<dyn Beside>>,
+    (beside, proxies): (Option<Arc<dyn Beside>>, &Current<Proxies>),
 ) -> io::Result<Endpoint> {
     let mut config = EndpointConfig::new(keys.reset_key());
     let ids = ids.clone();
     config.cid_generator(move || Box::new(ids.clone())).min_reset_interval(RESETS);
-    let socket = take(socket, settings, Receiving::Joined, beside)?;
+    let socket = take(socket, settings, Receiving::Joined, beside, Some(proxies))?;
     open(config, socket, Some(server), settings)
 }
 
@@ -61,7 +63,7 @@ pub(crate) fn punched(
     receiving: Receiving,
     beside: Arc<dyn Beside>,
 ) -> io::Result<(Endpoint, Arc<Socket>)> {
-    let socket = take(socket, settings, receiving, Some(beside))?;
+    let socket = take(socket, settings, receiving, Some(beside), None)?;
     let mut config = EndpointConfig::default();
     // Ids find the connection of a client whose address has changed; a client's own connection
     // needs none, as in [`client`].
@@ -76,9 +78,10 @@ fn take(
     settings: &QuicSettings,
     receiving: Receiving,
     beside: Option<Arc<dyn Beside>>,
+    proxies: Option<&Current<Proxies>>,
 ) -> io::Result<Arc<Socket>> {
     socket.set_nonblocking(true)?;
-    Socket::new(socket, settings.mtu(), receiving, beside)
+    Socket::new(socket, settings.mtu(), receiving, beside, proxies)
 }
 
 fn open(

@@ -32,6 +32,7 @@ mod dialer;
 mod early;
 mod endpoint;
 mod error;
+mod fenced;
 mod ids;
 mod keys;
 mod lane;

@@ -73,6 +73,7 @@ impl QuicListener {
         let (config, ..) = config(server, local, &past).map_err(io::Error::other)?;
         let settings = server.settings.get();
         let beside = server.stun.clone().map(|stun| stun as Arc<dyn Beside>);
+        let beside = (beside, &server.proxies);
         let endpoint = endpoint::server(socket, config, &settings, &server.keys, &ids, beside)?;
         let (accepting, handshakes) = (PendingFuture::default(), Handshakes::default());
         let (server, rates) = (server.clone(), Rates::new(RATE));

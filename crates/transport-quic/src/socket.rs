@@ -16,12 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use net::dscp;
+use net::source::Proxies;
 use net::udp::{Buffers, keep_joining, take_one_by_one, unsent};
+use net::{Current, dscp};
 use quinn::udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 use rustix::io::Errno;
 
+use crate::fenced::Fenced;
 use crate::settings::DATAGRAMS;
 use crate::twice;
 
@@ -109,7 +111,7 @@ const OF_QUIC: u8 = 0xc0;
 pub(crate) struct Socket {
     inner: Arc<dyn AsyncUdpSocket>,
     /// The same socket for sending.
-    same: std::net::UdpSocket,
+    same: Arc<std::net::UdpSocket>,
     sending: UdpSocketState,
     /// The code point of what is sent.
     dscp: u8,
@@ -121,19 +123,23 @@ pub(crate) struct Socket {
     /// Bytes that were read since other tasks ran.
     read: AtomicUsize,
     beside: Option<Arc<dyn Beside>>,
+    /// What keeps floods of strangers out, on a server.
+    fenced: Option<Arc<Fenced>>,
 }
 
 impl Socket {
     /// Makes the socket; `mtu` is the largest received payload. What it sends has the mark that the
-    /// given socket has ([`net::dscp`]).
+    /// given socket has ([`net::dscp`]). With the reverse proxies of a server, floods of first packets
+    /// are kept out.
     pub(crate) fn new(
         socket: std::net::UdpSocket,
         mtu: u16,
         receiving: Receiving,
         beside: Option<Arc<dyn Beside>>,
+        proxies: Option<&Current<Proxies>>,
     ) -> io::Result<Arc<Self>> {
         keep_joining();
-        let same = socket.try_clone()?;
+        let same = Arc::new(socket.try_clone()?);
         let inner = TokioRuntime.wrap_udp_socket(socket)?;
         // Like quinn's own state it makes the kernel join datagrams, which may be undone below.
         let sending = UdpSocketState::new(UdpSockRef::from(&same))?;
@@ -147,8 +153,9 @@ impl Socket {
                 1
             }
         };
-        let (segment, read, dscp) = (1.into(), 0.into(), dscp::of(&same));
-        Ok(Arc::new(Self { inner, same, sending, dscp, receive, segment, read, beside }))
+        let (segment, read, dscp) = (1.into(), 0.into(), dscp::of(&*same));
+        let fenced = proxies.map(|proxies| Fenced::new(Arc::clone(&same), proxies.clone()));
+        Ok(Arc::new(Self { inner, same, sending, dscp, receive, segment, read, beside, fenced }))
     }
 }
 
@@ -278,6 +285,11 @@ impl AsyncUdpSocket for Socket {
             Poll::Ready(Ok(read)) => {
                 let bytes = meta[..*read].iter().map(|meta| meta.len).sum();
                 self.read.fetch_add(bytes, Ordering::Relaxed);
+                if let Some(fenced) = &self.fenced {
+                    for (meta, buf) in meta[..*read].iter_mut().zip(bufs.iter_mut()) {
+                        fenced.sift(buf, meta);
+                    }
+                }
                 if let Some(beside) = &self.beside {
                     for (meta, buf) in meta[..*read].iter_mut().zip(bufs.iter_mut()) {
                         self.sift(beside.as_ref(), buf, meta);
@@ -357,8 +369,8 @@ mod tests {
     async fn arrivals(receiving: Receiving) -> (usize, usize) {
         let socket = bound();
         let destination = socket.local_addr().unwrap();
-        let socket = Socket::new(socket, 1_000, receiving, None).unwrap();
-        let sender = Socket::new(bound(), 1_000, receiving, None).unwrap();
+        let socket = Socket::new(socket, 1_000, receiving, None, None).unwrap();
+        let sender = Socket::new(bound(), 1_000, receiving, None, None).unwrap();
         let contents = [7; 4_000];
         let transmit = Transmit {
             destination,
@@ -393,7 +405,7 @@ mod tests {
         peer.set_nonblocking(false).unwrap();
         let any = UdpSocket::bind("0.0.0.0:0").unwrap();
         any.set_nonblocking(true).unwrap();
-        let socket = Socket::new(any, 1_000, Receiving::OneByOne, None).unwrap();
+        let socket = Socket::new(any, 1_000, Receiving::OneByOne, None, None).unwrap();
         // An address of the documents (RFC 5737), which this machine does not have.
         let gone = "192.0.2.77".parse().unwrap();
         socket.send_beside(peer.local_addr().unwrap(), Some(gone), b"check");
@@ -422,7 +434,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_beside_quic_is_taken_out_of_joined_datagrams() {
-        let socket = Socket::new(bound(), 1_000, Receiving::Joined, None).unwrap();
+        let socket = Socket::new(bound(), 1_000, Receiving::Joined, None, None).unwrap();
         for (takes, arrived, left) in [
             (b'x', "aaabbbcccd", "aaabbbcccd"),
             (b'b', "aaabbbcccd", "aaacccd"),
@@ -442,7 +454,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_message_from_a_source_that_is_not_admitted_is_dropped() {
-        let socket = Socket::new(bound(), 1_000, Receiving::Joined, None).unwrap();
+        let socket = Socket::new(bound(), 1_000, Receiving::Joined, None, None).unwrap();
         for (port, left) in [(665, 6), (666, 0)] {
             let addr = SocketAddr::from(([192, 0, 2, 1], port));
             let mut meta = RecvMeta { addr, len: 6, stride: 3, ..RecvMeta::default() };
@@ -454,7 +466,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_to_leave_twice_leaves_twice_and_the_next_once() {
         let to = bound();
-        let socket = Socket::new(bound(), 1_000, Receiving::Joined, None).unwrap();
+        let socket = Socket::new(bound(), 1_000, Receiving::Joined, None, None).unwrap();
         let transmit = Transmit {
             destination: to.local_addr().unwrap(),
             ecn: None,
@@ -475,7 +487,7 @@ mod tests {
         let to = bound();
         let from = bound();
         setsockopt(&from, NoCheck, &true).unwrap();
-        let socket = Socket::new(from, 1_000, Receiving::Joined, None).unwrap();
+        let socket = Socket::new(from, 1_000, Receiving::Joined, None, None).unwrap();
         assert!(socket.max_transmit_segments() > 1, "the kernel segments");
         let batch = Transmit {
             destination: to.local_addr().unwrap(),
@@ -540,11 +552,11 @@ mod tests {
     /// The messages of each call of a reader that reads as long as it may, by turns.
     fn turns(size: usize, count: usize) -> Vec<Vec<usize>> {
         let inner = Arc::new(Backlog { size, left: count.into() });
-        let same = bound();
+        let same = Arc::new(bound());
         let sending = UdpSocketState::new(UdpSockRef::from(&same)).unwrap();
-        let (segment, read) = (1.into(), 0.into());
-        let socket =
-            Socket { inner, same, sending, dscp: 0, receive: 1, segment, read, beside: None };
+        let (segment, read, beside, fenced) = (1.into(), 0.into(), None, None);
+        let (dscp, receive) = (0, 1);
+        let socket = Socket { inner, same, sending, dscp, receive, segment, read, beside, fenced };
         let mut space = [0; 32];
         let mut turns = vec![Vec::new()];
         while turns.iter().flatten().sum::<usize>() < count {
@@ -572,7 +584,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_system_refuses_counts_as_lost_and_ends_no_connection() {
-        let socket = Socket::new(bound(), 1_200, Receiving::Joined, None).unwrap();
+        let socket = Socket::new(bound(), 1_200, Receiving::Joined, None, None).unwrap();
         let transmit = Transmit {
             // A socket of IPv4 reaches no address of IPv6.
             destination: "[2001:db8::1]:7000".parse().unwrap(),
@@ -587,7 +599,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_batch_is_no_longer_than_one_call_takes() {
-        let socket = Socket::new(bound(), 8_952, Receiving::Joined, None).unwrap();
+        let socket = Socket::new(bound(), 8_952, Receiving::Joined, None, None).unwrap();
         let most = socket.max_transmit_segments();
         let to = bound();
         let transmit = Transmit {

@@ -72,7 +72,8 @@ impl StunServer {
     pub async fn serve(self: &Arc<Self>, address: SocketAddr) -> io::Result<()> {
         let bound = udp_group(address, 1)?.pop().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let port = bound.local_addr()?.port();
-        let socket = Socket::new(bound, REQUEST, Receiving::OneByOne, Some(Arc::clone(self) as _))?;
+        let socket =
+            Socket::new(bound, REQUEST, Receiving::OneByOne, Some(Arc::clone(self) as _), None)?;
         *self.other().lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&socket);
         self.other_port.store(port, Ordering::Relaxed);
         let _closed = Closed(self);

@@ -2,11 +2,13 @@
 //! as [`crate::listen_group`] makes them for TCP.
 //!
 //! `buffers` sets how many bytes may wait for a worker, `route` finds how large a datagram may be.
-//! For QUIC and KCP `steer` tells the kernel the worker of a connection, and `generations` shares a
-//! port with the former processes of an upgrade. For flows `peers` tells the worker
-//! of a peer, and `flow` reads and writes in batches. `unsent` tells that the system refuses to send.
+//! For QUIC and KCP `steer` tells the kernel the worker of a connection, `generations` shares a
+//! port with the former processes of an upgrade, and `fence` keeps floods of first packets out. For
+//! flows `peers` tells the worker of a peer, and `flow` reads and writes in batches. `unsent` tells
+//! that the system refuses to send.
 
 mod buffers;
+mod fence;
 mod flow;
 mod generations;
 mod peers;
@@ -21,6 +23,7 @@ use std::net::{SocketAddr, UdpSocket};
 use socket2::{Domain, Protocol, Socket, Type};
 
 pub use buffers::{Buffers, WANTED, granted, keep_joining, raise, take_joined, take_one_by_one};
+pub use fence::Fence;
 pub use flow::{Arrival, FlowSocket, Loss, Route, Tally, dialling};
 pub use generations::{
     CarrierGroup, Layout, SLOTS, Seat, carrier_group, former_ended, former_live, inherit, layout,

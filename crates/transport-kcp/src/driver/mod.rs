@@ -20,6 +20,7 @@ use std::time::Instant;
 use congestion::pacing::fires;
 use kcp::own::wire::{ConnectionId, PacketKind, peek};
 use kcp::timers::Timers;
+use net::udp::{Fence, Form};
 use slab::Slab;
 use tokio::time::Sleep;
 
@@ -71,6 +72,8 @@ pub(crate) struct Driver {
     refused: usize,
     /// What admits strangers, on a server.
     admission: Option<Admission>,
+    /// What keeps floods of strangers out, on a server.
+    fence: Option<Fence>,
     random: Random,
     buffer: Vec<u8>,
     errors: u32,
@@ -98,7 +101,10 @@ impl Driver {
 
     /// The driver of a server's socket.
     pub(crate) fn server(socket: Socket, hub: Arc<Hub>, admission: Admission) -> Self {
-        Self::new(socket, hub, Some(admission))
+        let fence = Fence::new(Form::Kcp, &socket);
+        let mut driver = Self::new(socket, hub, Some(admission));
+        driver.fence = Some(fence);
+        driver
     }
 
     fn new(socket: Socket, hub: Arc<Hub>, admission: Option<Admission>) -> Self {
@@ -113,6 +119,7 @@ impl Driver {
             answers: Outbox::default(),
             refused: 0,
             admission,
+            fence: None,
             random: Random::default(),
             buffer: vec![0; BATCH * JOINED],
             errors: 0,
@@ -150,6 +157,9 @@ impl Driver {
     /// One round. Returns whether there may be more to do at once.
     fn round(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
         let received = self.receive(cx, now);
+        if let Some(fence) = &mut self.fence {
+            fence.settle(now, &self.socket);
+        }
         self.take_orders(cx);
         while let Some(slot) = self.timers.pop(now) {
             if let Some(entry) = self.connections.get(slot) {
@@ -200,7 +210,7 @@ impl Driver {
                 continue;
             };
             let Some((slot, shared)) = self.find(id) else {
-                self.answer_unknown(kind, id, datagram.len(), arrival.origin);
+                self.answer_unknown(now, (kind, id), datagram.len(), arrival.origin);
                 continue;
             };
             let random = &mut self.random;
@@ -225,6 +235,12 @@ impl Driver {
 
     /// A datagram that is no packet of a session.
     fn take_handshake(&mut self, now: Instant, arrival: &Arrival, datagram: &mut [u8]) {
+        if let (Some(fence), Some(admission)) = (&mut self.fence, &self.admission) {
+            let peer = arrival.origin.peer;
+            if !fence.takes(now, peer, || admission.is_proxy(peer.ip()), datagram) {
+                return;
+            }
+        }
         match Packet::decode(datagram) {
             Some(Packet::Hello { version: _, client, .. }) => {
                 if let Some(admission) = &self.admission
@@ -279,10 +295,17 @@ impl Driver {
 
     /// A sealed packet of a connection that nobody knows: the server was restarted. Its client
     /// learns it at once.
-    fn answer_unknown(&mut self, kind: PacketKind, id: ConnectionId, length: usize, from: Origin) {
-        if let Some(admission) = &self.admission
+    fn answer_unknown(
+        &mut self,
+        now: Instant,
+        (kind, id): (PacketKind, ConnectionId),
+        length: usize,
+        from: Origin,
+    ) {
+        if let (Some(admission), Some(fence)) = (&self.admission, &mut self.fence)
             && kind == PacketKind::Sealed
             && !self.answers.is_full(ANSWER)
+            && fence.answers(now, from.peer)
         {
             put(&mut self.answers, from, |to| admission.reset(id, length, to));
         }
@@ -362,7 +385,8 @@ impl Driver {
 
     /// Sets the timer; returns whether its time has come meanwhile.
     fn arm(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
-        let Some(at) = self.timers.due() else {
+        let fenced = self.fence.as_ref().and_then(Fence::due);
+        let Some(at) = self.timers.due().into_iter().chain(fenced).min() else {
             self.alarm = None;
             return false;
         };
