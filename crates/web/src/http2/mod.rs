@@ -49,13 +49,13 @@ const SEND_BUFFER: usize = 128 * 1024;
 /// The fields of a request, each with 32 bytes more than its name and value (RFC 9113 section
 /// 6.5.2). A browser keeps up to 180 cookies for a site, and sends a field for each.
 const LONGEST_HEADER_LIST: u32 = 48 * 1024;
-/// Streams that a visitor may reset before they are accepted. h2 accepts none before it has looked at
-/// all that was read, and a read may hold 700 pairs of the shortest HEADERS and RST_STREAM. A turn
-/// ends after 128 heads ([`inflow`]), so a visitor does not reach this number. The bound that counts is
-/// [`calm`]. h2 has another bound, for streams that it resets because of errors of the visitor, over
-/// the whole life of a connection: it is off, because a connection that serves for days would reach
-/// it, and `calm` counts these streams as well. h2 also bounds the frames of one head
-/// (CVE-2024-27316), and answers one ping at a time.
+/// Streams that a visitor may reset before they are accepted. h2 accepts none before it has looked
+/// at all that was read, and a read may hold 700 pairs of the shortest HEADERS and RST_STREAM. A
+/// turn ends after 128 heads ([`inflow`]), so a visitor does not reach this number. The bound that
+/// counts is [`calm`]. h2 has another bound, for streams that it resets because of errors of the
+/// visitor, over the whole life of a connection: it is off, because a connection that serves for
+/// days would reach it, and `calm` counts these streams as well. h2 also bounds the frames of one
+/// head (CVE-2024-27316), and answers one ping at a time.
 const MOST_RESETS: usize = 4096;
 
 /// Serves a visitor until its connection ends.
