@@ -213,6 +213,9 @@ impl Connector for Link {
         if self.inner.ended.get().is_some() || self.inner.retirement.going_away.get() {
             return Err(OpenError::Closed);
         }
+        if !self.inner.machine.borrow().has_room_for(open.visitor) {
+            return Err(OpenError::Limit);
+        }
         let key = self.inner.machine.borrow_mut().open(&open).ok_or(OpenError::Closed)?;
         self.inner.put_outlet(key, outlet);
         let (link, stream) = (self.inner.serial, key.id().raw());

@@ -33,6 +33,7 @@ mod limits;
 mod listeners;
 mod memory;
 mod names;
+mod parts;
 mod passwords;
 mod peer;
 mod probes;

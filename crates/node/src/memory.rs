@@ -1,6 +1,7 @@
 //! The memory budget of the process and the settings of links, computed from the configuration.
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,6 +11,8 @@ use link::{Lease, ProcessBudget};
 use net::pool;
 use proto::{Budget, LinkConfig};
 use relay::Held;
+
+use crate::parts::Portion;
 
 /// The lower bound in bytes of an automatic budget. It applies where a quarter of the memory is
 /// less.
@@ -89,13 +92,13 @@ pub(crate) fn streams_of_default(common: &Common) -> u32 {
 /// little left.
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
-    budget: Rc<Lease>,
+    budget: Portion,
     refused: Rc<Cell<u64>>,
 }
 
 impl Accounts {
-    pub(crate) fn new(budget: &Rc<Lease>) -> Self {
-        Self { budget: Rc::clone(budget), refused: Rc::default() }
+    pub(crate) fn new(budget: Portion) -> Self {
+        Self { budget, refused: Rc::default() }
     }
 
     /// The number of visitors and requests that were refused.
@@ -103,9 +106,10 @@ impl Accounts {
         self.refused.get()
     }
 
-    /// Takes `bytes` for a visitor that nothing else is charged for.
-    pub(crate) fn draw(&self, bytes: u64) -> Option<Held> {
-        let budget: Rc<dyn Budget> = Rc::<Lease>::clone(&self.budget);
+    /// Takes `bytes` for a visitor that nothing else is charged for. They count for the source of the
+    /// visitor.
+    pub(crate) fn draw(&self, bytes: u64, visitor: Option<SocketAddr>) -> Option<Held> {
+        let budget: Rc<dyn Budget> = Rc::new(self.budget.of(visitor));
         let held = Held::draw(&budget, bytes);
         if held.is_none() {
             count(&self.refused);
@@ -113,9 +117,10 @@ impl Accounts {
         held
     }
 
-    /// An account for a connection that the HTTP proxy serves, with `bytes` in use already.
-    pub(crate) fn open(&self, bytes: u64) -> Option<Rc<web::Account>> {
-        let Some(account) = web::Account::open(Rc::<Lease>::clone(&self.budget), bytes) else {
+    /// An account for a connection that the HTTP proxy serves, with `bytes` in use already. They
+    /// count for the source of the visitor.
+    pub(crate) fn open(&self, bytes: u64, visitor: Option<SocketAddr>) -> Option<Rc<web::Account>> {
+        let Some(account) = web::Account::open(Rc::new(self.budget.of(visitor)), bytes) else {
             count(&self.refused);
             return None;
         };

@@ -8,6 +8,8 @@
 
 use crate::Instant;
 use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// A worker's lease of the process budget, shared by its links. Counts bytes.
@@ -22,6 +24,53 @@ pub trait Budget: fmt::Debug {
     fn left(&self) -> u64;
     /// Bytes of the whole budget.
     fn total(&self) -> u64;
+    /// What the source of a visitor holds, over all streams of the process. `None`: nothing bounds
+    /// the source.
+    fn share(&self, _visitor: SocketAddr) -> Option<Rc<dyn Share>> {
+        None
+    }
+    /// The same budget as the source of a visitor sees it, for memory that belongs to no stream.
+    /// `None`: nothing bounds the source.
+    fn of_visitor(&self, _visitor: SocketAddr) -> Option<Rc<dyn Budget>> {
+        None
+    }
+}
+
+/// What a source of visitors holds of a budget. Counts bytes.
+pub trait Share: fmt::Debug {
+    /// A stream of the source held `before` bytes, and holds `now` bytes.
+    fn change(&self, before: u64, now: u64);
+    /// Whether the source may have a further stream.
+    fn has_room(&self) -> bool;
+}
+
+/// The step in which a source learns of the memory of a stream: this part of it, but at least these
+/// bytes, a quarter of the implicit window.
+const TOLD_PART: u64 = 4;
+const TOLD_LEAST: u64 = 4 << 10;
+
+/// The memory of a stream as it was told to the source of its visitor.
+#[derive(Debug)]
+pub(crate) struct Told {
+    share: Rc<dyn Share>,
+    bytes: u64,
+}
+
+impl Told {
+    pub(crate) const fn new(share: Rc<dyn Share>) -> Self {
+        Self { share, bytes: 0 }
+    }
+
+    /// Tells the present size, in steps: the source is shared by all threads, and a change for each
+    /// frame would cost a stream that moves.
+    pub(crate) fn set(&mut self, bytes: u64) {
+        let step = (self.bytes / TOLD_PART).max(TOLD_LEAST);
+        let is_first_or_last = self.bytes == 0 || bytes == 0;
+        if bytes != self.bytes && (is_first_or_last || bytes.abs_diff(self.bytes) >= step) {
+            self.share.change(self.bytes, bytes);
+            self.bytes = bytes;
+        }
+    }
 }
 
 /// Windows and replay leave the `RESERVE`th part of the budget to new streams and to implicit

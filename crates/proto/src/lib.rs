@@ -31,7 +31,7 @@ mod violation;
 mod visitors;
 mod wire;
 
-pub use budget::{Budget, Unlimited};
+pub use budget::{Budget, Share, Unlimited};
 pub use code::{GoAwayReason, ResetCode};
 pub use dscp::Dscp;
 pub use flow::{DATAGRAM_MAX, FlowCounts, FlowDrops, FlowKey, Volume};

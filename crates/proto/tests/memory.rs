@@ -1,12 +1,15 @@
 //! What streams take from the memory budget, and how they share it.
 
+use std::cell::Cell;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use proto::Side::{Client, Server};
 use proto::{
-    Attach, Budget, CarrierNumber, HEAD_ROOM, Link, LinkConfig, ResetCode, StreamId, Unlimited,
+    Attach, Budget, CarrierNumber, HEAD_ROOM, Link, LinkConfig, Open, ResetCode, Share, StreamId,
+    Unlimited,
 };
 use testkit::netem::Conditions;
 use testkit::pair::{Pair, Purse, epoch, open};
@@ -62,6 +65,95 @@ fn a_window_is_given_back_when_its_bytes_are_read_and_not_before() {
         assert!(pair.seen(Server, id).closed && pair.seen(Client, id).closed, "{how}");
         assert_eq!(pair.seen(Server, id).stopped, None, "{how}");
     }
+}
+
+/// A budget whose visitors have a source, which may hold `most` bytes.
+#[derive(Debug)]
+struct Shared {
+    purse: Purse,
+    source: Rc<Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    held: Cell<u64>,
+    most: u64,
+}
+
+impl Share for Source {
+    fn change(&self, before: u64, now: u64) {
+        self.held.set(self.held.get().checked_sub(before).expect("it was told before") + now);
+    }
+
+    fn has_room(&self) -> bool {
+        self.held.get() < self.most
+    }
+}
+
+impl Budget for Shared {
+    fn draw(&self, bytes: u64) -> bool {
+        self.purse.draw(bytes)
+    }
+
+    fn charge(&self, bytes: u64) {
+        self.purse.charge(bytes);
+    }
+
+    fn release(&self, bytes: u64) {
+        self.purse.release(bytes);
+    }
+
+    fn left(&self) -> u64 {
+        self.purse.left()
+    }
+
+    fn total(&self) -> u64 {
+        self.purse.total()
+    }
+
+    fn share(&self, visitor: SocketAddr) -> Option<Rc<dyn Share>> {
+        let source = Rc::<Source>::clone(&self.source);
+        (visitor.ip() == LOUD.ip()).then_some(source as Rc<dyn Share>)
+    }
+}
+
+const LOUD: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 5));
+const QUIET: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 2), 5));
+
+#[test]
+fn a_stream_counts_for_the_source_of_its_visitor_which_has_a_share() {
+    let purse = Purse::new(64 << 20);
+    let source = Rc::new(Source { held: Cell::new(0), most: 300 << 10 });
+    let shared = Shared { purse: purse.clone(), source: Rc::clone(&source) };
+    let budgets: [Rc<dyn Budget>; 2] = [Rc::new(Purse::new(64 << 20)), Rc::new(shared)];
+    let mut pair = Pair::new([LinkConfig::default(); 2], budgets, 1);
+    pair.reconnect();
+    pair.end_mut(Server).automatic = false;
+    let idle = purse.used();
+    let of = |visitor| Open { visitor: Some(visitor), ..open("x") };
+    let mut loud = Vec::new();
+    for _ in 0..20 {
+        let id = pair.open(Client, &of(LOUD));
+        pair.feed(Client, id, 200 << 10);
+        pair.run();
+        loud.push(id);
+    }
+    let refused = |pair: &Pair, id| pair.seen(Client, id).reset == Some(ResetCode::Limit);
+    let served = loud.iter().filter(|id| !refused(&pair, **id)).count();
+    assert!((1..20).contains(&served), "{served}");
+    let (told, used) = (source.held.get(), purse.used() - idle);
+    assert!(told.abs_diff(used) <= used / 4, "{told} of {used}");
+    assert!(source.held.get() >= source.most);
+    let quiet = pair.open(Client, &of(QUIET));
+    pair.feed(Client, quiet, 10);
+    pair.run();
+    assert!(!refused(&pair, quiet));
+    for id in loud.into_iter().take(served) {
+        pair.reset(Client, id, ResetCode::Aborted);
+        pair.finish(Server, id);
+    }
+    pair.run();
+    assert_eq!(source.held.get(), 0);
 }
 
 #[test]

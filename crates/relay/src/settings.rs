@@ -1,5 +1,6 @@
 //! The settings that all streams of a service (or of a forward) share on one worker.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -38,9 +39,16 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The budget as the source of a visitor sees it.
+    pub(crate) fn budget_of(&self, visitor: Option<SocketAddr>) -> Option<Rc<dyn Budget>> {
+        let budget = self.budget.as_ref()?;
+        let of_source = visitor.and_then(|visitor| budget.of_visitor(visitor));
+        Some(of_source.unwrap_or_else(|| Rc::clone(budget)))
+    }
+
     /// Takes memory of the budget for a visitor. `None`: the visitor is counted as refused.
-    pub(crate) fn hold(&self, bytes: u64) -> Option<Held> {
-        let held = Held::none(self.budget.as_ref());
+    pub(crate) fn hold(&self, bytes: u64, visitor: Option<SocketAddr>) -> Option<Held> {
+        let held = Held::none(self.budget_of(visitor).as_ref());
         if !held.affords(bytes) {
             self.stats.count_refused(ResetCode::Limit);
             return None;

@@ -58,9 +58,10 @@ fn join(
     roll: Option<&Rc<Roll>>,
     target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
 ) {
-    let Some(held) = settings.hold(bytes) else { return visitor.reset_on_close() };
+    let Some(held) = settings.hold(bytes, peer) else { return visitor.reset_on_close() };
     let near = Pipe::guarded(Rc::clone(settings), (peer, is_listed), None);
-    let budget = settings.budget.as_ref();
+    let budget = held.budget().cloned();
+    let budget = budget.as_ref();
     let inlet = passage(budget, held, roll, Rc::<Pipe>::clone(&near), target);
     match visitor {
         ByteEnd::Socket(socket) => near.connect(socket),

@@ -170,7 +170,7 @@ pub enum OpenError {
     /// The far end is too old to carry flows.
     #[error("the other side is too old for UDP; update it")]
     TooOld,
-    /// A limit of flows or memory is reached.
-    #[error("the link has as many flows as it may have")]
+    /// A limit of flows or memory is reached, of the link or of the source of the visitor.
+    #[error("the link, or the source of the visitor, has as much as it may have")]
     Limit,
 }

@@ -56,7 +56,7 @@ const PIECE: u64 = 512;
 
 /// What one connection of a visitor holds.
 pub struct Account {
-    budget: Rc<dyn Budget>,
+    budget: RefCell<Rc<dyn Budget>>,
     held: Cell<u64>,
     /// The part of `held` that stays until the end of the connection.
     base: Cell<u64>,
@@ -73,7 +73,7 @@ impl Account {
     #[must_use]
     pub fn open(budget: Rc<dyn Budget>, bytes: u64) -> Option<Rc<Self>> {
         let account = Self {
-            budget,
+            budget: RefCell::new(budget),
             held: Cell::new(0),
             base: Cell::new(0),
             heads: Cell::new(0),
@@ -81,6 +81,17 @@ impl Account {
             refusals: RefCell::default(),
         };
         account.extend(bytes).then(|| Rc::new(account))
+    }
+
+    /// The connection belongs to somebody else: a reverse proxy sends a request of another visitor.
+    /// What it holds is charged to that budget from now on. Returns whether the budget has room for
+    /// requests.
+    pub(crate) fn move_to(&self, budget: Rc<dyn Budget>) -> bool {
+        let held = self.held.get();
+        budget.charge(held);
+        let before = self.budget.replace(budget);
+        before.release(held);
+        self.spare(RESERVE) > 0
     }
 
     /// Sets what is called for each visitor and each request that is refused for want of memory.
@@ -129,7 +140,7 @@ impl Account {
     }
 
     fn spare(&self, reserve: u64) -> u64 {
-        self.budget.left().saturating_sub(self.budget.total() / reserve)
+        self.budget.borrow().left().saturating_sub(self.budget.borrow().total() / reserve)
     }
 
     fn has(&self, bytes: u64, reserve: u64) -> bool {
@@ -153,7 +164,7 @@ impl Account {
     /// Takes what the answer to a request costs that is refused. Without that much the connection
     /// ends.
     pub(crate) fn refuse(self: &Rc<Self>) -> Hold {
-        if self.budget.left() < REFUSED {
+        if self.budget.borrow().left() < REFUSED {
             self.exhaust();
         }
         self.hold(REFUSED)
@@ -169,12 +180,12 @@ impl Account {
     }
 
     fn charge(&self, bytes: u64) {
-        self.budget.charge(bytes);
+        self.budget.borrow().charge(bytes);
         self.held.set(self.held.get() + bytes);
     }
 
     fn release(&self, bytes: u64) {
-        self.budget.release(bytes);
+        self.budget.borrow().release(bytes);
         self.held.set(self.held.get().saturating_sub(bytes));
     }
 
@@ -201,7 +212,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.budget.release(self.held.get());
+        self.budget.borrow().release(self.held.get());
     }
 }
 

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc, time::
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName};
 use hyper::{Request, Response};
-use proto::Redirect;
+use proto::{Budget, Redirect};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{Candidate, Cookies, Pages, Place, Record, Rules, Wants};
@@ -129,6 +129,13 @@ pub trait Services {
     fn sender(&self, visitor: &Visitor, fields: &HeaderMap) -> Sender {
         let _ = fields;
         visitor.address.map_or(Sender::Nameless, Sender::Known)
+    }
+
+    /// The memory budget as the sender of a request over the connection of a reverse proxy sees it.
+    /// `None`: the connection is charged as before.
+    fn budget_of(&self, sender: Sender) -> Option<Rc<dyn Budget>> {
+        let _ = sender;
+        None
     }
 
     /// The service for a request.

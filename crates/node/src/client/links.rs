@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use config::ClientConfig;
+use link::Retry;
 use link::client::Client as Keeper;
-use link::{Lease, Retry};
 use proto::LinkConfig;
 use proto::greeting::{Identity, Name, Token};
 use tokio::sync::watch;
@@ -248,7 +248,7 @@ fn keep(
         retry: plan.retry,
         redial: Rc::clone(&worker.state.client.redial),
         link: plan.link,
-        budget: Rc::<Lease>::clone(&worker.state.budget),
+        budget: Rc::new(worker.state.portion.clone()),
         serials: Arc::clone(&shared.serials),
     };
     let owner = ClientOwner::new(worker, shared, uplink, links);

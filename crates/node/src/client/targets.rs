@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use config::{ClientConfig, FlowLimits, ForwardRights, Host, Over};
-use link::Lease;
 use proto::control::ServiceTerms;
 use proto::{Budget, ResetCode};
 use relay::{
@@ -258,7 +257,7 @@ impl Local {
         });
         let gate = records.gates.as_ref().map(|gates| gates.of(service));
         let (stats, holder) = (worker.state.client.stats_of(name), Some(records.holders.of(name)));
-        let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
+        let budget: Option<Rc<dyn Budget>> = Some(Rc::new(worker.state.portion.clone()));
         let settings = Settings {
             timeouts,
             dscp,
@@ -370,7 +369,7 @@ impl Local {
                 let Some(files) = folder.files() else {
                     return refuse_stream(&*inlet, Some(settings), ResetCode::Unreachable);
                 };
-                let Some(account) = self.accounts.open(0) else {
+                let Some(account) = self.accounts.open(0, visitor) else {
                     return refuse_stream(&*inlet, Some(settings), ResetCode::Limit);
                 };
                 let (outlet, mut stream) = accept_duplex(inlet, visitor, settings, permit);

@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::link::Lease;
 use ops::socket_file::SocketFile;
 use proto::Budget;
 use relay::{FlowSettings, Listening, ListeningFlows, ListeningUnix, Settings};
@@ -47,7 +46,7 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let timeouts = picked.aim.terms.timeouts;
     // Of the targets of a proxy, the end that dials them tells.
     let watcher = (!is_here).then(|| EntranceWatch::of_streams(&entrance, &picked));
-    let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
+    let budget: Option<Rc<dyn Budget>> = Some(Rc::new(worker.state.portion.clone()));
     let settings = Settings { timeouts, room, watcher, budget, gate, ..Settings::default() };
     let settings = RefCell::new(vec![(picked, Rc::new(settings))]);
     let (id, proxy) = (entrance.id, RefCell::default());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use link::server::{Greeted, LogInError, Placement, accept, log_in};
-use link::{GreetError, Lease, Link};
+use link::{GreetError, Link};
 use logging::AUDIT;
 use net::handover;
 use net::source::prefix;
@@ -296,7 +296,7 @@ fn begin(
     let settings = link::Settings {
         side: proto::Side::Server,
         config: registry.shared().link.get(),
-        budget: Rc::<Lease>::clone(&worker.state.budget),
+        budget: Rc::new(worker.state.portion.of_client(session.name.as_str())),
         serial,
         features,
     };

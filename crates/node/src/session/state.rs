@@ -12,6 +12,7 @@ use relay::{Dials, Stats};
 use crate::client::ClientState;
 use crate::entrance::OpenEntrance;
 use crate::memory::Accounts;
+use crate::parts::Portion;
 use crate::proxy::ProxyState;
 use crate::server::ServerState;
 use crate::workers;
@@ -27,6 +28,8 @@ pub(crate) struct State {
     former: RefCell<Vec<(Weak<Stats>, String)>>,
     /// The share of this worker in the memory budget.
     pub(crate) budget: Rc<Lease>,
+    /// The same budget, of which visitors and clients have parts.
+    pub(crate) portion: Portion,
     /// The memory of visitors, and the number of those that were refused.
     pub(crate) accounts: Accounts,
     /// The dials of this worker: an account is a client on a server, and a service on a client.
@@ -55,11 +58,13 @@ impl fmt::Debug for State {
 impl State {
     pub(crate) fn new(budget: Lease) -> Self {
         let budget = Rc::new(budget);
+        let portion = Portion::new(&budget);
         Self {
             links: Links::default(),
             entrances: RefCell::default(),
             former: RefCell::default(),
-            accounts: Accounts::new(&budget),
+            accounts: Accounts::new(portion.clone()),
+            portion,
             dials: Dials::charged_to(Rc::<Lease>::clone(&budget)),
             budget,
             server: ServerState::default(),

@@ -2,12 +2,14 @@
 
 use crate::Instant;
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 
 use super::queue::{Payload, stands_in};
 use super::{Link, SWEEP, StreamKey, lookup};
+use crate::budget::Told;
 use crate::frame::{FLAG_WAITING, Kind, encode_open};
 use crate::offset::{length, memory};
 use crate::stream::{Due, IMPLICIT_WINDOW, Stream};
@@ -25,6 +27,7 @@ impl Link {
         }
         let id = self.next_id?;
         let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
+        stream.told = open.visitor.and_then(|visitor| self.budget.share(visitor)).map(Told::new);
         stream.recv.open_window(self.first_window(id), &*self.budget);
         let Some(frame) = encode_open(id, open, stream.recv.granted()) else {
             stream.settle(&*self.budget, &mut self.moving);
@@ -40,6 +43,13 @@ impl Link {
         self.ids.insert(id, key.index);
         self.schedule.opens.push_back(key);
         Some(key)
+    }
+
+    /// Whether the source of a visitor may have a further stream.
+    #[must_use]
+    pub fn has_room_for(&self, visitor: Option<SocketAddr>) -> bool {
+        let share = visitor.and_then(|visitor| self.budget.share(visitor));
+        share.is_none_or(|share| share.has_room())
     }
 
     /// Payload bytes of a stream that were sent and that the peer has not consumed.

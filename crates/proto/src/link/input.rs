@@ -9,6 +9,7 @@ use super::carrier::Phase;
 use super::decoder::{Decoder, Payload};
 use super::schedule::ANSWERS_MAX;
 use super::{Event, LaneInput, Link, StreamKey, lookup};
+use crate::budget::Told;
 use crate::flow::DATAGRAM_MAX;
 use crate::frame::{
     CREDIT_LENGTH, Credit, END_LENGTH, FLAG_WAITING, HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD,
@@ -361,6 +362,7 @@ impl Link {
             Some(ResetCode::Shutdown)
         } else if self.stream_count() >= self.config.streams_max
             || !Stream::is_affordable(&*self.budget)
+            || !self.has_room_for(open.visitor)
         {
             Some(ResetCode::Limit)
         } else {
@@ -371,6 +373,7 @@ impl Link {
             return Ok(());
         }
         let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
+        stream.told = open.visitor.and_then(|visitor| self.budget.share(visitor)).map(Told::new);
         stream.recv.open_window(self.first_window(id), &*self.budget);
         let limit = limit.max(Offset::new(IMPLICIT_WINDOW));
         stream.send.acknowledge(limit, Offset::ZERO, &mut self.store).map_err(Violation::link)?;

@@ -24,7 +24,7 @@ pub(crate) use recv::{Due, LONG, Pace, Recv};
 pub(crate) use send::Send;
 pub(crate) use store::Store;
 
-use crate::budget::{Charge, Moving};
+use crate::budget::{Charge, Moving, Told};
 use crate::frame::Entry;
 use crate::offset::Offset;
 use crate::{Budget, Priority, StreamId};
@@ -87,6 +87,8 @@ pub(crate) struct Stream {
     /// The queues of the link in which the stream stands.
     pub(crate) queues: Membership,
     charge: Charge,
+    /// What the source of the visitor holds by this stream.
+    pub(crate) told: Option<Told>,
 }
 
 impl Stream {
@@ -99,6 +101,7 @@ impl Stream {
             open: None,
             queues: Membership::default(),
             charge: Charge::NONE,
+            told: None,
         }
     }
 
@@ -112,6 +115,9 @@ impl Stream {
     pub(crate) fn account(&mut self, budget: &dyn Budget) {
         let memory = STREAM_MEMORY + self.send.memory() + self.recv.memory();
         self.charge.set(memory, budget);
+        if let Some(told) = &mut self.told {
+            told.set(memory + self.recv.drawn());
+        }
     }
 
     /// The stream is forgotten: the budget gets everything back.
@@ -119,6 +125,9 @@ impl Stream {
         self.send.leave(&mut moving.sending);
         self.recv.release(budget, &mut moving.receiving);
         self.charge.set(0, budget);
+        if let Some(told) = &mut self.told {
+            told.set(0);
+        }
     }
 
     /// Whether both sides and the application are done with it.

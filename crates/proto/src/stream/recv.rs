@@ -295,6 +295,11 @@ impl Recv {
         self.granted = self.consumed.plus(window);
     }
 
+    /// Bytes that were drawn from the budget for the window.
+    pub(crate) const fn drawn(&self) -> u64 {
+        self.drawn
+    }
+
     /// Bytes of memory held beyond what was drawn for the window: what waits in the implicit one.
     pub(crate) fn memory(&self) -> u64 {
         self.held().saturating_sub(self.drawn).min(self.implicit)

@@ -67,7 +67,7 @@ pub fn exit_stream(
 }
 
 async fn serve(exit: Rc<Exit>, visitor: Option<SocketAddr>, mut stream: Duplex) {
-    let Some(held) = stream.pipe().settings().hold(MEMORY) else {
+    let Some(held) = stream.pipe().settings().hold(MEMORY, visitor) else {
         return stream.refuse(ResetCode::Limit);
     };
     let credentials = exit.credentials.as_ref();

@@ -99,7 +99,7 @@ async fn serve(
     permit: Option<Permit>,
     patience: Duration,
 ) {
-    let Some(_held) = proxy.settings.hold(MEMORY) else {
+    let Some(_held) = proxy.settings.hold(MEMORY, visitor) else {
         return socket.reset_on_close();
     };
     let credentials = proxy.credentials.as_ref();

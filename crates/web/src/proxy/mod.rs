@@ -176,6 +176,16 @@ impl Connection {
         // Before any field is changed.
         let sender = self.services.sender(&self.visitor, request.headers());
         let is_trusted = self.services.trusts();
+        // Over HTTP/2 the requests of several visitors share the connection of a reverse proxy. Their
+        // streams to targets count for each of them.
+        if is_trusted
+            && !self.h2
+            && let Some(budget) = self.services.budget_of(sender)
+            && !self.account.move_to(budget)
+        {
+            self.account.count_refusal();
+            return Err(NO_MEMORY.into());
+        }
         let is_secure = self.visitor.secure || is_trusted && fields::reports_tls(request.headers());
         let asked = Asked { host: &name, port, path: &normal, sender, is_secure };
         if let Some(own) = self.services.own(&asked) {

@@ -339,3 +339,57 @@ fn a_long_head_is_refused_when_memory_is_short() {
         assert_eq!(crowd.refused.get(), 1);
     });
 }
+
+/// A budget that the visitors of a reverse proxy see.
+#[derive(Debug)]
+struct Named(Rc<Purse>, u64);
+
+impl Budget for Named {
+    fn draw(&self, bytes: u64) -> bool {
+        self.0.draw(bytes)
+    }
+
+    fn charge(&self, bytes: u64) {
+        self.0.charge(bytes);
+    }
+
+    fn release(&self, bytes: u64) {
+        self.0.release(bytes);
+    }
+
+    fn left(&self) -> u64 {
+        self.1.min(self.0.left())
+    }
+
+    fn total(&self) -> u64 {
+        self.0.total()
+    }
+}
+
+#[test]
+fn a_connection_of_a_reverse_proxy_is_charged_to_the_visitor_that_it_names() {
+    on_worker(async {
+        let crowd = Crowd::new(64 * MIB);
+        crowd.site.trusted.set(true);
+        let named = Purse::new(64 * MIB);
+        *crowd.site.budget.borrow_mut() = Some(Rc::new(Named(Rc::clone(&named), u64::MAX)));
+        let mut client = crowd.visitor(Protocol::H1).unwrap();
+        settle().await;
+        assert_eq!(named.used(), 0);
+        let held = crowd.purse.used();
+        let get = "GET / HTTP/1.1\r\nHost: a.example\r\nX-Test-Visitor: 192.0.2.9:1\r\n\r\n";
+        client.send(get).await;
+        let mut remote = crowd.target.accept().await;
+        remote.serve(&ok("one")).await;
+        assert_eq!(client.answer().await.1, "one");
+        assert!(held > 0 && crowd.purse.used() == 0 && named.used() >= held, "{}", named.used());
+        // A visitor with its share gets an answer that says so.
+        *crowd.site.budget.borrow_mut() = Some(Rc::new(Named(Rc::clone(&named), 8 * MIB)));
+        client.send(get).await;
+        assert_eq!(client.status().await, 503);
+        assert_eq!(crowd.refused.get(), 1);
+        drop((client, remote));
+        settle().await;
+        assert_eq!((named.used(), crowd.purse.used()), (0, 0));
+    });
+}

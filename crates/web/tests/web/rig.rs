@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use proto::{HttpOptions, Unlimited};
+use proto::{Budget, HttpOptions, Unlimited};
 use tokio::{
     io::{
         AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf,
@@ -67,6 +67,8 @@ pub(crate) struct Site {
     /// The visitors that asked for a service.
     pub(crate) senders: RefCell<Vec<Sender>>,
     pub(crate) away: RefCell<Option<web::Unavailable>>,
+    /// The budget of the visitors that a reverse proxy names.
+    pub(crate) budget: RefCell<Option<Rc<dyn Budget>>>,
 }
 
 impl Site {
@@ -118,6 +120,10 @@ impl Services for Site {
             None => visitor.address,
         };
         address.map_or(Sender::Hidden, Sender::Known)
+    }
+
+    fn budget_of(&self, _: Sender) -> Option<Rc<dyn Budget>> {
+        self.budget.borrow().clone()
     }
 
     fn find(&self, asked: &Asked<'_>) -> Found {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ::link::server::{Greeted, Placement};
-use ::link::{Lease, Link, Settings};
+use ::link::{Link, Settings};
 use logging::AUDIT;
 use proto::greeting::LinkSecret;
 use proto::{InstanceId, LinkId, Side};
@@ -230,7 +230,7 @@ fn arrive(
             let settings = Settings {
                 side: Side::Server,
                 config: memory::link_config(&shared.config.load().common),
-                budget: Rc::<Lease>::clone(&worker.state.budget),
+                budget: Rc::new(worker.state.portion.of_client(visitor.as_str())),
                 serial,
                 features: greeted.accepted.features,
             };

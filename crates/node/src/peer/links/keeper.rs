@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::link::client::{Client, Report};
-use ::link::{Lease, Link, Path, Retry};
+use ::link::{Link, Path, Retry};
 use config::{PeerPath, Proof, Visit};
 use proto::greeting::{Identity, Name, Token};
 use tokio::sync::{Notify, watch};
@@ -171,7 +171,7 @@ fn client(
         leaving: Arc::clone(leaving),
         retry: Retry { min: config.retry_min.duration(), max: config.retry_max.duration() },
         link: memory::link_config(&config.common),
-        budget: Rc::<Lease>::clone(&worker.state.budget),
+        budget: Rc::new(worker.state.portion.clone()),
         serials: shared.serials(),
         redial: Rc::clone(&worker.state.client.redial),
     })

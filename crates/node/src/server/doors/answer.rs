@@ -103,7 +103,8 @@ pub(super) fn send(worker: &Worker, socket: Socket, answer: Bytes) {
         return send_at_once(&socket, &answer);
     }
     let cost = (answer.len() + PIECE) as u64 + FAREWELL_STATE;
-    let Some(held) = worker.state.accounts.draw(cost) else {
+    let peer = if let Socket::Tcp(socket) = &socket { socket.peer_addr().ok() } else { None };
+    let Some(held) = worker.state.accounts.draw(cost, peer) else {
         return socket.reset_on_close();
     };
     let Socket::Tcp(socket) = socket else { return };

@@ -382,7 +382,7 @@ impl NameDoor for Doors {
         (first, fields): (BytesMut, Option<VisitorFields>),
         until: Instant,
     ) {
-        let Some(held) = worker.state.accounts.draw(UNDECIDED_STATE) else {
+        let Some(held) = worker.state.accounts.draw(UNDECIDED_STATE, peer) else {
             return self.answer(worker, socket, Asked::by(peer), Answer::Busy);
         };
         let (worker, until) = (Rc::clone(worker), Some(until));

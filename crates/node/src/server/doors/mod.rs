@@ -448,7 +448,7 @@ impl Port {
         };
         socket.sit(seat);
         let (worker, doors) = (Rc::clone(&self.worker), Arc::clone(&self.doors));
-        let Some(_held) = worker.state.accounts.draw(UNDECIDED_STATE) else {
+        let Some(_held) = worker.state.accounts.draw(UNDECIDED_STATE, peer) else {
             relay::drop_socket(socket);
             return None;
         };

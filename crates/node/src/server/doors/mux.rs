@@ -26,7 +26,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use h1::{Head, HeadSniffer, Looked};
-use link::Lease;
 use net::resolve::Lookups;
 use proto::{Budget, ResetCode};
 use relay::sniff::tls::{Hello, HelloSniffer};
@@ -95,7 +94,7 @@ impl MuxPort {
         let state = &port.worker.state;
         let default = everything.default.clone().map(|target| {
             let lookups = Lookups::of_targets();
-            let budget: Rc<dyn Budget> = Rc::<Lease>::clone(&state.budget);
+            let budget: Rc<dyn Budget> = Rc::new(state.portion.clone());
             let timeouts = everything.timeouts;
             let settings = Settings { timeouts, room, lookups, ..Settings::default() };
             let settings = Rc::new(Settings { budget: Some(Rc::clone(&budget)), ..settings });

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use net::brake::{Attempt, Judgement};
 use net::source::prefix;
-use proto::{Redirect, Sticky};
+use proto::{Budget, Redirect, Sticky};
 use relay::{Attended, Seated, Socket};
 use termination::{Alpn, TlsIo};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -83,7 +83,7 @@ pub(super) fn serve_plain(
     peer: Option<SocketAddr>,
     first: BytesMut,
 ) {
-    let Some(account) = worker.state.accounts.open(first.len() as u64) else {
+    let Some(account) = worker.state.accounts.open(first.len() as u64, peer) else {
         return socket.reset_on_close();
     };
     let Socket::Tcp(socket) = socket else { return };
@@ -183,6 +183,10 @@ impl web::Services for Site {
 
     fn sender(&self, _: &Visitor, fields: &HeaderMap) -> Sender {
         self.doors.sender(self.peer, fields)
+    }
+
+    fn budget_of(&self, sender: Sender) -> Option<Rc<dyn Budget>> {
+        Some(Rc::new(self.worker.state.portion.of(sender.address())))
     }
 
     fn find(&self, asked: &Asked<'_>) -> Found {

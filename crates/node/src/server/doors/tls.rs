@@ -158,7 +158,8 @@ async fn away(
 
 /// Ends the TLS of a visitor and serves the HTTP in it.
 async fn terminate(visitor: Undecided, name: &str) {
-    let Some(account) = visitor.worker.state.accounts.open(termination::HELD) else {
+    let accounts = &visitor.worker.state.accounts;
+    let Some(account) = accounts.open(termination::HELD, visitor.peer) else {
         return visitor.socket.reset_on_close();
     };
     let Undecided { worker, doors, socket, peer, .. } = visitor;

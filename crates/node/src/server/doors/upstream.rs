@@ -18,6 +18,7 @@ use relay::{Duplex, Held, Layered, Timeouts};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
+use transport::OpenError;
 use web::{ByteStream, LocalFuture, OpenFailed, Place};
 
 use crate::aim::Aim;
@@ -52,7 +53,7 @@ impl Upstream {
         if !self.entrance.backends.is_shared() {
             return Ok(near.into_stream());
         }
-        let budget: Rc<dyn Budget> = Rc::<Lease>::clone(&self.worker.state.budget);
+        let budget: Rc<dyn Budget> = Rc::new(self.worker.state.portion.of(self.peer));
         // Without memory for the bytes of the request, the first client decides.
         let Some(held) = Held::draw(&budget, KEPT_MOST as u64) else {
             return Ok(near.into_stream());
@@ -108,7 +109,10 @@ impl Upstream {
         let priority = own.terms.priority;
         let open = Open { target, visitor: *peer, priority, fields: None };
         let duplex = relay::open_duplex(&link, open, &settings, Some(permit));
-        let duplex = duplex.map_err(|_| down())?;
+        let duplex = duplex.map_err(|error| match error {
+            OpenError::Limit => failed(Answer::Full),
+            OpenError::Closed | OpenError::TooOld => down(),
+        })?;
         Ok(Near::Here(Here(duplex, stays.map(Led::new)), Arc::clone(&backend.picked)))
     }
 }

@@ -1,0 +1,378 @@
+//! The parts of the memory budget: what each source of visitors and each client holds. A holder of
+//! much leaves room for the others.
+//!
+//! The bound is a dynamic threshold (Choudhury and Hahne, "Dynamic queue length thresholds for
+//! shared-memory packet switches", 1998): a holder may take more while it holds at most as much as
+//! is left, times a factor. [`Portion`] is the budget as a holder sees it: with less left than
+//! there is, so that all rules about what is left ([`proto::Budget::left`]) hold for each holder as
+//! well.
+//!
+//! | holder | factor | alone it takes |
+//! |---|---|---|
+//! | a source of visitors: an address of IPv4, 64 bits of IPv6; behind a trusted reverse proxy the visitor that the proxy names | 1 | half |
+//! | a client, by all of its links: windows, replay, what visitors do not read | 4 | four fifths |
+//!
+//! A source takes less than its client may, so the other visitors of the client are served beside
+//! it. The last part of the budget is for holders of little: other streams may fill the budget up
+//! to it while they move, and stall then.
+//!
+//! All workers share the table. Links and streams tell what they hold in steps, so that a frame
+//! costs no operation that threads share; the table is locked where a connection or a stream
+//! begins.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+
+use link::{Lease, ProcessBudget};
+use net::source::prefix;
+use proto::{Budget, Share};
+
+use crate::limits;
+
+/// A client may hold this number of times what is left.
+const OF_CLIENT: u64 = 4;
+
+/// Connections and requests leave this part of the budget ([`web::Account`], [`relay::Held`]), and
+/// new streams of a source or a client that holds more than [`little`] as well.
+const RESERVE: u64 = 8;
+
+/// Holders of little leave this part of the budget, for memory that cannot be refused. It is half
+/// of what streams leave that move.
+const LAST: u64 = 32;
+
+/// A new stream is expected to take this much: its state and its implicit window.
+const STREAM: u64 = 18 << 10;
+
+/// The most that is little, bytes: the buffers and the requests of a page.
+const LITTLE: u64 = 256 << 10;
+
+/// What is little of a budget: of a small one less.
+fn little(total: u64) -> u64 {
+    (total / 128).min(LITTLE)
+}
+
+/// The parts of one budget.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    sources: Table<IpAddr>,
+    clients: Table<String>,
+}
+
+/// What one source or one client holds, bytes.
+#[derive(Debug, Default)]
+struct Part(AtomicI64);
+
+impl Part {
+    fn add(&self, bytes: i64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn held(&self) -> u64 {
+        // A link tells late what it has taken.
+        u64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// The part of a client, as a link of it sees it. A link changes what it holds with each frame, so
+/// it tells the change in steps of [`STEP`].
+#[derive(Debug)]
+struct OfLink {
+    part: Arc<Part>,
+    untold: Cell<i64>,
+}
+
+/// A link keeps at most this much to itself.
+const STEP: u64 = 64 << 10;
+
+impl OfLink {
+    const fn new(part: Arc<Part>) -> Self {
+        Self { part, untold: Cell::new(0) }
+    }
+
+    fn add(&self, bytes: i64) {
+        let untold = self.untold.get().saturating_add(bytes);
+        if untold.unsigned_abs() >= STEP {
+            self.part.add(untold);
+            self.untold.set(0);
+        } else {
+            self.untold.set(untold);
+        }
+    }
+}
+
+impl Clone for OfLink {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.part))
+    }
+}
+
+impl Drop for OfLink {
+    fn drop(&mut self) {
+        self.part.add(self.untold.get());
+    }
+}
+
+/// The holders that live, by their names.
+struct Table<K>(Mutex<HashMap<K, Weak<Part>>>);
+
+impl<K> Default for Table<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K> fmt::Debug for Table<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Table")
+    }
+}
+
+impl<K: Eq + Hash> Table<K> {
+    fn part(&self, of: K) -> Arc<Part> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(part) = all.get(&of).and_then(Weak::upgrade) {
+            return part;
+        }
+        // The table is cleaned before it grows, so its memory follows the number of holders.
+        if all.len() == all.capacity() {
+            all.retain(|_, part| part.strong_count() > 0);
+        }
+        let part = Arc::<Part>::default();
+        all.insert(of, Arc::downgrade(&part));
+        part
+    }
+}
+
+impl Parts {
+    /// The parts of a budget, which all workers share. A process of tests has several budgets.
+    pub(crate) fn of(budget: &Arc<ProcessBudget>) -> Arc<Self> {
+        static ALL: LazyLock<Mutex<Vec<(Weak<ProcessBudget>, Arc<Parts>)>>> =
+            LazyLock::new(Mutex::default);
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(of, _)| of.strong_count() > 0);
+        let known = all.iter().find(|(of, _)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(budget)));
+        if let Some((_, parts)) = known {
+            return Arc::clone(parts);
+        }
+        let parts = Arc::<Self>::default();
+        all.push((Arc::downgrade(budget), Arc::clone(&parts)));
+        parts
+    }
+}
+
+/// The budget of a worker as a source, a client or nobody in particular sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Portion {
+    lease: Rc<Lease>,
+    parts: Arc<Parts>,
+    source: Option<Arc<Part>>,
+    client: Option<OfLink>,
+}
+
+impl Portion {
+    /// The budget of a worker.
+    pub(crate) fn new(lease: &Rc<Lease>) -> Self {
+        let parts = Parts::of(lease.shared());
+        Self { lease: Rc::clone(lease), parts, source: None, client: None }
+    }
+
+    /// The budget as the source of this visitor sees it. A trusted reverse proxy is no source.
+    pub(crate) fn of(&self, visitor: Option<SocketAddr>) -> Self {
+        let source = limits::source(visitor).map(|ip| self.parts.sources.part(prefix(ip)));
+        Self { source, ..self.clone() }
+    }
+
+    /// The budget as a client sees it.
+    pub(crate) fn of_client(&self, name: &str) -> Self {
+        let client = OfLink::new(self.parts.clients.part(name.to_owned()));
+        Self { client: Some(client), ..self.clone() }
+    }
+
+    fn holders(&self) -> impl Iterator<Item = (&Part, u64)> {
+        let source = self.source.as_deref().map(|part| (part, 1));
+        source.into_iter().chain(self.client.as_ref().map(|link| (&*link.part, OF_CLIENT)))
+    }
+
+    fn add(&self, bytes: i64) {
+        if let Some(source) = &self.source {
+            source.add(bytes);
+        }
+        if let Some(client) = &self.client {
+            client.add(bytes);
+        }
+    }
+}
+
+impl Budget for Portion {
+    fn draw(&self, bytes: u64) -> bool {
+        let is_drawn = self.lease.draw(bytes);
+        if is_drawn {
+            self.add(signed(bytes));
+        }
+        is_drawn
+    }
+
+    fn charge(&self, bytes: u64) {
+        self.lease.charge(bytes);
+        self.add(signed(bytes));
+    }
+
+    fn release(&self, bytes: u64) {
+        self.lease.release(bytes);
+        self.add(-signed(bytes));
+    }
+
+    fn left(&self) -> u64 {
+        let (left, total) = (self.lease.left(), self.lease.total());
+        let (reserve, last) = (total / RESERVE, total / LAST);
+        let mut seen = left;
+        let (mut has_holder, mut is_little) = (false, true);
+        for (part, factor) in self.holders() {
+            let held = part.held();
+            has_holder = true;
+            is_little &= held <= little(total);
+            // What is there already goes on: streams keep their implicit windows.
+            seen = seen.min(left.saturating_sub(held / factor).max(left.min(reserve)));
+        }
+        // The rules of what is left keep the reserve, of which a holder of little has all but the
+        // last part.
+        if has_holder && is_little && left > last { seen + (reserve - last) } else { seen }
+    }
+
+    fn total(&self) -> u64 {
+        self.lease.total()
+    }
+
+    fn share(&self, visitor: SocketAddr) -> Option<Rc<dyn Share>> {
+        let source = self.of(Some(visitor));
+        source.source.is_some().then(|| Rc::new(source) as Rc<dyn Share>)
+    }
+
+    fn of_visitor(&self, visitor: SocketAddr) -> Option<Rc<dyn Budget>> {
+        let source = self.of(Some(visitor));
+        source.source.is_some().then(|| Rc::new(source) as Rc<dyn Budget>)
+    }
+}
+
+/// A stream is charged to the budget and to its client by its link, and to its source here.
+impl Share for Portion {
+    fn change(&self, before: u64, now: u64) {
+        if let Some(source) = &self.source {
+            source.add(signed(now) - signed(before));
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.left() >= (self.lease.total() / RESERVE).saturating_add(STREAM)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const TOTAL: u64 = 64 * MIB;
+
+    fn budget() -> Portion {
+        Portion::new(&Rc::new(Lease::new(ProcessBudget::new(TOTAL))))
+    }
+
+    fn visitor(text: &str) -> Option<SocketAddr> {
+        Some(SocketAddr::new(text.parse().unwrap(), 5))
+    }
+
+    /// Takes pieces as connections and requests do, until there is no room.
+    fn fill(portion: &Portion) -> u64 {
+        const PIECE: u64 = 16 << 10;
+        let mut taken = 0;
+        while portion.left() >= TOTAL / RESERVE + PIECE && portion.draw(PIECE) {
+            taken += PIECE;
+        }
+        taken
+    }
+
+    #[test]
+    fn a_source_leaves_as_much_as_it_holds_to_the_others() {
+        let all = budget();
+        let loud = all.of(visitor("2001:db8::1"));
+        let of_loud = fill(&loud);
+        assert!((27 * MIB..=28 * MIB).contains(&of_loud), "{of_loud}");
+        let same = all.of(visitor("2001:db8::2"));
+        assert!(!Share::has_room(&same), "the same 64 bits");
+        assert!(same.left() >= TOTAL / RESERVE, "what it has goes on");
+        let other = all.of(visitor("192.0.2.1"));
+        assert!(Share::has_room(&other));
+        assert!(fill(&other) >= 13 * MIB);
+        loud.release(of_loud);
+        assert!(fill(&same) > 13 * MIB, "the memory comes back");
+    }
+
+    #[test]
+    fn a_client_leaves_room_to_other_clients_and_one_source_leaves_room_to_others_of_its_client() {
+        let all = budget();
+        let link = all.of_client("home");
+        let loud = link.share(visitor("192.0.2.1").unwrap()).unwrap();
+        let mut held = 0;
+        while loud.has_room() {
+            link.charge(STREAM);
+            loud.change(0, STREAM);
+            held += STREAM;
+        }
+        assert!((27 * MIB..=29 * MIB).contains(&held), "{held}");
+        let quiet = link.share(visitor("192.0.2.2").unwrap()).unwrap();
+        assert!(quiet.has_room(), "another visitor of the client");
+        // Visitors of many sources.
+        for n in 0..250 {
+            let one = link.share(SocketAddr::from(([198, 51, 100, n], 9))).unwrap();
+            for _ in 0..20 {
+                if one.has_room() {
+                    link.charge(STREAM);
+                    one.change(0, STREAM);
+                    held += STREAM;
+                }
+            }
+        }
+        assert!((44 * MIB..=50 * MIB).contains(&held), "{held}");
+        let other = all.of_client("good").share(visitor("192.0.2.3").unwrap()).unwrap();
+        assert!(other.has_room(), "a visitor of another client");
+    }
+
+    #[test]
+    fn holders_of_little_have_what_moving_streams_leave() {
+        let all = budget();
+        all.charge(TOTAL - TOTAL / 16);
+        let newcomer = all.of(visitor("192.0.2.1"));
+        assert!(Share::has_room(&newcomer));
+        let taken = fill(&newcomer);
+        assert!((256 << 10..MIB).contains(&taken), "{taken}");
+        assert!(Share::has_room(&all.of(visitor("192.0.2.2"))), "the next newcomer");
+    }
+
+    #[test]
+    fn a_stream_counts_for_its_source_until_it_is_forgotten() {
+        let all = budget();
+        let share = all.of_client("home").share(visitor("192.0.2.1").unwrap()).unwrap();
+        share.change(0, 60 * MIB);
+        let source = all.of(visitor("192.0.2.1"));
+        assert!(!Share::has_room(&source));
+        share.change(60 * MIB, 0);
+        assert!(Share::has_room(&source));
+        drop((share, source));
+        let live = |parts: &Parts| {
+            let all = parts.sources.0.lock().unwrap();
+            all.values().filter(|part| part.strong_count() > 0).count()
+        };
+        assert_eq!(live(&all.parts), 0);
+    }
+}
