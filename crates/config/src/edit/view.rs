@@ -378,4 +378,17 @@ workers: 2
         assert_eq!(steps.len(), 40_000);
         assert!(steps.iter().all(|step| !matches!(step, Step::Same(..))));
     }
+
+    #[test]
+    fn secrets_are_found_wherever_they_stand_and_whatever_they_have_in_common() {
+        let all = ["secretary-1", "secretary-22", "secretary", "short", "z"];
+        let searched = Searched::of(all.into_iter());
+        for text in ["secretary-1", "x secretary-22 y", "#secretary", "ä secretary-1ß"] {
+            assert!(searched.occur_in(text), "{text}");
+        }
+        for text in ["", "secretar", "short", "SECRETARY-1", "z z z"] {
+            assert!(!searched.occur_in(text), "{text}");
+        }
+        assert!(!Searched::of(std::iter::empty()).occur_in("anything at all"));
+    }
 }
