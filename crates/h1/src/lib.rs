@@ -46,6 +46,6 @@ pub use lines::{FIELDS, FirstLine, is_token, lines, tokens};
 pub use request::{
     Absolute, HEAD, Head, HeadSniffer, Looked, Method, Opened, Opening, PREFACE, Request, named,
 };
-pub use requests::{Requests, Step};
+pub use requests::{Requests, Step, is_repeatable};
 pub use scan::{Scan, Scanned};
 pub use tracker::{Answers, BodyPart, Ended, Observer, Progress, Rest, Then, Tracker};

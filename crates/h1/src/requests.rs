@@ -41,6 +41,23 @@ pub enum Step<'a> {
     Broken(usize, Fault),
 }
 
+/// Whether the bytes of a connection, from its begin, may reach another target as well: they are one
+/// request with a safe method (RFC 9110 section 9.2.1), without a body and without the wish for
+/// another protocol, or a part of its head.
+#[must_use]
+pub fn is_repeatable(bytes: &[u8]) -> bool {
+    let is_safe = [&b"GET "[..], b"HEAD ", b"OPTIONS "].iter().any(|safe| bytes.starts_with(safe));
+    is_safe
+        && match Requests::new(None).step(bytes) {
+            Step::Head(request) => {
+                let is_bare = matches!(request.body, Framing::Absent | Framing::Length(0));
+                is_bare && !request.may_switch && request.length == bytes.len()
+            }
+            Step::More => true,
+            Step::Body(_) | Step::Refused(_) | Step::Broken(..) => false,
+        }
+}
+
 impl Requests {
     /// The requests of a fresh connection. A request with the field `route_header` is for the host
     /// that this field names.
@@ -115,4 +132,33 @@ pub(crate) fn take(left: &mut u64, bytes: &[u8]) -> Option<usize> {
         return None;
     }
     Some(usize::try_from(*left).unwrap_or(bytes.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_request_with_a_safe_method_and_without_a_body_may_be_repeated() {
+        for repeatable in [
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "HEAD /a?b HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+            "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHos",
+        ] {
+            assert!(is_repeatable(repeatable.as_bytes()), "{repeatable}");
+        }
+        for other in [
+            "",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+            "PUT / HTTP/1.1\r\nHos",
+            "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi",
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\nPOST / HTTP/1.1\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+            "GETTING / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "SSH-2.0-OpenSSH\r\n",
+        ] {
+            assert!(!is_repeatable(other.as_bytes()), "{other}");
+        }
+    }
 }

@@ -89,6 +89,17 @@ impl Duplex {
         }
     }
 
+    /// Wakes the reader when the link falls silent, which then asks by [`Self::take_silence`].
+    pub fn ask_for_silence(&self) {
+        self.pipe.ask_for_silence();
+    }
+
+    /// Whether the link has fallen silent since this was asked.
+    #[must_use]
+    pub fn take_silence(&self) -> bool {
+        self.pipe.take_silence()
+    }
+
     /// Lets `spectator` see the bytes of this end, which is the target of its stream.
     pub fn observe(&mut self, spectator: Option<Box<dyn Spectator>>) {
         self.spectator = spectator;

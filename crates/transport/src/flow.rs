@@ -33,6 +33,10 @@ pub trait FlowOutlet: fmt::Debug {
     /// The flow has ended at the far end, or with its link. No further call follows.
     fn close(&self, code: ResetCode);
 
+    /// As [`Outlet::silent`](crate::Outlet::silent): the peer of the flow had better get a flow
+    /// elsewhere.
+    fn silent(&self) {}
+
     /// The address of the peer of the socket: of the visitor, or of the target. `None` before the
     /// target is known.
     fn peer(&self) -> Option<SocketAddr> {

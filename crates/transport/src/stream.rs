@@ -47,8 +47,8 @@ pub trait Outlet: fmt::Debug {
     /// [`Inlet::room`] has become positive after it was zero.
     fn room(&self);
 
-    /// The peer of the link owes an answer and does not give it, and the stream has carried no byte:
-    /// the visitor had better go elsewhere.
+    /// The peer of the link is lost, or owes an answer and does not give it: a visitor that nobody
+    /// serves yet had better go elsewhere.
     fn silent(&self) {}
 
     /// Whether pages are welcome in the place of bytes, now.

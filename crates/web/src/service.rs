@@ -334,6 +334,12 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
     /// ("the target refused the connection"). Asked once reading has failed or ended.
     fn failure(&self) -> Option<Cow<'static, str>>;
 
+    /// Whether the far side has fallen silent since this was asked, while another target can serve.
+    /// Asked while reading waits. The reader is woken when that happens.
+    fn had_better_leave(&self) -> bool {
+        false
+    }
+
     /// Where the stream leads, of a service with cookies. Asked once a byte was read.
     fn place(&self) -> Option<Place> {
         None

@@ -57,6 +57,10 @@ pub(crate) struct WireState {
     pub(crate) received: Cell<bool>,
     /// The body of the request is not completely sent.
     pub(crate) sending: Cell<bool>,
+    /// No request is in progress: the connection waits in a [`Pool`].
+    is_idle: Cell<bool>,
+    /// The request in progress is sent again, on another connection, if this one breaks.
+    repeats: Cell<bool>,
     /// A request has asked for another protocol.
     asked_to_switch: Cell<bool>,
     /// The target takes no more bytes.
@@ -92,6 +96,8 @@ impl WireState {
         Self {
             received: Cell::new(false),
             sending: Cell::new(false),
+            is_idle: Cell::new(false),
+            repeats: Cell::new(false),
             asked_to_switch: Cell::new(false),
             deaf: Cell::new(false),
             failure: Failure::default(),
@@ -147,6 +153,16 @@ impl WireState {
     pub(crate) fn asked(&self, is_head: bool, switches: bool) {
         self.asked_to_switch.set(switches);
         self.answers.borrow_mut().asked(is_head, switches);
+    }
+
+    /// Whether the request that begins is sent again, on another connection, if this one breaks.
+    pub(crate) fn set_repeats(&self, repeats: bool) {
+        self.repeats.set(repeats);
+    }
+
+    /// Whether the connection may break now without harm to a visitor.
+    fn may_break(&self) -> bool {
+        self.is_idle.get() || (self.repeats.get() && !self.received.get())
     }
 
     /// An interim answer is complete.
@@ -329,7 +345,11 @@ impl Pool {
         };
         let at = idle.iter().rposition(|one| leads(one) && one.upstream.sender.is_ready())?;
         let is_fresh = most.is_none_or(|most| idle[at].since.elapsed() < most);
-        is_fresh.then(|| idle.remove(at).upstream)
+        is_fresh.then(|| {
+            let Idle { upstream, .. } = idle.remove(at);
+            upstream.wire.is_idle.set(false);
+            upstream
+        })
     }
 
     /// Ends all idle connections.
@@ -352,6 +372,7 @@ impl Pool {
         if !upstream.wire.account().may_grow(0) {
             return;
         }
+        upstream.wire.is_idle.set(true);
         let mut idle = self.idle.borrow_mut();
         let dropped = (idle.len() >= MOST_OF_BURST).then(|| idle.remove(0));
         idle.push(Idle { owner: identity, since: Instant::now(), upstream });
@@ -557,6 +578,9 @@ impl AsyncRead for Wire {
             let (result, block) = poll_bounded(stream, cx, buf, state.block.get(), state.account());
             if state.block.replace(block) != block {
                 state.settle();
+            }
+            if result.is_pending() && state.may_break() && stream.had_better_leave() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let result = ready!(result);
             let read = buf.filled().len() - before;

@@ -36,6 +36,15 @@ impl Again for Another {
         self.entrance.backends.are_served_beside(self.picked.session, self.peer)
     }
 
+    fn may_repeat(&self, sent: &[u8]) -> bool {
+        match &self.came {
+            // What the bytes of other visitors do is not known.
+            Came::Port(_) => false,
+            Came::Name(visitor) => visitor.lead.space == Space::Http && h1::is_repeatable(sent),
+            Came::Request(..) => h1::is_repeatable(sent),
+        }
+    }
+
     fn again(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode) {
         let Self { worker, entrance, picked, peer, came, mut tried, carried } = *self;
         // A stream whose bytes pass through a layer has another way back.

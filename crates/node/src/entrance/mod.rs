@@ -116,12 +116,19 @@ impl Entrance {
         }
     }
 
-    /// Leads the peers of a UDP port to the workers that have a link of a session that serves it.
-    /// Flows that exist keep their worker.
+    /// Leads the peers of a UDP port to the workers that have a link of a session that serves it; of a
+    /// shared port, to those of the sessions that answer, if there are any. Flows that exist keep
+    /// their worker.
     pub(crate) fn lead_peers(&self) {
         let Some(steering) = &self.steering else { return };
         let all = self.backends.all();
-        let mut workers: Vec<_> = all.iter().flat_map(|one| one.session.flow_workers()).collect();
+        let workers = |only: bool| -> Vec<_> {
+            let serving = all.iter().filter(|one| !only || one.session.answers());
+            serving.flat_map(|one| one.session.flow_workers()).collect()
+        };
+        let mut workers = Some(workers(self.backends.is_shared()))
+            .filter(|some| !some.is_empty())
+            .unwrap_or_else(|| workers(false));
         workers.sort_unstable();
         workers.dedup();
         // Without a link no worker can use a datagram, whoever reads it.

@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use proto::ResetCode;
+use bytes::Bytes;
 use proto::control::FlowTimes;
+use proto::{Dscp, ResetCode};
 use relay::{FlowHandler, Permit, open_error_code};
 use transport::{FlowConnector as _, FlowInlet, FlowOutlet};
 
@@ -69,7 +70,55 @@ impl FlowHandler for FlowDoor {
         let permit = backend.gate.admit_from(limits::source(Some(peer))).ok_or(ResetCode::Limit)?;
         let (target, priority) = (aim.opens(), aim.terms.priority);
         let open = proto::Open { target, visitor: Some(peer), priority, fields: None };
+        let outlet: Rc<dyn FlowOutlet> = if backends.is_shared() {
+            let (entrance, session) = (Arc::clone(&self.entrance), backend.session.id);
+            Rc::new(Movable { outlet, entrance, session })
+        } else {
+            outlet
+        };
         let inlet = link.open_flow(open, outlet).map_err(open_error_code)?;
         Ok((inlet, Some(permit)))
+    }
+}
+
+/// The flow of a peer of a shared port. It ends when its link is silent and another client serves:
+/// the next datagram of the peer begins a flow there.
+#[derive(Debug)]
+struct Movable {
+    outlet: Rc<dyn FlowOutlet>,
+    entrance: Arc<Entrance>,
+    /// The session that has the flow.
+    session: u64,
+}
+
+impl FlowOutlet for Movable {
+    fn deliver(&self, datagram: Bytes) {
+        self.outlet.deliver(datagram);
+    }
+
+    fn close(&self, code: ResetCode) {
+        self.outlet.close(code);
+    }
+
+    fn silent(&self) {
+        if self.entrance.backends.are_served_beside(self.session, self.peer()) {
+            tracing::debug!(
+                service = self.entrance.name(), peer = ?self.peer(),
+                "the flow of a silent link ends; the next datagram goes to another client"
+            );
+            self.outlet.close(ResetCode::Shutdown);
+        }
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.outlet.peer()
+    }
+
+    fn mark(&self, dscp: Dscp) {
+        self.outlet.mark(dscp);
+    }
+
+    fn counted_in(&self) -> *const () {
+        self.outlet.counted_in()
     }
 }

@@ -28,7 +28,7 @@ use super::private::Joins;
 use super::registry::Registry;
 use crate::descriptors;
 use crate::probes;
-use crate::session::Worker;
+use crate::session::{Session, Worker, note_stall};
 use crate::watch::ForwardWatch;
 
 /// The owner of one link of a client.
@@ -58,6 +58,14 @@ impl fmt::Debug for ServerOwner {
 }
 
 impl ServerOwner {
+    /// The link of a session has fallen silent, or is back: compares the processes of the client where
+    /// that changes which of them serves.
+    fn rank(&self, session: &Session) {
+        if session.answers() == session.is_displaced() {
+            self.registry.rank_soon(session);
+        }
+    }
+
     /// The owner of a link of the client `name`.
     pub(super) fn new(
         worker: Rc<Worker>,
@@ -371,6 +379,7 @@ impl Owner for ServerOwner {
     fn answers(&self, link: &Link, answers: bool) {
         if let Some(session) = self.registry.session_of(self.serial) {
             self.worker.state.set_answers(self.worker.index, &session, link.serial(), answers);
+            self.rank(&session);
         }
     }
 
@@ -386,6 +395,7 @@ impl Owner for ServerOwner {
         match state {
             State::Live => {
                 worker.state.set_live(worker.index, &session, serial, true);
+                self.rank(&session);
                 // Direct paths are between clients that know private services.
                 let wants = link.features().have(Features::PRIVATE);
                 if let Some(message) = self.registry.shared().stun.message().filter(|_| wants) {
@@ -402,6 +412,8 @@ impl Owner for ServerOwner {
                 );
                 tell(LinkState::Stalled, None);
                 worker.state.set_live(worker.index, &session, serial, false);
+                note_stall(worker, &session, serial);
+                self.rank(&session);
             }
             State::GoingAway => {
                 tell(LinkState::GoingAway, None);

@@ -48,7 +48,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The private services of all clients.
 #[derive(Debug, Default)]
 pub(crate) struct PrivateServices {
-    clients: Mutex<HashMap<String, OfClient>>,
+    /// The processes of each client that have registered, the latest process last.
+    clients: Mutex<HashMap<String, Vec<OfProcess>>>,
     /// Notified when a client has registered.
     registered: Notify,
     waiting: AtomicU32,
@@ -75,9 +76,9 @@ const fn reason(code: ResetCode) -> &'static str {
     }
 }
 
-/// The private services of one client, which has registered.
+/// The private services of one process of a client, which has registered.
 #[derive(Debug)]
-struct OfClient {
+struct OfProcess {
     session: Arc<Session>,
     gate: Arc<Gate>,
     services: HashMap<Name, PrivateService>,
@@ -107,7 +108,7 @@ enum Absent {
 }
 
 impl PrivateServices {
-    fn clients(&self) -> MutexGuard<'_, HashMap<String, OfClient>> {
+    fn clients(&self) -> MutexGuard<'_, HashMap<String, Vec<OfProcess>>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +128,7 @@ impl PrivateServices {
         all.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
     }
 
-    /// Applies the registration of a client.
+    /// Applies the registration of a process of a client.
     pub(super) fn publish(&self, session: &Arc<Session>, gate: &Arc<Gate>, register: &Register) {
         let private = |spec: &ServiceSpec| {
             // A service with public addresses was refused.
@@ -137,11 +138,16 @@ impl PrivateServices {
         };
         let services = register.services.iter().filter_map(private).collect();
         let (session, gate) = (Arc::clone(session), Arc::clone(gate));
+        let (id, name) = (session.id, session.name.clone());
         let mut clients = self.clients();
-        if register.leaving {
-            clients.remove(&session.name);
-        } else {
-            clients.insert(session.name.clone(), OfClient { session, gate, services });
+        let all = clients.entry(name.clone()).or_default();
+        all.retain(|known| known.session.id != id);
+        if !register.leaving {
+            let place = all.partition_point(|known| known.session.id < id);
+            all.insert(place, OfProcess { session, gate, services });
+        }
+        if all.is_empty() {
+            clients.remove(&name);
         }
         drop(clients);
         self.registered.notify_waiters();
@@ -150,23 +156,33 @@ impl PrivateServices {
     /// Forgets the services of a session that has ended.
     pub(super) fn withdraw(&self, session: &Session) {
         let mut clients = self.clients();
-        if clients.get(&session.name).is_some_and(|known| known.session.id == session.id) {
+        let Some(all) = clients.get_mut(&session.name) else { return };
+        all.retain(|known| known.session.id != session.id);
+        if all.is_empty() {
             clients.remove(&session.name);
         }
     }
 
     /// Whether a client has registered this private service.
     pub(super) fn has(&self, client: &str, service: &Name) -> bool {
-        self.clients().get(client).is_some_and(|of| of.services.contains_key(service))
+        let clients = self.clients();
+        let mut all = clients.get(client).into_iter().flatten();
+        all.any(|of| of.services.contains_key(service))
     }
 
+    /// The process that serves the visitor: of those that have the service for it and that answer, the
+    /// latest; if none answers, the latest of all.
     fn find(&self, client: &Name, service: &Name, visitor: &str) -> Result<Found, Absent> {
         let clients = self.clients();
-        let of = clients.get(client.as_str()).ok_or(Absent::Client)?;
-        let known = of.services.get(service).ok_or(Absent::Service)?;
-        if !known.visitors.iter().any(|pattern| pattern.has(visitor)) {
-            return Err(Absent::Service);
-        }
+        let all = clients.get(client.as_str()).ok_or(Absent::Client)?;
+        let serving = || {
+            all.iter().rev().filter_map(|of| {
+                let known = of.services.get(service)?;
+                known.visitors.iter().any(|pattern| pattern.has(visitor)).then_some((of, known))
+            })
+        };
+        let found = serving().find(|(of, _)| of.session.answers());
+        let (of, known) = found.or_else(|| serving().next()).ok_or(Absent::Service)?;
         let (session, gate) = (Arc::clone(&of.session), Arc::clone(&of.gate));
         Ok(Found { session, gate, priority: known.priority })
     }
@@ -391,4 +407,51 @@ pub(crate) struct PrivateStats {
     pub(crate) session: Arc<Session>,
     pub(crate) service: Name,
     pub(crate) stats: Rc<Stats>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A registration of private services, which `laptop` may visit.
+    fn register(services: &[&str], leaving: bool) -> Register {
+        let visitors: Arc<[NamePattern]> = Arc::from(["laptop".parse().unwrap()]);
+        let spec = |name: &&str| {
+            let mut terms = proto::control::ServiceTerms::default();
+            terms.private = Some(Arc::clone(&visitors));
+            ServiceSpec { name: Name::new(name).unwrap(), public: Vec::new(), terms }
+        };
+        Register { generation: 1, services: services.iter().map(spec).collect(), leaving }
+    }
+
+    #[test]
+    fn a_private_service_belongs_to_the_latest_process_that_has_it_and_answers() {
+        let private = PrivateServices::default();
+        let [first, second] = [(); 2].map(|()| {
+            let session = Session::new("home", 1);
+            session.set_live(0, true);
+            session
+        });
+        let publish = |session: &Arc<Session>, services: &[&str], leaving| {
+            private.publish(session, &Gate::new(None), &register(services, leaving));
+        };
+        let home = Name::new("home").unwrap();
+        let of = |service: &str| {
+            let found = private.find(&home, &Name::new(service).unwrap(), "laptop");
+            found.map(|found| found.session.id)
+        };
+        publish(&second, &["ssh", "web"], false);
+        // The former process registers again.
+        publish(&first, &["ssh"], false);
+        assert_eq!([of("ssh"), of("web")], [Ok(second.id), Ok(second.id)]);
+        // The latest process is killed: its link waits for the process to return.
+        second.set_live(0, false);
+        assert_eq!([of("ssh"), of("web")], [Ok(first.id), Ok(second.id)]);
+        second.set_live(0, true);
+        assert_eq!(of("ssh"), Ok(second.id));
+        publish(&second, &[], true);
+        assert_eq!([of("ssh"), of("web")], [Ok(first.id), Err(Absent::Service)]);
+        private.withdraw(&first);
+        assert_eq!(of("ssh"), Err(Absent::Client));
+    }
 }

@@ -2,12 +2,29 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ::link::Link;
+use tokio::task::spawn_local;
+use tokio::time::sleep;
 
-use super::{Session, State};
+use super::{Session, State, Worker};
+
+/// A link without a carrier counts as silent after this time, as a link whose peer owes an answer
+/// does (`proto/src/link/liveness.rs`). A client that lives is usually back before.
+pub(crate) const AWAY: Duration = Duration::from_secs(1);
+
+/// The visitors that had better leave a silent link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leave {
+    /// Those from whom and to whom nothing was carried: they lose nothing by going elsewhere.
+    Fresh,
+    /// All whom another client can serve.
+    All,
+}
 
 /// The links by session id.
 #[derive(Default)]
@@ -69,7 +86,8 @@ impl State {
         }
         let live = live && !goes;
         member.note_answers(worker, live);
-        if std::mem::replace(&mut member.live, live) != live {
+        let has_changed = std::mem::replace(&mut member.live, live) != live;
+        if has_changed {
             if live {
                 session.live[worker].fetch_add(1, Ordering::Relaxed);
                 session.revived.notify_waiters();
@@ -79,7 +97,7 @@ impl State {
             }
         }
         drop(links);
-        if left {
+        if left || has_changed {
             session.steer();
         }
     }
@@ -92,22 +110,19 @@ impl State {
         let Some(member) = members.find(|member| member.link.serial() == serial) else { return };
         let answers = answers && member.live;
         member.note_answers(worker, answers);
+        let link = member.link.clone();
+        drop(links);
+        session.steer();
         if answers {
             return;
         }
-        let link = member.link.clone();
-        drop(links);
         let name = session.name.as_str();
         tracing::debug!(
             link = serial,
             peer = name,
             "link {serial} does not answer; new visitors go elsewhere if they can"
         );
-        for (stream, outlet) in link.streams(0..link.stream_slots()) {
-            if let Some(outlet) = outlet.filter(|_| stream.is_ours && stream.sent == 0) {
-                outlet.silent();
-            }
-        }
+        forsake(&link, Leave::All);
     }
 
     /// Removes a link that has ended and keeps its totals.
@@ -177,6 +192,13 @@ impl State {
         Some(member.link.clone())
     }
 
+    /// The link with this serial, if it waits for a carrier.
+    fn stalled_link(&self, session: &Session, serial: u64) -> Option<Link> {
+        let links = self.links.members.borrow();
+        let link = &links.get(&session.id)?.iter().find(|m| m.link.serial() == serial)?.link;
+        (!link.is_live() && !link.has_ended()).then(|| link.clone())
+    }
+
     /// The ids of the sessions that have a link on this worker.
     pub(crate) fn session_ids(&self) -> Vec<u64> {
         self.links.members.borrow().keys().copied().collect()
@@ -200,5 +222,36 @@ impl State {
     pub(crate) fn all_links(&self) -> Vec<(Arc<Session>, Link)> {
         let links = self.links.members.borrow();
         links.values().flatten().map(|m| (Arc::clone(&m.session), m.link.clone())).collect()
+    }
+}
+
+/// Lets visitors leave a link of this worker that has lost its carrier, if another client serves them:
+/// at once the visitors for whom nothing was carried, and the others if the link does not come back
+/// soon.
+pub(crate) fn note_stall(worker: &Rc<Worker>, session: &Arc<Session>, serial: u64) {
+    let Some(link) = worker.state.link(session, serial) else { return };
+    forsake(&link, Leave::Fresh);
+    let (worker, session) = (Rc::clone(worker), Arc::clone(session));
+    spawn_local(async move {
+        sleep(AWAY).await;
+        if let Some(link) = worker.state.stalled_link(&session, serial) {
+            forsake(&link, Leave::All);
+        }
+    });
+}
+
+/// Tells the visitors of a silent link to go elsewhere if they can.
+fn forsake(link: &Link, leave: Leave) {
+    for (stream, outlet) in link.streams(0..link.stream_slots()) {
+        let leaves = leave == Leave::All || stream.sent == 0;
+        if let Some(outlet) = outlet.filter(|_| stream.is_ours && leaves) {
+            outlet.silent();
+        }
+    }
+    for (flow, outlet) in link.flows(0..link.flow_slots()) {
+        let leaves = leave == Leave::All || flow.received.datagrams == 0;
+        if let Some(outlet) = outlet.filter(|_| flow.is_ours && leaves) {
+            outlet.silent();
+        }
     }
 }

@@ -16,6 +16,7 @@ mod links;
 mod paths;
 mod state;
 
+pub(crate) use links::{AWAY, note_stall};
 use paths::PathNotes;
 pub(crate) use paths::{Found, PathBytes};
 
@@ -55,6 +56,9 @@ pub(crate) struct Session {
     is_of_peer: bool,
     /// The session has no other side: this process dials the targets.
     is_here: bool,
+    /// Another process of the client has the addresses that this one has asked for, as long as this
+    /// one does not answer.
+    displaced: AtomicBool,
     /// The client is on hold: where others share its addresses, it gets no visitor.
     on_hold: AtomicBool,
     /// The UDP ports whose visitors the session gets. A port that leads to another session now is
@@ -149,6 +153,7 @@ impl Session {
             demand: demand.map(Demand),
             is_of_peer: of_peer.is_some(),
             is_here: false,
+            displaced: AtomicBool::new(false),
             on_hold: AtomicBool::new(false),
             ports: Mutex::default(),
             paths: of_peer.map(PathNotes::counting).unwrap_or_default(),
@@ -170,6 +175,16 @@ impl Session {
     /// Whether this process dials the targets itself.
     pub(crate) const fn is_here(&self) -> bool {
         self.is_here
+    }
+
+    /// Notes whether another process of the client has the addresses of this one.
+    pub(crate) fn set_displaced(&self, displaced: bool) {
+        self.displaced.store(displaced, Ordering::Relaxed);
+    }
+
+    /// Whether another process of the client has the addresses of this one.
+    pub(crate) fn is_displaced(&self) -> bool {
+        self.displaced.load(Ordering::Relaxed)
     }
 
     /// Whether the client is on hold.

@@ -4,13 +4,15 @@
 //! ```text
 //!   a refusal, before a byte of the far side ──────────────> the visitor goes on, with its bytes
 //!   the link ended or is silent, before a byte of either ──> the visitor goes on
+//!   the same, behind a request that may be repeated ───────> the visitor goes on
 //!   the far side has answered or has taken the bytes, or
 //!   there are more than [`KEPT_MOST`] of them ─────────────> nothing is kept any more
 //! ```
 //!
 //! A refusal is a code that an end sends in the place of a connection to a target, so no byte has
 //! reached a target. [`ResetCode::Timeout`] is none: the end of a connection has the same code.
-//! Bytes that were sent over a link which ends may have reached a target.
+//! Bytes that were sent over a link which ends may have reached a target. Only a request that may be
+//! done twice goes on then ([`Again::may_repeat`]).
 
 use std::fmt;
 
@@ -26,6 +28,11 @@ const KEPT_MOST: usize = 16 << 10;
 pub trait Again: fmt::Debug {
     /// Whether a visitor that has sent nothing had better leave a link that is silent.
     fn is_worth_it(&self) -> bool;
+
+    /// Whether another end may get these bytes although a target may have taken them.
+    fn may_repeat(&self, _sent: &[u8]) -> bool {
+        false
+    }
 
     /// Takes the visitor. `socket`: `None` if its bytes pass through a layer. `first`: the bytes that
     /// were read from it. The call must not block.
@@ -69,6 +76,11 @@ impl Kept {
         self.is_over || !self.sent.is_empty()
     }
 
+    /// Whether the target does no harm if it gets the sent bytes twice.
+    pub(super) fn may_repeat(&self) -> bool {
+        !self.is_over && self.taker.may_repeat(&self.sent)
+    }
+
     /// Whether another end may serve the visitor after a reset with this code.
     pub(super) fn may_go_on(&self, code: ResetCode) -> bool {
         match code {
@@ -77,14 +89,14 @@ impl Kept {
             | ResetCode::Denied
             | ResetCode::Limit
             | ResetCode::Unknown => !self.is_over,
-            ResetCode::Shutdown | ResetCode::Internal => !self.has_sent(),
+            ResetCode::Shutdown | ResetCode::Internal => !self.has_sent() || self.may_repeat(),
             ResetCode::Aborted | ResetCode::Timeout | ResetCode::Other(_) => false,
         }
     }
 
     /// Whether the visitor had better leave a silent link.
     pub(super) fn leaves_silence(&self) -> bool {
-        !self.has_sent() && self.taker.is_worth_it()
+        (!self.has_sent() || self.may_repeat()) && self.taker.is_worth_it()
     }
 
     /// Gives the visitor away. `rest`: the bytes that were read behind those that were sent.

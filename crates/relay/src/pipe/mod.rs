@@ -81,11 +81,14 @@ const SERVED: u8 = 2;
 /// Another end may serve the visitor until the far side does.
 const REVOCABLE: u8 = 8;
 
-/// The link of a stream that is [`REVOCABLE`] is silent.
+/// The link of a stream that is [`REVOCABLE`], or whose reader [`ASKS`], is silent.
 const SILENT: u8 = 16;
 
 /// A write has found that the connection is lost.
 const LOST: u8 = 32;
+
+/// The reader of a stream without a socket wants to know that the link is silent.
+const ASKS: u8 = 64;
 
 /// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 144 bytes and
 /// the end.
@@ -106,8 +109,8 @@ pub(crate) struct Pipe {
     active: Cell<u8>,
     /// The bytes that were written to the socket.
     on_the_way: OnTheWay,
-    /// [`TARGET`], [`SERVED`], [`PACED`], [`REVOCABLE`], [`SILENT`] and [`LOST`], in one byte: idle
-    /// streams are many.
+    /// [`TARGET`], [`SERVED`], [`PACED`], [`REVOCABLE`], [`SILENT`], [`LOST`] and [`ASKS`], in one
+    /// byte: idle streams are many.
     facts: Cell<u8>,
     /// KiB that were written, up to [`MOVES`].
     written: Cell<u16>,
@@ -395,8 +398,13 @@ impl Pipe {
         self.note_fact(REVOCABLE);
     }
 
+    /// The reader of the stream asks by [`Self::take_silence`] whether the link is silent.
+    pub(crate) fn ask_for_silence(&self) {
+        self.note_fact(ASKS);
+    }
+
     /// Whether the link has fallen silent since this was asked.
-    fn take_silence(&self) -> bool {
+    pub(crate) fn take_silence(&self) -> bool {
         let known = self.facts.get();
         self.facts.set(known & !SILENT);
         known & SILENT != 0
@@ -653,7 +661,7 @@ impl Outlet for Pipe {
     }
 
     fn silent(&self) {
-        if self.is(REVOCABLE) {
+        if self.is(REVOCABLE | ASKS) {
             self.note_fact(SILENT);
             self.wake();
         }

@@ -233,7 +233,7 @@ impl Pump {
         let leaves = self.pipe.take_silence();
         let kept = self.timers.as_mut()?.again.as_deref_mut()?;
         let is_taken = || kept.has_sent() && kept.first.is_empty() && !self.inlet.is_untaken();
-        if is_served || (reset.is_none() && is_taken()) {
+        if is_served || (reset.is_none() && is_taken() && !kept.may_repeat()) {
             self.keep_no_more();
             return None;
         }

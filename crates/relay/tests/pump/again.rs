@@ -65,9 +65,16 @@ type Came = Rc<RefCell<Option<(Socket, BytesMut, ResetCode)>>>;
 #[derive(Debug)]
 struct Taker(Came);
 
+/// What a target does no harm with if it gets it twice.
+const REPEATABLE: &[u8] = b"GET /";
+
 impl Again for Taker {
     fn is_worth_it(&self) -> bool {
         true
+    }
+
+    fn may_repeat(&self, sent: &[u8]) -> bool {
+        sent == REPEATABLE
     }
 
     fn again(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode) {
@@ -222,5 +229,33 @@ fn a_visitor_that_has_sent_nothing_leaves_a_link_that_ends_or_is_silent() {
         scene.outlet().silent();
         scene.turn().await;
         assert!(scene.came.take().is_none(), "its byte may have reached a target");
+    });
+}
+
+#[test]
+fn a_visitor_whose_bytes_may_be_repeated_leaves_a_link_that_ends_or_is_silent() {
+    for is_reset in [true, false] {
+        run(async move {
+            let scene = Scene::new(REPEATABLE).await;
+            // The target has them, and has not answered.
+            scene.far.is_taken.set(true);
+            scene.outlet().room();
+            scene.turn().await;
+            if is_reset {
+                scene.outlet().reset(ResetCode::Shutdown);
+            } else {
+                scene.outlet().silent();
+            }
+            scene.turn().await;
+            let (_, first, _) = scene.came.take().expect("the visitor is given away");
+            assert_eq!(&first[..], REPEATABLE);
+        });
+    }
+    run(async {
+        let scene = Scene::new(REPEATABLE).await;
+        scene.outlet().deliver(&mut VecDeque::from([Bytes::from_static(b"HTTP/1.1 200 ")]));
+        scene.outlet().silent();
+        scene.turn().await;
+        assert!(scene.came.take().is_none(), "the answer has begun");
     });
 }

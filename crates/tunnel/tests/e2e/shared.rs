@@ -1,10 +1,11 @@
 //! Shared services: several clients, or several processes of one client, serve the visitors of one
 //! address.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -151,6 +152,123 @@ fn clients_share_a_port_and_a_client_that_has_died_gets_no_visitor() {
             wait("both serve again", LONG, || both(counts(port, 4)));
         }
     });
+}
+
+/// The server keeps what a killed client had for longer than any test waits.
+const PATIENT: &str = "resume_timeout: 10m\n";
+
+/// An origin that takes visitors and what they send, and answers nothing. `seen` counts the visitors
+/// of whom it has `least` bytes.
+fn mute(least: usize) -> (Origin, Arc<AtomicUsize>) {
+    let seen = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&seen);
+    let origin = Origin::start(move |mut stream: TcpStream| {
+        let mut first = vec![0; least];
+        if stream.read_exact(&mut first).is_ok() {
+            count.fetch_add(1, Ordering::Relaxed);
+            while stream.read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
+        }
+    });
+    (origin, seen)
+}
+
+#[test]
+fn visitors_that_wait_for_the_first_byte_of_a_killed_client_go_to_the_next_client() {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
+        let (a, (b, seen), port) = (lettered(b'a'), mute(0), free_port());
+        let mut setup = setup(scheme, &format!("tcp: {port}"));
+        setup.server_lines += PATIENT;
+        setup.client_lines += PATIENT;
+        let public = format!("tcp://:{port}");
+        let (_running, mut other) = start(setup, (&public, "office", ""), [tcp(&a), tcp(&b)]);
+        wait_listening(port, SOON);
+        let mut visitors: Vec<_> = (0..8).map(|_| connect(port)).collect();
+        wait("half of the visitors at the mute target", LONG, || {
+            (seen.load(Ordering::Relaxed) >= 4).then_some(())
+        });
+        other.kill();
+        for visitor in &mut visitors {
+            let mut letter = [0];
+            visitor.set_read_timeout(Some(LONG)).unwrap();
+            visitor.read_exact(&mut letter).unwrap();
+            assert_eq!(letter, *b"a");
+        }
+    });
+}
+
+#[test]
+fn requests_without_effect_at_a_killed_client_are_done_by_the_next_client() {
+    // By bytes, and by the proxy, which the header asks for.
+    for keys in ["", ", headers: { set: { X-A: b } }"] {
+        let good = Origin::start(|mut stream: TcpStream| {
+            let mut request = [0; 1024];
+            while stream.read(&mut request).is_ok_and(|read| read > 0) {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na");
+            }
+        });
+        let ((bad, seen), door) = (mute(1), free_port());
+        let mut setup = setup(Scheme::TLS, "http: a.example");
+        setup.server_lines += PATIENT;
+        setup.client_lines += PATIENT;
+        writeln!(setup.server_lines, "http: {{ listen: \"127.0.0.1:{door}\" }}").unwrap();
+        let service = ("http://a.example", "office", keys);
+        let (_running, mut other) = start(setup, service, [tcp(&good), tcp(&bad)]);
+        let mut visitors: Vec<_> = (0..8)
+            .map(|_| {
+                let mut visitor = connect(door);
+                visitor.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").unwrap();
+                visitor
+            })
+            .collect();
+        wait("half of the requests at the mute target", LONG, || {
+            (seen.load(Ordering::Relaxed) >= 4).then_some(())
+        });
+        other.kill();
+        for visitor in &mut visitors {
+            let mut status = [0; 12];
+            visitor.set_read_timeout(Some(LONG)).unwrap();
+            visitor.read_exact(&mut status).unwrap();
+            assert_eq!(&status, b"HTTP/1.1 200", "{keys}");
+        }
+    }
+}
+
+#[test]
+fn a_service_that_is_not_shared_falls_back_to_the_other_process_that_has_it() {
+    let (a, b, [port, own]) = (lettered(b'a'), lettered(b'b'), [free_port(), free_port()]);
+    let mut setup = setup(Scheme::TLS, &format!("tcp: {port}"));
+    setup.server_lines += PATIENT;
+    setup.client_lines += PATIENT;
+    setup.allow.push(own);
+    let target = tcp(&a);
+    writeln!(
+        setup.client_lines,
+        "services:\n  - {{ name: web, public: \"tcp://:{port}\", target: \"{target}\", shared: true \
+         }}\n  - {{ name: own, public: \"tcp://:{own}\", target: \"{target}\" }}"
+    )
+    .unwrap();
+    let mut running = setup.start();
+    running.client().wait_line(&["service own is published at"], SOON);
+    let another = || {
+        let other = running.start_another_client(|text| text.replace(&target, &tcp(&b)));
+        other.wait_line(&["service own is published at"], SOON);
+        other
+    };
+    let serves = |whose: char| {
+        let what = format!("{whose} serves the port that is not shared");
+        wait(&what, LONG, || (letter(own, LONG) == Some(whose)).then_some(()));
+    };
+    serves('a');
+    let mut other = another();
+    serves('b');
+    other.kill();
+    serves('a');
+    let mut other = another();
+    serves('b');
+    other.signal(Signal::TERM);
+    serves('a');
+    other.wait_end(LONG);
+    assert_eq!(letter(own, LONG), Some('a'));
 }
 
 #[test]
@@ -459,7 +577,7 @@ fn an_http_name_is_shared_by_request_and_a_client_on_hold_gets_none() {
 }
 
 #[test]
-fn peers_of_a_udp_port_are_spread_over_the_clients() {
+fn peers_of_a_udp_port_are_spread_over_the_clients_that_live() {
     let echo = |letter: u8| {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
@@ -471,22 +589,32 @@ fn peers_of_a_udp_port_are_spread_over_the_clients() {
         format!("udp://127.0.0.1:{port}")
     };
     let port = free_port();
-    let setup = setup(Scheme::TLS, &format!("udp: {port}"));
+    let mut setup = setup(Scheme::TLS, &format!("udp: {port}"));
+    setup.server_lines += PATIENT;
+    setup.client_lines += PATIENT;
     let public = format!("udp://:{port}");
-    let (_running, _other) = start(setup, (&public, "office", ""), [echo(b'a'), echo(b'b')]);
+    let (_running, mut other) = start(setup, (&public, "office", ""), [echo(b'a'), echo(b'b')]);
+    let answer = |peer: &UdpSocket| {
+        peer.send_to(b"?", ("127.0.0.1", port)).unwrap();
+        let mut letter = [0];
+        peer.recv(&mut letter).ok().map(|_| char::from(letter[0]))
+    };
     let ask = || {
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
         peer.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        wait("an answer by datagram", LONG, || {
-            peer.send_to(b"?", ("127.0.0.1", port)).unwrap();
-            let mut letter = [0];
-            peer.recv(&mut letter).ok().map(|_| char::from(letter[0]))
-        })
+        let letter = wait("an answer by datagram", LONG, || answer(&peer));
+        (peer, letter)
     };
-    let mut letters: Vec<_> = (0..20).map(|_| ask()).collect();
-    letters.sort_unstable();
-    letters.dedup();
-    assert_eq!(letters, ['a', 'b']);
+    let peers: Vec<_> = (0..20).map(|_| ask()).collect();
+    let letters: BTreeSet<_> = peers.iter().map(|(_, letter)| *letter).collect();
+    assert_eq!(letters, ['a', 'b'].into());
+    // The flows of a client that is killed go to the other client.
+    other.kill();
+    for (peer, _) in &peers {
+        wait("an answer of the client that lives", LONG, || {
+            (answer(peer) == Some('a')).then_some(())
+        });
+    }
 }
 
 #[test]

@@ -99,6 +99,7 @@ pub(super) async fn exchange(
         upstream.wire.begin(head);
         upstream.wire.asked(parts.method == Method::HEAD, switches);
         let copy = (reused && repeatable).then(|| parts.clone());
+        upstream.wire.set_repeats(copy.is_some());
         let (wants, hold) = expects.then(|| Hold::new(sink)).unzip();
         let wire = Rc::clone(&upstream.wire);
         let body = RequestBody::new(&source, std::mem::take(&mut again), hold, wire);

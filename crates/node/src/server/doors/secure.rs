@@ -34,7 +34,7 @@ use super::requests::{Asked, Carried};
 use super::site::{self, Io, VisitorSocket, Way};
 use super::{Doors, PATIENCE, answer};
 use crate::backends::Pick;
-use crate::entrance::{self, Answer, NameDoor};
+use crate::entrance::{self, Answer, Entrance, NameDoor};
 use crate::limits;
 use crate::names::{Kind, Space};
 use crate::session::Worker;
@@ -168,7 +168,9 @@ impl Secured {
             async move { worker.state.server.left().await }
         };
         let retry = entrance.backends.is_shared().then(|| {
-            let taker = Box::new(ByProxy { visitor: self.clone(), carried: again });
+            let (entrance, session) = (Arc::clone(entrance), backend.picked.session);
+            let taker =
+                Box::new(ByProxy { visitor: self.clone(), carried: again, entrance, session });
             Retry { taker, first: BytesMut::new() }
         });
         let visitor = (layered, http, retry);
@@ -214,17 +216,24 @@ async fn say(io: Shared, page: &[u8]) {
     let _ = timeout(answer::FAREWELL_ALL, answer::say(io, page)).await;
 }
 
-/// Gives a visitor whose stream was refused to the proxy, which asks the clients in turn.
+/// Gives a visitor whose stream was refused, or has a silent link, to the proxy, which asks the clients
+/// in turn.
 struct ByProxy {
     visitor: Secured,
     /// The requests of the visitor on the refused stream.
     carried: Rc<Carried>,
+    entrance: Arc<Entrance>,
+    /// The session of the refused stream.
+    session: u64,
 }
 
 impl Again for ByProxy {
     fn is_worth_it(&self) -> bool {
-        // A stream of this path begins with a request.
-        false
+        self.entrance.backends.are_served_beside(self.session, self.visitor.peer)
+    }
+
+    fn may_repeat(&self, sent: &[u8]) -> bool {
+        h1::is_repeatable(sent)
     }
 
     fn again(self: Box<Self>, _: Option<Socket>, first: BytesMut, _: proto::ResetCode) {

@@ -1,6 +1,7 @@
 //! Streams for requests that the HTTP proxy sends to a service: over a link of this worker, or by way
 //! of another worker. Where clients share the name, the stream of a client whose target refuses goes
-//! on over a link of the next client, as long as no byte has reached a target.
+//! on over a link of the next client, as long as no byte has reached a target. So does a request that
+//! may be done twice, if the link falls silent or is lost before a byte of the answer.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -58,10 +59,13 @@ impl Upstream {
         let Some(held) = Held::draw(&budget, KEPT_MOST as u64) else {
             return Ok(near.into_stream());
         };
+        let (entrance, peer) = (Arc::clone(&self.entrance), self.peer);
         let (sent, tried) = (BytesMut::new(), Vec::new());
         let kept = Some(Box::new(Kept { of: self, sent, tried, _held: held }));
         Ok(Box::new(Persistent {
             near,
+            entrance,
+            peer,
             kept,
             unsent: Bytes::new(),
             is_over: false,
@@ -113,6 +117,9 @@ impl Upstream {
             OpenError::Limit => failed(Answer::Full),
             OpenError::Closed | OpenError::TooOld => down(),
         })?;
+        if entrance.backends.is_shared() {
+            duplex.ask_for_silence();
+        }
         Ok(Near::Here(Here(duplex, stays.map(Led::new)), Arc::clone(&backend.picked)))
     }
 }
@@ -142,6 +149,8 @@ impl Near {
 /// A stream that goes on at the next client, as long as no byte has reached a target.
 struct Persistent {
     near: Near,
+    entrance: Arc<Entrance>,
+    peer: Option<SocketAddr>,
     /// `None`: a client serves the request, or its bytes are no longer kept.
     kept: Option<Box<Kept>>,
     /// The kept bytes that the present client has not got yet.
@@ -174,11 +183,34 @@ const fn is_refusal(code: ResetCode) -> bool {
 }
 
 impl Persistent {
+    /// Whether the link of the stream has fallen silent, or is lost, while another client serves.
+    fn had_better_leave(&self) -> bool {
+        let Near::Here(Here(duplex, _), picked) = &self.near else { return false };
+        duplex.take_silence() && self.entrance.backends.are_served_beside(picked.session, self.peer)
+    }
+
+    /// Whether the present client may have the request and another one may get it as well.
+    fn may_repeat(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| h1::is_repeatable(&kept.sent))
+    }
+
     /// Opens a stream of the next client, if the present one has refused. False: the request stays
     /// where it is.
     fn goes_on(&mut self) -> bool {
-        let Near::Here(Here(duplex, _), picked) = &self.near else { return false };
-        let Some(why) = duplex.reset_code().filter(|code| is_refusal(*code)) else { return false };
+        let Near::Here(Here(duplex, _), _) = &self.near else { return false };
+        match duplex.reset_code() {
+            Some(why) if is_refusal(why) => self.goes_on_after(why),
+            // The link has ended, and what became of the request is not known.
+            Some(why @ (ResetCode::Shutdown | ResetCode::Internal)) if self.may_repeat() => {
+                self.goes_on_after(why)
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Opens a stream of the next client, for the reason `why`. False: there is none.
+    fn goes_on_after(&mut self, why: ResetCode) -> bool {
+        let Near::Here(_, picked) = &self.near else { return false };
         let Some(kept) = &mut self.kept else { return false };
         let is_counted = entrance::is_counted(why);
         kept.tried.push(Tried { picked: Arc::clone(picked), why, is_counted });
@@ -270,7 +302,12 @@ impl AsyncRead for Persistent {
                     }
                     return Poll::Ready(read);
                 }
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    let leaves = this.had_better_leave() && this.may_repeat();
+                    if !leaves || !this.goes_on_after(ResetCode::Timeout) {
+                        return Poll::Pending;
+                    }
+                }
             }
         }
     }
@@ -323,6 +360,10 @@ impl web::Stream for Persistent {
             Near::Here(here, _) => here.failure(),
             Near::Elsewhere(elsewhere) => elsewhere.failure(),
         }
+    }
+
+    fn had_better_leave(&self) -> bool {
+        Self::had_better_leave(self)
     }
 
     fn place(&self) -> Option<Place> {

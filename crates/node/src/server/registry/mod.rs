@@ -2,6 +2,7 @@
 //! on the data path: it is used at log-ins, registrations, new forwarded streams, and the end of
 //! links.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -48,6 +49,8 @@ pub(crate) struct Registry {
     sightings: Sightings,
     /// Registrations that wait for their turn.
     pending: Pending,
+    /// The clients whose processes are compared again in a moment.
+    ranked: Mutex<HashSet<String>>,
     /// The entrances of services.
     published: Published,
     /// The server is stopping: it takes no new link and publishes nothing. A link that resumes goes
@@ -71,6 +74,7 @@ impl Registry {
             introduced: Mutex::new(RepeatLimit::new().with_quota()),
             sightings: Sightings::default(),
             pending: Pending::default(),
+            ranked: Mutex::default(),
             published: Published::new(
                 descriptors::of_listeners(),
                 descriptors::kept() / 4,

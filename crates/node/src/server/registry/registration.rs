@@ -2,8 +2,8 @@
 //! rights of a client is applied in the same way.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use link::Lease;
 use ops::status;
@@ -13,8 +13,15 @@ use super::super::clients::{Changes, Client};
 use super::publish::{ClientTurn, Registrant};
 use super::takeover::close_links;
 use super::{Registry, pending};
-use crate::session::Session;
+use crate::session::{AWAY, Session};
 use crate::survey::Prints;
+
+/// A process of a client that stands beside others.
+struct Rank {
+    session: Arc<Session>,
+    /// The sessions of the processes that keep the addresses that they have.
+    outranked_by: Vec<u64>,
+}
 
 impl Registry {
     /// Takes a registration that came over a link. It waits for [`Self::turn`], and a newer one
@@ -48,7 +55,7 @@ impl Registry {
     pub(in crate::server) async fn register(
         &self,
         session: &Arc<Session>,
-        turn: ClientTurn<'_>,
+        mut turn: ClientTurn<'_>,
         generation: u64,
     ) -> Option<Registered> {
         // The entrances of this client are closed for good behind the same lock.
@@ -64,7 +71,67 @@ impl Registry {
         let client = self.shared.clients.find(&session.name)?;
         let waiting = self.pending.take(session.id)?;
         self.pending.spend(&session.name, &waiting.register);
-        turn.apply(self.place_of(session, &client), waiting.register, waiting.held).await
+        let mut told = Vec::new();
+        if turn.gives_up(session, &waiting.register) {
+            // Another process that wants the address has it before the address closes.
+            for Rank { session: other, outranked_by } in self.ranks(&session.name, Some(session.id))
+            {
+                let place = self.place_of(&other, &client);
+                let place = Registrant { is_alone: false, outranked_by: &outranked_by, ..place };
+                if let Some(registered) = turn.review(place).await {
+                    told.push((other, registered));
+                }
+            }
+        }
+        let ranks = self.ranks(&session.name, None);
+        let own = ranks.iter().find(|rank| rank.session.id == session.id);
+        let outranked_by = own.map(|own| own.outranked_by.as_slice()).unwrap_or_default();
+        let place = Registrant { outranked_by, ..self.place_of(session, &client) };
+        let answer = turn.apply(place, waiting.register, waiting.held).await;
+        for (other, registered) in told {
+            self.tell(&other, &registered).await;
+        }
+        answer
+    }
+
+    /// The processes of a client but one, the latest first. An address that several of them have asked
+    /// for, each for itself alone, belongs to the latest of them that answers.
+    fn ranks(&self, name: &str, but: Option<u64>) -> Vec<Rank> {
+        let mut all = self.sessions().in_force(name);
+        all.retain(|session| Some(session.id) != but);
+        all.sort_unstable_by_key(|session| std::cmp::Reverse(session.id));
+        let rank = |session: &Arc<Session>| {
+            let answers = session.answers();
+            let outranks = |other: &&Arc<Session>| {
+                let is_later = other.id > session.id;
+                if answers { is_later && other.answers() } else { is_later || other.answers() }
+            };
+            let others = all.iter().filter(|other| other.id != session.id);
+            let outranked_by: Vec<_> = others.filter(outranks).map(|other| other.id).collect();
+            session.set_displaced(!answers && !outranked_by.is_empty());
+            Rank { session: Arc::clone(session), outranked_by }
+        };
+        all.iter().map(rank).collect()
+    }
+
+    /// A process of a client has fallen silent, is lost, or is back. What it has published for itself
+    /// alone belongs to another process of the client meanwhile, if there is one that wants it.
+    pub(in crate::server) fn rank_soon(self: &Arc<Self>, session: &Session) {
+        let name = &session.name;
+        if self.sessions().in_force(name).len() < 2 || !self.published.has_own(session.id) {
+            return;
+        }
+        let mut due = self.ranked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !due.insert(name.clone()) {
+            return;
+        }
+        drop(due);
+        let (registry, name) = (Arc::clone(self), name.clone());
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(AWAY).await;
+            registry.ranked.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            registry.review(&name).await;
+        });
     }
 
     /// Applies the changes of a reload: ends the links of clients that may not stay, and updates
@@ -97,13 +164,23 @@ impl Registry {
     /// Applies the last registration of a client again, and tells the client the outcome. The
     /// processes that stand beside each other have a registration each.
     pub(super) async fn review(&self, name: &str) {
-        let sessions = self.sessions().in_force(name);
-        for session in sessions {
-            let turn = self.published.turn(name).await;
+        self.review_beside(name, false).await;
+    }
+
+    /// As [`Self::review`]. `has_other`: a process that has ended still has its addresses, which stay
+    /// open.
+    pub(super) async fn review_beside(&self, name: &str, has_other: bool) {
+        for Rank { session, outranked_by } in self.ranks(name, None) {
+            let mut turn = self.published.turn(name).await;
             let Some(client) = self.shared.clients.find(name) else { return };
             let place = self.place_of(&session, &client);
-            let Some(registered) = turn.review(place).await else { continue };
-            self.tell(&session, &registered).await;
+            let is_alone = place.is_alone && !has_other;
+            let place = Registrant { is_alone, outranked_by: &outranked_by, ..place };
+            let registered = turn.review(place).await;
+            drop(turn);
+            if let Some(registered) = registered {
+                self.tell(&session, &registered).await;
+            }
         }
     }
 
@@ -132,6 +209,7 @@ impl Registry {
             session,
             client,
             is_alone,
+            outranked_by: &[],
             is_known,
             public_bind,
             hosts,

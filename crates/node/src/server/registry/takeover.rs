@@ -35,9 +35,12 @@ impl Registry {
             // meanwhile, and visitors are held until the new process has links.
             tokio::time::sleep(HANDOVER).await;
         }
+        if beside {
+            self.review_beside(&last.name, true).await;
+        }
         self.shared.private.withdraw(&last);
         self.published.withdraw(&last, (&self.handles, &self.shared.hosts)).await;
-        if in_charge {
+        if in_charge || beside {
             // A process beside the ended one may have asked for the addresses that closed now.
             self.review(&last.name).await;
         }

@@ -19,7 +19,7 @@ mod shares;
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,6 +75,8 @@ pub(super) struct Registrant<'a> {
     pub(super) client: &'a Client,
     /// The client has no other process.
     pub(super) is_alone: bool,
+    /// The sessions of other processes of the client that keep the addresses that they have.
+    pub(super) outranked_by: &'a [u64],
     /// The client is configured or was enrolled, so `tunnel allow` can give it a right.
     pub(super) is_known: bool,
     pub(super) public_bind: IpAddr,
@@ -161,6 +163,14 @@ impl Published {
                 clients.remove(&session.name);
             }
         }
+    }
+
+    /// Whether a session has asked for a public address for itself alone.
+    pub(super) fn has_own(&self, session: u64) -> bool {
+        let answers = lock(&self.answers);
+        let asked = answers.get(&session).into_iter().flat_map(|known| &known.register.services);
+        let mut asked = asked.filter(|spec| spec.terms.shared.is_none());
+        asked.any(|spec| !spec.public.is_empty())
     }
 
     /// The clients that publish.
@@ -302,9 +312,18 @@ impl ClientTurn<'_> {
         Some(self.set(to, register, Some(held)).await)
     }
 
-    /// Applies the last registration of a client again, after its rights have changed. `None` when
-    /// the session has not registered.
-    pub(super) async fn review(mut self, to: Registrant<'_>) -> Option<Registered> {
+    /// Whether a registration gives up an address that the last one of the session has asked for.
+    pub(super) fn gives_up(&self, session: &Session, register: &Register) -> bool {
+        let answers = lock(&self.published.answers);
+        let Some(before) = answers.get(&session.id) else { return false };
+        let now: HashSet<_> = register.services.iter().flat_map(|spec| &spec.public).collect();
+        let mut before = before.register.services.iter().flat_map(|spec| &spec.public);
+        before.any(|text| !now.contains(text))
+    }
+
+    /// Applies the last registration of a session again, after the rights of the client or its other
+    /// processes have changed. `None` when the session has not registered.
+    pub(super) async fn review(&mut self, to: Registrant<'_>) -> Option<Registered> {
         let register = lock(&self.published.answers).get(&to.session.id)?.register.clone();
         Some(self.set(to, register, None).await)
     }

@@ -342,7 +342,7 @@ impl OfClient {
                 ));
             }
             entry.wanted = true;
-            entry.lead_to(to, spec, None);
+            entry.offer_to(to, spec, None);
             return Ok(address);
         }
         let claim = Claim::new(&self.directory, place.key, &self.name).await.map_err(|_| {
@@ -377,7 +377,7 @@ impl OfClient {
                 continue;
             };
             entry.wanted = true;
-            entry.lead_to(to, spec, None);
+            entry.offer_to(to, spec, None);
             return Ok(address);
         }
         let own = self.directory.chosen(&self.name, service).await.into_iter();
@@ -493,6 +493,13 @@ impl OfClient {
         self.names.retain(|_, (_, claim, _)| claim.strong_count() > 0);
     }
 
+    /// The session to which the visitors of an address of this client alone go.
+    #[cfg(test)]
+    pub(super) fn leads_to(&self, key: Key) -> Option<u64> {
+        let entry = self.entrances.get(&key.into())?;
+        Some(entry.entrance.backends.first().session.id)
+    }
+
     #[cfg(test)]
     pub(super) fn has(&self, key: Key) -> bool {
         self.entrances.contains_key(&key.into())
@@ -517,14 +524,22 @@ impl Entry {
         drop(held);
     }
 
-    /// Leads new visitors to this session and counts them for the client as it is now. Present
-    /// visitors stay counted in their old gate.
-    pub(super) fn lead_to(
+    /// Leads new visitors to this session, unless they go to another process of the client that has
+    /// the address by right.
+    pub(super) fn offer_to(
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
         rules: Option<Arc<web::Rules>>,
     ) {
+        if !to.outranked_by.contains(&self.entrance.backends.first().session.id) {
+            self.lead_to(to, spec, rules);
+        }
+    }
+
+    /// Leads new visitors to this session and counts them for the client as it is now. Present
+    /// visitors stay counted in their old gate.
+    fn lead_to(&mut self, to: Registrant<'_>, spec: &ServiceSpec, rules: Option<Arc<web::Rules>>) {
         let aim = aim(spec, rules);
         self.entrance.backends.forget_health();
         to.client.bound_flows(&self.entrance.bounds);

@@ -55,7 +55,7 @@ impl OfClient {
                 return Err(error(ServiceErrorCode::NameTaken, text));
             }
             entry.wanted = true;
-            entry.lead_to(to, spec, Some(rules));
+            entry.offer_to(to, spec, Some(rules));
             state.hosts = left;
             return Ok(url);
         }

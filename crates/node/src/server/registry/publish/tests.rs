@@ -81,6 +81,22 @@ impl Rig {
         (self.workers.handles(), &self.hosts)
     }
 
+    /// A process of the client beside others.
+    fn registrant<'a>(&'a self, session: &'a Arc<Session>, client: &'a Client) -> Registrant<'a> {
+        Registrant {
+            session,
+            client,
+            is_alone: false,
+            outranked_by: &[],
+            is_known: true,
+            public_bind: Ipv4Addr::LOCALHOST.into(),
+            hosts: &self.hosts,
+            clients: &self.clients,
+            private: &self.private,
+            handles: self.workers.handles(),
+        }
+    }
+
     async fn apply(
         &self,
         session: &Arc<Session>,
@@ -97,17 +113,7 @@ impl Rig {
         client: &Client,
         register: Register,
     ) -> Vec<ServiceResult> {
-        let to = Registrant {
-            session,
-            client,
-            is_alone: false,
-            is_known: true,
-            public_bind: Ipv4Addr::LOCALHOST.into(),
-            hosts: &self.hosts,
-            clients: &self.clients,
-            private: &self.private,
-            handles: self.workers.handles(),
-        };
+        let to = self.registrant(session, client);
         let turn = self.published.turn(&session.name).await;
         turn.apply(to, register, held()).await.unwrap().results
     }
@@ -133,6 +139,7 @@ async fn a_refusal_names_the_command_that_permits_the_port_where_it_can() {
             session: &session,
             client: &client,
             is_alone: true,
+            outranked_by: &[],
             is_known,
             public_bind: Ipv4Addr::LOCALHOST.into(),
             hosts: &rig.hosts,
@@ -682,4 +689,37 @@ async fn an_address_that_one_process_has_alone_is_left_to_it_by_the_process_besi
     rig.published.withdraw(&first, rig.at()).await;
     assert!(rig.published.turn("home").await.mine.has(has(own)));
     assert!(!rig.published.turn("home").await.mine.has(has(other)));
+}
+
+#[tokio::test]
+async fn a_process_takes_no_address_of_a_later_process_that_answers() {
+    let rig = Rig::new(100);
+    let port = free_port();
+    let client = client(&format!("allow: {{ tcp: {port} }}"));
+    let [first, second] = [(); 2].map(|()| Session::new("home", 1));
+    let place = (Over::Tcp, SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let leads_to = async || {
+        let turn = rig.published.turn("home").await;
+        turn.mine.leads_to(Key::Port(place.0, place.1))
+    };
+    let review = async |session: &Arc<Session>, outranked_by: &[u64]| {
+        let to = Registrant { outranked_by, ..rig.registrant(session, &client) };
+        rig.published.turn("home").await.review(to).await.unwrap().results
+    };
+    rig.apply(&first, &client, register(1, &[port])).await;
+    rig.apply(&second, &client, register(1, &[port])).await;
+    assert_eq!(leads_to().await, Some(second.id));
+    let told = review(&first, &[second.id]).await;
+    assert!(told[0].outcome.is_ok(), "{told:?}");
+    assert_eq!(leads_to().await, Some(second.id));
+    // The later process does not answer.
+    review(&first, &[]).await;
+    assert_eq!(leads_to().await, Some(first.id));
+    review(&second, &[]).await;
+    assert_eq!(leads_to().await, Some(second.id));
+    // It ends, after the address has gone to the former process.
+    assert!(rig.published.turn("home").await.gives_up(&second, &register(2, &[])));
+    review(&first, &[]).await;
+    rig.published.withdraw(&second, rig.at()).await;
+    assert_eq!(leads_to().await, Some(first.id));
 }
