@@ -1,6 +1,7 @@
 //! The running admin API: a bound port and a thread that answers requests.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,11 +12,15 @@ use config::Admin;
 use ops::{ConsoleLink, Daemon, Life};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 use crate::guard::Guard;
 use crate::routes::{self, Api};
 use crate::serve;
 use crate::sessions::{KEY_LASTS, Sessions};
+
+/// The period at which an address is tried again that this machine did not have.
+const AGAIN: Duration = Duration::from_secs(15);
 
 /// The way of a person into the web console of a running API. Clones are one.
 #[derive(Clone, Debug)]
@@ -48,17 +53,41 @@ impl Door {
 #[derive(Debug)]
 pub struct AdminApi {
     url: String,
+    /// The address was there at the start.
+    is_bound: bool,
     door: Door,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// Listens at the address.
+fn listen(at: SocketAddr) -> io::Result<StdListener> {
+    let group = net::listen_group(at, 1)?;
+    net::inherited::store(&group);
+    group.into_iter().next().ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// Waits until this machine has the address, and listens there.
+async fn come(at: SocketAddr) -> StdListener {
+    loop {
+        sleep(AGAIN).await;
+        match listen(at) {
+            Ok(listener) => {
+                tracing::info!("admin API on http://{at}");
+                return listener;
+            }
+            Err(error) => tracing::debug!(%error, "the admin API waits for its address {at}"),
+        }
+    }
+}
+
 impl AdminApi {
-    /// Binds the port and starts a thread that answers requests. `life` is the phase of the daemon,
+    /// Binds the port and starts a thread that answers requests. An address that this machine does not
+    /// have is tried again. `life` is the phase of the daemon,
     /// which a request can advance.
     ///
     /// # Errors
-    /// The address is in use or not available, the token is not valid, or there are no resources
+    /// The address is in use, the token is not valid, or there are no resources
     /// for the runtime or the thread.
     pub fn start(settings: &Admin, daemon: Arc<dyn Daemon>, life: Life) -> anyhow::Result<Self> {
         Self::start_with(settings, daemon, life, None)
@@ -75,10 +104,20 @@ impl AdminApi {
         state: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let at = settings.listen;
-        let group = net::listen_group(at, 1).with_context(|| format!("admin API on {at}"))?;
-        net::inherited::store(&group);
-        let listener = group.into_iter().next().context("no socket")?;
-        let address = listener.local_addr()?;
+        let listener = match listen(at) {
+            // The address may come with a lease of DHCP or with VRRP.
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                tracing::warn!(
+                    "the admin API waits for its address: {at}: {error} (this machine does not have \
+                     that address; it is tried again every {} s)",
+                    AGAIN.as_secs()
+                );
+                None
+            }
+            outcome => Some(outcome.with_context(|| format!("admin API on {at}"))?),
+        };
+        let is_bound = listener.is_some();
+        let address = listener.as_ref().map_or(Ok(at), StdListener::local_addr)?;
         let url = format!("http://{address}");
         let mut api = Api::new(daemon, life);
         // Another port at each start is another place for a browser, which has no session there.
@@ -95,8 +134,15 @@ impl AdminApi {
             let following = api.live.clone().follow(Arc::clone(&api.daemon));
             let app = routes::app(api, guard);
             runtime.block_on(async {
+                let serving = async {
+                    let listener = match listener {
+                        Some(listener) => listener,
+                        None => come(at).await,
+                    };
+                    serve::serve(listener, app).await;
+                };
                 tokio::select! {
-                    () = serve::serve(listener, app) => {}
+                    () = serving => {}
                     () = following => {}
                     // The sender never sends; its drop also completes this future.
                     _ = stopped => {}
@@ -105,12 +151,17 @@ impl AdminApi {
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("tunnel-admin".into()).spawn(serve)?;
-        Ok(Self { url, door, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { url, is_bound, door, stop: Some(stop), thread: Some(thread) })
     }
 
     /// The URL of the API, `http://` and the bound address.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Whether the API listens: its address was there at the start.
+    pub const fn is_bound(&self) -> bool {
+        self.is_bound
     }
 
     /// The way into the web console.

@@ -13,7 +13,7 @@ use config::{Local, Over};
 use net::udp::{FlowGroup, Steering};
 use ops::socket_file::{self, SocketFile};
 
-use crate::transports::bind_advice;
+use crate::transports::Unbound;
 
 /// The backlog of a Unix socket, in connections, as for TCP. The kernel lowers the number to
 /// `somaxconn`.
@@ -90,10 +90,8 @@ impl Listeners {
 /// system chose.
 pub(crate) fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(String, Listeners)> {
     if let Some((over, address)) = local.socket() {
-        let group = Listeners::ports(over, address, workers.get()).map_err(|e| {
-            let advice = bind_advice(e.kind());
-            anyhow::anyhow!("cannot listen on {local}: {e}{advice}")
-        })?;
+        let group =
+            Listeners::ports(over, address, workers.get()).map_err(|e| Unbound::new(local, &e))?;
         store(&group);
         let bound = match &group {
             Listeners::Tcp(group) => group.first().map(std::net::TcpListener::local_addr),

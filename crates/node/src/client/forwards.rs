@@ -10,7 +10,7 @@ use relay::shares::Kind;
 use relay::{FlowBounds, Gate, Holder, ProxyKind};
 
 use crate::aim::{Aim, ProxyTerms};
-use crate::entrance::{Bound, Entrance, Opening, Openings};
+use crate::entrance::{Absent, Bound, Entrance, Opening, Openings};
 use crate::peer::links::PeerLinks;
 use crate::session::{Handle, Session};
 use crate::{descriptors, limits};
@@ -59,6 +59,17 @@ impl Forwards {
     ) -> Vec<(Forward, io::Error)> {
         let session_of = |forward: &Forward| self.session_of(forward, session);
         self.open.follow(bound, handles, workers, session_of).await
+    }
+
+    /// Opens the forwards whose address has come, as [`Openings::try_again`] does.
+    pub(super) async fn try_again(&self, handles: &[Handle], session: &Arc<Session>) {
+        let session_of = |forward: &Forward| self.session_of(forward, session);
+        self.open.try_again(handles, session_of).await;
+    }
+
+    /// The forwards that wait for their address, with the reason.
+    pub(super) fn waiting(&self) -> Vec<Absent<Forward>> {
+        self.open.waiting()
     }
 
     /// Leads the visitors of all forwards to the links of another session.

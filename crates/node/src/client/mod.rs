@@ -273,6 +273,14 @@ impl Client {
             forward.kept = config.forwards.iter().find(is_it).is_some_and(|known| known.kept);
             forward.shadows = shadows_of(&forward.address);
         }
+        let absent = |(forward, why): (config::Forward, String)| status::Service {
+            address: forward.listen.to_string(),
+            target: forward.target.as_ref().map(ToString::to_string).unwrap_or_default(),
+            state: Told::because(status::ServiceState::Refused, why),
+            kept: forward.kept,
+            ..status::Service::default()
+        };
+        session.forwards.extend(self.shared.forwards.waiting().into_iter().map(absent));
         let mut counted = None;
         for service in &mut session.services {
             // The figures are those of the service; its further entries are refused addresses.

@@ -105,14 +105,16 @@ pub(super) async fn withdraw(handles: &[Handle], shared: &Arc<ClientShared>, upl
     anew(handles, shared, uplink).await;
 }
 
-/// Registers again while a service is refused for a reason that may pass. Ends when the client
-/// leaves.
+/// Registers again while a service is refused for a reason that may pass, and tries the forwards again
+/// whose address was not there. Ends when the client leaves.
 pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
     loop {
         tokio::time::sleep(AGAIN).await;
         if shared.leaving.load(Ordering::Relaxed) {
             return;
         }
+        let session = shared.uplink().session();
+        shared.forwards.try_again(&handles, &session).await;
         for uplink in shared.uplinks.iter() {
             if uplink.published.waits_for_more() {
                 anew(&handles, &shared, uplink).await;

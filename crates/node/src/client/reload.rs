@@ -172,6 +172,9 @@ impl Client {
         reloaded
             .failed
             .extend(failed.into_iter().map(|(f, why)| format!("forward {}: {why}", f.listen)));
+        // They stay in the configuration in force, and are tried again.
+        let waiting = shared.forwards.waiting().into_iter();
+        reloaded.failed.extend(waiting.map(|(f, why)| format!("forward {}: {why}", f.listen)));
         let registers = ["services", "allow_from", "deny_from"];
         if differs.iter().any(|changed| registers.contains(&changed.key)) {
             for uplink in shared.uplinks.iter() {

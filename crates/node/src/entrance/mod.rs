@@ -68,7 +68,7 @@ pub(crate) use announcers::{Announcers, Balancers, Unannounced, announced};
 pub(crate) use hold::HOLD;
 pub(crate) use name::{Answer, Lead, NameDoor, NameVisitor};
 pub(crate) use open::{close_everywhere, forget_everywhere, open_everywhere, renew_flows};
-pub(crate) use openings::{Bound, Opening, Openings};
+pub(crate) use openings::{Absent, Bound, Opening, Openings};
 pub(crate) use proxy::connectors;
 
 /// The part of an entrance that all workers share. Its backends decide what serves a visitor.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{self, Arc, PoisonError};
 
 use anyhow::Context as _;
 use config::{Local, Net, Over};
@@ -53,7 +53,17 @@ pub(crate) trait Opening: Clone + fmt::Debug + PartialEq {
 
 /// The open entrances of one kind.
 #[derive(Debug)]
-pub(crate) struct Openings<T>(Mutex<Option<Vec<Open<T>>>>);
+pub(crate) struct Openings<T> {
+    /// `None` once all are closed for good.
+    open: Mutex<Option<Vec<Open<T>>>>,
+    /// The entries whose address this machine does not have, with the reason. They are tried again.
+    absent: sync::Mutex<Vec<Absent<T>>>,
+    /// Has another owner while a change of the configuration is in progress.
+    change: Arc<()>,
+}
+
+/// An entry that waits for its address, and why.
+pub(crate) type Absent<T> = (T, String);
 
 /// An open entrance.
 #[derive(Clone, Debug)]
@@ -71,25 +81,33 @@ pub(crate) struct Bound<T> {
     /// time.
     late: Vec<T>,
     gone: Vec<Open<T>>,
+    absent: Vec<Absent<T>>,
+    _change: Arc<()>,
 }
 
 impl<T> Default for Openings<T> {
     fn default() -> Self {
-        Self(Mutex::new(Some(Vec::new())))
+        let (open, absent, change) =
+            (Mutex::new(Some(Vec::new())), Default::default(), Arc::new(()));
+        Self { open, absent, change }
     }
 }
 
 impl<T: Opening> Openings<T> {
     /// Binds the entries that are not open yet, and reports all failures at once. Open entrances
-    /// with the same address stay open, even if their target changes. `session_of` says whose links
-    /// serve the visitors of an entry.
+    /// with the same address stay open, even if their target changes. An address that this machine
+    /// does not have is no failure: see [`Self::try_again`]. `session_of` says whose links serve the
+    /// visitors of an entry.
     pub(crate) async fn bind(
         &self,
         wanted: &[T],
         workers: NonZeroUsize,
         session_of: impl Fn(&T) -> Arc<Session>,
     ) -> anyhow::Result<Bound<T>> {
-        let mut gone = self.0.lock().await.clone().context("it is stopping")?;
+        let open = self.open.lock().await;
+        let change = Arc::clone(&self.change);
+        let mut gone = open.clone().context("it is stopping")?;
+        drop(open);
         let (mut known, mut missing) = (Vec::new(), Vec::new());
         for entry in wanted {
             let is_same = |open: &Open<T>| place(open.entry.listen()) == place(entry.listen());
@@ -101,10 +119,17 @@ impl<T: Opening> Openings<T> {
         let frees =
             |entry: &T| gone.iter().any(|open| is_in_the_way(open.entry.listen(), entry.listen()));
         let (late, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(|entry| frees(entry));
-        let new = transports::all_bound(
-            missing.into_iter().map(|entry| bind(entry, workers, &session_of(entry))),
-        );
-        Ok(Bound { known, new: new?, late: late.into_iter().cloned().collect(), gone })
+        let mut absent = Vec::new();
+        let mut bound = |entry: &T| match bind(entry, workers, &session_of(entry)) {
+            Err(why) if transports::is_absent(&why) => {
+                absent.push((entry.clone(), why.to_string()));
+                None
+            }
+            outcome => Some(outcome),
+        };
+        let new = transports::all_bound(missing.into_iter().filter_map(&mut bound))?;
+        let late = late.into_iter().cloned().collect();
+        Ok(Bound { known, new, late, gone, absent, _change: change })
     }
 
     /// Opens and closes entrances as `bound` says, and updates the others. Returns the entries that
@@ -116,8 +141,9 @@ impl<T: Opening> Openings<T> {
         workers: NonZeroUsize,
         session_of: impl Fn(&T) -> Arc<Session>,
     ) -> Vec<(T, io::Error)> {
-        let (mut all, mut failed) = (self.0.lock().await, Vec::new());
+        let (mut all, mut failed) = (self.open.lock().await, Vec::new());
         let Some(all) = &mut *all else { return failed };
+        let mut absent = bound.absent;
         for Open { entrance, .. } in bound.gone {
             close_everywhere(handles, entrance.id).await;
             let (what, address) = (T::WHAT, &entrance.address);
@@ -142,6 +168,7 @@ impl<T: Opening> Openings<T> {
         for entry in bound.late {
             match bind(&entry, workers, &session_of(&entry)) {
                 Ok(opened) => new.push(opened),
+                Err(why) if transports::is_absent(&why) => absent.push((entry, why.to_string())),
                 Err(why) => failed.push((entry, io::Error::other(format!("{why:#}")))),
             }
         }
@@ -154,17 +181,75 @@ impl<T: Opening> Openings<T> {
             open.entry.tell(None, &open.entrance.address);
             all.push(open);
         }
+        for (_, why) in &absent {
+            tracing::warn!("a {} waits for its address: {why}", T::WHAT);
+        }
+        *self.absent() = absent;
         failed
+    }
+
+    /// Opens the entries whose address this machine has got meanwhile. Called from time to time.
+    pub(crate) async fn try_again(
+        &self,
+        handles: &[Handle],
+        session_of: impl Fn(&T) -> Arc<Session>,
+    ) {
+        let mut all = self.open.lock().await;
+        let (Some(all), Some(workers)) = (&mut *all, NonZeroUsize::new(handles.len())) else {
+            return;
+        };
+        // A reload that has bound its entries opens them itself.
+        if Arc::strong_count(&self.change) > 1 {
+            return;
+        }
+        let mut left = Vec::new();
+        for (entry, why) in self.waiting() {
+            let opened = match bind(&entry, workers, &session_of(&entry)) {
+                Ok((open, listeners)) => {
+                    match open_everywhere(handles, &open.entrance, listeners).await {
+                        Ok(()) => Ok(open),
+                        Err(why) => {
+                            close_everywhere(handles, open.entrance.id).await;
+                            Err(why.into())
+                        }
+                    }
+                }
+                Err(why) => Err(why),
+            };
+            match opened {
+                Ok(open) => {
+                    open.entry.tell(None, &open.entrance.address);
+                    all.push(open);
+                }
+                Err(error) => {
+                    let now = error.to_string();
+                    if now != why {
+                        tracing::warn!("a {} is tried again: {now}", T::WHAT);
+                    }
+                    left.push((entry, now));
+                }
+            }
+        }
+        *self.absent() = left;
+    }
+
+    /// The entries that wait for their address.
+    pub(crate) fn waiting(&self) -> Vec<Absent<T>> {
+        self.absent().clone()
+    }
+
+    fn absent(&self) -> sync::MutexGuard<'_, Vec<Absent<T>>> {
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The open entrances.
     pub(crate) async fn all(&self) -> Vec<Open<T>> {
-        self.0.lock().await.clone().unwrap_or_default()
+        self.open.lock().await.clone().unwrap_or_default()
     }
 
     /// Closes all entrances for good.
     pub(crate) async fn close_all(&self, handles: &[Handle]) {
-        for Open { entrance, .. } in self.0.lock().await.take().into_iter().flatten() {
+        for Open { entrance, .. } in self.open.lock().await.take().into_iter().flatten() {
             close_everywhere(handles, entrance.id).await;
         }
     }
@@ -224,5 +309,66 @@ fn turn<T: Opening>(open: &Open<T>, entry: &T) {
     {
         let (what, listen) = (T::WHAT, entry.listen());
         tracing::warn!("the socket file of {what} {listen} keeps its mode: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use config::{Balancer, ProxyFlags, Sources, Text};
+    use link::ProcessBudget;
+
+    use super::*;
+    use crate::memory;
+    use crate::session::{State, Workers};
+
+    /// An address of RFC 5737, which no machine has.
+    const NOWHERE: &str = "192.0.2.77";
+
+    fn entries(all: &[&str]) -> Vec<Balancer> {
+        let entry = |(nth, at): (usize, &&str)| {
+            format!("  - {{ name: p{nth}, listen: '{at}', target: 'tcp://127.0.0.1:1' }}\n")
+        };
+        let lines: String = all.iter().enumerate().map(entry).collect();
+        let text = format!("proxies:\n{lines}");
+        let read = |_: &Path| Err("no files".to_owned());
+        let sources = Sources { env: &|_: &str| None, read: &read };
+        let text = Some(Text { name: "proxy.yaml", text: &text });
+        config::load_proxy(text, &ProxyFlags::default(), &sources).unwrap().config.proxies
+    }
+
+    #[tokio::test]
+    async fn an_entry_whose_address_is_not_there_waits_and_the_others_open() {
+        let one = NonZeroUsize::MIN;
+        let budget = ProcessBudget::new(16 << 20);
+        let workers =
+            Workers::start(one, move |_| State::new(memory::lease(&budget, one))).unwrap();
+        let (handles, session) = (workers.handles(), Session::here(1));
+        let session_of = |_: &Balancer| Arc::clone(&session);
+        let openings = Openings::default();
+        let open = async |wanted: &[Balancer]| {
+            let bound = openings.bind(wanted, one, session_of).await.unwrap();
+            // A reload is in progress: nobody else opens an entry.
+            openings.try_again(handles, session_of).await;
+            let failed = openings.follow(bound, handles, one, session_of).await;
+            assert!(failed.is_empty(), "{failed:?}");
+            (openings.all().await.len(), openings.waiting().len())
+        };
+        let absent = format!("tcp://{NOWHERE}:1");
+        let both = entries(&["tcp://127.0.0.1:0", &absent]);
+        assert_eq!(open(&both).await, (1, 1));
+        let [(entry, why)] = &openings.waiting()[..] else { panic!("one waits") };
+        assert_eq!(*entry, both[1]);
+        assert!(why.contains("does not have that address; it is tried again every 15 s"), "{why}");
+        openings.try_again(handles, session_of).await;
+        assert_eq!(openings.waiting().len(), 1, "it is still not there");
+        // The address has come: the test gives the entry another one.
+        *openings.absent() = vec![(entries(&["tcp://127.0.0.1:0"]).remove(0), why.clone())];
+        openings.try_again(handles, session_of).await;
+        assert_eq!((openings.all().await.len(), openings.waiting().len()), (2, 0));
+        assert_eq!(open(&both[1..]).await, (0, 1), "a reload keeps what waits");
+        assert_eq!(open(&[]).await, (0, 0), "a reload forgets what is gone");
+        openings.close_all(handles).await;
     }
 }

@@ -23,7 +23,7 @@ use anyhow::Context;
 use arc_swap::ArcSwap;
 use config::{Balancer, Common, KeyPair, ProxyConfig, Service, Trust};
 use link::ProcessBudget;
-use ops::status::{self, DaemonState, Status, StreamKind};
+use ops::status::{self, DaemonState, ServiceState, Status, StreamKind, Told};
 use ops::{
     Certificates, Daemon, Foreseen, Loaded, Reloaded, Role, SendFuture, Serving, Traffic,
     WrongConfig, term,
@@ -32,8 +32,9 @@ use tls::VisitorTls;
 
 use crate::client::{Checked, Pools, Records, check_targets, lead_flows};
 use crate::entrance::Openings;
-use crate::session::{Session, State, Workers};
+use crate::session::{Handle, Session, State, Workers};
 use crate::tcp_info::Ledger;
+use crate::transports::AGAIN;
 use crate::{descriptors, memory, survey, workers};
 
 pub(crate) use state::{ProxyState, number};
@@ -49,7 +50,6 @@ pub struct Proxy {
     /// The number of workers.
     count: NonZeroUsize,
     shared: Arc<ProxyShared>,
-    entries: Openings<Balancer>,
     started: Instant,
     source: ConfigSource,
     ledger: Ledger,
@@ -69,6 +69,8 @@ pub(crate) struct ProxyShared {
     records: Records,
     /// The certificates of the entries at which TLS ends, by name.
     certificates: ArcSwap<HashMap<String, VisitorTls>>,
+    /// The listeners.
+    entries: Openings<Balancer>,
     /// The session of all visitors.
     session: Arc<Session>,
     /// This process is stopping.
@@ -105,6 +107,7 @@ pub async fn start(config: ProxyConfig, source: ConfigSource) -> anyhow::Result<
         config: ArcSwap::from_pointee(config),
         records: Records::of_proxy(),
         certificates: ArcSwap::from_pointee(certificates),
+        entries,
         session: Arc::clone(&session),
         leaving: AtomicBool::new(false),
     });
@@ -112,16 +115,30 @@ pub async fn start(config: ProxyConfig, source: ConfigSource) -> anyhow::Result<
         let shared = Arc::clone(&shared);
         handle.call(move |worker| worker.state.proxy.start(&shared)).await?;
     }
-    let failed = entries.follow(bound, workers.handles(), count, session_of).await;
+    let failed = shared.entries.follow(bound, workers.handles(), count, session_of).await;
     if let Some((entry, why)) = failed.into_iter().next() {
         return Err(why).with_context(|| format!("proxy {}", entry.service.name));
     }
     if let Some(worker) = workers.handles().first() {
         let told = Arc::clone(&shared);
         worker.run(move |_| drop(tokio::task::spawn_local(check_targets(told)))).await?;
+        let (told, handles) = (Arc::clone(&shared), Arc::clone(workers.handles()));
+        worker.run(move |_| drop(tokio::task::spawn_local(insist(told, handles)))).await?;
     }
     let (started, ledger) = (Instant::now(), Ledger::default());
-    Ok(Arc::new(Proxy { workers, count, shared, entries, started, source, ledger }))
+    Ok(Arc::new(Proxy { workers, count, shared, started, source, ledger }))
+}
+
+/// Tries the listeners again whose address this machine does not have, until this process leaves.
+async fn insist(shared: Arc<ProxyShared>, handles: Arc<[Handle]>) {
+    loop {
+        tokio::time::sleep(AGAIN).await;
+        if shared.leaving.load(Ordering::Relaxed) {
+            return;
+        }
+        let session_of = |_: &Balancer| Arc::clone(&shared.session);
+        shared.entries.try_again(&handles, session_of).await;
+    }
 }
 
 /// Reads the certificates of the entries at which TLS ends.
@@ -165,10 +182,10 @@ impl Proxy {
             }
         }
         let session_of = |_: &Balancer| Arc::clone(&shared.session);
-        let bound = self.entries.bind(&new.proxies, self.count, session_of).await?;
+        let bound = shared.entries.bind(&new.proxies, self.count, session_of).await?;
         shared.certificates.store(Arc::new(certificates));
         shared.config.store(Arc::new(new.clone()));
-        let failed = self.entries.follow(bound, handles, self.count, session_of).await;
+        let failed = shared.entries.follow(bound, handles, self.count, session_of).await;
         if !failed.is_empty() {
             // The entries that failed are left out of the configuration in force, so the next
             // reload tries them again.
@@ -192,6 +209,10 @@ impl Proxy {
         reloaded.applied.extend(lines(&running, &now));
         let line = |(entry, why): (Balancer, _)| format!("proxy {}: {why}", entry.service.name);
         reloaded.failed.extend(failed.into_iter().map(line));
+        // They stay in the configuration in force, and are tried again.
+        let waiting = shared.entries.waiting().into_iter();
+        let line = |(entry, why): (Balancer, _)| format!("proxy {}: {why}", entry.service.name);
+        reloaded.failed.extend(waiting.map(line));
         Ok(reloaded)
     }
 
@@ -200,6 +221,7 @@ impl Proxy {
         let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
         let counted = sessions.remove(&self.shared.session.id).unwrap_or_default().services;
         let config = self.shared.config.load_full();
+        let waiting = self.shared.entries.waiting();
         let of = |proxy: &Balancer| {
             let service = &proxy.service;
             let pool = self.shared.records.pools.of(service);
@@ -209,6 +231,11 @@ impl Proxy {
             let counted = counted.cloned().unwrap_or_default();
             let mut told = status::Service { target, targets, down, ..counted };
             told.settle();
+            if let Some((entry, why)) = waiting.iter().find(|(entry, _)| entry == proxy) {
+                told.name.clone_from(&service.name);
+                told.address = entry.listen.to_string();
+                told.state = Told::because(ServiceState::Refused, why);
+            }
             told
         };
         config.proxies.iter().map(of).filter(|service| !service.name.is_empty()).collect()
@@ -276,7 +303,7 @@ impl Serving for Proxy {
     fn drain(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
             self.shared.leaving.store(true, Ordering::Relaxed);
-            self.entries.close_all(self.workers.handles()).await;
+            self.shared.entries.close_all(self.workers.handles()).await;
             loop {
                 let mut open = 0;
                 for handle in self.workers.handles().iter() {

@@ -2,6 +2,7 @@
 //! register services, which become entrances.
 //!
 //! ```text
+//!   listening.rs   the ports of the configuration, also those that wait for their address
 //!   accept.rs      listeners of carriers: handshake, greeting, the way to the link's worker
 //!   auth.rs        log-in: credentials, rights, takeover by a newer client process
 //!   clients/       all clients that may log in, and the changes by a reload
@@ -31,6 +32,7 @@ mod holds;
 mod hook;
 mod hosts;
 mod invitations;
+mod listening;
 #[cfg(feature = "webrtc")]
 mod offers;
 mod owner;
@@ -53,7 +55,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use config::{Common, Endpoint, Over, ServerConfig};
+use config::{Common, Over, ServerConfig};
 use link::ProcessBudget;
 use logging::AUDIT;
 use net::inherited::Place;
@@ -80,17 +82,18 @@ use crate::probes::{self, PingRotation};
 use crate::session::Handle;
 use crate::session::{State, Workers};
 use crate::tcp_info::Ledger;
-use crate::transports::{Bound, ServerSide};
-use crate::{adopted, descriptors, memory, survey, transports, workers};
+use crate::transports::ServerSide;
+use crate::{adopted, descriptors, memory, survey, workers};
 
 pub use browser::has_page;
 pub(crate) use browser::pages;
 pub(crate) use clients::Clients;
-use doors::{BoundDoor, Doors, certificates};
+use doors::{Doors, certificates};
 pub use enrolments::Enrolled;
 use enrolments::Enrolments;
 use hook::{Hook, HookSettings};
 pub(crate) use hosts::Hosts;
+use listening::{Port, Waiting};
 use private::PrivateServices;
 pub(crate) use private::PrivateStats;
 use registry::{ClientNotes, Registry};
@@ -106,6 +109,8 @@ pub struct Server {
     listen: Vec<String>,
     /// The URLs at which visitors of names come.
     visitors: Vec<String>,
+    /// The ports that wait for their addresses.
+    waiting: Waiting,
     doors: Arc<Doors>,
     /// The state directory.
     state: Option<PathBuf>,
@@ -202,14 +207,6 @@ fn admits_codes(config: &ServerConfig) -> bool {
     config.listen.iter().any(|at| config.is_exempt(at))
 }
 
-/// A port that is bound at the start.
-enum Port {
-    /// Where carriers come.
-    Carriers((usize, Endpoint, Bound)),
-    /// Where visitors of names come.
-    Door(BoundDoor),
-}
-
 /// Starts listeners and workers. `identity` must be present when a listener speaks TLS.
 pub async fn start(
     config: ServerConfig,
@@ -290,61 +287,47 @@ impl Server {
         }
         // Ports are bound first, so that a port that is taken is reported before anything runs.
         let doors = Doors::new(Arc::clone(&shared), &config, state)?;
-        let groups = config.listen.iter().enumerate().filter(|(_, listen)| listen.mux.is_none());
-        let groups = groups.map(|(nth, listen)| {
-            let bound = side.bind(listen, &config.common, count.get())?;
-            Ok((nth, listen.endpoint.clone(), bound))
+        let (groups, absent) = listening::bind_all(&config, &side, count.get())?;
+        let of_absent = absent.iter().filter_map(|port| {
+            let listen = config.listen.get(port.nth()?)?;
+            Some((&listen.endpoint, port.address?))
         });
-        let groups = groups.map(|group| group.map(Port::Carriers));
-        let of_doors = BoundDoor::all(&config, &side, count.get());
-        let groups = groups.chain(of_doors.map(|door| door.map(Port::Door)));
-        let groups = transports::all_bound(groups)?;
-        shared.stun.bound(groups.iter().filter_map(|port| match port {
-            Port::Carriers((_, endpoint, bound)) => Some((endpoint, bound.address)),
+        let of_bound = groups.iter().filter_map(|port| match port {
+            Port::Carriers(_, endpoint, bound) => Some((endpoint, bound.address)),
             Port::Door(_) => None,
-        }));
+        });
+        shared.stun.bound(of_bound.chain(of_absent));
         let budget = ProcessBudget::new(memory::budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
         let registry = Arc::new(Registry::new(shared, Arc::clone(workers.handles()), state));
         let (mut listen, mut visitors) = (Vec::new(), Vec::new());
         let (mut http, mut tls) = (None, None);
-        for port in &groups {
-            let Port::Door(door) = port else { continue };
-            let (admits_http, admits_tls) = door.admits();
-            let port = door.address.port();
+        let of_doors = groups.iter().filter_map(|port| match port {
+            Port::Door(door) => Some((door.admits(), door.address.port())),
+            Port::Carriers(..) => None,
+        });
+        let of_absent =
+            absent.iter().filter_map(|port| Some((port.admits(&config), port.address?.port())));
+        for ((admits_http, admits_tls), port) in of_doors.chain(of_absent) {
             http = http.or_else(|| admits_http.then_some(port));
             tls = tls.or_else(|| admits_tls.then_some(port));
         }
         registry.shared().hosts.set_ports(http, tls);
-        for port in groups {
-            let (nth, endpoint, bound) = match port {
-                Port::Carriers(bound) => bound,
-                Port::Door(door) => {
-                    tracing::info!("listening for visitors on {}", door.url());
-                    if let Some(nth) = door.nth {
-                        listen.push((nth, door.url()));
-                    } else {
-                        visitors.push(door.url());
-                    }
-                    door.open(workers.handles(), &doors, &registry).await?;
-                    continue;
-                }
-            };
-            let (scheme, path) = (endpoint.scheme.name, endpoint.path.as_deref());
-            let url = format!("{scheme}://{}{}", bound.address, path.unwrap_or_default());
-            tracing::info!("listening for clients on {url}");
-            listen.push((nth, url));
-            for (handle, open) in workers.handles().iter().zip(bound.by_worker) {
-                let registry = Arc::clone(&registry);
-                handle
-                    .call(move |worker| {
-                        accept::start(worker, registry, open()?);
-                        std::io::Result::Ok(())
-                    })
-                    .await??;
+        let open = groups.iter().map(|port| (port.nth(), port.url()));
+        for (nth, url) in open.chain(absent.iter().map(|port| (port.nth(), port.url.clone()))) {
+            match nth {
+                Some(nth) => listen.push((nth, url)),
+                None => visitors.push(url),
             }
         }
+        for port in groups {
+            port.open(workers.handles(), &doors, &registry).await?;
+        }
+        let waiting = Waiting::default();
+        let parts = (Arc::clone(&doors), Arc::clone(&registry));
+        let of_config = (reload::without_clients(config.clone()), side.clone());
+        waiting.insist(absent, of_config, parts, workers.handles()).await?;
         for url in &config.public_url.clients {
             tracing::info!("clients reach this server at {url}");
         }
@@ -367,6 +350,7 @@ impl Server {
             registry,
             listen,
             visitors,
+            waiting,
             doors,
             state,
             _orders: orders,
@@ -506,9 +490,9 @@ impl Daemon for Server {
                 seconds: age.as_secs(),
             };
             Status {
-                listen: self.listen.clone(),
+                listen: self.listen.iter().map(|url| self.waiting.shown(url)).collect(),
                 pins: self.side.pin().into_iter().collect(),
-                doors: self.visitors.clone(),
+                doors: self.visitors.iter().map(|url| self.waiting.shown(url)).collect(),
                 certificates: self.shared().hosts.certificates(),
                 names_away: names_away.iter().take(AWAY_MAX).map(shown).collect(),
                 names_away_total: u64::try_from(names_away.len()).unwrap_or(u64::MAX),

@@ -33,6 +33,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use config::{Common, Endpoint, Listen, Scheme, ServerConfig, Size};
@@ -136,13 +137,36 @@ pub fn check(path: &config::Path) -> Result<(), Unfit> {
     family(path.endpoint.scheme).map_or(Ok(()), |family| family.check(path))
 }
 
+/// An address at which this process cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {at}: {text}{}", bind_advice(*kind))]
+pub(crate) struct Unbound {
+    at: String,
+    text: String,
+    kind: io::ErrorKind,
+}
+
+impl Unbound {
+    pub(crate) fn new(at: &impl ToString, error: &io::Error) -> Self {
+        Self { at: at.to_string(), text: error.to_string(), kind: error.kind() }
+    }
+}
+
+/// The period at which an address is tried again that this machine did not have: it may come with a
+/// lease of DHCP, with VRRP, or with a VPN.
+pub(crate) const AGAIN: Duration = Duration::from_secs(15);
+
+/// Whether the reason of a failed bind is that this machine does not have the address.
+pub(crate) fn is_absent(error: &anyhow::Error) -> bool {
+    let unbound = error.downcast_ref::<Unbound>();
+    unbound.is_some_and(|unbound| unbound.kind == io::ErrorKind::AddrNotAvailable)
+}
+
 /// Binds a TCP port for each worker. What is accepted there has the mark of the listener.
 fn bind_tcp(listen: &Listen, workers: usize) -> anyhow::Result<Vec<std::net::TcpListener>> {
     let endpoint = &listen.endpoint;
-    let group = net::listen_group(listen_address(endpoint)?, workers).map_err(|e| {
-        let advice = bind_advice(e.kind());
-        anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
-    })?;
+    let group = net::listen_group(listen_address(endpoint)?, workers)
+        .map_err(|e| Unbound::new(endpoint, &e))?;
     net::inherited::store(&group);
     mark(&group, listen)?;
     Ok(group)
@@ -197,10 +221,8 @@ fn bound_udp(
     open: impl Fn(UdpSocket, Seat) -> io::Result<Box<dyn Listener>> + Clone + Send + 'static,
 ) -> anyhow::Result<Bound> {
     let endpoint = &listen.endpoint;
-    let group = udp::carrier_group(listen_address(endpoint)?, workers, form).map_err(|e| {
-        let advice = bind_advice(e.kind());
-        anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
-    })?;
+    let group = udp::carrier_group(listen_address(endpoint)?, workers, form)
+        .map_err(|e| Unbound::new(endpoint, &e))?;
     mark(&group.sockets, listen)?;
     for socket in &group.sockets {
         udp::raise(socket, buffers)?;
@@ -270,7 +292,7 @@ pub(crate) fn bind_advice(kind: io::ErrorKind) -> &'static str {
     } else if kind == io::ErrorKind::PermissionDenied {
         " (ports below 1024 need CAP_NET_BIND_SERVICE; the systemd unit gives it)"
     } else if kind == io::ErrorKind::AddrNotAvailable {
-        " (this machine does not have that address)"
+        " (this machine does not have that address; it is tried again every 15 s)"
     } else {
         ""
     }

@@ -325,7 +325,9 @@ fn start_api(
     let state = common.state_dir.clone().or_else(|| Places::of_process().state_dir().ok());
     let told_to = Arc::<RunningDaemon>::clone(told);
     let api = AdminApi::start_with(settings, told_to, life.clone(), state.as_deref())?;
-    tracing::info!("admin API on {}", api.url());
+    if api.is_bound() {
+        tracing::info!("admin API on {}", api.url());
+    }
     // The daemon has one API.
     let _ = told.door.set(api.door());
     Ok(Some(api))

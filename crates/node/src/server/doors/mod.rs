@@ -45,7 +45,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use config::{Net, ServerConfig, Target};
+use config::{Listen, Net, ServerConfig, Target};
 use files::secret::Secret;
 use net::forwarded::{self, ForwardedClient};
 use proto::VisitorFields;
@@ -59,7 +59,7 @@ use super::registry::Registry;
 use super::{ServerShared, accept};
 use crate::entrance::Unannounced;
 use crate::session::{Handle, Worker};
-use crate::transports::{self, ServerSide, bind_advice, listen_address, plain};
+use crate::transports::{self, ServerSide, Unbound, listen_address, plain};
 use crate::undecided::UndecidedSet;
 use crate::{descriptors, entrance, memory, names};
 use mux::{Everything, MuxPort};
@@ -239,17 +239,38 @@ pub(super) struct BoundDoor {
     group: Vec<std::net::TcpListener>,
 }
 
+/// The place of a listener in the configuration of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The nth of `listen`.
+    Listen(usize),
+    /// Of `http.listen`.
+    Http(SocketAddr),
+    /// Of `tls_routes.listen`.
+    Tls(SocketAddr),
+}
+
 impl BoundDoor {
-    /// Binds the doors of a configuration.
+    /// Binds those doors of a configuration that are `wanted`.
     pub(super) fn all(
         config: &ServerConfig,
         side: &ServerSide,
         workers: usize,
-    ) -> impl Iterator<Item = anyhow::Result<Self>> {
+        wanted: impl Fn(Place) -> bool,
+    ) -> impl Iterator<Item = (Place, anyhow::Result<Self>)> {
         let (of_http, of_tls) = (config.http.accept_proxy, config.tls_routes.accept_proxy);
         let http = config.http.listen.iter().map(move |at| (None, Ok(*at), (Opens::Http, of_http)));
         let tls =
             config.tls_routes.listen.iter().map(move |at| (None, Ok(*at), (Opens::Tls, of_tls)));
+        let place = |nth: Option<usize>, address: &anyhow::Result<SocketAddr>, kind: &Opens| {
+            match (nth, address, kind) {
+                (Some(nth), ..) => Place::Listen(nth),
+                (None, Ok(at), Opens::Tls) => Place::Tls(*at),
+                (None, Ok(at), _) => Place::Http(*at),
+                // The addresses of these doors need no look-up.
+                (None, Err(_), _) => Place::Listen(usize::MAX),
+            }
+        };
         let muxes = config.listen.iter().enumerate().filter_map(move |(nth, listen)| {
             let mux = listen.mux.as_ref()?;
             let everything = Everything {
@@ -263,17 +284,23 @@ impl BoundDoor {
             let kind = (Opens::Everything(Box::new(everything)), mux.accept_proxy);
             Some((Some((nth, listen)), listen_address(&listen.endpoint), kind))
         });
-        http.chain(tls).chain(muxes).map(move |(mux, address, (kind, is_announced))| {
-            let asked = address?;
-            let group = net::listen_group(asked, workers).map_err(|e| {
-                let advice = bind_advice(e.kind());
-                anyhow::anyhow!("cannot listen on {asked}: {e}{advice}")
-            })?;
-            mux.map_or(Ok(()), |(_, listen)| transports::mark(&group, listen))?;
-            let nth = mux.map(|(nth, _)| nth);
-            net::inherited::store(&group);
-            let address = group.first().map_or(Ok(asked), std::net::TcpListener::local_addr)?;
-            Ok(Self { address, nth, kind, is_announced, group })
+        let all = http.chain(tls).chain(muxes).map(move |(mux, address, how)| {
+            (place(mux.map(|(nth, _)| nth), &address, &how.0), mux, address, how)
+        });
+        let all = all.filter(move |(place, ..)| wanted(*place));
+        let bind =
+            move |mux: Option<(usize, &Listen)>, address: anyhow::Result<_>, kind, is_announced| {
+                let asked = address?;
+                let group =
+                    net::listen_group(asked, workers).map_err(|e| Unbound::new(&asked, &e))?;
+                mux.map_or(Ok(()), |(_, listen)| transports::mark(&group, listen))?;
+                let nth = mux.map(|(nth, _)| nth);
+                net::inherited::store(&group);
+                let address = group.first().map_or(Ok(asked), std::net::TcpListener::local_addr)?;
+                Ok(Self { address, nth, kind, is_announced, group })
+            };
+        all.map(move |(place, mux, address, (kind, is_announced))| {
+            (place, bind(mux, address, kind, is_announced))
         })
     }
 

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use logging::RepeatLimit;
@@ -103,6 +103,11 @@ impl Registry {
     /// The session of the link with this serial.
     pub(super) fn session_of(&self, serial: u64) -> Option<Arc<Session>> {
         self.sessions().link(serial).map(|entry| Arc::clone(&entry.session))
+    }
+
+    /// Whether the server is stopping, or has another process in its place.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
     }
 
     /// Whether a client of this name has a link.

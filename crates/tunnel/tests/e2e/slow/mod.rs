@@ -1,6 +1,7 @@
 //! Cases that wait for minutes of wall-clock time or depend on the speed of the machine. `cargo
 //! xtask test slow` runs them.
 
+mod absent;
 mod limits;
 mod pages;
 mod paths;

@@ -134,12 +134,11 @@ pub(super) fn told(over: Over, address: SocketAddr) -> String {
 
 /// The error of a failed bind.
 pub(super) fn refusal(text: &str, service: &str, e: &io::Error) -> ServiceError {
-    let code = if e.kind() == io::ErrorKind::AddrInUse {
+    // A client asks again for a port that is taken, and so for an address that may come.
+    let code = if matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) {
         ServiceErrorCode::PortTaken
     } else if e.kind() == io::ErrorKind::PermissionDenied {
         ServiceErrorCode::NotAllowed
-    } else if e.kind() == io::ErrorKind::AddrNotAvailable {
-        ServiceErrorCode::BadAddress
     } else if is_exhaustion(e) {
         ServiceErrorCode::Limit
     } else {

@@ -723,3 +723,16 @@ async fn a_process_takes_no_address_of_a_later_process_that_answers() {
     rig.published.withdraw(&second, rig.at()).await;
     assert_eq!(leads_to().await, Some(first.id));
 }
+
+#[tokio::test]
+async fn an_address_that_the_server_does_not_have_is_asked_for_again() {
+    let rig = Rig::new(100);
+    let client = client("allow: { tcp: '192.0.2.77:4000-4010' }");
+    let session = Session::new("home", 1);
+    let mut asked = register(1, &[4000]);
+    asked.services[0].public = vec!["tcp://192.0.2.77:4000".to_owned()];
+    let told = rig.apply(&session, &client, asked).await;
+    let error = told[0].as_ref().unwrap_err();
+    assert!(error.text.contains("tried again every 15 s"), "{error}");
+    assert!(crate::client::may_pass(error.code), "{error:?}");
+}
