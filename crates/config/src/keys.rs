@@ -97,7 +97,8 @@ mod tables {
     pub(crate) const SERVICE_SOURCE_LIMITS: Table = Table { path: "client:services[].limits.source", ..SOURCE_LIMITS };
     pub(crate) const REQUEST_HEADERS: Table = table("client:services[].headers", &["set", "remove"], &[]);
     pub(crate) const RESPONSE_HEADERS: Table = Table { path: "client:services[].response_headers", ..REQUEST_HEADERS };
-    pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout", "path"], &[]);
+    pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout", "path", "udp"], &[]);
+    pub(crate) const HEALTH_UDP: Table = table("client:services[].health.udp", &["send", "expect"], &[]);
     pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "idle_up", "idle_down", "half_close", "total", "flush", "flow", "flow_unanswered"], &[]);
     pub(crate) const VISITOR: Table = table("client:services[].visitors[]", &["name", "token", "token_file"], &[]);
     pub(crate) const VISITOR_TLS: Table = table("client:services[].visitor_tls", &["ca", "cert", "key"], &[]);
@@ -123,6 +124,7 @@ mod tables {
     pub(crate) const BALANCER_TARGET_TLS: Table = Table { path: "proxy:proxies[].target_tls", ..TARGET_TLS };
     pub(crate) const BALANCER_TLS: Table = table("proxy:proxies[].tls", &["cert", "key"], &[]);
     pub(crate) const BALANCER_HEALTH: Table = Table { path: "proxy:proxies[].health", ..HEALTH };
+    pub(crate) const BALANCER_HEALTH_UDP: Table = Table { path: "proxy:proxies[].health.udp", ..HEALTH_UDP };
     pub(crate) const BALANCER_LIMITS: Table = table("proxy:proxies[].limits", &["connections", "flows", "new_per_second", "up", "down", "source", "stream"], &[]);
     pub(crate) const BALANCER_STREAM_LIMITS: Table = Table { path: "proxy:proxies[].limits.stream", ..STREAM_LIMITS };
     pub(crate) const BALANCER_SOURCE_LIMITS: Table = Table { path: "proxy:proxies[].limits.source", ..SOURCE_LIMITS };
@@ -197,6 +199,7 @@ pub const TABLES: &[Table] = &[
     SERVICE_LIMITS,
     SERVICE_SOURCE_LIMITS,
     HEALTH,
+    HEALTH_UDP,
     P2P,
     P2P_WEBRTC,
     SERVER_P2P,
@@ -215,6 +218,7 @@ pub const TABLES: &[Table] = &[
     BALANCER_TARGET_TLS,
     BALANCER_TLS,
     BALANCER_HEALTH,
+    BALANCER_HEALTH_UDP,
     BALANCER_LIMITS,
     BALANCER_SOURCE_LIMITS,
     BALANCER_TIMEOUTS,

@@ -2,8 +2,8 @@
 //! flags have.
 
 use config::{
-    ClientConfig, ClientFlags, Loaded, Over, Problem, ServerConfig, ServerFlags, Sources, Target,
-    Text, load_client, load_lists, load_server,
+    ClientConfig, ClientFlags, DatagramCheck, Loaded, Over, Problem, ServerConfig, ServerFlags,
+    Sources, Target, Text, load_client, load_lists, load_server,
 };
 use proto::control::FlowTimes;
 
@@ -255,4 +255,36 @@ fn rights_to_udp_are_rights_of_their_own_and_count_among_the_ports() {
     );
     assert_eq!(server("allow: { udp: '1-2000' }").clients[0].rights.ports, 1024);
     assert_eq!(server("allow: { udp: '1-2000' }, limits: { ports: 5 }").clients[0].rights.ports, 5);
+}
+
+#[test]
+fn a_target_of_udp_is_checked_by_a_datagram() {
+    let udp = |public: &str, udp: &str| {
+        let service = format!("public: {public}, target: 'b:1', health: {{ udp: {udp} }}");
+        let text = format!("services: [{{ {service} }}]");
+        let loaded = loaded(&text, &ClientFlags::default());
+        loaded
+            .map(|loaded| loaded.config.services[0].health.clone().unwrap().udp.unwrap())
+            .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let own = |send: &[u8], expect: &[u8]| {
+        Ok(DatagramCheck::Own { send: send.into(), expect: expect.into() })
+    };
+    let port = "'udp://:1'";
+    assert_eq!(udp(port, "dns"), Ok(DatagramCheck::Dns));
+    assert_eq!(udp("['tcp://:1', 'udp://:1']", "dns"), Ok(DatagramCheck::Dns));
+    assert_eq!(udp(port, "{ send: ping, expect: po }"), own(b"ping", b"po"));
+    assert_eq!(udp(port, "{ send: 'hex:00fF' }"), own(&[0, 255], b""));
+    for (public, check, problem) in [
+        (port, "ntp", "unknown protocol (hint: `dns`, or { send: TEXT, expect: TEXT }"),
+        (port, "{ expect: a }", "udp.send: missing"),
+        (port, "{ send: 'hex:0' }", "`hex:0` has no pairs of hexadecimal digits"),
+        (port, "{ send: 'hex:0g' }", "has no pairs of hexadecimal digits"),
+        (port, &format!("{{ send: {} }}", "x".repeat(1_201)), "1201 bytes are too many"),
+        (port, "dns, path: /a", "`path` has no effect"),
+        ("'tcp://:1'", "dns", "no visitor of the service comes over UDP"),
+    ] {
+        let problems = udp(public, check).unwrap_err();
+        assert!(problems.iter().any(|told| told.contains(problem)), "{check}: {problems:?}");
+    }
 }

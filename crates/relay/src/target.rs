@@ -90,6 +90,13 @@ pub trait Targets: 'static {
         0
     }
 
+    /// Notes whether a flow to the target that was dialled last is answered, or has got no answer for
+    /// long. Returns whether a flow without an answer had better go elsewhere.
+    fn note_answers(&self, answers: bool) -> bool {
+        let _ = answers;
+        false
+    }
+
     /// What lies between the socket of this target and the bytes of the stream.
     fn layer(&self, target: &TargetAddr) -> Option<Rc<dyn Layer>> {
         let _ = target;
@@ -113,6 +120,10 @@ impl<T: Targets + ?Sized> Targets for Rc<T> {
 
     fn mark(&self) -> u64 {
         (**self).mark()
+    }
+
+    fn note_answers(&self, answers: bool) -> bool {
+        (**self).note_answers(answers)
     }
 
     fn layer(&self, target: &TargetAddr) -> Option<Rc<dyn Layer>> {

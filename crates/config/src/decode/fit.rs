@@ -63,12 +63,25 @@ pub(super) fn fit(s: &Section<'_>, targets: &Listed, public: &[Public]) {
         let alone = "publish the port of UDP as another service, without the key";
         refuse("proxy_protocol", why.clone(), if tcp.is_some() { alone } else { "remove the key" });
         if tcp.is_none() {
-            refuse("health", why.clone(), "remove the key: a target of UDP accepts no connection");
+            let has_udp = health(s).is_some_and(|health| health.key("udp").is_some());
+            if !has_udp {
+                let hint =
+                    "a target of UDP accepts no connection: `health: { udp: dns }` sends a query";
+                refuse("health", why.clone(), hint);
+            }
             refuse("tcp_keepalive", why, "remove the key: it is for connections over TCP");
         }
     }
-    let has_path = s.key("health").and_then(|item| Section::quiet(s.cx, item));
-    if let Some(health) = has_path.filter(|health| health.key("path").is_some())
+    let with = |key: &str| health(s).filter(|health| health.key(key).is_some());
+    if let Some(health) = with("path").filter(|_| udp.is_some() && tcp.is_none()) {
+        let bad = BadValue::new("`path` has no effect: requests over HTTP come over TCP");
+        health.bad("path", bad.hint("remove the key"));
+    }
+    if let Some(health) = with("udp").filter(|_| tcp.is_some() && udp.is_none()) {
+        let bad = BadValue::new("`udp` has no effect: no visitor of the service comes over UDP");
+        health.bad("udp", bad.hint("remove the key: the check then connects"));
+    }
+    if let Some(health) = with("path")
         && let Targets::One(h2c @ Target::H2c { .. }) = target
     {
         let bad = BadValue::new(format!("{h2c} speaks HTTP/2 alone, and checks speak HTTP/1.1"));
@@ -85,6 +98,11 @@ pub(super) fn fit(s: &Section<'_>, targets: &Listed, public: &[Public]) {
         let at = public.first().map(ToString::to_string).unwrap_or_default();
         timeouts.bad(key, BadValue::new(format!("`{key}` has no effect at {at}")).hint(hint));
     }
+}
+
+/// The checks of the target.
+fn health<'a>(s: &Section<'a>) -> Option<Section<'a>> {
+    s.key("health").and_then(|item| Section::quiet(s.cx, item))
 }
 
 /// The problem of a service whose target is the service of another client.

@@ -12,11 +12,13 @@ use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
 use super::{
     Cx, Item, Section, exit, files, fit, http, private, redirects, spread, target_tls, terms,
-    values, visit,
+    unknown, values, visit,
 };
-use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS, SERVICE_STREAM_LIMITS};
+use crate::keys::{
+    HEALTH, HEALTH_UDP, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS, SERVICE_STREAM_LIMITS,
+};
 use crate::lists::PUBLISHED_MAX;
-use crate::model::{Check, Public, Service};
+use crate::model::{Check, DatagramCheck, Public, Service};
 use crate::names::service_name;
 use crate::yaml::{At, Kind};
 use crate::{BadValue, Over, Span};
@@ -30,6 +32,9 @@ const CHECK_LEAST: u64 = 1_000;
 /// Default of `health.timeout`, in milliseconds, where the interval is as long: a target that needs
 /// longer serves nobody well.
 const CHECK_TIMEOUT: u64 = 2_000;
+
+/// The longest datagram of a check, in bytes: a packet on every path takes it whole.
+const PAYLOAD_MAX: usize = 1_200;
 
 /// The longest `health.path`.
 const PATH_MAX: usize = 1024;
@@ -275,7 +280,49 @@ pub(super) fn health(s: &Section<'_>) -> Option<Check> {
         own.bad("timeout", bad);
         return None;
     }
-    Some(Check { interval, timeout, path: own.value("path", request_path) })
+    let (path, udp) = (own.value("path", request_path), datagrams(&own));
+    Some(Check { interval, timeout, path, udp })
+}
+
+/// Decodes `health.udp`: the name of a protocol, or a datagram and its answer.
+fn datagrams(health: &Section<'_>) -> Option<DatagramCheck> {
+    let item = health.key("udp")?;
+    if matches!(item.node.kind, Kind::Scalar { .. }) {
+        return health.value("udp", |text| match text {
+            "dns" => Ok(DatagramCheck::Dns),
+            _ => Err(unknown("protocol", text, &["dns"]).hint(
+                "`dns`, or { send: TEXT, expect: TEXT }: what is sent, and how the answer begins",
+            )),
+        });
+    }
+    let own = health.section("udp", &HEALTH_UDP)?;
+    if own.key("send").is_none() {
+        own.missing("send", "the datagram that the target answers, as text or as hex:…");
+    }
+    let expect = own.value("expect", payload);
+    let expect = if own.key("expect").is_some() { expect? } else { Arc::from([]) };
+    Some(DatagramCheck::Own { send: own.value("send", payload)?, expect })
+}
+
+/// The bytes of a datagram: a text, or hexadecimal digits behind `hex:`.
+fn payload(text: &str) -> Result<Arc<[u8]>, BadValue> {
+    let bad = |why: String| BadValue::new(why).hint("for example ping, or hex:0001ff");
+    let bytes = match text.strip_prefix("hex:") {
+        None => text.as_bytes().to_vec(),
+        Some(digits) => {
+            let nibble = |digit: u8| char::from(digit).to_digit(16);
+            let byte = |pair: &[u8]| match pair {
+                [high, low] => u8::try_from(nibble(*high)? * 16 + nibble(*low)?).ok(),
+                _ => None,
+            };
+            let bytes: Option<Vec<_>> = digits.as_bytes().chunks(2).map(byte).collect();
+            bytes.ok_or_else(|| bad(format!("`{text}` has no pairs of hexadecimal digits")))?
+        }
+    };
+    if bytes.len() > PAYLOAD_MAX {
+        return Err(bad(format!("{} bytes are too many: {PAYLOAD_MAX} at most", bytes.len())));
+    }
+    Ok(bytes.into())
 }
 
 /// A path of a request, perhaps with a query.

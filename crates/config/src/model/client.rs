@@ -397,7 +397,8 @@ impl Service {
         if !dials || self.carries(Over::Udp) {
             self.proxy_protocol = None;
         }
-        if !dials || !self.carries(Over::Tcp) {
+        let is_udp = self.health.as_ref().is_some_and(|check| check.udp.is_some());
+        if !dials || !self.carries(if is_udp { Over::Udp } else { Over::Tcp }) {
             self.health = None;
         }
         if !self.target.is_exit() {
@@ -563,6 +564,22 @@ pub struct Check {
     /// The path of the request over HTTP/1.1, which a target that serves answers with a status from
     /// 200 to 399. `None`: there is no request.
     pub path: Option<Arc<str>>,
+    /// The datagrams by which a target of UDP is checked. `None`: it is not.
+    pub udp: Option<DatagramCheck>,
+}
+
+/// How a target of UDP is asked whether it serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatagramCheck {
+    /// A query of DNS, which any answer to it ends but SERVFAIL.
+    Dns,
+    /// A datagram of the configuration.
+    Own {
+        /// What is sent.
+        send: Arc<[u8]>,
+        /// How the answer has to begin.
+        expect: Arc<[u8]>,
+    },
 }
 
 /// A public address.

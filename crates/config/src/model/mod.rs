@@ -20,8 +20,8 @@ use std::str::FromStr;
 pub use balancer::{Balancer, ProxyConfig};
 pub(crate) use client::PRIVATE;
 pub use client::{
-    Check, ClientConfig, Exit, Field, Files, FlowLimits, Forward, Path, ProxyProtocol, Public,
-    Service, TargetTls, Trust, UserFile, VisitorLists,
+    Check, ClientConfig, DatagramCheck, Exit, Field, Files, FlowLimits, Forward, Path,
+    ProxyProtocol, Public, Service, TargetTls, Trust, UserFile, VisitorLists,
 };
 pub use doors::{Acme, AcmeBinding, AcmeDns, Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};

@@ -1,18 +1,19 @@
 //! Checks of the targets of services with `health`: the client connects to the target, asks for
-//! `health.path` if there is one, and closes the connection. Without `health` only visitors find out
-//! whether a target serves.
+//! `health.path` if there is one, and closes the connection. A target of UDP is sent the datagram of
+//! `health.udp`, and has to answer. Without `health` only visitors find out whether a target serves.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use config::{Check, Over, Public, Service, Target};
+use config::{Check, DatagramCheck, Over, Public, Service, Target};
 use net::resolve::Lookups;
-use relay::dial::dial;
-use relay::{DialError, LayerError, Layered, proxy_header};
+use relay::dial::{ask_datagram, dial};
+use relay::{DialError, Layer, LayerError, Layered, TargetAddr, proxy_header};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout_at};
 
@@ -76,52 +77,102 @@ fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
     let Some(member) = pool.members().find(|member| member.watch.target == to).cloned() else {
         return;
     };
-    let Some(target) = address(target, Over::Tcp).filter(|_| service.carries(Over::Tcp)) else {
+    let at = |over| address(target, over).filter(|_| service.carries(over));
+    let (stream, datagram) = (at(Over::Tcp), at(Over::Udp).zip(check.udp.clone()));
+    if stream.is_none() && datagram.is_none() {
         return;
-    };
+    }
     let timeout = check.timeout.duration();
     // A target that expects a header would log a connection without one as broken.
     let version = service.proxy_protocol.map(proxy_version);
     let header = version.map(|version| proxy_header(version, None, NOWHERE));
-    let end = Instant::now() + timeout;
-    let lookups = Lookups::default();
     spawn_local(async move {
-        let room = descriptors::room();
-        match dial(&target, None, timeout, room, &lookups).await {
-            Ok(dialled) => {
-                if let Some(header) = header {
-                    // The target accepted the connection, so a failure here says nothing new.
-                    drop(timeout_at(end, dialled.write_all(&header)).await);
-                }
-                let socket = dialled.keep();
-                let layered = match layer {
-                    Some(layer) => match timeout_at(end, layer.wrap(socket, false)).await {
-                        Ok(Ok(layered)) => layered,
-                        Ok(Err(error)) => {
-                            return match layer_verdict(error, request.is_some()) {
-                                Ok(()) => member.note(Ok(())),
-                                Err(reason) => {
-                                    member.note(Err(&DialError::Layer { target, reason }));
-                                }
-                            };
-                        }
-                        Err(_) => return member.note(Err(&DialError::Timeout(target))),
-                    },
-                    // A target that speaks first, or that logs resets, sees a clean end.
-                    None => Layered::new(socket, Bytes::new()),
-                };
-                let Some(request) = request else { return member.note(Ok(())) };
-                match timeout_at(end, layered.ask(&request, ANSWER)).await {
-                    Ok(answer) => match verdict(answer) {
-                        Ok(()) => member.note(Ok(())),
-                        Err(reason) => member.note(Err(&DialError::Layer { target, reason })),
-                    },
-                    Err(_) => member.note(Err(&DialError::Timeout(target))),
-                }
+        let by_stream = async {
+            match &stream {
+                Some(target) => connect(target, (header, layer, request), timeout).await,
+                None => Ok(()),
             }
-            Err(error) => member.note(Err(&error)),
-        }
+        };
+        let by_datagram = async {
+            match &datagram {
+                Some((target, check)) => ask(target, check, timeout).await,
+                None => Ok(()),
+            }
+        };
+        // A target of both protocols serves by both.
+        let (by_stream, by_datagram) = tokio::join!(by_stream, by_datagram);
+        member.note(by_stream.and(by_datagram).as_ref().map(|()| ()));
     });
+}
+
+/// Connects to a target and asks for the path of the check, if it has one.
+async fn connect(
+    target: &TargetAddr,
+    (header, layer, request): (Option<Bytes>, Option<Rc<dyn Layer>>, Option<Vec<u8>>),
+    timeout: Duration,
+) -> Result<(), DialError> {
+    let (end, lookups) = (Instant::now() + timeout, Lookups::default());
+    let late = |_| DialError::Timeout(target.clone());
+    let layer_error = |reason| DialError::Layer { target: target.clone(), reason };
+    let dialled = dial(target, None, timeout, descriptors::room(), &lookups).await?;
+    if let Some(header) = header {
+        // The target accepted the connection, so a failure here says nothing new.
+        drop(timeout_at(end, dialled.write_all(&header)).await);
+    }
+    let socket = dialled.keep();
+    let layered = match layer {
+        Some(layer) => match timeout_at(end, layer.wrap(socket, false)).await.map_err(late)? {
+            Ok(layered) => layered,
+            Err(error) => return layer_verdict(error, request.is_some()).map_err(layer_error),
+        },
+        // A target that speaks first, or that logs resets, sees a clean end.
+        None => Layered::new(socket, Bytes::new()),
+    };
+    let Some(request) = request else { return Ok(()) };
+    let answer = timeout_at(end, layered.ask(&request, ANSWER)).await.map_err(late)?;
+    verdict(answer).map_err(layer_error)
+}
+
+/// Sends a target of UDP the datagram of the check.
+async fn ask(
+    target: &TargetAddr,
+    check: &DatagramCheck,
+    timeout: Duration,
+) -> Result<(), DialError> {
+    let question = match check {
+        DatagramCheck::Dns => &QUERY[..],
+        DatagramCheck::Own { send, .. } => send,
+    };
+    let lookups = Lookups::default();
+    let answer = ask_datagram(target, question, timeout, descriptors::room(), &lookups).await?;
+    let reason = match check {
+        DatagramCheck::Dns => is_answer(&answer).err(),
+        DatagramCheck::Own { expect, .. } => {
+            let is_right = answer.starts_with(expect);
+            (!is_right).then_some("answers the check with another datagram than `expect`")
+        }
+    };
+    let fails = |reason: &str| DialError::Layer { target: target.clone(), reason: reason.into() };
+    reason.map_or(Ok(()), |reason| Err(fails(reason)))
+}
+
+/// A query of DNS for the name servers of the root (RFC 1035 section 4): each resolver knows them, and
+/// an authoritative server refuses it, which is an answer.
+const QUERY: [u8; 17] = *b"\x74\x75\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x01";
+
+/// Whether a datagram answers [`QUERY`].
+fn is_answer(answer: &[u8]) -> Result<(), &'static str> {
+    /// The code of a server that cannot answer.
+    const SERVFAIL: u8 = 2;
+    match answer {
+        [first, second, flags, code, ..] if answer.len() >= 12 => {
+            if [*first, *second] != QUERY[..2] || flags & 0x80 == 0 {
+                return Err("does not answer the check over DNS");
+            }
+            if code & 0x0f == SERVFAIL { Err("answers the check with SERVFAIL") } else { Ok(()) }
+        }
+        _ => Err("does not answer the check over DNS"),
+    }
 }
 
 /// The request of a check. Its host is the one that the visitors of the service ask for, so that a
@@ -192,5 +243,20 @@ mod tests {
         for bad in ["", "SSH-2.0-x\r\n", "HTTP/1.1 2", "HTTP/1.1 +20 a"] {
             assert_eq!(of(bad), Err("does not answer the check over HTTP".to_owned()), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_answer_of_dns_has_the_number_of_the_query_and_no_failure_of_the_server() {
+        let answer = |flags: u8, code: u8| {
+            let mut answer = QUERY;
+            (answer[2], answer[3]) = (flags, code);
+            answer
+        };
+        for (flags, code) in [(0x81, 0x80), (0x80, 0x83), (0x85, 0x05)] {
+            assert_eq!(is_answer(&answer(flags, code)), Ok(()), "{code}");
+        }
+        assert!(is_answer(&answer(0x81, 0x82)).is_err(), "SERVFAIL");
+        assert!(is_answer(&QUERY).is_err(), "the query itself");
+        assert!(is_answer(b"tu").is_err() && is_answer(&[0; 40]).is_err());
     }
 }

@@ -97,6 +97,10 @@ impl Targets for Choice {
         self.address()
     }
 
+    fn note_answers(&self, answers: bool) -> bool {
+        self.of.pool.note_answers(self.place(), answers)
+    }
+
     fn mark(&self) -> u64 {
         self.member().mark()
     }

@@ -39,7 +39,26 @@ pub(crate) struct Member {
     back: AtomicU64,
     /// When a visitor was last led to it, or a dial or a check last failed.
     tried: AtomicU64,
+    /// The part of its flows that get no answer: a moving average, of [`WHOLE`].
+    silence: AtomicU32,
+    /// When a flow was last answered; 0: none was.
+    heard: AtomicU64,
 }
+
+/// The silence of a target none of whose flows is answered.
+const WHOLE: u32 = 1_000;
+
+/// A target that is this silent is down, if others are not. Three flows in a row without an answer
+/// reach it: a single lost datagram, or a program that expects no answer, is no reason.
+const SILENT: u32 = WHOLE / 2;
+
+/// A flow that gets no answer, or whose target answers, changes the average by this part of what is
+/// missing.
+const STEP: u32 = 4;
+
+/// A target answers at this time (milliseconds) if a flow to it was answered within it. An active flow
+/// tells so every 2 s.
+const HEARD: u64 = 30_000;
 
 impl Member {
     fn new(what: &'static str, service: &str, target: &Target) -> Self {
@@ -53,7 +72,31 @@ impl Member {
             total: AtomicU64::new(0),
             back: AtomicU64::new(0),
             tried: AtomicU64::new(0),
+            silence: AtomicU32::new(0),
+            heard: AtomicU64::new(0),
         }
+    }
+
+    /// Notes that a flow is answered, or gets no answer. Returns the silence of the target.
+    fn note_answers(&self, answers: bool, now: u64) -> u32 {
+        if answers {
+            self.heard.store(now, Ordering::Relaxed);
+        }
+        let next = |silence: u32| {
+            if answers { silence - silence / STEP } else { silence + (WHOLE - silence) / STEP }
+        };
+        // Two workers at once may count as one.
+        let silence = next(self.silence.load(Ordering::Relaxed));
+        self.silence.store(silence, Ordering::Relaxed);
+        silence
+    }
+
+    /// Whether its flows are answered much more often than those of a target with this silence.
+    fn answers_beside(&self, silence: u32, now: u64) -> bool {
+        let heard = self.heard.load(Ordering::Relaxed);
+        heard > 0
+            && now.saturating_sub(heard) < HEARD
+            && self.silence.load(Ordering::Relaxed) <= silence / 4
     }
 
     /// What tells it from the other targets of the service, for a visitor that returns.
@@ -76,6 +119,7 @@ impl Member {
         match outcome {
             Ok(()) if self.watch.health.fault().is_some() => {
                 self.back.store(now, Ordering::Relaxed);
+                self.silence.store(0, Ordering::Relaxed);
             }
             Ok(()) => {}
             // A dial may have taken as long as a trial has to wait.
@@ -139,6 +183,8 @@ pub(crate) struct Pool {
     has_checks: bool,
     /// Checks send requests, so that a connection alone brings no target back.
     is_asked: bool,
+    /// Checks send datagrams.
+    asks_datagrams: bool,
     turns: Mutex<Turns>,
 }
 
@@ -157,7 +203,8 @@ impl Pool {
         let leaving = former.iter().filter(is_left).cloned().collect();
         let policy = policy(service.spread.balance);
         let (has_checks, is_asked) = (has_checks(service), is_asked(service));
-        Self { policy, members, leaving, has_checks, is_asked, turns: Mutex::default() }
+        let (asks_datagrams, turns) = (asks_datagrams(service), Mutex::default());
+        Self { policy, members, leaving, has_checks, is_asked, asks_datagrams, turns }
     }
 
     /// Whether the configuration of the service has these targets, and this way to choose.
@@ -166,6 +213,7 @@ impl Pool {
         self.policy == policy(service.spread.balance)
             && self.has_checks == has_checks(service)
             && self.is_asked == is_asked(service)
+            && self.asks_datagrams == asks_datagrams(service)
             && own.eq(service.targets())
     }
 
@@ -191,6 +239,34 @@ impl Pool {
         if outcome.is_err() || !self.is_asked {
             self.member(place).note(outcome);
         }
+    }
+
+    /// Notes that a flow to the target at this place is answered, or gets no answer. A target that is
+    /// silent while another one answers is down: its flows had better go elsewhere, which the result
+    /// says. What a whole service does not answer says nothing: its protocol may need no answer. With
+    /// checks by datagram, the checks decide whether the target is down.
+    pub(super) fn note_answers(&self, place: usize, answers: bool) -> bool {
+        self.note_answers_at(place, answers, clock_millis())
+    }
+
+    fn note_answers_at(&self, place: usize, answers: bool, now: u64) -> bool {
+        let member = self.member(place);
+        let silence = member.note_answers(answers, now);
+        if answers {
+            return false;
+        }
+        let is_other = |one: &&Arc<Member>| !Arc::ptr_eq(one, member);
+        let mut others = self.members().filter(is_other);
+        if member.watch.health.fault().is_some() {
+            return others.any(|other| other.watch.health.fault().is_none());
+        }
+        let fails = silence > SILENT && others.any(|other| other.answers_beside(silence, now));
+        if let Some(target) = member.address(Over::Udp).filter(|_| fails && !self.asks_datagrams) {
+            let reason = "answers no datagrams, while another target does".to_owned();
+            member.note_at(Err(&DialError::Layer { target, reason }), now);
+            return true;
+        }
+        false
     }
 
     /// The place of the target with this mark, if it serves as far as is known. A target of weight 0
@@ -259,13 +335,20 @@ impl Pool {
     }
 }
 
-/// Checks connect over TCP. A private service of UDP may have `health` as well, without effect.
+/// Checks connect over TCP, or send datagrams. A private service of UDP may have `health` without
+/// `udp` as well, without effect.
 fn has_checks(service: &Service) -> bool {
-    service.health.is_some() && service.carries(Over::Tcp)
+    asks_datagrams(service) || (service.health.is_some() && service.carries(Over::Tcp))
 }
 
 fn is_asked(service: &Service) -> bool {
-    has_checks(service) && service.health.as_ref().is_some_and(|check| check.path.is_some())
+    let has_path = |check: &config::Check| check.path.is_some() && service.carries(Over::Tcp);
+    asks_datagrams(service) || service.health.as_ref().is_some_and(has_path)
+}
+
+fn asks_datagrams(service: &Service) -> bool {
+    let has_udp = service.health.as_ref().is_some_and(|check| check.udp.is_some());
+    has_udp && service.carries(Over::Udp)
 }
 
 const fn policy(balance: Balance) -> Policy {
@@ -475,6 +558,65 @@ mod tests {
         assert_eq!(pool.pick_at(None, &[], 1_000 + TRIAL), Some(0));
         let again = Pools::default().of(&service("target: ['tcp://c:1', 'tcp://a:1']"));
         assert_eq!(again.serving(marks[0]), Some(1), "the mark of a target stays the same");
+    }
+
+    const TWO_UDP: &str = "target: ['udp://a:1', 'udp://b:1']";
+
+    #[test]
+    fn a_target_of_udp_that_is_silent_while_another_answers_is_down() {
+        let pool = Pools::default().of(&service_at("'udp://:1'", TWO_UDP));
+        let note = |place, answers| pool.note_answers_at(place, answers, 1_000);
+        assert!(!note(0, true), "its flows stay");
+        assert_eq!(
+            [note(1, false), note(1, false)],
+            [false; 2],
+            "two lost datagrams are no reason"
+        );
+        assert!(!note(1, true));
+        let notes: Vec<_> = (0..4).map(|_| note(1, false)).collect();
+        assert!(notes.contains(&true) && pool.member(1).watch.health.fault().is_some());
+        assert_eq!(picks(&pool, 1_001, 3), [0, 0, 0]);
+        // The visitor of a trial is not answered, and leaves; that of a later one is.
+        assert!(note(1, false));
+        pool.dialled(1, Ok(()));
+        assert!(!note(1, false) && pool.member(1).watch.health.fault().is_none());
+    }
+
+    #[test]
+    fn a_protocol_without_answers_takes_no_target_down() {
+        let pool = Pools::default().of(&service_at("'udp://:1'", TWO_UDP));
+        for _ in 0..20 {
+            assert_eq!([0, 1].map(|place| pool.note_answers_at(place, false, 1_000)), [false; 2]);
+        }
+        // An answer of long ago says nothing of now.
+        pool.note_answers_at(0, true, 2_000);
+        assert!(!pool.note_answers_at(1, false, 2_001 + HEARD));
+        assert!(pool.down().is_none());
+    }
+
+    #[test]
+    fn targets_whose_flows_are_answered_as_rarely_as_those_of_others_stay() {
+        let pool = Pools::default().of(&service_at("'udp://:1'", TWO_UDP));
+        for turn in 0..50 {
+            for place in [0, 1] {
+                assert!(!pool.note_answers_at(place, turn % 4 == 0, 1_000));
+            }
+        }
+    }
+
+    #[test]
+    fn checks_by_datagram_decide_alone_whether_a_target_of_udp_serves() {
+        let keys = format!("{TWO_UDP}, health: {{ udp: dns }}");
+        let pool = Pools::default().of(&service_at("'udp://:1'", &keys));
+        pool.note_answers_at(0, true, 1_000);
+        assert!((0..9).all(|_| !pool.note_answers_at(1, false, 1_000)));
+        refused(pool.member(1), Over::Udp, 1_000);
+        assert!(pool.note_answers_at(1, false, 1_000), "its flows leave");
+        assert_eq!(picks(&pool, 1_000_000, 3), [0, 0, 0]);
+        pool.dialled(1, Ok(()));
+        assert!(pool.member(1).watch.health.fault().is_some(), "a visitor brings it not back");
+        pool.member(1).note(Ok(()));
+        assert!(pool.member(1).watch.health.fault().is_none());
     }
 
     #[test]

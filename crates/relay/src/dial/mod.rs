@@ -2,6 +2,7 @@
 //! within one deadline.
 
 mod address;
+mod datagram;
 mod turns;
 mod unix;
 
@@ -27,6 +28,7 @@ use crate::flows::give_way;
 use crate::room::Position;
 use crate::{Room, Settings, Socket};
 pub use address::{TargetAddr, TargetError};
+pub use datagram::ask_datagram;
 pub use turns::{DialAccount, Dials};
 
 /// The largest number of addresses that one dial tries. A name with more addresses is a pool, in

@@ -206,3 +206,45 @@ async fn what_a_target_has_taken_for_long_goes_to_no_other_target() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_without_an_answer_tells_so_and_leaves_where_another_target_answers() {
+    run(async {
+        let [(first, at), (_second, next)] = [target().await, target().await];
+        let stand_ins = StandIns::of(&[next]);
+        let rig = Plan { stand_ins: Some(stand_ins.clone()), ..Plan::to(at) }.rig();
+        let visitor = rig.visitor().await;
+        let pass = async |seconds: u64| {
+            for _ in 0..seconds * 2 {
+                advance(Duration::from_millis(500)).await;
+                for _ in 0..20 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        visitor.send(b"1").await.unwrap();
+        let from = soon(&first).await.1;
+        first.send_to(b"!", from).await.unwrap();
+        soon(&visitor).await;
+        pass(3).await;
+        assert_eq!(*stand_ins.told.borrow(), [true], "an answer is told once");
+        visitor.send(b"2").await.unwrap();
+        soon(&first).await;
+        pass(20).await;
+        assert_eq!(*stand_ins.told.borrow(), [true, false], "a last datagram is told once");
+        visitor.send(b"3").await.unwrap();
+        soon(&first).await;
+        pass(3).await;
+        assert_eq!(*stand_ins.told.borrow(), [true, false, false]);
+        assert_eq!(rig.live(), (1, 1), "no other target answers");
+        stand_ins.others_answer.set(true);
+        visitor.send(b"4").await.unwrap();
+        soon(&first).await;
+        pass(8).await;
+        assert_eq!(rig.live(), (0, 0));
+        // The next datagram begins a flow, whose target is chosen anew.
+        visitor.send(b"5").await.unwrap();
+        assert_ne!(soon(&first).await.1, from);
+    })
+    .await;
+}

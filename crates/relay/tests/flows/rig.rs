@@ -48,13 +48,18 @@ pub(crate) struct StandIns {
     all: Vec<TargetAddr>,
     /// How many targets of the flow had failed, each time that a stand-in was wanted.
     pub(crate) asked: RefCell<Vec<usize>>,
+    /// Whether the target answered, each time that the flow told.
+    pub(crate) told: RefCell<Vec<bool>>,
+    /// Another target answers, so a flow without an answer leaves.
+    pub(crate) others_answer: Cell<bool>,
 }
 
 impl StandIns {
     pub(crate) fn of(all: &[SocketAddr]) -> Rc<Self> {
         let target =
             |at: &SocketAddr| TargetAddr::Udp { host: at.ip().to_string(), port: at.port() };
-        Rc::new(Self { all: all.iter().map(target).collect(), asked: RefCell::default() })
+        let (asked, told, others_answer) = Default::default();
+        Rc::new(Self { all: all.iter().map(target).collect(), asked, told, others_answer })
     }
 }
 
@@ -66,6 +71,11 @@ impl Targets for StandIns {
     fn next(&self, failed: &[DialError]) -> Option<TargetAddr> {
         self.asked.borrow_mut().push(failed.len());
         self.all.get(failed.len() - 1).cloned()
+    }
+
+    fn note_answers(&self, answers: bool) -> bool {
+        self.told.borrow_mut().push(answers);
+        !answers && self.others_answer.get()
     }
 }
 

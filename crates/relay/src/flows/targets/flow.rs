@@ -90,16 +90,24 @@ struct Doubt {
     until: Cell<Option<Instant>>,
     /// How often that was.
     times: Cell<u8>,
+    /// The target has answered since the targets were last told.
+    is_heard: Cell<bool>,
+    /// Datagrams were sent since the targets were last told of the silence.
+    is_used: Cell<bool>,
+    /// When the targets were last told of the silence.
+    told: Cell<Option<Instant>>,
 }
 
 impl Doubt {
     fn begin(&self, now: Instant) {
+        self.is_used.set(true);
         if self.unanswered_since.get().is_none() {
             self.unanswered_since.set(Some(now));
         }
     }
 
     fn end(&self) {
+        self.is_heard.set(true);
         self.unanswered_since.take();
         self.is_refused.take();
         self.until.take();
@@ -351,6 +359,7 @@ impl Target {
         drop(failed);
         self.address.replace(next);
         self.doubt.end();
+        self.doubt.is_heard.set(false);
         if let State::Open { socket, .. } = self.state.replace(State::Looking) {
             socket.flush_last(&*self.settings.stats);
         }
@@ -366,6 +375,30 @@ impl Target {
             self.end(Some(ResetCode::Refused));
         }
         leaves
+    }
+
+    /// Tells the targets that stand in for each other that the target has answered since the last look.
+    /// Returns whether it is to be told that the target gives no answer.
+    pub(super) fn is_to_be_told(&self, now: Instant) -> bool {
+        let Some(StandIns { targets, .. }) = &self.stand_ins else { return false };
+        if self.doubt.is_heard.take() {
+            targets.note_answers(true);
+            return false;
+        }
+        let told = self.doubt.told.get();
+        let is_due = told.is_none_or(|told| told + SILENT <= now) && self.doubt.is_silent(now);
+        is_due && self.doubt.is_used.get()
+    }
+
+    /// Tells the targets that stand in for each other that this one gives no answer. Ends the flow where
+    /// another target does: the next datagram of its peer begins a flow there.
+    pub(super) fn leaves_silence(&self, now: Instant) {
+        self.doubt.told.set(Some(now));
+        self.doubt.is_used.set(false);
+        let Some(StandIns { targets, .. }) = &self.stand_ins else { return };
+        if targets.note_answers(false) {
+            self.end(Some(ResetCode::Shutdown));
+        }
     }
 
     /// The target cannot be reached at all.

@@ -6,8 +6,8 @@
 //! * the target refuses what it gets, and its name has another address;
 //! * this machine sends from another address now, and no answers come.
 //!
-//! A flow whose target refuses what it gets ends where other targets stand in: the next datagram of
-//! its peer begins a flow to one of these.
+//! A flow whose target refuses what it gets, or answers nothing while other targets answer, ends where
+//! these stand in: the next datagram of its peer begins a flow to one of them.
 //!
 //! A flow whose target answers from an address of its name keeps its socket and its port.
 
@@ -48,6 +48,9 @@ pub(super) async fn follow(targets: Weak<FlowTargets>) {
             return targets.is_followed.set(false);
         }
         let now = Instant::now();
+        for flow in targets.select(|flow| flow.is_to_be_told(now)) {
+            flow.leaves_silence(now);
+        }
         let with_names = round % NAMES == 0;
         let chosen =
             targets.select(|flow| flow.is_in_doubt(now) || (with_names && flow.has_name()));

@@ -1,0 +1,76 @@
+//! A question by datagram, for checks of targets of UDP.
+
+use std::io;
+use std::time::Duration;
+
+use net::resolve::Lookups;
+use net::udp::dialling;
+use rustix::io::Errno;
+use tokio::net::UdpSocket;
+use tokio::time::{Instant, sleep_until, timeout};
+use transport::DATAGRAM_MAX;
+
+use super::{DialError, TargetAddr, addresses_of, telling};
+use crate::Room;
+use crate::room::Position;
+
+/// How often the question is sent: one datagram may be lost.
+const TIMES: u32 = 3;
+
+/// Sends `question` to the target, and returns its first answer. Without an answer the question is
+/// sent again. An address that refuses is followed by the next address of the name.
+///
+/// # Errors
+/// The target does not resolve, each of its addresses refuses, or nothing answers within `deadline`.
+pub async fn ask_datagram(
+    target: &TargetAddr,
+    question: &[u8],
+    deadline: Duration,
+    room: Room,
+    lookups: &Lookups,
+) -> Result<Vec<u8>, DialError> {
+    let attempt = async {
+        let mut first: Option<io::Error> = None;
+        for address in addresses_of(target, None, lookups).await? {
+            let asked = async {
+                let socket = dialling(address)?;
+                if room.place(&socket) != Position::Inside {
+                    return Err(Errno::MFILE.into());
+                }
+                socket.set_nonblocking(true)?;
+                socket.connect(address)?;
+                ask(&UdpSocket::from_std(socket)?, question, deadline / TIMES).await
+            };
+            match asked.await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    first = Some(match first {
+                        Some(first) => telling(first, error),
+                        None => error,
+                    });
+                }
+            }
+        }
+        let source = first.unwrap_or_else(|| io::ErrorKind::NotFound.into());
+        Err(match Errno::from_io_error(&source) {
+            Some(Errno::MFILE | Errno::NFILE) => DialError::Exhausted(target.clone()),
+            _ => DialError::Connect { target: target.clone(), source },
+        })
+    };
+    timeout(deadline, attempt).await.unwrap_or_else(|_| Err(DialError::Timeout(target.clone())))
+}
+
+async fn ask(socket: &UdpSocket, question: &[u8], pause: Duration) -> io::Result<Vec<u8>> {
+    let mut answer = vec![0; DATAGRAM_MAX];
+    loop {
+        let again = Instant::now() + pause;
+        socket.send(question).await?;
+        tokio::select! {
+            read = socket.recv(&mut answer) => {
+                answer.truncate(read?);
+                return Ok(answer);
+            }
+            () = sleep_until(again) => {}
+        }
+    }
+}
