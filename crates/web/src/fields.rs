@@ -319,7 +319,9 @@ pub(crate) fn forwarded(
     fields
         .entry(X_FORWARDED_PROTO)
         .or_insert_with(|| HeaderValue::from_static(if visitor.secure { "https" } else { "http" }));
-    fields.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
+    if !host.is_empty() {
+        fields.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
+    }
 }
 
 /// Tells the target which part of the path was removed, behind the part that a trusted proxy has

@@ -3,12 +3,16 @@
 use std::borrow::Cow;
 
 use hyper::{
-    Request, Uri,
+    Request, Uri, Version,
     header::{self, HeaderValue},
     http::uri::{Authority, PathAndQuery},
 };
 
 use crate::{Refusal, body::VisitorBody};
+
+/// The host of a request of HTTP/1.0 without one. No host has this name, so only a service for all
+/// hosts is found.
+const HOSTLESS: &str = "-";
 
 /// Where a request goes.
 pub(super) struct Target<'r> {
@@ -38,6 +42,13 @@ impl<'r> Target<'r> {
         }
         let implied = if uri.scheme_str() == Some("https") { 443 } else { 80 };
         let target = uri.authority().map(|named| (named.as_str().as_bytes(), Some(implied)));
+        // HTTP/1.0 has no `Host` (RFC 1945), and HTTP/1.1 an empty field for a request whose host is
+        // unknown (RFC 9112 section 3.2).
+        let is_old = request.version() == Version::HTTP_10;
+        if target.is_none() && field.map_or(is_old, HeaderValue::is_empty) {
+            let (host, field) = (Cow::Borrowed(HOSTLESS), HeaderValue::from_static(""));
+            return Ok(Self { host, field, uri: uri.clone() });
+        }
         let host = h1::named(target, field.map(HeaderValue::as_bytes))?.ok_or(NONE)?;
         let Some(authority) = uri.authority() else {
             return Ok(Self { host, field: field.ok_or(NONE)?.clone(), uri: uri.clone() });

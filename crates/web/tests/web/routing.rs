@@ -86,14 +86,37 @@ fn absolute_form_is_routed_by_its_authority() {
 }
 
 #[test]
+fn a_request_whose_host_is_unknown_is_for_the_service_of_all_hosts() {
+    on_worker(async {
+        let site = Site::new();
+        site.plain("a.example");
+        let old = "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+        let requests = [old, "GET / HTTP/1.1\r\nHost:\r\n\r\n"];
+        for request in requests {
+            let mut client = connect(&site);
+            client.send(request).await;
+            assert_eq!(client.status().await, 404, "{request}");
+        }
+        let options = HttpOptions { forwarded: true, ..HttpOptions::default() };
+        let all = site.add("-", &options);
+        for request in requests {
+            let mut client = connect(&site);
+            client.send(request).await;
+            let seen = all.accept().await.serve(&ok("")).await;
+            assert!(seen.contains("\r\nHost: \r\n") || seen.contains("\r\nHost:\r\n"), "{seen}");
+            assert_eq!(field(&seen, "x-forwarded-host"), None, "{seen}");
+            assert_eq!(client.status().await, 200, "{request}");
+        }
+    });
+}
+
+#[test]
 fn a_request_without_a_usable_host_gets_400() {
     on_worker(async {
         let site = Site::new();
         let a = site.plain("a.example");
         for request in [
             "GET / HTTP/1.1\r\n\r\n",
-            "GET / HTTP/1.0\r\n\r\n",
-            "GET / HTTP/1.1\r\nHost:\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a.example:x\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a.example, b\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a.example\r\nHost: a.example\r\n\r\n",
