@@ -1,10 +1,19 @@
 //! The harness of the fuzz target `import`, also used by the replay of its corpus.
 
+use proto::text::is_forbidden;
+
 use crate::verify::check;
 use crate::{Certificate, Material, Options, Program, Source, Text, import};
 
 /// A token that no input contains.
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
+
+/// The name of a file whose line ends of YAML would begin a line of their own in a comment. The
+/// last part keeps the name from telling a format.
+const NAME: &str = "in\ninjected: 1\rinjected: 2\u{85}injected: 3\u{2028}injected: 4\u{1b}[2Jput";
+
+/// The characters that end a line in YAML 1.1 or 1.2.
+const LINE_ENDS: [char; 5] = ['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'];
 
 /// Material without randomness.
 struct Fixed;
@@ -20,29 +29,30 @@ impl Material for Fixed {
     }
 }
 
-/// Imports the text as a file of each program. Whatever is imported passes our own decoder, a
-/// message is one printable line, and no message has a secret.
+/// Imports the text as a file of each program, under a hostile name. Whatever is imported passes our
+/// own decoder, the name begins no line, a message is one printable line, and no message has a
+/// secret.
 pub fn fuzz(data: &[u8]) {
     let text = String::from_utf8_lossy(data).into_owned();
     if text.contains(TOKEN) {
         return;
     }
     for from in Program::ALL.into_iter().map(Some).chain([None]) {
-        let source = Source {
-            name: "input".to_owned(),
-            folder: String::new(),
-            text: Text::File(text.clone()),
-        };
+        let source =
+            Source { name: NAME.to_owned(), folder: String::new(), text: Text::File(text.clone()) };
         let options = Options { from, ..Options::default() };
         match import(&[source], &options, &mut Fixed) {
             Ok(imported) => {
                 for finding in &imported.findings {
                     let line = finding.to_string();
-                    assert!(!line.contains(char::is_control), "{line}");
+                    assert!(!line.contains(is_forbidden), "{line}");
                     assert!(!line.contains(TOKEN), "{line}");
                 }
                 for file in &imported.files {
                     assert!(!file.shown.contains(TOKEN), "{}", file.shown);
+                    for line in file.text.split(LINE_ENDS).chain(file.shown.split(LINE_ENDS)) {
+                        assert!(!line.starts_with("injected"), "{}", file.text);
+                    }
                     if let Err(problems) = check(&file.name, &file.text) {
                         panic!("{from:?}: {problems:#?}\n{}\nof\n{text}", file.text);
                     }
@@ -50,7 +60,7 @@ pub fn fuzz(data: &[u8]) {
             }
             Err(failure) => {
                 let line = failure.to_string();
-                assert!(!line.contains(char::is_control) && line.len() < 8192, "{line}");
+                assert!(!line.contains(is_forbidden) && line.len() < 8192, "{line}");
             }
         }
     }

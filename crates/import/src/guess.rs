@@ -1,5 +1,7 @@
 //! Which program a text belongs to, by its content.
 
+use proto::text::escaped;
+
 use crate::programs::flags;
 use crate::read::{SIZE_MAX, command, formats, read as read_as, unit_command};
 use crate::section::Read;
@@ -11,14 +13,16 @@ pub(crate) fn read(sources: &[Source], options: &Options) -> Result<(Program, Ve
     let mut all: Vec<Read> = Vec::new();
     let mut known: Option<(String, Program)> = None;
     for source in sources {
-        let (program, root) = one(source, options.from)?;
+        // A name may have any character but a slash. It becomes part of comments and messages.
+        let name = escaped(&source.name).into_owned();
+        let (program, root) = one(&name, source, options.from)?;
         if let Some((file, other)) = &known
             && *other != program
         {
-            return Err(Failure::Mixed(file.clone(), *other, source.name.clone(), program));
+            return Err(Failure::Mixed(file.clone(), *other, name, program));
         }
-        known.get_or_insert_with(|| (source.name.clone(), program));
-        let (name, folder) = (source.name.clone(), source.folder.clone());
+        known.get_or_insert_with(|| (name.clone(), program));
+        let folder = source.folder.clone();
         all.push(Read { name, folder, root });
     }
     match known {
@@ -27,8 +31,7 @@ pub(crate) fn read(sources: &[Source], options: &Options) -> Result<(Program, Ve
     }
 }
 
-fn one(source: &Source, from: Option<Program>) -> Result<(Program, Node), Failure> {
-    let name = source.name.as_str();
+fn one(name: &str, source: &Source, from: Option<Program>) -> Result<(Program, Node), Failure> {
     let text = match &source.text {
         Text::Command(words) => {
             let words: Vec<_> = words.iter().map(|word| Node::text(0, word)).collect();

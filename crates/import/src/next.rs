@@ -1,5 +1,7 @@
 //! What a person does after an import.
 
+use proto::text::escaped;
+
 use crate::Program;
 use crate::address::url;
 use crate::plan::{Plan, Rights};
@@ -80,7 +82,8 @@ pub(crate) fn steps(program: Program, plan: &Plan, findings: usize) -> Vec<Strin
     }
     steps
         .push("As units of systemd: sudo tunnel install server, sudo tunnel install client".into());
-    steps
+    // A right may have any text of a source.
+    steps.into_iter().map(|step: String| escaped(&step).into_owned()).collect()
 }
 
 /// The command that admits a client with these rights.

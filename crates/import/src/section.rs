@@ -4,6 +4,8 @@
 use std::cell::{Cell, RefCell};
 use std::str::FromStr;
 
+use proto::text::escaped;
+
 use crate::Finding;
 use crate::finding::shown;
 use crate::plan::VARIABLE;
@@ -47,8 +49,8 @@ impl Book {
             file: file.to_owned(),
             line,
             key: shown(key),
-            why: why.to_owned(),
-            nearest: nearest.to_owned(),
+            why: escaped(why).into_owned(),
+            nearest: escaped(nearest).into_owned(),
         };
         self.named.set(self.named.get() + 1);
         self.found.borrow_mut().push(finding);

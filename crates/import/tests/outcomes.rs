@@ -71,6 +71,38 @@ fn every_fixture_becomes_what_its_outcome_says() {
     }
 }
 
+/// A name may have any character but a slash.
+#[test]
+fn a_line_end_in_the_name_of_a_source_begins_no_line_of_a_file() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let keys = |imported: &Imported| {
+        let texts = imported.files.iter().flat_map(|file| [&file.text, &file.shown]);
+        let is_key = |line: &&str| !line.starts_with('#');
+        texts
+            .map(|text| text.lines().filter(is_key).collect::<Vec<_>>().join("\n"))
+            .collect::<Vec<_>>()
+    };
+    for folder in fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path()) {
+        let plain = import(&sources(&folder), &Options::default(), &mut Numbered(0)).unwrap();
+        for end in ["\n", "\r", "\u{85}", "\u{2028}", "\u{2029}", "\u{1b}[2J"] {
+            let mut sources = sources(&folder);
+            for source in &mut sources {
+                source.name =
+                    format!("a{end}admin: {{ listen: \"[::]:7070\" }}{end}{}", source.name);
+            }
+            let options = Options { from: Some(plain.program), ..Options::default() };
+            let hostile = import(&sources, &options, &mut Numbered(0)).unwrap();
+            assert_eq!(keys(&hostile), keys(&plain), "{} {end:?}", folder.display());
+            for text in hostile.findings.iter().map(ToString::to_string).chain(hostile.next) {
+                assert!(!text.contains(end), "{text:?}");
+            }
+            for file in &hostile.files {
+                assert!(end == "\n" || !file.text.contains(end), "{:?}", file.text);
+            }
+        }
+    }
+}
+
 /// Secrets of the fixtures, which no finding, no step and no shown file may have.
 #[test]
 fn no_secret_is_shown() {

@@ -12,6 +12,7 @@ use import::{
 };
 use ops::term::Waiting;
 use ops::{WrongConfig, term};
+use proto::text::escaped;
 use serde::Serialize;
 use tls::Identity;
 
@@ -111,14 +112,15 @@ fn sources(args: &ImportArgs) -> anyhow::Result<Vec<Source>> {
 /// A file. Its relative paths become absolute, unless the new files are beside it.
 fn source(file: &Path, new: &Path) -> anyhow::Result<Source> {
     let name = file.display().to_string();
+    let shown = escaped(&name).into_owned();
     let read = || {
         let mut bytes = Vec::new();
         Disk::open(file)?.take(SIZE_MAX).read_to_end(&mut bytes)?;
         Ok::<_, std::io::Error>(bytes)
     };
-    let bytes = read().with_context(|| name.clone())?;
+    let bytes = read().with_context(|| shown.clone())?;
     let Ok(text) = String::from_utf8(bytes) else {
-        return Err(WrongConfig::one(format!("{name}: the file is not UTF-8")).into());
+        return Err(WrongConfig::one(format!("{shown}: the file is not UTF-8")).into());
     };
     let folder = path::absolute(file).ok().and_then(|file| file.parent().map(Path::to_owned));
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use proto::text::is_forbidden;
+
 use super::value::Value;
 
 /// Columns of indentation per level.
@@ -107,8 +109,9 @@ pub(super) fn scalar(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            '\u{feff}' | '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}' => escape(&mut out, c),
-            c if c.is_control() => escape(&mut out, c),
+            '\u{feff}' | '\u{fffe}' | '\u{ffff}' => escape(&mut out, c),
+            // A person reads the file in a terminal.
+            c if is_forbidden(c) => escape(&mut out, c),
             c => out.push(c),
         }
     }
@@ -155,6 +158,7 @@ mod tests {
             assert_eq!(scalar(text), format!("\"{text}\""));
         }
         assert_eq!(scalar("a\n\"\\\u{0}\u{85}ü"), "\"a\\n\\\"\\\\\\u0000\\u0085ü\"");
+        assert_eq!(scalar("\u{2028}\u{202e}"), "\"\\u2028\\u202e\"");
     }
 
     #[test]
