@@ -12,6 +12,7 @@
 //! | how a STUN server answers, and what its answer says | `stun` |
 //! | what a NAT does with the port, and what is asked to know it | `nat`, `inquiry` |
 //! | how the router is asked for a port | `mapper` |
+//! | how often addresses that have not answered are sent to | `pace` |
 //! | how a pair is found, how long it is used, and why none was found | `attempt` |
 
 mod attempt;
@@ -22,16 +23,18 @@ pub mod fuzz;
 mod inquiry;
 pub mod mapper;
 mod nat;
+mod pace;
 mod signal;
 pub mod stun;
 
 pub use attempt::{
-    Attempt, CONSENT, Datagram, Event, LIMIT, Pair, QUERIES, Random, Role, Settings, Why,
+    Attempt, CONSENT, Datagram, Event, LIMIT, Pair, Purpose, QUERIES, Random, Role, Settings, Why,
 };
 pub use candidate::{Candidate, Kind, Kinds};
 pub use filter::{Refused, is_private, refusal};
 pub use inquiry::{Asked, Inquiry, Port};
 pub use nat::{Filtering, Mapping, Nat, Udp, expectation, prospect};
+pub use pace::{Pace, Turn};
 pub use signal::{
     Body, CANDIDATES, Credentials, DESCRIPTION_BYTES, Decline, Described, Offer, SIGNAL_BYTES,
     Signal, SignalError,

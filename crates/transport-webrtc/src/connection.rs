@@ -179,7 +179,7 @@ impl Beginning {
         let (state, states) = watch::channel(RTCPeerConnectionState::New);
         let (channels, accepted) = mpsc::channel(settings.channels.max(1));
         let handler = Handler { is_gathered, state, channels };
-        let gate = Arc::new(Gate::new(settings.admission)?);
+        let gate = Arc::new(Gate::new(settings)?);
         let pc = build(settings, &gate, handler).await?;
         let core = Arc::new(Core {
             pc,

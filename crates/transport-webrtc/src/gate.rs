@@ -2,22 +2,36 @@
 //! everything else from an address that has made such a check: the library would let a check change
 //! its role before it looks at the password, keeps each address that makes one, and takes DTLS from
 //! every address that the peer names.
+//!
+//! A check of the peer may come from an address that is not its own. So the gate knows besides which
+//! addresses have answered our checks, whose numbers are random: checks at all others keep the pace
+//! of the peer ([`crate::pace`]).
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use punch::stun::{is_check_for, is_request, is_stun};
+use punch::{Pace, Turn};
 
 use crate::candidate::Admission;
 use crate::error::SignalError;
+use crate::settings::WebrtcSettings;
 
 /// Addresses of a peer. It has a few, and one more with each move of its NAT.
 const ADDRESSES: usize = 32;
 
 /// The characters of ICE (RFC 8839 section 5.4), six bits each.
 const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Checks whose answers are waited for. The pace lets 20 leave in a second.
+const ASKED: usize = 128;
+
+/// The first bytes of a response that tells success (RFC 8489 section 5).
+const SUCCESS: [u8; 2] = [1, 1];
 
 /// Characters of a name and a password: 48 and 144 bits. RFC 8445 section 5.3 demands 24 and 128.
 const UFRAG: usize = 8;
@@ -30,21 +44,35 @@ pub(crate) struct Gate {
     admission: Admission,
     /// Addresses from which a check came with our password.
     proven: Mutex<Vec<SocketAddr>>,
+    asked: Mutex<Asked>,
+    /// STUN servers of the settings, which are asked at any time.
+    servers: Vec<SocketAddr>,
+    pace: Arc<Mutex<Pace>>,
     /// The handshake of DTLS is done.
     is_connected: AtomicBool,
 }
 
+/// The checks at addresses that have not answered.
+#[derive(Default)]
+struct Asked {
+    /// The last ones, each with its number.
+    waiting: VecDeque<(SocketAddr, [u8; 12])>,
+    answered: Vec<SocketAddr>,
+}
+
 impl Gate {
     /// A gate with a name and a password that no other connection has.
-    pub(crate) fn new(admission: Admission) -> Result<Self, SignalError> {
+    pub(crate) fn new(settings: &WebrtcSettings) -> Result<Self, SignalError> {
         let mut bytes = [0; UFRAG + PASSWORD];
         aws_lc_rs::rand::fill(&mut bytes).map_err(SignalError::local)?;
         let text: String =
             bytes.iter().map(|byte| char::from(CHARACTERS[usize::from(byte & 63)])).collect();
         let (ufrag, password) = text.split_at(UFRAG);
         let (ufrag, password) = (ufrag.to_owned(), password.to_owned());
-        let (proven, is_connected) = Default::default();
-        Ok(Self { ufrag, password, admission, proven, is_connected })
+        let (proven, asked, is_connected) = Default::default();
+        let (admission, pace) = (settings.admission, Arc::clone(&settings.pace));
+        let servers = settings.stun.iter().map(|server| canonical(*server)).collect();
+        Ok(Self { ufrag, password, admission, proven, asked, servers, pace, is_connected })
     }
 
     /// The name and the password of this end.
@@ -71,13 +99,66 @@ impl Gate {
         self.proven().contains(&canonical(address))
     }
 
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the address has answered a check of this connection.
+    pub(crate) fn has_answered(&self, address: SocketAddr) -> bool {
+        self.asked().answered.contains(&canonical(address))
+    }
+
+    /// Asks whether a check may leave for an address that has not answered.
+    pub(crate) fn ask(&self, to: SocketAddr, check: &[u8], now: Instant) -> Turn {
+        let to = canonical(to);
+        if self.servers.contains(&to) {
+            return Turn::Now;
+        }
+        let turn = self.pace().ask(now, to.ip());
+        if turn == Turn::Now
+            && let Some(number) = number(check)
+        {
+            let waiting = &mut self.asked().waiting;
+            if waiting.len() >= ASKED {
+                waiting.pop_front();
+            }
+            waiting.push_back((to, number));
+        }
+        turn
+    }
+
+    /// Notes the answer to a check.
+    fn note_answer(&self, from: SocketAddr, datagram: &[u8], now: Instant) {
+        let Some(number) = number(datagram).filter(|_| datagram.starts_with(&SUCCESS)) else {
+            return;
+        };
+        let mut asked = self.asked();
+        if asked.waiting.contains(&(from, number)) && asked.answered.len() < ADDRESSES {
+            asked.waiting.retain(|(to, _)| *to != from);
+            asked.answered.push(from);
+            drop(asked);
+            self.pace().answered(now, from.ip());
+        }
+    }
+
     /// Whether a datagram reaches the library. Answers of STUN do: the library knows what it asked,
     /// and STUN servers have no password.
     pub(crate) fn takes(&self, from: SocketAddr, datagram: &[u8]) -> bool {
         if !is_stun(datagram) {
             return self.is_proven(from);
         }
-        !is_request(datagram) || self.takes_check(canonical(from), datagram)
+        if is_request(datagram) {
+            return self.takes_check(canonical(from), datagram);
+        }
+        if !self.is_connected() {
+            let now = tokio::time::Instant::now().into_std();
+            self.note_answer(canonical(from), datagram, now);
+        }
+        true
     }
 
     fn takes_check(&self, from: SocketAddr, datagram: &[u8]) -> bool {
@@ -93,6 +174,11 @@ impl Gate {
         }
         is_known
     }
+}
+
+/// The number of a message of STUN.
+fn number(message: &[u8]) -> Option<[u8; 12]> {
+    message.get(8..20)?.try_into().ok()
 }
 
 fn canonical(address: SocketAddr) -> SocketAddr {
@@ -120,7 +206,7 @@ pub(crate) mod tests {
     }
 
     fn gate() -> Gate {
-        Gate::new(Admission::default()).unwrap()
+        Gate::new(&WebrtcSettings::default()).unwrap()
     }
 
     fn address(port: usize) -> SocketAddr {
@@ -151,6 +237,39 @@ pub(crate) mod tests {
         answer[0] = 1;
         assert!(gate.takes(address(1), &answer));
         assert!(!gate.is_proven(address(1)));
+    }
+
+    /// The peer may send a check in the name of any address.
+    #[test]
+    fn an_address_is_free_once_it_has_answered_and_not_because_of_a_check_from_there() {
+        let (gate, now) = (gate(), Instant::now());
+        let [victim, peer] = [1, 2].map(address);
+        assert!(gate.takes(victim, &check(&gate, &gate.password)) && gate.is_proven(victim));
+        assert!(!gate.has_answered(victim));
+        let ours = check(&gate, "any");
+        assert_eq!(gate.ask(peer, &ours, now), Turn::Now);
+        let mut answer = ours.clone();
+        answer[..2].copy_from_slice(&SUCCESS);
+        // An answer counts for the address that was asked, with the number of the check.
+        gate.takes(victim, &answer);
+        let mut other = answer.clone();
+        other[8] ^= 1;
+        gate.takes(peer, &other);
+        assert!(!gate.has_answered(victim) && !gate.has_answered(peer));
+        gate.takes(peer, &answer);
+        assert!(gate.has_answered(peer) && !gate.has_answered(victim));
+    }
+
+    #[test]
+    fn connections_of_one_peer_share_a_pace_and_servers_of_the_settings_have_none() {
+        let server = SocketAddr::from(([198, 51, 100, 9], 3478));
+        let settings = WebrtcSettings { stun: vec![server], ..WebrtcSettings::default() };
+        let gates = [(); 4].map(|()| Gate::new(&settings).unwrap());
+        let (now, check) = (Instant::now(), [0; 20]);
+        let asked = |gate: &Gate, port| gate.ask(address(port), &check, now) == Turn::Now;
+        let left = gates.iter().flat_map(|gate| (1..100).map(move |port| asked(gate, port)));
+        assert_eq!(left.filter(|left| *left).count(), 4, "ports of one address");
+        assert!((0..100).all(|_| gates[0].ask(server, &check, now) == Turn::Now));
     }
 
     #[test]

@@ -1,17 +1,21 @@
-//! Checks of ICE leave with pauses while their receiver has proved nothing ([`crate::gate`]): the addresses are a
-//! stranger's, who may have named those of others (RFC 8445 section 14.2, section 19.5.1).
+//! Checks of ICE leave with pauses while their receiver has not answered ([`crate::gate`]): the
+//! addresses are a stranger's, who may have named those of others (RFC 8445 section 14.2, section
+//! 19.5.1). Each socket keeps the order of its checks; the pace is that of the peer, over all its
+//! connections ([`punch::Pace`]).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use punch::Turn;
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, spawn_local};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::candidate::MAX_CANDIDATES;
+use crate::gate::Gate;
 
 /// The time between two checks (Ta of RFC 8445 section 14.2).
 const PAUSE: Duration = Duration::from_millis(50);
@@ -53,9 +57,10 @@ impl State {
 }
 
 impl Pace {
-    pub(crate) fn new(socket: Weak<UdpSocket>) -> Self {
+    pub(crate) fn new(socket: Weak<UdpSocket>, gate: &Arc<Gate>) -> Self {
         let queue = Arc::new(Queue::default());
-        let task = spawn_local(send(Arc::clone(&queue), socket)).abort_handle();
+        let task = send(Arc::clone(&queue), socket, Arc::clone(gate));
+        let task = spawn_local(task).abort_handle();
         Self { queue, task }
     }
 
@@ -73,18 +78,32 @@ impl Drop for Pace {
 }
 
 /// Sends the checks, one at a time.
-async fn send(queue: Arc<Queue>, socket: Weak<UdpSocket>) {
+async fn send(queue: Arc<Queue>, socket: Weak<UdpSocket>, gate: Arc<Gate>) {
     loop {
         let check = queue.lock().waiting.pop_front();
         let Some((to, check)) = check else {
             queue.work.notified().await;
             continue;
         };
+        if !leaves(&gate, to, &check).await {
+            continue;
+        }
         let Some(socket) = socket.upgrade() else { return };
         // A check that is lost comes again.
         let _ = socket.send_to(&check, to).await;
         drop(socket);
         sleep(PAUSE).await;
+    }
+}
+
+/// Waits for the turn of a check. `false`: its address has had its checks.
+async fn leaves(gate: &Gate, to: SocketAddr, check: &[u8]) -> bool {
+    loop {
+        match gate.ask(to, check, Instant::now().into_std()) {
+            Turn::Now => return true,
+            Turn::Later(at) => sleep_until(at.into()).await,
+            Turn::Never => return false,
+        }
     }
 }
 
@@ -96,6 +115,7 @@ pub(crate) fn is_check(datagram: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::WebrtcSettings;
 
     fn address(port: u16) -> SocketAddr {
         SocketAddr::from(([198, 51, 100, 7], port))
@@ -135,8 +155,9 @@ mod tests {
                     UdpSocket::bind("127.0.0.1:0").await.unwrap()
                 }];
                 let here = Arc::new(here);
-                let pace = Pace::new(Arc::downgrade(&here));
-                let begin = tokio::time::Instant::now();
+                let gate = Arc::new(Gate::new(&WebrtcSettings::default()).unwrap());
+                let pace = Pace::new(Arc::downgrade(&here), &gate);
+                let begin = Instant::now();
                 for round in 0..3_u32 {
                     pace.take(there.local_addr().unwrap(), &[0, 1]);
                     let mut buf = [0; 10];

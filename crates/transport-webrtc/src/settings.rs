@@ -1,7 +1,10 @@
 //! Settings of connections.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use punch::Pace;
 
 use crate::candidate::Admission;
 
@@ -32,6 +35,9 @@ pub struct WebrtcSettings {
     pub idle: Duration,
     /// The time from an offer to an open channel.
     pub half_open: Duration,
+    /// The pace of the checks at addresses that have not answered. All connections with one peer
+    /// share it.
+    pub pace: Arc<Mutex<Pace>>,
 }
 
 impl Default for WebrtcSettings {
@@ -45,6 +51,7 @@ impl Default for WebrtcSettings {
             channels: 256,
             idle: Duration::from_secs(300),
             half_open: Duration::from_secs(30),
+            pace: Arc::default(),
         }
     }
 }

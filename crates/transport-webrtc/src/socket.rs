@@ -1,5 +1,5 @@
 //! A UDP socket of a connection: large buffers, many datagrams in a call (GSO, GRO), nothing from
-//! strangers, and no flood of checks at addresses that have proved nothing.
+//! strangers, and no flood of checks at addresses that have not answered.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -74,7 +74,7 @@ impl Socket {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         take_one_by_one(&socket)?;
         let socket = Arc::new(UdpSocket::from_std(socket)?);
-        let pace = Pace::new(Arc::downgrade(&socket));
+        let pace = Pace::new(Arc::downgrade(&socket), gate);
         Ok(Self { socket, state, joined: Mutex::new(None), pace, gate: Arc::clone(gate) })
     }
 
@@ -117,7 +117,7 @@ impl AsyncUdpSocket for Socket {
 
     fn poll_send(&self, cx: &mut Context<'_>, transmit: &Transmit<'_>) -> Poll<io::Result<usize>> {
         let to = transmit.destination;
-        if is_check(transmit.contents) && !self.gate.is_proven(to) {
+        if is_check(transmit.contents) && !self.gate.has_answered(to) {
             self.pace.take(to, transmit.contents);
             return Poll::Ready(Ok(transmit.contents.len()));
         }

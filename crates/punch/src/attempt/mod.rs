@@ -69,8 +69,22 @@ pub struct Datagram {
     pub to: SocketAddr,
     /// The address of this machine that the destination knows; `None` leaves it to the route.
     pub from: Option<IpAddr>,
+    /// What the datagram is for.
+    pub purpose: Purpose,
     /// The payload.
     pub bytes: Vec<u8>,
+}
+
+/// What a datagram is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A question to a STUN server, or the answer to a check.
+    Other,
+    /// A check at an address that has answered a check of this attempt.
+    Known,
+    /// A check at an address that has not answered. The peer names it, so the owner bounds such
+    /// checks over all attempts with one peer ([`Pace`](crate::Pace)).
+    Unknown,
 }
 
 /// What has happened.
@@ -436,8 +450,13 @@ impl Attempt {
                 if self.outer().any(|ours| ours == to.ip()) {
                     self.around.sent(to, &transmit.contents);
                 }
-                let from = self.peers.heard_at(to);
-                self.datagrams.push_back(Datagram { to, from, bytes: transmit.contents.to_vec() });
+                let (from, bytes) = (self.peers.heard_at(to), transmit.contents.to_vec());
+                let purpose = match stun::is_request(&bytes) {
+                    false => Purpose::Other,
+                    true if self.peers.has_answered(to) => Purpose::Known,
+                    true => Purpose::Unknown,
+                };
+                self.datagrams.push_back(Datagram { to, from, purpose, bytes });
             }
         }
         match self.state {

@@ -87,6 +87,12 @@ impl Peers {
         self.of(address).is_some()
     }
 
+    /// Whether a check was answered from this address. A check of the peer may come from an address
+    /// that is not its own; the answer to ours does not.
+    pub(super) fn has_answered(&self, address: SocketAddr) -> bool {
+        self.of(address).is_some_and(|peer| peer.answered.is_some())
+    }
+
     /// When a check was last answered from `address`, at least `since`.
     pub(super) fn answered(&self, address: SocketAddr, since: Instant) -> Instant {
         self.of(address).and_then(|peer| peer.answered).map_or(since, |at| at.max(since))

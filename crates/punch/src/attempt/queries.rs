@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::{Datagram, PACE, Random};
+use super::{Datagram, PACE, Purpose, Random};
 use crate::stun::{self, Id};
 
 /// Servers that are asked, at most.
@@ -89,7 +89,12 @@ impl Queries {
             query.sent += 1;
             if query.next.is_some() {
                 let bytes = stun::request(query.id).to_vec();
-                datagrams.push_back(Datagram { to: query.server, from: None, bytes });
+                datagrams.push_back(Datagram {
+                    to: query.server,
+                    from: None,
+                    purpose: Purpose::Other,
+                    bytes,
+                });
             }
         }
         !were_over && self.are_over()

@@ -29,10 +29,10 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use net::udp::Buffers;
-use punch::{Kinds, Why};
+use punch::{Kinds, Pace, Why};
 use rustls::time_provider::DefaultTimeProvider;
 use tls::{PEER_NAME, peer_client_config, peer_server_config, server_name};
 use transport::{ALPN, CarrierError, Transport};
@@ -86,6 +86,9 @@ pub struct Begin {
     pub stun: Vec<SocketAddr>,
     /// Whether the owner asks the router for a port ([`Trial::map_port`]).
     pub is_mapping: bool,
+    /// The pace of the checks at addresses that have not answered, which all trials with one peer
+    /// share.
+    pub pace: Arc<Mutex<Pace>>,
 }
 
 /// Why a trial gave no carrier.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
-use punch::{Attempt, Event, Pair, Settings, Why, stun};
+use punch::{Attempt, Datagram, Event, Pace, Pair, Purpose, Settings, Turn, Why, stun};
 use quinn::Connection;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep_until;
@@ -23,6 +23,7 @@ pub(super) struct Shared {
     attempt: Mutex<Attempt>,
     socket: OnceLock<Weak<Socket>>,
     sources: Sources,
+    pace: Arc<Mutex<Pace>>,
     /// The attempt may have another deadline.
     changed: Notify,
     /// The attempt may have a signal to the peer.
@@ -32,11 +33,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(attempt: Attempt, settings: Settings) -> Arc<Self> {
+    pub(super) fn new(attempt: Attempt, settings: Settings, pace: &Arc<Mutex<Pace>>) -> Arc<Self> {
         Arc::new(Self {
             attempt: Mutex::new(attempt),
             socket: OnceLock::new(),
             sources: Sources::new(settings),
+            pace: Arc::clone(pace),
             changed: Notify::new(),
             said: Notify::new(),
             outcome: watch::Sender::default(),
@@ -81,6 +83,10 @@ impl Shared {
         let done = act(&mut attempt, now());
         if let Some(socket) = socket {
             while let Some(datagram) = attempt.poll_datagram() {
+                // A check that does not leave counts as lost, and comes again.
+                if !self.may_leave(&datagram) {
+                    continue;
+                }
                 let to = socket.form_of(datagram.to);
                 socket.send_beside(to, datagram.from, &datagram.bytes);
             }
@@ -95,6 +101,20 @@ impl Shared {
         drop(attempt);
         self.said.notify_one();
         done
+    }
+
+    /// Whether the pace of the peer permits a datagram.
+    fn may_leave(&self, datagram: &Datagram) -> bool {
+        let ip = datagram.to.ip();
+        let pace = || self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        match datagram.purpose {
+            Purpose::Other => true,
+            Purpose::Known => {
+                pace().answered(now(), ip);
+                true
+            }
+            Purpose::Unknown => pace().ask(now(), ip) == Turn::Now,
+        }
     }
 
     /// The next signal to the peer.

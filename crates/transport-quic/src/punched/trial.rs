@@ -86,7 +86,7 @@ impl Puncher {
             // The passwords would not be random.
             return Err(io::Error::other(error));
         }
-        let shared = Shared::new(attempt, own);
+        let shared = Shared::new(attempt, own, &begin.pace);
         let receiving = Receiving::within(settings.buffers);
         let mut quic = settings.quic.clone();
         quic.mtu = quic.mtu.min(receiving.largest());

@@ -167,7 +167,7 @@ fn tell(signal: &[u8]) {
 }
 
 async fn visitor() {
-    let begin = Begin { round: 1, stun: servers(), is_mapping: true };
+    let begin = Begin { round: 1, stun: servers(), is_mapping: true, ..Begin::default() };
     let trial = puncher().visitor(&begin).unwrap();
     try_it(&trial, heard(), trial.dial()).await;
 }
@@ -176,7 +176,7 @@ async fn publisher() {
     let mut heard = heard();
     let first = heard.recv().await.unwrap();
     let round = Signal::decode(&first).unwrap().round;
-    let begin = Begin { round, stun: servers(), is_mapping: true };
+    let begin = Begin { round, stun: servers(), is_mapping: true, ..Begin::default() };
     let trial = puncher().publisher(&begin).unwrap();
     trial.handle_signal(&first).unwrap();
     let accept = async { trial.accept().await?.handshake().await.map_err(Failure::Quic) };

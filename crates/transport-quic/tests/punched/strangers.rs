@@ -1,8 +1,10 @@
 //! Who has not proved that the peer signalled with it gets no answer of QUIC.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
 
+use punch::{Body, CANDIDATES, Candidate, Credentials, Kind, LIMIT, Nat, Offer, Signal};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use transport::Dialer as _;
@@ -44,6 +46,40 @@ fn a_stranger_gets_no_handshake_no_version_and_no_reset() {
         }
         sleep(MOMENT).await;
         assert!(stranger.recv(&mut [0; 2_000]).is_err(), "not one byte");
+    });
+}
+
+/// A visitor may name the ports of a third machine, in many trials at once and one after the other.
+#[test]
+fn trials_with_one_peer_share_the_pace_at_addresses_that_do_not_answer() {
+    run(async {
+        tokio::time::pause();
+        let third: Vec<_> =
+            (0..CANDIDATES).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        let ports = third.iter().map(|socket| socket.local_addr().unwrap());
+        let candidates =
+            ports.enumerate().map(|(n, at)| Candidate::new(Kind::Host, at, n)).collect();
+        let credentials = Credentials { ufrag: "x".repeat(8), password: "y".repeat(24) };
+        let offer = Offer { credentials, candidates, nat: Nat::default(), more: false };
+        let (puncher, pace) = (puncher(), Arc::default());
+        for round in 1..=3 {
+            let signal = Signal { round, body: Body::Offer(offer.clone()) }.encode();
+            let begin = Begin { round, pace: Arc::clone(&pace), ..Begin::default() };
+            let trials: Vec<_> = (0..8).map(|_| puncher.publisher(&begin).unwrap()).collect();
+            for trial in &trials {
+                trial.handle_signal(&signal).unwrap();
+            }
+            sleep(LIMIT).await;
+        }
+        let mut got = 0;
+        for socket in &third {
+            socket.set_nonblocking(true).unwrap();
+            while socket.recv(&mut [0; 2_000]).is_ok() {
+                got += 1;
+            }
+        }
+        // 20 in a second for 10 s, and then one in 3 s.
+        assert!((150..=215).contains(&got), "{got} datagrams");
     });
 }
 

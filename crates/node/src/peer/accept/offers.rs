@@ -130,7 +130,7 @@ async fn begin(
         shared.direct.note(Some(&Failed::because(punch::Why::Relay)));
         return Err(Why::Unable);
     }
-    let offered = channels::answer(shared, offer).await.map_err(|declined| {
+    let offered = channels::answer(shared, visitor.as_str(), offer).await.map_err(|declined| {
         let error = declined.told(&shared.direct);
         tracing::debug!(%visitor, %error, "an offer of WebRTC is not answered");
         Why::Unable

@@ -11,13 +11,13 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use ::link::Link;
 use bytes::Bytes;
 use config::ClientConfig;
-use punch::{Body, Decline, Described, Signal, Why};
+use punch::{Body, Decline, Described, Pace, Signal, Why};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use transport::{Carrier, CarrierError, Transport};
@@ -37,9 +37,8 @@ const ANSWER: Duration = Duration::from_secs(10);
 pub(crate) struct Peers(OnceLock<transport_webrtc::Peers>);
 
 impl Peers {
-    /// The peers with the settings in force.
-    fn under(&self, config: &ClientConfig, stun: Vec<SocketAddr>) -> transport_webrtc::Peers {
-        let settings = settings(config, stun);
+    /// The peers with these settings.
+    fn under(&self, settings: WebrtcSettings) -> transport_webrtc::Peers {
         if let Some(known) = self.0.get() {
             return known.with(settings);
         }
@@ -55,10 +54,10 @@ pub(super) fn is_one(transport: Transport) -> bool {
 pub(super) async fn dial(
     shared: &Arc<ClientShared>,
     link: &Link,
-    round: u32,
+    (peer, round): (&str, u32),
     heard: &mut mpsc::Receiver<Bytes>,
 ) -> Result<Carrier, Failed> {
-    let peers = peers(shared).await;
+    let peers = peers(shared, peer).await;
     let interfaces = if tells(shared) { Interfaces::Told } else { Interfaces::Hidden };
     let offerer = Offerer::new(&peers, First::Carrier, interfaces).await;
     let offerer = offerer.map_err(|error| Failed::Channels(error.into()))?;
@@ -96,8 +95,12 @@ async fn answer_of(round: u32, heard: &mut mpsc::Receiver<Bytes>) -> Result<Stri
 pub(crate) struct Offered(Answerer);
 
 /// Answers the offer of a visitor.
-pub(crate) async fn answer(shared: &Arc<ClientShared>, offer: &str) -> Result<Offered, Declined> {
-    let peers = peers(shared).await;
+pub(crate) async fn answer(
+    shared: &Arc<ClientShared>,
+    visitor: &str,
+    offer: &str,
+) -> Result<Offered, Declined> {
+    let peers = peers(shared, visitor).await;
     let interfaces = if tells(shared) { Interfaces::Mutual } else { Interfaces::Hidden };
     let made = Answerer::new(&peers, offer, interfaces).await;
     made.map(Offered).map_err(|error| {
@@ -144,14 +147,19 @@ fn tells(shared: &ClientShared) -> bool {
     shared.config.load().p2p.host
 }
 
-async fn peers(shared: &Arc<ClientShared>) -> transport_webrtc::Peers {
+/// The settings for a connection with the client `peer`.
+async fn peers(shared: &Arc<ClientShared>, peer: &str) -> transport_webrtc::Peers {
     let config = shared.config.load_full();
     let stun = stun::of(shared.uplink(), &config, stun::LOOKUPS).await;
-    shared.direct.channels.under(&config, stun)
+    shared.direct.channels.under(settings(&config, stun, shared.direct.pace(peer)))
 }
 
 /// The settings of connections.
-fn settings(config: &ClientConfig, stun: Vec<SocketAddr>) -> WebrtcSettings {
+fn settings(
+    config: &ClientConfig,
+    stun: Vec<SocketAddr>,
+    pace: Arc<Mutex<Pace>>,
+) -> WebrtcSettings {
     let p2p = &config.p2p;
     WebrtcSettings {
         bind: every_address(),
@@ -161,6 +169,7 @@ fn settings(config: &ClientConfig, stun: Vec<SocketAddr>) -> WebrtcSettings {
         admission: Admission { loopback: false, private: p2p.host },
         peers: usize::try_from(p2p.webrtc.peers).unwrap_or(usize::MAX),
         idle: p2p.webrtc.idle.duration(),
+        pace,
         ..WebrtcSettings::default()
     }
 }

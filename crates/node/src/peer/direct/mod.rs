@@ -31,7 +31,7 @@ pub(crate) mod offer;
 pub(crate) mod ports;
 pub(crate) mod seek;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -41,9 +41,9 @@ use config::ClientConfig;
 use link::Link;
 use ops::status::Peers;
 use proto::control::ControlMessage;
-use punch::Kinds;
+use punch::{Kinds, Pace};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use transport::{CarrierError, Transport};
 use transport_quic::punched::{DIRECT, PunchSettings, Puncher, Trial};
 
@@ -59,6 +59,12 @@ use ports::Ports;
 /// The trials that a client answers at a time. Each has a socket for at most 10 s, and then the
 /// handshake and the greeting of the visitor. A visitor may have many links.
 const ANSWERED: Bounds = Bounds { all: 64, of_visitor: 8, of_service: 8 };
+
+/// Clients whose paces are remembered. The server names the clients, and further ones share a pace.
+const PACES: usize = 1_024;
+
+/// The name of the pace that further clients share. No client has this name.
+const OTHERS: &str = "";
 
 /// Signals that wait while names of STUN servers are looked up. A signal repeats all candidates, so
 /// the loss of one delays a trial at most.
@@ -76,6 +82,8 @@ pub(crate) struct DirectPaths {
     channels: channels::Peers,
     /// The trials that this client answers.
     answered: Arc<Turns>,
+    /// How often addresses that have not answered are sent to, by the client that names them.
+    paces: Mutex<HashMap<String, Arc<Mutex<Pace>>>>,
     /// Held by whoever asks STUN servers without a trial.
     pub(crate) asking: tokio::sync::Mutex<()>,
     /// The trials that have ended, by the name of the outcome.
@@ -99,6 +107,7 @@ impl DirectPaths {
             puncher: OnceLock::new(),
             channels: channels::Peers::default(),
             answered: Turns::new(ANSWERED),
+            paces: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
             outcomes: Mutex::default(),
             bytes: Arc::clone(bytes),
@@ -145,6 +154,24 @@ impl DirectPaths {
         }
         let made = Puncher::new(settings.clone())?;
         Ok(self.puncher.get_or_init(|| made).with(settings))
+    }
+
+    /// The pace of checks at addresses that this client names, over all its links, services and
+    /// offers.
+    pub(crate) fn pace(&self, peer: &str) -> Arc<Mutex<Pace>> {
+        let now = Instant::now().into_std();
+        let mut all = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(peer) {
+            return Arc::clone(known);
+        }
+        if all.len() >= PACES {
+            all.retain(|_, pace| {
+                let is_used = Arc::strong_count(pace) > 1;
+                is_used || !pace.lock().unwrap_or_else(PoisonError::into_inner).is_at_rest(now)
+            });
+        }
+        let peer = if all.len() < PACES { peer } else { OTHERS };
+        Arc::clone(all.entry(peer.to_owned()).or_default())
     }
 
     /// Takes a place among the trials that are answered. `None`: there are too many.
@@ -227,9 +254,27 @@ fn said(link: &Link, signal: &[u8]) -> bool {
 mod tests {
     use std::cell::{Cell, RefCell};
 
-    use tokio::time::{Instant, timeout};
+    use tokio::time::timeout;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_has_one_pace_and_too_many_clients_share_one() {
+        let paths = DirectPaths::counting(&Arc::default());
+        let pace = paths.pace("laptop");
+        assert!(Arc::ptr_eq(&pace, &paths.pace("laptop")));
+        assert!(!Arc::ptr_eq(&pace, &paths.pace("phone")));
+        let now = Instant::now().into_std();
+        for n in 0..2 * PACES {
+            let pace = paths.pace(&format!("client-{n}"));
+            pace.lock().unwrap().ask(now, [192, 0, 2, 1].into());
+        }
+        assert!(paths.paces.lock().unwrap().len() <= PACES + 1);
+        assert!(Arc::ptr_eq(&paths.pace("x"), &paths.pace("y")));
+        assert!(Arc::ptr_eq(&pace, &paths.pace("laptop")), "a pace in use is not forgotten");
+        sleep(Duration::from_secs(10)).await;
+        assert!(!Arc::ptr_eq(&paths.pace("x"), &paths.pace("y")), "the others are at rest");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_last_signal_of_a_trial_is_sent_when_there_is_room_again() {

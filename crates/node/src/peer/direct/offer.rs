@@ -186,13 +186,14 @@ impl Trying {
 
     /// Answers an offer of data channels, and takes the carrier that comes of it.
     async fn answer(&self, offer: &str, _turn: Turn) -> Result<(), Failed> {
-        let answered = match channels::answer(&self.shared, offer).await {
-            Ok(answered) => answered,
-            Err(declined) => {
-                decline(&self.link, self.number, declined.why).await;
-                return Err(declined.told(&self.shared.direct));
-            }
-        };
+        let answered =
+            match channels::answer(&self.shared, self.whose.visitor.as_str(), offer).await {
+                Ok(answered) => answered,
+                Err(declined) => {
+                    decline(&self.link, self.number, declined.why).await;
+                    return Err(declined.told(&self.shared.direct));
+                }
+            };
         let body = Body::Description(Described::Answer, answered.answer().to_owned());
         let signal = Signal { round: self.number, body }.encode();
         say(&signal, |signal| said(&self.link, signal)).await;
@@ -212,7 +213,8 @@ impl Trying {
         let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
         let puncher = self.shared.direct.puncher(&config);
         let is_mapping = config.p2p.mapped;
-        let begin = Begin { round: self.number, stun, is_mapping };
+        let pace = self.shared.direct.pace(self.whose.visitor.as_str());
+        let begin = Begin { round: self.number, stun, is_mapping, pace };
         let trial = puncher.map_err(Failure::Quic).and_then(|made| Ok(made.publisher(&begin)?));
         let trial = match trial {
             Ok(trial) => trial,

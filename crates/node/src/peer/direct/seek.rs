@@ -33,6 +33,8 @@ const TRIAL: Duration = Duration::from_secs(25);
 /// What the owner of a link and the dialer of its direct path share.
 pub(crate) struct Seeker {
     shared: Arc<ClientShared>,
+    /// The name of the client that has the service.
+    peer: String,
     session: Arc<Session>,
     over: Over,
     /// The link, while it has a carrier that can carry signals.
@@ -47,9 +49,14 @@ pub(crate) struct Seeker {
 }
 
 impl Seeker {
-    pub(crate) fn new(shared: &Arc<ClientShared>, session: &Arc<Session>, over: Over) -> Rc<Self> {
+    pub(crate) fn new(
+        shared: &Arc<ClientShared>,
+        (peer, session): (&str, &Arc<Session>),
+        over: Over,
+    ) -> Rc<Self> {
         Rc::new(Self {
             shared: Arc::clone(shared),
+            peer: peer.to_owned(),
             session: Arc::clone(session),
             over,
             link: RefCell::default(),
@@ -106,7 +113,8 @@ impl Seeker {
         match self.over {
             Over::Quic => Ok(self.attempt(link, round, &mut heard).await?),
             Over::Channels => {
-                let carrier = channels::dial(&self.shared, link, round, &mut heard).await?;
+                let carrier =
+                    channels::dial(&self.shared, link, (&self.peer, round), &mut heard).await?;
                 self.session.paths.found(link, Found::Channels(carrier.peer.address));
                 Ok(carrier)
             }
@@ -123,7 +131,8 @@ impl Seeker {
         let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
         let puncher = self.shared.direct.puncher(&config);
         let is_mapping = config.p2p.mapped;
-        let begin = Begin { round, stun, is_mapping };
+        let pace = self.shared.direct.pace(&self.peer);
+        let begin = Begin { round, stun, is_mapping, pace };
         let trial = puncher.map_err(Failure::Quic)?.visitor(&begin)?;
         if is_mapping {
             self.shared.direct.ports.map(&trial);

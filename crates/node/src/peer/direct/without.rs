@@ -33,14 +33,14 @@ fn unsupported() -> Failed {
 pub(super) async fn dial(
     _: &Arc<ClientShared>,
     _: &Link,
-    _: u32,
+    _: (&str, u32),
     _: &mut mpsc::Receiver<Bytes>,
 ) -> Result<Carrier, Failed> {
     Err(unsupported())
 }
 
 #[expect(clippy::unused_async, reason = "as in a build with WebRTC")]
-pub(super) async fn answer(_: &Arc<ClientShared>, _: &str) -> Result<Offered, Declined> {
+pub(super) async fn answer(_: &Arc<ClientShared>, _: &str, _: &str) -> Result<Offered, Declined> {
     Err(Declined { why: Decline::Without, failed: unsupported() })
 }
 

@@ -126,7 +126,8 @@ async fn keep_one(
         PeerPath::Webrtc => Some(Over::Channels),
         PeerPath::Relay => None,
     };
-    let seeker = over.map(|over| Seeker::new(shared, &peer.session, over));
+    let of = visit.service.client.as_str();
+    let seeker = over.map(|over| Seeker::new(shared, (of, &peer.session), over));
     let client = client(worker, shared, visit, (seeker.as_ref(), leaving));
     let owner = VisitorOwner::new(worker, peer, seeker.as_ref(), visit);
     match client {
