@@ -66,7 +66,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         visit::nobody_announces(s.cx, s.at());
     }
     let visitors = visit::visitors(&s);
-    let visits = private::visits(&s);
+    let visits = private::visits(&s, &forwards);
     private::check(&s, &forwards, &visits);
     private::check_ways(&s, &forwards, &visits);
     private::check_identities(&s, has_one, &services, &forwards, &visits);

@@ -1,7 +1,7 @@
 //! Private services: `public: private` with `visitors` on the side that has the service, and the tokens
 //! and `p2p` on the side that visits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::NamePattern;
 use proto::control::VISITORS_MAX;
@@ -220,9 +220,12 @@ fn p2p(text: &str) -> Result<PeerPath, BadValue> {
 }
 
 /// Decodes `visits`: the tokens for private services of other clients.
-pub(super) fn visits(s: &Section<'_>) -> Vec<Visit> {
+pub(super) fn visits(s: &Section<'_>, forwards: &[Forward]) -> Vec<Visit> {
     let items = s.key("visits").map(|item| s.cx.list(&item)).unwrap_or_default();
     let mut seen = BTreeSet::new();
+    let of_forwards = forwards.iter().filter_map(Forward::private);
+    let mut names: BTreeMap<String, PrivateService> =
+        of_forwards.map(|service| (service.asked_name(), service.clone())).collect();
     let visit = |item: Item| {
         let own = Section::open(s.cx, item, &VISIT)?;
         if own.key("service").is_none() {
@@ -239,6 +242,14 @@ pub(super) fn visits(s: &Section<'_>) -> Vec<Visit> {
             let bad = BadValue::new(format!("a second entry for {service}"));
             own.bad("service", bad.hint("keep one of them"));
         }
+        let name = service.asked_name();
+        if let Some(other) = names.get(&name).filter(|other| **other != service) {
+            let bad = BadValue::new(format!(
+                "{service} and {other} have one name for programs of a proxy: {name}.service.tunnel"
+            ));
+            own.bad("service", bad.hint("keep one of them, or give one service another name"));
+        }
+        names.entry(name).or_insert_with(|| service.clone());
         let proof = token.map(Proof::Token).or_else(|| tls.map(Proof::Certificate))?;
         Some(Visit { service, proof, p2p })
     };

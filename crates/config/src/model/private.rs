@@ -21,6 +21,16 @@ pub struct PrivateService {
     pub service: Name,
 }
 
+impl PrivateService {
+    /// The name by which programs of a proxy ask for the service, without `.service.tunnel`. Names
+    /// of clients and services may have dots and letters of both cases, which DNS does not tell
+    /// apart, so two services may have one name.
+    #[must_use]
+    pub fn asked_name(&self) -> String {
+        format!("{}.{}", self.service, self.client).to_ascii_lowercase()
+    }
+}
+
 impl fmt::Display for PrivateService {
     /// `home/ssh`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -88,10 +88,8 @@ impl ProxyLinks {
         Some(Box::pin(async move {
             let peer = match service {
                 Ok(peer) => peer,
-                Err(name) => {
-                    tracing::info!(
-                        "a program asks for {name}.service.tunnel, which no forward and no entry of `visits` names"
-                    );
+                Err(why) => {
+                    tracing::info!("a program asks for {why}");
                     return None;
                 }
             };

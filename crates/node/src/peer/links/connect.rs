@@ -23,7 +23,7 @@ const DOMAIN: &str = ".service.tunnel";
 const LOOK: Duration = Duration::from_millis(200);
 
 /// The private service of a target `tcp://SERVICE.CLIENT.service.tunnel:PORT`, among those that the
-/// configuration knows. `None`: the target is another. The error is the unknown name.
+/// configuration knows. `None`: the target is another. The error says why the name stands for none.
 pub(crate) fn named<'a>(
     config: &'a ClientConfig,
     target: &str,
@@ -31,14 +31,17 @@ pub(crate) fn named<'a>(
     let (host, _) = target.strip_prefix("tcp://")?.rsplit_once(':')?;
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let names = host.strip_suffix(DOMAIN)?;
-    // Names of clients and services may have dots and letters of both cases, which DNS does not tell
-    // apart.
-    let is_it = |known: &&PrivateService| {
-        let name = format!("{}.{}", known.service, known.client);
-        name.eq_ignore_ascii_case(names)
+    let mut found = config.private_services().filter(|known| known.asked_name() == names);
+    let Some(first) = found.next() else {
+        return Some(Err(format!(
+            "{names}{DOMAIN}, which no forward and no entry of `visits` names"
+        )));
     };
-    let found = config.private_services().find(is_it);
-    Some(found.ok_or_else(|| names.to_owned()))
+    // A token for one of them must not be shown to the other.
+    Some(match found.find(|other| *other != first) {
+        None => Ok(first),
+        Some(other) => Err(format!("{names}{DOMAIN}, which stands for {first} and for {other}")),
+    })
 }
 
 impl Peer {
@@ -110,8 +113,8 @@ mod tests {
                     visits: [{ service: my.home/ssh, token_file: t }]\n";
         let token = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".to_owned();
         let sources = Sources { env: &|_| None, read: &|_| Ok(token.clone()) };
-        let text = Some(Text { name: "client.yaml", text });
-        let config = load_client(text, &ClientFlags::default(), &sources).unwrap().config;
+        let file = Some(Text { name: "client.yaml", text });
+        let config = load_client(file, &ClientFlags::default(), &sources).unwrap().config;
         let shown =
             |target: &str| named(&config, target).map(|found| found.map(ToString::to_string));
         let is = |text: &str| Some(Ok(text.to_owned()));
@@ -119,8 +122,16 @@ mod tests {
         assert_eq!(shown("tcp://SSH.my.home.Service.tunnel.:22"), is("my.home/ssh"));
         for unknown in ["ssh.home", "home", "ssh"] {
             let target = format!("tcp://{unknown}.service.tunnel:22");
-            assert_eq!(shown(&target), Some(Err(unknown.to_owned())));
+            let why = shown(&target).unwrap().unwrap_err();
+            assert!(why.starts_with(&format!("{unknown}.service.tunnel, which no ")), "{why}");
         }
+        let two = text.replace("Home/web.a'", "a.home/web'");
+        let two = two
+            .replace("forwards: [", "forwards: [{ listen: 2, target: 'service://Home/web.a' }, ");
+        let text = Some(Text { name: "client.yaml", text: &two });
+        let both = load_client(text, &ClientFlags::default(), &sources).unwrap().config;
+        let why = named(&both, "tcp://web.a.home.service.tunnel:22").unwrap().unwrap_err();
+        assert!(why.ends_with("stands for Home/web.a and for a.home/web"), "{why}");
         for other in ["tcp://service.tunnel:22", "tcp://10.0.0.1:22", "unix:///run/a", "tcp://a:1"]
         {
             assert_eq!(shown(other), None, "{other}");
