@@ -25,7 +25,8 @@ const keep = (all) => {
     // It may have no storage for this page, or no room.
   }
 };
-const same = (a, b) => a.service === b.service;
+/** A service may be kept with several log-ins. */
+const same = (a, b) => a.service === b.service && a.name === b.name && a.secret === b.secret;
 
 /** The lines of a code with this prefix. */
 function lines(code, prefix) {
@@ -155,11 +156,13 @@ async function begin(who) {
   leave();
   trouble("");
   show(who);
+  // A code becomes a log-in.
+  let current = who;
   const [client, service] = who.service.split("/");
   const site = await origin(who.service);
   const mine = { end: () => {} };
   open = mine;
-  const release = await hold(who.service, client, service);
+  const release = await hold(who, client, service);
   if (open !== mine) return release?.();
   if (!release) return;
   let frames;
@@ -170,6 +173,8 @@ async function begin(who) {
       case "enrolled": {
         mine.visit.close();
         const known = { service: who.service, token: who.token, name: who.name, secret: rest };
+        // The former log-in stays until this one has reached the service.
+        current = known;
         keep([...kept().filter((other) => !same(other, known)), known]);
         try {
           await start({ ...known, isCode: false });
@@ -183,6 +188,10 @@ async function begin(who) {
         break;
       case "live":
         notice("");
+        if (who.replaces) {
+          const stays = (other) => other.service !== who.service || same(other, current);
+          keep(kept().filter(stays));
+        }
         if (rest === "direct") state("live", "Direct", `connection to ${client}`);
         else state("live", "Connected", "through the server");
         frames ??= framed(site, mine, (failure, now) =>
@@ -213,7 +222,7 @@ async function begin(who) {
     mine.visit?.close();
     release();
   };
-  at("again").onclick = () => begin({ ...(kept().find((other) => same(other, who)) ?? who) });
+  at("again").onclick = () => begin({ replaces: who.replaces, ...current });
   try {
     await start(who);
   } catch (error) {
@@ -223,12 +232,12 @@ async function begin(who) {
 }
 
 /** A visit is open in one tab at a time: the server takes one process of a name. */
-async function hold(name, client, service) {
+async function hold(who, client, service) {
   let release;
   const until = new Promise((done) => (release = done));
   const options = { ifAvailable: true };
   const has = await new Promise((done) =>
-    navigator.locks.request(`visit ${name}`, options, async (lock) => {
+    navigator.locks.request(`visit ${who.service}`, options, async (lock) => {
       done(Boolean(lock));
       if (lock) await until;
     }),
@@ -236,7 +245,7 @@ async function hold(name, client, service) {
   if (has) return release;
   state("over", "Elsewhere");
   notice(`${service} of ${client} is open in another tab of this browser.`, true);
-  at("again").onclick = () => begin(kept().find((other) => other.service === name));
+  at("again").onclick = () => begin(who);
   return null;
 }
 
@@ -297,11 +306,23 @@ function enter(code) {
   try {
     const who = read(code);
     at("code").value = "";
-    begin({ ...who, isCode: true });
+    const [former] = kept().filter((other) => other.service === who.service);
+    // Whoever makes a code writes the name of the service, and anybody can make an address with a
+    // code. So a log-in that is kept does not go without a question.
+    if (former && !confirm(question(who, former))) {
+      return trouble(`Nothing was changed: the code was not used, and ${former.name} is kept.`);
+    }
+    begin({ ...who, isCode: true, replaces: Boolean(former) });
   } catch (error) {
     trouble(error.message);
   }
 }
+
+/** Asks whether a new log-in may take the place of one that is kept. */
+const question = (who, former) =>
+  `This browser already visits ${who.service} as ${former.name}. The code is for a new log-in as ` +
+  `${who.name}, which takes its place once it has reached the service. Go on only if the owner of ` +
+  `the service sent you this code.`;
 
 /** The code may be behind the address: this part of an address is not sent to the server. */
 function ofAddress() {

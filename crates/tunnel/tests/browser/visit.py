@@ -565,9 +565,14 @@ def test_a_service_that_takes_no_browsers_and_a_revoked_visit_get_sentences(rig)
     page = rig.page
     rig.open(page, "")
     page.go("about:blank")
+    agree = "window.confirm = (text) => { window.asked = text; return true; }"
+    page.command("Page.addScriptToEvaluateOnNewDocument", source=agree)
     page.go(rig.home + "#" + rig.code("second"))
     said = page.until(NOTICE, "a sentence")
     assert "takes no browsers" in said, said
+    assert "as guest" in page.run("window.asked") and "as second" in page.run("window.asked")
+    # The former log-in stays, because the new one has not reached the service.
+    assert page.run("JSON.parse(localStorage.visits).map((visit) => visit.name).join()") == "guest,second"
 
 
 def test_the_link_of_the_demo_opens_its_origin_as_a_private_service(rig):
