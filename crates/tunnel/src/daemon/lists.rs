@@ -45,6 +45,14 @@ impl RunningDaemon {
             ensure!(self.kept()?.is_some(), NO_STATE);
             order = Order { added: kept.lists, gone: hidden, warnings: Vec::new() };
         }
+        let mut after = config::ClientConfig::clone(&config);
+        // A change that is refused is told below.
+        if after.keep(&order.change(!change.save)).is_ok()
+            && let Some(lost) = self.shares.displaced(&config, &after)
+        {
+            let why = format!("a command shares at {lost} (hint: end it first: Ctrl-C there)");
+            return Err(WrongConfig::one(why).into());
+        }
         let mut warnings = std::mem::take(&mut order.warnings);
         let asking = order.added.services.iter().filter(|service| service.asks_for_passwords());
         let asking: Vec<_> = asking.map(|service| service.name.clone()).collect();
@@ -75,7 +83,9 @@ impl RunningDaemon {
         let config = self.role.lists_in_force()?.config();
         let times = config.services.iter().filter_map(|service| Some((service, service.until?)));
         let (ended, left): (Vec<_>, Vec<_>) = times.partition(|(_, until)| *until <= now);
-        let without: Vec<_> = ended.iter().map(|(service, _)| service.name.clone()).collect();
+        let mut without: Vec<_> = ended.iter().map(|(service, _)| service.name.clone()).collect();
+        without.retain(|name| !self.shares.expire(name));
+        self.withdraw_ended().await;
         if !without.is_empty() {
             let names = without.join(", ");
             if let Err(why) = self.end(without, config.id_prefix.as_deref()).await {

@@ -2,6 +2,7 @@
 //! them. They are in no file. A reload and a change by another command leave them as they are.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, ensure};
@@ -24,14 +25,17 @@ pub(crate) struct Shares(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     all: Mutex<Vec<Share>>,
+    begun: AtomicU64,
     /// A command has gone.
     ended: Notify,
 }
 
 #[derive(Debug)]
 struct Share {
+    /// A later share may have the name of this one.
+    number: u64,
     service: Service,
-    /// The command has gone.
+    /// The command has gone, or the time of the share is over.
     is_over: bool,
 }
 
@@ -62,16 +66,38 @@ impl Shares {
             all.iter().all(|share| share.service.name != name),
             "{name} is shared already by another command"
         );
-        all.push(Share { service, is_over: false });
+        let number = self.0.begun.fetch_add(1, Ordering::Relaxed);
+        all.push(Share { number, service, is_over: false });
         let shares = self.clone();
-        Ok(Sharing::new(move || shares.end(&name)))
+        Ok(Sharing::new(move || shares.end(|share| share.number == number)))
     }
 
-    fn end(&self, name: &str) {
-        for share in self.all().iter_mut().filter(|share| share.service.name == name) {
+    fn end(&self, is_it: impl Fn(&Share) -> bool) {
+        for share in self.all().iter_mut().filter(|share| is_it(share)) {
             share.is_over = true;
         }
         self.0.ended.notify_one();
+    }
+
+    /// Ends the share of this name, whose time is over. Returns whether there is one. Its command may
+    /// be stopped, and tell nothing.
+    pub(super) fn expire(&self, name: &str) -> bool {
+        let is_there = self.has(name);
+        if is_there {
+            self.end(|share| share.service.name == name);
+        }
+        is_there
+    }
+
+    /// The first share that is in force and would lose its name or address by a change. A share goes
+    /// with its command alone: visitors who know a password would reach what another command opens.
+    pub(super) fn displaced(&self, config: &ClientConfig, after: &ClientConfig) -> Option<String> {
+        let have = |config: &ClientConfig, service: &Service| {
+            config.services.iter().any(|known| known.name == service.name && known == service)
+        };
+        let lost = |service: &&Service| self.has(&service.name) && !have(after, service);
+        let lost = config.services.iter().find(lost)?;
+        Some(format!("{} ({})", lost.places(), lost.name))
     }
 
     /// Takes the services out whose commands have gone, and returns their names.
@@ -130,6 +156,14 @@ impl RunningDaemon {
                 && config.services.iter().all(|known| known.name != *name),
             "{name} or its address belongs to another service of this client"
         );
+        if let Some(lost) = self.shares.displaced(&config, &after) {
+            // No other kind of address of the same word is tried.
+            return Err(WrongConfig::one(format!(
+                "another command shares at {lost} (hint: end it first, or share at another word by \
+                 --at)"
+            ))
+            .into());
+        }
         let name = name.clone();
         // Withdraws the service if this future is dropped, too.
         let sharing = self.shares.begin(service.clone())?;
@@ -141,6 +175,8 @@ impl RunningDaemon {
             anyhow::bail!("{}", why.collect::<Vec<_>>().join("; "));
         };
         let addresses = published.addresses.clone();
+        // The time of the share may be the next that is over.
+        self.lists_changed.notify_one();
         tracing::info!(
             target: AUDIT, service = name, "{name} is shared at {}", addresses.join(", ")
         );
@@ -155,7 +191,7 @@ impl RunningDaemon {
     }
 
     /// As [`Self::end_shares`], for a caller that holds the lock.
-    async fn withdraw_ended(&self) {
+    pub(super) async fn withdraw_ended(&self) {
         let without = self.shares.take_over();
         let Some(lists) = self.role.lists_in_force().filter(|_| !without.is_empty()) else {
             return;

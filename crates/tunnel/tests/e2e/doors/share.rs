@@ -129,6 +129,43 @@ fn a_folder_a_file_a_password_and_one_visit() {
     closed.wait_line(&["127.0.0.1  target not reached: tcp://localhost:1: "], SOON);
 }
 
+/// The visitors of a share know its address, and perhaps its password.
+#[test]
+fn no_other_command_takes_the_address_of_a_share_and_its_time_ends_though_its_command_is_stopped() {
+    let doors = doors();
+    let (http, dir) = (doors.http, doors.setup.dir().to_owned());
+    let (web, other) = (Web::start(&dir, "a"), Web::start(&dir, "b"));
+    let running = doors.start(&[("http://other.example.com", web.port, "")]);
+    let (port, of_other) = (web.port.to_string(), other.port.to_string());
+    let first = share(&running, "first", &[&port, "--at", "blog", "--password", "ann:key"]);
+    address(&first);
+    let inside = "http://blog-home.own.example";
+    let mut second = share(&running, "second", &[&of_other, "--at", "blog"]);
+    assert!(!second.wait_end(SOON).success());
+    assert!(
+        second.log().contains("another command shares at http://blog-home"),
+        "{}",
+        second.log()
+    );
+    let mut publish = tunnel(&["publish", &format!("http://blog-{{name}}={of_other}")]);
+    let (code, _, complaint) =
+        outcome(run(publish.arg("--control").arg(running.file("client.sock"))));
+    assert_eq!(code, Some(2), "{complaint}");
+    assert!(complaint.contains("a command shares at http://blog-home"), "{complaint}");
+    let head = String::from_utf8(curl(http, &["--head", inside]).stdout).unwrap();
+    assert!(head.starts_with("HTTP/1.1 401"), "{head}");
+    assert!(fetch(http, &["--user", "ann:key", inside]).contains("\"name\": \"a\""));
+    drop(first);
+    gone(http, inside);
+
+    let mut timed = share(&running, "timed", &[&port, "--at", "short", "--for", "5s"]);
+    address(&timed);
+    timed.signal(Signal::STOP);
+    gone(http, "http://short-home.own.example");
+    timed.signal(Signal::CONT);
+    timed.wait_end(SOON);
+}
+
 #[test]
 fn without_a_domain_it_is_a_port_and_a_wrong_word_is_no_port() {
     let origin = Origin::echo();
