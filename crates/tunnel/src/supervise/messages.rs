@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ops::state::create_private;
+use rustix::fs::{Mode, chmod, fchmod};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use tokio::net::UnixDatagram;
 use tokio::time::sleep;
 
@@ -54,7 +56,8 @@ impl Message {
 }
 
 impl Messages {
-    /// Binds the socket in a folder that only this user can enter.
+    /// Binds the socket in a folder that only this user can enter. The folder may be there, and may be
+    /// one that others enter.
     pub(super) fn bind(path: PathBuf) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             create_private(folder)?;
@@ -63,7 +66,7 @@ impl Messages {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        Ok(Self { socket: UnixDatagram::bind(&path)?, path })
+        Ok(Self { socket: UnixDatagram::from_std(bind_private(&path)?)?, path })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -83,6 +86,19 @@ impl Messages {
             }
         }
     }
+}
+
+/// Binds a socket to which this user alone can send. A message names the control socket of a daemon,
+/// and says whether the daemon lives. Linux gives the file the mode of the socket, so the mode never
+/// depends on the umask; elsewhere it does until the second step.
+fn bind_private(path: &Path) -> io::Result<StdDatagram> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    fchmod(&socket, mode)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    chmod(path, mode)?;
+    Ok(socket.into())
 }
 
 /// The end of the names of these sockets.
@@ -111,7 +127,21 @@ impl Drop for Messages {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+
+    /// The umask of a test lets others in at least, as the umask 000 does.
+    #[tokio::test]
+    async fn nobody_else_can_send_messages_whatever_the_umask_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let messages = Messages::bind(dir.path().join("run-1-0.notify")).unwrap();
+        let mode = std::fs::metadata(messages.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let daemon = StdDatagram::unbound().unwrap();
+        daemon.send_to(b"READY=1", messages.path()).unwrap();
+        assert!(messages.next().await.ready);
+    }
 
     #[tokio::test]
     async fn the_sockets_of_a_killed_supervisor_are_removed() {
