@@ -10,6 +10,7 @@ use crate::decode::balancer::proxy;
 use crate::decode::client::{client, kept};
 use crate::decode::server::{grant, server};
 use crate::decode::{Cx, Item, Sources};
+use crate::edit::former::{NO_VARIABLE, NO_VARIABLE_HINT, has_variable};
 use crate::mistakes::{self, Mistake};
 use crate::model::{ClientConfig, ClientGrant, ProxyConfig, ServerConfig};
 use crate::yaml::{At, Entry, Kind, Node, parse};
@@ -234,6 +235,37 @@ pub fn load_published(
     Ok(Loaded { config: kept.config.lists, warnings: kept.warnings })
 }
 
+/// Loads services and forwards as [`load_published`] does, from a request to a running daemon. A
+/// variable of the environment is a problem: whoever sends a request must not read the environment.
+///
+/// # Errors
+/// All problems, in the order of the arguments.
+pub fn load_asked(
+    (publish, options): (&[String], &ServiceOptions),
+    forward: &[String],
+    prefix: Option<&str>,
+    sources: &Sources<'_>,
+) -> Result<Loaded<Lists>, Vec<Problem>> {
+    let bad = |flag: &str| {
+        let mistake = Mistake {
+            line: 0,
+            column: 0,
+            message: NO_VARIABLE.to_owned(),
+            hint: NO_VARIABLE_HINT.to_owned(),
+        };
+        problem(flag, mistake)
+    };
+    let texts = publish.iter().map(|text| ("--publish", text));
+    let texts = texts.chain(forward.iter().map(|text| ("--forward", text)));
+    let wrong = texts.filter(|(_, text)| has_variable(text));
+    let problems: Vec<_> = wrong.map(|(flag, _)| bad(flag)).collect();
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let sources = Sources { env: &|_| None, read: sources.read };
+    load_published((publish, options), forward, prefix, &sources)
+}
+
 /// Loads one client from a file of its own, with the same keys as an entry of `clients`. Its ports
 /// without an address get the address `public_bind`. `ports` is the most that it may publish
 /// without `limits.ports`.
@@ -347,6 +379,31 @@ fn overlay(base: &Rc<Node>, flags: Vec<Entry>, added: &[&str]) -> Rc<Node> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_reads_no_variable_of_the_environment() {
+        let env = |_: &str| Some("secret".to_owned());
+        let sources = Sources { env: &env, read: &|_| Err(String::new()) };
+        let load = |publish: &str, forward: &str| {
+            let lists = [publish, forward].map(|text| {
+                Some(text.to_owned())
+                    .filter(|text| !text.is_empty())
+                    .into_iter()
+                    .collect::<Vec<_>>()
+            });
+            let options = ServiceOptions::default();
+            load_asked((&lists[0], &options), &lists[1], None, &sources)
+        };
+        for (publish, forward) in
+            [("1=unix:///x/${A}", ""), ("${A}", ""), ("", "tcp://127.0.0.1:1=tcp://${A}:1")]
+        {
+            let problems = load(publish, forward).unwrap_err();
+            let said = problems.iter().map(ToString::to_string).collect::<String>();
+            assert!(said.contains("is filled in only where") && !said.contains("secret"), "{said}");
+        }
+        let lists = load("1=unix:///x/$${A}", "").unwrap().config;
+        assert_eq!(lists.services[0].target.to_string(), "unix:///x/${A}");
+    }
 
     #[test]
     fn a_key_path_is_found_where_it_stands() {

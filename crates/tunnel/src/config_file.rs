@@ -2,11 +2,14 @@
 //! It is replaced as a whole, so a crash leaves either the old or the new file.
 
 use std::fs::{self, Metadata};
+use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use anyhow::{Context, bail, ensure};
 use config::edit::{self, EditError, Operation};
+use config::secrets::Secrets;
 use ops::WrongConfig;
 use ops::clients::Change;
 use ops::command::Json;
@@ -15,7 +18,7 @@ use ops::shown::Shown;
 use ops::state::Room;
 use rustix::fs::{Access, access};
 
-use crate::input;
+use crate::input::{self, secrets_of};
 
 /// The path of the file as the user gave it.
 #[derive(Clone, Debug)]
@@ -27,11 +30,9 @@ impl ConfigFile {
         let config = edit::show(&self.name(), &text).map_err(|why| vec![why])?;
         let why_not = self.writable().err().map(|why| format!("{why:#}"));
         let (writable, path) = (why_not.is_none(), input::absolute(&self.0)?);
-        let etag = admin::tag_of(text.as_bytes());
+        let etag = tag_of(&text);
         let lines = edit::masked(&self.name(), &text).ok().flatten();
-        let shown =
-            |lines: Vec<edit::Line>| lines.iter().map(|line| line.shown.clone() + "\n").collect();
-        let (config, text) = (Json(config), lines.map(shown));
+        let (config, text) = (Json(config), lines.map(|lines| shown(&lines)));
         Ok(Shown { path, writable, why_not, config, etag, text, undo: false })
     }
 
@@ -57,38 +58,63 @@ impl ConfigFile {
     /// The text after a change of it.
     pub(crate) fn changed(&self, before: &str, change: &NewConfig) -> anyhow::Result<String> {
         let text = match change {
-            NewConfig::Patch(operations) => return self.edit(before, operations),
-            NewConfig::Text(text) => text,
+            NewConfig::Patch(operations) => self.edit(before, operations)?,
+            NewConfig::Text(text) => self.restored(before, text)?.text,
         };
-        if !text.contains(edit::SECRET) {
-            return Ok(text.clone());
-        }
+        self.allow_variables(before, &text)?;
+        Ok(text)
+    }
+
+    /// As [`Self::changed`], and how the file would differ.
+    pub(crate) fn foreseen(&self, before: &str, change: &NewConfig) -> anyhow::Result<Foreseen> {
         let name = self.name();
-        let lines = edit::masked(&name, before).map_err(|why| WrongConfig::from(vec![why]))?;
-        let lines = lines.unwrap_or_default();
-        let restored = edit::restored(&lines, text).map_err(|line| {
+        let masked = |text: &str| edit::masked(&name, text).ok().flatten();
+        let old = masked(before);
+        let (text, lines, changed) = match change {
+            NewConfig::Patch(operations) => {
+                let text = self.edit(before, operations)?;
+                // The author of the change must not learn whether a secret of it is the one that
+                // stands there.
+                let salted = edit::salted(&name, before, operations).map_err(refusal)?;
+                let changed = edit::changed_keys(&name, before, &salted);
+                (text, masked(&salted), changed)
+            }
+            NewConfig::Text(new) => {
+                let restored = self.restored(before, new)?;
+                // What is shown is compared, in which no secret stands, for the same reason.
+                let changed = match &old {
+                    Some(lines) => edit::changed_keys(&name, &shown(lines), new),
+                    None => edit::changed_keys(&name, before, new),
+                };
+                (restored.text, restored.lines, changed)
+            }
+        };
+        self.allow_variables(before, &text)?;
+        let secrets = secrets_of(before).unknown_to(&words(change));
+        let diff = match (&old, &lines) {
+            (Some(old), Some(new)) => folded(old, new, &edit::compared(old, new), &secrets),
+            _ => Vec::new(),
+        };
+        Ok(Foreseen { text, diff, changed })
+    }
+
+    fn restored(&self, before: &str, text: &str) -> Result<edit::Restored, WrongConfig> {
+        let name = self.name();
+        edit::restored(&name, before, text).map_err(|edit::Unknown(line)| {
             WrongConfig::one(format!(
-                "{name}:{line}:1: {} stands in a changed line (hint: write the value, or leave the \
-                 whole line as it was)",
+                "{name}:{line}:1: {} stands in a changed line, or under another key or name than \
+                 the secret (hint: write the value, or leave the whole line as it was, where it was)",
                 edit::SECRET
             ))
-        })?;
-        Ok(restored)
+        })
     }
 
-    /// How a text differs from another, without secrets. Empty where they cannot be shown.
-    pub(crate) fn difference(&self, before: &str, after: &str) -> Vec<Difference> {
-        let name = self.name();
-        let masked = |text| edit::masked(&name, text).ok().flatten();
-        let (Some(before), Some(after)) = (masked(before), masked(after)) else {
-            return Vec::new();
-        };
-        folded(&before, &after, &edit::compared(&before, &after))
-    }
-
-    /// The top-level keys whose values differ.
-    pub(crate) fn changed_keys(&self, before: &str, after: &str) -> Vec<String> {
-        edit::changed_keys(&self.name(), before, after)
+    /// Refuses a variable of the environment that was not there before.
+    fn allow_variables(&self, before: &str, after: &str) -> Result<(), WrongConfig> {
+        match edit::added_variable(&self.name(), before, after) {
+            Some(problem) => Err(vec![problem].into()),
+            None => Ok(()),
+        }
     }
 
     /// The name in messages.
@@ -153,11 +179,81 @@ impl ConfigFile {
     }
 }
 
+/// A change of the file before it is made.
+pub(crate) struct Foreseen {
+    /// The text after the change.
+    pub(crate) text: String,
+    /// How the text differs from the file, without secrets. Empty where that cannot be shown.
+    pub(crate) diff: Vec<Difference>,
+    /// The top-level keys whose values differ. A secret that comes with the change always differs.
+    pub(crate) changed: Vec<String>,
+}
+
+fn shown(lines: &[edit::Line]) -> String {
+    lines.iter().map(|line| line.shown.clone() + "\n").collect()
+}
+
+/// What the author of a change knows.
+fn words(change: &NewConfig) -> String {
+    match change {
+        NewConfig::Patch(operations) => operations.iter().map(Operation::words).collect(),
+        NewConfig::Text(text) => text.clone(),
+    }
+}
+
+/// The secrets of the file before and after a change that its author has not written.
+pub(crate) fn secrets_around(before: &str, after: &str, change: &NewConfig) -> Secrets {
+    let mut secrets = secrets_of(before);
+    secrets.join(&secrets_of(after));
+    secrets.unknown_to(&words(change))
+}
+
+/// An error without secrets.
+pub(crate) fn concealed(why: anyhow::Error, secrets: &Secrets) -> anyhow::Error {
+    match why.downcast::<WrongConfig>() {
+        Ok(WrongConfig(mut lines)) => {
+            conceal(&mut lines, secrets);
+            WrongConfig(lines).into()
+        }
+        Err(why) => {
+            let text = format!("{why:#}");
+            let hidden = secrets.hidden(&text);
+            if hidden == text { why } else { anyhow::anyhow!(hidden) }
+        }
+    }
+}
+
+/// Hides the secrets in lines.
+pub(crate) fn conceal(lines: &mut [String], secrets: &Secrets) {
+    for line in lines {
+        *line = secrets.hidden(line);
+    }
+}
+
+/// What is put before the text whose entity tag is made. A tag of the text alone would tell whether
+/// a guess of a password in it is right.
+static SALT: LazyLock<[u64; 4]> = LazyLock::new(|| {
+    let random = RandomState::new();
+    [0, 1, 2, 3].map(|n: u64| random.hash_one(n))
+});
+
+/// The entity tag of a text of the file. It changes with the process.
+pub(crate) fn tag_of(text: &str) -> String {
+    let salt = SALT.iter().flat_map(|word| word.to_le_bytes());
+    admin::tag_of(&salt.chain(text.bytes()).collect::<Vec<_>>())
+}
+
 /// The lines around a change that are shown.
 const AROUND: usize = 3;
 
-/// The steps as lines; unchanged lines far from a change are folded.
-fn folded(before: &[edit::Line], after: &[edit::Line], steps: &[edit::Step]) -> Vec<Difference> {
+/// The steps as lines; unchanged lines far from a change are folded. `secrets` are those that the
+/// author of the change does not know.
+fn folded(
+    before: &[edit::Line],
+    after: &[edit::Line],
+    steps: &[edit::Step],
+    secrets: &Secrets,
+) -> Vec<Difference> {
     let is_change = |step: &edit::Step| !matches!(step, edit::Step::Same(..));
     let mut near = vec![false; steps.len()];
     for at in (0..steps.len()).filter(|at| is_change(&steps[*at])) {
@@ -176,7 +272,7 @@ fn folded(before: &[edit::Line], after: &[edit::Line], steps: &[edit::Step]) -> 
                 continue;
             }
             edit::Step::Same(_, at) => Difference::Same { line: after[at].shown.clone() },
-            edit::Step::Added(at) => Difference::Add { line: after[at].shown.clone() },
+            edit::Step::Added(at) => Difference::Add { line: secrets.hidden(&after[at].shown) },
             edit::Step::Removed(at) => Difference::Remove { line: before[at].shown.clone() },
         };
         all.push(line);
@@ -246,6 +342,68 @@ mod tests {
         assert_eq!(file.read().unwrap(), "a");
         let file = ConfigFile(dir.path().join("none.yaml"));
         assert!(format!("{:#}", file.replace("", "b").unwrap_err()).contains("No such file"));
+    }
+
+    #[test]
+    fn what_a_change_would_do_is_told_without_a_secret_and_without_the_environment() {
+        let token = "q7Xb2LmZ0aKc9RtYv4WnPs";
+        let before = format!(
+            "# swordfish\nlisten: tcp://127.0.0.1:1\nstate_dir: ${{PATH}}\nadmin:\n  listen: \
+             127.0.0.1:1\n  token: {token}\nclients:\n- {{ name: a, token: \"sword:swordfish\" }}\n"
+        );
+        let file = ConfigFile("s.yaml".into());
+        let text = |text: &str| NewConfig::Text(text.to_owned());
+        let patch = |path: &str, value: &str| {
+            let action = edit::Action::Replace(edit::Value::Text(value.to_owned()));
+            NewConfig::Patch(vec![Operation { path: path.to_owned(), action }])
+        };
+        let shown = shown(&edit::masked("s.yaml", &before).unwrap().unwrap());
+        for refused in [
+            text("listen: tcp://127.0.0.1:1\ncontrol: |\n  token: \"(secret)\"\n"),
+            text("listen: \"${PATH}\"\n"),
+            patch("/control", "x${PATH}"),
+            patch("/clients/a/name", "${PATH}"),
+        ] {
+            for why in
+                [file.foreseen(&before, &refused).err(), file.changed(&before, &refused).err()]
+            {
+                let why = why.unwrap().to_string();
+                assert!(!why.contains(token) && !why.contains("/bin"), "{why}");
+            }
+        }
+        for kept in
+            [text(&shown.replace("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")), patch("/listen", "x")]
+        {
+            let foreseen = file.foreseen(&before, &kept).unwrap();
+            assert!(foreseen.text.contains(token) && foreseen.text.contains("${PATH}"));
+            let said = format!("{:?}", foreseen.diff);
+            assert!(said.contains("Add") && !said.contains(token), "{said}");
+            assert!(!said.contains("swordfish"), "{said}");
+            assert_eq!(foreseen.changed, ["listen"]);
+        }
+        // A right guess of a secret looks like a wrong guess.
+        for guess in [token, "Zr5Tn8Qw1Ey6Ui3Op0Asdf"] {
+            let typed = shown.replacen("\"(secret)\"", guess, 1);
+            for change in [patch("/admin/token", guess), text(&typed)] {
+                let foreseen = file.foreseen(&before, &change).unwrap();
+                assert_eq!(foreseen.changed, ["admin"]);
+                let changes = |line: &&Difference| {
+                    matches!(line, Difference::Add { .. } | Difference::Remove { .. })
+                };
+                assert_eq!(foreseen.diff.iter().filter(changes).count(), 2);
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_repeats_no_secret_and_keeps_its_kind() {
+        let secrets = secrets_of("token: q7Xb2LmZ0aKc9RtYv4WnPs\n");
+        let said = "s.yaml:1:1: `q7Xb2LmZ0aKc9RtYv4WnPs` is wrong";
+        let why = concealed(WrongConfig::one(said.to_owned()).into(), &secrets);
+        assert_eq!(why.downcast::<WrongConfig>().unwrap().0, ["s.yaml:1:1: `(secret)` is wrong"]);
+        let why = concealed(anyhow::anyhow!("q7Xb2LmZ0aKc9RtYv4WnPs").context("no"), &secrets);
+        assert_eq!(format!("{why:#}"), "no: (secret)");
+        assert!(concealed(ops::revision::Stale.into(), &secrets).is::<ops::revision::Stale>());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use config::secrets::{Held, Holds, stands_in};
+use config::secrets::{Held, Holds, Secrets, stands_in};
 use config::{Problem, Role, Sources, Text, Token};
 use ops::WrongConfig;
 
@@ -137,6 +137,11 @@ pub(crate) fn with_sources<R>(folder: &Path, load: impl FnOnce(&Sources<'_>) -> 
         material::read_token(&folder.join(path)).map_err(|e| e.to_string())
     };
     load(&Sources { env: &env, read: &read })
+}
+
+/// The secrets of the text of a configuration, with the variables of this process.
+pub(crate) fn secrets_of(text: &str) -> Secrets {
+    Secrets::of_text(text, &|name| env::var(name).ok())
 }
 
 /// The warning about a file with a token, if other users may read the file.

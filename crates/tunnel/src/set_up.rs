@@ -162,7 +162,7 @@ impl Maker {
         match plan.role {
             Role::Client => {
                 let (code, args) = client_of(plan)?;
-                let (lists, more) = (load::flag_lists(&args)?, admin_lines(plan, None));
+                let (lists, more) = (load::asked_lists(&args)?, admin_lines(plan, None));
                 let text = |token: &str, more: &str| {
                     enroll::drafted(&args, code.clone(), token, (&lists, more))
                 };
@@ -225,7 +225,7 @@ impl Maker {
 fn write_client(plan: &Plan) -> anyhow::Result<Written> {
     let (code, args) = client_of(plan)?;
     let path = file_of(Role::Client);
-    let lists = load::flag_lists(&args)?;
+    let lists = load::asked_lists(&args)?;
     enroll::enroll_new(&args, code, &path, (&lists, &admin_lines(plan, None)))?;
     written(Role::Client, &path, plan, None)
 }

@@ -79,13 +79,13 @@ pub(super) fn unreadable(text: &str, why: &str) -> BadValue {
 pub(crate) fn may_be_secret(text: &str) -> bool {
     let path = Path::new(text);
     let like_a_path = path.is_absolute() || path.extension().is_some();
-    !like_a_path || text.split(|c: char| !c.is_ascii_alphanumeric()).any(scrambled)
+    !like_a_path || text.split(|c: char| !c.is_ascii_alphanumeric()).any(is_scrambled)
 }
 
 /// Whether a word looks like a secret: it is longer than words in file names, or changes more often
 /// between capitals, small letters and digits. For a harmless path that looks so, the only cost is
 /// that the message does not name it.
-fn scrambled(word: &str) -> bool {
+pub(crate) fn is_scrambled(word: &str) -> bool {
     let kind = |b: &u8| (b.is_ascii_uppercase(), b.is_ascii_digit());
     let runs = word.as_bytes().chunk_by(|a, b| kind(a) == kind(b)).count();
     word.len() >= 24 || word.len() >= 8 && runs * 3 > word.len()

@@ -22,18 +22,22 @@
 //! | `cut` | an operation on the text |
 //! | `render` | values as YAML |
 //! | `view` | a text without its secrets, the way back, and differences |
+//! | `former` | which value stood before under the key path of a value |
+//! | `salted` | the text after operations, in which no secret of theirs equals a secret before |
 //! | `redact` | a file as JSON without its secrets |
 
 mod allow;
 mod client;
 mod cut;
 mod deny;
+pub(crate) mod former;
 mod lists;
 mod pointer;
 #[cfg(test)]
 mod random;
 mod redact;
 pub(crate) mod render;
+mod salted;
 mod spans;
 #[cfg(test)]
 mod tests;
@@ -44,6 +48,7 @@ use std::fmt;
 
 use crate::Problem;
 use crate::problem::shown;
+use crate::secrets::Secrets;
 use crate::yaml::parse;
 use cut::Cut;
 use pointer::Location;
@@ -52,11 +57,13 @@ use spans::{Node, Shape};
 pub use allow::{NewRights, allow};
 pub use client::{LIMITS, limit, set_tokens};
 pub use deny::deny;
+pub use former::{added_variable, has_variable};
 pub use lists::{list_text, publish, unpublish};
 pub use redact::{SECRET, show};
 pub use render::file;
+pub use salted::salted;
 pub use value::Value;
-pub use view::{Line, Step, changed_keys, compared, masked, restored};
+pub use view::{Line, Restored, Step, Unknown, changed_keys, compared, masked, restored};
 
 /// The most operations of one request; each operation parses the text again.
 pub const OPERATIONS_MAX: usize = 100;
@@ -83,8 +90,20 @@ pub enum Action {
     Replace(Value),
     /// Removes a value.
     Remove,
-    /// Continues only if the value is equal to this value.
+    /// Continues only if the value is equal to this value. A secret is not compared.
     Test(Value),
+}
+
+impl Operation {
+    /// The path and all texts of the operation: what its author knows.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let mut words = self.path.clone();
+        if let Action::Add(value) | Action::Replace(value) | Action::Test(value) = &self.action {
+            value.add_words(&mut words);
+        }
+        words
+    }
 }
 
 impl fmt::Display for Operation {
@@ -145,7 +164,10 @@ pub fn edit(file: &str, text: &str, operations: &[Operation]) -> Result<String, 
     for (i, operation) in operations.iter().enumerate() {
         let named = |why: &str| format!("operation {i} ({}): {why}", shown(&operation.path));
         if let Action::Test(expected) = &operation.action {
-            if !is(&tree, &operation.path, expected).map_err(|why| refused(named(&why)))? {
+            let secrets = Secrets::of_text(&text, &|_| None);
+            if !is(&tree, &operation.path, expected, &secrets)
+                .map_err(|why| refused(named(&why)))?
+            {
                 return Err(EditError::TestFailed(named("something else stands there")));
             }
             continue;
@@ -171,14 +193,22 @@ fn read(file: &str, text: &str) -> Result<Value, Problem> {
     parse(file, text).map(|root| Value::from(&*root))
 }
 
-/// Whether the value at `path` is `expected`.
-fn is(tree: &Value, path: &str, expected: &Value) -> Result<bool, String> {
+/// Whether the value at `path` is `expected`. What holds a secret is not compared: the answer would
+/// tell whether a guess is right.
+fn is(tree: &Value, path: &str, expected: &Value, secrets: &Secrets) -> Result<bool, String> {
     check(expected)?;
     let found = match pointer::resolve(tree, path)? {
         Location::Root => Some(tree),
         Location::There(steps, step) => at(tree, &steps).and_then(|parent| parent.child(step)),
         Location::Key(..) | Location::End(..) => None,
     };
+    if found.is_some_and(|found| found.has_text(&|text| secrets.has_value(text))) {
+        return Err(
+            "a secret stands there, and `test` compares no secrets: test another value, or \
+                    send the change with the entity tag of the file (`If-Match`)"
+                .to_owned(),
+        );
+    }
     Ok(found.is_some_and(|found| value::same(found, expected)))
 }
 

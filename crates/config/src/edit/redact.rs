@@ -4,7 +4,7 @@
 use super::value::Value;
 use crate::Problem;
 use crate::decode::secrecy;
-use crate::secrets::{self, Holds};
+use crate::secrets::{self, Holds, Secrets};
 use crate::yaml::{Entry, Kind, Node, parse};
 
 /// The replacement of a hidden value. The editor refuses it as a value.
@@ -16,7 +16,22 @@ pub const SECRET: &str = "(secret)";
 /// # Errors
 /// The text is not YAML, or exceeds the limits.
 pub fn show(file: &str, text: &str) -> Result<Value, Problem> {
-    parse(file, text).map(|root| node(&root))
+    let root = parse(file, text)?;
+    let mut shown = node(&root);
+    hide(&mut shown, &Secrets::of(&root, &|_| None));
+    Ok(shown)
+}
+
+/// Hides values that repeat a secret of another key.
+fn hide(shown: &mut Value, secrets: &Secrets) {
+    match shown {
+        Value::Text(text) | Value::Number(text) if secrets.are_in(text) => {
+            *shown = Value::Text(SECRET.to_owned());
+        }
+        Value::List(items) => items.iter_mut().for_each(|item| hide(item, secrets)),
+        Value::Map(entries) => entries.iter_mut().for_each(|(_, value)| hide(value, secrets)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {}
+    }
 }
 
 fn node(node: &Node) -> Value {
@@ -122,6 +137,10 @@ mod tests {
                 "{ tokens: \"(secret)\", tls: { …: \"(secret)\" } }",
             ),
             ("token_file: q7Xb2LmZ0aKc9RtYv4WnPs\n", "{ token_file: \"(secret)\" }"),
+            (
+                "token: q7Xb2LmZ0aKc9RtYv4WnPs\nname: x-q7Xb2LmZ0aKc9RtYv4WnPs\n",
+                "{ token: \"(secret)\", name: \"(secret)\" }",
+            ),
             ("", "{}"),
         ] {
             let shown = flow(&show("f", text).unwrap()).replace("\"…\"", "…");

@@ -70,6 +70,36 @@ impl Value {
         }
     }
 
+    /// Adds all keys and single values, a line each.
+    pub(super) fn add_words(&self, words: &mut String) {
+        match self {
+            Self::Text(text) | Self::Number(text) => {
+                words.push('\n');
+                words.push_str(text);
+            }
+            Self::List(items) => items.iter().for_each(|item| item.add_words(words)),
+            Self::Map(entries) => {
+                for (key, value) in entries {
+                    words.push('\n');
+                    words.push_str(key);
+                    value.add_words(words);
+                }
+            }
+            Self::Null | Self::Bool(_) => {}
+        }
+    }
+
+    /// Whether any single value in this value is such a text.
+    pub(super) fn has_text(&self, is: &dyn Fn(&str) -> bool) -> bool {
+        match self {
+            Self::Text(text) | Self::Number(text) => is(text),
+            Self::Bool(value) => is(if *value { "true" } else { "false" }),
+            Self::List(items) => items.iter().any(|item| item.has_text(is)),
+            Self::Map(entries) => entries.iter().any(|(_, value)| value.has_text(is)),
+            Self::Null => false,
+        }
+    }
+
     pub(super) fn child(&self, step: usize) -> Option<&Self> {
         match self {
             Self::List(items) => items.get(step),

@@ -148,10 +148,10 @@ fn proxy(proxy: &Proxy) -> Option<Held> {
 }
 
 /// The shortest secret in bytes that is searched for. Every text contains shorter values.
-const SECRET_MIN: usize = 4;
+pub(super) const SECRET_MIN: usize = 4;
 
 /// Below this number of bytes a secret may be a part of a longer word by chance.
-const WORD_MAX: usize = 8;
+pub(super) const WORD_MAX: usize = 8;
 
 /// Whether a text contains a secret. A short secret has to be a word of its own.
 #[must_use]

@@ -7,15 +7,20 @@
 //! | which part of a URL is a secret | [`in_url`] |
 //! | which secrets does a configuration have | [`of_client`], [`of_server`], [`of_proxy`] |
 //! | does a text contain a secret | [`stands_in`] |
+//! | what hides the secrets of a file in a message | [`Secrets`] |
 //!
 //! Each key of the decoder is either in `HARMLESS` or in `held_by`; a test compares them with
 //! [`keys`](crate::keys). So a new key is not shown and not installed before somebody has decided
 //! what it holds.
 
 mod held;
+mod texts;
 pub(crate) mod url;
 
 pub use held::{Held, of_client, of_proxy, of_server, stands_in};
+use held::{SECRET_MIN, WORD_MAX};
+pub use texts::Secrets;
+pub(crate) use texts::{is_random_word, looks_random};
 use url::SECRET_WORDS;
 pub use url::{in_url, without_userinfo};
 

@@ -31,8 +31,13 @@ pub fn in_url(text: &str) -> Option<&str> {
 
 /// The first value of a query that is a secret.
 pub(super) fn in_query(path: &str) -> Option<&str> {
-    let (_, query) = path.split_once('?')?;
-    query.split('&').find_map(secret_of_pair)
+    query_secrets(path).next()
+}
+
+/// The values of a query that are secrets.
+pub(super) fn query_secrets(path: &str) -> impl Iterator<Item = &str> {
+    let query = path.split_once('?').map(|(_, query)| query);
+    query.into_iter().flat_map(|query| query.split('&').filter_map(secret_of_pair))
 }
 
 /// The value of `name=value`, if the name is that of a credential.

@@ -161,7 +161,7 @@ impl RunningDaemon {
             edit::publish(&name, &after, &order.added).map_err(refusal)
         };
         let after = edited(&order)?;
-        self.role.check(after.clone())?;
+        self.role.check(after.clone()).map_err(|why| self.without_secrets(why))?;
         if after != before {
             file.replace(&before, &after)?;
         }
@@ -234,7 +234,7 @@ impl Order {
     ) -> Result<Self, WrongConfig> {
         let load = |sources: &config::Sources<'_>| {
             let publish = (&change.publish[..], &change.options.config());
-            config::load_published(publish, &change.forward, prefix, sources)
+            config::load_asked(publish, &change.forward, prefix, sources)
         };
         let added = with_sources(Path::new(""), load)?;
         let warnings: Vec<_> = added.warnings.iter().map(ToString::to_string).collect();
@@ -315,6 +315,17 @@ fn names(lists: &Lists) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_reads_no_variable_of_the_environment() {
+        for change in [
+            ListChange { publish: vec!["1=unix:///x/${PATH}".into()], ..ListChange::default() },
+            ListChange { forward: vec!["1=tcp://${PATH}:1".into()], ..ListChange::default() },
+        ] {
+            let why = Order::new(&change, (&Lists::default(), &[]), None).map(drop).unwrap_err();
+            assert!(why.to_string().contains("a variable of the environment"), "{why}");
+        }
+    }
 
     #[test]
     fn a_service_is_withdrawn_by_its_name_its_port_or_its_host() {

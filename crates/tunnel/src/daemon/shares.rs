@@ -118,7 +118,7 @@ fn service_of(order: ShareOrder, config: &ClientConfig) -> Result<Service, Wrong
     let (publish, options) = ([publish], options.config());
     let load = |sources: &config::Sources<'_>| {
         let prefix = config.id_prefix.as_deref();
-        config::load_published((&publish, &options), &[], prefix, sources)
+        config::load_asked((&publish, &options), &[], prefix, sources)
     };
     let lists = with_sources(Path::new(""), load)?.config;
     let mut services = lists.services.into_iter();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use admin::Door;
 use anyhow::Context;
 use config::LogFormat;
+use config::secrets::Secrets;
 use logging::AUDIT;
 use net::handover;
 use ops::clients::{self, Applied, Change, Details, Held, HoldOrder, Origin};
@@ -31,8 +32,9 @@ use tokio::time::Instant;
 
 use super::shares::Shares;
 use crate::activation;
-use crate::config_file::ConfigFile;
+use crate::config_file::{ConfigFile, conceal, concealed, secrets_around, tag_of};
 use crate::console::NO_API;
+use crate::input::secrets_of;
 use crate::notify;
 use crate::supervise::is_supervised;
 use crate::upgrade::{Binary, Next, Started};
@@ -45,6 +47,20 @@ const GONE_ON: &str = "it goes on in a new process; ask again";
 struct LastChange {
     before: String,
     after: String,
+}
+
+/// The text of the configuration file around a change that may fail.
+#[derive(Default)]
+struct Texts {
+    before: String,
+    after: String,
+}
+
+/// The secrets around a change, which are looked for on a thread that may block.
+async fn around(before: &str, after: &str, change: &NewConfig) -> anyhow::Result<Secrets> {
+    let (before, after, change) = (before.to_owned(), after.to_owned(), change.clone());
+    let search = move || secrets_around(&before, &after, &change);
+    Ok(tokio::task::spawn_blocking(search).await?)
 }
 
 /// A role, with the state that only the frame has.
@@ -133,13 +149,23 @@ impl RunningDaemon {
         self.reload_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// An error about the file without the secrets of the file. Each reader of the status sees the
+    /// error of a reload.
+    pub(super) fn without_secrets(&self, why: anyhow::Error) -> anyhow::Error {
+        let text = self.file.as_ref().and_then(|file| file.read().ok());
+        match text {
+            Some(text) => concealed(why, &secrets_of(&text)),
+            None => why,
+        }
+    }
+
     /// Reloads. The caller holds the lock whose content is `turn`.
     pub(super) async fn reload_now(&self, turn: &mut u64) -> anyhow::Result<Reloaded> {
         // systemd already knows that the daemon stops, and must not be told that it is ready again.
         anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
         anyhow::ensure!(!handover::is_handed_over(), GONE_ON);
         notify::reloading();
-        let mut outcome = self.role.reload().await;
+        let mut outcome = self.role.reload().await.map_err(|why| self.without_secrets(why));
         if let Ok(reloaded) = &mut outcome {
             self.keep_new_warnings(reloaded);
         }
@@ -231,33 +257,34 @@ impl RunningDaemon {
     async fn foresee_now(&self, change: NewConfig) -> anyhow::Result<Checked> {
         let file = self.file.clone().context(shown::NONE)?;
         let before = file.read()?;
-        let (editor, text) = (file.clone(), before.clone());
-        let mut checked = Checked { etag: admin::tag_of(before.as_bytes()), ..Checked::default() };
+        let mut checked = Checked { etag: tag_of(&before), ..Checked::default() };
         let name = file.shown_name();
         let findings = |why: anyhow::Error| -> anyhow::Result<Vec<Finding>> {
             let WrongConfig(lines) = why.downcast()?;
             Ok(lines.iter().map(|line| Finding::read(&name, line)).collect())
         };
-        let edit = move || editor.changed(&text, &change);
-        let after = match tokio::task::spawn_blocking(edit).await? {
-            Ok(after) => after,
+        let (editor, text, asked) = (file, before.clone(), change.clone());
+        let foresee = move || editor.foreseen(&text, &asked);
+        let foreseen = match tokio::task::spawn_blocking(foresee).await? {
+            Ok(foreseen) => foreseen,
             Err(why) => {
-                checked.problems = findings(why)?;
+                let secrets = around(&before, "", &change).await?;
+                checked.problems = findings(concealed(why, &secrets))?;
                 return Ok(checked);
             }
         };
+        let secrets = around(&before, &foreseen.text, &change).await?;
         let mut restart = Vec::new();
-        match self.role.check(after.clone()) {
+        match self.role.check(foreseen.text) {
             Ok((warnings, changes)) => {
                 (checked.ok, checked.warnings) = (true, warnings);
+                conceal(&mut checked.warnings, &secrets);
                 let waits = changes.iter().filter(|one| one.change == config::Change::Restart);
                 restart = waits.map(|one| one.key.to_owned()).collect();
             }
-            Err(why) => checked.problems = findings(why)?,
+            Err(why) => checked.problems = findings(concealed(why, &secrets))?,
         }
-        let compare =
-            move || (file.difference(&before, &after), file.changed_keys(&before, &after));
-        let (diff, mut live) = tokio::task::spawn_blocking(compare).await?;
+        let (diff, mut live) = (foreseen.diff, foreseen.changed);
         let waits =
             |key: &String| restart.iter().any(|own| own.split('.').next() == Some(key.as_str()));
         live.retain(|key| !waits(key));
@@ -270,7 +297,7 @@ impl RunningDaemon {
         let file = self.file.clone().context(shown::NONE)?;
         let last = self.last_change().clone();
         let LastChange { before, after } = last.context("there is no change to undo")?;
-        self.role.check(before.clone())?;
+        self.role.check(before.clone()).map_err(|why| self.without_secrets(why))?;
         file.replace(&after, &before)?;
         let former_error = self.reload_error().clone();
         match self.reload_now(&mut turn).await {
@@ -294,6 +321,25 @@ impl RunningDaemon {
     }
 
     async fn amend_now(&self, change: NewConfig, tag: Option<String>) -> anyhow::Result<Reloaded> {
+        let mut texts = Texts::default();
+        let outcome = self.amended(change.clone(), tag, &mut texts).await;
+        // The answer repeats no secret of the file.
+        let secrets = around(&texts.before, &texts.after, &change).await?;
+        let mut reloaded = outcome.map_err(|why| concealed(why, &secrets))?;
+        for lines in [&mut reloaded.warnings, &mut reloaded.failed] {
+            conceal(lines, &secrets);
+        }
+        Ok(reloaded)
+    }
+
+    /// Changes the file and applies it. `texts` gets the text that the file has had and the text that it
+    /// was to have.
+    async fn amended(
+        &self,
+        change: NewConfig,
+        tag: Option<String>,
+        texts: &mut Texts,
+    ) -> anyhow::Result<Reloaded> {
         // The lock keeps out other changes and reloads between reading the file and the end.
         let mut turn = self.turn.lock().await;
         let file = self.file.clone().context(shown::NONE)?;
@@ -303,13 +349,15 @@ impl RunningDaemon {
             NewConfig::Text(_) => vec!["a new text".to_owned()],
         };
         let (before, editor) = (file.read()?, file.clone());
-        if tag.is_some_and(|tag| tag != admin::tag_of(before.as_bytes())) {
+        texts.before.clone_from(&before);
+        if tag.is_some_and(|tag| tag != tag_of(&before)) {
             return Err(Stale.into());
         }
         let text = before.clone();
         // Editing a large file takes long, so it runs on a blocking thread.
         let edit = move || editor.changed(&text, &change);
         let after = tokio::task::spawn_blocking(edit).await??;
+        texts.after.clone_from(&after);
         self.role.check(after.clone())?;
         let is_other = after != before;
         if is_other {
@@ -384,7 +432,7 @@ impl RunningDaemon {
         let asked = change.clone();
         let edit = move || editor.change(&text, &asked);
         let after = tokio::task::spawn_blocking(edit).await??;
-        self.role.check(after.clone())?;
+        self.role.check(after.clone()).map_err(|why| self.without_secrets(why))?;
         let is_other = after != before;
         if is_other {
             file.replace(&before, &after)?;
@@ -545,7 +593,7 @@ impl Settings for RunningDaemon {
     fn configuration(&self) -> anyhow::Result<Shown> {
         let file = self.file.as_ref().context(shown::NONE)?;
         let shown = file.show()?;
-        let is_last = |last: &LastChange| admin::tag_of(last.after.as_bytes()) == shown.etag;
+        let is_last = |last: &LastChange| tag_of(&last.after) == shown.etag;
         let undo = shown.writable && self.last_change().as_ref().is_some_and(is_last);
         Ok(Shown { undo, ..shown })
     }

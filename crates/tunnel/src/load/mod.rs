@@ -214,6 +214,14 @@ pub(crate) fn flag_lists(args: &ClientArgs) -> Result<Lists, WrongConfig> {
     Ok(with_sources(Path::new(""), load)?.config)
 }
 
+/// The services of a set-up page, as [`flag_lists`]: no variable of the environment is filled in.
+pub(crate) fn asked_lists(args: &ClientArgs) -> Result<Lists, WrongConfig> {
+    let load = |sources: &config::Sources<'_>| {
+        config::load_asked((&args.publish, &args.settled), &args.forward, None, sources)
+    };
+    Ok(with_sources(Path::new(""), load)?.config)
+}
+
 /// The configuration of a file of any role.
 #[derive(Debug)]
 pub(crate) enum Either {
