@@ -58,6 +58,8 @@ pub struct AdminApi {
     door: Door,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// Keeps targets away from the port.
+    _guard: net::guarded::Guard,
 }
 
 /// Listens at the address.
@@ -119,6 +121,8 @@ impl AdminApi {
         let is_bound = listener.is_some();
         let address = listener.as_ref().map_or(Ok(at), StdListener::local_addr)?;
         let url = format!("http://{address}");
+        // A target that leads here would let visitors in.
+        let guard_of_port = net::guarded::Guard::port(address);
         let mut api = Api::new(daemon, life);
         // Another port at each start is another place for a browser, which has no session there.
         if let Some(folder) = state.filter(|_| at.port() != 0) {
@@ -151,7 +155,8 @@ impl AdminApi {
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("tunnel-admin".into()).spawn(serve)?;
-        Ok(Self { url, is_bound, door, stop: Some(stop), thread: Some(thread) })
+        let _guard = guard_of_port;
+        Ok(Self { url, is_bound, door, stop: Some(stop), thread: Some(thread), _guard })
     }
 
     /// The URL of the API, `http://` and the bound address.

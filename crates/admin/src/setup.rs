@@ -81,11 +81,14 @@ impl SetUpPage {
         let key = sessions.key_for(LASTS)?;
         let link = format!("http://{}/#k={key}", listener.local_addr()?);
         let guard = guard(sessions.clone())?;
+        // A target that leads here would let visitors in.
+        let guard_of_port = net::guarded::Guard::port(listener.local_addr()?);
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let (tell, told) = oneshot::channel();
         let written = Arc::new(Mutex::new(Some(tell)));
         let serve = move || {
+            let _guard = guard_of_port;
             let role = runtime.block_on(async {
                 let page = Page { maker, sessions, ends: Instant::now() + LASTS, written };
                 run(listener, app(page, guard), stopped, told).await

@@ -30,6 +30,30 @@ impl Host {
     }
 }
 
+impl Host {
+    /// Whether the usual /etc/hosts leads the host to loopback, or the host is an address of it.
+    pub(crate) fn leads_to_loopback(&self) -> bool {
+        match self {
+            Self::Name(name) => {
+                LOOPBACK_NAMES.contains(&name.as_str()) || name.ends_with(".localhost")
+            }
+            Self::Ip(_) => self.is_loopback(),
+        }
+    }
+}
+
+/// Names that the usual /etc/hosts has for loopback.
+const LOOPBACK_NAMES: &[&str] = &[
+    "localhost",
+    "localhost.localdomain",
+    "localhost4",
+    "localhost4.localdomain4",
+    "localhost6",
+    "localhost6.localdomain6",
+    "ip6-localhost",
+    "ip6-loopback",
+];
+
 impl FromStr for Host {
     type Err = BadValue;
 
@@ -207,6 +231,22 @@ mod tests {
     use super::*;
     use crate::Over;
     use proptest::prelude::*;
+
+    #[test]
+    fn every_usual_name_of_loopback_leads_there() {
+        for text in
+            ["LOCALHOST", "localhost.", "a.localhost", "ip6-localhost", "127.0.0.2", "[::1]"]
+        {
+            assert!(text.parse::<Host>().unwrap().leads_to_loopback(), "{text}");
+        }
+        for text in ["local", "localhost.example", "10.0.0.1", "[::]"] {
+            assert!(!text.parse::<Host>().unwrap().leads_to_loopback(), "{text}");
+        }
+        // Old forms of IPv4 addresses are refused, whatever they lead to.
+        for text in ["127.1", "2130706433", "0x7f.0.0.1", "0177.0.0.01"] {
+            assert!(text.parse::<Host>().is_err(), "{text}");
+        }
+    }
 
     proptest! {
         #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use logging::RepeatLimit;
+use net::guarded::{Guard, is_own_process};
 use net::handover;
 use ops::command::{self, Answer, Command, Request};
 use ops::socket_file::{self, PRIVATE, SocketFile};
@@ -37,6 +38,10 @@ const CONNECTIONS: usize = 16;
 pub struct ControlSocket {
     listener: UnixListener,
     file: SocketFile,
+    /// Keep targets away from the socket, and from the sockets of other daemons beside it.
+    _guards: (Guard, Option<Guard>),
+    /// Whether a process is one of this daemon, which has no reason to ask: it speaks for a visitor.
+    is_own: fn(u32) -> bool,
 }
 
 impl ControlSocket {
@@ -54,7 +59,7 @@ impl ControlSocket {
         if let Some(folder) = path.parent() {
             create_private(folder).map_err(|e| named(path, e))?;
         }
-        match Self::listen(path) {
+        let made = match Self::listen(path) {
             Err(e) if e.kind() == io::ErrorKind::AddrInUse && socket.fixed => {
                 let taken = "another running tunnel has it; give this one another with --control";
                 Err(named(path, io::Error::new(io::ErrorKind::AddrInUse, taken)))
@@ -64,12 +69,24 @@ impl ControlSocket {
                 Self::listen(&path).map_err(|e| named(&path, e))
             }
             made => made.map_err(|e| named(path, e)),
+        };
+        let mut made = made?;
+        // A folder that a person has chosen may have sockets of other programs.
+        if let Some(folder) = path.parent().filter(|_| !socket.fixed) {
+            made._guards.1 = Some(Guard::folder(folder).map_err(|e| named(path, e))?);
         }
+        Ok(made)
     }
 
     fn listen(path: &Path) -> io::Result<Self> {
         let (socket, file) = socket_file::listen(path, PRIVATE, CONNECTIONS as i32)?;
-        Ok(Self { listener: UnixListener::from_std(socket)?, file })
+        let _guards = (Guard::socket(path)?, None);
+        Ok(Self {
+            listener: UnixListener::from_std(socket)?,
+            file,
+            _guards,
+            is_own: is_own_process,
+        })
     }
 
     /// The path of the socket file.
@@ -92,6 +109,19 @@ impl ControlSocket {
                 () = handover::handed_over() => break,
             };
             match accepted {
+                Ok((stream, _)) if peer_of(&stream).is_some_and(self.is_own) => {
+                    if complaints.pass((), Instant::now()).is_some() {
+                        tracing::warn!(
+                            "the control socket has refused a connection of this daemon itself: a \
+                             service, a forward or an exit leads visitors to it (hint: `tunnel \
+                             status` lists the targets)"
+                        );
+                    }
+                    conversations.spawn(async move {
+                        let _place = place;
+                        drop(refuse(stream).await);
+                    });
+                }
                 Ok((stream, _)) => {
                     let (source, life) = (Arc::clone(&source), life.clone());
                     conversations.spawn(async move {
@@ -113,6 +143,19 @@ impl ControlSocket {
         drop(self.listener);
         while conversations.join_next().await.is_some() {}
     }
+}
+
+/// The process that has connected. `None`: the system does not tell, as for a process of another
+/// container.
+fn peer_of(stream: &UnixStream) -> Option<u32> {
+    u32::try_from(stream.peer_cred().ok()?.pid()?).ok()
+}
+
+/// Answers a peer that is a process of this daemon, without a look at its request.
+async fn refuse(mut stream: UnixStream) -> io::Result<()> {
+    let why =
+        "the control socket is for people of this machine, and not for visitors of the tunnel";
+    write(&mut stream, &Answer::Error(why.to_owned())).await
 }
 
 async fn converse(stream: UnixStream, source: &dyn Daemon, life: &Life) -> io::Result<()> {
@@ -266,6 +309,29 @@ mod tests {
         serving.abort();
         assert!(serving.await.unwrap_err().is_cancelled());
         assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_process_of_the_daemon_gets_no_answer_to_its_request() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut socket = ControlSocket::bind(&socket(&dir, true)).unwrap();
+        socket.is_own = |id| id == std::process::id();
+        let (path, life) = (socket.path().to_owned(), Life::new());
+        let serving = tokio::spawn(socket.serve(Arc::new(Fixed), life.clone()));
+        let said = raw(&path, b"{\"command\":\"stop\"}\n").await;
+        assert!(said.contains("not for visitors of the tunnel"), "{said}");
+        assert_eq!(life.phase(), Phase::Running);
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn no_target_leads_to_the_socket_while_it_is_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = ControlSocket::bind(&socket(&dir, true)).unwrap();
+        let path = socket.path().to_owned();
+        assert!(net::guarded::leads_to_socket(&path));
+        drop(socket);
+        assert!(!net::guarded::leads_to_socket(&path));
     }
 
     /// A daemon whose only target echoes.

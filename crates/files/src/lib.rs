@@ -5,9 +5,12 @@
 //! or take a key from elsewhere. Links among the parent directories are followed, because systemd
 //! makes one (`/var/lib/NAME` leads to `/var/lib/private/NAME`).
 //!
+//! [`kept`] recognises files of the daemon where a target would serve them.
+//!
 //! Files that a configuration names are not opened by this crate. Links there are usual: certbot
 //! and Kubernetes renew a certificate by a link.
 
+pub mod kept;
 pub mod peers;
 pub mod secret;
 

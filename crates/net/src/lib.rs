@@ -9,6 +9,7 @@
 //! | [`forwarded`] | the visitor that a reverse proxy names |
 //! | [`pool`] | read buffers of a worker |
 //! | [`gather`] | gathered writes |
+//! | [`guarded`] | access to the power over the daemon, to which no target leads |
 //! | [`pages`] | bytes that pass between sockets without a copy |
 //! | [`inherited`] | listening sockets that another process hands over |
 //! | [`handover`] | listening sockets that this process hands over, and when they accept |
@@ -30,6 +31,7 @@ pub mod dscp;
 mod family;
 pub mod forwarded;
 pub mod gather;
+pub mod guarded;
 pub mod handover;
 pub mod inherited;
 mod listen;

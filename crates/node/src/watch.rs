@@ -266,6 +266,8 @@ impl TargetWatch {
                     Some(format!("it cannot be reached: {source}"))
                 } else if let DialError::Resolve { host, source } = error {
                     Some(format!("{host} does not resolve: {source}"))
+                } else if let DialError::Guarded(_) = error {
+                    Some("it is the admin API or the control socket of this daemon".to_owned())
                 } else {
                     None
                 };

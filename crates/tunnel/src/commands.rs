@@ -25,8 +25,8 @@ use crate::upgrade::Binary;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     activation, check, clients, connect, console, cores, demo, enroll, found, generate, importing,
-    inherit, install, instances, measure, nat, published, requests, service_options, set_up, share,
-    supervise, tested, upgrade, visits,
+    inherit, install, instances, measure, nat, own, published, requests, service_options, set_up,
+    share, supervise, tested, upgrade, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -165,6 +165,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     tell_file(found.as_deref());
     let config = loaded.config;
     let control = control(&config.common, Role::Server.name(), &places)?;
+    own::guard(&config.common);
+    files::kept::keep_folder(state.path());
     handover::keep(state.lock())?;
     let is_next = former.is_some();
     let frame =
@@ -271,6 +273,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let is_needed = config.common.control.is_some() || config.common.state_dir.is_some();
     let control = control(&config.common, &instance, &places);
     let control = if is_needed { Some(control?) } else { control.ok() };
+    own::guard(&config.common);
     let is_next = former.is_some();
     let frame = Frame { control, is_needed, warnings, former, ..frame(&args.daemon) };
     let alone = Alone::claim(&config, frame.control.as_ref(), &places, is_next)?;
@@ -311,6 +314,7 @@ fn run_proxy(args: &ProxyArgs) -> anyhow::Result<()> {
     let is_needed = config.common.control.is_some() || config.common.state_dir.is_some();
     let control = control(&config.common, Role::Proxy.name(), &places);
     let control = if is_needed { Some(control?) } else { control.ok() };
+    own::guard(&config.common);
     let frame = Frame { control, is_needed, warnings, former, ..frame(&args.daemon) };
     let args = args.clone();
     let source: proxy::ConfigSource = Box::new(move |instead| load::proxy(&args, instead));

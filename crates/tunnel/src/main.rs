@@ -34,6 +34,7 @@ mod material;
 mod measure;
 mod nat;
 mod notify;
+mod own;
 mod published;
 mod quoted;
 mod requests;

@@ -57,7 +57,7 @@ mod upgrade;
 mod upstream;
 
 pub use account::Account;
-pub use files::{FileOptions, Files};
+pub use files::{FileOptions, Files, Withheld};
 pub use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 pub use page::{Pages, page, page_until};
 pub use password::{Candidate, candidate};

@@ -123,8 +123,8 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Whether a program that dials `target` on this machine reaches the API. A name other than
-    /// `localhost` is not looked up.
+    /// Whether a program that dials `target` on this machine reaches the API. A name other than those
+    /// of loopback is not looked up.
     #[must_use]
     pub fn is_at(&self, target: &Target) -> bool {
         let Some((host, port)) = target.port() else { return false };
@@ -134,7 +134,9 @@ impl Admin {
         }
         let own = self.listen.ip().to_canonical();
         match host {
-            Host::Name(_) => host.is_loopback() && (own.is_loopback() || own.is_unspecified()),
+            Host::Name(_) => {
+                host.leads_to_loopback() && (own.is_loopback() || own.is_unspecified())
+            }
             Host::Ip(ip) => {
                 let ip = ip.to_canonical();
                 // An address that is not specified leads to loopback.

@@ -490,7 +490,8 @@ impl Folder {
         if let Some(files) = self.opened.get() {
             return Some(Rc::clone(files));
         }
-        let opened = web::Files::new(&self.dir, self.options.clone()).map(Rc::new);
+        let opened = web::Files::new(&self.dir, self.options.clone());
+        let opened = opened.map(|files| Rc::new(files.withholding(files::kept::is_kept)));
         self.watch.note_opened(&opened);
         let files = opened.ok()?;
         Some(Rc::clone(self.opened.get_or_init(|| files)))

@@ -11,10 +11,12 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use net::guarded;
 use net::race::{ADDRESS_STAGGER, interleave, race};
 use net::resolve::Lookups;
 use net::socket::{bound_segments, dialling};
@@ -87,6 +89,12 @@ pub enum DialError {
     /// None of the target's addresses is permitted.
     #[error("{0} is not an allowed target")]
     Denied(TargetAddr),
+    /// The target gives power over this daemon.
+    #[error(
+        "{0} leads to this daemon itself, to its admin API or its control socket, which no target \
+         may be"
+    )]
+    Guarded(TargetAddr),
     /// Every address failed. The error is that of the first address that was tried.
     #[error("{target}: {source}")]
     Connect {
@@ -154,6 +162,7 @@ impl DialError {
             | Self::Busy(_) => true,
             Self::Resolve { .. }
             | Self::Denied(_)
+            | Self::Guarded(_)
             | Self::Connect { .. }
             | Self::Layer { .. }
             | Self::Protocol { .. }
@@ -166,7 +175,7 @@ impl DialError {
     pub fn code(&self) -> ResetCode {
         match self {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
-            Self::Denied(_) => ResetCode::Denied,
+            Self::Denied(_) | Self::Guarded(_) => ResetCode::Denied,
             Self::Layer { .. } | Self::Protocol { .. } => ResetCode::Unreachable,
             Self::Exhausted(_)
             | Self::Share(_)
@@ -263,7 +272,11 @@ async fn dial_marked(
     let attempt = async {
         let outcome = match target {
             TargetAddr::Tcp { .. } => {
-                let addresses = addresses_of(target, allow, lookups).await?;
+                let mut addresses = addresses_of(target, allow, lookups).await?;
+                addresses.retain(|address| !guarded::leads_to_port(*address));
+                if addresses.is_empty() {
+                    return Err(DialError::Guarded(target.clone()));
+                }
                 let start =
                     |address| -> LocalFuture<'static, _> { Box::pin(connect(address, room, dscp)) };
                 let raced = race(addresses, ADDRESS_STAGGER, start, telling).await;
@@ -273,6 +286,12 @@ async fn dial_marked(
             TargetAddr::Udp { .. } => Err(io::ErrorKind::Unsupported.into()),
             TargetAddr::Unix(address) if !permits(allow, Destination::Unix(address)) => {
                 return Err(DialError::Denied(target.clone()));
+            }
+            TargetAddr::Unix(address)
+                if address.abstract_name().is_none()
+                    && guarded::leads_to_socket(Path::new(address.place())) =>
+            {
+                return Err(DialError::Guarded(target.clone()));
             }
             TargetAddr::Unix(address) => {
                 let connect = async || {
@@ -416,6 +435,41 @@ mod tests {
                 .await
                 .unwrap_err();
         assert_eq!(error.code(), ResetCode::Refused);
+    }
+
+    #[tokio::test]
+    async fn no_spelling_of_a_target_leads_to_the_daemon_itself() {
+        let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = api.local_addr().unwrap().port();
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("own.sock");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::symlink("own.sock", dir.path().join("link")).unwrap();
+        std::fs::hard_link(&socket, dir.path().join("hard")).unwrap();
+        let _guards = [
+            guarded::Guard::port(api.local_addr().unwrap()),
+            guarded::Guard::socket(&socket).unwrap(),
+        ];
+        let hosts =
+            ["127.0.0.1", "0.0.0.0", "::ffff:127.0.0.1", "127.1", "2130706433", "localhost"];
+        let tcp = hosts.map(|host| TargetAddr::Tcp { host: host.into(), port });
+        let unix = ["own.sock", "link", "hard"].map(|name| {
+            format!("unix://{}", dir.path().join(name).display()).parse::<TargetAddr>().unwrap()
+        });
+        let lookups = Lookups::default();
+        for target in tcp.iter().chain(&unix) {
+            let error =
+                dial(target, None, 10 * SECOND, Room::default(), &lookups).await.unwrap_err();
+            assert!(
+                matches!(error, DialError::Guarded(_) | DialError::Resolve { .. })
+                    // `localhost` has a second address, where nobody listens.
+                    || matches!(&error, DialError::Connect { .. } if target.to_string().contains("localhost")),
+                "{target}: {error}"
+            );
+            assert!(!error.is_own(), "{error}");
+        }
+        api.set_nonblocking(true).unwrap();
+        assert!(api.accept().is_err(), "nobody came");
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ use crate::config_file::refusal;
 use crate::input::with_sources;
 use crate::kept_lists::KeptLists;
 use crate::load::shadow_warnings;
+use crate::own;
 
 /// The error of a change that would not last.
 const NO_STATE: &str = "this client has no state directory, in which the change could be kept (hint: \
@@ -45,6 +46,7 @@ impl RunningDaemon {
             ensure!(self.kept()?.is_some(), NO_STATE);
             order = Order { added: kept.lists, gone: hidden, warnings: Vec::new() };
         }
+        own::refuse(order.added.services.iter(), &config.common)?;
         let mut after = config::ClientConfig::clone(&config);
         // A change that is refused is told below.
         if after.keep(&order.change(!change.save)).is_ok()

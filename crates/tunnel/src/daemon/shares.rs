@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use super::told::RunningDaemon;
 use crate::input::with_sources;
+use crate::own;
 
 /// The most shared targets at a time; each has a connection of the control socket, which takes 16.
 const SHARES: usize = 8;
@@ -147,6 +148,7 @@ impl RunningDaemon {
         self.withdraw_ended().await;
         let config = lists.config();
         let service = service_of(order, &config)?;
+        own::refuse(std::iter::once(&service), &config.common)?;
         let mut after = ClientConfig::clone(&config);
         after.keep(&added(vec![service.clone()])).map_err(|bad| WrongConfig::one(bad.line()))?;
         // A target that is shared for an hour must not displace a service of the file.

@@ -15,10 +15,11 @@ use ops::state::Places;
 use ops::{Loaded, WrongConfig};
 
 use crate::cli::{ClientArgs, ProxyArgs, ServerArgs};
+use crate::examine::Fault;
 use crate::input::{Input, absolute, read, with_sources};
 use crate::kept_lists::KeptLists;
 use crate::visits::KeptVisitors;
-use crate::{examine, first_start, material, service_options};
+use crate::{examine, first_start, material, own, service_options};
 
 /// Loads a server's configuration from its flags and its file. `instead` replaces the content of
 /// the file. Without a file, `made_token` is the path of the token that the first start made.
@@ -69,6 +70,7 @@ pub(crate) fn server(
         // The flag may contain directives, which only the log understands.
         log_level: None,
     };
+    let is_tried = instead.is_some();
     let (mut loaded, input) = server_file(args.daemon.config.as_deref(), instead, &flags)?;
     let given = [
         ("tls.cert", "--cert", args.cert.is_some()),
@@ -76,6 +78,7 @@ pub(crate) fn server(
         ("tls.client_ca", "--client-ca", args.client_ca.is_some()),
     ];
     input.refuse(&examine::server(&loaded.config), &given)?;
+    tell_own(&input, &own::of_server(&loaded.config), is_tried, &mut loaded.warnings)?;
     warn_of_argument(args.token.as_deref(), &mut loaded.warnings);
     Ok(loaded)
 }
@@ -123,6 +126,7 @@ pub(crate) fn client(
         ("tls.key", "--key", args.key.is_some()),
     ];
     input.refuse(&examine::client(&loaded.config), &given)?;
+    tell_own(&input, &own::of_client(&loaded.config), is_tried, &mut loaded.warnings)?;
     warn_of_argument(args.token.as_deref(), &mut loaded.warnings);
     loaded.warnings.extend(service_options::warning(&args.options));
     // With --only, the command line has the last word.
@@ -168,9 +172,26 @@ pub(crate) fn proxy(
         control: flag_path(args.daemon.control.as_deref())?,
         log_level: None,
     };
-    let (loaded, input) = proxy_file(args.daemon.config.as_deref(), instead, &flags)?;
+    let is_tried = instead.is_some();
+    let (mut loaded, input) = proxy_file(args.daemon.config.as_deref(), instead, &flags)?;
     input.refuse(&examine::proxy(&loaded.config), &[])?;
+    tell_own(&input, &own::of_proxy(&loaded.config), is_tried, &mut loaded.warnings)?;
     Ok(loaded)
+}
+
+/// Refuses a change that leads visitors to the daemon itself. At a start such a target is a warning:
+/// it is never dialled, and the other targets serve.
+fn tell_own(
+    input: &Input,
+    faults: &[Fault],
+    is_tried: bool,
+    warnings: &mut Vec<String>,
+) -> Result<(), WrongConfig> {
+    if is_tried {
+        return input.refuse(faults, &[]);
+    }
+    warnings.extend(input.places(faults.iter(), &[]));
+    Ok(())
 }
 
 /// The warnings about entries that stand in the place of others.
@@ -251,11 +272,21 @@ pub(crate) fn file_and_what_it_names(path: &Path) -> Result<Either, WrongConfig>
 /// Loads a file as [`file()`] does, and opens the certificates and keys that it names.
 pub(crate) fn file_with_certificates(path: &Path) -> Result<Either, WrongConfig> {
     let (mut either, input) = read_either(path)?;
-    let (faults, warnings) = match &mut either {
-        Either::Server(loaded) => (examine::server(&loaded.config), &mut loaded.warnings),
-        Either::Client(loaded) => (examine::client(&loaded.config), &mut loaded.warnings),
-        Either::Proxy(loaded) => (examine::proxy(&loaded.config), &mut loaded.warnings),
+    let (mut faults, own, warnings) = match &mut either {
+        Either::Server(loaded) => {
+            let config = &loaded.config;
+            (examine::server(config), own::of_server(config), &mut loaded.warnings)
+        }
+        Either::Client(loaded) => {
+            let config = &loaded.config;
+            (examine::client(config), own::of_client(config), &mut loaded.warnings)
+        }
+        Either::Proxy(loaded) => {
+            let config = &loaded.config;
+            (examine::proxy(config), own::of_proxy(config), &mut loaded.warnings)
+        }
     };
+    faults.extend(own);
     input.refuse(&faults, &[])?;
     warnings.extend(input.places(faults.iter(), &[]));
     Ok(either)
@@ -303,6 +334,7 @@ fn server_file(
     instead: Option<String>,
     flags: &ServerFlags,
 ) -> Result<(Loaded<ServerConfig>, Input), WrongConfig> {
+    let is_tried = instead.is_some();
     let input = Input::read(path, instead)?;
     input.must_be(Role::Server)?;
     let loaded = input.with(|text, sources| config::load_server(text, flags, sources))?;
@@ -311,7 +343,11 @@ fn server_file(
     let tokens = config.clients.iter().flat_map(|client| &client.tokens);
     let tokens: Vec<&Token> = tokens.chain(admin_tokens(&config.common)).collect();
     let keys = material::server_keys(&config);
-    let warnings = input.warnings(&loaded.warnings, &tokens, &secrets::of_server(&config), &keys);
+    let held = secrets::of_server(&config);
+    let warnings = input.warnings(&loaded.warnings, &tokens, &held, &keys);
+    if !is_tried {
+        own::keep_files(path, &input.folder, &tokens, &held, keys.iter().copied());
+    }
     Ok((Loaded { config, warnings }, input))
 }
 
@@ -320,6 +356,7 @@ fn client_file(
     instead: Option<String>,
     flags: &ClientFlags,
 ) -> Result<(Loaded<ClientConfig>, Input), WrongConfig> {
+    let is_tried = instead.is_some();
     let input = Input::read(path, instead)?;
     input.must_be(Role::Client)?;
     let loaded = input.with(|text, sources| config::load_client(text, flags, sources))?;
@@ -328,8 +365,12 @@ fn client_file(
     let tokens = config.token.iter().chain(admin_tokens(&config.common));
     let tokens: Vec<&Token> = tokens.chain(config.visit_tokens()).collect();
     let keys = material::client_keys(&config);
-    let mut warnings =
-        input.warnings(&loaded.warnings, &tokens, &secrets::of_client(&config), &keys);
+    let held = secrets::of_client(&config);
+    let mut warnings = input.warnings(&loaded.warnings, &tokens, &held, &keys);
+    if !is_tried {
+        let others = keys.iter().copied().chain(own::user_files(&config));
+        own::keep_files(path, &input.folder, &tokens, &held, others);
+    }
     let ended = take_ended(&mut config.services).into_iter();
     warnings.extend(ended.filter_map(|service| {
         let (name, until) = (service.name, service.until?);
@@ -343,6 +384,7 @@ fn proxy_file(
     instead: Option<String>,
     flags: &ProxyFlags,
 ) -> Result<(Loaded<ProxyConfig>, Input), WrongConfig> {
+    let is_tried = instead.is_some();
     let input = Input::read(path, instead)?;
     input.must_be(Role::Proxy)?;
     let loaded = input.with(|text, sources| config::load_proxy(text, flags, sources))?;
@@ -350,7 +392,11 @@ fn proxy_file(
     material::anchor_proxy(&mut config, &input.folder);
     let tokens: Vec<&Token> = admin_tokens(&config.common).collect();
     let keys = material::proxy_keys(&config);
-    let warnings = input.warnings(&loaded.warnings, &tokens, &secrets::of_proxy(&config), &keys);
+    let held = secrets::of_proxy(&config);
+    let warnings = input.warnings(&loaded.warnings, &tokens, &held, &keys);
+    if !is_tried {
+        own::keep_files(path, &input.folder, &tokens, &held, keys.iter().copied());
+    }
     Ok((Loaded { config, warnings }, input))
 }
 

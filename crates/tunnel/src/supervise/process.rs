@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
+use net::guarded::Guard;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use rustix::process::{pidfd_open, pidfd_send_signal, waitid};
 use tokio::io::Interest;
@@ -24,6 +25,8 @@ pub(super) enum End {
 pub(super) struct Process {
     pid: Pid,
     descriptor: AsyncFd<OwnedFd>,
+    /// A daemon of `tunnel run` has no reason to ask `tunnel run`; a visitor of it may have.
+    _guard: Guard,
 }
 
 impl Process {
@@ -33,7 +36,8 @@ impl Process {
         let child = command.stdin(Stdio::null()).process_group(0).spawn()?;
         let pid = Pid::from_child(&child);
         // The descriptor waits for the process from now on.
-        Ok(Self { pid, descriptor: descriptor(pid)? })
+        let _guard = Guard::process(child.id());
+        Ok(Self { pid, descriptor: descriptor(pid)?, _guard })
     }
 
     pub(super) fn number(&self) -> u32 {

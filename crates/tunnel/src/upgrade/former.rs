@@ -50,6 +50,8 @@ pub(crate) fn inherit() -> anyhow::Result<Option<Inherited>> {
     net::udp::inherit(carriers);
     handover::wait();
     sockets.offer();
+    // Its targets must not reach the control socket of this process either.
+    net::guarded::Guard::process(pid).keep();
     Ok(Some(Inherited { stream, pid, version, heirloom }))
 }
 
@@ -138,6 +140,7 @@ impl Former {
             }
         }
         net::udp::former_ended();
+        net::guarded::process_ended(self.pid);
         tracing::info!("the former process {} has ended", self.pid);
     }
 }

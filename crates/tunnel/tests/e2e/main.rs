@@ -58,6 +58,7 @@ mod narrow;
 mod notified;
 mod other_user;
 mod outputs;
+mod own;
 mod pages;
 mod peer;
 mod private;

@@ -10,7 +10,7 @@
 //! Only regular files are served. Reading a pipe would block, and reading a device may do anything.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -42,7 +42,11 @@ pub(super) struct Beneath {
     root: Arc<Path>,
     calls: Arc<Semaphore>,
     resolver: Resolver,
+    withheld: Withheld,
 }
+
+/// A rule about an open file or directory; `true`: it is not served. The rule may block.
+pub type Withheld = fn(&File, &Metadata) -> bool;
 
 /// How paths are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,12 +65,19 @@ impl Beneath {
             Err(Errno::NOSYS | Errno::PERM) => Resolver::Names,
             Ok(_) | Err(_) => Resolver::Kernel,
         };
-        Ok(Self { root: root.into(), calls: Arc::new(Semaphore::new(CALLS)), resolver })
+        let (calls, withheld) = (Arc::new(Semaphore::new(CALLS)), nothing as Withheld);
+        Ok(Self { root: root.into(), calls, resolver, withheld })
+    }
+
+    /// Files of which the rule is true are not there.
+    pub(super) fn withholding(self, withheld: Withheld) -> Self {
+        Self { withheld, ..self }
     }
 
     /// The directory as it is now. It blocks.
     fn enter(&self) -> io::Result<Root> {
-        Ok(Root { at: directory(&self.root)?, resolver: self.resolver })
+        let Self { resolver, withheld, .. } = *self;
+        Ok(Root { at: directory(&self.root)?, resolver, withheld })
     }
 
     /// The path of the directory.
@@ -93,6 +104,12 @@ impl Beneath {
 pub(super) struct Root {
     at: OwnedFd,
     resolver: Resolver,
+    withheld: Withheld,
+}
+
+/// The rule that withholds nothing.
+const fn nothing(_: &File, _: &Metadata) -> bool {
+    false
 }
 
 impl Root {
@@ -116,7 +133,7 @@ impl Root {
             error => io::Error::from(error),
         })?);
         let metadata = file.metadata()?;
-        if !metadata.is_file() && !metadata.is_dir() {
+        if !metadata.is_file() && !metadata.is_dir() || (self.withheld)(&file, &metadata) {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok((file, Facts::of(&metadata)))
@@ -316,6 +333,20 @@ mod tests {
         assert_eq!(find(Resolver::Kernel, "known").unwrap().length, 6);
         assert_eq!(find(Resolver::Kernel, ".well-known/config").unwrap().length, 6);
         assert!(find(Resolver::Names, "inside").is_err(), "no link is followed");
+    }
+
+    #[test]
+    fn a_file_that_is_withheld_is_not_there() {
+        let base = site();
+        let beneath = Beneath::new(&base.path().join("www")).unwrap();
+        let beneath = beneath.withholding(|_, metadata| metadata.is_dir() || metadata.len() == 1);
+        for flags in [OFlags::RDONLY, OFlags::PATH] {
+            let find = |path: &str| beneath.enter().unwrap().find(Path::new(path), flags);
+            assert!(find("a.txt").is_ok());
+            for path in ["sub/b.txt", "sub"] {
+                assert_eq!(find(path).unwrap_err().kind(), io::ErrorKind::NotFound, "{path}");
+            }
+        }
     }
 
     #[test]

@@ -55,6 +55,7 @@ use crate::page::{self, Pages};
 use crate::serve::{self, Watch};
 use crate::{Protocol, Refusal};
 use beneath::Beneath;
+pub use beneath::Withheld;
 use body::FileBody;
 pub use look::FileOptions;
 use look::{Found, Look};
@@ -116,6 +117,12 @@ impl Files {
             options: Arc::new(options),
             told: Arc::new(told),
         })
+    }
+
+    /// Leaves out files and directories of which the rule is true, whatever path leads to them.
+    #[must_use]
+    pub fn withholding(self, withheld: Withheld) -> Self {
+        Self { beneath: self.beneath.withholding(withheld), ..self }
     }
 
     /// Serves a visitor until its connection ends. A head that is not complete within 10 s is

@@ -1,6 +1,7 @@
 //! The answers that the server itself gives to visitors of HTTP.
 
-use std::fs;
+use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -56,9 +57,20 @@ pub(super) fn settings(config: &ServerConfig) -> anyhow::Result<web::Settings> {
 
 fn page(path: &Path) -> anyhow::Result<Box<str>> {
     let shown = path.display();
-    let size = fs::metadata(path).with_context(|| format!("page {shown}"))?.len();
+    let open = || -> io::Result<_> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        Ok((file, metadata))
+    };
+    let (file, metadata) = open().with_context(|| format!("page {shown}"))?;
+    let size = metadata.len();
     anyhow::ensure!(size <= PAGE_MAX, "page {shown} has {size} bytes; at most {PAGE_MAX} are sent");
-    let text = fs::read_to_string(path).with_context(|| format!("page {shown}"))?;
+    anyhow::ensure!(
+        !files::kept::is_kept(&file, &metadata),
+        "page {shown} is a file of this daemon, with its configuration, a token or a key, which no \
+         visitor may see"
+    );
+    let text = io::read_to_string(file).with_context(|| format!("page {shown}"))?;
     Ok(text.into())
 }
 
@@ -134,7 +146,7 @@ fn send_at_once(socket: &Socket, answer: &[u8]) {
 pub(super) async fn say(
     mut socket: impl AsyncRead + AsyncWrite + Unpin,
     answer: &[u8],
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     timeout(FAREWELL, async {
         socket.write_all(answer).await?;
         socket.flush().await
