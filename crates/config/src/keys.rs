@@ -34,7 +34,7 @@ mod tables {
         "listen", "tls", "clients", "public_bind", "public_url", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
         "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "kcp", "http", "tls_routes",
-        "stun", "p2p", "accept_proxy", "limits", "type",
+        "stun", "p2p", "accept_proxy", "limits", "upgrade", "type",
     ], &[]);
     pub(crate) const ALL_LIMITS: Table = table("server:limits", &["streams", "new_per_second", "up", "down", "source", "stream"], &[]);
     pub(crate) const ALL_SOURCE_LIMITS: Table = table("server:limits.source", &["streams", "new_per_second", "up", "down"], &[]);
@@ -73,7 +73,7 @@ mod tables {
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
         "log", "control", "headers", "proxy", "watch", "id_prefix", "introduce", "admin", "otlp", "quic",
-        "kcp", "allow_from", "deny_from", "visits", "p2p", "trusted_proxies", "limits", "type",
+        "kcp", "allow_from", "deny_from", "visits", "p2p", "trusted_proxies", "limits", "upgrade", "type",
     ], &["sni"]);
     pub(crate) const CLIENT_LIMITS: Table = Table { path: "client:limits", ..ALL_LIMITS };
     pub(crate) const CLIENT_SOURCE_LIMITS: Table = Table { path: "client:limits.source", ..ALL_SOURCE_LIMITS };
@@ -115,7 +115,7 @@ mod tables {
 
     pub(crate) const PROXY: Table = table("proxy:", &[
         "proxies", "state_dir", "workers", "memory_budget", "drain_timeout", "log", "control", "watch", "admin", "otlp",
-        "trusted_proxies", "type",
+        "trusted_proxies", "upgrade", "type",
     ], &[]);
     pub(crate) const BALANCER: Table = table("proxy:proxies[]",
         &["name", "listen", "mode", "tls", "target", "target_tls", "balance", "health", "limits", "timeouts", "tcp_keepalive",
@@ -139,6 +139,7 @@ mod tables {
     pub(crate) const REQUESTS: Table = table("server:log.requests", &["file", "format", "query", "user"], &[]);
     pub(crate) const ADMIN: Table = table("both:admin",
         &["listen", "token", "token_file", "read_token", "read_token_file", "hosts", "origin"], &[]);
+    pub(crate) const UPGRADE: Table = table("both:upgrade", &["former_max", "former_for"], &[]);
     pub(crate) const OTLP: Table = table("both:otlp", &["endpoint", "interval", "headers"], &[]);
     pub(crate) const QUIC: Table = table("both:quic", &["congestion", "mtu", "receive_buffer", "send_buffer"], &[]);
     pub(crate) const KCP: Table = table("both:kcp",
@@ -229,6 +230,7 @@ pub const TABLES: &[Table] = &[
     REQUESTS,
     ADMIN,
     OTLP,
+    UPGRADE,
     QUIC,
     KCP,
 ];

@@ -85,6 +85,8 @@ fn defaults() -> BTreeMap<String, String> {
         let otlp = load_server(text, &ServerFlags::default(), &sources).expect("minimal");
         let otlp = otlp.config.common.otlp.expect("a collector");
         put("both: otlp.interval".into(), otlp.interval.to_string());
+        put("both: upgrade.former_max".into(), c.upgrade.most.to_string());
+        assert_eq!(c.upgrade.longest, None);
         put("both: quic.congestion".into(), c.quic.congestion.name().into());
         put("both: quic.mtu".into(), c.quic.mtu.to_string());
         put("both: quic.receive_buffer".into(), c.quic.receive_buffer.to_string());
@@ -238,6 +240,7 @@ const OTHER_PROXY: &str = "trusted_proxies: 10.0.0.1\n\
 const OTHER_OF_BOTH: &str = "state_dir: /s\nworkers: 3\nmemory_budget: 64MiB\n\
     window: { initial: 32KiB, max: 1MiB }\nkeepalive: 3s\nresume_timeout: 3s\ndrain_timeout: 3s\n\
     log: { level: debug, format: json, file: /l, rotate: { size: 1MiB, keep: 1 }, access: true }\ncontrol: /c\nwatch: true\n\
+    upgrade: { former_max: 1, former_for: 1h }\n\
     admin: { token_file: t }\notlp: { endpoint: 'http://a:1' }\n\
     quic: { congestion: cubic, mtu: 1200, receive_buffer: 1MiB, send_buffer: 1MiB }\n\
     kcp: { preset: fast2, rate: 1MiB/s, mtu: 1200, receive_buffer: 1MiB, send_buffer: 1MiB,\

@@ -7,9 +7,10 @@ use proto::greeting::{StoredCredential, TokenError};
 
 use super::values::{count, path, positive, span, switch};
 use super::{Item, Section, otlp, secrecy, unknown};
-use crate::keys::{ADMIN, REQUESTS, ROTATE, Table, WINDOW};
+use crate::keys::{ADMIN, REQUESTS, ROTATE, Table, UPGRADE, WINDOW};
 use crate::model::{
-    AccessLog, Admin, Common, LogFile, LogFormat, LogLevel, RequestFormat, RequestLog, Token,
+    AccessLog, Admin, Common, FormerLimits, LogFile, LogFormat, LogLevel, RequestFormat,
+    RequestLog, Token,
 };
 use crate::yaml::Kind;
 use crate::{BadValue, Role, Secret, Size, Span};
@@ -59,6 +60,13 @@ const WINDOW_INITIAL: u64 = 256 << 10;
 /// Default of `window.max`, in bytes: enough for 100 ms at 1.3 Gbit/s.
 const WINDOW_MAX: u64 = 16 << 20;
 
+/// Default of `upgrade.former_max`: 16 processes share a port of UDP, and two of them are the process
+/// that serves and the process that takes its place.
+const FORMER: usize = 14;
+
+/// The most of them: each takes 10 MB or more.
+const FORMER_MAX: usize = 100;
+
 /// Decodes the keys of all roles. `of_log`: the keys of `log`. `role`: the role of the file.
 pub(crate) fn common(s: &Section<'_>, of_log: &Table, role: Role) -> Common {
     if s.key("type").is_some() {
@@ -99,6 +107,7 @@ pub(crate) fn common(s: &Section<'_>, of_log: &Table, role: Role) -> Common {
         keepalive: positive(s, "keepalive", KEEPALIVE).unwrap_or(Span::from_millis(KEEPALIVE)),
         resume_timeout: span(s, "resume_timeout", 60_000),
         drain_timeout: span(s, "drain_timeout", 120_000),
+        upgrade: upgrade(s),
         log_level: log.and_then(|l| l.value("level", level)).unwrap_or(LogLevel::Info),
         log_format,
         log_file: log.and_then(log_file),
@@ -110,6 +119,25 @@ pub(crate) fn common(s: &Section<'_>, of_log: &Table, role: Role) -> Common {
         quic: super::quic::quic(s),
         kcp: super::kcp::kcp(s),
         admin: s.section("admin", &ADMIN).and_then(|admin| self::admin(&admin)),
+    }
+}
+
+fn upgrade(s: &Section<'_>) -> FormerLimits {
+    let s = s.section("upgrade", &UPGRADE);
+    let number = |text: &str| {
+        let bad = || {
+            BadValue::new(format!("`{text}` is not a number of former processes"))
+                .hint(format!("0 to {FORMER_MAX}"))
+        };
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        let most = text.parse().ok().filter(|most| is_number && *most <= FORMER_MAX);
+        most.ok_or_else(bad)
+    };
+    let most = s.as_ref().filter(|s| s.key("former_max").is_some());
+    let longest = s.as_ref().filter(|s| s.key("former_for").is_some());
+    FormerLimits {
+        most: most.and_then(|s| s.value("former_max", number)).unwrap_or(FORMER),
+        longest: longest.and_then(|s| positive(s, "former_for", 0)),
     }
 }
 

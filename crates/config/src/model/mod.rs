@@ -70,6 +70,8 @@ pub struct Common {
     pub resume_timeout: Span,
     /// How long streams may continue after SIGTERM.
     pub drain_timeout: Span,
+    /// The bounds of the processes that an upgrade leaves.
+    pub upgrade: FormerLimits,
     /// Lowest level that is logged.
     pub log_level: LogLevel,
     /// Format of a log line.
@@ -94,6 +96,15 @@ pub struct Common {
     pub quic: Quic,
     /// Settings of `kcp://`, even if no path or listener uses `kcp://`.
     pub kcp: Kcp,
+}
+
+/// The bounds of the former processes that go on until their streams end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormerLimits {
+    /// How many live beside the process that serves. Beyond it the oldest one is asked to end.
+    pub most: usize,
+    /// How long each may live; `None`: until its last stream ends.
+    pub longest: Option<Span>,
 }
 
 /// Settings of metrics that are pushed by OTLP.
@@ -204,6 +215,7 @@ impl Common {
             keepalive,
             resume_timeout,
             drain_timeout,
+            upgrade,
             log_level,
             log_format,
             log_file: _,
@@ -225,6 +237,7 @@ impl Common {
             (*keepalive != other.keepalive, Changed::reconnect("keepalive")),
             (*resume_timeout != other.resume_timeout, Changed::reconnect("resume_timeout")),
             (*drain_timeout != other.drain_timeout, Changed::live("drain_timeout")),
+            (*upgrade != other.upgrade, Changed::live("upgrade")),
             (*log_level != other.log_level, Changed::live("log.level")),
             (*log_format != other.log_format, Changed::restart("log.format")),
             (log_file(self) != log_file(other), Changed::restart("log.file")),
