@@ -32,6 +32,15 @@ pub struct Upgraded {
     pub former_version: String,
     /// The streams and flows that go on in the former process.
     pub streams: u64,
+    /// The former process stays as the parent of the new one: it was started by a program that may
+    /// watch it, and that is not the service manager systemd.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub parent: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+const fn is_false(is: &bool) -> bool {
+    !*is
 }
 
 /// A daemon that can go on in a new process.

@@ -35,6 +35,7 @@ mod measure;
 mod nat;
 mod notify;
 mod own;
+mod parent;
 mod published;
 mod quoted;
 mod requests;
@@ -74,7 +75,12 @@ fn main() -> ExitCode {
     // Ends the process if a shell asks for completions.
     CompleteEnv::with_factory(Cli::command).var(generate::COMPLETE).complete();
     let cli = Cli::try_parse().unwrap_or_else(|wrong| explain(&wrong));
-    match commands::run(&cli.command) {
+    let outcome = match parent::instead_of(&cli.command) {
+        Ok(Some(code)) => return code,
+        Ok(None) => commands::run(&cli.command),
+        Err(why) => Err(why),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) if e.downcast_ref().is_some_and(Unwritten::is_closed_pipe) => ExitCode::SUCCESS,
         Err(e) if e.is::<importing::Unmapped>() => ExitCode::from(UNMAPPED),

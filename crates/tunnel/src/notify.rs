@@ -44,6 +44,13 @@ pub(crate) fn control(path: &Path) {
 /// with `X_` (sd_notify(3)).
 pub(crate) const CONTROL: &str = "X_TUNNEL_CONTROL";
 
+/// Passes a message of another process on to a socket.
+pub(crate) fn pass_on(to: &OsStr, text: &str) {
+    if let Err(error) = connected(to).and_then(|socket| deliver(&socket, text, &[])) {
+        tracing::warn!(%error, "{SOCKET}: a message was not passed on: {error}");
+    }
+}
+
 /// Whether somebody listens, as far as the environment says.
 pub(crate) fn has_manager() -> bool {
     env::var_os(SOCKET).is_some_and(|to| !to.is_empty())

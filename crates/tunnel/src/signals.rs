@@ -3,12 +3,18 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, stderr};
+use std::time::{Duration, Instant};
 use std::{env, mem};
 
 use ops::{Life, Phase, term};
+use rustix::process::Signal as Signalled;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::parent;
 use crate::supervise::SUPERVISOR;
+
+/// Two equal signals within this time are one, where they may come on two ways.
+const DOUBLE: Duration = Duration::from_millis(500);
 
 /// The signals that control a daemon. They are caught from the creation of this value on.
 #[derive(Debug)]
@@ -59,19 +65,33 @@ impl Signals {
 
     /// Turns signals into phases and reload requests of `life`. Never returns.
     pub(crate) async fn steer(mut self, life: Life) {
+        let mut last: Option<(Signalled, Instant)> = None;
         loop {
-            let name = tokio::select! {
-                _ = self.terminate.recv() => "SIGTERM",
-                _ = self.interrupt.recv() => "SIGINT",
-                _ = self.hangup.recv() => {
-                    if self.terminal.is_lost(Terminal::is_there()) {
-                        tracing::warn!(signal = "SIGHUP", "the terminal was closed; this daemon {GOES_ON}");
-                    } else {
-                        life.reload();
-                    }
-                    continue;
-                }
+            let (name, signal) = tokio::select! {
+                _ = self.terminate.recv() => ("SIGTERM", Signalled::TERM),
+                _ = self.interrupt.recv() => ("SIGINT", Signalled::INT),
+                _ = self.hangup.recv() => ("SIGHUP", Signalled::HUP),
             };
+            if signal == Signalled::HUP && self.terminal.is_lost(Terminal::is_there()) {
+                tracing::warn!(signal = "SIGHUP", "the terminal was closed; this daemon {GOES_ON}");
+                continue;
+            }
+            // The service manager may send a signal to all processes of a unit, and the small parent
+            // passes its own one on.
+            let is_double = parent::is_there()
+                && last.is_some_and(|(before, at)| before == signal && at.elapsed() < DOUBLE);
+            if is_double {
+                continue;
+            }
+            last = Some((signal, Instant::now()));
+            // The process that serves in the place of this one tells it to stop.
+            if parent::forward(signal) {
+                continue;
+            }
+            if signal == Signalled::HUP {
+                life.reload();
+                continue;
+            }
             if life.phase() == Phase::Running {
                 tracing::info!(signal = name, "asked to stop by {name}");
                 life.drain();

@@ -14,6 +14,10 @@ use super::register::FIRST;
 /// register again until it hands over; nobody does so a million times in that moment.
 pub(super) const ROOM: u64 = 1 << 20;
 
+/// The same for a process in the place of a next one that has died, perhaps after upgrades of its
+/// own: more than a million of them.
+pub(super) const REST: u64 = 1 << 40;
+
 /// What the next process of a client goes on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heirloom {

@@ -84,6 +84,8 @@ pub struct Client {
     started: Instant,
     source: Option<ConfigSource>,
     ledger: Ledger,
+    /// How often something was left for another process in the place of a next one.
+    again: AtomicU64,
 }
 
 impl fmt::Debug for Client {
@@ -243,7 +245,8 @@ impl Client {
             .await?;
         adopted::adopt_visitors(workers.handles()).await?;
         let (started, source, ledger) = (Instant::now(), None, Ledger::default());
-        Ok(Self { workers, count, shared, started, source, ledger })
+        let again = AtomicU64::new(0);
+        Ok(Self { workers, count, shared, started, source, ledger, again })
     }
 }
 
@@ -511,12 +514,16 @@ impl Serving for Client {
         })
     }
 
-    fn bequeath(&self) -> SendFuture<'_, Option<String>> {
-        Box::pin(async {
+    fn bequeath(&self, again: bool) -> SendFuture<'_, Option<String>> {
+        Box::pin(async move {
             // The server takes the links of both processes for links of one process, and the set of
             // services of the higher generation.
             let generations = self.shared.uplinks.iter().map(|uplink| uplink.generation());
-            let generation = generations.max().unwrap_or_default() + heirloom::ROOM;
+            let mut generation = generations.max().unwrap_or_default() + heirloom::ROOM;
+            if again {
+                // The processes that have died had generations of their own.
+                generation += heirloom::REST * (1 + self.again.fetch_add(1, Ordering::Relaxed));
+            }
             let heirloom = Heirloom { instance: self.shared.instance, generation };
             Some(heirloom.to_string())
         })

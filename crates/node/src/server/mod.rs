@@ -661,9 +661,11 @@ impl Serving for Server {
         }
     }
 
-    fn bequeath(&self) -> SendFuture<'_, Option<String>> {
-        Box::pin(async {
-            self.save_names().await;
+    fn bequeath(&self, again: bool) -> SendFuture<'_, Option<String>> {
+        Box::pin(async move {
+            if !again {
+                self.save_names().await;
+            }
             None
         })
     }

@@ -80,8 +80,10 @@ pub trait Serving: Daemon {
     }
 
     /// What the next generation of this daemon has to know. Writes what it reads from
-    /// the state directory.
-    fn bequeath(&self) -> SendFuture<'_, Option<String>> {
+    /// the state directory, unless this is `again`: for another process in the place of a next
+    /// generation that has died, and that has written later than this process.
+    fn bequeath(&self, again: bool) -> SendFuture<'_, Option<String>> {
+        let _ = again;
         Box::pin(async { None })
     }
 

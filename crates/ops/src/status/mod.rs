@@ -111,6 +111,29 @@ pub struct Status {
     /// The daemons of `tunnel run`, in the order of their names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub daemons: Vec<Supervised>,
+    /// The processes whose place this one has taken by an upgrade and that have not ended, the newest
+    /// first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub former: Vec<FormerProcess>,
+}
+
+/// A process of a daemon that is there until its streams end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FormerProcess {
+    /// The process id.
+    pub pid: u32,
+    /// The version of its program.
+    pub version: String,
+    /// The seconds since the next process took its place.
+    pub seconds: u64,
+    /// Its streams and flows.
+    pub streams: u64,
+    /// What it waits for, for a person: the services and clients of its streams.
+    pub waits_for: String,
+    /// It was asked to end, and resets its streams after `drain_timeout`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub ending: bool,
 }
 
 /// What was counted about links between clients, since the start.
@@ -151,6 +174,11 @@ pub struct PathBytes {
     pub received: u64,
     /// Those that went.
     pub sent: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+const fn is_false(is: &bool) -> bool {
+    !*is
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]

@@ -197,6 +197,9 @@ pub(crate) struct DaemonArgs {
     /// otherwise in $RUNTIME_DIRECTORY, /run/tunnel for root, $XDG_RUNTIME_DIR/tunnel]
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
+    /// Tells a process that has the place of another one from that one in the list of processes
+    #[arg(long, hide = true)]
+    pub(crate) upgraded: bool,
     #[command(flatten)]
     pub(crate) log: LogArgs,
 }

@@ -1,14 +1,17 @@
 //! The sources of changes that the daemon watches while it runs: SIGHUP, the configuration file,
 //! certificates.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use logging::AUDIT;
+use ops::status::FormerProcess;
 use ops::{Reloaded, Settings};
 
 use super::told::RunningDaemon;
+use crate::upgrade::{Formers, Listed};
 use crate::watch::{self, Seen};
 
 /// Longest pause between two attempts to load certificates that do not work.
@@ -17,6 +20,9 @@ const RENEW_MAX: Duration = Duration::from_secs(60);
 /// Shortest time between two lines about lines that were left out: soon enough for a person who
 /// watches the log, and 1,440 lines a day at most.
 const LEFT_OUT: Duration = Duration::from_secs(60);
+
+/// The period of the looks at former processes.
+const FORMER_LOOK: Duration = Duration::from_millis(500);
 
 /// Longest time between two looks at the clock, which may be set, and does not wait for a machine that
 /// sleeps.
@@ -51,6 +57,35 @@ pub(super) async fn end_services(told: Arc<RunningDaemon>) {
             () = tokio::time::sleep(pause) => {}
             () = told.lists_changed.notified() => {}
             () = told.share_ended() => told.end_shares().await,
+        }
+    }
+}
+
+/// Asks former processes to end that are too many, or that have lived too long.
+pub(super) async fn bound_formers(told: Arc<RunningDaemon>, formers: Arc<Formers>) {
+    let mut asked = BTreeSet::new();
+    let mut over = std::pin::pin!(formers.ended());
+    loop {
+        tokio::select! {
+            () = &mut over => return,
+            () = tokio::time::sleep(FORMER_LOOK) => {}
+        }
+        let (most, longest) = (told.most_formers(), told.role.common().upgrade.longest);
+        let longest = longest.map(|span| span.duration());
+        // The newest one is the first.
+        for (nth, Listed { process, .. }) in formers.listed().into_iter().enumerate() {
+            let FormerProcess { pid, seconds, waits_for, ending, .. } = process;
+            let is_old = longest.is_some_and(|longest| Duration::from_secs(seconds) >= longest);
+            if ending || !(is_old || nth >= most) || !asked.insert(pid) {
+                continue;
+            }
+            let why = if is_old { "upgrade.former_for" } else { "upgrade.former_max" };
+            tracing::warn!(
+                target: AUDIT, pid,
+                "the former process {pid} is asked to end within drain_timeout, because of {why} \
+                 (it waits for {waits_for})"
+            );
+            formers.end(pid, false).await;
         }
     }
 }

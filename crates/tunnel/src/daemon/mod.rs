@@ -12,6 +12,7 @@ mod shares;
 mod tests;
 mod told;
 mod visitors;
+mod waits;
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -25,6 +26,7 @@ use anyhow::Context;
 use config::Common;
 use control::{ControlSocket, SocketPath};
 use ops::state::Places;
+use ops::status::FormerProcess;
 use ops::{Life, Phase, Serving};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -34,14 +36,17 @@ use crate::activation;
 use crate::config_file::ConfigFile;
 use crate::inherit;
 use crate::notify;
+use crate::parent::{self, Guardian};
 use crate::signals::Signals;
 use crate::supervise::end_with_the_supervisor;
-use crate::upgrade::{self, Binary, Former, Next};
+use crate::upgrade::{self, Binary, Deaths, Fate, Formers, Listed, Next};
 pub(crate) use shares::Shares;
 use told::RunningDaemon;
 
 /// The time that the last lines of the log of requests get to reach their file.
 const LAST_LINES: Duration = Duration::from_secs(1);
+/// The period of the looks at what a former process waits for.
+const LOOK: Duration = Duration::from_secs(1);
 /// The time that a role gets to finish its start after it was asked to stop. A role without slow
 /// names starts within 0.1 s.
 const LAST_STEPS: Duration = Duration::from_millis(500);
@@ -158,7 +163,11 @@ async fn live(
             }
         },
     };
-    let former = Accompanied::start(former, &role, life);
+    let taking_over = Arc::clone(&role);
+    let takes_over = async move { taking_over.takes_over().await };
+    let former = Formers::accompany(former, takes_over, life.clone());
+    // Set once.
+    let _ = told.formers.set(Arc::clone(&former));
     let mut following = vec![
         tokio::spawn(follow::reload_when_asked(Arc::clone(&told))),
         tokio::spawn(follow::renew_certificates(Arc::clone(&told))),
@@ -167,6 +176,7 @@ async fn live(
         tokio::spawn(follow::tell_left_out_lines()),
         tokio::spawn(visitors::follow_visitors(Arc::clone(&told))),
         tokio::spawn(inherit::close_rest(former.ended())),
+        tokio::spawn(follow::bound_formers(Arc::clone(&told), Arc::clone(&former))),
     ];
     following.extend(
         file.map(|file| tokio::spawn(follow::watch_configuration(Arc::clone(&told), file))),
@@ -196,11 +206,11 @@ async fn live(
         // The next process has its port.
         drop(api.take());
         tracing::info!("the next process serves; this process ends after its last stream");
+        let by = (&*former, told.guardian.get());
         tokio::select! {
-            () = hand_over(role.as_ref(), next, drain_timeout, life) => {}
+            () = hand_over(role.as_ref(), next, (drain_timeout, by), life) => {}
             () = life.reached(Phase::Ending) => {}
         }
-        former.ended_or(life.reached(Phase::Draining)).await;
     } else {
         notify::stopping(drain_timeout);
         told.drains_until(tokio::time::Instant::now() + drain_timeout);
@@ -235,65 +245,113 @@ async fn live(
         drop(serving.await);
     }
     tracing::info!("stopped");
+    if let Some(guardian) = told.guardian.get().filter(|_| next.is_some()) {
+        guardian.stay();
+    }
     Ok(())
 }
 
 /// Lets the streams of this process end, without a time limit until somebody stops the process or
-/// the next process.
-async fn hand_over(role: &dyn Serving, next: &Next, limit: Duration, life: &Life) {
+/// the next process. Another process is started in the place of a next one that dies.
+async fn hand_over(
+    role: &dyn Serving,
+    next: &Arc<Next>,
+    (limit, (formers, guardian)): (Duration, (&Formers, Option<&Guardian>)),
+    life: &Life,
+) {
     let (tell, told) = tokio::sync::oneshot::channel();
     let successor = Box::pin(async {
         // Without a next process the streams end as well.
         let _ = told.await;
     });
     let done = async {
-        tokio::select! {
-            () = role.hand_over(successor) => return,
-            () = life.reached(Phase::Draining) => {}
+        let is_over = tokio::select! {
+            () = role.hand_over(successor) => true,
+            () = life.reached(Phase::Draining) => false,
+        };
+        if !is_over {
+            drain(role, limit, life).await;
         }
-        drain(role, limit, life).await;
+        // The processes end in the order of their age, because each follows the next one.
+        formers.ended_or(life.reached(Phase::Draining)).await;
     };
-    let takes_over = || {
-        let _ = tell.send(());
+    let reports = watch::Sender::new(Vec::new());
+    let mut tell = Some(tell);
+    let follow_next = async {
+        let (mut next, mut deaths) = (Arc::clone(next), Deaths::default());
+        loop {
+            let takes_over = || {
+                if let Some(tell) = tell.take() {
+                    // Ready when the streams have ended before.
+                    let _ = tell.send(());
+                }
+            };
+            let fate = next.listen(life, takes_over, (formers, reports.subscribe())).await;
+            if fate == Fate::Died && life.phase() == Phase::Running {
+                tracing::error!("the next process has ended");
+                // systemd starts the daemon again, after the end of all its processes.
+                if notify::has_manager() && !parent::is_there() {
+                    tracing::warn!(
+                        "this process stops, so that the service manager starts the daemon"
+                    );
+                } else {
+                    let by = (role, formers);
+                    match deaths.replace(&next, by, guardian, life).await {
+                        Ok(another) => {
+                            next = another;
+                            continue;
+                        }
+                        Err(why) => tracing::error!("this process stops as well: {why:#}"),
+                    }
+                }
+            }
+            // Nobody else tells the streams that are left when to end.
+            life.drain();
+            drop(tell.take());
+            return std::future::pending::<()>().await;
+        }
     };
     tokio::select! {
         () = done => {}
-        never = next.listen(life, takes_over) => match never {},
+        () = follow_next => {}
+        () = report(role, formers, life, &reports) => {}
     }
 }
 
-/// The former process, which a task accompanies to its end.
-struct Accompanied(watch::Receiver<bool>);
-
-impl Accompanied {
-    fn start(former: Option<Former>, role: &Arc<dyn Serving>, life: &Life) -> Self {
-        let ended = watch::Sender::new(former.is_none());
-        let told = ended.subscribe();
-        if let Some(former) = former {
-            let (role, life) = (Arc::clone(role), life.clone());
-            tokio::spawn(async move {
-                former.accompany(async { role.takes_over().await }, life).await;
-                ended.send_replace(true);
-            });
-        }
-        Self(told)
-    }
-
-    /// Ready when there is no former process any more.
-    fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut told = self.0.clone();
-        async move {
-            // A panic of the task was logged.
-            let _ = told.wait_for(|ended| *ended).await;
-        }
-    }
-
-    /// Ready when there is no former process any more, or `other` is ready.
-    async fn ended_or(&self, other: impl Future<Output = ()>) {
-        tokio::select! {
-            () = self.ended() => {}
-            () = other => {}
-        }
+/// Tells each second what this process and the former processes wait for. Never ready.
+async fn report(
+    role: &dyn Serving,
+    formers: &Formers,
+    life: &Life,
+    to: &watch::Sender<Vec<Listed>>,
+) {
+    let (begun, slot) = (tokio::time::Instant::now(), net::udp::slot().0);
+    loop {
+        let older = formers.listed();
+        let (streams, waits_for) = waits::of(role, &older).await;
+        let process = FormerProcess {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            seconds: begun.elapsed().as_secs(),
+            streams,
+            waits_for,
+            ending: life.phase() != Phase::Running,
+        };
+        let all: Vec<_> = [Listed { process, slot: Some(slot) }].into_iter().chain(older).collect();
+        to.send_if_modified(|before| {
+            // The reader counts the seconds itself.
+            let same = |a: &Listed, b: &Listed| {
+                let b = FormerProcess { seconds: a.process.seconds, ..b.process.clone() };
+                a.process == b
+            };
+            let is_same = before.len() == all.len()
+                && before.iter().zip(&all).all(|(before, now)| same(before, now));
+            if !is_same {
+                *before = all;
+            }
+            !is_same
+        });
+        tokio::time::sleep(LOOK).await;
     }
 }
 

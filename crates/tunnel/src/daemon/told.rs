@@ -36,8 +36,12 @@ use crate::config_file::{ConfigFile, conceal, concealed, secrets_around, tag_of}
 use crate::console::NO_API;
 use crate::input::secrets_of;
 use crate::notify;
+use crate::parent::Guardian;
 use crate::supervise::is_supervised;
-use crate::upgrade::{Binary, Next, Started};
+use crate::upgrade::{Binary, Formers, Listed, Next, Started};
+
+/// Longest wait for the end of former processes that are too many.
+const SURPLUS: Duration = Duration::from_secs(5);
 
 /// The error of a process whose place the next process has taken.
 const GONE_ON: &str = "it goes on in a new process; ask again";
@@ -82,6 +86,10 @@ pub(super) struct RunningDaemon {
     binary: Binary,
     /// The next process, once it serves.
     pub(super) next: SetOnce<Arc<Next>>,
+    /// This process as the parent of the next one.
+    pub(super) guardian: OnceLock<Guardian>,
+    /// The processes whose place this one has taken.
+    pub(super) formers: OnceLock<Arc<Formers>>,
     /// The end of the drain, as soon as it has begun.
     drain_end: OnceLock<Instant>,
     /// The error of the last reload, if it failed.
@@ -102,6 +110,7 @@ impl RunningDaemon {
     ) -> Self {
         let (turn, lists_changed, visitors_changed) = Default::default();
         let (next, drain_end, reload_error, door) = Default::default();
+        let (guardian, formers) = Default::default();
         let last_change = Mutex::default();
         let warnings = Mutex::new(warnings);
         Self {
@@ -115,6 +124,8 @@ impl RunningDaemon {
             shares,
             binary,
             next,
+            guardian,
+            formers,
             drain_end,
             reload_error,
             last_change,
@@ -223,8 +234,12 @@ impl RunningDaemon {
         let binary = order.binary.as_deref().map_or_else(|| self.binary.path(), Ok)?;
         let limit = Duration::from_millis(order.timeout_millis);
         tracing::info!("starting {} to take the place of this process", binary.display());
-        let heirloom = self.role.bequeath().await;
-        let started = Started::start(binary, heirloom, limit).await;
+        self.end_surplus_formers().await;
+        // systemd learns of the new main process. Any other parent would take the end of this process
+        // for the end of the daemon.
+        let guardian = if notify::has_manager() { None } else { Some(self.guardian()?) };
+        let heirloom = self.role.bequeath(false).await;
+        let started = Started::start(binary, heirloom, (limit, guardian)).await;
         let started = started.inspect_err(|why| {
             tracing::error!(target: AUDIT, "not upgraded, and nothing has changed: {why:#}");
         });
@@ -240,6 +255,7 @@ impl RunningDaemon {
             former_pid: std::process::id(),
             former_version: env!("CARGO_PKG_VERSION").to_owned(),
             streams,
+            parent: guardian.is_some(),
         };
         notify::main_process(started.pid);
         let next = started.serve().await.inspect_err(|_| {
@@ -249,9 +265,54 @@ impl RunningDaemon {
             target: AUDIT, pid = upgraded.pid,
             "upgraded: process {} of version {} serves", upgraded.pid, upgraded.version
         );
+        if let Some(guardian) = guardian {
+            guardian.follows(upgraded.pid);
+        }
+        if let Some(formers) = self.formers.get() {
+            formers.gone_on().await;
+        }
         // The lock above permits one upgrade, and this process has only one.
         let _ = self.next.set(Arc::new(next));
         Ok(Some(upgraded))
+    }
+
+    /// This process as the parent of the next one.
+    fn guardian(&self) -> anyhow::Result<&Guardian> {
+        if self.guardian.get().is_none() {
+            let guardian = Guardian::new().context(
+                "not upgraded, and the daemon goes on as before: this process has to stay as the \
+                 parent of the new one",
+            )?;
+            // The lock of the caller permits one upgrade.
+            let _ = self.guardian.set(guardian);
+        }
+        self.guardian.get().context("the parent of the new process")
+    }
+
+    /// How many former processes may live beside this one.
+    pub(super) fn most_formers(&self) -> usize {
+        // Beside them the ports have room for this process and the one that takes its place.
+        let room = net::udp::most_processes().saturating_sub(2);
+        self.role.common().upgrade.most.min(room)
+    }
+
+    /// Ends the former processes beyond the bound, which were asked to end before, at the upgrade that
+    /// made them too many: the next process needs their room.
+    async fn end_surplus_formers(&self) {
+        let Some(formers) = self.formers.get() else { return };
+        let most = self.most_formers();
+        for Listed { process, .. } in formers.listed().into_iter().skip(most).rev() {
+            tracing::warn!(
+                target: AUDIT, pid = process.pid, streams = process.streams,
+                "the former process {} ends now: upgrade.former_max is {most}, and there is another \
+                 upgrade (it waited for {})", process.pid, process.waits_for
+            );
+            formers.end(process.pid, true).await;
+        }
+        let until = Instant::now() + SURPLUS;
+        while formers.listed().len() > most && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     async fn foresee_now(&self, change: NewConfig) -> anyhow::Result<Checked> {
@@ -470,6 +531,7 @@ impl RunningDaemon {
         status.log_lines_left_out = logging::left_out();
         status.request_log_lines_lost = logging::requests::lost();
         status.reload_error = self.reload_error().clone();
+        status.former = self.formers.get().map(|formers| formers.list()).unwrap_or_default();
         if self.life.phase() != Phase::Running {
             status.state = DaemonState::Draining.into();
             let left = |end: &Instant| end.duration_since(Instant::now()).as_secs();

@@ -44,6 +44,7 @@ use crate::signals::Signals;
 use folder::{described, nothing_in};
 use keeper::{Kept, Order, Program};
 
+pub(crate) use process::descriptor;
 pub(crate) use supervised::{SUPERVISOR, end_with_the_supervisor, is_supervised};
 
 /// The longest wait for the first start of all daemons, before `tunnel run` itself is ready.

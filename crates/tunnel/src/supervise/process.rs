@@ -73,7 +73,7 @@ impl Process {
 
 /// The descriptor of a process, which is readable when the process has ended.
 #[expect(deprecated, reason = "its successor is unsafe, for sources that change their descriptor")]
-pub(super) fn descriptor(pid: Pid) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn descriptor(pid: Pid) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(pidfd_open(pid, PidfdFlags::NONBLOCK)?, Interest::READABLE)
 }
 

@@ -7,6 +7,7 @@ use ops::Life;
 use rustix::process::Pid;
 
 use super::process::descriptor;
+use crate::parent;
 
 /// The environment variable with the process id of the supervisor.
 pub(crate) const SUPERVISOR: &str = "TUNNEL_SUPERVISOR";
@@ -21,7 +22,8 @@ pub(crate) fn is_supervised() -> bool {
 
 /// Starts the drain when the supervisor has died. Never ready without a supervisor.
 pub(crate) async fn end_with_the_supervisor(life: Life) {
-    let Some(pid) = env::var(SUPERVISOR).ok().and_then(|text| text.parse().ok()) else { return };
+    let of = |name| env::var(name).ok().and_then(|text: String| text.parse().ok());
+    let Some(pid) = of(SUPERVISOR).or_else(|| of(parent::VARIABLE)) else { return };
     let Some(pid) = Pid::from_raw(pid) else { return };
     if let Ok(descriptor) = descriptor(pid)
         // An error of the poll is no death, but nothing tells of a death any more.
@@ -29,6 +31,6 @@ pub(crate) async fn end_with_the_supervisor(life: Life) {
     {
         return;
     }
-    tracing::warn!("the supervisor, process {pid}, is gone; this daemon stops");
+    tracing::warn!("the process {pid} that watched this daemon is gone; this daemon stops");
     life.drain();
 }

@@ -78,11 +78,17 @@ fn tell(upgraded: &Upgraded, json: bool) -> anyhow::Result<()> {
         term::out(serde_json::to_string(upgraded)?)?;
         return Ok(());
     }
-    let Upgraded { pid, version, former_pid, former_version, streams } = upgraded;
+    let Upgraded { pid, version, former_pid, former_version, streams, parent } = upgraded;
     term::out(format_args!(
         "process {pid} (version {version}) serves in the place of process {former_pid} (version \
          {former_version})"
     ))?;
+    if *parent {
+        term::out(format_args!(
+            "process {former_pid} stays as the parent of process {pid}: the program that has started \
+             it may wait for its end"
+        ))?;
+    }
     match streams {
         0 => {}
         1 => term::out(format_args!("1 stream goes on in process {former_pid} until it ends"))?,

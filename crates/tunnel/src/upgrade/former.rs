@@ -6,16 +6,27 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use net::handover;
+use net::{handover, inherited};
+use ops::status::FormerProcess;
 use ops::{Life, Phase};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
-use super::{Conversation, Inheritance, LINE_MAX, PATIENCE, VARIABLE, Word, line};
+use super::{Conversation, Inheritance, LINE_MAX, PATIENCE, TALK, VARIABLE, Word, line};
 
 /// Longest wait for the word to serve. The former process sends it at once, or ends this process.
 const DECISION: Duration = Duration::from_secs(60);
+
+/// Longest wait for the sockets that a former process sends once more.
+const SOCKETS: Duration = Duration::from_secs(3);
+
+/// Words for the former process that wait.
+const ORDERS: usize = 32;
 
 /// This process has taken the place of the former process.
 static SERVES: AtomicBool = AtomicBool::new(false);
@@ -26,6 +37,9 @@ pub(crate) struct Inherited {
     stream: UnixStream,
     pid: u32,
     version: String,
+    talk: u32,
+    /// The slot of the former process among those that share ports of UDP.
+    slot: Option<u8>,
     /// What a client leaves to the next process.
     pub(crate) heirloom: Option<String>,
 }
@@ -36,7 +50,7 @@ pub(crate) fn inherit() -> anyhow::Result<Option<Inherited>> {
     let Some(stream) = stream()? else { return Ok(None) };
     let receive = || {
         stream.set_read_timeout(Some(PATIENCE))?;
-        let (sockets, mut text) = net::inherited::Inherited::receive_before_text(&stream)?;
+        let (sockets, mut text) = inherited::Inherited::receive_before_text(&stream)?;
         if !text.ends_with(b"\n") {
             BufReader::new(&stream).take(LINE_MAX).read_until(b'\n', &mut text)?;
         }
@@ -44,15 +58,16 @@ pub(crate) fn inherit() -> anyhow::Result<Option<Inherited>> {
         let inheritance: Inheritance = serde_json::from_slice(&text)?;
         io::Result::Ok((sockets, inheritance))
     };
-    let (mut sockets, Inheritance { pid, version, heirloom, held, carriers }) =
+    let (mut sockets, Inheritance { pid, version, heirloom, held, carriers, talk }) =
         receive().context("the sockets of the former process")?;
     sockets.hold(&held);
+    let slot = carriers.0.last().copied();
     net::udp::inherit(carriers);
     handover::wait();
     sockets.offer();
     // Its targets must not reach the control socket of this process either.
     net::guarded::Guard::process(pid).keep();
-    Ok(Some(Inherited { stream, pid, version, heirloom }))
+    Ok(Some(Inherited { stream, pid, version, talk, slot, heirloom }))
 }
 
 /// Standard input, if it is a former process.
@@ -85,7 +100,17 @@ pub(crate) fn tell_failure(why: &str) {
 #[derive(Debug)]
 pub(crate) struct Former {
     conversation: Conversation,
-    pid: u32,
+    process: Listed,
+    talk: u32,
+}
+
+/// A former process, as one process tells another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Listed {
+    #[serde(flatten)]
+    pub(crate) process: FormerProcess,
+    /// Its slot among the processes that share ports of UDP.
+    pub(crate) slot: Option<u8>,
 }
 
 impl Inherited {
@@ -94,12 +119,16 @@ impl Inherited {
     /// # Errors
     /// The former process has decided otherwise.
     pub(crate) async fn serve(self) -> anyhow::Result<Former> {
-        let Self { stream, pid, version, .. } = self;
+        let Self { stream, pid, version, talk, slot, .. } = self;
         let mut conversation = Conversation::new(stream)?;
         let own = env!("CARGO_PKG_VERSION").to_owned();
-        conversation.say(&Word::Ready { pid: process::id(), version: own }).await?;
-        let word = tokio::time::timeout(DECISION, conversation.hear()).await;
+        conversation.say(&Word::Ready { pid: process::id(), version: own, talk: TALK }).await?;
+        let word = timeout(DECISION, conversation.hear()).await;
         match word.context("the former process does not hand over")?? {
+            Some(Word::Serve) if talk > 0 => {
+                // The sockets that were bound meanwhile are on their way since before the word.
+                let _ = timeout(SOCKETS, inherited::more_came(1)).await;
+            }
             Some(Word::Serve) => {}
             // It had not decided otherwise, and somebody has to serve.
             None => tracing::warn!("the former process has ended before it handed over"),
@@ -111,36 +140,161 @@ impl Inherited {
             "this process takes the place of process {pid} (version {version}), which ends after its \
              last stream"
         );
-        Ok(Former { conversation, pid })
+        let waits_for = "its streams".to_owned();
+        let process = FormerProcess { pid, version, waits_for, ..FormerProcess::default() };
+        Ok(Former { conversation, process: Listed { process, slot }, talk })
+    }
+}
+
+/// The former processes of this process, the newest first, as the newest one tells.
+#[derive(Debug)]
+pub(crate) struct Formers {
+    all: Mutex<(Instant, Vec<Listed>)>,
+    ended: watch::Sender<bool>,
+    orders: mpsc::Sender<Word>,
+    /// The version of the words that the newest one knows.
+    talk: u32,
+}
+
+impl Formers {
+    /// Accompanies the former process, if there is one: tells it when `takes_over` is ready, and when
+    /// this process stops.
+    pub(crate) fn accompany(
+        former: Option<Former>,
+        takes_over: impl Future<Output = ()> + Send + 'static,
+        life: Life,
+    ) -> Arc<Self> {
+        let (orders, inbox) = mpsc::channel(ORDERS);
+        let list = former.iter().map(|former| former.process.clone()).collect();
+        let all = Arc::new(Self {
+            all: Mutex::new((Instant::now(), list)),
+            ended: watch::Sender::new(former.is_none()),
+            orders,
+            talk: former.as_ref().map_or(0, |former| former.talk),
+        });
+        if let Some(former) = former {
+            let told = Arc::clone(&all);
+            tokio::spawn(async move {
+                former.accompany(takes_over, life, (&told, inbox)).await;
+                told.note(Vec::new());
+                told.ended.send_replace(true);
+            });
+        }
+        all
+    }
+
+    fn all(&self) -> MutexGuard<'_, (Instant, Vec<Listed>)> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, list: Vec<Listed>) {
+        *self.all() = (Instant::now(), list);
+    }
+
+    /// The former processes at this moment.
+    pub(crate) fn listed(&self) -> Vec<Listed> {
+        let all = self.all();
+        let mut list = all.1.clone();
+        for one in &mut list {
+            one.process.seconds += all.0.elapsed().as_secs();
+        }
+        list
+    }
+
+    /// The former processes at this moment, for a status.
+    pub(crate) fn list(&self) -> Vec<FormerProcess> {
+        self.listed().into_iter().map(|one| one.process).collect()
+    }
+
+    /// Says a word to the newest former process, if it knows the word.
+    pub(crate) async fn order(&self, word: Word) {
+        if self.talk > 0 && !*self.ended.borrow() {
+            // Its end is told elsewhere.
+            let _ = self.orders.send(word).await;
+        }
+    }
+
+    /// Asks the process `pid` to end within its `drain_timeout`, or at once with `now`.
+    pub(crate) async fn end(&self, pid: u32, now: bool) {
+        self.order(Word::Leave { pid, now }).await;
+    }
+
+    /// The next process serves, and the end of this one is no accident from now on.
+    pub(crate) async fn gone_on(&self) {
+        self.order(Word::GoneOn).await;
+    }
+
+    /// Takes the sockets that former processes have, among them those that a process had that has
+    /// died.
+    pub(crate) async fn gather(&self) {
+        if self.talk == 0 || *self.ended.borrow() {
+            return;
+        }
+        let nth = inherited::rounds().saturating_add(1);
+        self.order(Word::Give).await;
+        let _ = timeout(SOCKETS, inherited::more_came(nth)).await;
+    }
+
+    /// Ready when there is no former process any more.
+    pub(crate) fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut ended = self.ended.subscribe();
+        async move {
+            // A panic of the task was logged.
+            let _ = ended.wait_for(|ended| *ended).await;
+        }
+    }
+
+    /// Ready when there is no former process any more, or `other` is ready.
+    pub(crate) async fn ended_or(&self, other: impl Future<Output = ()>) {
+        tokio::select! {
+            () = self.ended() => {}
+            () = other => {}
+        }
     }
 }
 
 impl Former {
-    /// Tells the former process when `takes_over` is ready, and that this process stops, when it
-    /// does. Ready when the former process has ended.
-    pub(crate) async fn accompany(mut self, takes_over: impl Future<Output = ()>, life: Life) {
+    /// Ready when the former process has ended.
+    async fn accompany(
+        mut self,
+        takes_over: impl Future<Output = ()>,
+        life: Life,
+        (told, mut inbox): (&Formers, mpsc::Receiver<Word>),
+    ) {
         let mut takes_over = std::pin::pin!(takes_over);
-        let (mut has_taken_over, mut told) = (false, Phase::Running);
+        let (mut has_taken_over, mut phase) = (false, Phase::Running);
         loop {
-            let next = if told == Phase::Running { Phase::Draining } else { Phase::Ending };
+            let next = if phase == Phase::Running { Phase::Draining } else { Phase::Ending };
             // A word that does not arrive has no reader any more: the loop ends at the next turn.
             tokio::select! {
                 () = &mut takes_over, if !has_taken_over => {
                     has_taken_over = true;
                     let _ = self.conversation.say(&Word::TakesOver).await;
                 }
-                () = life.reached(next), if told < Phase::Ending => {
-                    told = next;
+                () = life.reached(next), if phase < Phase::Ending => {
+                    phase = next;
                     let word = if next == Phase::Draining { Word::Stop } else { Word::End };
                     let _ = self.conversation.say(&word).await;
                 }
-                word = self.conversation.hear() => if !matches!(word, Ok(Some(_))) {
-                    break;
+                Some(word) = inbox.recv() => {
+                    let _ = self.conversation.say(&word).await;
+                }
+                word = self.conversation.hear() => match word {
+                    Ok(Some(Word::Report(list))) => {
+                        let slots: Option<Vec<u8>> = list.iter().map(|one| one.slot).collect();
+                        if let Some(slots) = slots {
+                            net::udp::former_live(&slots);
+                        }
+                        told.note(list);
+                    }
+                    Ok(Some(_)) => {}
+                    Err(_) if self.talk > 0 => {}
+                    Ok(None) | Err(_) => break,
                 },
             }
         }
         net::udp::former_ended();
-        net::guarded::process_ended(self.pid);
-        tracing::info!("the former process {} has ended", self.pid);
+        net::guarded::process_ended(self.process.process.pid);
+        tracing::info!("the former process {} has ended", self.process.process.pid);
     }
 }

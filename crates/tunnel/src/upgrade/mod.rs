@@ -10,15 +10,24 @@
 //!     |--- Serve ------------------------------------------->| accepts
 //!     | closes its listeners, drains                         |
 //!     |<-- TakesOver ----------------------------------------| a client has its links
-//!     |<-- Stop, End ----------------------------------------| the unit is stopped
+//!     |<-- Stop, End, Leave ---------------------------------| the unit is stopped, or former
+//!     |                                                      | processes are too many or too old
+//!     |--- Report, each second ----------------------------->| lines of the status
 //!     | ends after its last stream                           |
 //! ```
 //!
-//! After `Serve` each process goes on without the other. The words are lines of JSON.
+//! A former process ends after its own former process, so the processes are a chain, and a word goes
+//! along it. When the next process dies, and has not handed over itself ([`Word::GoneOn`]), the former
+//! process starts another one in its place from its own program (`successor`). It first asks its own
+//! former process for the sockets that are still there ([`Word::Give`]).
+//!
+//! The words are lines of JSON. [`Word::Report`], [`Word::Leave`], [`Word::Give`] and
+//! [`Word::GoneOn`] are for processes that talk version 1 of them ([`TALK`]).
 
 mod command;
 mod former;
 mod next;
+mod successor;
 
 use std::io;
 use std::time::Duration;
@@ -30,11 +39,15 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 pub(crate) use command::upgrade;
-pub(crate) use former::{Former, Inherited, inherit, tell_failure};
-pub(crate) use next::{Binary, Next, Started};
+pub(crate) use former::{Formers, Inherited, Listed, inherit, tell_failure};
+pub(crate) use next::{Binary, Fate, Next, Started};
+pub(crate) use successor::Deaths;
 
 /// The environment variable that tells a process that its standard input is a former process.
 const VARIABLE: &str = "TUNNEL_UPGRADE";
+
+/// The version of the words of this program. 0 are those up to [`Word::End`].
+const TALK: u32 = 1;
 
 /// Longest line, in bytes. The reason of a failure is the longest word.
 const LINE_MAX: u64 = 64 << 10;
@@ -56,14 +69,22 @@ struct Inheritance {
     /// Which processes read the ports of carriers over UDP.
     #[serde(default)]
     carriers: Layout,
+    /// The version of the words that the process knows.
+    #[serde(default)]
+    talk: u32,
 }
 
 /// A word of either process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Word {
+pub(crate) enum Word {
     /// The next process could accept.
-    Ready { pid: u32, version: String },
+    Ready {
+        pid: u32,
+        version: String,
+        #[serde(default)]
+        talk: u32,
+    },
     /// The next process ends for this reason.
     Failed(String),
     /// The next process is to accept.
@@ -74,33 +95,49 @@ enum Word {
     Stop,
     /// The former process is to end at once.
     End,
+    /// The former processes, the newest first.
+    Report(Vec<Listed>),
+    /// The process `pid` of the chain is to end, at once with `now`.
+    Leave { pid: u32, now: bool },
+    /// The former process is to send its sockets again.
+    Give,
+    /// The next process has handed over itself, so its end is no accident.
+    GoneOn,
 }
 
 /// The conversation of the two processes.
 #[derive(Debug)]
-struct Conversation(BufReader<UnixStream>);
+struct Conversation {
+    stream: BufReader<UnixStream>,
+    /// The beginning of a line.
+    begun: Vec<u8>,
+}
 
 impl Conversation {
     /// Must be called inside a Tokio runtime.
     fn new(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self(BufReader::new(UnixStream::from_std(stream)?)))
+        let stream = BufReader::new(UnixStream::from_std(stream)?);
+        Ok(Self { stream, begun: Vec::new() })
     }
 
     async fn say(&mut self, word: &Word) -> io::Result<()> {
-        tokio::time::timeout(PATIENCE, self.0.get_mut().write_all(&line(word)?)).await?
+        let line = line(word)?;
+        tokio::time::timeout(PATIENCE, self.stream.get_mut().write_all(&line)).await?
     }
 
-    /// The next word. `None`: the other process has ended.
+    /// The next word. `None`: the other process has ended. Cancel-safe.
     ///
     /// # Errors
     /// What came is no word. A process of a later version may have others.
     async fn hear(&mut self) -> io::Result<Option<Word>> {
-        let mut text = Vec::new();
+        let room = LINE_MAX.saturating_sub(u64::try_from(self.begun.len()).unwrap_or(LINE_MAX));
+        let mut bounded = (&mut self.stream).take(room);
         // The other process is the same program. A reset is its end as well.
-        if (&mut self.0).take(LINE_MAX).read_until(b'\n', &mut text).await.unwrap_or(0) == 0 {
+        if bounded.read_until(b'\n', &mut self.begun).await.unwrap_or(0) == 0 {
             return Ok(None);
         }
+        let text = std::mem::take(&mut self.begun);
         Ok(Some(serde_json::from_slice(&text)?))
     }
 }

@@ -1,8 +1,8 @@
 //! The former process's side: it starts the next process, and hands over.
 
-use std::convert::Infallible;
 use std::env;
 use std::ffi::OsString;
+use std::fmt;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -16,15 +16,25 @@ use net::handover;
 use net::inherited::held;
 use ops::Life;
 use tokio::process::{Child, Command};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{Conversation, Inheritance, VARIABLE, Word, line};
+use super::former::{Formers, Listed};
+use super::{Conversation, Inheritance, TALK, VARIABLE, Word, line};
 use crate::activation;
+use crate::parent::Guardian;
 
 /// The path from which this process was started. It is read once: the name of the file may later be
 /// that of another file.
-static STARTED_FROM: LazyLock<Option<PathBuf>> = LazyLock::new(|| env::current_exe().ok());
+static STARTED_FROM: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+    let path = env::current_exe().ok()?;
+    // A process that was started from a file that is gone has the name with this end.
+    let name = path.to_str().and_then(|name| name.strip_suffix(" (deleted)"));
+    Some(name.map_or_else(|| path.clone(), PathBuf::from))
+});
+
+/// The argument of a process whose parent has the same command line.
+const MARK: &str = "--upgraded";
 
 /// Longest wait for the end of a process that has closed its end of the conversation.
 const END: Duration = Duration::from_secs(5);
@@ -56,11 +66,29 @@ pub(crate) struct Started {
     child: Trial,
     pub(crate) pid: u32,
     pub(crate) version: String,
+    talk: u32,
 }
 
 /// The next process, which serves.
 #[derive(Debug)]
-pub(crate) struct Next(Mutex<Conversation>);
+pub(crate) struct Next {
+    conversation: Mutex<Conversation>,
+    talk: u32,
+    pub(super) since: Instant,
+}
+
+/// What became of the next process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It has ended although it was to serve.
+    Died,
+    /// It was stopped, or a process serves that it has handed over to.
+    Over,
+}
+
+/// What the next process says before it serves: its process id, its version, and the version of its
+/// words.
+type Ready = (Conversation, (u32, String, u32));
 
 /// A process that ends with this value, unless it is kept.
 #[derive(Debug)]
@@ -73,6 +101,32 @@ impl Drop for Trial {
     }
 }
 
+/// The exit code of a wrong command line.
+const USAGE: i32 = 2;
+
+/// The new process has ended because of its command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Usage;
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the new process has ended (exit status: {USAGE}) before it was ready")
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// The arguments with a mark behind the name of the role: the parent, which has the arguments without
+/// it, is not taken for the process that serves. `None`: they have it, or have no place for it.
+fn marked(arguments: &[OsString]) -> Option<Vec<OsString>> {
+    let (role, rest) = arguments.split_first()?;
+    let has_place = ["server", "client", "proxy"].iter().any(|one| role == one);
+    if !has_place || rest.first().is_some_and(|first| first == MARK) {
+        return None;
+    }
+    Some([role.clone(), MARK.into()].into_iter().chain(rest.iter().cloned()).collect())
+}
+
 impl Started {
     /// Starts `binary` with the arguments of this process, and waits until it could serve.
     ///
@@ -81,13 +135,35 @@ impl Started {
     pub(crate) async fn start(
         binary: &Path,
         heirloom: Option<String>,
-        limit: Duration,
+        (limit, guardian): (Duration, Option<&Guardian>),
+    ) -> anyhow::Result<Self> {
+        let plain: Vec<OsString> = env::args_os().skip(1).collect();
+        if guardian.is_some()
+            && let Some(marked) = marked(&plain)
+        {
+            let started = Self::start_with(binary, marked, heirloom.clone(), (limit, guardian));
+            // A program of an earlier version does not know the mark.
+            match started.await {
+                Err(why) if why.downcast_ref() == Some(&Usage) => {}
+                started => return started,
+            }
+        }
+        Self::start_with(binary, plain, heirloom, (limit, guardian)).await
+    }
+
+    async fn start_with(
+        binary: &Path,
+        arguments: Vec<OsString>,
+        heirloom: Option<String>,
+        (limit, guardian): (Duration, Option<&Guardian>),
     ) -> anyhow::Result<Self> {
         let deadline = Instant::now() + limit;
         let (ours, theirs) = UnixStream::pair().context("a pair of sockets")?;
-        let arguments: Vec<OsString> = env::args_os().skip(1).collect();
         let mut command = Command::new(binary);
         command.args(arguments).env(VARIABLE, "stdin").env_remove(crate::inherit::VARIABLE);
+        if let Some(guardian) = guardian {
+            guardian.raise(command.as_std_mut());
+        }
         for name in activation::VARIABLES {
             command.env_remove(name);
         }
@@ -102,13 +178,16 @@ impl Started {
         let Ok(heard) = heard else {
             bail!("the new process was not ready in {} s", limit.as_secs_f64());
         };
-        if let Some((conversation, pid, version)) = heard? {
-            return Ok(Self { conversation, child: trial, pid, version });
+        if let Some((conversation, (pid, version, talk))) = heard? {
+            return Ok(Self { conversation, child: trial, pid, version, talk });
         }
         let ended = match &mut trial.0 {
             Some(child) => timeout(END, child.wait()).await.ok().transpose()?,
             None => None,
         };
+        if ended.is_some_and(|status| status.code() == Some(USAGE)) {
+            return Err(Usage.into());
+        }
         let how = ended.map(|status| format!(" ({status})")).unwrap_or_default();
         bail!("the new process has ended{how} before it was ready")
     }
@@ -118,11 +197,21 @@ impl Started {
     /// # Errors
     /// It has ended meanwhile.
     pub(crate) async fn serve(mut self) -> anyhow::Result<Next> {
+        // A port that was bound since the process started. It has a way of its own to the process,
+        // which listens to it before it serves.
+        match tokio::task::spawn_blocking(|| handover::give_more(false)).await? {
+            Ok(0) => {}
+            Ok(count) => tracing::debug!(count, "further sockets for the next process"),
+            Err(error) => {
+                tracing::warn!(%error, "a port may be missing in the next process: {error}")
+            }
+        }
         self.conversation.say(&Word::Serve).await.context("the new process has ended")?;
         handover::hand_over();
         // The process is no longer on trial. The runtime takes note of its end.
         drop(self.child.0.take());
-        Ok(Next(self.conversation.into()))
+        let (conversation, talk, since) = (self.conversation.into(), self.talk, Instant::now());
+        Ok(Next { conversation, talk, since })
     }
 }
 
@@ -131,10 +220,11 @@ async fn converse(
     ours: UnixStream,
     heirloom: Option<String>,
     limit: Duration,
-) -> anyhow::Result<Option<(Conversation, u32, String)>> {
+) -> anyhow::Result<Option<Ready>> {
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let (pid, held, carriers) = (process::id(), held(), net::udp::layout());
-    let inheritance = line(&Inheritance { pid, version, heirloom, held, carriers })?;
+    let talk = TALK;
+    let inheritance = line(&Inheritance { pid, version, heirloom, held, carriers, talk })?;
     // The process may never read.
     ours.set_write_timeout(Some(limit))?;
     let give = move || {
@@ -153,7 +243,7 @@ async fn converse(
     };
     let mut conversation = Conversation::new(ours)?;
     match conversation.hear().await? {
-        Some(Word::Ready { pid, version }) => Ok(Some((conversation, pid, version))),
+        Some(Word::Ready { pid, version, talk }) => Ok(Some((conversation, (pid, version, talk)))),
         Some(Word::Failed(why)) => bail!("{why}"),
         Some(other) => bail!("the new process says {other:?}"),
         None => Ok(None),
@@ -161,23 +251,57 @@ async fn converse(
 }
 
 impl Next {
-    /// Calls `takes_over` when the next process takes over, or has ended, and advances `life` when the
-    /// next process says so. Never returns.
-    pub(crate) async fn listen(&self, life: &Life, takes_over: impl FnOnce()) -> Infallible {
-        let mut conversation = self.0.lock().await;
-        let mut takes_over = Some(takes_over);
-        while let Ok(Some(word)) = conversation.hear().await {
-            match word {
-                Word::TakesOver => {
-                    takes_over.take().into_iter().for_each(|told| told());
+    /// Calls `takes_over` when the next process takes over, advances `life` when the next process says
+    /// so, and tells it what this process waits for. Ready when the next process has ended.
+    pub(crate) async fn listen(
+        &self,
+        life: &Life,
+        mut takes_over: impl FnMut(),
+        (chain, mut reports): (&Formers, watch::Receiver<Vec<Listed>>),
+    ) -> Fate {
+        let mut conversation = self.conversation.lock().await;
+        let (mut fate, mut talks) = (Fate::Died, self.talk > 0);
+        loop {
+            let word = tokio::select! {
+                word = conversation.hear() => word,
+                changed = reports.changed(), if talks => {
+                    let report = reports.borrow_and_update().clone();
+                    talks = changed.is_ok()
+                        && conversation.say(&Word::Report(report)).await.is_ok();
+                    continue;
                 }
-                Word::Stop => life.drain(),
-                Word::End => life.end(),
-                Word::Ready { .. } | Word::Failed(_) | Word::Serve => {}
+            };
+            match word {
+                Ok(Some(Word::TakesOver)) => takes_over(),
+                Ok(Some(Word::Stop)) => {
+                    fate = Fate::Over;
+                    life.drain();
+                }
+                Ok(Some(Word::End)) => {
+                    fate = Fate::Over;
+                    life.end();
+                }
+                Ok(Some(Word::Leave { pid, now })) if pid == process::id() => {
+                    if now {
+                        life.end();
+                    } else {
+                        life.drain();
+                    }
+                }
+                Ok(Some(Word::Leave { pid, now })) => chain.order(Word::Leave { pid, now }).await,
+                Ok(Some(Word::Give)) => {
+                    chain.gather().await;
+                    let give = || handover::give_more(true);
+                    if let Ok(Err(error)) = tokio::task::spawn_blocking(give).await {
+                        tracing::warn!(%error, "the next process does not take the sockets: {error}");
+                    }
+                }
+                Ok(Some(Word::GoneOn)) => fate = Fate::Over,
+                Ok(Some(Word::Ready { .. } | Word::Failed(_) | Word::Serve | Word::Report(_))) => {}
+                // A word of a later version.
+                Err(_) if self.talk > 0 => {}
+                Ok(None) | Err(_) => return fate,
             }
         }
-        tracing::warn!("the next process has ended");
-        takes_over.take().into_iter().for_each(|told| told());
-        std::future::pending().await
     }
 }

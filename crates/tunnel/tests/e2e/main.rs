@@ -90,6 +90,7 @@ mod udp;
 mod unix_sockets;
 mod unsent;
 mod upgrade;
+mod upgrade_chain;
 mod upgrade_refused;
 mod vanish;
 mod visit;

@@ -7,8 +7,8 @@ mod streams;
 use std::collections::{BTreeSet, HashMap};
 
 use super::{
-    Carrier, Certificate, ClientHeld, Link, NameAway, PathState, PeerPath, Service, Session,
-    Status, SupervisedState,
+    Carrier, Certificate, ClientHeld, FormerProcess, Link, NameAway, PathState, PeerPath, Service,
+    Session, Status, SupervisedState,
 };
 use daemons::daemons_table;
 use services::{defaults_table, forwards_table, proxies_table, services_table};
@@ -119,6 +119,7 @@ fn head(sheet: &mut Sheet, status: &Status) {
         udp: _,
         sessions,
         daemons,
+        former,
     } = status;
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
     let uptime = duration(*uptime_seconds);
@@ -131,6 +132,13 @@ fn head(sheet: &mut Sheet, status: &Status) {
         let left = duration(*seconds);
         sheet.line(format_args!(
             "stopping: new visitors are refused, and open streams are reset in {left}"
+        ));
+    }
+    for FormerProcess { pid, version, seconds, streams: _, waits_for, ending } in former {
+        let ends = if *ending { ", and ends within drain_timeout" } else { "" };
+        sheet.line(format_args!(
+            "former process {pid} ({version}), replaced {} ago, waits for {waits_for}{ends}",
+            duration(*seconds)
         ));
     }
     if let Some(why) = reload_error {

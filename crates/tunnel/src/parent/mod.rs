@@ -1,0 +1,239 @@
+//! The small parent of a daemon: the process that others started and may watch, while the daemon is a
+//! child of it that may be upgraded.
+//!
+//! ```text
+//!   whatever started it: a container, supervisord, runit, a shell
+//!     └─ small parent          forwards signals, reaps orphans, ends with the last process
+//!          ├─ former process   ends after its last stream
+//!          └─ next process     tells the parent by NOTIFY_SOCKET that it is the main one (MAINPID=)
+//! ```
+//!
+//! With process 1 of a container the kernel ends all others, and orphans come to it: so process 1 is
+//! a small parent from its start on ([`of_process_1`]). Any other process becomes a parent at its
+//! first upgrade ([`Guardian`]), unless systemd has started it, which learns of the new main process.
+//! After its last stream it executes its program once more as the small parent ([`of_environment`]),
+//! with the same process id, and so with little memory.
+
+mod guardian;
+mod messages;
+
+use std::collections::HashMap;
+use std::env;
+use std::io::{self, IsTerminal as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixDatagram as StdDatagram;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+
+use anyhow::Context;
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, waitpid,
+};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::cli;
+use crate::runtime::slow_runtime;
+use crate::supervise::descriptor;
+pub(crate) use guardian::{Guardian, forward};
+use messages::Messages;
+
+/// The environment variable with the process id of the small parent, for its descendants.
+pub(crate) const VARIABLE: &str = "TUNNEL_PARENT";
+
+/// The environment variable with the processes of a daemon, the main one first. It tells a program
+/// that it is the small parent, with the socket of the messages as standard input.
+const CHILDREN: &str = "TUNNEL_PARENT_OF";
+
+/// Whether the parent of this daemon is a small parent.
+pub(crate) fn is_there() -> bool {
+    env::var_os(VARIABLE).is_some()
+}
+
+/// The signals that go to the main process, by number.
+const FORWARDED: [Signal; 6] =
+    [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+
+/// Becomes the small parent of a daemon where that is the part of this process. Returns the exit code
+/// of the daemon then.
+pub(crate) fn instead_of(command: &cli::Command) -> anyhow::Result<Option<ExitCode>> {
+    use cli::Command::{Client, Proxy, Run, Server};
+    if let Some(code) = of_environment()? {
+        return Ok(Some(code));
+    }
+    let is_daemon = matches!(command, Server(_) | Client(_) | Proxy(_) | Run(_));
+    if is_daemon { of_process_1() } else { Ok(None) }
+}
+
+/// Becomes the small parent of a daemon if this is process 1. Returns the exit code of the daemon.
+fn of_process_1() -> anyhow::Result<Option<ExitCode>> {
+    if !getpid().is_init() || is_there() {
+        return Ok(None);
+    }
+    let runtime = slow_runtime()?;
+    let outcome = runtime.block_on(async {
+        let messages = Messages::bind()?;
+        // Ctrl-C of a terminal reaches the whole group of processes, and so the daemon as well.
+        let has_terminal = io::stdin().is_terminal();
+        let mut command = Command::new(env::current_exe().context("the path of this program")?);
+        command.args(env::args_os().skip(1)).env("NOTIFY_SOCKET", messages.address());
+        command.env(VARIABLE, getpid().as_raw_nonzero().to_string());
+        if !has_terminal {
+            command.process_group(0);
+        }
+        let signals = Signals::catch(has_terminal)?;
+        let child = command.spawn().context("starting the daemon")?;
+        let outer = env::var_os("NOTIFY_SOCKET").filter(|to| !to.is_empty());
+        let parent = Parent::new(messages.relaying_to(outer), vec![Pid::from_child(&child)])?;
+        parent.live(signals).await
+    });
+    runtime.shutdown_background();
+    outcome.map(Some)
+}
+
+/// Goes on as the small parent if this process was executed for that. Returns the exit code of the
+/// daemon.
+fn of_environment() -> anyhow::Result<Option<ExitCode>> {
+    let Some(children) = env::var_os(CHILDREN) else { return Ok(None) };
+    let children = children.to_str().unwrap_or_default().split(',');
+    let children: Vec<Pid> =
+        children.filter_map(|text| text.parse().ok()).filter_map(Pid::from_raw).collect();
+    let runtime = slow_runtime()?;
+    let outcome = runtime.block_on(async {
+        let signals = Signals::catch(false)?;
+        let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
+        let messages = Messages::of(StdDatagram::from(socket))?;
+        Parent::new(messages, children)?.live(signals).await
+    });
+    runtime.shutdown_background();
+    outcome.map(Some)
+}
+
+/// Executes this program once more as the small parent of `children`. Returns only after an error.
+fn execute(messages: OwnedFd, children: &[Pid]) -> io::Error {
+    let children: Vec<String> =
+        children.iter().map(|pid| pid.as_raw_nonzero().to_string()).collect();
+    let mut arguments = env::args_os();
+    let mut command = Command::new("/proc/self/exe");
+    // The list of processes shows what it has shown before.
+    command.arg0(arguments.next().unwrap_or_default()).args(arguments);
+    command.env(CHILDREN, children.join(",")).stdin(messages);
+    command.exec()
+}
+
+/// The signals of the small parent.
+struct Signals(mpsc::Receiver<Signal>);
+
+impl Signals {
+    fn catch(has_terminal: bool) -> io::Result<Self> {
+        let (to, from) = mpsc::channel(16);
+        for of in FORWARDED.into_iter().chain([Signal::CHILD]) {
+            let mut caught = signal(SignalKind::from_raw(of.as_raw()))?;
+            // The terminal has sent it to the daemon as well.
+            let is_doubled = has_terminal && matches!(of, Signal::INT | Signal::QUIT);
+            let to = to.clone();
+            tokio::spawn(async move {
+                while caught.recv().await.is_some() {
+                    if !is_doubled && to.send(of).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Self(from))
+    }
+}
+
+struct Parent {
+    messages: Messages,
+    /// The processes of the daemon, the main one as the last.
+    known: Vec<Pid>,
+    /// Ready with each process that has ended.
+    ends: JoinSet<Pid>,
+    codes: HashMap<Pid, u8>,
+}
+
+impl Parent {
+    /// `children`: the main process first.
+    fn new(messages: Messages, children: Vec<Pid>) -> anyhow::Result<Self> {
+        // Orphans among the descendants come here in the place of process 1.
+        set_child_subreaper(Some(getpid())).context("taking the orphans")?;
+        let (known, ends, codes) = Default::default();
+        let mut parent = Self { messages, known, ends, codes };
+        children.into_iter().rev().for_each(|pid| parent.follow(pid));
+        Ok(parent)
+    }
+
+    /// Takes a process as the main one.
+    fn follow(&mut self, pid: Pid) {
+        if self.known.contains(&pid) {
+            self.known.retain(|one| *one != pid);
+        } else {
+            // A process that has ended already has no descriptor.
+            let descriptor = descriptor(pid);
+            self.ends.spawn(async move {
+                if let Ok(descriptor) = descriptor {
+                    drop(descriptor.readable().await);
+                }
+                pid
+            });
+        }
+        self.known.push(pid);
+    }
+
+    /// Lives until the last process of the daemon has ended.
+    async fn live(mut self, mut signals: Signals) -> anyhow::Result<ExitCode> {
+        let mut last = None;
+        loop {
+            tokio::select! {
+                Some(signal) = signals.0.recv() => {
+                    self.reap();
+                    if signal != Signal::CHILD {
+                        self.forward(signal);
+                    }
+                }
+                pid = self.messages.main_process(|pid| self.known.contains(&pid)) => self.follow(pid),
+                ended = self.ends.join_next() => match ended {
+                    Some(Ok(pid)) => {
+                        self.reap();
+                        let is_main = self.known.last() == Some(&pid);
+                        self.known.retain(|one| *one != pid);
+                        // The main process may be the child of another one, which has its code.
+                        let code = self.codes.remove(&pid);
+                        if is_main || last.is_none() {
+                            last = code.or(last);
+                        }
+                    }
+                    Some(Err(_)) => {}
+                    None => break,
+                },
+            }
+        }
+        Ok(ExitCode::from(last.unwrap_or(0)))
+    }
+
+    fn forward(&self, signal: Signal) {
+        for pid in self.known.iter().rev() {
+            // The next one is asked after a process that has ended.
+            if kill_process(*pid, signal).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Takes note of all children that have ended.
+    fn reap(&mut self) {
+        while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+            if self.known.contains(&pid) {
+                self.codes.insert(pid, code(status));
+            }
+        }
+    }
+}
+
+/// The exit code as a shell tells it.
+fn code(status: WaitStatus) -> u8 {
+    let code = status.exit_status().or_else(|| status.terminating_signal().map(|by| 128 + by));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}

@@ -1,0 +1,97 @@
+//! Another next process in the place of one that has died: the former process is still there, has the
+//! lock of the state directory, and knows that its own program serves.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use logging::AUDIT;
+use ops::{Life, Phase, Serving};
+use tokio::time::sleep;
+
+use super::{Binary, Formers, Next, Started};
+use crate::notify;
+use crate::parent::Guardian;
+
+/// The program of this process, also after its file was replaced or removed.
+const OWN: &str = "/proc/self/exe";
+
+/// The time in which a process has to be ready.
+const READY: Duration = Duration::from_secs(60);
+
+/// The pauses before the attempts: all of them end within 15 s, in which a port is to be served again.
+const PAUSES: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
+
+/// A process that has served for this time did not die of its start.
+const PROVED: Duration = Duration::from_secs(60);
+
+/// The deaths of next processes after each other.
+#[derive(Debug, Default)]
+pub(crate) struct Deaths(usize);
+
+impl Deaths {
+    /// Starts another process in the place of `dead`.
+    ///
+    /// # Errors
+    /// No process serves after five attempts, or this process stops.
+    pub(crate) async fn replace(
+        &mut self,
+        dead: &Next,
+        (role, formers): (&dyn Serving, &Formers),
+        guardian: Option<&Guardian>,
+        life: &Life,
+    ) -> anyhow::Result<Arc<Next>> {
+        if dead.since.elapsed() >= PROVED {
+            self.0 = 0;
+        }
+        while let Some(pause) = PAUSES.get(self.0) {
+            self.0 += 1;
+            tokio::select! {
+                () = sleep(*pause) => {}
+                () = life.reached(Phase::Draining) => bail!("this process stops"),
+            }
+            formers.gather().await;
+            let heirloom = role.bequeath(true).await;
+            let started = Started::start(&own(), heirloom, (READY, guardian)).await;
+            let served = match started {
+                Ok(started) => {
+                    let pid = started.pid;
+                    notify::main_process(pid);
+                    if let Some(guardian) = guardian {
+                        guardian.follows(pid);
+                    }
+                    started.serve().await.map(|next| (pid, next))
+                }
+                Err(why) => Err(why),
+            };
+            match served {
+                Ok((pid, next)) => {
+                    tracing::warn!(
+                        target: AUDIT, pid,
+                        "process {pid} of the former version serves in the place of the process that \
+                         has ended"
+                    );
+                    return Ok(Arc::new(next));
+                }
+                Err(why) => tracing::error!("no process in the place of the ended one: {why:#}"),
+            }
+        }
+        bail!("{} processes in its place have ended as well", PAUSES.len())
+    }
+}
+
+/// The file of the program of this process.
+fn own() -> PathBuf {
+    if Path::new(OWN).exists() {
+        return OWN.into();
+    }
+    // Without /proc the file as it is now is the best choice.
+    Binary::of_process().path().map_or_else(|_| OWN.into(), PathBuf::from)
+}
