@@ -29,13 +29,13 @@
 //! * Requests that wait cost what any request costs whose target is slow, and are bounded in time
 //!   and in number (`WAITING_MAX`).
 //!
-//! A source is a [`prefix`]. A visitor without a source (it came over a Unix socket, or a reverse
-//! proxy names nobody) has no brake: a bound for all visitors together would lock all of them out.
+//! A source is a [`Source::prefix`]. A visitor without a source (it came over a Unix socket, or a
+//! reverse proxy names nobody) has no brake: a bound for all visitors together would lock all of
+//! them out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher as _, Hash, RandomState};
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -43,7 +43,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::source::prefix;
+use crate::source::Source;
 
 /// The pause after the first wrong guess. The pause doubles with each further one.
 const FIRST: Duration = Duration::from_millis(100);
@@ -137,7 +137,7 @@ pub struct Attempt<'a> {
     /// The service, as reports name it.
     pub service: &'a str,
     /// The visitor.
-    pub source: IpAddr,
+    pub source: &'a Source,
     /// The password is right. The visitor learns it by the answer of the brake alone.
     pub is_right: bool,
     /// The last password of this source on this connection was right.
@@ -160,8 +160,8 @@ pub enum Judgement {
 pub struct Report<'a> {
     /// The service.
     pub service: &'a str,
-    /// The source, a [`prefix`].
-    pub source: IpAddr,
+    /// The source, a [`Source::prefix`].
+    pub source: &'a Source,
     /// Wrong passwords since the last report.
     pub wrong: u64,
     /// Requests that were refused without a judgement since the last report.
@@ -181,7 +181,7 @@ pub struct Brake {
     reports: Mutex<(Instant, u32)>,
 }
 
-type Part = HashMap<(Box<str>, IpAddr), Guesser>;
+type Part = HashMap<(Box<str>, Source), Guesser>;
 
 /// A source that made a wrong guess.
 #[derive(Debug)]
@@ -240,7 +240,8 @@ impl Brake {
         if attempt.is_right && self.is_idle() {
             return Judgement::Right;
         }
-        let attempt = Attempt { source: prefix(attempt.source), ..attempt };
+        let source = attempt.source.clone().prefix();
+        let attempt = Attempt { source: &source, ..attempt };
         let deadline = Instant::now() + patience;
         let mut place = None;
         loop {
@@ -267,7 +268,7 @@ impl Brake {
         place: &mut Option<Queued<'b>>,
         deadline: Instant,
     ) -> Step {
-        let (now, key) = (Instant::now(), (Box::from(attempt.service), attempt.source));
+        let (now, key) = (Instant::now(), (Box::from(attempt.service), attempt.source.clone()));
         let mut part = self.part(attempt);
         if attempt.is_right && !part.contains_key(&key) {
             return Step::Tell(Judgement::Right);
@@ -316,7 +317,7 @@ impl Brake {
     fn guesser<'p>(
         &self,
         part: &'p mut Part,
-        key: (Box<str>, IpAddr),
+        key: (Box<str>, Source),
         now: Instant,
     ) -> Option<&'p mut Guesser> {
         if !part.contains_key(&key) {
@@ -399,7 +400,7 @@ struct Queued<'b> {
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
         self.brake.waiting.fetch_sub(1, Ordering::Relaxed);
-        let key = (Box::from(self.attempt.service), self.attempt.source);
+        let key = (Box::from(self.attempt.service), self.attempt.source.clone());
         let mut part = self.brake.part(self.attempt);
         let Some(guesser) = part.get_mut(&key) else { return };
         guesser.waiting.remove(&self.number);
@@ -422,8 +423,9 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    fn source(n: u32) -> IpAddr {
-        IpAddr::V4(std::net::Ipv4Addr::from_bits(n))
+    fn source(n: u32) -> &'static Source {
+        let address = std::net::IpAddr::V4(std::net::Ipv4Addr::from_bits(n));
+        Box::leak(Box::new(address.into()))
     }
 
     fn attempt(n: u32, is_right: bool) -> Attempt<'static> {

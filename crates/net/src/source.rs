@@ -1,5 +1,5 @@
-//! Limits by the source of a connection. A source is an address as a provider gives it out:
-//! [`prefix`]. [`Shares`] bounds the number of things (connections, flows, log-ins in progress) that
+//! Limits by the source of a connection. A [`Source`] is an address as a provider gives it out
+//! ([`prefix`]), or the client that visits a private service. [`Shares`] bounds the number of things (connections, flows, log-ins in progress) that
 //! one source holds, and [`Rates`] the number of things that one source begins in a second.
 //!
 //! A reverse proxy is no source: its connections carry the requests of many visitors. The caller
@@ -50,6 +50,42 @@ impl fmt::Debug for Proxies {
     }
 }
 
+/// Whom a connection, a stream, a flow or a password counts for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The address from which the bytes come.
+    Address(IpAddr),
+    /// The client that visits a private service. The client itself tells the addresses of its
+    /// programs, and may tell any address, so all its programs are one source.
+    Client(Arc<str>),
+}
+
+impl Source {
+    /// The source with the [`prefix`] of its address.
+    #[must_use]
+    pub fn prefix(self) -> Self {
+        match self {
+            Self::Address(ip) => Self::Address(prefix(ip)),
+            Self::Client(name) => Self::Client(name),
+        }
+    }
+}
+
+impl From<IpAddr> for Source {
+    fn from(ip: IpAddr) -> Self {
+        Self::Address(ip)
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(ip) => ip.fmt(f),
+            Self::Client(name) => write!(f, "client {name}"),
+        }
+    }
+}
+
 /// The address prefix that one customer of a provider has at least: 64 bits for IPv6, the whole
 /// address for IPv4.
 #[must_use]
@@ -69,12 +105,12 @@ const PARTS: usize = 32;
 pub struct Shares {
     most: AtomicU32,
     hasher: RandomState,
-    parts: [Mutex<HashMap<IpAddr, u32>>; PARTS],
+    parts: [Mutex<HashMap<Source, u32>>; PARTS],
 }
 
 /// The proof that a source holds one thing more. Dropping the share returns it.
 #[derive(Debug)]
-pub struct Share(Option<(Arc<Shares>, IpAddr)>);
+pub struct Share(Option<(Arc<Shares>, Source)>);
 
 impl Shares {
     /// Makes a table in which each source holds at most `most` things.
@@ -97,43 +133,47 @@ impl Shares {
 
     /// Takes a share of a source; `None` when the source holds as many things as it may.
     #[must_use]
-    pub fn take(self: &Arc<Self>, source: Option<IpAddr>) -> Option<Share> {
+    pub fn take(self: &Arc<Self>, source: Option<impl Into<Source>>) -> Option<Share> {
         self.take_within(source, self.most())
     }
 
     /// As [`Self::take`], with a bound that the caller computes from the present load.
     #[must_use]
-    pub fn take_within(self: &Arc<Self>, source: Option<IpAddr>, most: u32) -> Option<Share> {
+    pub fn take_within(
+        self: &Arc<Self>,
+        source: Option<impl Into<Source>>,
+        most: u32,
+    ) -> Option<Share> {
         let Some(source) = source else { return Some(Share(None)) };
-        let source = prefix(source);
-        let mut part = self.part(source).lock().unwrap_or_else(PoisonError::into_inner);
+        let source = source.into().prefix();
+        let mut part = self.part(&source).lock().unwrap_or_else(PoisonError::into_inner);
         let held = part.get(&source).copied().unwrap_or(0);
         if held >= most {
             return None;
         }
-        part.insert(source, held + 1);
+        part.insert(source.clone(), held + 1);
         Some(Share(Some((Arc::clone(self), source))))
     }
 
     /// The number of things that a source holds.
     #[must_use]
-    pub fn held(&self, source: IpAddr) -> u32 {
-        let source = prefix(source);
-        let part = self.part(source).lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn held(&self, source: impl Into<Source>) -> u32 {
+        let source = source.into().prefix();
+        let part = self.part(&source).lock().unwrap_or_else(PoisonError::into_inner);
         part.get(&source).copied().unwrap_or(0)
     }
 
-    fn part(&self, source: IpAddr) -> &Mutex<HashMap<IpAddr, u32>> {
+    fn part(&self, source: &Source) -> &Mutex<HashMap<Source, u32>> {
         let [low, ..] = self.hasher.hash_one(source).to_le_bytes();
         &self.parts[usize::from(low) % PARTS]
     }
 
-    fn give_back(&self, source: IpAddr) {
+    fn give_back(&self, source: &Source) {
         let mut part = self.part(source).lock().unwrap_or_else(PoisonError::into_inner);
-        match part.get_mut(&source) {
+        match part.get_mut(source) {
             Some(held) if *held > 1 => *held -= 1,
             _ => {
-                part.remove(&source);
+                part.remove(source);
             }
         }
     }
@@ -142,7 +182,7 @@ impl Shares {
 impl Drop for Share {
     fn drop(&mut self) {
         if let Some((shares, source)) = self.0.take() {
-            shares.give_back(source);
+            shares.give_back(&source);
         }
     }
 }
@@ -236,7 +276,7 @@ mod tests {
         assert!(first.is_some() && second.is_some());
         assert!(shares.take(Some(ip("2001:db8::3"))).is_none());
         assert!(shares.take(Some(ip("192.0.2.1"))).is_some(), "another source");
-        assert!((0..9).all(|_| shares.take(None).is_some()), "no source, no bound");
+        assert!((0..9).all(|_| shares.take(None::<IpAddr>).is_some()), "no source, no bound");
         drop(first);
         assert!(shares.take(Some(ip("2001:db8::3"))).is_some());
         drop(second);

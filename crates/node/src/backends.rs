@@ -430,7 +430,7 @@ impl Members {
         may: impl Fn(&Member) -> bool,
     ) -> Option<&Arc<Member>> {
         self.all.iter().for_each(|one| one.note_health(now));
-        let key = visitor.map(key_of);
+        let key = visitor.map(|ip| key_of(&ip.into()));
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pick = |is_fit: &dyn Fn(&Member) -> bool| {
             let candidate =

@@ -5,8 +5,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 
+use net::source::Source;
 use proto::Limits;
-use relay::Gate;
+use relay::{Gate, Visitor};
 
 use crate::descriptors;
 
@@ -31,6 +32,14 @@ pub(crate) fn set_server(limits: &Limits) {
 /// Changes the limits of a client, for streams that live as well.
 pub(crate) fn set_client(limits: &Limits) {
     CLIENT.set(limits);
+}
+
+/// The source of the visitor of a stream that arrives. A trusted reverse proxy is none.
+pub(crate) fn source_of(visitor: &Visitor) -> Option<Source> {
+    match visitor {
+        Visitor::Unknown | Visitor::At(_) => source(visitor.address()).map(Source::Address),
+        Visitor::Of { .. } => visitor.source(),
+    }
 }
 
 /// The source of a visitor for limits of each source. A trusted reverse proxy is none.

@@ -2,13 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use h1::Doubt;
 use logging::Access;
-use ops::{status, term};
+use ops::status;
 use proto::{ResetCode, Target};
 use relay::{DialError, End, Visit, Watcher};
 
@@ -191,7 +190,7 @@ impl Watcher for EntranceWatch {
                 service,
                 client,
                 target,
-                visitor: visitor(visit.visitor),
+                visitor: visit.visitor.to_string(),
                 bytes_in: visit.read(),
                 bytes_out: visit.written(),
                 duration: visit.duration(),
@@ -337,7 +336,7 @@ impl Watcher for TargetWatch {
             service: &self.service,
             client: None,
             target: Some(&self.target),
-            visitor: visitor(visit.visitor),
+            visitor: visit.visitor.to_string(),
             bytes_in: visit.written(),
             bytes_out: visit.read(),
             duration: visit.duration(),
@@ -382,10 +381,6 @@ impl Watcher for ForwardWatch {
 
 fn access(access: Access<'_>) {
     logging::access(&access);
-}
-
-fn visitor(address: Option<SocketAddr>) -> String {
-    address.map_or_else(|| "unix".to_owned(), term::address)
 }
 
 /// The end as text. `own` is the side of the socket, `far` the other side.

@@ -12,13 +12,12 @@
 //! ```
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use net::source::prefix;
+use net::source::Source;
 use proto::{Bounds, Limits};
 use tokio::time::Instant;
 
@@ -130,7 +129,7 @@ struct Sources {
 
 #[derive(Debug, Default)]
 struct Known {
-    gates: HashMap<IpAddr, Weak<Gate>>,
+    gates: HashMap<Source, Weak<Gate>>,
     /// The number of sources that had streams when sources were last forgotten.
     kept: usize,
 }
@@ -140,9 +139,9 @@ const SOURCES: usize = 64;
 
 impl Sources {
     /// The gate of a source.
-    fn of(&self, source: IpAddr, gate: &Arc<Gate>) -> Arc<Gate> {
+    fn of(&self, source: &Source, gate: &Arc<Gate>) -> Arc<Gate> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(of) = known.gates.get(&source).and_then(Weak::upgrade) {
+        if let Some(of) = known.gates.get(source).and_then(Weak::upgrade) {
             return of;
         }
         // At twice the number that was kept: the cost of a look at all is that of as many streams.
@@ -151,7 +150,7 @@ impl Sources {
             known.kept = known.gates.len();
         }
         let of = Arc::new(Gate::bare(Own::OfSource(Arc::clone(gate))));
-        known.gates.insert(source, Arc::downgrade(&of));
+        known.gates.insert(source.clone(), Arc::downgrade(&of));
         of
     }
 }
@@ -272,22 +271,23 @@ impl Gate {
     /// or when the rate of new streams is above the limit.
     #[must_use]
     pub fn admit(self: &Arc<Self>) -> Option<Permit> {
-        self.admit_from(None)
+        self.admit_from(None::<Source>)
     }
 
     /// Admits one stream of a source, as [`Self::admit`] does. `None` has no limits of a source.
     #[must_use]
-    pub fn admit_from(self: &Arc<Self>, source: Option<IpAddr>) -> Option<Permit> {
+    pub fn admit_from(self: &Arc<Self>, source: Option<impl Into<Source>>) -> Option<Permit> {
         if !self.enter() {
             return None;
         }
+        let source = source.map(|source| source.into().prefix());
         let mut more = Vec::new();
         for gate in self.chain() {
             let Some(each) = &gate.each else { continue };
-            if let Some(source) = source
+            if let Some(source) = &source
                 && each.has_source.load(Ordering::Relaxed)
             {
-                let of = each.sources.of(prefix(source), gate);
+                let of = each.sources.of(source, gate);
                 if !of.enter() {
                     more.iter().for_each(|gate: &Arc<Self>| gate.leave());
                     self.leave();
@@ -448,6 +448,8 @@ impl Drop for Permit {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     #[test]
@@ -491,7 +493,7 @@ mod tests {
         let all = Bounds { streams: NonZeroU32::new(3), ..Bounds::default() };
         let client = Gate::limited(&Limits { all, source, ..Limits::default() }, None, None);
         let service = Gate::within(Arc::clone(&client), None);
-        let from = |last: u8| service.admit_from(Some([192, 0, 2, last].into()));
+        let from = |last: u8| service.admit_from(Some(IpAddr::from([192, 0, 2, last])));
         let held = [from(1), from(1)];
         assert!(held.iter().all(Option::is_some) && from(1).is_none());
         assert_eq!((client.live(), service.live()), (2, 2), "who is refused takes no place");
@@ -515,7 +517,7 @@ mod tests {
         let source = Bounds { streams: NonZeroU32::new(2), ..Bounds::default() };
         let gate = Gate::limited(&Limits { source, ..Limits::default() }, None, None);
         for n in 0..10_000_u32 {
-            assert!(gate.admit_from(Some(n.to_be_bytes().into())).is_some());
+            assert!(gate.admit_from(Some(IpAddr::from(n.to_be_bytes()))).is_some());
         }
         let each = gate.each.as_ref().unwrap();
         let known = each.sources.known.lock().unwrap().gates.len();

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -18,7 +17,7 @@ use crate::admit::Way;
 use crate::pace::{self, Portions};
 use crate::pipe::{Layered, Pipe, Pump, Spectator};
 use crate::stats::open_error_code;
-use crate::{End, Permit, Settings};
+use crate::{End, Permit, Settings, Visitor};
 
 /// The far side of a stream, which this end reads and writes. Dropping it aborts the stream, unless
 /// both directions have ended. One task at a time may poll it.
@@ -63,7 +62,7 @@ pub fn open_duplex(
 #[must_use]
 pub fn accept_duplex(
     inlet: Box<dyn Inlet>,
-    visitor: Option<SocketAddr>,
+    visitor: Visitor,
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> (Rc<dyn Outlet>, Duplex) {

@@ -34,6 +34,7 @@
 //! | [`sniff`] | which protocol a visitor speaks; the ClientHello of TLS |
 //! | `socket` | TCP or Unix, one type for both halves |
 //! | `held` | the memory of visitors that no stream is charged for |
+//! | `source` | whom a stream or a flow that arrives comes from, and whom it counts for |
 //! | `straight` | the default target of a port, whose visitors are connected without a link |
 //! | [`visitor`], [`target`] | the two ends of a stream, made of the modules above |
 //! | [`watch`] | the events of streams: the state of the target, the access log |
@@ -66,6 +67,7 @@ mod settings;
 pub mod shares;
 pub mod sniff;
 mod socket;
+mod source;
 pub mod stats;
 mod straight;
 pub mod target;
@@ -99,6 +101,7 @@ pub use room::Room;
 pub use settings::Settings;
 pub use shares::{Holder, Seat};
 pub use socket::{Detached, Seated, Socket, prepare};
+pub use source::Visitor;
 pub use stats::{REQUEST_BOUNDS, Requests, Stats, open_error_code};
 pub use straight::{FirstWord, Straight, serve_here, serve_layered_here};
 pub use target::{Caller, Layer, LayerError, Report, Targets, connect_stream, refuse_stream};

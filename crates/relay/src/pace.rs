@@ -223,6 +223,7 @@ impl Portions {
 mod tests {
     use std::cell::Cell;
     use std::future::poll_fn;
+    use std::net::IpAddr;
     use std::num::NonZeroU64;
     use std::rc::Rc;
     use std::sync::Arc;
@@ -335,7 +336,7 @@ mod tests {
             let rate = |rate| Bounds { up: NonZeroU64::new(rate), ..Bounds::default() };
             let limits = Limits { all: Bounds::default(), source: rate(1000), stream: rate(500) };
             let gate = Gate::limited(&limits, None, None);
-            let from = |last: u8| gate.admit_from(Some([192, 0, 2, last].into())).unwrap();
+            let from = |last: u8| gate.admit_from(Some(IpAddr::from([192, 0, 2, last]))).unwrap();
             let (one, two, other) = (from(1), from(1), from(2));
             let names = |permit: &crate::Permit| {
                 permit.gate().rates(Way::Up).map(|(_, rate)| rate).collect::<Vec<_>>()

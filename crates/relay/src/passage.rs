@@ -26,7 +26,7 @@ use transport::{Inlet, Outlet, PageInlet};
 use crate::attention::{self, Ask, Watched};
 use crate::pipe::{Http, Layered, Pipe, Pump, Rest, Shared, Slot};
 use crate::roll::{Enrolled, Enrolment, Place, Roll};
-use crate::{Held, Settings, Socket, Timeouts, rest};
+use crate::{Held, Settings, Socket, Timeouts, Visitor, rest};
 
 /// Bytes that may wait in each direction, the largest read of a pump at a time.
 const WINDOW: usize = 64 << 10;
@@ -72,7 +72,7 @@ pub(crate) fn passage(
 /// Carries the bytes of a visitor and of a target whose socket is in this process, until both
 /// directions have ended.
 pub async fn join(visitor: Layered, target: Socket, timeouts: Timeouts, budget: Rc<dyn Budget>) {
-    let near = Pipe::new(Rc::new(Settings { timeouts, ..Settings::default() }), None);
+    let near = Pipe::new(Rc::new(Settings { timeouts, ..Settings::default() }), Visitor::Unknown);
     near.attach(visitor.into());
     let held = Held::none(Some(&budget));
     between(near, target, Some(&budget), held).await;
@@ -85,7 +85,7 @@ pub async fn lead(
     budget: Rc<dyn Budget>,
     target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
 ) {
-    let near = Pipe::new(Rc::default(), None);
+    let near = Pipe::new(Rc::default(), Visitor::Unknown);
     near.attach(visitor.into());
     let held = Held::none(Some(&budget));
     let inlet = passage(Some(&budget), held, None, Rc::<Pipe>::clone(&near), target);
@@ -102,7 +102,7 @@ pub(crate) async fn join_http(
     let (visitor, http) = visitor;
     let Settings { timeouts, budget, .. } = settings;
     let near = Settings { timeouts: *timeouts, budget: budget.clone(), ..Settings::default() };
-    let near = Pipe::guarded(Rc::new(near), (None, false), Some(http));
+    let near = Pipe::guarded(Rc::new(near), (Visitor::Unknown, false), Some(http));
     near.attach(visitor.into());
     between(near, target, budget.as_ref(), held).await;
 }
@@ -110,7 +110,7 @@ pub(crate) async fn join_http(
 /// Joins the pump of a visitor, which this is, with the pump of a target.
 async fn between(near: Rc<Pipe>, target: Socket, budget: Option<&Rc<dyn Budget>>, held: Held) {
     let inlet = passage(budget, held, None, Rc::<Pipe>::clone(&near), |inlet| {
-        let far = Pipe::new(Rc::new(of_target(near.settings())), None);
+        let far = Pipe::new(Rc::new(of_target(near.settings())), Visitor::Unknown);
         far.connect_target(target.into());
         spawn_local(Pump::new(Rc::clone(&far), inlet, None));
         far

@@ -59,7 +59,7 @@ fn join(
     target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
 ) {
     let Some(held) = settings.hold(bytes, peer) else { return visitor.reset_on_close() };
-    let near = Pipe::guarded(Rc::clone(settings), (peer, is_listed), None);
+    let near = Pipe::guarded(Rc::clone(settings), (peer.into(), is_listed), None);
     let budget = held.budget().cloned();
     let budget = budget.as_ref();
     let inlet = passage(budget, held, roll, Rc::<Pipe>::clone(&near), target);
@@ -117,7 +117,7 @@ impl Straight {
     /// visitor is reset when memory is short, without a permit, and when the target cannot be
     /// reached. Each of these is counted as refused.
     pub fn serve(&self, visitor: Socket, peer: Option<SocketAddr>, permit: Option<Permit>) {
-        let caller = Caller { visitor: peer, ..Caller::default() };
+        let caller = Caller { visitor: peer.into(), ..Caller::default() };
         self.join(visitor, peer, permit, |inlet| {
             connect_stream(self.target.clone(), caller, inlet, &self.far, None)
         });

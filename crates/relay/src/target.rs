@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -14,7 +13,7 @@ use transport::{Inlet, LocalFuture, Outlet};
 
 use crate::dial::{self, Allow, DialError, Dialled, TargetAddr};
 use crate::pipe::{ByteEnd, Layered, Pipe, Pump, Spectator};
-use crate::{End, Permit, Settings, Socket};
+use crate::{End, Permit, Settings, Socket, Visitor};
 
 /// The far end of a stream that arrives.
 #[derive(Clone, Debug, Default)]
@@ -22,8 +21,8 @@ pub struct Caller {
     /// The rule for the target. It is asked about every resolved address. Without a rule every
     /// target is permitted.
     pub allow: Option<Allow>,
-    /// The address of the visitor, as the far side tells it.
-    pub visitor: Option<SocketAddr>,
+    /// The visitor.
+    pub visitor: Visitor,
     /// The bytes that the target gets before all bytes of the stream. No counter and no credit
     /// includes them.
     pub header: Option<Bytes>,

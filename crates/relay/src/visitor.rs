@@ -40,7 +40,7 @@ pub fn serve_visitor(
     http: Option<Http>,
     again: Option<Retry>,
 ) -> Result<(), (Socket, OpenError)> {
-    let pipe = Pipe::guarded(Rc::clone(settings), (open.visitor, is_announced), http);
+    let pipe = Pipe::guarded(Rc::clone(settings), (open.visitor.into(), is_announced), http);
     match connector.open(open, Rc::<Pipe>::clone(&pipe)) {
         Ok(inlet) => {
             pipe.connect(socket);
@@ -70,7 +70,7 @@ pub fn serve_layered(
     stop: impl Future<Output = ()> + 'static,
     idle: Duration,
 ) -> Result<(), OpenError> {
-    let pipe = Pipe::guarded(Rc::clone(settings), (open.visitor, true), Some(http));
+    let pipe = Pipe::guarded(Rc::clone(settings), (open.visitor.into(), true), Some(http));
     let inlet = connector.open(open, Rc::<Pipe>::clone(&pipe))?;
     pipe.connect_layered(visitor);
     spawn_local(async move {

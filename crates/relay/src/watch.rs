@@ -10,7 +10,7 @@ use h1::Doubt;
 use proto::ResetCode;
 use tokio::time::Instant;
 
-use crate::DialError;
+use crate::{DialError, Visitor};
 
 /// Receives the events of the streams of a service (or of a forward) on one worker. No event comes
 /// per byte or per frame.
@@ -46,8 +46,8 @@ pub trait Watcher: fmt::Debug {
 /// A stream from its begin to its end, for the access log and for the list of streams.
 #[derive(Debug)]
 pub struct Visit {
-    /// The address of the visitor; `None` for a Unix socket, or if the far side does not tell it.
-    pub visitor: Option<SocketAddr>,
+    /// The visitor.
+    pub visitor: Visitor,
     since: Instant,
     read: Cell<u64>,
     written: Cell<u64>,
@@ -101,7 +101,7 @@ impl End {
 }
 
 impl Visit {
-    pub(crate) fn new(visitor: Option<SocketAddr>, purpose: Purpose) -> Self {
+    pub(crate) fn new(visitor: Visitor, purpose: Purpose) -> Self {
         let (read, written) = Default::default();
         Self { visitor, since: Instant::now(), read, written, end: Cell::new(End::Cut), purpose }
     }
@@ -113,7 +113,7 @@ impl Visit {
 
     /// The address for the list of streams, where no socket of this side has it.
     pub(crate) fn listed(&self) -> Option<SocketAddr> {
-        self.visitor.filter(|_| matches!(self.purpose, Purpose::List | Purpose::Both))
+        self.visitor.address().filter(|_| matches!(self.purpose, Purpose::List | Purpose::Both))
     }
 
     /// The number of bytes that were read from the socket of this side.

@@ -3,14 +3,14 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Over, Service};
 use h1::Doubt;
+use net::source::Source;
 use proto::ResetCode;
-use relay::{DialError, Layer, TargetAddr, Targets, Visit, Watcher};
+use relay::{DialError, Layer, TargetAddr, Targets, Visit, Visitor, Watcher};
 
 use super::pool::{Member, Pool};
 use super::site::Site;
@@ -36,14 +36,14 @@ impl Several {
     /// Chooses the target of a visitor. `mark`: that of the target that the visitor had before.
     pub(super) fn choose(
         self: &Rc<Self>,
-        visitor: Option<SocketAddr>,
+        visitor: &Visitor,
         mark: Option<u64>,
         over: Over,
     ) -> Rc<Choice> {
-        let visitor = visitor.map(|visitor| visitor.ip());
+        let visitor = visitor.source();
         let kept = mark.and_then(|mark| self.pool.serving(mark));
         // One weight is above 0.
-        let first = kept.or_else(|| self.pool.pick(visitor, &[])).unwrap_or(0);
+        let first = kept.or_else(|| self.pool.pick(visitor.as_ref(), &[])).unwrap_or(0);
         self.pool.member(first).enter();
         let tried = RefCell::new(vec![first]);
         Rc::new(Choice { of: Rc::clone(self), visitor, over, tried })
@@ -53,7 +53,7 @@ impl Several {
 /// The target of one visitor.
 pub(super) struct Choice {
     of: Rc<Several>,
-    visitor: Option<IpAddr>,
+    visitor: Option<Source>,
     over: Over,
     /// The places of the targets that were chosen; the last is that of now.
     tried: RefCell<Vec<usize>>,
@@ -86,7 +86,7 @@ impl Targets for Choice {
             // Another target needs the same of this machine.
             return None;
         }
-        let next = self.of.pool.pick(self.visitor, &self.tried.borrow())?;
+        let next = self.of.pool.pick(self.visitor.as_ref(), &self.tried.borrow())?;
         tracing::debug!(
             service = self.member().watch.service,
             "a visitor gets the next target: {error}"

@@ -14,7 +14,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -22,7 +21,7 @@ use std::time::Instant;
 use config::{Public, Service};
 use h1::{BodyPart, Rest, Then, Tracker};
 use ops::share::{Visit, Visits, bounded};
-use relay::{DialError, Layer, Spectator, TargetAddr, Targets};
+use relay::{DialError, Layer, Spectator, TargetAddr, Targets, Visitor};
 
 use super::requests::{Connection, Marks, Store};
 
@@ -85,14 +84,14 @@ pub(super) struct Observer {
 /// Whose bytes are seen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Whose {
-    pub(super) visitor: Option<SocketAddr>,
+    pub(super) visitor: Visitor,
     /// The bytes are those of a replay.
     pub(super) replay: Option<Rc<Marks>>,
 }
 
 impl Whose {
     fn shown(&self) -> Option<String> {
-        self.visitor.map(|visitor| visitor.ip().to_canonical().to_string())
+        self.visitor.shown(false)
     }
 }
 
@@ -411,7 +410,7 @@ mod tests {
 
     fn seen(is_http: bool) -> (Seen, VisitReader) {
         let (visits, reader) = visits();
-        let visitor = Some("[::ffff:192.0.2.7]:4000".parse().unwrap());
+        let visitor = Visitor::At("[::ffff:192.0.2.7]:4000".parse().unwrap());
         let visits = Some(visits);
         let observer = Observer { visits, store: None, service: "web".into(), is_http };
         (Seen::new(&observer, Whose { visitor, replay: None }), reader)
@@ -502,7 +501,7 @@ mod tests {
         let (visits, reader) = visits();
         let service = "web".into();
         let observer = Observer { visits: Some(visits), store: None, service, is_http: true };
-        let visitor = Some("192.0.2.7:4000".parse().unwrap());
+        let visitor = Visitor::At("192.0.2.7:4000".parse().unwrap());
         let target = TargetAddr::Tcp { host: "localhost".into(), port: 3000 };
         let whose = Whose { visitor, replay: None };
         let between = observer.between(target.clone(), whose.clone());

@@ -232,7 +232,7 @@ impl Owner for ClientOwner {
         match self.service(name) {
             Some(local) => {
                 let header = local.header.as_ref().map(|how| self.header(link, how, name, &open));
-                local.serve(open.visitor, header, mark, inlet)
+                local.serve(open.visitor.into(), header, mark, inlet)
             }
             None => refuse_stream(&*inlet, None, ResetCode::Unknown),
         }
@@ -250,7 +250,7 @@ impl Owner for ClientOwner {
             return None;
         };
         match self.service(name) {
-            Some(local) => local.serve_flow(open.visitor, inlet),
+            Some(local) => local.serve_flow(open.visitor.into(), inlet),
             None => {
                 inlet.close(ResetCode::Unknown);
                 None

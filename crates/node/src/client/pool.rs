@@ -8,11 +8,11 @@
 //! ```
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use config::{Balance, Over, Service, Target};
+use net::source::Source;
 use ops::status::{Down, ServiceTarget, TargetState};
 use relay::balance::{Candidate, Key, Policy, Turns, fingerprint, key_of};
 use relay::{DialError, TargetAddr};
@@ -280,11 +280,11 @@ impl Pool {
 
     /// The place of the target for a visitor, other than those that were `tried`. `None`: each was.
     /// Where no target serves, those that are down are tried: what is known may be out of date.
-    pub(super) fn pick(&self, visitor: Option<IpAddr>, tried: &[usize]) -> Option<usize> {
+    pub(super) fn pick(&self, visitor: Option<&Source>, tried: &[usize]) -> Option<usize> {
         self.pick_at(visitor, tried, clock_millis())
     }
 
-    fn pick_at(&self, visitor: Option<IpAddr>, tried: &[usize], now: u64) -> Option<usize> {
+    fn pick_at(&self, visitor: Option<&Source>, tried: &[usize], now: u64) -> Option<usize> {
         let candidates = |is_fit: &dyn Fn(&Member) -> bool| -> Vec<_> {
             let all = self.members.iter().enumerate();
             let candidate = |(place, (member, weight)): (usize, &(Arc<Member>, u16))| {
@@ -622,7 +622,10 @@ mod tests {
     #[test]
     fn all_visitors_of_an_address_have_the_same_target() {
         let pool = Pools::default().of(&service(&format!("{TWO}, balance: source_hash")));
-        let home = |ip: &str| pool.pick_at(Some(ip.parse().unwrap()), &[], 1).unwrap();
+        let home = |ip: &str| {
+            let source = Source::Address(ip.parse().unwrap());
+            pool.pick_at(Some(&source), &[], 1).unwrap()
+        };
         let all: Vec<_> = (0..64).map(|n| home(&format!("192.0.2.{n}"))).collect();
         assert!(all.contains(&0) && all.contains(&1));
         assert_eq!(home("192.0.2.7"), home("::ffff:192.0.2.7"));

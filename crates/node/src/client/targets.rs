@@ -3,7 +3,6 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -15,8 +14,8 @@ use proto::control::ServiceTerms;
 use proto::{Budget, ResetCode};
 use relay::{
     Allow, Caller, Destination, DialError, Exit, FlowBounds, FlowCaller, FlowSettings, Gate, Layer,
-    ProxyKind, ProxyVersion, Report, Settings, TargetAddr, Targets, Watcher, accept_duplex,
-    connect_flow, connect_stream, exit_stream, refuse_stream,
+    ProxyKind, ProxyVersion, Report, Settings, TargetAddr, Targets, Visitor, Watcher,
+    accept_duplex, connect_flow, connect_stream, exit_stream, refuse_stream,
 };
 use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
@@ -296,7 +295,7 @@ impl Local {
     /// side waits for that of the target that is connected.
     pub(crate) fn serve(
         &self,
-        visitor: Option<SocketAddr>,
+        visitor: Visitor,
         header: Option<Bytes>,
         mark: Option<u64>,
         inlet: Box<dyn Inlet>,
@@ -311,7 +310,7 @@ impl Local {
         header: Option<Bytes>,
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
-        self.connect(Whose { visitor: None, replay: Some(marks) }, header, None, inlet)
+        self.connect(Whose { visitor: Visitor::Unknown, replay: Some(marks) }, header, None, inlet)
     }
 
     /// Whether the requests of the service are kept.
@@ -326,10 +325,10 @@ impl Local {
         mark: Option<u64>,
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
-        let (settings, visitor) = (&self.settings, whose.visitor);
+        let (settings, visitor) = (&self.settings, whose.visitor.clone());
         let permit = match &self.gate {
             None => None,
-            Some(gate) => match gate.admit_from(limits::source(visitor)) {
+            Some(gate) => match gate.admit_from(limits::source_of(&visitor)) {
                 Some(permit) => Some(permit),
                 None => return refuse_stream(&*inlet, Some(settings), ResetCode::Limit),
             },
@@ -348,7 +347,7 @@ impl Local {
                 }
             }
             Some(Serves::Several(targets)) => {
-                let choice = targets.choose(visitor, mark, Over::Tcp);
+                let choice = targets.choose(&visitor, mark, Over::Tcp);
                 let watcher: Option<Rc<dyn Watcher>> = Some(Rc::<Choice>::clone(&choice));
                 let own = Rc::new(Settings { watcher, ..Settings::clone(settings) });
                 let caller = Caller { visitor, header, report, ..Caller::default() };
@@ -369,7 +368,7 @@ impl Local {
                 let Some(files) = folder.files() else {
                     return refuse_stream(&*inlet, Some(settings), ResetCode::Unreachable);
                 };
-                let Some(account) = self.accounts.open(0, visitor) else {
+                let Some(account) = self.accounts.open(0, visitor.address()) else {
                     return refuse_stream(&*inlet, Some(settings), ResetCode::Limit);
                 };
                 let (outlet, mut stream) = accept_duplex(inlet, visitor, settings, permit);
@@ -384,7 +383,7 @@ impl Local {
     /// Connects a flow of a visitor. `None`: the service takes no flows, and the inlet is closed.
     pub(crate) fn serve_flow(
         &self,
-        visitor: Option<SocketAddr>,
+        visitor: Visitor,
         inlet: Box<dyn FlowInlet>,
     ) -> Option<Rc<dyn FlowOutlet>> {
         let Some((target, settings)) = &self.flows else {
@@ -393,7 +392,7 @@ impl Local {
         };
         let permit = match &self.gate {
             None => None,
-            Some(gate) => match gate.admit_from(limits::source(visitor)) {
+            Some(gate) => match gate.admit_from(limits::source_of(&visitor)) {
                 Some(permit) => Some(permit),
                 None => {
                     inlet.close(ResetCode::Limit);
@@ -401,11 +400,12 @@ impl Local {
                 }
             },
         };
+        let choice =
+            self.flow_targets.as_ref().map(|targets| targets.choose(&visitor, None, Over::Udp));
         let caller = FlowCaller { visitor, permit, ..FlowCaller::default() };
-        let Some(targets) = &self.flow_targets else {
+        let Some(choice) = choice else {
             return Some(connect_flow(target.clone(), caller, inlet, settings));
         };
-        let choice = targets.choose(visitor, None, Over::Udp);
         let watcher: Option<Rc<dyn Watcher>> = Some(Rc::<Choice>::clone(&choice));
         let own = Rc::new(FlowSettings { watcher, ..FlowSettings::clone(settings) });
         let (first, stand_ins) = (choice.first(), Some(choice as Rc<dyn Targets>));

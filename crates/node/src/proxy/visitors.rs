@@ -48,7 +48,7 @@ pub(crate) fn serve(
     if !entry.ends_tls {
         let visitor = (socket, announced.is_some());
         return relay::serve_here(visitor, peer, settings, permit, &roll, |inlet| {
-            entry.local.serve(peer, header, None, inlet)
+            entry.local.serve(peer.into(), header, None, inlet)
         });
     }
     let Some(tls) = shared.certificates.load().get(name).cloned() else {
@@ -60,7 +60,7 @@ pub(crate) fn serve(
             Ok(Ok(visitor)) => {
                 let visitor = (visitor, TLS_HELD);
                 relay::serve_layered_here(visitor, peer, &settings, permit, &roll, |inlet| {
-                    entry.local.serve(peer, header, None, inlet)
+                    entry.local.serve(peer.into(), header, None, inlet)
                 });
             }
             Ok(Err(error)) => {
@@ -111,5 +111,5 @@ pub(crate) fn serve_flow(
     let proxy = &worker.state.proxy;
     let entry = proxy.entry(worker, name).ok_or(ResetCode::Unknown)?;
     let roll = proxy.roll(StreamKind::Flow);
-    Ok(join_flow(outlet, roll, |inlet| entry.local.serve_flow(Some(peer), inlet)))
+    Ok(join_flow(outlet, roll, |inlet| entry.local.serve_flow(relay::Visitor::At(peer), inlet)))
 }

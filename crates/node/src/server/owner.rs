@@ -139,7 +139,8 @@ impl ServerOwner {
             }
             Ok((target, allow, permit)) => {
                 let (allow, permit) = (Some(allow), Some(permit));
-                let caller = FlowCaller { allow, visitor, permit, ..FlowCaller::default() };
+                let caller =
+                    FlowCaller { allow, visitor: visitor.into(), permit, ..FlowCaller::default() };
                 Some(connect_flow(target, caller, inlet, &self.flows))
             }
         }

@@ -59,7 +59,7 @@ impl Party {
     /// Gives each stream of the peer to `serve`.
     pub(crate) fn serving(serve: impl Fn(Duplex) + 'static) -> Rc<Self> {
         Self::new(move |open, inlet| {
-            let (outlet, stream) = accept_duplex(inlet, open.visitor, &Rc::default(), None);
+            let (outlet, stream) = accept_duplex(inlet, open.visitor.into(), &Rc::default(), None);
             serve(stream);
             outlet
         })

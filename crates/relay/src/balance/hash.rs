@@ -4,16 +4,21 @@
 
 use std::net::IpAddr;
 
+use net::source::Source;
+
 /// What stays the same of a visitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(u64);
 
 impl Key {
-    /// The key of an address. An IPv4 address inside IPv6 is the same visitor.
-    pub(super) fn of(visitor: IpAddr) -> Self {
-        Self(match visitor.to_canonical() {
-            IpAddr::V4(ip) => hash(&ip.octets()),
-            IpAddr::V6(ip) => hash(&ip.octets()),
+    /// The key of a source. An IPv4 address inside IPv6 is the same visitor.
+    pub(super) fn of(visitor: &Source) -> Self {
+        Self(match visitor {
+            Source::Address(ip) => match ip.to_canonical() {
+                IpAddr::V4(ip) => hash(&ip.octets()),
+                IpAddr::V6(ip) => hash(&ip.octets()),
+            },
+            Source::Client(name) => fingerprint(name),
         })
     }
 
@@ -51,9 +56,16 @@ mod tests {
 
     #[test]
     fn an_address_has_one_key_in_both_families() {
-        let key = |text: &str| Key::of(text.parse().unwrap());
+        let key = |text: &str| Key::of(&Source::Address(text.parse().unwrap()));
         assert_eq!(key("::ffff:192.0.2.1"), key("192.0.2.1"));
         assert_ne!(key("192.0.2.2"), key("192.0.2.1"));
+    }
+
+    #[test]
+    fn all_programs_of_a_client_have_one_key() {
+        let key = |name: &str| Key::of(&Source::Client(name.into()));
+        assert_eq!(key("laptop"), key("laptop"));
+        assert_ne!(key("laptop"), key("phone"));
     }
 
     /// Another version must not move all visitors.

@@ -3,7 +3,7 @@
 
 mod hash;
 
-use std::net::IpAddr;
+use net::source::Source;
 
 pub use hash::{Key, fingerprint};
 
@@ -97,14 +97,17 @@ impl Turns {
     }
 }
 
-/// The key of a visitor for [`Policy::SourceHash`]: its IP address without the port.
+/// The key of a visitor for [`Policy::SourceHash`]: its IP address without the port, or the name of
+/// the client that visits a private service.
 #[must_use]
-pub fn key_of(visitor: IpAddr) -> Key {
+pub fn key_of(visitor: &Source) -> Key {
     Key::of(visitor)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -154,7 +157,7 @@ mod tests {
     fn homes(ends: &[Option<Candidate>], visitors: u32) -> Vec<usize> {
         let mut turns = Turns::default();
         let home = |visitor: u32| {
-            let key = key_of(IpAddr::V4(visitor.into()));
+            let key = key_of(&IpAddr::V4(visitor.into()).into());
             Policy::SourceHash.pick(&mut turns, ends, Some(key)).unwrap()
         };
         (0..visitors).map(home).collect()

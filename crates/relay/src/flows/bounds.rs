@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use net::source::{Share, Shares};
+use net::source::{Share, Shares, Source};
+
+use crate::Visitor;
 
 /// The flows of one listener, or of the targets of one service, that may exist at a time, and how
 /// many of them there are.
@@ -86,18 +88,26 @@ impl FlowBounds {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// The source that a peer counts for.
-    pub(super) fn source(&self, peer: IpAddr) -> Option<IpAddr> {
+    /// The source that a peer with this address counts for.
+    pub(super) fn source(&self, peer: IpAddr) -> Option<Source> {
         let peer = peer.to_canonical();
-        (!(self.is_proxy)(peer)).then_some(peer)
+        (!(self.is_proxy)(peer)).then_some(peer.into())
+    }
+
+    /// The source that the flow of a visitor counts for.
+    pub(super) fn source_of(&self, visitor: &Visitor) -> Option<Source> {
+        match visitor.source()? {
+            Source::Address(ip) => self.source(ip),
+            client @ Source::Client(_) => Some(client),
+        }
     }
 
     pub(super) fn has_room(&self) -> bool {
         self.live() < self.most()
     }
 
-    pub(super) fn has_share(&self, source: Option<IpAddr>) -> bool {
-        source.is_none_or(|source| self.sources.held(source) < self.per_source())
+    pub(super) fn has_share(&self, source: Option<&Source>) -> bool {
+        source.is_none_or(|source| self.sources.held(source.clone()) < self.per_source())
     }
 
     pub(super) fn hold(self: &Arc<Self>) -> Option<Held> {
@@ -107,7 +117,28 @@ impl FlowBounds {
         held.is_ok().then(|| Held(Arc::clone(self)))
     }
 
-    pub(super) fn share(&self, source: Option<IpAddr>) -> Option<Share> {
-        self.sources.take(source)
+    pub(super) fn share(&self, source: Option<&Source>) -> Option<Share> {
+        self.sources.take(source.cloned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_the_source_of_its_flows_whatever_address_it_claims() {
+        let proxy = [192, 0, 2, 1];
+        let bounds = Arc::new(FlowBounds::new(10, 2).without(move |ip| ip == IpAddr::from(proxy)));
+        let at = |ip: [u8; 4]| Some((ip, 1).into());
+        let of = |client: &str, ip| Visitor::Of { client: client.into(), claimed: at(ip) };
+        let claims = [[198, 51, 100, 7], [198, 51, 100, 8], proxy].map(|ip| of("laptop", ip));
+        let sources = claims.map(|visitor| bounds.source_of(&visitor));
+        assert!(sources.iter().all(Option::is_some), "an address of a reverse proxy is no way out");
+        let held: Vec<_> = sources.iter().map(|source| bounds.share(source.as_ref())).collect();
+        assert!(held[0].is_some() && held[1].is_some() && held[2].is_none());
+        let other = bounds.source_of(&of("phone", [198, 51, 100, 7]));
+        assert!(bounds.has_share(other.as_ref()));
+        assert_eq!(bounds.source_of(&Visitor::from(at(proxy))), None);
     }
 }

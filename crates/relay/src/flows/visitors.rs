@@ -180,7 +180,7 @@ impl NearSocket for Port {
             return;
         }
         let source = bounds.source(peer.ip());
-        let is_of_source = full == IsFull::Source || !bounds.has_share(source);
+        let is_of_source = full == IsFull::Source || !bounds.has_share(source.as_ref());
         let (listener, flows, evicted) = (self.address, bounds.live(), stats.evicted());
         let (of, most, key) = if is_of_source {
             ("one source has", bounds.per_source(), "limits.source.flows")

@@ -38,7 +38,7 @@ use crate::admit::Way;
 use crate::attention::{Ask, OnTheWay, Watched};
 use crate::crowd::Unmoved;
 use crate::watch::Purpose;
-use crate::{End, Held, Settings, Socket, Visit, pace};
+use crate::{End, Held, Settings, Socket, Visit, Visitor, pace};
 pub use again::Again;
 pub(crate) use end::ByteEnd;
 pub use end::Layered;
@@ -126,29 +126,29 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// Makes a pipe without a socket. Bytes queue until [`Pipe::connect`]. `visitor` is the address
-    /// of the visitor, wherever its socket is.
-    pub(crate) fn new(settings: Rc<Settings>, visitor: Option<SocketAddr>) -> Rc<Self> {
-        Self::guarded(settings, (visitor, false), None)
+    /// Makes a pipe without a socket. Bytes queue until [`Pipe::connect`]. `visitor` is that of the
+    /// stream, wherever its socket is.
+    pub(crate) fn new(settings: Rc<Settings>, visitor: impl Into<Visitor>) -> Rc<Self> {
+        Self::guarded(settings, (visitor.into(), false), None)
     }
 
     /// As [`Self::new`], for the stream of a visitor whose address no socket of this side has.
     pub(crate) fn listed(settings: Rc<Settings>, visitor: Option<SocketAddr>) -> Rc<Self> {
-        Self::guarded(settings, (visitor, true), None)
+        Self::guarded(settings, (visitor.into(), true), None)
     }
 
     /// As [`Self::new`], for the stream of an HTTP visitor. `is_listed`: as [`Self::listed`].
     pub(crate) fn guarded(
         settings: Rc<Settings>,
-        (visitor, is_listed): (Option<SocketAddr>, bool),
+        (visitor, is_listed): (Visitor, bool),
         http: Option<Http>,
     ) -> Rc<Self> {
         let held = || Held::none(settings.budget.as_ref());
-        let guard = http.map(|http| Box::new(Guard::new(http, visitor, held())));
+        let guard = http.map(|http| Box::new(Guard::new(http, visitor.address(), held())));
         let guard = guard.map_or_else(OnceCell::new, OnceCell::from);
         let is_logged = settings.watcher.as_ref().is_some_and(|watcher| watcher.wants_visits());
         // A guard has the address.
-        let is_listed = is_listed && visitor.is_some() && guard.get().is_none();
+        let is_listed = is_listed && visitor.address().is_some() && guard.get().is_none();
         let purpose = Purpose::of(is_logged, is_listed);
         let visit = purpose.map(|purpose| Box::new(Visit::new(visitor, purpose)));
         Rc::new(Self::counted(settings, visit, guard))

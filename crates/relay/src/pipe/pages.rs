@@ -179,7 +179,7 @@ pub(crate) mod tests {
     async fn piped() -> (Rc<Pipe>, Arc<Gate>, TcpStream) {
         let gate = Gate::new(None);
         let settings = Settings { gate: Some(Arc::clone(&gate)), ..Settings::default() };
-        let pipe = Pipe::new(Rc::new(settings), None);
+        let pipe = Pipe::new(Rc::new(settings), crate::Visitor::Unknown);
         let (near, far) = pair().await;
         pipe.attach(crate::Socket::from(near).into());
         (pipe, gate, far)

@@ -3,11 +3,11 @@
 //! a source over all its connections.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use net::brake::{Attempt, Brake, Judgement};
+use net::source::Source;
 use subtle::ConstantTimeEq as _;
 use tokio::time::sleep;
 use zeroize::Zeroizing;
@@ -77,9 +77,9 @@ impl Credentials {
     }
 
     /// Checks what a visitor gave. Returns when the visitor may learn the outcome.
-    pub(crate) async fn judge(&self, given: &Given, visitor: Option<IpAddr>) -> Result<(), Fault> {
+    pub(crate) async fn judge(&self, given: &Given, source: Option<&Source>) -> Result<(), Fault> {
         let is_right = self.admit(given);
-        let told = match (&self.brake, visitor) {
+        let told = match (&self.brake, source) {
             (Some((brake, service)), Some(source)) => {
                 let attempt = Attempt { service, source, is_right, is_known: false };
                 brake.judge(attempt, PATIENCE).await

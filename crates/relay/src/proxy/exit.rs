@@ -2,7 +2,6 @@
 //! dials.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
@@ -18,7 +17,7 @@ use super::{Credentials, ProxyKind};
 use crate::dial::{self, Allow, DialError, TargetAddr};
 use crate::passage::join_http;
 use crate::pipe::{Http, Layered, Pipe, Pump};
-use crate::{Duplex, End, Held, Permit, Settings, Socket};
+use crate::{Duplex, End, Held, Permit, Settings, Socket, Visitor};
 
 /// What a request costs without bytes that wait: the socket of the target, two pipes and the tasks
 /// of two pumps.
@@ -54,25 +53,24 @@ impl fmt::Debug for Exit {
 /// then the dial and the pump. UDP ASSOCIATE is not carried out. The outlet is returned at once.
 pub fn exit_stream(
     exit: &Rc<Exit>,
-    visitor: Option<SocketAddr>,
+    visitor: Visitor,
     inlet: Box<dyn Inlet>,
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> Rc<dyn Outlet> {
-    let pipe = Pipe::new(Rc::clone(settings), visitor);
+    let pipe = Pipe::new(Rc::clone(settings), visitor.clone());
     let outlet = Rc::<Pipe>::clone(&pipe);
     let stream = Duplex::new(pipe, inlet, permit);
     tokio::task::spawn_local(serve(Rc::clone(exit), visitor, stream));
     outlet
 }
 
-async fn serve(exit: Rc<Exit>, visitor: Option<SocketAddr>, mut stream: Duplex) {
-    let Some(held) = stream.pipe().settings().hold(MEMORY, visitor) else {
+async fn serve(exit: Rc<Exit>, visitor: Visitor, mut stream: Duplex) {
+    let Some(held) = stream.pipe().settings().hold(MEMORY, visitor.address()) else {
         return stream.refuse(ResetCode::Limit);
     };
     let credentials = exit.credentials.as_ref();
-    let address = visitor.map(|visitor| visitor.ip());
-    let agreed = handshake(&mut stream, exit.kind, credentials, address, false);
+    let agreed = handshake(&mut stream, exit.kind, credentials, visitor.source(), false);
     let agreed = timeout(HANDSHAKE, agreed).await;
     let Ok(agreed) = agreed else {
         return tracing::debug!("a visitor of an exit made no request in time");

@@ -2,10 +2,10 @@
 //! stream.
 
 use std::io;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, BytesMut};
+use net::source::Source;
 use proto::ResetCode;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
@@ -120,16 +120,16 @@ pub(crate) enum Failed {
     Io(#[from] io::Error),
 }
 
-/// Speaks with a visitor at this address. `associates`: datagrams are carried. The caller sets the deadline
+/// Speaks with a visitor that counts for this source. `associates`: datagrams are carried. The caller sets the deadline
 /// [`HANDSHAKE`].
 pub(crate) async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
     io: &mut T,
     kind: ProxyKind,
     credentials: Option<&Credentials>,
-    visitor: Option<IpAddr>,
+    source: Option<Source>,
     associates: bool,
 ) -> Result<Agreed, Failed> {
-    let mut talk = Talk { io, bytes: BytesMut::new(), visitor, is_head: false };
+    let mut talk = Talk { io, bytes: BytesMut::new(), source, is_head: false };
     let agreed = match kind {
         ProxyKind::Socks5 => talk.socks5(credentials, associates).await,
         ProxyKind::Http => talk.http(credentials).await,
@@ -164,7 +164,7 @@ async fn throw_away(io: &mut (impl AsyncRead + AsyncWrite + Unpin), time: Durati
 struct Talk<'a, T> {
     io: &'a mut T,
     bytes: BytesMut,
-    visitor: Option<IpAddr>,
+    source: Option<Source>,
     /// The request is HEAD of HTTP.
     is_head: bool,
 }
@@ -211,7 +211,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Talk<'_, T> {
             Some(credentials) => {
                 self.io.write_all(&Method::Password.choice()).await?;
                 let given = self.hear(AHEAD, socks5::password).await?;
-                credentials.judge(&given, self.visitor).await?;
+                credentials.judge(&given, self.source.as_ref()).await?;
                 self.io.write_all(&socks5::status(true)).await?;
             }
         }
@@ -234,7 +234,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Talk<'_, T> {
         if let Some(credentials) = credentials {
             match request.given {
                 None => return Err(Fault::Unauthenticated.into()),
-                Some(given) => credentials.judge(&given, self.visitor).await?,
+                Some(given) => credentials.judge(&given, self.source.as_ref()).await?,
             }
         }
         let (asked, speech) = match request.wish? {
@@ -266,6 +266,8 @@ fn complaint(kind: ProxyKind, fault: Fault) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use tokio::io::duplex;
 
     use super::*;
@@ -285,8 +287,8 @@ mod tests {
             }
             far.shutdown().await.unwrap();
         };
-        let address = Some(IpAddr::from([192, 0, 2, 1]));
-        let agreed = handshake(&mut near, kind, credentials, address, true);
+        let source = Some(IpAddr::from([192, 0, 2, 1]).into());
+        let agreed = handshake(&mut near, kind, credentials, source, true);
         let (agreed, ()) = tokio::join!(agreed, visitor);
         drop(near);
         let mut heard = Vec::new();

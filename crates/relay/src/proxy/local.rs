@@ -103,8 +103,8 @@ async fn serve(
         return socket.reset_on_close();
     };
     let credentials = proxy.credentials.as_ref();
-    let address = visitor.map(|visitor| visitor.ip());
-    let agreed = handshake(&mut socket, proxy.kind, credentials, address, true);
+    let source = visitor.map(|visitor| visitor.ip().into());
+    let agreed = handshake(&mut socket, proxy.kind, credentials, source, true);
     let agreed = timeout(HANDSHAKE, agreed).await;
     let Agreed { asked, speech, rest } = match agreed {
         Ok(Ok(agreed)) => agreed,

@@ -219,7 +219,7 @@ impl FlowHandler for Opener {
         let inlet = Box::new(Sending { half: to_visitor.clone(), back: to_target.clone() });
         let caller = FlowCaller {
             allow: link.allow.clone(),
-            visitor: Some(peer),
+            visitor: relay::Visitor::At(peer),
             stand_ins: link.stand_ins.clone().map(|targets| targets as Rc<dyn Targets>),
             ..FlowCaller::default()
         };

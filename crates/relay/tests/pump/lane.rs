@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use proto::{Open, Priority, ResetCode, Target};
-use relay::{Settings, StreamLane, accept_duplex, open_duplex};
+use relay::{Settings, StreamLane, Visitor, accept_duplex, open_duplex};
 use testkit::origins::{Digest, Pattern};
 use tokio::sync::oneshot;
 use tokio::task::{spawn_local, yield_now};
@@ -42,7 +42,7 @@ async fn two() -> Two {
     let accepted = Rc::<Cell<Option<StreamLane>>>::default();
     let lane = Rc::clone(&accepted);
     let accept = Box::new(move |_: Open, inlet| {
-        let (outlet, stream) = accept_duplex(inlet, None, &of_far, None);
+        let (outlet, stream) = accept_duplex(inlet, Visitor::Unknown, &of_far, None);
         lane.set(Some(StreamLane::new(stream)));
         outlet
     });

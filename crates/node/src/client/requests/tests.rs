@@ -26,7 +26,7 @@ fn kept(budget: u64) -> (Observer, Arc<Store>) {
 }
 
 fn visitor() -> Whose {
-    Whose { visitor: Some("192.0.2.7:4000".parse().unwrap()), replay: None }
+    Whose { visitor: relay::Visitor::At("192.0.2.7:4000".parse().unwrap()), replay: None }
 }
 
 fn spectator(observer: &Observer) -> Box<dyn Spectator> {

@@ -2,6 +2,7 @@
 //! as in two processes, over loopback.
 
 mod certified;
+mod claims;
 mod old_server;
 mod stun;
 

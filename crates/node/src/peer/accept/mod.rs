@@ -13,6 +13,7 @@ mod places;
 mod proof;
 mod verifier;
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use logging::{AUDIT, RepeatLimit};
 use net::brake::Failures;
 use proto::ResetCode;
 use proto::greeting::{GREETING_TIMEOUT, Name, Refusal};
-use relay::{StreamLane, accept_duplex, refuse_stream};
+use relay::{StreamLane, Visitor, accept_duplex, refuse_stream};
 use tls::Shown;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
@@ -71,6 +72,13 @@ pub(crate) struct Whose {
     pub(crate) service: Name,
 }
 
+impl Whose {
+    /// The visitor of a stream or a flow, with the address that the client claims for its program.
+    fn visitor(&self, claimed: Option<SocketAddr>) -> Visitor {
+        Visitor::Of { client: self.visitor.as_str().into(), claimed }
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -102,7 +110,7 @@ impl PeerHost {
         let Some(turn) = self.greet(&whose) else {
             return refuse(ResetCode::Limit);
         };
-        let (outlet, stream) = accept_duplex(inlet, None, &Rc::default(), None);
+        let (outlet, stream) = accept_duplex(inlet, Visitor::Unknown, &Rc::default(), None);
         let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
         spawn_local(async move {
             let mut lane = StreamLane::new(stream);

@@ -191,9 +191,10 @@ async fn streams(
         };
         let Ok(channel) = channel else { continue };
         let budget = Rc::clone(&worker.state.budget);
+        let visitor = whose.visitor(Some(address));
         running.spawn_local(async move {
-            let visitor = Layered::new(channel.into_stream(), bytes::Bytes::new());
-            lead(visitor, budget, |inlet| local.serve(Some(address), None, None, inlet)).await;
+            let channel = Layered::new(channel.into_stream(), bytes::Bytes::new());
+            lead(channel, budget, |inlet| local.serve(visitor, None, None, inlet)).await;
             drop(place);
         });
     };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ::link::{End, Link, Owner, State};
 use proto::control::ControlMessage;
 use proto::{LinkId, Open, ResetCode, Target};
-use relay::refuse_stream;
+use relay::{Visitor, refuse_stream};
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::Whose;
@@ -21,6 +21,8 @@ pub(super) struct PeerOwner {
     worker: Rc<Worker>,
     shared: Arc<ClientShared>,
     whose: Whose,
+    /// The name of the visitor, which its streams share.
+    client: Arc<str>,
     id: LinkId,
     session: Arc<Session>,
     offers: Offers,
@@ -43,7 +45,13 @@ impl PeerOwner {
         let offers = Offers::new(worker, shared, whose, session);
         let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
         let (whose, session) = (whose.clone(), Arc::clone(session));
-        Rc::new(Self { worker, shared, whose, id, session, offers })
+        let client = whose.visitor.as_str().into();
+        Rc::new(Self { worker, shared, whose, client, id, session, offers })
+    }
+
+    /// The visitor of a stream or a flow. The client at the other end of the link tells the address.
+    fn visitor(&self, open: &Open) -> Visitor {
+        Visitor::Of { client: Arc::clone(&self.client), claimed: open.visitor }
     }
 
     /// The service, if this is what the visitor asks for.
@@ -75,7 +83,7 @@ fn is_of(service: &str, target: &Target) -> bool {
 impl Owner for PeerOwner {
     fn accept(&self, _: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         match self.service(&open) {
-            Ok(local) => local.serve(open.visitor, None, None, inlet),
+            Ok(local) => local.serve(self.visitor(&open), None, None, inlet),
             Err(code) => refuse_stream(&*inlet, None, code),
         }
     }
@@ -87,7 +95,7 @@ impl Owner for PeerOwner {
         inlet: Box<dyn FlowInlet>,
     ) -> Option<Rc<dyn FlowOutlet>> {
         match self.service(&open) {
-            Ok(local) => local.serve_flow(open.visitor, inlet),
+            Ok(local) => local.serve_flow(self.visitor(&open), inlet),
             Err(code) => {
                 inlet.close(code);
                 None

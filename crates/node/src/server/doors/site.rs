@@ -431,7 +431,8 @@ impl web::Service for Service {
             let _ticket = ticket;
             let told = match source {
                 Some(source) => {
-                    let attempt = Attempt { service: &service, source, is_right, is_known };
+                    let (service, source) = (service.as_str(), &source.into());
+                    let attempt = Attempt { service, source, is_right, is_known };
                     brake.judge(attempt, PATIENCE).await
                 }
                 None => {

@@ -9,12 +9,13 @@ use std::borrow::Borrow;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::hash::Hash;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use net::source::Source;
 use net::udp::Steering;
 use proto::control::FlowTimes;
 use proto::{Dscp, ResetCode};
@@ -235,7 +236,7 @@ impl<S: NearSocket> NearFlows<S> {
         ) -> Result<(Box<dyn FlowInlet>, Option<Permit>), DropReason>,
     ) -> Result<Ends<S>, DropReason> {
         let source = self.settings.bounds.source(peer.ip());
-        if let Err(full) = self.table.borrow().admits(source, now) {
+        if let Err(full) = self.table.borrow().admits(source.as_ref(), now) {
             self.socket.complain(full, peer, &self.settings);
             return Err(match full {
                 IsFull::Table => DropReason::Limit,
@@ -275,7 +276,7 @@ impl<S: NearSocket> NearFlows<S> {
     fn insert(
         &self,
         key: S::Key,
-        source: Option<IpAddr>,
+        source: Option<Source>,
         flow: Flow<S>,
         now: Instant,
     ) -> Result<Slot, Flow<S>> {

@@ -16,7 +16,7 @@ use crate::admit::Way;
 use crate::flows::table::Slot;
 use crate::flows::{DropReason, FlowSettings, FlowStats};
 use crate::watch::Purpose;
-use crate::{End, Gate, Visit, pace};
+use crate::{End, Gate, Visit, Visitor, pace};
 
 /// The outlet of a flow.
 pub(crate) struct Reply<S: NearSocket> {
@@ -58,7 +58,7 @@ impl<S: NearSocket> Reply<S> {
             stats: Rc::clone(stats),
             gate: OnceCell::new(),
             dscp: Cell::default(),
-            visit: visit.map(|_| Box::new(Visit::new(Some(peer), Purpose::Log))),
+            visit: visit.map(|_| Box::new(Visit::new(Visitor::At(peer), Purpose::Log))),
             slot: Cell::new(None),
             turn: Cell::new(0),
             closed: Cell::new(None),

@@ -35,11 +35,10 @@ mod tests;
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use net::source::{Share as OfSource, prefix};
+use net::source::{Share as OfSource, Source};
 use net::udp::Route;
 use proto::control::FlowTimes;
 use tokio::time::Instant;
@@ -124,7 +123,7 @@ struct Entry<V, K> {
     serial: u64,
     /// `None`: nobody looks for it, it is the flow of a target.
     key: Option<K>,
-    source: Option<IpAddr>,
+    source: Option<Source>,
     state: State,
     used: Instant,
     value: V,
@@ -160,7 +159,7 @@ pub(super) struct Table<V, K = Route> {
     entries: Vec<Option<Entry<V, K>>>,
     free: Vec<u32>,
     by_key: HashMap<K, u32>,
-    shares: HashMap<IpAddr, Share>,
+    shares: HashMap<Source, Share>,
     lists: Lists,
     pending: usize,
     pace: Pace,
@@ -228,8 +227,9 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
     }
 
     /// Whether a new flow of `source` finds a place, perhaps because another one has to go.
-    pub(super) fn admits(&self, source: Option<IpAddr>, now: Instant) -> Result<(), IsFull> {
-        let source = source.map(prefix);
+    pub(super) fn admits(&self, source: Option<&Source>, now: Instant) -> Result<(), IsFull> {
+        let source = source.cloned().map(Source::prefix);
+        let source = source.as_ref();
         if self.bounds.has_share(source) {
             let has_room = self.bounds.has_room() || self.leaving(now).is_some();
             return has_room.then_some(()).ok_or(IsFull::Table);
@@ -245,8 +245,8 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
     }
 
     /// The flow of a source that has to go for a new one of it.
-    fn leaving_of(&self, source: Option<IpAddr>, now: Instant) -> Option<u32> {
-        let Share { flows, lists, pace } = self.shares.get(&source?)?;
+    fn leaving_of(&self, source: Option<&Source>, now: Instant) -> Option<u32> {
+        let Share { flows, lists, pace } = self.shares.get(source?)?;
         let quiet = |state, time| self.quiet(lists, state, now, time);
         quiet(State::Pending, LATE)
             .or_else(|| quiet(State::Answered, OVER))
@@ -294,7 +294,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
     pub(super) fn insert(
         &mut self,
         key: Option<K>,
-        source: Option<IpAddr>,
+        source: Option<Source>,
         value: V,
         now: Instant,
         gone: &mut Vec<V>,
@@ -302,15 +302,15 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
         if key.as_ref().is_some_and(|key| self.by_key.contains_key(key)) {
             return Err(value);
         }
-        let source = source.map(prefix);
+        let source = source.map(Source::prefix);
         // Another worker may be quicker to take what a flow gives back.
         let of_source = loop {
-            if let Some(share) = self.bounds.share(source) {
+            if let Some(share) = self.bounds.share(source.as_ref()) {
                 break share;
             }
-            let Some(index) = self.leaving_of(source, now) else { return Err(value) };
+            let Some(index) = self.leaving_of(source.as_ref(), now) else { return Err(value) };
             if self.is_waited_for(index, now)
-                && let Some(share) = source.and_then(|source| self.shares.get_mut(&source))
+                && let Some(share) = source.as_ref().and_then(|source| self.shares.get_mut(source))
             {
                 share.pace.spend(share.flows, now);
             }
@@ -338,15 +338,16 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
     fn put(
         &mut self,
         key: Option<K>,
-        source: Option<IpAddr>,
+        source: Option<Source>,
         value: V,
         now: Instant,
         held: (Held, OfSource),
     ) -> Slot {
         self.serial += 1;
         let (serial, state) = (self.serial, State::Pending);
+        let of = source.clone();
         let entry =
-            Entry { serial, key: key.clone(), source, state, used: now, value, _held: held };
+            Entry { serial, key: key.clone(), source: of, state, used: now, value, _held: held };
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = Some(entry);
@@ -386,10 +387,11 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
 
     /// Moves a flow to the end of the lists of its state.
     fn used(&mut self, slot: Slot, next: State, now: Instant) {
-        let Some(entry) = self.entry(slot) else { return };
+        let entry = self.entries.get_mut(slot.index as usize).and_then(Option::as_mut);
+        let Some(entry) = entry.filter(|entry| entry.serial == slot.serial) else { return };
         entry.used = now;
-        let (source, before) = (entry.source, std::mem::replace(&mut entry.state, next));
-        let of_source = source.and_then(|source| self.shares.get_mut(&source));
+        let before = std::mem::replace(&mut entry.state, next);
+        let of_source = entry.source.as_ref().and_then(|source| self.shares.get_mut(source));
         let of_source = of_source.map(|share| (&mut share.lists, &mut self.links_of_source));
         for (lists, links) in [(&mut self.lists, &mut self.links)].into_iter().chain(of_source) {
             if before == next {

@@ -4,11 +4,11 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, ready};
 
+use net::source::Source;
 use proto::ResetCode;
 use proto::control::FlowTimes;
 use tokio::sync::futures::Notified;
@@ -80,7 +80,7 @@ impl FlowTargets {
     }
 
     /// Adds a flow, with the bounds and times of its settings. Returns false if there is no place.
-    pub(super) fn add(self: &Rc<Self>, flow: &Rc<Target>, source: Option<IpAddr>) -> bool {
+    pub(super) fn add(self: &Rc<Self>, flow: &Rc<Target>, source: Option<Source>) -> bool {
         let FlowSettings { bounds, times, .. } = &*flow.settings;
         self.times.set(*times);
         let mut gone = Vec::new();

@@ -28,7 +28,7 @@ use transport::{FlowInlet, FlowOutlet, LocalFuture};
 
 use super::{DropReason, FlowSettings};
 use crate::dial::{Allow, DialError, TargetAddr, addresses_of};
-use crate::{Permit, Targets};
+use crate::{Permit, Targets, Visitor};
 
 pub use all::FlowTargets;
 pub(crate) use all::give_way;
@@ -41,9 +41,9 @@ pub struct FlowCaller {
     /// The rule for the target. It is asked about the name and about every resolved address. Without
     /// a rule every target is permitted.
     pub allow: Option<Allow>,
-    /// The peer, as the far side tells it. Its address has a share of the flows
+    /// The visitor. Its source has a share of the flows
     /// ([`super::FlowBounds::per_source`]).
-    pub visitor: Option<SocketAddr>,
+    pub visitor: Visitor,
     /// Returned when the flow ends.
     pub permit: Option<Permit>,
     /// The targets that stand in for the first one, if it cannot be reached or refuses what it gets.
@@ -65,14 +65,13 @@ pub fn connect_flow(
     inlet: Box<dyn FlowInlet>,
     settings: &Rc<FlowSettings>,
 ) -> Rc<dyn FlowOutlet> {
-    let visitor = caller.visitor;
+    let source = settings.bounds.source_of(&caller.visitor);
     let is_udp = matches!(target, TargetAddr::Udp { .. });
     let flow = Target::new(target, inlet, settings, caller);
     if !is_udp {
         flow.end(Some(ResetCode::Unknown));
         return flow;
     }
-    let source = visitor.and_then(|visitor| settings.bounds.source(visitor.ip()));
     if !settings.targets.add(&flow, source) {
         settings.stats.count_dropped(DropReason::Limit, 1);
         flow.tell_full(DropReason::Limit);

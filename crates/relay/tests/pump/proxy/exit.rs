@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
-    Allow, Destination, Exit, Handler, Listening, ProxyKind, Room, Settings, Socket, accept_duplex,
-    exit_stream, listen, serve_visitor,
+    Allow, Destination, Exit, Handler, Listening, ProxyKind, Room, Settings, Socket, Visitor,
+    accept_duplex, exit_stream, listen, serve_visitor,
 };
 use testkit::origins::{Origin, Pattern};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -36,7 +36,9 @@ impl ExitRig {
                 Destination::Udp(..) | Destination::Unix(_) => false,
             })
         });
-        Self::serving(move |inlet, settings| exit_stream(&exit, None, inlet, settings, None))
+        Self::serving(move |inlet, settings| {
+            exit_stream(&exit, Visitor::Unknown, inlet, settings, None)
+        })
     }
 
     fn serving(serve: impl Fn(Box<dyn Inlet>, &Rc<Settings>) -> Rc<dyn Outlet> + 'static) -> Self {
@@ -152,7 +154,7 @@ fn an_exit_speaks_http_as_well() {
 fn a_stream_can_end_inside_of_the_process() {
     run(async {
         let rig = ExitRig::serving(|inlet, settings| {
-            let (outlet, mut stream) = accept_duplex(inlet, None, settings, None);
+            let (outlet, mut stream) = accept_duplex(inlet, Visitor::Unknown, settings, None);
             tokio::task::spawn_local(async move {
                 let mut all = Vec::new();
                 stream.read_to_end(&mut all).await.unwrap();
