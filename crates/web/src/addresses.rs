@@ -74,7 +74,7 @@ impl<'u> Url<'u> {
     }
 
     fn port(&self) -> u16 {
-        self.authority.port.unwrap_or(self.scheme.port())
+        self.authority.port.unwrap_or_else(|| self.scheme.port())
     }
 }
 
@@ -202,7 +202,7 @@ impl<'a> Addresses<'a> {
         let host = Authority::parse(self.visitor.as_bytes())?;
         let is_own = is_scheme
             && host.host == url.authority.host
-            && host.port.unwrap_or(url.scheme.port()) == url.port();
+            && host.port.unwrap_or_else(|| url.scheme.port()) == url.port();
         is_own.then_some(url)
     }
 
@@ -221,7 +221,7 @@ impl<'a> Addresses<'a> {
     /// The path at the target of a URL of the site. A path is an address for each target, whatever
     /// scheme and host the target believes to have (RFC 4918 section 8.3, `Simple-ref`).
     fn path_of(&self, text: &[u8]) -> Option<Vec<u8>> {
-        Some(self.stripped(&*self.own_path(text)?).into_owned())
+        Some(self.stripped(&self.own_path(text)?).into_owned())
     }
 
     /// A path as the target sees it, without the prefix that is removed from all paths.
@@ -290,7 +290,7 @@ impl<'a> Addresses<'a> {
         let is_told = |told: &HeaderValue, any: bool| {
             Authority::parse(told.as_bytes()).is_some_and(|told| {
                 told.host == url.authority.host
-                    && (told.port.unwrap_or(url.scheme.port()) == url.port()
+                    && (told.port.unwrap_or_else(|| url.scheme.port()) == url.port()
                         || self.rules.ports.contains(&url.port())
                         || any && url.authority.port.is_none())
             })
@@ -338,7 +338,7 @@ impl<'a> Addresses<'a> {
         let mut attributes = text.split(|byte| *byte == b';');
         let first = attributes.next()?;
         let attributes: Vec<_> = attributes.collect();
-        if !attributes.iter().any(|one| is_foreign(one)) {
+        if !attributes.iter().any(&is_foreign) {
             return None;
         }
         let mut changed = first.to_vec();
