@@ -161,8 +161,8 @@ impl<K: Eq + Hash> Table<K> {
 impl Parts {
     /// The parts of a budget, which all workers share. A process of tests has several budgets.
     pub(crate) fn of(budget: &Arc<ProcessBudget>) -> Arc<Self> {
-        static ALL: LazyLock<Mutex<Vec<(Weak<ProcessBudget>, Arc<Parts>)>>> =
-            LazyLock::new(Mutex::default);
+        type OfBudget = (Weak<ProcessBudget>, Arc<Parts>);
+        static ALL: LazyLock<Mutex<Vec<OfBudget>>> = LazyLock::new(Mutex::default);
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(of, _)| of.strong_count() > 0);
         let known = all.iter().find(|(of, _)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(budget)));

@@ -192,7 +192,7 @@ fn may_write(path: &Path) -> Result<(), Errno> {
     match access(path, Access::WRITE_OK) {
         Err(Errno::NOENT) => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            access(folder.unwrap_or(Path::new(".")), Access::WRITE_OK | Access::EXEC_OK)
+            access(folder.unwrap_or_else(|| Path::new(".")), Access::WRITE_OK | Access::EXEC_OK)
         }
         outcome => outcome,
     }
@@ -202,7 +202,7 @@ fn may_write(path: &Path) -> Result<(), Errno> {
 fn may_fill(folder: &Path) -> Result<(), Errno> {
     let there = folder.ancestors().find(|folder| folder.exists());
     let there = there.filter(|folder| !folder.as_os_str().is_empty());
-    access(there.unwrap_or(Path::new(".")), Access::WRITE_OK | Access::EXEC_OK)
+    access(there.unwrap_or_else(|| Path::new(".")), Access::WRITE_OK | Access::EXEC_OK)
 }
 
 /// Checks that this program can push metrics with the configured header fields.

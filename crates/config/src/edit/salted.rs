@@ -55,7 +55,12 @@ fn shown_at(file: &str, text: &str, path: &str) -> Option<Value> {
     }?;
     match found {
         Value::List(items) if last => items.last().cloned(),
-        found => Some(found.clone()),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::Text(_)
+        | Value::List(_)
+        | Value::Map(_) => Some(found.clone()),
     }
 }
 

@@ -237,7 +237,7 @@ pub fn restored(file: &str, before: &str, text: &str) -> Result<Restored, Unknow
         if !out.is_empty() && !out.ends_with('\n') {
             out.push('\n');
         }
-        out.push_str(&line.real_text());
+        out.push_str(line.real_text());
         lines.push(line);
     }
     let before = parse(file, before).ok();

@@ -89,7 +89,10 @@ fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
     spawn_local(async move {
         let by_stream = async {
             match &stream {
-                Some(target) => connect(target, (header, layer, request), timeout).await,
+                Some(target) => {
+                    let asked = Asked { header, layer, request };
+                    connect(target, asked, timeout).await
+                }
                 None => Ok(()),
             }
         };
@@ -101,14 +104,25 @@ fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
         };
         // A target of both protocols serves by both.
         let (by_stream, by_datagram) = tokio::join!(by_stream, by_datagram);
-        member.note(by_stream.and(by_datagram).as_ref().map(|()| ()));
+        let outcome = by_stream.and(by_datagram);
+        member.note(outcome.as_ref().copied());
     });
+}
+
+/// What a check over TCP sends.
+struct Asked {
+    /// The header of the PROXY protocol.
+    header: Option<Bytes>,
+    /// The TLS of the target.
+    layer: Option<Rc<dyn Layer>>,
+    /// The request for the path of the check.
+    request: Option<Vec<u8>>,
 }
 
 /// Connects to a target and asks for the path of the check, if it has one.
 async fn connect(
     target: &TargetAddr,
-    (header, layer, request): (Option<Bytes>, Option<Rc<dyn Layer>>, Option<Vec<u8>>),
+    Asked { header, layer, request }: Asked,
     timeout: Duration,
 ) -> Result<(), DialError> {
     let (end, lookups) = (Instant::now() + timeout, Lookups::default());

@@ -212,7 +212,7 @@ pub(crate) enum Command {
     Server(ServerArgs),
     /// Run the side behind NAT, which connects to a server and publishes services there
     #[command(after_help = CLIENT_EXAMPLES)]
-    Client(ClientArgs),
+    Client(Box<ClientArgs>),
     /// Spread connections and datagrams over targets of this side, without a tunnel
     #[command(after_help = PROXY_EXAMPLES)]
     Proxy(ProxyArgs),

@@ -12,7 +12,7 @@ fn client_args(line: &str) -> ClientArgs {
     let Command::Client(args) = Cli::parse_from(line.split_whitespace()).command else {
         panic!("not a client: {line}")
     };
-    args
+    *args
 }
 
 #[test]

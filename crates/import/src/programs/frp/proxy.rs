@@ -63,7 +63,7 @@ fn limit(section: &Section<'_>, service: &mut Service) {
     let read = units.into_iter().find_map(|(unit, bits)| {
         let number: f64 = written.trim().strip_suffix(unit)?.trim().parse().ok()?;
         let bytes = number * f64::from(1_u32 << bits);
-        (bytes >= 1.0 && bytes < 1e15).then_some(bytes)
+        (1.0..1e15).contains(&bytes).then_some(bytes)
     });
     // A rate of ours has whole bytes.
     let value = read.and_then(|bytes| rate(format!("{bytes:.0}").parse().ok()?));
