@@ -341,7 +341,7 @@ mod tests {
         assert!(reading.is_on());
         for _ in 0..100 {
             // A CREDIT, a little payload, and a payload that pays for both.
-            [0, WORTH - 1, 2 * WORTH].map(|left| reading.has_read_part(left));
+            [0, WORTH - 1, 2 * WORTH].into_iter().for_each(|left| reading.has_read_part(left));
         }
         assert!(reading.is_on());
         (0..LEAVE).for_each(|_| reading.has_read_part(0));

@@ -2,7 +2,7 @@
 //! a client that comes back finds its port free for the process that serves, and a port that a living
 //! process has refuses no connect. The program starts itself as each generation.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
 
 use std::collections::BTreeMap;
 use std::env;

@@ -380,7 +380,8 @@ mod tests {
         let second = folder.pair("second", &["c.example.com"], (-1, 300));
         let of = |shelf: &Shelf, wall| {
             let shown = shelf.choose_default(wall, |_| true)?;
-            Some(shown.file.map_or("issued".into(), |file| file.file_stem().unwrap().to_owned()))
+            let stem = |file: Arc<Path>| file.file_stem().unwrap().to_owned();
+            Some(shown.file.map_or_else(|| "issued".into(), stem))
         };
         let shelf = shelf(&[old, first, second]);
         assert_eq!(of(&shelf, after(0)).unwrap(), "first");

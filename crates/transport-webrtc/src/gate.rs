@@ -248,7 +248,7 @@ pub(crate) mod tests {
         assert!(!gate.has_answered(victim));
         let ours = check(&gate, "any");
         assert_eq!(gate.ask(peer, &ours, now), Turn::Now);
-        let mut answer = ours.clone();
+        let mut answer = ours;
         answer[..2].copy_from_slice(&SUCCESS);
         // An answer counts for the address that was asked, with the number of the check.
         gate.takes(victim, &answer);

@@ -417,8 +417,8 @@ mod tests {
     fn register(services: &[&str], leaving: bool) -> Register {
         let visitors: Arc<[NamePattern]> = Arc::from(["laptop".parse().unwrap()]);
         let spec = |name: &&str| {
-            let mut terms = proto::control::ServiceTerms::default();
-            terms.private = Some(Arc::clone(&visitors));
+            let private = Some(Arc::clone(&visitors));
+            let terms = proto::control::ServiceTerms { private, ..Default::default() };
             ServiceSpec { name: Name::new(name).unwrap(), public: Vec::new(), terms }
         };
         Register { generation: 1, services: services.iter().map(spec).collect(), leaving }
