@@ -33,7 +33,7 @@ use crate::{
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Server(args) => run_server(args),
-        Command::Client(args) => run_client(*args),
+        Command::Client(args) => run_client(args),
         Command::Proxy(args) => run_proxy(args),
         Command::Run(args) => supervise::run(args),
         Command::Demo { once } => run_demo(*once),
