@@ -13,7 +13,6 @@ mod places;
 mod proof;
 mod verifier;
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -70,13 +69,6 @@ pub(crate) struct PeerHost {
 pub(crate) struct Whose {
     pub(crate) visitor: Name,
     pub(crate) service: Name,
-}
-
-impl Whose {
-    /// The visitor of a stream or a flow, with the address that the client claims for its program.
-    fn visitor(&self, claimed: Option<SocketAddr>) -> Visitor {
-        Visitor::Of { client: self.visitor.as_str().into(), claimed }
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

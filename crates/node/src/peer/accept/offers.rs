@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use logging::AUDIT;
 use proto::greeting::{GREETING_TIMEOUT, ProvenOffer, verify_offer};
-use relay::{Layered, StreamLane, lead};
+use relay::{Layered, StreamLane, Visitor, lead};
 use tls::Shown;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, spawn_local};
@@ -191,7 +191,9 @@ async fn streams(
         };
         let Ok(channel) = channel else { continue };
         let budget = Rc::clone(&worker.state.budget);
-        let visitor = whose.visitor(Some(address));
+        // The address is what the server says of the program.
+        let client = whose.visitor.as_str().into();
+        let visitor = Visitor::Of { client, claimed: Some(address) };
         running.spawn_local(async move {
             let channel = Layered::new(channel.into_stream(), bytes::Bytes::new());
             lead(channel, budget, |inlet| local.serve(visitor, None, None, inlet)).await;
