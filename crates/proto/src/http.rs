@@ -246,6 +246,16 @@ impl HttpOptions {
         *self == Self::default()
     }
 
+    /// Whether visitors cannot tell the options from others. The targets of services that share an
+    /// address may have ports of their own.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        if self.ports == other.ports {
+            return self == other;
+        }
+        Self { ports: other.ports.clone(), ..self.clone() } == *other
+    }
+
     /// Checks everything. A message with options that fail is neither encoded nor decoded.
     ///
     /// # Errors
@@ -407,6 +417,21 @@ mod tests {
         for bad in ["a\r\nb: c", "a\0", " a", "a ", "\ta", "ä", &"a".repeat(TEXT_MAX + 1)] {
             assert_eq!(value(bad), Err(HttpOptionError::FieldValue), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn services_that_share_an_address_have_ports_of_their_own() {
+        let of = |ports: &[u16], forwarded| HttpOptions {
+            ports: ports.to_vec(),
+            forwarded,
+            ..HttpOptions::default()
+        };
+        assert!(
+            of(&[1], true).is_like(&of(&[2, 3], true)) && of(&[1], true).is_like(&of(&[1], true))
+        );
+        assert!(
+            !of(&[1], true).is_like(&of(&[2], false)) && !of(&[1], true).is_like(&of(&[1], false))
+        );
     }
 
     #[test]

@@ -188,7 +188,7 @@ impl Entry {
         let others = others.iter().filter(|one| one.session.id != to.session.id);
         let differs = |terms: &proto::control::ServiceTerms| {
             // The visitors of a name are judged before it is known who serves them.
-            terms.http != spec.terms.http || terms.visitors != spec.terms.visitors
+            !terms.http.is_like(&spec.terms.http) || terms.visitors != spec.terms.visitors
         };
         if others.into_iter().any(|one| differs(&one.picked.aim.terms)) {
             let text = format!(
