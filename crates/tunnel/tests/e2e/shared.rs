@@ -256,7 +256,9 @@ fn a_service_that_is_not_shared_falls_back_to_the_other_process_that_has_it() {
     };
     let serves = |whose: char| {
         let what = format!("{whose} serves the port that is not shared");
-        wait(&what, LONG, || (letter(own, LONG) == Some(whose)).then_some(()));
+        // A visitor that came while the link was about to be lost waits with the link.
+        let soon = Duration::from_secs(2);
+        wait(&what, LONG, || (letter(own, soon) == Some(whose)).then_some(()));
     };
     serves('a');
     let mut other = another();
