@@ -83,7 +83,7 @@ fn a_name_that_is_enrolled_is_refused_and_its_client_goes_on() {
     assert!(!client.log().contains("wrong token"));
     for (args, word) in [
         (&["--renew", "nobody"][..], "no client `nobody` has come in by a code"),
-        (&["--renew", "home"], "in the server's configuration"),
+        (&["--renew", "home"], "with its token, which no code renews"),
         (&["--renew", "away", "--allow-tcp", "22"], "tunnel allow NAME --tcp PORTS"),
     ] {
         let (exit, said, complaint) = enroll(&running, args);

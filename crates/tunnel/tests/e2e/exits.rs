@@ -155,7 +155,7 @@ fn what_works_is_a_success_and_what_is_refused_a_failure() {
         (&server, "clients limit nobody --streams 99", 2),
         (&server, "clients hold home", 0),
         (&server, "clients hold home --off", 0),
-        (&server, "clients revoke home", 1),
+        (&server, "clients revoke home", 2),
         (&server, "clients kick nobody", 1),
         (&server, "allow home --tcp 10999", 0),
         (&server, "allow home --tcp 0", 2),
