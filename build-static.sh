@@ -38,7 +38,7 @@ esac
 # the console with its pages, `tunnel share`, QR codes, sticky sessions and the difference of two files
 # take 0.8 MB together. Idle connections at rest, upgrades of UDP listeners, fields of balancers and
 # the waiting line of commands take 0.1 MB.
-max_bytes=21400000 # the promise of the manual; a commit that raises it says why
+max_bytes=22000000 # the promise of the manual; a commit that raises it says why
 webrtc_bytes=2800000 # the share of data channels
 zig_version=0.17.1    # from PyPI: functions of memory, and the C compiler for other processors
 target_dir="${CARGO_TARGET_DIR:-target}"
