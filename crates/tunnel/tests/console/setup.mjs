@@ -74,7 +74,7 @@ export async function a_client_is_set_up_in_the_page_and_serves(rig) {
   await page.keyboard.press("Enter");
   await sees(page, "The parser of the daemon accepts this file.");
   const shown = await page.locator(".diff").innerText();
-  assert(shown.includes("(secret)") && shown.includes(`tcp://127.0.0.1:${rig.ports.origin}`) && shown.includes("admin.token"), shown);
+  assert(shown.includes("(secret)") && shown.includes(`tcp://localhost:${rig.ports.origin}`) && shown.includes("admin.token"), shown);
   assert(!fs.existsSync(path.join(start.folder, "client.yaml")), "a check writes nothing");
   await page.keyboard.press("Enter");
   await sees(page, "is written, and the daemon starts with it");
