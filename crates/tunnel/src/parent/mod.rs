@@ -26,6 +26,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
 use anyhow::Context;
+use nix::sys::signal::{SigSet, Signal as Caught};
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, waitpid,
 };
@@ -102,12 +103,20 @@ fn of_environment() -> anyhow::Result<Option<ExitCode>> {
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(async {
         let signals = Signals::catch(false)?;
+        // The signals since `execute` come now.
+        blocked().thread_unblock()?;
         let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
         let messages = Messages::of(StdDatagram::from(socket))?;
         Parent::new(messages, children)?.live(signals).await
     });
     runtime.shutdown_background();
     outcome.map(Some)
+}
+
+/// The signals that would end the small parent before it catches them.
+fn blocked() -> SigSet {
+    let numbers = FORWARDED.into_iter().map(Signal::as_raw);
+    numbers.filter_map(|number| Caught::try_from(number).ok()).collect()
 }
 
 /// Executes this program once more as the small parent of `children`. Returns only after an error.
@@ -119,7 +128,16 @@ fn execute(messages: OwnedFd, children: &[Pid]) -> io::Error {
     // The list of processes shows what it has shown before.
     command.arg0(arguments.next().unwrap_or_default()).args(arguments);
     command.env(CHILDREN, children.join(",")).stdin(messages);
-    command.exec()
+    // The mask of this thread is that of the new program. A blocked signal waits for the program,
+    // where without the mask the signal would end it.
+    if let Err(error) = blocked().thread_block() {
+        return error.into();
+    }
+    let error = command.exec();
+    match blocked().thread_unblock() {
+        Ok(()) => error,
+        Err(errno) => errno.into(),
+    }
 }
 
 /// The signals of the small parent.

@@ -101,6 +101,30 @@ fn a_client_s_next_process_that_dies_is_replaced() {
 }
 
 #[test]
+fn a_process_that_is_watched_stays_and_no_signal_ends_it_while_it_becomes_the_parent() {
+    let echo = Origin::echo();
+    let mut running = Setup::new(Scheme::TLS).service("a", echo.port()).start();
+    let socket = running.file("server.sock");
+    running.wait_echo(running.public("a"));
+    let environment = format!("/proc/{}/environ", running.server.id());
+    let is_parent = || {
+        let text = fs::read(&environment).unwrap_or_default();
+        text.split(|byte| *byte == 0).any(|one| one.starts_with(b"TUNNEL_PARENT_OF="))
+    };
+    upgraded(&socket);
+    // A reload from outside, again and again: the process passes it on, before and after.
+    wait("the small parent", SOON, || {
+        running.server.signal(Signal::HUP);
+        is_parent().then_some(())
+    });
+    (0..100).for_each(|_| running.server.signal(Signal::HUP));
+    served_again(&running);
+    assert!(running.server.is_running(), "{}", running.server.log());
+    running.server.signal(Signal::TERM);
+    assert!(running.server.wait_end(SOON).success(), "{}", running.server.log());
+}
+
+#[test]
 fn a_link_of_a_visit_that_nobody_uses_keeps_no_former_process() {
     let echo = Origin::echo();
     let services = [private("echo", &tcp(echo.port()))];
