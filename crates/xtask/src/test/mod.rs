@@ -9,12 +9,14 @@
 //! | `wish` | the command line |
 //! | `steps` | the short suite |
 //! | `long` | the long steps, and which of them a change touches |
+//! | `beside` | the static build beside steps that wait more than they compute |
 //! | `units` | the step that asks systemd about the files of `systemd/` |
 //! | `advisories` | the long step that asks the RustSec database |
 //! | `programs`, `cases` | test programs side by side; the cases of one program side by side |
 //! | `record` | `target/long.json` |
 
 mod advisories;
+mod beside;
 mod cases;
 mod conformance;
 mod long;
@@ -105,7 +107,11 @@ fn run_all(
     for (number, step) in steps.iter().enumerate() {
         println!("\n=== {}/{} {}: {}", number + 1, steps.len(), step.name, step.what);
         let start = Instant::now();
-        let verdict = (step.run)(site, lengths);
+        let later = &steps[number + 1..];
+        let ahead = steps::WAITING.contains(&step.name)
+            && later.iter().any(|step| steps::STATIC.contains(&step.name));
+        let begun = if ahead { steps::build_ahead(site) } else { Ok(()) };
+        let verdict = begun.and_then(|()| (step.run)(site, lengths));
         let took = start.elapsed().as_secs_f64();
         let (tests, good, said) = judge(site.ci, verdict);
         println!("=== {}: {said} ({took:.1} s)", step.name);
@@ -121,6 +127,7 @@ fn run_all(
             }
         }
     }
+    beside::end();
     (total, failed)
 }
 

@@ -10,13 +10,13 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::Step;
 use super::cases::Cases;
 use super::conformance;
 use super::long::lab;
 use super::programs::{self, Program};
 use super::units;
 use super::wish::Lengths;
+use super::{Step, beside};
 use crate::{dist, walls};
 use xtask::child::{Tally, capture, cargo, find, run, run_tests};
 use xtask::packages::BARE_TARGET;
@@ -74,6 +74,13 @@ pub(super) const STEPS: &[Step] = &[
         packages_of_a_release,
     ),
 ];
+
+/// The steps that wait more than they compute.
+pub(super) const WAITING: &[&str] =
+    &["interop", "nat", "kcp-interop", "browser", "console", "webrtc-interop"];
+
+/// The steps that need the static binary.
+pub(super) const STATIC: &[&str] = &["static", "dist"];
 
 fn fmt(site: &Site, _: Lengths) -> Result<Verdict> {
     run(&mut cargo(&site.root, &["fmt", "--all", "--check"]))?;
@@ -447,13 +454,23 @@ fn admin_api(site: &Site, _: Lengths) -> Result<Verdict> {
     lab(site, &["api", "--examples", "5", "--binary", &binary, "--otlp-binary", &with_otlp])
 }
 
+/// The programs that build the static binary.
+const OF_STATIC: &[&str] = &["cc", "musl-gcc", "file", "python3"];
+
 /// Builds the binary that users get. `Err`: why this machine cannot.
 pub(super) fn static_binary(site: &Site) -> Result<Result<PathBuf, String>> {
-    if let Some(reason) = packages::lacking(&["cc", "musl-gcc", "file", "python3"]) {
+    if let Some(reason) = packages::lacking(OF_STATIC) {
         return Ok(Err(reason));
     }
-    run(Command::new("./build-static.sh").current_dir(&site.root))?;
+    if !beside::finish()? {
+        run(Command::new("./build-static.sh").current_dir(&site.root))?;
+    }
     Ok(Ok(site.target.join("static/tunnel")))
+}
+
+/// Begins the build of the static binary where this machine has what it needs.
+pub(super) fn build_ahead(site: &Site) -> Result<()> {
+    if packages::lacking(OF_STATIC).is_some() { Ok(()) } else { beside::start(site) }
 }
 
 fn build_static(site: &Site, _: Lengths) -> Result<Verdict> {
