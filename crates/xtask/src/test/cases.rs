@@ -1,5 +1,6 @@
 //! Test cases side by side, a process for each: the time of every case is known, a case that hangs
-//! is ended, and no case inherits what another left in its process.
+//! is ended, and no case inherits what another left in its process or in the folders where a daemon
+//! keeps its files by default.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,6 +25,21 @@ const SLOWEST: usize = 10;
 const FIRST_PORT: u16 = 12_000;
 const PORTS: u16 = 20_000;
 
+/// Where a daemon of root keeps its files by default. Each case has empty folders there.
+const OF_ROOT: [&str; 3] = ["/etc/tunnel", "/run/tunnel", "/var/lib/tunnel"];
+
+/// The variables that lead to files of the user who runs the tests.
+const OF_USER: [&str; 8] = [
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
+    "XDG_STATE_HOME",
+    "STATE_DIRECTORY",
+    "RUNTIME_DIRECTORY",
+    "CONFIGURATION_DIRECTORY",
+];
+
 /// A test program and what its cases need.
 #[derive(Debug)]
 pub(super) struct Cases<'a> {
@@ -34,6 +50,8 @@ pub(super) struct Cases<'a> {
     pub(super) environment: &'a [(&'a str, &'a Path)],
     /// Where the times of the last run are kept.
     pub(super) times: PathBuf,
+    /// A folder for the homes of the cases.
+    pub(super) homes: PathBuf,
     /// Cases at a time.
     pub(super) at_once: u16,
 }
@@ -64,14 +82,13 @@ impl Cases<'_> {
     }
 
     fn names(&self) -> Result<Vec<String>> {
-        let mut list = self.command();
+        let mut list = self.command(Command::new(self.program));
         let (good, text) = capture(list.args(["--list", "--format", "terse"]))?;
         ensure!(good, "{}: {text}", self.program.display());
         Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
     }
 
-    fn command(&self) -> Command {
-        let mut command = Command::new(self.program);
+    fn command(&self, mut command: Command) -> Command {
         command.current_dir(self.folder).env("CARGO_MANIFEST_DIR", self.folder);
         command.envs(self.environment.iter().copied()).stdin(Stdio::null());
         command
@@ -79,6 +96,7 @@ impl Cases<'_> {
 
     fn run_all(&self, names: &[String]) -> Vec<Outcome> {
         let slots = self.at_once.clamp(1, PORTS / 256);
+        let mounts = has_mounts();
         let queue = Mutex::new(names.iter());
         let ended = Mutex::new(Vec::new());
         thread::scope(|scope| {
@@ -86,7 +104,7 @@ impl Cases<'_> {
                 let (queue, ended) = (&queue, &ended);
                 scope.spawn(move || {
                     while let Some(name) = queue.lock().ok().and_then(|mut queue| queue.next()) {
-                        let outcome = self.run_one(name, slot, slots);
+                        let outcome = self.run_one(name, slot, slots, mounts);
                         let word = if outcome.good { "ok    " } else { "FAILED" };
                         println!("{word} {:7.2} s  {name}", outcome.took.as_secs_f64());
                         if !outcome.good {
@@ -101,17 +119,51 @@ impl Cases<'_> {
         ended.into_inner().unwrap_or_default()
     }
 
-    fn run_one(&self, name: &str, slot: u16, slots: u16) -> Outcome {
+    fn run_one(&self, name: &str, slot: u16, slots: u16, mounts: bool) -> Outcome {
         let start = Instant::now();
         // Two cases at a time take no port from each other.
         let share = PORTS / slots;
         let ports = format!("{}+{share}", FIRST_PORT + slot * share);
-        let mut command = self.command();
-        command.args(["--exact", name, "--test-threads", "1"]).env("TUNNEL_TEST_PORTS", ports);
-        let (good, text) =
-            within(&mut command, DEADLINE).unwrap_or_else(|error| (false, format!("{error:#}")));
+        let run = || {
+            let home = self.homes.join(slot.to_string());
+            if home.exists() {
+                fs::remove_dir_all(&home)?;
+            }
+            fs::create_dir_all(&home)?;
+            let inner = if mounts { apart(self.program) } else { Command::new(self.program) };
+            let mut command = self.command(inner);
+            command.args(["--exact", name, "--test-threads", "1"]).env("TUNNEL_TEST_PORTS", ports);
+            command.env("HOME", &home);
+            for variable in OF_USER {
+                command.env_remove(variable);
+            }
+            within(&mut command, DEADLINE)
+        };
+        let (good, text) = run().unwrap_or_else(|error| (false, format!("{error:#}")));
         Outcome { name: name.to_owned(), took: start.elapsed(), good, text }
     }
+}
+
+/// Whether this user may mount folders in a namespace. Root may; another user has a daemon's files
+/// below `HOME`.
+fn has_mounts() -> bool {
+    let mut trial = Command::new("unshare");
+    trial.args(["--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]);
+    matches!(capture(&mut trial), Ok((true, _)))
+}
+
+/// The program in a namespace where the folders of a daemon of root are empty.
+fn apart(program: &Path) -> Command {
+    let mut script = String::from("set -e; ");
+    for folder in OF_ROOT {
+        script.push_str(&format!(
+            "mkdir -p -m 755 {folder}; mount -t tmpfs -o mode=755 tmpfs {folder}; "
+        ));
+    }
+    script.push_str("exec \"$@\"");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, "sh"]).arg(program);
+    command
 }
 
 /// The end of a run: its slowest cases, and the error that names those that failed.
@@ -204,8 +256,8 @@ mod tests {
     }
 
     fn run(program: &Path, folder: &Path, prefix: &str) -> Result<Tally> {
-        let times = folder.join("times.json");
-        let cases = Cases { program, folder, environment: &[], times, at_once: 2 };
+        let (times, homes) = (folder.join("times.json"), folder.join("homes"));
+        let cases = Cases { program, folder, environment: &[], times, homes, at_once: 2 };
         cases.run(|name| name.starts_with(prefix))
     }
 
@@ -222,6 +274,22 @@ mod tests {
         assert!(run(&program, folder.path(), "c::").is_err(), "nothing was selected");
         let times = read_times(&folder.path().join("times.json"));
         assert!(times.contains_key("a::good") && times.contains_key("b::other"));
+    }
+
+    #[test]
+    fn no_case_finds_a_file_of_another_case_or_of_this_machine() {
+        let look = "for d in \"$HOME\" /etc/tunnel /run/tunnel /var/lib/tunnel; do \
+                    [ -d $d ] || continue; [ -z \"$(ls -A $d)\" ] || exit 1; touch $d/left; done; \
+                    [ -z \"$XDG_STATE_HOME\" ] && echo 'test result: ok. 1 passed; 0 failed'";
+        // A user who is not root writes to no folder of root.
+        if !has_mounts() {
+            return;
+        }
+        let (folder, program) = sample(look, look);
+        for _ in 0..2 {
+            let tally = run(&program, folder.path(), "").unwrap();
+            assert_eq!(tally.passed, 2);
+        }
     }
 
     #[test]

@@ -441,6 +441,7 @@ pub(super) fn end_to_end(
             ("TUNNEL_TEST_TOOLS", &tools),
         ],
         times: site.target.join("e2e-times.json"),
+        homes: site.target.join("e2e-homes"),
         at_once,
     };
     Ok(Verdict::Passed(cases.run(wanted)?))
