@@ -61,6 +61,13 @@ impl UndecidedSet {
         true
     }
 
+    /// Whether a new connection gets a place although all places of the worker's listener are taken:
+    /// the place of another connection, or a place beyond them when this worker has none that could
+    /// leave. So each worker takes visitors while other workers hold all places.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.abort_one() || self.len() < 2
+    }
+
     /// Closes the oldest connection of the source with the most; its socket is closed after a turn
     /// of the runtime.
     pub(crate) fn abort_one(&self) -> bool {
@@ -180,6 +187,19 @@ mod tests {
         let left: Vec<_> = greedy.iter().map(|task| !task.is_finished()).collect();
         assert!(left[996..].iter().all(|left| *left), "the newest stay, and can log in");
         assert_eq!(left.iter().filter(|left| **left).count(), 4);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_worker_without_connections_takes_some_while_others_hold_all_places() {
+        let waiting = UndecidedSet::default();
+        let mut tasks = Vec::new();
+        for _ in 0..4 {
+            assert!(waiting.gives_way());
+            tasks.push(waiting.run(ip(1), silent));
+        }
+        yield_now().await;
+        let left: Vec<_> = tasks.iter().map(|task| !task.is_finished()).collect();
+        assert_eq!(left, [false, false, true, true], "two at most, and the newest stay");
     }
 
     #[tokio::test(flavor = "local")]

@@ -458,11 +458,12 @@ impl Port {
     }
 
     /// An accepted connection, which is charged to the budget and has a seat among the undecided
-    /// connections of the door. When these have their share of the descriptors, one of them leaves
-    /// for the new one. The new one is refused if none can leave, if its source has its share of the
-    /// descriptors, or if the budget has too little left.
+    /// connections of the door. When these have their share of the descriptors, a connection of this
+    /// worker leaves for the new connection; a worker with fewer than two takes the new connection
+    /// beyond the share. The new connection is refused if its source has its share of the descriptors,
+    /// or if the budget has too little left.
     fn visitor(&self, mut socket: Socket, peer: Option<SocketAddr>) -> Option<Undecided> {
-        let leaves = !self.holder.has_room() && self.undecided.abort_one();
+        let leaves = !self.holder.has_room() && self.undecided.gives_way();
         let seat = if leaves {
             self.holder.seat(&socket, descriptors::source(peer))
         } else {
