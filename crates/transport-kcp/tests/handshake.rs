@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
-mod setup;
+use crate::setup;
 
 use std::future::poll_fn;
 use std::net::SocketAddr;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
-mod setup;
+use crate::setup;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

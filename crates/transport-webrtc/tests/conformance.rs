@@ -1,6 +1,6 @@
 //! `webrtc://` passes the conformance suite of all transports.
 
-mod setup;
+use crate::setup;
 
 use testkit::conformance::{Fixture, check};
 use transport::{Dialer, Listener};

@@ -8,7 +8,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
-mod raw;
+use crate::raw;
 
 use raw::{
     BINARY, CLOSE, CONTINUATION, DEADLINE, FIN, Heard, PING, PONG, REQUEST, TEXT, bare, frame,

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 #![allow(dead_code, reason = "the other tests use the rest of the raw peer")]
 
-mod raw;
+use crate::raw;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

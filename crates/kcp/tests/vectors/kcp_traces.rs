@@ -11,7 +11,7 @@ use kcp::compat::classic::{Classic, Config, Flush, Packet, ReceiveError, SendErr
 use kcp::compat::wire::{Conversation, Malformed, Millis, Sn};
 use serde_json::{Map, Value, json};
 
-use crate::json::{cases, hex, number};
+use crate::vectors::json::{cases, hex, number};
 
 #[test]
 fn every_trace_of_kcp_go_is_followed_to_the_last_counter() {

@@ -2,7 +2,7 @@
 
 use kcp::compat::classic::RoundTrip;
 
-use crate::json::{cases, number};
+use crate::vectors::json::{cases, number};
 
 #[test]
 fn round_trips_are_estimated_as_kcp_go_does() {

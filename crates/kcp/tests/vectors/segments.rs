@@ -2,7 +2,7 @@
 
 use kcp::compat::wire::{Command, Conversation, Head, Millis, Segment, Segments, Sn};
 
-use crate::json::{cases, hex, number};
+use crate::vectors::json::{cases, hex, number};
 
 #[test]
 fn segments_are_read_and_written_as_kcp_go_does() {

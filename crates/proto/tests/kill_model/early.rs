@@ -7,8 +7,8 @@ use proto::Side::{Client, Server};
 use testkit::netem::Slices;
 use testkit::pair::Pair;
 
-use crate::stories::Story;
-use crate::{SCHEDULES, answer_all, begin, conclude, each};
+use crate::kill_model::stories::Story;
+use crate::kill_model::{SCHEDULES, answer_all, begin, conclude, each};
 
 /// What a kill led to, over all runs.
 #[derive(Default)]
@@ -60,7 +60,7 @@ fn run(
     let mut pair = begin(story, laned, Slices::Frames);
     let mut steps = 0;
     for kill in kills.iter().copied().chain([usize::MAX]) {
-        steps = crate::converse_until(story, &mut pair, steps, kill, schedule);
+        steps = crate::kill_model::converse_until(story, &mut pair, steps, kill, schedule);
         if kill != usize::MAX {
             come_back_early(story, &mut pair, late, tally);
         }

@@ -7,7 +7,7 @@ use proto::{Attach, Event, LinkConfig, ResetCode, StreamId};
 use testkit::netem::Conditions;
 use testkit::pair::{Pair, open};
 
-use crate::tight;
+use crate::kill_model::tight;
 
 /// A stream open at both ends, nothing under way.
 fn opened() -> (Pair, StreamId) {

@@ -9,8 +9,8 @@ use proto::{CarrierNumber, Side};
 use testkit::netem::Slices;
 use testkit::pair::Pair;
 
-use crate::stories::Story;
-use crate::{SCHEDULES, begin, conclude, converse_until, each};
+use crate::kill_model::stories::Story;
+use crate::kill_model::{SCHEDULES, begin, conclude, converse_until, each};
 
 /// Who notices a death.
 type Noticing = &'static [Side];

@@ -4,7 +4,7 @@ use proto::Side::{Client, Server};
 use proto::{ResetCode, Side, StreamId};
 use testkit::pair::{Pair, open};
 
-use crate::PIECE;
+use crate::kill_model::PIECE;
 
 /// A conversation: how it starts, and what an end does with a stream that it is shown.
 pub(crate) struct Story {

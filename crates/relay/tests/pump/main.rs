@@ -1,4 +1,5 @@
-//! Tests of two pumps with a link in memory between them, and real sockets at both ends.
+//! Tests of two pumps with a link in memory between them, and real sockets at both ends. The program
+//! runs a second time with every byte as a page.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,4 +19,6 @@ mod life;
 mod link;
 mod proxy;
 mod rig;
+#[path = "../straight.rs"]
+mod straight;
 mod unix;

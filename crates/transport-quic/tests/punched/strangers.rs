@@ -11,7 +11,7 @@ use transport::Dialer as _;
 use transport_quic::punched::{Begin, Failure};
 use transport_quic::{QuicDialer, QuicSettings, TlsClient};
 
-use crate::ends::{carrying, publisher, puncher, run};
+use crate::punched::ends::{carrying, publisher, puncher, run};
 
 /// Time in which an answer on loopback would have arrived; a longer time only makes the test stricter.
 const MOMENT: Duration = Duration::from_millis(500);

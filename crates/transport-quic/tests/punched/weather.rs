@@ -15,7 +15,7 @@ use tokio::task::spawn_local;
 use transport::{Carrier, Lane};
 use transport_quic::punched::{Begin, Trial};
 
-use crate::ends::{carrying, publisher, puncher, run};
+use crate::punched::ends::{carrying, publisher, puncher, run};
 
 /// Bytes per direction: several windows.
 const LENGTH: u64 = 3_000_000;

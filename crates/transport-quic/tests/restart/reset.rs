@@ -8,7 +8,7 @@ use quinn::ConnectionError;
 use tokio::time::timeout;
 use transport_quic::{Keys, PeerId, Peers, RecordedPeer, call_back};
 
-use crate::process::{Process, SOON, Setup, client, client_tls, echo};
+use crate::restart::process::{Process, SOON, Setup, client, client_tls, echo};
 
 const ANYWHERE: ([u8; 4], u16) = ([127, 0, 0, 1], 0);
 

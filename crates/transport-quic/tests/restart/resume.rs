@@ -9,7 +9,7 @@ use tls::{self, Identity};
 use tokio::time::timeout;
 use transport_quic::Keys;
 
-use crate::process::{ALPN, Process, SOON, Setup, client, client_tls, echo, identity};
+use crate::restart::process::{ALPN, Process, SOON, Setup, client, client_tls, echo, identity};
 
 const ANYWHERE: ([u8; 4], u16) = ([127, 0, 0, 1], 0);
 

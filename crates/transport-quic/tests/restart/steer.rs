@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use crate::process::{Process, Setup, client, client_tls, echo};
+use crate::restart::process::{Process, Setup, client, client_tls, echo};
 
 #[tokio::test]
 async fn a_connection_stays_with_its_worker_whatever_port_its_client_gets() {

@@ -5,11 +5,11 @@ use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
-use crate::peer::{Ours, pattern, roles, roles_and_transports, their_close, within};
+use crate::tungstenite::peer::{Ours, pattern, roles, roles_and_transports, their_close, within};
 
 /// They close with `code`. The result is the end of our lane and the Close that they receive.
 async fn closed_with(
-    setup: crate::peer::Setup,
+    setup: crate::tungstenite::peer::Setup,
     close: Option<(u16, &str)>,
 ) -> (Result<(), String>, Option<(u16, String)>) {
     let (lane, mut theirs) = setup.connect().await;

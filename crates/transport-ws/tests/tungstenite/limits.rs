@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-use crate::peer::{Ours, Setup, pattern, roles, their_close, within};
+use crate::tungstenite::peer::{Ours, Setup, pattern, roles, their_close, within};
 
 const LIMIT: usize = 16 << 20;
 

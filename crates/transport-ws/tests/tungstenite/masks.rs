@@ -9,7 +9,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use crate::peer::{Ours, roles_and_transports, their_close, within};
+use crate::tungstenite::peer::{Ours, roles_and_transports, their_close, within};
 
 /// They send a message in the role of the other end: a client without a mask, a server with one.
 #[tokio::test]

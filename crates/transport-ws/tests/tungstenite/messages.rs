@@ -6,7 +6,9 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 
-use crate::peer::{Ours, Theirs, pattern, roles, roles_and_transports, their_close, within};
+use crate::tungstenite::peer::{
+    Ours, Theirs, pattern, roles, roles_and_transports, their_close, within,
+};
 
 /// Lengths on both sides of each form of a length (RFC 6455 section 5.2) and of a record of TLS.
 const LENGTHS: [usize; 13] =

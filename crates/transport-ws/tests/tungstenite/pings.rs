@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::peer::{Ours, Setup, pattern, roles_and_transports, their_close, within};
+use crate::tungstenite::peer::{Ours, Setup, pattern, roles_and_transports, their_close, within};
 
 #[tokio::test]
 async fn their_ping_comes_back_as_a_pong_with_its_payload() {

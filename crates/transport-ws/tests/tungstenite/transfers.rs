@@ -6,7 +6,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
-use crate::peer::{Ours, roles_and_transports, within};
+use crate::tungstenite::peer::{Ours, roles_and_transports, within};
 
 /// Bytes in each direction.
 const TOTAL: usize = 12 << 20;

@@ -130,7 +130,7 @@ fn pure(site: &Site, _: Lengths) -> Result<Verdict> {
 const E2E: &str = "tunnel/e2e";
 
 /// The test programs that run a second time, in which a byte moves as a page wherever it can.
-const PAGED: [&str; 3] = ["relay/descriptors", "relay/pump", "relay/straight"];
+const PAGED: [&str; 2] = ["relay/descriptors", "relay/pump"];
 
 /// The rule of that second time.
 const ALWAYS_PAGES: &[(&str, &str)] = &[("TUNNEL_PAGES", "always")];

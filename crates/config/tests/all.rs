@@ -1,0 +1,12 @@
+//! The tests of the crate from outside, as a single program: a program for each file would be linked
+//! for each file.
+
+mod client_ca;
+mod corpus;
+mod examples;
+mod names;
+mod reference;
+mod requests;
+mod udp_and_proxies;
+mod values;
+mod wrong;
