@@ -20,6 +20,8 @@ cargo xtask test [STEP…]         everything that has to hold before a merge; d
 cargo xtask test --long          the same, then the steps whose outcome depends on the machine
                                  `cargo xtask test --help` lists the steps and options
 
+cargo xtask table cold|warm      the seconds of the last run, into the table of its document
+
 cargo xtask dist                 packages of a release; `cargo xtask dist --help` says more
 
 cargo xtask bench | netem | chaos | soak | profile | peers | systems | api
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some("test") => test::main(args),
+        Some("table") => test::table(args),
         Some("dist") => dist::main(args),
         Some(dist::INSIDE) => dist::inside(args),
         Some(command) if LAB.contains(&command) => lab(command, args),

@@ -14,11 +14,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use xtask::child::{Tally, capture};
 
+use super::timings;
+
 /// The longest that a case may run. The slowest case of the short suite takes a tenth of it.
 const DEADLINE: Duration = Duration::from_secs(600);
-
-/// Cases that the end of a run names.
-const SLOWEST: usize = 10;
 
 /// The ports that the cases share out: below the range that the kernel gives to outgoing
 /// connections.
@@ -110,6 +109,7 @@ impl Cases<'_> {
                         if !outcome.good {
                             println!("{}", outcome.text.trim());
                         }
+                        timings::note(&outcome.name, outcome.took);
                         let Ok(mut ended) = ended.lock() else { return };
                         ended.push(outcome);
                     }
@@ -166,13 +166,8 @@ fn apart(program: &Path) -> Command {
     command
 }
 
-/// The end of a run: its slowest cases, and the error that names those that failed.
-fn conclude(mut outcomes: Vec<Outcome>) -> Result<Tally> {
-    outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
-    println!("\nThe slowest of {} cases:", outcomes.len());
-    for outcome in outcomes.iter().take(SLOWEST) {
-        println!("{:7.2} s  {}", outcome.took.as_secs_f64(), outcome.name);
-    }
+/// The counts of a run, or the error that names the cases that failed.
+fn conclude(outcomes: Vec<Outcome>) -> Result<Tally> {
     let failed: Vec<_> = outcomes.iter().filter(|o| !o.good).map(|o| o.name.as_str()).collect();
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));

@@ -14,6 +14,7 @@
 //! | `advisories` | the long step that asks the RustSec database |
 //! | `programs`, `cases` | test programs side by side; the cases of one program side by side |
 //! | `record` | `target/long.json` |
+//! | `timings` | the seconds of steps and tests, and the table of `README.md` |
 
 mod advisories;
 mod beside;
@@ -24,6 +25,7 @@ mod miri;
 mod programs;
 mod record;
 mod steps;
+mod timings;
 mod units;
 mod wish;
 
@@ -33,10 +35,13 @@ use std::time::Instant;
 use anyhow::Result;
 
 use record::Record;
+use timings::Steps;
 use wish::{Lengths, Wish};
 use xtask::child::Tally;
 use xtask::site::Site;
 use xtask::verdict::Verdict;
+
+pub(crate) use timings::main as table;
 
 /// One thing that has to hold.
 #[derive(Debug)]
@@ -104,6 +109,7 @@ fn run_all(
     record: &mut Record,
 ) -> (Tally, Vec<&'static str>) {
     let (mut total, mut failed) = (Tally::default(), Vec::new());
+    let mut ended = Steps::new(site);
     for (number, step) in steps.iter().enumerate() {
         println!("\n=== {}/{} {}: {}", number + 1, steps.len(), step.name, step.what);
         let start = Instant::now();
@@ -112,12 +118,13 @@ fn run_all(
             && later.iter().any(|step| steps::STATIC.contains(&step.name));
         let begun = if ahead { steps::build_ahead(site) } else { Ok(()) };
         let verdict = begun.and_then(|()| (step.run)(site, lengths));
-        let took = start.elapsed().as_secs_f64();
+        let took = start.elapsed();
         let (tests, good, said) = judge(site.ci, verdict);
-        println!("=== {}: {said} ({took:.1} s)", step.name);
+        println!("=== {}: {said} ({:.1} s)", step.name, took.as_secs_f64());
         total += tests;
+        ended.add(step.name, took);
         if step.long {
-            record.add(step.name, took, &said);
+            record.add(step.name, took.as_secs_f64(), &said);
         }
         if !good {
             failed.push(step.name);
@@ -128,6 +135,7 @@ fn run_all(
         }
     }
     beside::end();
+    ended.print();
     (total, failed)
 }
 

@@ -12,6 +12,8 @@ use serde_json::Value;
 
 use xtask::child::{Tally, announce, cargo};
 
+use super::timings;
+
 /// One that cargo built.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Program {
@@ -80,9 +82,11 @@ pub(super) fn run_with(
                 while let Some(program) = queue.lock().ok().and_then(|mut queue| queue.next()) {
                     let start = Instant::now();
                     let (good, text) = program.run(variables);
-                    let took = start.elapsed().as_secs_f64();
+                    let took = start.elapsed();
+                    timings::note(&program.name, took);
                     let Ok(mut ended) = ended.lock() else { return };
-                    println!("\n     Running {} ({took:.1} s)\n{}", program.name, text.trim());
+                    let seconds = took.as_secs_f64();
+                    println!("\n     Running {} ({seconds:.1} s)\n{}", program.name, text.trim());
                     *ended.0 += Tally::of_text(&text);
                     if !good {
                         ended.1.push(program.name.as_str());
