@@ -1,5 +1,6 @@
 //! A visit against a server and a client with a service that are played here, in virtual time.
 
+#![allow(clippy::disallowed_methods, reason = "a test begins now, and counts from there")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a player looks at its own events alone")]
 

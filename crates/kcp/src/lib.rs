@@ -12,6 +12,7 @@
 //! | [`own`] | the packets of this project, which no other end understands |
 //! | `compat` | feature `compat`: sessions that kcp-go understands |
 //! | `stream` | the parts of which both kinds of sessions are made |
+//! | `refused` | the outcome of a datagram that cannot be opened |
 //! | [`timers`] | one timer for all sessions of a driver |
 
 #[cfg(feature = "compat")]
@@ -21,6 +22,8 @@ mod refused;
 #[cfg(test)]
 mod rig;
 mod stream;
+#[cfg(test)]
+mod testing;
 pub mod timers;
 
 pub use refused::Refused;

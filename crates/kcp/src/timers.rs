@@ -76,10 +76,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::testing::epoch;
 
     #[test]
     fn sessions_come_in_the_order_of_their_times_and_once() {
-        let now = Instant::now();
+        let now = epoch();
         let at = |millis| now + Duration::from_millis(millis);
         let mut timers = Timers::default();
         timers.set(3, at(30));
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_heap_does_not_grow_with_the_times_that_were_set() {
-        let now = Instant::now();
+        let now = epoch();
         let mut timers = Timers::default();
         for step in (0..100_000).rev() {
             timers.set(0, now + Duration::from_nanos(step));

@@ -182,6 +182,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
+    use crate::testing::epoch;
 
     const SERVER: &str = "198.51.100.1";
     const OUTER: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9));
@@ -230,7 +231,7 @@ mod tests {
     }
 
     fn run(mut answer: impl FnMut(&Asked) -> Option<(SocketAddr, Vec<u8>)>) -> (Inquiry, Duration) {
-        let (mut now, mut number) = (Instant::now(), 0);
+        let (mut now, mut number) = (epoch(), 0);
         let begin = now;
         let mut random = |bytes: &mut [u8]| {
             number += 1;
@@ -300,7 +301,7 @@ mod tests {
             Some((SocketAddr::new("192.0.2.66".parse().unwrap(), from.port()), bytes))
         });
         assert!(inquiry.answers().all(|(_, seen)| seen.is_none()));
-        let mut inquiry = Inquiry::new(Instant::now(), &servers(), true, &mut |_| {});
+        let mut inquiry = Inquiry::new(epoch(), &servers(), true, &mut |_| {});
         let answer = stun::answer(&stun::request([0; 12]), servers()[0]).unwrap();
         inquiry.handle_datagram(Port::Fresh, servers()[0], answer.bytes());
         assert!(inquiry.answers().all(|(_, seen)| seen.is_none()));

@@ -26,6 +26,8 @@ mod nat;
 mod pace;
 mod signal;
 pub mod stun;
+#[cfg(test)]
+mod testing;
 
 pub use attempt::{
     Attempt, CONSENT, Datagram, Event, LIMIT, Pair, Purpose, QUERIES, Random, Role, Settings, Why,

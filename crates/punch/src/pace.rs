@@ -123,6 +123,7 @@ fn address(ip: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::epoch;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn one_machine_gets_the_checks_of_one_attempt_whatever_its_ports() {
-        let (mut pace, start) = (Pace::default(), Instant::now());
+        let (mut pace, start) = (Pace::default(), epoch());
         let victim = |_| ip("198.51.100.7");
         let first = left(&mut pace, start, LIMIT, victim);
         assert!((200..=207).contains(&first), "{first}");
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn all_addresses_together_get_twenty_in_a_second() {
-        let (mut pace, start) = (Pace::default(), Instant::now());
+        let (mut pace, start) = (Pace::default(), epoch());
         let many = |n: u32| IpAddr::from((0xc633_6400 + n).to_be_bytes());
         let sent = left(&mut pace, start, Duration::from_secs(60), many);
         assert!((1_190..=1_204).contains(&sent), "{sent}");
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_check_that_comes_too_early_is_told_its_time() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut pace, now) = (Pace::default(), epoch());
         let turns: Vec<_> = (0..5).map(|_| pace.ask(now, ip("192.0.2.1"))).collect();
         assert_eq!(turns, [Turn::Now, Turn::Now, Turn::Now, Turn::Now, Turn::Later(now + PACE)]);
         assert_eq!(pace.ask(now + PACE, ip("192.0.2.2")), Turn::Now);
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_address_that_answers_is_free_and_frees_no_other() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut pace, now) = (Pace::default(), epoch());
         let peer = ip("192.0.2.1");
         assert_eq!(pace.ask(now, peer), Turn::Now);
         pace.answered(now, ip("::ffff:192.0.2.1"));

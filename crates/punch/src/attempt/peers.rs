@@ -114,6 +114,7 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::epoch;
 
     fn address(number: usize) -> SocketAddr {
         SocketAddr::from(([192, 0, 2, 1], 1_000 + u16::try_from(number).unwrap()))
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_shows_ever_new_addresses_is_bounded() {
-        let (mut peers, start) = (Peers::default(), Instant::now());
+        let (mut peers, start) = (Peers::default(), epoch());
         let heard = |peers: &mut Peers, now, address| {
             let has_room = peers.has_room(now, address);
             if has_room {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use super::*;
+use crate::testing::epoch;
 
 const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
 const OWN: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(192, 168, 1, 5), 40_000);
@@ -152,7 +153,7 @@ impl Run {
     }
 
     fn first(router: Router, first: Option<Protocol>) -> Self {
-        let now = Instant::now();
+        let now = epoch();
         let mut number = 0;
         let mut random = |bytes: &mut [u8]| {
             number += 1;

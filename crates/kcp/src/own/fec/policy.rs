@@ -214,9 +214,10 @@ fn residual(data: u8, parity: u8, loss: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::epoch;
 
     fn policy(lost_of_100: u32) -> Policy {
-        let mut policy = Policy::new(Protection::Adaptive { most: 32 }, Instant::now());
+        let mut policy = Policy::new(Protection::Adaptive { most: 32 }, epoch());
         for n in 0..5_000 {
             policy.ended(n % 100 < lost_of_100);
         }
@@ -254,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_fixed_ratio_stays_whatever_is_lost() {
-        let mut policy = Policy::new(Protection::Fixed { data: 10, parity: 3 }, Instant::now());
+        let mut policy = Policy::new(Protection::Fixed { data: 10, parity: 3 }, epoch());
         assert_eq!(policy.bulk(), Some((10, 3)));
         assert_eq!(policy.sparse(policy.filled, 10, 1_000_000, false), 3);
         assert_eq!(policy.sparse(policy.filled, 1, 1_000_000, false), 1);

@@ -236,6 +236,7 @@ fn ones(count: u8) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::epoch;
 
     fn sequence(index: u8) -> Sequence {
         let shard = Shard { group: Group(0), index };
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn as_many_are_left_to_parity_as_it_rebuilds() {
-        let now = Instant::now();
+        let now = epoch();
         let mut groups = Groups::default();
         groups.data_sent(now, Group(0));
         for _ in 0..2 {
@@ -263,7 +264,7 @@ mod tests {
 
     #[test]
     fn parity_from_before_a_shard_does_not_help_it() {
-        let now = Instant::now();
+        let now = epoch();
         let mut groups = Groups::default();
         groups.data_sent(now, Group(0));
         for k in 1..4 {

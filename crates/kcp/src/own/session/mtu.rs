@@ -155,6 +155,7 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::epoch;
 
     /// The size that the search finds, and the number of probes.
     fn search(search: &mut Search, now: Instant, carried: u16) -> (u16, u32) {
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_largest_size_that_passes_is_found_to_a_step() {
-        let now = Instant::now();
+        let now = epoch();
         for carried in 1_200..=9_000 {
             for most in [1_200, 1_210, 1_472, 9_000] {
                 let mut path = Search::new(1_200, most);
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_search_is_repeated_and_finds_more() {
-        let now = Instant::now();
+        let now = epoch();
         let mut path = Search::new(1_200, 1_472);
         assert_eq!(search(&mut path, now, 1_300).0, 1_285);
         assert_eq!(search(&mut path, now + AGAIN, 1_472), (1_472, 1));
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn only_a_run_of_large_losses_is_a_hole() {
-        let now = Instant::now();
+        let now = epoch();
         let mut path = Search::new(1_200, 1_472);
         search(&mut path, now, 1_472);
         for number in 0..1_000 {

@@ -1,6 +1,7 @@
 //! A peer, and strangers, that do not keep to the rules.
 
 use super::*;
+use crate::testing::epoch;
 use crate::{Offer, signal::Credentials};
 
 const CREDENTIALS: (&str, &str) = ("peer", "secretsecretsecretsecret");
@@ -50,7 +51,7 @@ fn nothing_is_sent_to_addresses_that_a_stranger_must_not_name() {
         "[64:ff9b::a9fe:a9fe]:80",
     ];
     let good = "198.51.100.7:9".parse().unwrap();
-    let now = Instant::now();
+    let now = epoch();
     let mut attempt = attempt(now, Role::Visitor);
     let all = bad.iter().map(|one| one.parse().unwrap()).chain([good]);
     attempt.handle_signal(now, &offer(all)).unwrap();
@@ -60,7 +61,7 @@ fn nothing_is_sent_to_addresses_that_a_stranger_must_not_name() {
 
 #[test]
 fn a_peer_that_names_ever_new_addresses_gets_checks_to_sixteen_of_them_at_one_per_50_ms() {
-    let now = Instant::now();
+    let now = epoch();
     let mut attempt = attempt(now, Role::Visitor);
     for round in 0..100_u8 {
         let named = (0..16).map(|n| SocketAddr::from(([198, 51, 100, round], 9_000 + n)));
@@ -96,7 +97,7 @@ fn signed(message: &is::stun::StunMessage<'_>, password: &str) -> Vec<u8> {
 
 #[test]
 fn only_the_right_password_opens_the_port_for_more_than_stun() {
-    let now = Instant::now();
+    let now = epoch();
     let mut attempt = attempt(now, Role::Publisher);
     attempt.handle_signal(now, &offer(["198.51.100.7:9".parse().unwrap()])).unwrap();
     let Credentials { ufrag, password } = attempt.credentials.clone();
@@ -117,7 +118,7 @@ fn only_the_right_password_opens_the_port_for_more_than_stun() {
 
 #[test]
 fn a_path_is_not_in_use_towards_an_address_that_a_stranger_must_not_name() {
-    let now = Instant::now();
+    let now = epoch();
     let mut attempt = attempt(now, Role::Publisher);
     for bad in ["127.0.0.1:9", "169.254.169.254:80", "[::ffff:169.254.169.254]:80"] {
         attempt.adopt(now, bad.parse().unwrap());
@@ -129,7 +130,7 @@ fn a_path_is_not_in_use_towards_an_address_that_a_stranger_must_not_name() {
 
 #[test]
 fn checks_from_ever_new_addresses_are_bounded() {
-    let now = Instant::now();
+    let now = epoch();
     let mut attempt = attempt(now, Role::Publisher);
     attempt.handle_signal(now, &offer([])).unwrap();
     let Credentials { ufrag, password } = attempt.credentials.clone();
@@ -150,7 +151,7 @@ fn checks_from_ever_new_addresses_are_bounded() {
 
 #[test]
 fn answers_to_one_check_that_name_ever_new_addresses_of_ours_are_bounded() {
-    let now = Instant::now();
+    let now = epoch();
     let mut attempt = attempt(now, Role::Visitor);
     let peer = "198.51.100.7:9".parse().unwrap();
     attempt.handle_signal(now, &offer([peer])).unwrap();
@@ -179,7 +180,7 @@ fn sent_first(attempt: &mut Attempt, mut now: Instant) -> (Instant, Datagram) {
 
 #[test]
 fn the_word_of_a_peer_that_it_is_behind_our_address_opens_no_private_network() {
-    let now = Instant::now();
+    let now = epoch();
     let kinds = Kinds { host: false, ..Kinds::default() };
     let settings = Settings { kinds, ..Settings::default() };
     let server: SocketAddr = "198.51.100.1:3478".parse().unwrap();
@@ -212,7 +213,7 @@ fn the_word_of_a_peer_that_it_is_behind_our_address_opens_no_private_network() {
 
 #[test]
 fn an_answer_of_stun_counts_from_the_server_that_was_asked() {
-    let now = Instant::now();
+    let now = epoch();
     let server: SocketAddr = "198.51.100.1:3478".parse().unwrap();
     let hosts: [SocketAddr; 1] = ["10.0.0.2:6000".parse().unwrap()];
     let told: (&[SocketAddr], &[SocketAddr], bool) = (&hosts, &[server], false);
@@ -234,7 +235,7 @@ fn an_answer_of_stun_counts_from_the_server_that_was_asked() {
 
 #[test]
 fn broken_signals_change_nothing() {
-    let now = Instant::now();
+    let now = epoch();
     let mut attempt = attempt(now, Role::Visitor);
     let good = offer(["198.51.100.7:9".parse().unwrap()]);
     for end in 0..good.len() {

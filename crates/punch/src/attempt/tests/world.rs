@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use crate::testing::epoch;
 use crate::{Attempt, Candidate, Event, Role, Settings, stun};
 
 pub(super) const SERVER: &str = "198.51.100.1";
@@ -106,7 +107,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new() -> Self {
-        let start = Instant::now();
+        let start = epoch();
         let (nats, ends, due) = Default::default();
         Self { start, now: start, nats, ends, due, is_cut: false, lose_signals: false, networks: 1 }
     }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::rig::{self, Transfer};
+use crate::testing::epoch;
 use testkit::netem::{Datagrams, Weather};
 
 use crate::compat::engine::{Config, Engine};
@@ -27,7 +28,7 @@ pub(super) fn config() -> Config {
 
 impl World {
     pub(super) fn new(configs: [Config; 2], weather: &Weather, seed: u64) -> Self {
-        let now = Instant::now();
+        let now = epoch();
         let mut seed = seed;
         Self {
             start: now,

@@ -60,12 +60,13 @@ impl EarlyClose {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::epoch;
 
     const DELAY: Duration = Duration::from_millis(25);
 
     #[test]
     fn a_group_is_closed_after_the_delay_while_the_budget_lasts() {
-        let now = Instant::now();
+        let now = epoch();
         let mut close = EarlyClose::new(DELAY, 16_000, now);
         for _ in 0..16 {
             assert_eq!(close.deadline(now, 1000), Some(now + DELAY));
@@ -81,7 +82,7 @@ mod tests {
 
     #[test]
     fn no_more_than_a_second_is_saved() {
-        let now = Instant::now();
+        let now = epoch();
         let mut close = EarlyClose::new(DELAY, 1000, now);
         let later = now + Duration::from_secs(100);
         close.spend(1000, later);

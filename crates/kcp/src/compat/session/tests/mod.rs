@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::*;
 use crate::compat::engine::Control;
 use crate::rig::{Transfer, path, transfer};
+use crate::testing::epoch;
 use world::{MTU, World, config, ratio};
 
 const MB: usize = 1_000_000;
@@ -378,8 +379,8 @@ fn a_segment_without_payload_is_nothing_to_a_reader() {
 fn no_datagram_breaks_a_session() {
     let mut rng = testkit::netem::Rng::new(13);
     let config = Config { encode: ratio(RATIOS[2]), ..config() };
-    let mut session = Session::new(config, Arc::new(envelope::Null), Instant::now());
-    let mut now = Instant::now();
+    let mut session = Session::new(config, Arc::new(envelope::Null), epoch());
+    let mut now = epoch();
     let mut out = Vec::new();
     for _ in 0..50_000 {
         let length = usize::try_from(rng.below(80)).unwrap();

@@ -15,6 +15,7 @@ use crate::compat::fec::{Decoder, Encoder, LONGEST_PAUSE, Ratio, Settings, Shard
 use crate::compat::session::{Config, Session};
 use crate::compat::wire::{Content, Conversation, Millis};
 use crate::rig::{byte, path};
+use crate::testing::epoch;
 
 const CONVERSATION: Conversation = Conversation(0x7654_3210);
 
@@ -124,7 +125,7 @@ fn exchange(
     change: impl Fn(&mut Session, Instant, usize),
     (length, seed): (usize, u64),
 ) -> (Session, Stock) {
-    let start = Instant::now();
+    let start = epoch();
     let mut now = start;
     let engine = engine::Config { send_window: 512, ..engine::Config::new(CONVERSATION, 0) };
     let config =

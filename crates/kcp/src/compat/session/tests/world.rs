@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::rig;
+use crate::testing::epoch;
 use testkit::netem::{Datagrams, Rng, Weather};
 
 use crate::compat::engine::Control;
@@ -74,7 +75,7 @@ pub(super) fn ratio(shards: Option<(usize, usize)>) -> Option<Ratio> {
 
 impl World {
     pub(super) fn new(configs: [Config; 2], weather: &Weather, seed: u64) -> Self {
-        let now = Instant::now();
+        let now = epoch();
         let seal = Arc::new(Sealed(Fake));
         Self {
             start: now,

@@ -1,0 +1,8 @@
+//! A point in time for tests that count from it.
+
+use std::time::Instant;
+
+#[expect(clippy::disallowed_methods, reason = "std has no other way to make an Instant")]
+pub(crate) fn epoch() -> Instant {
+    Instant::now()
+}
