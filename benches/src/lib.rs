@@ -9,7 +9,8 @@
 //! | [`echo`] | the latency of one byte, alone or beside a bulk transfer |
 //! | [`pulse`] | the latency of requests at fixed times, late answers or not |
 //! | [`idle`] | thousands of connections without traffic |
-//! | [`storm`] | thousands of clients that log in at the same time; [`herd`] has the clients |
+//! | [`storm`] | thousands of clients that log in at the same time |
+//! | [`herd`], `turns` | the clients of `storm`, and turns for their dials |
 //! | [`udp`] | datagrams per second and their loss; the server at the far end as well |
 //! | [`origin`] | the servers at the far end: echo, sink, source |
 //! | [`bridge`] | a WebSocket for each visitor: measures a reverse proxy without a tunnel |

@@ -12,19 +12,20 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `guard` | checks of each request: host, origin, token |
+//! | `guard`, `host` | checks of each request: host, origin, token; the host, read strictly |
 //! | `sessions` | the sessions of the web console, and the keys for them |
 //! | `setup` | the set-up page of a start without parameters, at a port of its own |
 //! | `console` | the embedded files of the web console |
 //! | `brake` | the delay of answers to wrong tokens |
-//! | `serve` | connections, limited in number and duration |
+//! | `serve`, `places` | connections, limited in number and duration; which is closed for a new one |
 //! | `routes` | the routes: those of the table of commands, and those of HTTP alone |
 //! | `body` | the body of a request, and what is wrong with a request |
 //! | `answer` | the outcome of a command as an answer of HTTP |
 //! | `events` | what changes in the daemon, as server-sent events |
 //! | `live` | figures of each second as lines, and rates of the past |
 //! | `connect` | a request becomes the byte stream to a target |
-//! | `metrics`, `page` | the figures of a status, and their Prometheus form |
+//! | `metrics`, `peer_metrics` | the figures of a status, and those of links between clients |
+//! | `page` | their Prometheus form |
 //! | `api` | a running API |
 //! | `otlp` | pushes the same figures to a collector (cargo feature `otlp`) |
 

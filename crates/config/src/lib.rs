@@ -1,14 +1,28 @@
 //! Configuration: turns a YAML text or command line flags into a checked model, or reports all
 //! problems at once.
 //!
-//! * `yaml`: text to a tree with positions; size, depth and aliases are bounded
-//! * `flags`: command line flags as parts of that tree
-//! * `decode`: tree to values; [`keys`] lists the known keys
-//! * `model`: the checked types
-//! * `foreign`: a YAML text of another program as a plain tree
-//! * [`edit`]: edits a text in place, keeping comments; shows a text as JSON without secrets
-//! * [`secrets`]: what a secret is
-//! * [`sample`]: commented files for `tunnel generate config`
+//! | module | content |
+//! |---|---|
+//! | `load` | the way from texts and flags to a checked model |
+//! | `yaml`, `mistakes` | text to a tree with positions, with bounds; a text that is not YAML, explained |
+//! | `flags` | command line flags as parts of that tree |
+//! | `decode` | tree to values |
+//! | [`keys`] | the known keys of each section |
+//! | `problem` | a problem with file, line, column, key path and hint |
+//! | `model` | the checked types |
+//! | `lists`, `shadow` | services and forwards from file, flags and commands; which entry wins |
+//! | `taken` | conflicts of listeners |
+//! | `rights` | which ports a client may bind, and which targets it may reach |
+//! | `hosts`, `names`, `international` | host names: rights, services by name, letters beyond ASCII |
+//! | `address`, `endpoint`, `scheme` | addresses of services and of servers; the table of transports |
+//! | `public_url`, `proxy`, `otlp` | addresses of a server for others, of proxies, of a collector |
+//! | `net`, `units`, `moment` | notations: networks, durations, sizes, rates, points in time |
+//! | `htpasswd` | users of `basic_auth` with hashes of their passwords |
+//! | `secret`, [`secrets`] | a text that is never printed; what a secret is |
+//! | [`edit`] | edits a text in place, keeping comments; shows a text as JSON without secrets |
+//! | [`sample`] | commented files for `tunnel generate config` |
+//! | `foreign` | a YAML text of another program as a plain tree |
+//! | `fuzz` | the harness of the fuzz targets |
 //!
 //! The crate is pure: the environment and token files come in through [`Sources`]. `REFERENCE.md`
 //! describes every key.

@@ -9,18 +9,28 @@
 //! | `{"command":"status"}` | `{"status":{…}}` |
 //! | `{"command":"configuration"}` | `{"configuration":{…}}` |
 //! | `{"command":"amend","operations":[…]}` | `{"reloaded":{…}}` |
+//! | `{"command":"foresee","operations":[…]}` | `{"foreseen":{…}}` |
+//! | `{"command":"undo"}` | `{"reloaded":{…}}` |
+//! | `{"command":"lists","publish":["3000"]}` | `{"reloaded":{…}}` |
 //! | `{"command":"stop"}` | `{"stopping":{"pid":1}}` |
 //! | `{"command":"ping","timeout_millis":2000}` | `{"pong":{…}}` |
 //! | `{"command":"nat"}` | `{"nat":{…}}` |
 //! | `{"command":"test","service":"web"}` | `{"tested":{…}}` |
 //! | `{"command":"enroll","name":"home",…}` | `{"opened":{…}}` |
 //! | `{"command":"allow","name":"home",…}` | `{"allowed":{…}}` |
+//! | `{"command":"deny","name":"home",…}` | `{"allowed":{…}}`: the rights that are left |
 //! | `{"command":"revoke","name":"home"}` | `{"revoked":true}` |
 //! | `{"command":"streams","limit":100}` | `{"streams":{…}}` |
 //! | `{"command":"requests"}`, `{"command":"request","id":7}` | `{"requests":{…}}`, `{"request":{…}}` |
+//! | `{"command":"replay","id":7}` | `{"request":{…}}`: the new request |
+//! | `{"command":"invite","service":"ssh"}` | `{"invitation":{…}}` |
+//! | `{"command":"visitors"}` | `{"visitors":[…]}` |
+//! | `{"command":"uninvite","visitor":"laptop"}` | `{"uninvited":{…}}` |
 //! | `{"command":"clients"}` | `{"clients":{…}}` |
 //! | `{"command":"client","name":"home"}` | `{"client":{…}}`, or `{"client":null}` |
 //! | `{"command":"limit","name":"home","streams":"100"}` | `{"limited":{…}}` |
+//! | `{"command":"hold","name":"home",…}` | `{"held":{…}}`, or `{"held":null}` if the hold ended |
+//! | `{"command":"reconnect","client":"home"}` | `{"reconnected":{…}}` |
 //! | `{"command":"kick","name":"home"}` | `{"kicked":true}` |
 //! | `{"command":"kill","link":3,"stream":17}` | `{"killed":true}` |
 //! | `{"command":"log","filter":"debug"}` | `{"log":{"filter":"debug"}}` |
@@ -31,6 +41,7 @@
 //! | `{"command":"console"}` | `{"console":{"url":"…","valid_seconds":60}}` |
 //! | `{"command":"events"}` | `"ok"`, then `{"event":{…}}`, `{"lost":3}` or `"ok"` without end |
 //! | `{"command":"speedtest","millis":5000}` | several `{"progress":{…}}`, then `{"speed":{…}}` |
+//! | `{"command":"connect","target":"db:5432"}` | `"ok"`, then the bytes of the target |
 //! | anything else | `{"error":"…"}` |
 //!
 //! `serve` is the daemon's side, and `ask` is the side of the command line. `ops::command`
@@ -50,3 +61,17 @@ pub use ask::{
 pub use denied::Denied;
 pub use serve::ControlSocket;
 pub use socket_path::{Found, SocketPath, running};
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_table_of_requests_has_each_command() {
+        let lines = include_str!("lib.rs").lines();
+        let table: String = lines.filter(|line| line.starts_with("//! | `{")).collect();
+        // `upgrade`, `restart`, `share`, `console` and `connect` are commands of the socket alone.
+        let own = ["upgrade", "restart", "share", "console", "connect"];
+        for name in ops::command::TABLE.iter().map(|entry| entry.name).chain(own) {
+            assert!(table.contains(&format!(r#""command":"{name}""#)), "{name} has no row");
+        }
+    }
+}

@@ -11,17 +11,24 @@
 //! [`Link`] is the handle of a link. [`client`] dials, greets and resumes without end. [`server`]
 //! greets incoming carriers. All state of a link lives on one worker.
 //!
-//! The files lie in layers, and no file imports a file that imports it back:
+//! The files lie in layers:
 //!
 //! ```text
 //!   client/  server/             policy: which paths, whose carriers
+//!   dial  greet  backoff         a path is dialled, a carrier greets; pauses
 //!   attach  handle               carriers come; the owner's operations
-//!   reader  writer  accept  timer    the tasks of a link
+//!   writer  accept  timer        the tasks of a link
+//!   reader  packets  io  lanes/  the tasks that read, and what the tasks of a carrier share
+//!   guard  gathered              a panic ends its link alone; payloads that go together
 //!   drive  dispatch  end  retire     what follows an input or a command
 //!   inlet  flow                  the commands of a stream and of a flow
-//!   inner                        the link, its owner
-//!   lanes/  packets  wakers  alarm  tasks  notices  state    plain state
+//!   inner  pages                 the link, its owner; payload as pages
+//!   budget  charge  strain       the memory of a link and of a carrier; a slow path
+//!   wakers  alarm  tasks  notices  retirement  state  system    plain state, time and randomness
 //! ```
+//!
+//! Two layers are not apart yet: `reader`, `packets` and `io` import each other, and so do `inner`
+//! and `pages`.
 
 mod accept;
 mod alarm;

@@ -13,16 +13,16 @@
 //! | [`pages`] | bytes that pass between sockets without a copy |
 //! | [`inherited`] | listening sockets that another process hands over |
 //! | [`handover`] | listening sockets that this process hands over, and when they accept |
-//! | [`bindable`] | what `[::]` is on a machine without IPv6 |
+//! | `family` | [`bindable`]: what `[::]` is on a machine without IPv6 |
 //! | [`race`] | racing several addresses |
 //! | [`resolve`] | name lookups that cannot starve each other |
 //! | [`socket`] | TCP sockets: how they are made, read and written |
 //! | [`own`] | the addresses of this machine |
 //! | [`source`] | limits by the source address |
 //! | [`tcp_info`] | the figures that the kernel has of a TCP connection |
-//! | [`listen_group`] | one TCP listener per worker on one address |
+//! | `listen` | [`listen_group`]: one TCP listener per worker on one address |
 //! | [`udp`] | UDP sockets: groups on one address with buffers and steering, batches for flows |
-//! | [`Current`] | a setting of a listener that can be replaced while it listens |
+//! | `current` | [`Current`]: a setting of a listener that can be replaced while it listens |
 
 pub mod brake;
 pub mod cache;

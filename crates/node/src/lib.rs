@@ -12,13 +12,18 @@
 //! | `entrance`, `listeners` | listening addresses whose visitors become streams |
 //! | `names` | hosts that lead visitors of HTTP and TLS to entrances |
 //! | `backends`, `aim` | what serves the visitors of an entrance: session, target, terms, admission |
+//! | `health`, `watch` | whether a target serves, from what its streams tell; the access log |
 //! | `transports` | from a URL to a listener or a dialer |
 //! | `server`, `client`, `proxy` | the roles |
 //! | `peer` | links between two clients, for private services |
-//! | `strangers`, `waiting` | connections before their log-in, or before their first bytes |
+//! | `strangers`, `undecided` | connections before their log-in, or before their first bytes |
+//! | `passwords`, `guesses` | the checks of passwords of visitors, and the brake on guesses |
+//! | `adopted` | visitors that a former process accepted |
 //! | `probes` | the measurements of `tunnel ping` and `tunnel speedtest` |
 //! | `survey`, `tcp_info` | the figures of workers and kernel for the status |
-//! | `descriptors`, `memory`, `identity` | limits of the process, and its certificate |
+//! | `limits`, `descriptors` | limits of the process: streams and their rates, descriptors |
+//! | `memory`, `parts` | the memory of the process, and how much each source and client holds |
+//! | `identity` | the certificate of the process |
 
 mod adopted;
 mod aim;

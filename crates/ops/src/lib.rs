@@ -1,7 +1,7 @@
 //! The commands and queries that a running `tunnel` accepts, and their results.
 //!
 //! The control socket, the admin API and signals call a [`Daemon`] and its capabilities. The frame of
-//! the daemon drives a [`Serving`], which is a server or a client of crate `node`. Commands and
+//! the daemon drives a [`Serving`], which is a role of crate `node`. Commands and
 //! results are plain data.
 //!
 //! | module | content |
@@ -19,6 +19,7 @@
 //! | `enrol` | orders for a code, and the code |
 //! | `glance` | a look that goes on: what has changed since the one before |
 //! | `log` | the last lines of the log |
+//! | `lists` | changes of a running client's services and forwards |
 //! | `loaded`, `reload` | a configuration that was read, and the outcome of a reload |
 //! | `requests` | the requests of visitors that a client keeps for a look |
 //! | `share` | a service that lives as long as a command |

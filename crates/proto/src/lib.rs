@@ -1,5 +1,26 @@
 //! The tunnel protocol as plain values. Bytes, commands and the current time go in; bytes, events
 //! and the next deadline come out. The crate has no socket, clock, task, lock or randomness.
+//! `SPEC.md` is the wire format.
+//!
+//! | module | content |
+//! |---|---|
+//! | `link` | a link: streams and flows over carriers, resume, liveness, retirement |
+//! | `stream` | a stream: two directions, credit, replay, and when it may be forgotten |
+//! | `flow` | datagrams of many conversations: queues, fragments |
+//! | [`greeting`] | what both ends prove to each other before any frame |
+//! | [`control`] | the messages of the control stream: services, terms, results |
+//! | `frame`, `wire` | the table of frames, and bounded reading and writing of fields |
+//! | `open` | the content of an OPEN frame: target, priority, visitor |
+//! | `id`, `offset`, `instant` | identifiers, byte offsets and points in time as types |
+//! | `code`, `violation` | reasons on the wire, and what a violation ends |
+//! | `budget`, `limits` | the memory of streams, windows and replay; limits of streams |
+//! | `pages` | payload that lies in pipes of the system |
+//! | `measure` | the measurements that the far end serves itself |
+//! | `visitors`, `network`, `special` | who may visit, by address; addresses that a rule must name |
+//! | `http`, `redirect`, `hashed` | what a server does with requests: options, a redirect, passwords |
+//! | `pattern` | patterns of names: visitors of a private service, services that a client may visit |
+//! | `dscp`, `unix` | the mark of packets; the address of a Unix socket |
+//! | [`text`] | characters that no text of the protocol contains |
 
 mod budget;
 mod code;

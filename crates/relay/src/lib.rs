@@ -22,6 +22,8 @@
 //! | `attention` | notices that a far end vanished while bytes for it are on their way |
 //! | `look` | the first bytes of a connection, which stay in its socket |
 //! | `pipe` | the two halves of a stream's near end: `Pipe` takes bytes inline, `Pump` reads |
+//! | `settings` | the settings that all streams of a service share on a worker |
+//! | `crowd` | less memory in the kernel for each stream, where many do not move |
 //! | `pace` | rates of bytes, shared by streams and workers without a lock |
 //! | `passage` | two pumps of this process, joined without a link |
 //! | `duplex` | a stream without a socket, for a part of the daemon that reads and writes its bytes |
@@ -39,6 +41,8 @@
 //! | [`visitor`], [`target`] | the two ends of a stream, made of the modules above |
 //! | [`watch`] | the events of streams: the state of the target, the access log |
 //! | [`stats`] | plain counters per service and worker |
+//! | `throttle` | at most one log line per period |
+//! | `fuzz` | the harnesses of the fuzz targets |
 
 pub mod admit;
 mod announced;

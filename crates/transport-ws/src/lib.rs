@@ -9,6 +9,8 @@
 //! | `lane` | the two halves around the lane of `transport-tcp` |
 //! | `listener`, `dialer` | the listener and the dialer of carriers |
 //! | `pages` | what a listener offers to browsers beside carriers |
+//! | [`offers`] | requests about connections of WebRTC |
+//! | `fuzz` | the harnesses of the fuzz targets |
 //!
 //! permessage-deflate is neither offered nor accepted, because encrypted data does not shrink.
 

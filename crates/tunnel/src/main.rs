@@ -1,7 +1,51 @@
 //! `tunnel`: reads the command line, runs the command, and reports errors.
 //!
-//! `commands` maps the arguments to a module: `daemon` (the frame around a running `server` or
-//! `client`), `supervise` (`tunnel run`), `demo`, `instances` (commands to a running daemon), or a few lines of output.
+//! The command line, and commands without a daemon:
+//!
+//! | module | content |
+//! |---|---|
+//! | `cli`, `commands` | the command line; each command from its arguments to its end |
+//! | `complete` | names that a shell completes |
+//! | `check` | `tunnel check` |
+//! | `generate`, `quoted` | `tunnel generate`: certificates, tokens, files; texts as YAML |
+//! | `importing` | `tunnel import` |
+//! | `install` | `tunnel install` and `tunnel uninstall` |
+//! | `demo` | `tunnel demo` |
+//!
+//! Configuration:
+//!
+//! | module | content |
+//! |---|---|
+//! | `load` | a checked configuration from files and flags |
+//! | `input`, `found` | a configuration file, and that of the working directory |
+//! | `material`, `examine` | tokens, certificates and keys that a configuration names |
+//! | `own` | targets that would lead to the daemon itself |
+//! | `config_file` | the file as the admin API shows and changes it |
+//! | `kept_lists`, `service_options` | services of commands, kept over a restart; their options |
+//! | `first_start`, `set_up` | a start without a file: a token and instructions; the set-up page |
+//! | `enroll` | `tunnel enroll`: a new client by a code, and the renewal of its token |
+//!
+//! A running daemon:
+//!
+//! | module | content |
+//! |---|---|
+//! | `daemon` | the frame around a role: signals, control socket, systemd, drain, end |
+//! | `supervise` | `tunnel run`: a daemon for each file of a folder |
+//! | `parent`, `upgrade` | the process that stays, and the change to another process |
+//! | `activation`, `inherit` | sockets of systemd and of other programs that start the daemon |
+//! | `notify`, `signals`, `runtime` | systemd, signals, the runtime of the process |
+//! | `alone`, `cores` | one process per client and server; no core files |
+//! | `watch` | changes of certificates and of the configuration |
+//!
+//! Commands to a running daemon:
+//!
+//! | module | content |
+//! |---|---|
+//! | `instances`, `whereabouts` | the search for the daemon, and the commands to it |
+//! | `clients`, `published`, `share` | its clients; its services and forwards; `tunnel share` |
+//! | `connect`, `visits` | `tunnel connect` and `tunnel visit` |
+//! | `console`, `requests` | the web console, and the requests of visitors |
+//! | `measure`, `nat`, `tested` | the output of `ping` and `speedtest`, of `nat` and of `test` |
 
 mod activation;
 mod alone;

@@ -8,6 +8,7 @@
 //! | [`fec`] | parity shards as kcp-go makes them, and what is rebuilt of them |
 //! | [`session`] | engine, FEC and envelope together: datagrams in and out |
 //! | [`wire`] | the layouts of segments, shards and out-of-band datagrams |
+//! | `fuzz` | the harness of the fuzz targets |
 
 pub mod classic;
 pub mod engine;

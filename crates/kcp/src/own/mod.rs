@@ -9,8 +9,9 @@
 //! | [`wire`] | the layout |
 //! | [`fec`] | groups of shards, and how much parity they get |
 //! | [`session`] | the stream: packets in and out, one timer |
-//! | [`Keys`] | what seals packets; the handshake is outside |
-//! | [`Replay`] | no packet is taken twice |
+//! | `keys` | [`Keys`]: what seals packets; the handshake is outside |
+//! | `replay` | [`Replay`]: no packet is taken twice |
+//! | `fuzz` | the harness of the fuzz target |
 
 pub mod fec;
 #[doc(hidden)]

@@ -19,6 +19,7 @@
 //! | [`links`] | the side that visits: a link for each service, made when somebody asks for it |
 //! | [`direct`] | both sides: carriers that do not pass the server |
 //! | [`material`] | both sides: the certificates in force |
+//! | `turns` | bounds on what visitors have this client do at a time |
 //! | [`wire`] | what the server and the client of a service say about an offer of WebRTC |
 
 pub(crate) mod accept;

@@ -9,6 +9,7 @@
 //! | `bytes` | endless bytes whose value depends on their offset |
 //! | `software` | nginx, sshd and other third-party programs |
 //! | `pebble` | [`Pebble`]: an ACME authority, and its DNS server |
+//! | `fence` | a memory limit around a process |
 //! | `port` | free ports, and whether a process listens on a port |
 //!
 //! A setup that fails and a check that fails both panic: the panic is the verdict of a test.

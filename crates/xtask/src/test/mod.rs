@@ -12,6 +12,8 @@
 //! | `beside` | the static build beside steps that wait more than they compute |
 //! | `units` | the step that asks systemd about the files of `systemd/` |
 //! | `advisories` | the long step that asks the RustSec database |
+//! | `conformance` | the long step of the public suites for names: h2spec, testssl.sh, Autobahn |
+//! | `miri` | the long step that interprets the crate with `unsafe` |
 //! | `programs`, `cases` | test programs side by side; the cases of one program side by side |
 //! | `record` | `target/long.json` |
 //! | `timings` | the seconds of steps and tests, and the table of `README.md` |

@@ -18,6 +18,7 @@
 //! | `budget` | the cap of retransmissions and parity |
 //! | `nonces` | datagrams that somebody sends again |
 //! | `oob` | datagrams beside the stream |
+//! | `fuzz` | the harness of a fuzz target |
 //!
 //! It is a plain value. After any input or command, the driver calls
 //! [`poll_transmit`](Session::poll_transmit) until it returns `None`, then sets a timer to

@@ -23,6 +23,7 @@
 //! | `requests` | the log of requests, and the figures of services |
 //! | `secure` | visitors whose TLS ended here, on the byte path |
 //! | `site` | services by name as `web` sees them |
+//! | `upstream` | streams for the requests that `web` sends to a service |
 //! | `certificates` | the settings of TLS that ends here |
 //! | `answer` | the answers of the server itself |
 
