@@ -10,7 +10,7 @@ use relay::adopt;
 use tokio::task::{JoinSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
-use crate::entrance::HOLD;
+use crate::session::HOLD;
 use crate::session::Handle;
 
 /// The time between two looks for the listener of a visitor, whose client is about to register.

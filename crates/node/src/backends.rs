@@ -24,7 +24,6 @@ use relay::Gate;
 use relay::balance::{Candidate, Policy, Turns, fingerprint, key_of};
 
 use crate::aim::Aim;
-use crate::entrance::Answer;
 use crate::health::{Health, clock_millis, percent_since};
 use crate::session::Session;
 
@@ -97,6 +96,19 @@ pub(crate) struct Tried {
     pub(crate) why: ResetCode,
     /// The refusal was counted.
     pub(crate) is_counted: bool,
+}
+
+/// Why a visitor of a name is answered by the server and not by a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The address of the visitor may not visit.
+    Forbidden,
+    /// The client has as many streams as it may have.
+    Busy,
+    /// The client has its share of the descriptors.
+    Full,
+    /// The service or its client cannot be reached.
+    Down(ResetCode),
 }
 
 /// The backend for a visitor.

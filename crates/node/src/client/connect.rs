@@ -12,14 +12,39 @@ use relay::{Settings, serve_connect};
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 
+use super::ClientShared;
 use super::uplink::{Uplink, Uplinks};
 use crate::descriptors;
-use crate::entrance::connectors;
-use crate::peer::links::{Peer, PeerConnector};
-use crate::session::Handle;
+use crate::entrance::{NamedServices, connectors};
+use crate::peer::links::{Peer, PeerConnector, named};
+use crate::session::{Handle, Worker};
 
 /// The time for which the command waits for a link, as a visitor of a forward does.
 const HOLD: Duration = Duration::from_secs(10);
+
+/// Programs of a SOCKS5 or HTTP proxy on this worker may name private services of other clients.
+pub(super) fn serve_names(worker: &Worker, shared: &Arc<ClientShared>) {
+    let shared = Arc::downgrade(shared);
+    worker.state.of::<NamedServices>().start(move |worker, target, patience| {
+        let shared = shared.upgrade()?;
+        let service =
+            named(&shared.config.load(), target)?.map(|service| shared.visits.peer(service));
+        let worker = Rc::clone(worker);
+        Some(Box::pin(async move {
+            let peer = match service {
+                Ok(peer) => peer,
+                Err(why) => {
+                    tracing::info!("a program asks for {why}");
+                    return None;
+                }
+            };
+            let link = peer.link_here(&worker, patience).await;
+            let link =
+                link.inspect_err(|why| tracing::debug!(service = %peer.service, why)).ok()?;
+            Some(PeerConnector::connectors(&link, &peer.service.service))
+        }))
+    });
+}
 
 /// Connects `socket` with a private service of another client, as [`ops::Connector::connect`] says.
 pub(super) async fn visit(
@@ -37,7 +62,7 @@ pub(super) async fn visit(
     let (reply, outcome) = oneshot::channel();
     let job = {
         let peer = Arc::clone(peer);
-        move |worker: &Rc<crate::session::Worker>| {
+        move |worker: &Rc<Worker>| {
             let worker = Rc::clone(worker);
             spawn_local(async move {
                 let link = match peer.link_here(&worker, HOLD).await {
@@ -81,7 +106,7 @@ pub(super) async fn connect(
     let text = target.to_string();
     let job = {
         let text = text.clone();
-        move |worker: &Rc<crate::session::Worker>| {
+        move |worker: &Rc<Worker>| {
             let link = worker.state.live_link(&session);
             spawn_local(async move {
                 let Some(link) = link else { return };

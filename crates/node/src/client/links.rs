@@ -246,7 +246,7 @@ fn keep(
         shares: Arc::clone(&uplink.shares),
         leaving: Arc::clone(&links.leaving),
         retry: plan.retry,
-        redial: Rc::clone(&worker.state.client.redial),
+        redial: Rc::clone(&worker.state.redial),
         link: plan.link,
         budget: Rc::new(worker.state.portion.clone()),
         serials: Arc::clone(&shared.serials),

@@ -231,7 +231,7 @@ impl Client {
         shared.visits.start(workers.handles(), &shared);
         for handle in workers.handles().iter() {
             let shared = Arc::clone(&shared);
-            handle.call(move |worker| worker.state.client.start(&shared)).await?;
+            handle.call(move |worker| connect::serve_names(worker, &shared)).await?;
         }
         shared.visits.follow(&shared.config.load_full()).await;
         let handles = Arc::clone(workers.handles());

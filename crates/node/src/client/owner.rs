@@ -28,6 +28,7 @@ use super::targets::{Introduction, Local};
 use super::trial;
 use super::trouble::Trouble;
 use super::uplink::Uplink;
+use crate::client::ClientState;
 use crate::peer::accept::Whose;
 use crate::session::{Handle, Worker};
 use crate::{probes, survey};
@@ -328,7 +329,7 @@ impl Owner for ClientOwner {
 pub(super) async fn counts(handles: &[Handle]) -> Vec<status::Service> {
     let mut all = Vec::new();
     for handle in handles {
-        let part = handle.call(|worker| worker.state.client.counts()).await;
+        let part = handle.call(|worker| worker.state.of::<ClientState>().counts()).await;
         // A worker that has stopped counts nothing.
         survey::merge(&mut all, part.unwrap_or_default());
     }

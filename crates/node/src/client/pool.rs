@@ -18,8 +18,8 @@ use relay::balance::{Candidate, Key, Policy, Turns, fingerprint, key_of};
 use relay::{DialError, TargetAddr};
 
 use super::targets::address;
+use crate::entrance::TargetWatch;
 use crate::health::{Health, clock_millis, percent_since};
-use crate::watch::TargetWatch;
 
 /// Without checks a target that is down gets one visitor this time after its last failure
 /// (milliseconds). If the target still does not serve, the visitor pays with one dial.

@@ -1,18 +1,13 @@
 //! What a worker of a client has beside the state of every worker: the counters of the services whose
 //! targets it dials.
 
+use ops::status;
+use relay::{FlowStats, FlowTargets, Stats, TargetAddr};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
 
-use link::client::Redial;
-use ops::status;
-use relay::{FlowStats, FlowTargets, Stats, TargetAddr};
-
-use super::ClientShared;
 use super::targets::Services;
-use crate::peer::links::{Peer, named};
 use crate::survey;
 
 /// The state of a client on one worker.
@@ -20,11 +15,8 @@ use crate::survey;
 pub(crate) struct ClientState {
     /// By the name of the service.
     services: RefCell<HashMap<String, Counters>>,
-    /// The command that ends the pauses of the links of this worker.
-    pub(crate) redial: Rc<Redial>,
     /// The targets of the services, which all links of this worker share.
     pub(super) targets: RefCell<Option<Services>>,
-    shared: RefCell<Weak<ClientShared>>,
 }
 
 /// The counters of a service on one worker.
@@ -37,19 +29,6 @@ struct Counters {
 }
 
 impl ClientState {
-    /// The client has started on this worker.
-    pub(super) fn start(&self, shared: &Arc<ClientShared>) {
-        *self.shared.borrow_mut() = Arc::downgrade(shared);
-    }
-
-    /// The private service that the target of a program names. `None`: it names none. The error is a
-    /// name that nobody knows.
-    pub(crate) fn service_named(&self, target: &str) -> Option<Result<Arc<Peer>, String>> {
-        let shared = self.shared.borrow().upgrade()?;
-        let config = shared.config.load();
-        Some(named(&config, target)?.map(|service| shared.visits.peer(service)))
-    }
-
     /// The counters of a service, which all links of this worker share.
     pub(super) fn stats_of(&self, name: &str) -> Rc<Stats> {
         Rc::clone(&self.services.borrow_mut().entry(name.to_owned()).or_default().streams)

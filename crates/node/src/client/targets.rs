@@ -27,10 +27,11 @@ use super::pool::Pools;
 use super::requests::Marks;
 use super::site::Site;
 use crate::aim::credentials;
+use crate::client::ClientState;
 use crate::descriptors::Holders;
+use crate::entrance::TargetWatch;
 use crate::memory::Accounts;
 use crate::session::Worker;
-use crate::watch::TargetWatch;
 use crate::{descriptors, guesses, limits};
 
 /// The services of one configuration.
@@ -148,7 +149,7 @@ pub(crate) fn lead_flows<'a>(
     worker: &Worker,
     services: impl Iterator<Item = &'a config::Service> + Clone,
 ) {
-    worker.state.client.lead_flows(|name| {
+    worker.state.of::<ClientState>().lead_flows(|name| {
         let service = services.clone().find(|service| service.name == name);
         service.map(udp_targets).unwrap_or_default()
     });
@@ -214,7 +215,8 @@ impl Services {
 impl Local {
     /// A service of the configuration in force, on this worker.
     pub(crate) fn of(worker: &Worker, shared: &ClientShared, name: &str) -> Option<Rc<Self>> {
-        let mut targets = worker.state.client.targets.borrow_mut();
+        let state = worker.state.of::<ClientState>();
+        let mut targets = state.targets.borrow_mut();
         let now = shared.config.load();
         if !targets.as_ref().is_some_and(|known| Arc::ptr_eq(&known.of, &now)) {
             *targets = Some(Services::new(worker, shared, Arc::clone(&now)));
@@ -238,7 +240,7 @@ impl Local {
         let streams = Serves::of(service, &watch, several.as_ref());
         let watcher: Option<Rc<dyn Watcher>> = Some(watch);
         let flows = udp_targets(service).into_iter().next().map(|target| {
-            let (stats, targets) = worker.state.client.flows_of(name);
+            let (stats, targets) = worker.state.of::<ClientState>().flows_of(name);
             let dial = timeouts.dial;
             let watcher = watcher.clone();
             let settings = FlowSettings {
@@ -255,7 +257,8 @@ impl Local {
             (target, Rc::new(settings))
         });
         let gate = records.gates.as_ref().map(|gates| gates.of(service));
-        let (stats, holder) = (worker.state.client.stats_of(name), Some(records.holders.of(name)));
+        let (stats, holder) =
+            (worker.state.of::<ClientState>().stats_of(name), Some(records.holders.of(name)));
         let budget: Option<Rc<dyn Budget>> = Some(Rc::new(worker.state.portion.clone()));
         let settings = Settings {
             timeouts,

@@ -14,13 +14,13 @@ use tokio::time::Instant;
 
 use super::again::Another;
 use super::hold::{Visitor, elsewhere};
-use super::name::{Answer, NameVisitor};
+use super::name::NameVisitor;
 use super::proxy::proxy_of;
 use super::{Entrance, served_by, settings_of};
 use crate::aim::Aim;
-use crate::backends::{Backend, Pick, Picked, Tried};
+use crate::backends::{Answer, Backend, Pick, Picked, Tried};
 use crate::descriptors;
-use crate::names::{Services, Space};
+use crate::names::Space;
 use crate::session::Worker;
 use crate::{limits, proxy};
 
@@ -138,17 +138,6 @@ pub(crate) fn visit(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
         return turn_away(worker, guest, &settings, Answer::Full);
     }
     enter(worker, entrance, guest);
-}
-
-/// Moves the seat of a visitor to the client of these services, for a visitor whose requests go to
-/// them. False: the client has its share of the descriptors; the refusal is counted by nobody,
-/// because no service of the client was asked.
-pub(crate) fn takes(services: &Services, socket: &mut Socket) -> bool {
-    let backend = services.first().map(|first| first.entrance.backends.first());
-    backend
-        .as_ref()
-        .and_then(|backend| backend.gate.holder())
-        .is_none_or(|holder| socket.move_to(holder))
 }
 
 /// Refuses a visitor and counts the refusal.

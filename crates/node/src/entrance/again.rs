@@ -12,12 +12,12 @@ use tokio::time::Instant;
 
 use super::Entrance;
 use super::admit::{Came, Guest, Past};
-use super::hold::{HOLD, Visitor, arrive};
+use super::hold::{Visitor, arrive};
 use super::name::NameVisitor;
 use crate::backends::{Picked, Tried};
 use crate::names::Space;
-use crate::server::doors::requests::Carried;
-use crate::session::Worker;
+use crate::request_log::Carried;
+use crate::session::{HOLD, Worker};
 
 /// Leads a visitor of a shared entrance to another client, if the stream of the visitor is refused.
 pub(super) struct Another {

@@ -13,14 +13,11 @@ use relay::{Detached, Socket};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::admit::{Came, Guest, Past, enter, turn_away};
-use super::name::{Answer, NameVisitor};
+use super::name::NameVisitor;
 use super::{Entrance, settings_of};
-use crate::backends::Backends;
+use crate::backends::{Answer, Backends};
 use crate::names::Space;
-use crate::session::{Handle, Session, Worker};
-
-/// The time for which a visitor is held in all while its name or a link of the session is absent.
-pub(crate) const HOLD: Duration = Duration::from_secs(10);
+use crate::session::{HOLD, Handle, Session, Worker};
 
 /// The time between two looks whether the clients have their links elsewhere.
 const LEFT: Duration = Duration::from_millis(10);

@@ -35,9 +35,11 @@
 //! | `again` | from a refused stream of a shared entrance to another client |
 //! | `hold` | the way to another worker, and the wait for a link |
 //! | `open` | opens and closes entrances on all workers |
+//! | `watch` | the state of targets and the access log, from the streams of an entrance |
 //! | `openings` | the entrances that this process opens for itself, and their changes by a reload |
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,8 +50,7 @@ use relay::{FlowBounds, FlowSettings, Proxy, ProxyKind, Settings, Stats};
 
 use crate::aim::ProxyTerms;
 use crate::backends::{Backends, Picked};
-use crate::session::{Session, Worker};
-use crate::watch::EntranceWatch;
+use crate::session::{Session, SessionPort, Worker};
 
 mod admit;
 mod again;
@@ -61,15 +62,17 @@ mod openings;
 mod proxy;
 mod tcp;
 mod udp;
+mod watch;
 
-pub(crate) use admit::{Came, Guest, Past, Stays, seat, takes, visit};
+pub(crate) use admit::{Came, Guest, Past, Stays, seat, visit};
 pub(crate) use again::is_counted;
 pub(crate) use announcers::{Announcers, Balancers, Unannounced, announced};
-pub(crate) use hold::HOLD;
-pub(crate) use name::{Answer, Lead, NameDoor, NameVisitor};
+pub(crate) use name::{Lead, NameDoor, NameVisitor};
 pub(crate) use open::{close_everywhere, forget_everywhere, open_everywhere, renew_flows};
 pub(crate) use openings::{Absent, Bound, Opening, Openings};
-pub(crate) use proxy::connectors;
+pub(crate) use proxy::{NamedServices, connectors};
+use watch::EntranceWatch;
+pub(crate) use watch::{ForwardWatch, TargetWatch};
 
 /// The part of an entrance that all workers share. Its backends decide what serves a visitor.
 #[derive(Debug)]
@@ -112,14 +115,20 @@ impl Entrance {
     /// each change of these workers.
     pub(crate) fn steer(self: &Arc<Self>, session: &Session) {
         if self.steering.is_some() {
-            session.add_port(self);
+            session.add_port(&(Arc::clone(self) as Arc<dyn SessionPort>));
         }
+    }
+}
+
+impl SessionPort for Entrance {
+    fn leads_to(&self, session: u64) -> bool {
+        self.backends.lead_to_session(session)
     }
 
     /// Leads the peers of a UDP port to the workers that have a link of a session that serves it; of a
     /// shared port, to those of the sessions that answer, if there are any. Flows that exist keep
     /// their worker.
-    pub(crate) fn lead_peers(&self) {
+    fn lead_peers(&self) {
         let Some(steering) = &self.steering else { return };
         let all = self.backends.all();
         let workers = |only: bool| -> Vec<_> {
@@ -143,6 +152,10 @@ impl Entrance {
         }
     }
 }
+
+/// The open entrances of a worker by their ids.
+#[derive(Debug, Default)]
+pub(crate) struct Entrances(pub(crate) RefCell<HashMap<u64, OpenEntrance>>);
 
 /// An entrance that is open on one worker.
 #[derive(Debug)]
@@ -239,7 +252,8 @@ impl OpenEntrance {
 
 /// The settings of new streams of this entrance. `None`: the entrance is closed.
 pub(crate) fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Settings>> {
-    let entrances = worker.state.entrances.borrow();
+    let entrances = worker.state.of::<Entrances>();
+    let entrances = entrances.0.borrow();
     entrances.get(&entrance.id).map(OpenEntrance::settings)
 }
 
@@ -260,6 +274,7 @@ pub(crate) fn served_by(
     entrance: &Entrance,
     picked: &Arc<Picked>,
 ) -> Option<Rc<Settings>> {
-    let entrances = worker.state.entrances.borrow();
+    let entrances = worker.state.of::<Entrances>();
+    let entrances = entrances.0.borrow();
     entrances.get(&entrance.id).map(|open| open.served_by(picked))
 }

@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use relay::{Http, Leaving, Onward, Permit, Retry, Settings, Socket, Why, open_er
 use tokio::time::Instant;
 
 use super::again::Another;
-use crate::backends::Picked;
+use crate::backends::{Answer, Picked};
 use crate::names::Space;
-use crate::server::doors::requests::{Asked, Carried};
+use crate::request_log::{Asked, Carried, Senders};
 use crate::session::Worker;
 
 /// A visitor of a name, on its way to a service.
@@ -56,16 +56,12 @@ pub(crate) struct Lead {
 }
 
 /// A door of visitors that name a host.
-pub(crate) trait NameDoor: fmt::Debug + Send + Sync {
+pub(crate) trait NameDoor: Senders + fmt::Debug + Send + Sync {
     /// Takes a connection that leaves the stream of its service.
     fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving);
 
     /// Answers a visitor in place of a service, and closes its connection.
     fn answer(&self, worker: &Worker, socket: Socket, asked: Asked, answer: Answer);
-
-    /// The visitor that sent a request with this head over a connection of `peer`, for the log of
-    /// requests.
-    fn visitor(&self, peer: Option<SocketAddr>, head: &[u8]) -> Option<IpAddr>;
 
     /// The generation of the table of names.
     fn generation(&self) -> u64;
@@ -85,19 +81,6 @@ pub(crate) trait NameDoor: fmt::Debug + Send + Sync {
     );
 }
 
-/// Why a visitor of a name is answered by the server and not by a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// The address of the visitor may not visit.
-    Forbidden,
-    /// The client has as many streams as it may have.
-    Busy,
-    /// The client has its share of the descriptors.
-    Full,
-    /// The service or its client cannot be reached.
-    Down(ResetCode),
-}
-
 impl NameVisitor {
     /// Opens the stream of a visitor that speaks HTTP. The door answers in place of a stream that
     /// does not open: the first bytes of the visitor are gone with the stream.
@@ -111,7 +94,8 @@ impl NameVisitor {
         (permit, mut another): (Permit, Option<Another>),
     ) {
         let Self { door, lead, first, asked, fields: _ } = self;
-        let carried = Carried::new(&settings.stats, picked, &door, open.visitor);
+        let carried =
+            Carried::new(&settings.stats, picked, Arc::<dyn NameDoor>::clone(&door), open.visitor);
         if let Some(another) = &mut another {
             another.carried = Some(Rc::clone(&carried));
         }

@@ -10,11 +10,12 @@ use relay::{FlowSettings, Listening, ListeningFlows, ListeningUnix, Settings};
 
 use super::tcp::Door;
 use super::udp::FlowDoor;
+use super::watch::EntranceWatch;
 use super::{Entrance, OpenEntrance};
 use crate::descriptors;
+use crate::entrance::Entrances;
 use crate::listeners::{Listener, Listeners};
 use crate::session::{Handle, Worker};
-use crate::watch::EntranceWatch;
 
 /// Closes the listener on drop.
 #[derive(Debug)]
@@ -51,12 +52,13 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let settings = RefCell::new(vec![(picked, Rc::new(settings))]);
     let (id, proxy) = (entrance.id, RefCell::default());
     let open = OpenEntrance { entrance, listening: None, settings, flows, proxy };
-    worker.state.entrances.borrow_mut().insert(id, open);
+    worker.state.of::<Entrances>().0.borrow_mut().insert(id, open);
 }
 
 /// Starts to accept visitors on this worker.
 fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<()> {
-    let mut entrances = worker.state.entrances.borrow_mut();
+    let entrances = worker.state.of::<Entrances>();
+    let mut entrances = entrances.0.borrow_mut();
     // The entrance was closed meanwhile; the listener closes with this return.
     let Some(open) = entrances.get_mut(&id) else { return Ok(()) };
     let room = open.settings().room;
@@ -115,7 +117,7 @@ pub(crate) async fn renew_flows(handles: &[Handle], id: u64) {
     for handle in handles {
         // A worker that has stopped has no flows.
         let renewed = handle.call(move |worker| {
-            if let Some(open) = worker.state.entrances.borrow().get(&id)
+            if let Some(open) = worker.state.of::<Entrances>().0.borrow().get(&id)
                 && let Some(Guard::Udp(listening)) = &open.listening
             {
                 listening.renew();
@@ -130,7 +132,7 @@ pub(crate) async fn forget_everywhere(handles: &[Handle], id: u64, session: u64)
     for handle in handles {
         // A worker that has stopped has forgotten everything.
         let forgotten = handle.call(move |worker| {
-            if let Some(open) = worker.state.entrances.borrow().get(&id)
+            if let Some(open) = worker.state.of::<Entrances>().0.borrow().get(&id)
                 && let Some(stats) = open.forget(session)
             {
                 worker.state.remember(&stats, open.label());
@@ -145,7 +147,7 @@ pub(crate) async fn close_everywhere(handles: &[Handle], id: u64) {
     for handle in handles {
         // A worker that has stopped has closed the entrance.
         let closed = handle.call(move |worker| {
-            let open = worker.state.entrances.borrow_mut().remove(&id);
+            let open = worker.state.of::<Entrances>().0.borrow_mut().remove(&id);
             if let Some(open) = &open {
                 for stats in open.all_stats() {
                     worker.state.remember(&stats, open.label());

@@ -1,5 +1,6 @@
 //! Entrances that are a proxy: their visitors speak SOCKS5 or with an HTTP proxy and name their targets.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,12 +12,41 @@ use relay::{Connectors, Links, Proxy};
 use tokio::time::{Instant, sleep, sleep_until};
 use transport::LocalFuture;
 
-use super::Entrance;
+use super::{Entrance, Entrances};
 use crate::aim::ProxyTerms;
 use crate::backends::Backend;
 use crate::guesses;
-use crate::peer::links::PeerConnector;
 use crate::session::Worker;
+
+type FutureConnectors = LocalFuture<'static, Option<Connectors>>;
+
+/// Finds the links to the private service that a target names, within this time. `None`: the target
+/// names none.
+type Visit = dyn Fn(&Rc<Worker>, &str, Duration) -> Option<FutureConnectors>;
+
+/// The private services that visitors of a proxy may name. Empty where no client runs.
+#[derive(Default)]
+pub(crate) struct NamedServices(RefCell<Option<Rc<Visit>>>);
+
+impl NamedServices {
+    /// The client has started on this worker.
+    pub(crate) fn start(
+        &self,
+        visit: impl Fn(&Rc<Worker>, &str, Duration) -> Option<FutureConnectors> + 'static,
+    ) {
+        *self.0.borrow_mut() = Some(Rc::new(visit));
+    }
+
+    fn visit(
+        &self,
+        worker: &Rc<Worker>,
+        target: &str,
+        patience: Duration,
+    ) -> Option<FutureConnectors> {
+        let visit = self.0.borrow().clone()?;
+        visit(worker, target, patience)
+    }
+}
 
 /// The links of a proxy on one worker. There are none any more for visitors that were admitted on
 /// other terms than those in force.
@@ -37,7 +67,8 @@ impl ProxyLinks {
     /// The backend, while these terms are in force. Another thread may replace the backend at any
     /// time, so the link of a stream belongs to the backend whose terms were compared.
     fn in_force(&self) -> Option<Arc<Backend>> {
-        let is_open = self.worker.state.entrances.borrow().contains_key(&self.entrance.id);
+        let is_open =
+            self.worker.state.of::<Entrances>().0.borrow().contains_key(&self.entrance.id);
         let backend = arc_swap::Guard::into_inner(self.entrance.backends.first());
         let has = |terms: &Arc<ProxyTerms>| Arc::ptr_eq(terms, &self.terms) || *terms == self.terms;
         let is_in_force = is_open && backend.picked.aim.proxy.as_ref().is_some_and(has);
@@ -51,11 +82,11 @@ impl Links for ProxyLinks {
         Some(connectors(&link))
     }
 
-    fn to(&self, target: &str, patience: Duration) -> LocalFuture<'static, Option<Connectors>> {
+    fn to(&self, target: &str, patience: Duration) -> FutureConnectors {
         self.visit(target, patience).unwrap_or_else(|| self.soon(patience))
     }
 
-    fn soon(&self, patience: Duration) -> LocalFuture<'static, Option<Connectors>> {
+    fn soon(&self, patience: Duration) -> FutureConnectors {
         let links = self.clone();
         Box::pin(async move {
             let deadline = Instant::now() + patience;
@@ -78,26 +109,8 @@ impl Links for ProxyLinks {
 
 impl ProxyLinks {
     /// The links to the private service that a target names. `None`: the target names none.
-    fn visit(
-        &self,
-        target: &str,
-        patience: Duration,
-    ) -> Option<LocalFuture<'static, Option<Connectors>>> {
-        let service = self.worker.state.client.service_named(target)?;
-        let worker = Rc::clone(&self.worker);
-        Some(Box::pin(async move {
-            let peer = match service {
-                Ok(peer) => peer,
-                Err(why) => {
-                    tracing::info!("a program asks for {why}");
-                    return None;
-                }
-            };
-            let link = peer.link_here(&worker, patience).await;
-            let link =
-                link.inspect_err(|why| tracing::debug!(service = %peer.service, why)).ok()?;
-            Some(PeerConnector::connectors(&link, &peer.service.service))
-        }))
+    fn visit(&self, target: &str, patience: Duration) -> Option<FutureConnectors> {
+        self.worker.state.of::<NamedServices>().visit(&self.worker, target, patience)
     }
 }
 
@@ -113,7 +126,8 @@ pub(super) fn proxy_of(
     entrance: &Arc<Entrance>,
     terms: &Arc<ProxyTerms>,
 ) -> Option<Rc<Proxy>> {
-    let entrances = worker.state.entrances.borrow();
+    let entrances = worker.state.of::<Entrances>();
+    let entrances = entrances.0.borrow();
     let open = entrances.get(&entrance.id)?;
     let mut known = open.proxy.borrow_mut();
     if let Some((of, proxy)) = &*known

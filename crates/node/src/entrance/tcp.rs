@@ -10,10 +10,10 @@ use relay::{Handler, Socket};
 use tokio::time::Instant;
 
 use super::admit::{Came, Guest, Past, enter, seat, turn_away};
-use super::hold::{HOLD, Visitor, hand_over};
-use super::name::Answer;
+use super::hold::{Visitor, hand_over};
 use super::{Entrance, Unannounced, announced, settings_of};
-use crate::session::Worker;
+use crate::backends::Answer;
+use crate::session::{HOLD, Worker};
 
 /// The handler of accepted visitors on one worker.
 pub(super) struct Door {

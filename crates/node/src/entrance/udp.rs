@@ -15,6 +15,7 @@ use transport::{FlowConnector as _, FlowInlet, FlowOutlet};
 
 use super::Entrance;
 use super::open::Guard;
+use crate::entrance::Entrances;
 use crate::session::{Session, Worker};
 use crate::{limits, proxy};
 
@@ -47,7 +48,7 @@ impl FlowHandler for FlowDoor {
         let backend = backends.pick_flow(peer, is_live);
         let aim = &backend.picked.aim;
         if self.times.replace(aim.terms.flows) != aim.terms.flows
-            && let Some(open) = self.worker.state.entrances.borrow().get(id)
+            && let Some(open) = self.worker.state.of::<Entrances>().0.borrow().get(id)
             && let Some(Guard::Udp(listening)) = &open.listening
         {
             listening.set_times(aim.terms.flows);

@@ -113,7 +113,7 @@ pub async fn start(config: ProxyConfig, source: ConfigSource) -> anyhow::Result<
     });
     for handle in workers.handles().iter() {
         let shared = Arc::clone(&shared);
-        handle.call(move |worker| worker.state.proxy.start(&shared)).await?;
+        handle.call(move |worker| worker.state.of::<ProxyState>().start(&shared)).await?;
     }
     let failed = shared.entries.follow(bound, workers.handles(), count, session_of).await;
     if let Some((entry, why)) = failed.into_iter().next() {
@@ -308,7 +308,9 @@ impl Serving for Proxy {
                 let mut open = 0;
                 for handle in self.workers.handles().iter() {
                     let count = handle
-                        .call(|worker| worker.state.proxy.roll(StreamKind::Stream).len())
+                        .call(|worker| {
+                            worker.state.of::<ProxyState>().roll(StreamKind::Stream).len()
+                        })
                         .await;
                     open += count.unwrap_or_default();
                 }

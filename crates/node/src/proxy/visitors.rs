@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use transport::{FlowInlet, FlowOutlet};
 
 use crate::client::Local;
+use crate::proxy::ProxyState;
 use crate::session::Worker;
 use ops::status::StreamKind;
 
@@ -38,7 +39,7 @@ pub(crate) fn serve(
     settings: &Rc<Settings>,
     permit: Permit,
 ) {
-    let proxy = &worker.state.proxy;
+    let proxy = &worker.state.of::<ProxyState>();
     let (Some(shared), Some(entry)) = (proxy.shared(), proxy.entry(worker, name)) else {
         // The entry has left the configuration meanwhile.
         return refuse_socket(socket, settings, ResetCode::Unknown);
@@ -108,7 +109,7 @@ pub(crate) fn serve_flow(
     peer: SocketAddr,
     outlet: Rc<dyn FlowOutlet>,
 ) -> Result<Box<dyn FlowInlet>, ResetCode> {
-    let proxy = &worker.state.proxy;
+    let proxy = &worker.state.of::<ProxyState>();
     let entry = proxy.entry(worker, name).ok_or(ResetCode::Unknown)?;
     let roll = proxy.roll(StreamKind::Flow);
     Ok(join_flow(outlet, roll, |inlet| entry.local.serve_flow(relay::Visitor::At(peer), inlet)))

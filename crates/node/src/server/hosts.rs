@@ -82,7 +82,7 @@ impl Hosts {
     /// Whether a host is one of the page for browsers, which is no client's.
     pub(crate) fn is_of_browsers(&self, host: &str) -> bool {
         let domain = self.of_browsers.load();
-        domain.as_ref().is_some_and(|domain| super::browser::is_reserved(host, domain))
+        domain.as_ref().is_some_and(|domain| crate::browser::is_reserved(host, domain))
     }
 
     /// Whether visitors over HTTP are sent to `https://` names. Names that are published stay as

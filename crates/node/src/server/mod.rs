@@ -23,7 +23,6 @@
 mod accept;
 mod auth;
 mod brake;
-mod browser;
 mod clients;
 mod directory;
 pub(crate) mod doors;
@@ -85,8 +84,7 @@ use crate::tcp_info::Ledger;
 use crate::transports::ServerSide;
 use crate::{adopted, descriptors, memory, survey, workers};
 
-pub use browser::has_page;
-pub(crate) use browser::pages;
+pub use crate::browser::has_page;
 pub(crate) use clients::Clients;
 use doors::{Doors, certificates};
 pub use enrolments::Enrolled;
@@ -95,7 +93,6 @@ use hook::{Hook, HookSettings};
 pub(crate) use hosts::Hosts;
 use listening::{Port, Waiting};
 use private::PrivateServices;
-pub(crate) use private::PrivateStats;
 use registry::{ClientNotes, Registry};
 pub use reload::ConfigSource;
 use remembered::NameAway;

@@ -27,9 +27,9 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 use super::private::Joins;
 use super::registry::Registry;
 use crate::descriptors;
+use crate::entrance::ForwardWatch;
 use crate::probes;
 use crate::session::{Session, Worker, note_stall};
-use crate::watch::ForwardWatch;
 
 /// The owner of one link of a client.
 pub(super) struct ServerOwner {

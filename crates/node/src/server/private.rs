@@ -25,15 +25,15 @@ use ::link::Link;
 use proto::control::{Register, ServiceSpec};
 use proto::greeting::{Features, Name};
 use proto::{NamePattern, Open, Priority, ResetCode, Target};
-use relay::{Crossing, Gate, Permit, Stats, bridge, refuse_stream, span};
+use relay::{Crossing, Gate, Permit, bridge, refuse_stream, span};
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, sleep_until};
 use transport::{Connector as _, Inlet, Outlet};
 
 use super::registry::Registry;
-use crate::entrance::HOLD;
-use crate::session::{Session, Worker};
+use crate::server::ServerState;
+use crate::session::{HOLD, Session, Worker};
 
 /// Streams of all visitors that wait for a client that is away: those of 1,024 visitors, as many as
 /// wait for one client at its ports. A stream that waits costs a task.
@@ -322,7 +322,7 @@ impl Joins {
         let Some(of_client) = found.gate.admit() else {
             return refuse(inlet, ResetCode::Limit);
         };
-        let stats = self.worker.state.server.stats_of(&found.session, service);
+        let stats = self.worker.state.of::<ServerState>().stats_of(&found.session, service);
         let crossing = Crossing::new(stats, vec![permit, of_client]).of_visitor(address);
         match bridge(inlet, link, open, crossing) {
             Ok(outlet) => {
@@ -372,7 +372,7 @@ impl Joins {
                 let open = open(&link, &visitor, &service, found.priority);
                 let open = open.ok_or(ResetCode::Unknown)?;
                 let of_client = found.gate.admit().ok_or(ResetCode::Limit)?;
-                let stats = worker.state.server.stats_of(&found.session, &service);
+                let stats = worker.state.of::<ServerState>().stats_of(&found.session, &service);
                 // Its bytes are those of the client, so that the directions are exchanged.
                 let crossing = Crossing::far(stats, vec![permit, of_client]).of_visitor(address);
                 let far = far.carry(crossing);
@@ -399,14 +399,6 @@ pub(super) fn open(link: &Link, visitor: &str, service: &Name, priority: Priorit
     }
     let target = Target::Private { client: Name::new(visitor).ok()?, service: service.clone() };
     Some(Open { target, visitor: None, priority, fields: None })
-}
-
-/// The counters of a private service on one worker.
-#[derive(Debug)]
-pub(crate) struct PrivateStats {
-    pub(crate) session: Arc<Session>,
-    pub(crate) service: Name,
-    pub(crate) stats: Rc<Stats>,
 }
 
 #[cfg(test)]

@@ -8,8 +8,7 @@ use proto::greeting::Name;
 use relay::{Listening, Stats, Straight};
 use tokio::sync::Notify;
 
-use super::private::PrivateStats;
-use crate::session::Session;
+use crate::session::{PrivateStats, Session};
 
 /// The state of a server on one worker.
 #[derive(Default)]

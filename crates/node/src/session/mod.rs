@@ -3,14 +3,28 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ptr;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use proto::greeting::Name;
+use relay::Stats;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::entrance::{Entrance, HOLD};
+/// The time for which a visitor is held in all while its name or a link of the session is absent.
+pub(crate) const HOLD: Duration = Duration::from_secs(10);
+
+/// A UDP port whose visitors a session may get.
+pub(crate) trait SessionPort: fmt::Debug + Send + Sync {
+    /// Whether visitors of the port go to the session with this id.
+    fn leads_to(&self, session: u64) -> bool;
+
+    /// Leads the peers of the port to the workers with links.
+    fn lead_peers(&self);
+}
 
 mod links;
 mod paths;
@@ -18,7 +32,7 @@ mod state;
 
 pub(crate) use links::{AWAY, note_stall};
 use paths::PathNotes;
-pub(crate) use paths::{Found, PathBytes};
+pub(crate) use paths::{Found, PathBytes, is_direct};
 
 pub(crate) use state::{Handle, State, Worker, Workers};
 
@@ -63,7 +77,7 @@ pub(crate) struct Session {
     on_hold: AtomicBool,
     /// The UDP ports whose visitors the session gets. A port that leads to another session now is
     /// dropped at the next look.
-    ports: Mutex<Vec<Weak<Entrance>>>,
+    ports: Mutex<Vec<Weak<dyn SessionPort>>>,
     /// What is known of the direct paths of links with another client.
     pub(crate) paths: PathNotes,
 }
@@ -75,6 +89,14 @@ impl fmt::Debug for Demand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Demand")
     }
+}
+
+/// The counters of a private service on one worker.
+#[derive(Debug)]
+pub(crate) struct PrivateStats {
+    pub(crate) session: Arc<Session>,
+    pub(crate) service: Name,
+    pub(crate) stats: Rc<Stats>,
 }
 
 /// Received and sent payload bytes, and resumes.
@@ -214,9 +236,11 @@ impl Session {
     }
 
     /// Remembers a UDP port whose visitors the session gets from now on, and leads its peers.
-    pub(crate) fn add_port(&self, port: &Arc<Entrance>) {
+    pub(crate) fn add_port(&self, port: &Arc<dyn SessionPort>) {
         let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
-        ports.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(port));
+        ports.retain(|known| {
+            known.strong_count() > 0 && !ptr::addr_eq(known.as_ptr(), Arc::as_ptr(port))
+        });
         ports.push(Arc::downgrade(port));
         port.lead_peers();
     }
@@ -228,7 +252,7 @@ impl Session {
         let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
         ports.retain(|port| {
             let Some(port) = port.upgrade() else { return false };
-            let leads_here = port.backends.lead_to_session(self.id);
+            let leads_here = port.leads_to(self.id);
             if leads_here {
                 port.lead_peers();
             }

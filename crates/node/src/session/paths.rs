@@ -8,9 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ::link::Link;
 use ops::status::{self, PathState, PeerPath, Told};
 use tokio::time::Instant;
-use transport_quic::punched::DirectPath;
+use transport::Transport;
+use transport_quic::punched::{DIRECT, DirectPath};
 
-use crate::peer::direct::is_direct;
+/// Whether a carrier of this transport does not pass the server.
+pub(crate) fn is_direct(transport: Transport) -> bool {
+    #[cfg(feature = "webrtc")]
+    if transport == transport_webrtc::WEBRTC {
+        return true;
+    }
+    transport == DIRECT
+}
 
 /// The payload bytes over all links with other clients, by path. Received and sent.
 #[derive(Debug, Default)]
@@ -95,7 +103,7 @@ impl PathNotes {
 
     /// The link has another carrier, over this transport. Its bytes since the last look went over the
     /// path before.
-    pub(crate) fn moved(&self, link: &Link, transport: transport::Transport) {
+    pub(crate) fn moved(&self, link: &Link, transport: Transport) {
         let state = state(transport);
         let mut notes = self.notes();
         let note = notes.entry(link.serial()).or_default();
@@ -124,7 +132,7 @@ impl PathNotes {
     }
 
     /// The path of a link whose active carrier has this transport.
-    pub(crate) fn of(&self, link: &Link, transport: transport::Transport) -> PeerPath {
+    pub(crate) fn of(&self, link: &Link, transport: Transport) -> PeerPath {
         self.moved(link, transport);
         let notes = self.notes();
         let note = notes.get(&link.serial());
@@ -153,7 +161,7 @@ impl PathNotes {
     }
 }
 
-fn state(transport: transport::Transport) -> PathState {
+fn state(transport: Transport) -> PathState {
     if is_direct(transport) { PathState::Direct } else { PathState::Relayed }
 }
 

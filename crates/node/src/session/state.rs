@@ -1,20 +1,18 @@
-//! The state of a worker: here what all roles have, and beside it what one role owns
-//! ([`ServerState`], [`ClientState`], [`ProxyState`]).
+//! The state of a worker: here what all roles have, and beside it the states of the parts that are
+//! above this module, such as the entrances and the roles. A part asks for its own state by its type
+//! ([`State::of`]), so this module knows no part by name.
 
+use std::any::{Any, TypeId};
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fmt;
 use std::rc::{Rc, Weak};
 
 use ::link::Lease;
+use ::link::client::Redial;
 use relay::{Dials, Stats};
 
-use crate::client::ClientState;
-use crate::entrance::OpenEntrance;
 use crate::memory::Accounts;
 use crate::parts::Portion;
-use crate::proxy::ProxyState;
-use crate::server::ServerState;
 use crate::workers;
 
 use super::links::Links;
@@ -22,8 +20,6 @@ use super::links::Links;
 /// The state of a worker.
 pub(crate) struct State {
     pub(super) links: Links,
-    /// Open entrances by their ids.
-    pub(crate) entrances: RefCell<HashMap<u64, OpenEntrance>>,
     /// The counters of closed entrances, with the label of their streams.
     former: RefCell<Vec<(Weak<Stats>, String)>>,
     /// The share of this worker in the memory budget.
@@ -34,12 +30,10 @@ pub(crate) struct State {
     pub(crate) accounts: Accounts,
     /// The dials of this worker: an account is a client on a server, and a service on a client.
     pub(crate) dials: Dials,
-    /// Empty on a client.
-    pub(crate) server: ServerState,
-    /// Empty on a server. A proxy has the counters of its targets here.
-    pub(crate) client: ClientState,
-    /// Empty on a server and on a client.
-    pub(crate) proxy: ProxyState,
+    /// The command that ends the pauses of the links of this worker.
+    pub(crate) redial: Rc<Redial>,
+    /// The states of parts, a handful, each made at the first question.
+    parts: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
 }
 
 /// A worker of any role.
@@ -61,16 +55,27 @@ impl State {
         let portion = Portion::new(&budget);
         Self {
             links: Links::default(),
-            entrances: RefCell::default(),
             former: RefCell::default(),
             accounts: Accounts::new(portion.clone()),
             portion,
             dials: Dials::charged_to(Rc::<Lease>::clone(&budget)),
             budget,
-            server: ServerState::default(),
-            client: ClientState::default(),
-            proxy: ProxyState::default(),
+            redial: Rc::default(),
+            parts: RefCell::default(),
         }
+    }
+
+    /// The state of a part on this worker. A part that this process does not have is empty.
+    pub(crate) fn of<T: Default + 'static>(&self) -> Rc<T> {
+        let wanted = TypeId::of::<T>();
+        let known = self.parts.borrow().iter().find_map(|(part, state)| {
+            (*part == wanted).then(|| Rc::clone(state).downcast().ok()).flatten()
+        });
+        known.unwrap_or_else(|| {
+            let state = Rc::<T>::default();
+            self.parts.borrow_mut().push((wanted, Rc::<T>::clone(&state)));
+            state
+        })
     }
 
     /// The labels of closed entrances that have streams, by the identity of the counters.

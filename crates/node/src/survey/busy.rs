@@ -13,6 +13,7 @@ use ops::{BusyStream, BusyStreams, Seen, rate, term};
 use super::slices::{SLICE, Slices};
 use super::streams::names;
 use crate::proxy;
+use crate::proxy::ProxyState;
 use crate::session::{Handle, Worker};
 
 /// The notes of all workers.
@@ -170,7 +171,8 @@ async fn all_of(link: &Link, kind: StreamKind, slices: &mut Slices) -> Vec<Count
 
 /// The connections or flows that no link carries: those of a proxy. Their numbers grow.
 async fn joined(worker: &Worker, kind: StreamKind, slices: &mut Slices) -> Vec<Counted> {
-    let roll = worker.state.proxy.roll(kind);
+    let proxy = worker.state.of::<ProxyState>();
+    let roll = proxy.roll(kind);
     let (mut all, mut last) = (Vec::new(), 0);
     loop {
         let some = roll.list(last, SLICE);
@@ -209,7 +211,7 @@ fn ends(
             }
         }),
         (None, _) => {
-            let one = worker.state.proxy.roll(kind).list(number.saturating_sub(1), 1);
+            let one = worker.state.of::<ProxyState>().roll(kind).list(number.saturating_sub(1), 1);
             let one = one.into_iter().find(|(found, _)| *found == number);
             if let Some((_, Some(entry))) = one {
                 found = (entry.visitor, entry.counted);

@@ -16,7 +16,8 @@ use rustc_hash::FxHasher;
 
 use super::sessions::{join, part_of, state};
 use super::slices::Slices;
-use crate::entrance::OpenEntrance;
+use crate::entrance::{Entrances, OpenEntrance};
+use crate::server::ServerState;
 use crate::session::{Handle, Session, Worker};
 use crate::tcp_info::{self, Connections};
 
@@ -169,13 +170,13 @@ pub(super) async fn prints(worker: Rc<Worker>) -> Prints {
         worker.state.each_link_of(id, |session, link| all.push((id, of_link(session, link))));
         slices.count(1).await;
     }
-    worker.state.server.each_private(|private| {
+    worker.state.of::<ServerState>().each_private(|private| {
         let of = (private.service.as_str(), print_of(|hash| stats(&private.stats, hash)));
         all.push((private.session.id, print_of(|hash| of.hash(hash))));
     });
-    let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
+    let entrances: Vec<_> = worker.state.of::<Entrances>().0.borrow().keys().copied().collect();
     for id in entrances {
-        if let Some(open) = worker.state.entrances.borrow().get(&id) {
+        if let Some(open) = worker.state.of::<Entrances>().0.borrow().get(&id) {
             of_entrance(id, open, &mut all);
         }
         slices.count(1).await;

@@ -20,6 +20,10 @@ use proto::{FlowId, StreamId};
 use relay::{FlowStats, REQUEST_BOUNDS, Stats, Straight};
 use tokio::runtime::Handle as Runtime;
 
+use crate::client::ClientState;
+use crate::entrance::Entrances;
+use crate::proxy::ProxyState;
+use crate::server::ServerState;
 use crate::session::{Handle, Session, Worker, Workers};
 
 pub(crate) use glance::{Changes, Notes, Prints, changes};
@@ -112,9 +116,9 @@ async fn carried_by(worker: Rc<Worker>) -> Carried {
         all.bytes_out += bytes_out;
     };
     let mut slices = slices::Slices::default();
-    let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
+    let entrances: Vec<_> = worker.state.of::<Entrances>().0.borrow().keys().copied().collect();
     for id in entrances {
-        if let Some(open) = worker.state.entrances.borrow().get(&id) {
+        if let Some(open) = worker.state.of::<Entrances>().0.borrow().get(&id) {
             open.all_stats().iter().for_each(|stats| add(stats.bytes_in(), stats.bytes_out()));
             if let Some(flows) = &open.flows {
                 add(flows.stats.bytes_in(), flows.stats.bytes_out());
@@ -122,14 +126,14 @@ async fn carried_by(worker: Rc<Worker>) -> Carried {
         }
         slices.count(1).await;
     }
-    worker.state.server.each_private(|private| {
+    worker.state.of::<ServerState>().each_private(|private| {
         add(private.stats.bytes_in(), private.stats.bytes_out());
     });
-    for (_, default) in worker.state.server.defaults.borrow().iter() {
+    for (_, default) in worker.state.of::<ServerState>().defaults.borrow().iter() {
         add(default.stats().bytes_in(), default.stats().bytes_out());
     }
     // The sockets of a client's services belong to targets.
-    for service in worker.state.client.counts() {
+    for service in worker.state.of::<ClientState>().counts() {
         add(service.bytes_in, service.bytes_out);
     }
     all
@@ -146,7 +150,7 @@ async fn reconnect(handles: &[Handle], peer: Option<String>) -> Reconnected {
                 |session: &Session| peer.as_ref().is_none_or(|name| *name == session.name);
             let links = worker.state.all_links();
             let links = links.iter().filter(|(session, _)| is_meant(session));
-            let looking = worker.state.client.redial.now();
+            let looking = worker.state.redial.now();
             (links.map(|(_, link)| u64::from(link.cut())).sum::<u64>(), looking)
         };
         // A worker that has stopped has no links.
@@ -161,7 +165,7 @@ async fn reconnect(handles: &[Handle], peer: Option<String>) -> Reconnected {
 async fn kill(handles: &[Handle], wanted: StreamNumber) -> bool {
     for handle in handles {
         let kill = move |worker: &Rc<Worker>| {
-            if worker.state.proxy.abort(worker.index, wanted) {
+            if worker.state.of::<ProxyState>().abort(worker.index, wanted) {
                 return true;
             }
             let links = worker.state.all_links();
@@ -227,7 +231,8 @@ pub(crate) async fn defaults(handles: &[Handle]) -> Vec<status::Service> {
     let mut whole = Vec::new();
     for handle in handles {
         let part = handle.call(|worker| {
-            let defaults = worker.state.server.defaults.borrow();
+            let server = worker.state.of::<ServerState>();
+            let defaults = server.defaults.borrow();
             defaults.iter().map(|(door, default)| of_default(door, default)).collect()
         });
         merge(&mut whole, part.await.unwrap_or_default());
@@ -274,7 +279,10 @@ pub(crate) async fn drain_links(handles: &[Handle]) {
                 let links = worker.state.all_links();
                 let streams: usize = links.iter().map(|(_, link)| link.stream_count()).sum();
                 let mut joined = 0;
-                worker.state.server.each_private(|private| joined += private.stats.live());
+                worker
+                    .state
+                    .of::<ServerState>()
+                    .each_private(|private| joined += private.stats.live());
                 (streams, joined)
             };
             let (own, of_peers) = handle.call(count).await.unwrap_or_default();

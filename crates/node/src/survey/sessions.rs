@@ -15,9 +15,10 @@ use transport::Fares;
 use super::slices::{SLICE, Slices};
 use super::{add_flows, merge, refused, requests};
 use crate::backends::Backend;
-use crate::entrance::{Entrance, OpenEntrance};
+use crate::entrance::{Entrance, Entrances, OpenEntrance};
 use crate::health::Fault;
-use crate::server::PrivateStats;
+use crate::server::ServerState;
+use crate::session::PrivateStats;
 use crate::session::{self, Handle, Session, Worker};
 use crate::tcp_info::{Connections, Ledger};
 
@@ -168,14 +169,14 @@ impl Part {
         slices: &mut Slices,
         is_meant: impl Fn(&Session) -> bool,
     ) {
-        worker.state.server.each_private(|private| {
+        worker.state.of::<ServerState>().each_private(|private| {
             if is_meant(&private.session) {
                 self.add_private(private);
             }
         });
-        let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
+        let entrances: Vec<_> = worker.state.of::<Entrances>().0.borrow().keys().copied().collect();
         for id in entrances {
-            if let Some(open) = worker.state.entrances.borrow().get(&id) {
+            if let Some(open) = worker.state.of::<Entrances>().0.borrow().get(&id) {
                 self.add_entrance(open, &is_meant);
             }
             slices.count(1).await;

@@ -8,7 +8,11 @@ use ops::status::{self, StreamKind, StreamNumber};
 use ops::term;
 
 use super::slices::{SLICE, Slices};
+use crate::client::ClientState;
+use crate::entrance::Entrances;
 use crate::proxy;
+use crate::proxy::ProxyState;
+use crate::server::ServerState;
 use crate::session::{Handle, Worker};
 
 /// Lists at most `limit` streams. `service` restricts the list to one service.
@@ -130,7 +134,8 @@ struct Joined<'a> {
 impl Joined<'_> {
     async fn add(&self, worker: &Worker, part: &mut status::Streams, slices: &mut Slices) {
         for kind in [StreamKind::Stream, StreamKind::Flow] {
-            let roll = worker.state.proxy.roll(kind);
+            let proxy = worker.state.of::<ProxyState>();
+            let roll = proxy.roll(kind);
             let mut last = 0;
             loop {
                 let some = roll.list(last, SLICE);
@@ -166,13 +171,13 @@ impl Joined<'_> {
 /// entrance is included as long as it has streams. The key is the identity of the counters.
 pub(super) async fn names(worker: &Worker, slices: &mut Slices) -> HashMap<*const (), String> {
     let mut names: HashMap<_, _> = worker.state.former_names().into_iter().collect();
-    names.extend(worker.state.client.counted_names());
-    worker.state.server.each_private(|private| {
+    names.extend(worker.state.of::<ClientState>().counted_names());
+    worker.state.of::<ServerState>().each_private(|private| {
         names.insert(private.stats.identity(), private.service.as_str().to_owned());
     });
-    let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
+    let entrances: Vec<_> = worker.state.of::<Entrances>().0.borrow().keys().copied().collect();
     for id in entrances {
-        if let Some(open) = worker.state.entrances.borrow().get(&id) {
+        if let Some(open) = worker.state.of::<Entrances>().0.borrow().get(&id) {
             let flows = open.flows.as_ref().map(|flows| flows.stats.identity());
             let streams = open.all_stats().into_iter().map(|stats| stats.identity());
             names.extend(streams.chain(flows).map(|identity| (identity, open.label())));

@@ -115,7 +115,7 @@ impl Dials for HttpDials {
 pub(super) fn terms(config: &ServerConfig) -> anyhow::Result<Terms> {
     let offers = config.webrtc.as_ref().filter(|_| cfg!(feature = "webrtc"));
     let offers = offers.map(|webrtc| Arc::from(webrtc.path.as_str()));
-    let pages = crate::server::pages(config)?;
+    let pages = crate::browser::pages(config)?;
     Ok(Terms { proxies: proxies(config), ping_after: ping_after(&config.common), offers, pages })
 }
 

@@ -20,10 +20,9 @@ use config::ClientConfig;
 use punch::{Body, Decline, Described, Pace, Signal, Why};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use transport::{Carrier, CarrierError, Transport};
+use transport::{Carrier, CarrierError};
 use transport_webrtc::{
-    Admission, Answerer, Arrived, Closer, First, Interfaces, Offerer, SignalError, WEBRTC,
-    WebrtcSettings,
+    Admission, Answerer, Arrived, Closer, First, Interfaces, Offerer, SignalError, WebrtcSettings,
 };
 
 use super::{Declined, Failed, said, say};
@@ -44,10 +43,6 @@ impl Peers {
         }
         self.0.get_or_init(|| transport_webrtc::Peers::new(settings.clone())).with(settings)
     }
-}
-
-pub(super) fn is_one(transport: Transport) -> bool {
-    transport == WEBRTC
 }
 
 /// Offers a connection, and waits until it carries bytes.

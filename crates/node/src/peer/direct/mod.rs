@@ -44,8 +44,8 @@ use proto::control::ControlMessage;
 use punch::{Kinds, Pace};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
-use transport::{CarrierError, Transport};
-use transport_quic::punched::{DIRECT, PunchSettings, Puncher, Trial};
+use transport::CarrierError;
+use transport_quic::punched::{PunchSettings, Puncher, Trial};
 
 use super::accept::Whose;
 use super::turns::{Bounds, Turn, Turns};
@@ -178,11 +178,6 @@ impl DirectPaths {
     pub(super) fn answer(&self, whose: &Whose) -> Option<Turn> {
         self.answered.take(whose)
     }
-}
-
-/// Whether a carrier of this transport does not pass the server.
-pub(crate) fn is_direct(transport: Transport) -> bool {
-    transport == DIRECT || channels::is_one(transport)
 }
 
 /// The settings of trials.

@@ -20,10 +20,6 @@ pub(crate) struct Peers(());
 #[derive(Debug)]
 pub(super) enum Offered {}
 
-pub(super) const fn is_one(_: Transport) -> bool {
-    false
-}
-
 fn unsupported() -> Failed {
     let text = "this program was built without WebRTC (`p2p: webrtc`)";
     Failed::Channels(io::Error::new(io::ErrorKind::Unsupported, text).into())

@@ -174,7 +174,7 @@ fn client(
         link: memory::link_config(&config.common),
         budget: Rc::new(worker.state.portion.clone()),
         serials: shared.serials(),
-        redial: Rc::clone(&worker.state.client.redial),
+        redial: Rc::clone(&worker.state.redial),
     })
 }
 

@@ -12,9 +12,8 @@ use relay::refuse_stream;
 use transport::{Inlet, Outlet};
 
 use super::Peer;
-use crate::peer::direct::is_direct;
 use crate::peer::direct::seek::Seeker;
-use crate::session::Worker;
+use crate::session::{Worker, is_direct};
 
 /// The owner of a link to a private service.
 pub(super) struct VisitorOwner {

@@ -15,7 +15,7 @@ use tokio::task::spawn_local;
 use tokio::time::timeout;
 use web::Pages;
 
-use crate::entrance::Answer;
+use crate::backends::Answer;
 use crate::session::Worker;
 
 /// The time for an answer, and the time after it in which a visitor sends nothing and does not end

@@ -11,14 +11,14 @@ use proto::{HttpOptions, ResetCode, VisitorFields};
 use relay::{Handler, Leaving, Socket, Why};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
-use web::{Refusal, Unavailable};
+use web::{HeaderMap, HeaderName, HeaderValue, Refusal, Unavailable};
 
-use super::requests::{self, Asked};
 use super::{Doors, PATIENCE, Port, UNDECIDED_STATE, Undecided, answer, settled_holder, site, tls};
-use crate::backends::Backends;
-use crate::entrance::{self, Answer, Came, Guest, HOLD, Lead, NameDoor, NameVisitor, Past};
+use crate::backends::{Answer, Backends};
+use crate::entrance::{self, Came, Guest, Lead, NameDoor, NameVisitor, Past};
 use crate::names::{Kind, Published, Services, Space};
-use crate::session::Worker;
+use crate::request_log::{Asked, Senders};
+use crate::session::{HOLD, Worker};
 
 /// The path of the challenges of ACME (RFC 8555 section 8.3).
 pub(super) const CHALLENGES: &str = "/.well-known/acme-challenge/";
@@ -160,7 +160,7 @@ async fn route(
     let route_header = doors.terms.load().route_header.clone();
     let services = doors.names().wait(Space::Http, host).await;
     if let Some(https) = doors.https(host, peer) {
-        if !entrance::takes(&https, &mut socket) {
+        if !super::takes(&https, &mut socket) {
             return doors.answer(&worker, socket, asked, Answer::Full);
         }
         return site::serve_plain(&worker, doors, socket, peer, first);
@@ -181,7 +181,7 @@ async fn route(
     };
     let direct = doors.direct(&services, peer).filter(|direct| by_bytes || !direct.tracked);
     let Some(Direct { service, edition, tracked }) = direct else {
-        if !entrance::takes(&services, &mut socket) {
+        if !super::takes(&services, &mut socket) {
             return doors.answer(&worker, socket, asked, Answer::Full);
         }
         return site::serve_plain(&worker, doors, socket, peer, first);
@@ -304,6 +304,28 @@ impl Doors {
     }
 }
 
+impl Senders for Doors {
+    fn visitor(&self, peer: Option<SocketAddr>, head: &[u8]) -> Option<IpAddr> {
+        // A trusted reverse proxy names its visitor, and where the proxy names nobody, the proxy is
+        // all that is known.
+        let named = || {
+            let lines = head.split(|byte| *byte == b'\n').skip(1).map(<[u8]>::trim_ascii);
+            let mut fields = HeaderMap::new();
+            for line in lines.take_while(|line| !line.is_empty()) {
+                let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
+                let name = HeaderName::from_bytes(&line[..colon]);
+                let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
+                if let (Ok(name), Ok(value)) = (name, value) {
+                    fields.append(name, value);
+                }
+            }
+            self.sender(peer, &fields).address()
+        };
+        let named = if self.trusts(peer) { named() } else { None };
+        named.or(peer).map(|visitor| visitor.ip())
+    }
+}
+
 impl NameDoor for Doors {
     fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving) {
         let Leaving { socket, visitor, rest, why } = leaving;
@@ -313,7 +335,7 @@ impl NameDoor for Doors {
             Why::Other(host) => {
                 let worker = Rc::clone(worker);
                 spawn_local(async move {
-                    let asked = (Asked::of(&self, visitor, &rest), Instant::now() + HOLD);
+                    let asked = (Asked::of(&*self, visitor, &rest), Instant::now() + HOLD);
                     let connection = (socket, visitor, rest);
                     // The tracker has the head, and gives it back if it asks for HTTP/2.
                     route(worker, self, connection, host.as_deref(), asked, true).await;
@@ -342,10 +364,6 @@ impl NameDoor for Doors {
         let page = web::page_until(status, reason, pages, answer.retry_after());
         asked.answered(status, &page);
         answer::send(worker, socket, page);
-    }
-
-    fn visitor(&self, peer: Option<SocketAddr>, head: &[u8]) -> Option<IpAddr> {
-        requests::visitor(self, peer, head)
     }
 
     fn generation(&self) -> u64 {

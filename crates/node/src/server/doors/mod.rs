@@ -20,7 +20,6 @@
 //! | `http` | HTTP by name: the byte path, and the connections that come back from it |
 //! | `tls` | TLS by name: passed through, or ended here |
 //! | `mux` | one port for carriers, TLS, HTTP and a default target |
-//! | `requests` | the log of requests, and the figures of services |
 //! | `secure` | visitors whose TLS ended here, on the byte path |
 //! | `site` | services by name as `web` sees them |
 //! | `upstream` | streams for the requests that `web` sends to a service |
@@ -31,7 +30,6 @@ mod answer;
 pub(super) mod certificates;
 mod http;
 mod mux;
-pub(crate) mod requests;
 mod secure;
 mod site;
 mod tls;
@@ -59,6 +57,8 @@ use web::{HeaderMap, HeaderValue, Sender, StickyKey};
 use super::registry::Registry;
 use super::{ServerShared, accept};
 use crate::entrance::Unannounced;
+use crate::names::Services;
+use crate::server::ServerState;
 use crate::session::{Handle, Worker};
 use crate::transports::{self, ServerSide, Unbound, listen_address, plain};
 use crate::undecided::UndecidedSet;
@@ -352,7 +352,7 @@ impl BoundDoor {
                     }
                 };
                 let listening = relay::listen(socket, handler, room)?;
-                worker.state.server.doors.borrow_mut().push(listening);
+                worker.state.of::<ServerState>().doors.borrow_mut().push(listening);
                 io::Result::Ok(())
             });
             opened.await??;
@@ -384,8 +384,8 @@ pub(super) async fn close(handles: &[Handle]) {
     for handle in handles {
         // A worker that has stopped has closed its doors.
         let closed = handle.call(|worker| {
-            drop::<Vec<Listening>>(worker.state.server.doors.take());
-            worker.state.server.leave();
+            drop::<Vec<Listening>>(worker.state.of::<ServerState>().doors.take());
+            worker.state.of::<ServerState>().leave();
         });
         let _ = closed.await;
     }
@@ -483,6 +483,17 @@ impl Port {
         };
         Some(Undecided { worker, doors, socket, peer, fields: None, until: None, _held })
     }
+}
+
+/// Moves the seat of a visitor to the client of these services, for a visitor whose requests go to
+/// them. False: the client has its share of the descriptors; the refusal is counted by nobody,
+/// because no service of the client was asked.
+fn takes(services: &Services, socket: &mut Socket) -> bool {
+    let backend = services.first().map(|first| first.entrance.backends.first());
+    backend
+        .as_ref()
+        .and_then(|backend| backend.gate.holder())
+        .is_none_or(|holder| socket.move_to(holder))
 }
 
 /// Whose descriptors the connections are that are decided and go to no client, or to several: those

@@ -40,6 +40,7 @@ use transport_ws::SUBPROTOCOL;
 
 use super::{Doors, PATIENCE, Port, Undecided, http, settled_holder, tls};
 use crate::names::Space;
+use crate::server::ServerState;
 use crate::transports::MuxCarriers;
 
 /// The protocol inside TLS that carriers of `wss://` offer, and nothing else.
@@ -101,7 +102,11 @@ impl MuxPort {
             Straight::new(target, settings, budget)
         });
         if let Some(default) = &default {
-            state.server.defaults.borrow_mut().push((url.to_owned(), Rc::clone(default)));
+            state
+                .of::<ServerState>()
+                .defaults
+                .borrow_mut()
+                .push((url.to_owned(), Rc::clone(default)));
         }
         (Self { port, shared: Rc::new(Shared { everything, carriers, default }) }, listener)
     }

@@ -30,13 +30,14 @@ use tokio::time::timeout;
 use web::{Account, Replayed};
 
 use super::http::unsafe_response;
-use super::requests::{Asked, Carried};
 use super::site::{self, Io, VisitorSocket, Way};
 use super::{Doors, PATIENCE, answer};
-use crate::backends::Pick;
-use crate::entrance::{self, Answer, Entrance, NameDoor};
+use crate::backends::{Answer, Pick};
+use crate::entrance::{self, Entrance, NameDoor};
 use crate::limits;
 use crate::names::{Kind, Space};
+use crate::request_log::{Asked, Carried};
+use crate::server::ServerState;
 use crate::session::Worker;
 
 /// The bytes of a first head that are waited for. A connection with a longer first head goes to the
@@ -154,7 +155,12 @@ impl Secured {
         let open = proto::Open { target, visitor: *peer, priority, fields: None };
         let route_header = doors.terms.load().route_header.clone();
         let door: Arc<dyn NameDoor> = Arc::<Doors>::clone(doors);
-        let carried = Carried::new(&settings.stats, &backend.picked, &door, *peer);
+        let carried = Carried::new(
+            &settings.stats,
+            &backend.picked,
+            Arc::<dyn NameDoor>::clone(&door),
+            *peer,
+        );
         let again = Rc::clone(&carried);
         let mut tracker = Tracker::new(route_header.as_deref().map(Rc::from));
         tracker.observe(Rc::clone(&carried) as Rc<dyn h1::Observer>);
@@ -165,7 +171,7 @@ impl Secured {
         let layered = Layered::new(io.clone(), Bytes::new()).cut_by(move || reset.reset_on_close());
         let stop = {
             let worker = Rc::clone(worker);
-            async move { worker.state.server.left().await }
+            async move { worker.state.of::<ServerState>().left().await }
         };
         let retry = entrance.backends.is_shared().then(|| {
             let (entrance, session) = (Arc::clone(entrance), backend.picked.session);

@@ -29,16 +29,18 @@ use web::{
 use super::http::CHALLENGES;
 use super::tls::NAMELESS;
 use super::upstream::Upstream;
-use super::{Doors, requests, secure};
+use super::{Doors, secure};
 use crate::aim::Aim;
-use crate::backends::Picked;
-use crate::entrance::{self, Answer, Entrance, HOLD};
+use crate::backends::{Answer, Picked};
+use crate::entrance::{self, Entrance};
 use crate::guesses;
 use crate::names::{Kind, Known as KnownName, Published, Services, Space};
 use crate::passwords::{Ticket, Turn, passwords};
+use crate::request_log;
+use crate::server::ServerState;
 #[cfg(feature = "webrtc")]
 use crate::server::offers::door as offers;
-use crate::session::Worker;
+use crate::session::{HOLD, Worker};
 
 /// The wait before the answer to a wrong password of a visitor without a source.
 const WRONG_PASSWORD: Duration = Duration::from_millis(500);
@@ -150,7 +152,7 @@ pub(super) async fn serve(
     let visitor = Visitor { address: peer, secure: space == Space::Tls, protocol, most_unsent };
     let stop = {
         let worker = Rc::clone(&worker);
-        async move { worker.state.server.left().await }
+        async move { worker.state.of::<ServerState>().left().await }
     };
     let site = Site { worker, doors, space, name, peer, known: Rc::default() };
     if let Some(broken) = web::serve(io, visitor, Rc::new(site), account, stop).await {
@@ -225,11 +227,11 @@ impl web::Services for Site {
     }
 
     fn wants(&self) -> Option<Wants> {
-        requests::wants()
+        request_log::wants()
     }
 
     fn answered(&self, record: &Record) {
-        requests::write(record, None);
+        request_log::write(record, None);
     }
 
     fn covers(&self, host: &str) -> bool {
@@ -459,7 +461,7 @@ impl web::Service for Service {
         let picked = self.picked.borrow().clone();
         let picked = picked.unwrap_or_else(|| Arc::clone(&self.entrance.backends.first().picked));
         let stats = entrance::stats_of(&self.site.worker, &self.entrance, &picked);
-        requests::note(record, stats.as_deref(), &picked);
+        request_log::note(record, stats.as_deref(), &picked);
     }
 
     fn cookies(&self) -> Option<&Cookies> {

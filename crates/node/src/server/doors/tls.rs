@@ -11,10 +11,11 @@ use relay::{Attended, Handler, Socket};
 use termination::Terminator;
 use tokio::time::{Instant, timeout};
 
-use super::requests::Asked;
 use super::{PATIENCE, Port, Undecided, answer, settled_holder, site};
-use crate::entrance::{self, Came, Guest, HOLD, Lead, NameVisitor, Past};
+use crate::entrance::{self, Came, Guest, Lead, NameVisitor, Past};
 use crate::names::{Kind, Space};
+use crate::request_log::Asked;
+use crate::session::HOLD;
 
 /// The alert `unrecognized_name` (RFC 6066 section 3) as a fatal alert in a record of its own.
 const UNKNOWN_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
@@ -120,7 +121,7 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
         }
         Kind::Https => {
             let mut visitor = visitor;
-            if entrance::takes(&services, &mut visitor.socket) {
+            if super::takes(&services, &mut visitor.socket) {
                 terminate(visitor, name).await;
             } else {
                 relay::drop_socket(visitor.socket);

@@ -23,8 +23,8 @@ use transport::OpenError;
 use web::{ByteStream, LocalFuture, OpenFailed, Place};
 
 use crate::aim::Aim;
-use crate::backends::{Pick, Picked, Tried};
-use crate::entrance::{self, Answer, Came, Entrance, Guest, Past, Stays};
+use crate::backends::{Answer, Pick, Picked, Tried};
+use crate::entrance::{self, Came, Entrance, Guest, Past, Stays};
 use crate::limits;
 use crate::session::Worker;
 

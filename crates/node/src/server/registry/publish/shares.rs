@@ -14,7 +14,7 @@ use crate::entrance;
 use crate::names::{Host, Kind};
 use crate::server::directory::{Claim, Key};
 use crate::server::hosts::Hosts;
-use crate::session::Handle;
+use crate::session::{Handle, SessionPort};
 
 use super::Registrant;
 use super::address::{Outcome, Place, error, no_room, refusal};

@@ -12,19 +12,17 @@ use std::time::Duration;
 use logging::requests::{Request, request, wanted};
 use relay::Stats;
 use tokio::time::Instant;
-use web::{HeaderMap, HeaderName, HeaderValue, Record, RequestHead, Wants};
+use web::{Record, RequestHead, Wants};
 
-use super::Doors;
 use crate::backends::Picked;
-use crate::entrance::NameDoor;
 
 /// Which parts of heads the log of requests wants; `None`: there is no such log.
-pub(super) fn wants() -> Option<Wants> {
+pub(crate) fn wants() -> Option<Wants> {
     wanted().map(|wanted| Wants { query: wanted.query, user: wanted.user })
 }
 
 /// Writes the line about a request. `service`: the service and its client.
-pub(super) fn write(record: &Record, service: Option<(&str, &str)>) {
+pub(crate) fn write(record: &Record, service: Option<(&str, &str)>) {
     if wants().is_none() {
         return;
     }
@@ -49,11 +47,17 @@ pub(super) fn write(record: &Record, service: Option<(&str, &str)>) {
 }
 
 /// Counts a request of a service, and writes its line.
-pub(super) fn note(record: &Record, stats: Option<&Stats>, picked: &Picked) {
+pub(crate) fn note(record: &Record, stats: Option<&Stats>, picked: &Picked) {
     if let Some(stats) = stats {
         stats.requests().count(record.status, record.first_byte);
     }
     write(record, Some((&picked.aim.name, &picked.client)));
+}
+
+/// Tells which visitor sent a request.
+pub(crate) trait Senders {
+    /// The visitor that sent a request with this head over a connection of `peer`.
+    fn visitor(&self, peer: Option<SocketAddr>, head: &[u8]) -> Option<IpAddr>;
 }
 
 /// A request that a door may have to answer.
@@ -72,43 +76,23 @@ struct Noted {
     at: Instant,
 }
 
-/// The visitor that sent a request with this head. A trusted reverse proxy names its visitor, and
-/// where it names nobody, the proxy is all that is known.
-pub(super) fn visitor(doors: &Doors, peer: Option<SocketAddr>, head: &[u8]) -> Option<IpAddr> {
-    let named = || {
-        let lines = head.split(|byte| *byte == b'\n').skip(1).map(<[u8]>::trim_ascii);
-        let mut fields = HeaderMap::new();
-        for line in lines.take_while(|line| !line.is_empty()) {
-            let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
-            let name = HeaderName::from_bytes(&line[..colon]);
-            let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
-            if let (Ok(name), Ok(value)) = (name, value) {
-                fields.append(name, value);
-            }
-        }
-        doors.sender(peer, &fields).address()
-    };
-    let named = if doors.trusts(peer) { named() } else { None };
-    named.or(peer).map(|visitor| visitor.ip())
-}
-
 impl Asked {
     /// A request of this peer whose head is not known.
-    pub(super) const fn by(peer: Option<SocketAddr>) -> Self {
+    pub(crate) const fn by(peer: Option<SocketAddr>) -> Self {
         Self { peer, head: None }
     }
 
     /// A request of this peer. `bytes` begin with its complete head.
-    pub(super) fn of(doors: &Doors, peer: Option<SocketAddr>, bytes: &[u8]) -> Self {
+    pub(crate) fn of(senders: &impl Senders, peer: Option<SocketAddr>, bytes: &[u8]) -> Self {
         let head = wants().filter(|_| !bytes.is_empty()).map(|wants| {
-            let visitor = visitor(doors, peer, bytes);
+            let visitor = senders.visitor(peer, bytes);
             Box::new(Noted { head: RequestHead::read(bytes, wants), visitor, at: Instant::now() })
         });
         Self { peer, head }
     }
 
     /// The door gives this answer, which is complete with its head.
-    pub(super) fn answered(self, status: u16, answer: &[u8]) {
+    pub(crate) fn answered(self, status: u16, answer: &[u8]) {
         if wants().is_none() {
             return;
         }
@@ -132,7 +116,7 @@ impl Asked {
 pub(crate) struct Carried {
     stats: Rc<Stats>,
     picked: Arc<Picked>,
-    door: Arc<dyn NameDoor>,
+    senders: Arc<dyn Senders>,
     peer: Option<SocketAddr>,
     /// The oldest request without a complete response. Most visitors have no further one.
     first: Cell<Option<Waiting>>,
@@ -161,12 +145,12 @@ impl Carried {
     pub(crate) fn new(
         stats: &Rc<Stats>,
         picked: &Arc<Picked>,
-        door: &Arc<dyn NameDoor>,
+        senders: Arc<dyn Senders>,
         peer: Option<SocketAddr>,
     ) -> Rc<Self> {
         let (first, others) = Default::default();
-        let (stats, picked, door) = (Rc::clone(stats), Arc::clone(picked), Arc::clone(door));
-        Rc::new(Self { stats, picked, door, peer, first, others })
+        let (stats, picked) = (Rc::clone(stats), Arc::clone(picked));
+        Rc::new(Self { stats, picked, senders, peer, first, others })
     }
 
     /// The door answers the oldest request in the place of the service.
@@ -211,7 +195,7 @@ impl Carried {
 
 impl h1::Observer for Carried {
     fn requested(&self, head: &[u8]) {
-        let noted = |wants| (RequestHead::read(head, wants), self.door.visitor(self.peer, head));
+        let noted = |wants| (RequestHead::read(head, wants), self.senders.visitor(self.peer, head));
         let head = wants().map(noted).map(Box::new);
         let waiting = Waiting { begun: Instant::now(), head, answer: None };
         match self.first.take() {

@@ -11,8 +11,8 @@ use ops::status;
 use proto::{ResetCode, Target};
 use relay::{DialError, End, Visit, Watcher};
 
+use super::Entrance;
 use crate::backends::Picked;
-use crate::entrance::Entrance;
 use crate::health::Health;
 
 /// Watches the visitors of an entrance: of a service on the server, of a forward on the client.

@@ -62,7 +62,7 @@ pub(crate) fn pages(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn Page
 }
 
 /// Whether a host is one of those of the page, which no client may publish.
-pub(super) fn is_reserved(host: &str, domain: &str) -> bool {
+pub(crate) fn is_reserved(host: &str, domain: &str) -> bool {
     label(host, domain).is_some_and(|label| label == PAGE || label.starts_with(SERVICE))
 }
 
