@@ -12,7 +12,7 @@
 //! | `entrance`, `listeners` | listening addresses whose visitors become streams |
 //! | `names` | hosts that lead visitors of HTTP and TLS to entrances |
 //! | `backends`, `aim` | what serves the visitors of an entrance: session, target, terms, admission |
-//! | `health`, `watch` | whether a target serves, from what its streams tell; the access log |
+//! | `health` | whether a target serves |
 //! | `transports` | from a URL to a listener or a dialer |
 //! | `server`, `client`, `proxy` | the roles |
 //! | `peer` | links between two clients, for private services |
@@ -20,6 +20,8 @@
 //! | `passwords`, `guesses` | the checks of passwords of visitors, and the brake on guesses |
 //! | `adopted` | visitors that a former process accepted |
 //! | `probes` | the measurements of `tunnel ping` and `tunnel speedtest` |
+//! | `request_log` | the log of requests, and the figures of services |
+//! | `browser` | the page by which browsers visit private services |
 //! | `survey`, `tcp_info` | the figures of workers and kernel for the status |
 //! | `limits`, `descriptors` | limits of the process: streams and their rates, descriptors |
 //! | `memory`, `parts` | the memory of the process, and how much each source and client holds |

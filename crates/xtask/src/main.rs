@@ -21,6 +21,8 @@ cargo xtask test --long          the same, then the steps whose outcome depends 
                                  `cargo xtask test --help` lists the steps and options
 
 cargo xtask table cold|warm      the seconds of the last run, into the table of its document
+cargo xtask walls --report       figures of the sources that the step `walls` bounds: circles of files,
+                                 sizes, names of many types
 
 cargo xtask dist                 packages of a release; `cargo xtask dist --help` says more
 
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Some("test") => test::main(args),
         Some("table") => test::table(args),
         Some("dist") => dist::main(args),
+        Some("walls") => figures(args),
         Some(dist::INSIDE) => dist::inside(args),
         Some(command) if LAB.contains(&command) => lab(command, args),
         None | Some("help" | "--help" | "-h") => {
@@ -46,6 +49,23 @@ fn main() -> ExitCode {
         Some(other) => {
             eprintln!("xtask: no such command: {other}\n\n{HELP}");
             ExitCode::from(2)
+        }
+    }
+}
+
+/// `cargo xtask walls --report`.
+fn figures(args: impl Iterator<Item = String>) -> ExitCode {
+    if args.collect::<Vec<_>>() != ["--report"] {
+        eprintln!(
+            "xtask: cargo xtask walls --report; the step is cargo xtask test walls\n\n{HELP}"
+        );
+        return ExitCode::from(2);
+    }
+    match Site::here().and_then(|site| walls::report(&site.root)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) const STEPS: &[Step] = &[
     step("fmt", "every file is formatted", fmt),
     step(
         "walls",
-        "dependencies point one way, licences are allowed, links lead somewhere",
+        "dependencies point one way, files are in no circle, documents name what exists",
         check_walls,
     ),
     step("clippy", "no warning in any target", clippy),

@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 /// Columns of a line of text, as `.rustfmt.toml` has for code.
-const COLUMNS: usize = 100;
+pub(super) const COLUMNS: usize = 100;
 
 /// The front page has fewer lines than this. A longer text is a manual, and lives in
 /// `crates/tunnel/docs`.
@@ -28,7 +28,7 @@ pub(super) fn breaches(root: &Path) -> Result<Vec<String>> {
             found.push(format!("{name}: {lines} lines, fewer than {FRONT_PAGE_LINES} are allowed"));
         }
         for (number, line) in prose(&text) {
-            if is_too_long(line) {
+            if is_too_long(line, COLUMNS) {
                 found.push(format!("{name}:{number}: longer than {COLUMNS} columns"));
             }
             for link in links(line) {
@@ -56,13 +56,13 @@ fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths.filter(|path| root.join(path).exists()).collect())
 }
 
-fn read(root: &Path, document: &Path) -> Result<String> {
+pub(super) fn read(root: &Path, document: &Path) -> Result<String> {
     std::fs::read_to_string(root.join(document))
         .with_context(|| format!("reading {}", document.display()))
 }
 
 /// Lines outside of fenced code, with their numbers.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fence: Option<&str> = None;
     (1..).zip(text.lines()).filter(move |(_, line)| {
         let start = line.trim_start();
@@ -84,15 +84,15 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Rows of tables cannot be wrapped, and neither can a line that is a single word or a single link.
-fn is_too_long(line: &str) -> bool {
+pub(super) fn is_too_long(line: &str, columns: usize) -> bool {
     let text = line.trim_start_matches(|c: char| c.is_whitespace() || "-*>".contains(c));
     let is_table = text.starts_with('|');
     let is_link = text.starts_with('[') && text.split("](").count() == 2 && text.ends_with(')');
-    line.chars().count() > COLUMNS && text.contains(' ') && !is_table && !is_link
+    line.chars().count() > columns && text.contains(' ') && !is_table && !is_link
 }
 
 /// Destinations of the inline links of one line.
-fn links(line: &str) -> Vec<String> {
+pub(super) fn links(line: &str) -> Vec<String> {
     let line = without_code(line);
     let mut rest = line.as_str();
     let mut found = Vec::new();
@@ -242,6 +242,7 @@ mod tests {
     #[test]
     fn text_wraps_at_100_columns_and_tables_and_links_need_not() {
         let words = "word ".repeat(20);
+        let is_too_long = |line: &str| is_too_long(line, COLUMNS);
         assert!(!is_too_long(words.trim_end()));
         assert!(is_too_long(&format!("{words}word")));
         assert!(!is_too_long(&"é".repeat(100)));

@@ -1,25 +1,49 @@
-//! Walls between crates, checked on the resolved dependency graph. The pure crates reach no
-//! runtime, the crates that serve every transport reach no TLS, and bans and licences are taken
-//! from `.deny.toml`. The daemon is built without some features. Beside the graph, `links` checks the
-//! documents, `proc` what is read in `/proc`, and `states` who reads the text of a state.
+//! Walls between crates, checked on the resolved dependency graph, and walls inside crates, checked on
+//! the sources. The pure crates reach no runtime, the crates that serve every transport reach no TLS,
+//! and bans and licences are taken from `.deny.toml`. The daemon is built without some features.
+//!
+//! | module | content |
+//! |---|---|
+//! | `graph`, `licence` | the dependency graph, and expressions of licences |
+//! | `sources`, `facts` | the files of Rust, and what the walls ask of each |
+//! | `list` | `walls.toml`: what is allowed by name, with reason and bound |
+//! | `imports`, `circles` | which file imports which, and circles of files |
+//! | `sizes` | long files, functions and comments |
+//! | `words` | names that many types have |
+//! | `pure` | the `.clippy.toml` of each pure crate |
+//! | `links` | the documents: links, anchors, columns |
+//! | `claims` | the documents: paths, names of tests, tables of modules |
+//! | `proc`, `states` | what is read in `/proc`, and who reads the text of a state |
+//! | `report` | the figures of all walls |
 
+mod circles;
+mod claims;
+mod facts;
 pub(crate) mod graph;
+mod imports;
 mod licence;
 mod links;
+mod list;
 mod proc;
+mod pure;
+mod report;
+mod sizes;
+mod sources;
 mod states;
+mod words;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::thread;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
 use graph::Graph;
-
-/// Crates without sockets, clock, threads and randomness.
-pub(crate) const PURE: &[&str] =
-    &["browser", "config", "congestion", "gf256", "h1", "import", "kcp", "proto", "punch"];
+use list::List;
+pub(crate) use pure::PURE;
+pub(crate) use report::report;
+use sources::Sources;
 
 /// Crates that a pure crate must not reach, at any depth.
 const IMPURE: &[&str] = &["tokio", "mio", "socket2", "rustix", "getrandom", "rand", "rustls"];
@@ -46,14 +70,44 @@ const NOT_OF_THE_DAEMON: &[(&str, &str)] = &[("kcp", "compat"), ("kcp-crypto", "
 
 /// Checks all walls and reports every breach at once.
 pub(crate) fn check(root: &Path) -> Result<()> {
+    // Cargo and the reader of the sources need a core each.
+    let (files, graph) = thread::scope(|scope| {
+        let files = scope.spawn(|| file_breaches(root));
+        let graph = graph_breaches(root);
+        (files.join().map_err(|_| anyhow!("the reader of the sources panicked")), graph)
+    });
+    let (packages, mut breaches) = graph?;
+    breaches.extend(files??);
+    if breaches.is_empty() {
+        println!("{packages} packages, no breach");
+        return Ok(());
+    }
+    bail!("breaches:\n  {}", breaches.join("\n  "))
+}
+
+/// The breaches in sources and documents.
+fn file_breaches(root: &Path) -> Result<Vec<String>> {
+    let list = List::read(root)?;
+    let sources = Sources::read(root)?;
+    let mut breaches = list.breaches();
+    breaches.extend(circles::breaches(&circles::packages(&sources)?, &list));
+    breaches.extend(sizes::breaches(&sources, &list));
+    breaches.extend(words::breaches(&sources, &list));
+    breaches.extend(claims::breaches(root, &sources)?);
+    breaches.extend(pure::breaches(root));
+    breaches.extend(links::breaches(root)?);
+    breaches.extend(proc::breaches(root)?);
+    breaches.extend(states::breaches(root)?);
+    Ok(breaches)
+}
+
+/// The number of packages, and the breaches in the graph of dependencies.
+fn graph_breaches(root: &Path) -> Result<(usize, Vec<String>)> {
     let graph = Graph::of_workspace(root)?;
     let text = std::fs::read_to_string(root.join(".deny.toml")).context("reading .deny.toml")?;
     let rules: Value = basic_toml::from_str(&text).context("parsing .deny.toml")?;
     let mut breaches = ban_breaches(&graph, &rules)?;
     breaches.extend(licence_breaches(&graph, &rules)?);
-    breaches.extend(links::breaches(root)?);
-    breaches.extend(proc::breaches(root)?);
-    breaches.extend(states::breaches(root)?);
     for pure in PURE {
         breaches.extend(reached(pure, "is pure", IMPURE, &Graph::of_crate(root, pure)?));
     }
@@ -61,11 +115,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         breaches.extend(reached(plain, "has no TLS", TLS, &Graph::of_crate(root, plain)?));
     }
     breaches.extend(not_of_the_daemon(&graph::features(root, "tunnel")?));
-    if breaches.is_empty() {
-        println!("{} packages, no breach", graph.names().count());
-        return Ok(());
-    }
-    bail!("breaches:\n  {}", breaches.join("\n  "))
+    Ok((graph.names().count(), breaches))
 }
 
 /// The breaches of a crate's promise: the crates of `forbidden` that it reaches.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 /// Crates that are not in the binary.
-const DEV: &[&str] = &["lab", "testkit", "xtask"];
+pub(super) const DEV: &[&str] = &["lab", "testkit", "xtask"];
 
 /// The begin of a string literal in the code.
 const BEGIN: &str = "\"/proc/";
