@@ -12,7 +12,8 @@
 //! | `entrance`, `listeners` | listening addresses whose visitors become streams |
 //! | `names` | hosts that lead visitors of HTTP and TLS to entrances |
 //! | `backends`, `aim` | what serves the visitors of an entrance: session, target, terms, admission |
-//! | `health` | whether a target serves |
+//! | `health` | whether a target serves, from what its streams tell |
+//! | `targets` | the targets that this process dials: choice, state, checks |
 //! | `transports` | from a URL to a listener or a dialer |
 //! | `server`, `client`, `proxy` | the roles |
 //! | `peer` | links between two clients, for private services |
@@ -20,7 +21,7 @@
 //! | `passwords`, `guesses` | the checks of passwords of visitors, and the brake on guesses |
 //! | `adopted` | visitors that a former process accepted |
 //! | `probes` | the measurements of `tunnel ping` and `tunnel speedtest` |
-//! | `request_log` | the log of requests, and the figures of services |
+//! | `capture` | the log of requests, and the requests that a client keeps |
 //! | `browser` | the page by which browsers visit private services |
 //! | `survey`, `tcp_info` | the figures of workers and kernel for the status |
 //! | `limits`, `descriptors` | limits of the process: streams and their rates, descriptors |
@@ -31,6 +32,7 @@ mod adopted;
 mod aim;
 mod backends;
 mod browser;
+mod capture;
 pub mod client;
 pub mod descriptors;
 mod entrance;
@@ -46,11 +48,11 @@ mod passwords;
 mod peer;
 mod probes;
 pub mod proxy;
-mod request_log;
 pub mod server;
 mod session;
 mod strangers;
 mod survey;
+mod targets;
 mod tcp_info;
 pub mod transports;
 mod undecided;

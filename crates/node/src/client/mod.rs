@@ -1,8 +1,6 @@
 //! The client role: links to the server on all workers, services dialled for incoming streams,
 //! forwards as entrances.
 
-mod checks;
-mod choice;
 mod connect;
 mod destination;
 mod forwards;
@@ -10,21 +8,16 @@ mod heirloom;
 mod invites;
 mod links;
 mod nat;
-mod observed;
 mod outage;
 mod owner;
-mod pool;
 mod published;
 mod register;
 mod reload;
-mod requests;
-mod site;
-mod state;
+mod replay;
+mod services;
 pub(crate) mod stun;
-mod targets;
 #[cfg(test)]
 mod tests;
-pub(crate) mod trial;
 mod trouble;
 mod uplink;
 
@@ -54,25 +47,23 @@ use ops::{
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
 
+use crate::capture::observed::Observed;
+use crate::capture::requests::Store;
 use crate::peer::accept::PeerHost;
 use crate::peer::direct::DirectPaths;
 use crate::peer::links::PeerLinks;
 use crate::peer::material::{self, Materials};
 use crate::probes;
 use crate::session::{PathBytes, State, Workers};
+use crate::targets::{Checked, Pools, Records, check_targets, trial};
 use crate::tcp_info::Ledger;
 use crate::{adopted, descriptors, limits, memory, survey, workers};
-pub(crate) use checks::{Checked, check_targets};
 use forwards::Forwards;
 pub use heirloom::{Heirloom, NoHeirloom};
 use links::{Links, Plan};
-use observed::Observed;
-pub(crate) use pool::Pools;
 pub(crate) use published::may_pass;
 pub use reload::ConfigSource;
-use requests::Store;
-pub(crate) use state::ClientState;
-pub(crate) use targets::{Local, Records, lead_flows};
+pub(crate) use services::service;
 use uplink::{Uplink, Uplinks};
 
 /// A running client.
@@ -448,7 +439,7 @@ impl Requests for Client {
 
     fn replay(&self, id: u64) -> SendFuture<'_, anyhow::Result<Option<RequestDetail>>> {
         let (shared, handles) = (&self.shared, self.workers.handles());
-        Box::pin(requests::replay(&shared.observed.store, shared, handles, id))
+        Box::pin(replay::replay(&shared.observed.store, shared, handles, id))
     }
 }
 

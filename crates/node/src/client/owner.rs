@@ -24,13 +24,12 @@ use super::ClientShared;
 use super::links::Links;
 use super::outage::{LastLine, Weight};
 use super::register::register;
-use super::targets::{Introduction, Local};
-use super::trial;
+use super::services::service;
 use super::trouble::Trouble;
 use super::uplink::Uplink;
-use crate::client::ClientState;
 use crate::peer::accept::Whose;
 use crate::session::{Handle, Worker};
+use crate::targets::{Introduction, Local, trial};
 use crate::{probes, survey};
 
 /// The owner of successive links: one of the N places for links of a session.
@@ -72,7 +71,7 @@ impl ClientOwner {
     /// Finds a service of the configuration in force that the server's visitors reach. A private
     /// service is not among them.
     fn service(&self, name: &str) -> Option<Rc<Local>> {
-        Local::of(&self.worker, &self.shared, name).filter(|local| !local.is_private)
+        service(&self.worker, &self.shared, name).filter(|local| !local.is_private)
     }
 
     /// Tests the targets of a service for the server. A server causes no more connections than a
@@ -329,7 +328,7 @@ impl Owner for ClientOwner {
 pub(super) async fn counts(handles: &[Handle]) -> Vec<status::Service> {
     let mut all = Vec::new();
     for handle in handles {
-        let part = handle.call(|worker| worker.state.of::<ClientState>().counts()).await;
+        let part = handle.call(|worker| survey::services(worker)).await;
         // A worker that has stopped counts nothing.
         survey::merge(&mut all, part.unwrap_or_default());
     }

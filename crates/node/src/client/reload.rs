@@ -15,8 +15,9 @@ use tokio::time::timeout;
 
 use super::links::{Links, Plan};
 use super::uplink::Uplink;
-use super::{Client, register, targets};
+use super::{Client, register};
 use crate::peer::material;
+use crate::targets::lead_flows;
 use crate::{limits, memory};
 
 /// Reads the configuration again: from its source, or from the given text.
@@ -186,9 +187,7 @@ impl Client {
             for handle in handles.iter() {
                 let now = Arc::clone(&now);
                 // A worker that has stopped has no flows.
-                let _ = handle
-                    .call(move |worker| targets::lead_flows(worker, now.services.iter()))
-                    .await;
+                let _ = handle.call(move |worker| lead_flows(worker, now.services.iter())).await;
             }
             for uplink in shared.uplinks.iter() {
                 let generation = register::anew(handles, shared, uplink).await;

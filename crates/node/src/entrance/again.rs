@@ -15,8 +15,8 @@ use super::admit::{Came, Guest, Past};
 use super::hold::{Visitor, arrive};
 use super::name::NameVisitor;
 use crate::backends::{Picked, Tried};
+use crate::capture::log::Carried;
 use crate::names::Space;
-use crate::request_log::Carried;
 use crate::session::{HOLD, Worker};
 
 /// Leads a visitor of a shared entrance to another client, if the stream of the visitor is refused.

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use super::again::Another;
 use crate::backends::{Answer, Picked};
+use crate::capture::log::{Asked, Carried, Senders};
 use crate::names::Space;
-use crate::request_log::{Asked, Carried, Senders};
 use crate::session::Worker;
 
 /// A visitor of a name, on its way to a service.

@@ -1,5 +1,5 @@
 //! The far end of a measurement. It opens no socket, keeps no bytes, and is bounded in time. A
-//! client serves echoes and tests of its own targets only (`client::trial`), so a server cannot cause
+//! client serves echoes and tests of its own targets only (`targets::trial`), so a server cannot cause
 //! more work at the client than a visitor does.
 //!
 //! One client at a time may test its speed, with at most [`STREAMS`] streams of the lowest
@@ -23,8 +23,8 @@ use super::near::STREAMS;
 use super::send::{send_all, send_for};
 use super::signals::Signals;
 use super::{GRACE, TESTED};
-use crate::client::trial;
 use crate::session::Session;
+use crate::targets::trial;
 
 /// The longest life of an echo. A ping is over in one round trip.
 const ECHO: Duration = Duration::from_secs(10);

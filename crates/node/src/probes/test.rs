@@ -15,8 +15,8 @@ use transport::{Connector, Inlet};
 use super::TESTED;
 use super::near::ask_for;
 use super::signals::Signals;
-use crate::client::trial;
 use crate::session::{Handle, Worker};
+use crate::targets::trial;
 
 /// How much longer than a test the way there and back may take.
 const WAY: Duration = Duration::from_secs(5);

@@ -30,9 +30,9 @@ use ops::{
 };
 use tls::VisitorTls;
 
-use crate::client::{Checked, Pools, Records, check_targets, lead_flows};
 use crate::entrance::Openings;
 use crate::session::{Handle, Session, State, Workers};
+use crate::targets::{Checked, Pools, Records, check_targets, lead_flows};
 use crate::tcp_info::Ledger;
 use crate::transports::AGAIN;
 use crate::{descriptors, memory, survey, workers};

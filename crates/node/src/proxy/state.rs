@@ -11,8 +11,8 @@ use ops::status::{StreamKind, StreamNumber};
 use relay::Roll;
 
 use super::ProxyShared;
-use crate::client::Local;
 use crate::session::Worker;
+use crate::targets::Local;
 
 /// The state of a proxy on one worker.
 #[derive(Default)]

@@ -18,9 +18,9 @@ use tokio::task::spawn_local;
 use tokio::time::timeout;
 use transport::{FlowInlet, FlowOutlet};
 
-use crate::client::Local;
 use crate::proxy::ProxyState;
 use crate::session::Worker;
+use crate::targets::Local;
 use ops::status::StreamKind;
 
 /// The longest TLS handshake of a visitor.

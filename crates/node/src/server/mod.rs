@@ -74,12 +74,12 @@ use proto::greeting::{Features, Name};
 use tls::Identity;
 use tokio::task::JoinSet;
 
-use crate::client::trial;
 use crate::names::{Host, Kind};
 use crate::probes::{self, PingRotation};
 #[cfg(test)]
 use crate::session::Handle;
 use crate::session::{State, Workers};
+use crate::targets::trial;
 use crate::tcp_info::Ledger;
 use crate::transports::ServerSide;
 use crate::{adopted, descriptors, memory, survey, workers};

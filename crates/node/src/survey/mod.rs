@@ -20,11 +20,11 @@ use proto::{FlowId, StreamId};
 use relay::{FlowStats, REQUEST_BOUNDS, Stats, Straight};
 use tokio::runtime::Handle as Runtime;
 
-use crate::client::ClientState;
 use crate::entrance::Entrances;
 use crate::proxy::ProxyState;
 use crate::server::ServerState;
 use crate::session::{Handle, Session, Worker, Workers};
+use crate::targets::TargetsState;
 
 pub(crate) use glance::{Changes, Notes, Prints, changes};
 pub(crate) use sessions::{sessions, without_links};
@@ -133,9 +133,30 @@ async fn carried_by(worker: Rc<Worker>) -> Carried {
         add(default.stats().bytes_in(), default.stats().bytes_out());
     }
     // The sockets of a client's services belong to targets.
-    for service in worker.state.of::<ClientState>().counts() {
+    for service in services(&worker) {
         add(service.bytes_in, service.bytes_out);
     }
+    all
+}
+
+/// The counts of the services whose targets this worker dials.
+pub(crate) fn services(worker: &Worker) -> Vec<status::Service> {
+    let mut all = Vec::new();
+    worker.state.of::<TargetsState>().each(|name, streams, flows| {
+        let mut service = status::Service {
+            name: name.to_owned(),
+            streams: streams.live(),
+            streams_total: streams.opened(),
+            // The sockets here belong to targets: bytes written to a target came from a visitor.
+            bytes_in: streams.bytes_out(),
+            bytes_out: streams.bytes_in(),
+            refused: refused(streams),
+            ..status::Service::default()
+        };
+        // As with streams: what was sent to a target came from a visitor.
+        add_flows(&mut service, flows, true);
+        all.push(service);
+    });
     all
 }
 

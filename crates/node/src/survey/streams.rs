@@ -8,12 +8,12 @@ use ops::status::{self, StreamKind, StreamNumber};
 use ops::term;
 
 use super::slices::{SLICE, Slices};
-use crate::client::ClientState;
 use crate::entrance::Entrances;
 use crate::proxy;
 use crate::proxy::ProxyState;
 use crate::server::ServerState;
 use crate::session::{Handle, Worker};
+use crate::targets::TargetsState;
 
 /// Lists at most `limit` streams. `service` restricts the list to one service.
 pub(super) async fn streams(
@@ -171,7 +171,7 @@ impl Joined<'_> {
 /// entrance is included as long as it has streams. The key is the identity of the counters.
 pub(super) async fn names(worker: &Worker, slices: &mut Slices) -> HashMap<*const (), String> {
     let mut names: HashMap<_, _> = worker.state.former_names().into_iter().collect();
-    names.extend(worker.state.of::<ClientState>().counted_names());
+    names.extend(worker.state.of::<TargetsState>().counted_names());
     worker.state.of::<ServerState>().each_private(|private| {
         names.insert(private.stats.identity(), private.service.as_str().to_owned());
     });

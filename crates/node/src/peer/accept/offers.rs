@@ -15,7 +15,7 @@ use transport_webrtc::{Arrived, Channel, Channels, Closer};
 
 use super::proof::{Proved, credentials, may_visit};
 use super::{Ready, Turn, Whose, lock, welcome};
-use crate::client::{ClientShared, Local};
+use crate::client::{self, ClientShared};
 use crate::peer::direct::Failed;
 use crate::peer::direct::channels::{self, Offered};
 use crate::peer::wire::{self, Reply, Why};
@@ -183,7 +183,7 @@ async fn streams(
             Err(error) => break error.to_string(),
         };
         let is_it = label == name && may_visit(&shared.config.load(), whose);
-        let local = is_it.then(|| Local::of(worker, shared, name)).flatten();
+        let local = is_it.then(|| client::service(worker, shared, name)).flatten();
         let (Some(local), Ok(place)) = (local, Arc::clone(&room).try_acquire_owned()) else {
             tracing::debug!(client, service = name, label, "a channel is refused");
             // A channel that closes without an end is a reset.

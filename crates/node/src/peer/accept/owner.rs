@@ -12,9 +12,10 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::Whose;
 use super::proof::may_visit;
-use crate::client::{ClientShared, Local};
+use crate::client::{self, ClientShared};
 use crate::peer::direct::offer::Offers;
 use crate::session::{Session, Worker};
+use crate::targets::Local;
 
 /// The owner of a link of a visitor.
 pub(super) struct PeerOwner {
@@ -63,7 +64,7 @@ impl PeerOwner {
         if !may_visit(&self.shared.config.load(), &self.whose) {
             return Err(ResetCode::Unknown);
         }
-        Local::of(&self.worker, &self.shared, service).ok_or(ResetCode::Unknown)
+        client::service(&self.worker, &self.shared, service).ok_or(ResetCode::Unknown)
     }
 }
 

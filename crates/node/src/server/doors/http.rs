@@ -15,9 +15,9 @@ use web::{HeaderMap, HeaderName, HeaderValue, Refusal, Unavailable};
 
 use super::{Doors, PATIENCE, Port, UNDECIDED_STATE, Undecided, answer, settled_holder, site, tls};
 use crate::backends::{Answer, Backends};
+use crate::capture::log::{Asked, Senders};
 use crate::entrance::{self, Came, Guest, Lead, NameDoor, NameVisitor, Past};
 use crate::names::{Kind, Published, Services, Space};
-use crate::request_log::{Asked, Senders};
 use crate::session::{HOLD, Worker};
 
 /// The path of the challenges of ACME (RFC 8555 section 8.3).

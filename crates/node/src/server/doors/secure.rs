@@ -33,10 +33,10 @@ use super::http::unsafe_response;
 use super::site::{self, Io, VisitorSocket, Way};
 use super::{Doors, PATIENCE, answer};
 use crate::backends::{Answer, Pick};
+use crate::capture::log::{Asked, Carried};
 use crate::entrance::{self, Entrance, NameDoor};
 use crate::limits;
 use crate::names::{Kind, Space};
-use crate::request_log::{Asked, Carried};
 use crate::server::ServerState;
 use crate::session::Worker;
 

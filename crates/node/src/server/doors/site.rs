@@ -32,11 +32,11 @@ use super::upstream::Upstream;
 use super::{Doors, secure};
 use crate::aim::Aim;
 use crate::backends::{Answer, Picked};
+use crate::capture::log;
 use crate::entrance::{self, Entrance};
 use crate::guesses;
 use crate::names::{Kind, Known as KnownName, Published, Services, Space};
 use crate::passwords::{Ticket, Turn, passwords};
-use crate::request_log;
 use crate::server::ServerState;
 #[cfg(feature = "webrtc")]
 use crate::server::offers::door as offers;
@@ -227,11 +227,11 @@ impl web::Services for Site {
     }
 
     fn wants(&self) -> Option<Wants> {
-        request_log::wants()
+        log::wants()
     }
 
     fn answered(&self, record: &Record) {
-        request_log::write(record, None);
+        log::write(record, None);
     }
 
     fn covers(&self, host: &str) -> bool {
@@ -461,7 +461,7 @@ impl web::Service for Service {
         let picked = self.picked.borrow().clone();
         let picked = picked.unwrap_or_else(|| Arc::clone(&self.entrance.backends.first().picked));
         let stats = entrance::stats_of(&self.site.worker, &self.entrance, &picked);
-        request_log::note(record, stats.as_deref(), &picked);
+        log::note(record, stats.as_deref(), &picked);
     }
 
     fn cookies(&self) -> Option<&Cookies> {

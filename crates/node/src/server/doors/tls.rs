@@ -12,9 +12,9 @@ use termination::Terminator;
 use tokio::time::{Instant, timeout};
 
 use super::{PATIENCE, Port, Undecided, answer, settled_holder, site};
+use crate::capture::log::Asked;
 use crate::entrance::{self, Came, Guest, Lead, NameVisitor, Past};
 use crate::names::{Kind, Space};
-use crate::request_log::Asked;
 use crate::session::HOLD;
 
 /// The alert `unrecognized_name` (RFC 6066 section 3) as a fatal alert in a record of its own.

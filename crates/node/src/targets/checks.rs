@@ -17,9 +17,9 @@ use relay::{DialError, Layer, LayerError, Layered, TargetAddr, proxy_header};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout_at};
 
+use super::local::{address, proxy_version};
 use super::pool::Pools;
 use super::site::Site;
-use super::targets::{address, proxy_version};
 use crate::descriptors;
 
 /// Bytes of an answer that are read at most: its first line is in them.

@@ -1,22 +1,16 @@
-//! What a worker of a client has beside the state of every worker: the counters of the services whose
-//! targets it dials.
+//! What a worker has that dials targets: the counters of the services.
 
-use ops::status;
-use relay::{FlowStats, FlowTargets, Stats, TargetAddr};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::targets::Services;
-use crate::survey;
+use relay::{FlowStats, FlowTargets, Stats, TargetAddr};
 
-/// The state of a client on one worker.
+/// The counters of services on one worker.
 #[derive(Default)]
-pub(crate) struct ClientState {
+pub(crate) struct TargetsState {
     /// By the name of the service.
     services: RefCell<HashMap<String, Counters>>,
-    /// The targets of the services, which all links of this worker share.
-    pub(super) targets: RefCell<Option<Services>>,
 }
 
 /// The counters of a service on one worker.
@@ -28,7 +22,7 @@ struct Counters {
     targets: Rc<FlowTargets>,
 }
 
-impl ClientState {
+impl TargetsState {
     /// The counters of a service, which all links of this worker share.
     pub(super) fn stats_of(&self, name: &str) -> Rc<Stats> {
         Rc::clone(&self.services.borrow_mut().entry(name.to_owned()).or_default().streams)
@@ -54,26 +48,11 @@ impl ClientState {
         }
     }
 
-    /// The counts of the services of this worker.
-    pub(crate) fn counts(&self) -> Vec<status::Service> {
-        let services = self.services.borrow();
-        let count = |(name, counters): (&String, &Counters)| {
-            let Counters { streams: stats, flows, .. } = counters;
-            let mut service = status::Service {
-                name: name.clone(),
-                streams: stats.live(),
-                streams_total: stats.opened(),
-                // The sockets here belong to targets: bytes written to a target came from a visitor.
-                bytes_in: stats.bytes_out(),
-                bytes_out: stats.bytes_in(),
-                refused: survey::refused(stats),
-                ..status::Service::default()
-            };
-            // As with streams: what was sent to a target came from a visitor.
-            survey::add_flows(&mut service, flows, true);
-            service
-        };
-        services.iter().map(count).collect()
+    /// Shows the counters of each service of this worker.
+    pub(crate) fn each(&self, mut show: impl FnMut(&str, &Stats, &FlowStats)) {
+        for (name, counters) in self.services.borrow().iter() {
+            show(name, &counters.streams, &counters.flows);
+        }
     }
 
     /// The name of each service, by the identities of its counters.

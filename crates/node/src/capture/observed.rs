@@ -31,25 +31,25 @@ const KEPT: usize = 32 << 10;
 
 /// The services whose visits are told, by name, and the kept requests.
 #[derive(Debug)]
-pub(super) struct Observed {
+pub(crate) struct Observed {
     visits: Mutex<HashMap<String, Visits>>,
-    pub(super) store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
 }
 
 impl Observed {
-    pub(super) fn new(store: Arc<Store>) -> Self {
+    pub(crate) fn new(store: Arc<Store>) -> Self {
         Self { visits: Mutex::default(), store }
     }
 
     /// Tells `visits` of the visitors of this service, from the next configuration on.
-    pub(super) fn begin(&self, service: &str, visits: Visits) {
+    pub(crate) fn begin(&self, service: &str, visits: Visits) {
         let mut all = self.visits.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, visits| !visits.are_over());
         all.insert(service.to_owned(), visits);
     }
 
     /// Who is told of the visits of a service. `None`: nobody.
-    pub(super) fn of(&self, service: &Service) -> Option<Observer> {
+    pub(crate) fn of(&self, service: &Service) -> Option<Observer> {
         let all = self.visits.lock().unwrap_or_else(PoisonError::into_inner);
         let visits = all.get(&service.name).filter(|visits| !visits.are_over()).cloned();
         drop(all);
@@ -64,7 +64,7 @@ impl Observed {
     }
 
     /// Forgets the requests of services that keep none any more.
-    pub(super) fn retain(&self, services: &[Service]) {
+    pub(crate) fn retain(&self, services: &[Service]) {
         let keeping = services.iter().filter(|one| one.requests).map(|one| one.name.clone());
         self.store.retain(keeping.collect());
     }
@@ -72,7 +72,7 @@ impl Observed {
 
 /// Tells of the visitors of one service.
 #[derive(Clone, Debug)]
-pub(super) struct Observer {
+pub(crate) struct Observer {
     visits: Option<Visits>,
     /// Where the requests are kept; `None`: nowhere.
     store: Option<Arc<Store>>,
@@ -83,10 +83,10 @@ pub(super) struct Observer {
 
 /// Whose bytes are seen.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Whose {
-    pub(super) visitor: Visitor,
+pub(crate) struct Whose {
+    pub(crate) visitor: Visitor,
     /// The bytes are those of a replay.
-    pub(super) replay: Option<Rc<Marks>>,
+    pub(crate) replay: Option<Rc<Marks>>,
 }
 
 impl Whose {
@@ -97,18 +97,18 @@ impl Whose {
 
 impl Observer {
     /// Whether the requests of the service are kept.
-    pub(super) const fn keeps(&self) -> bool {
+    pub(crate) const fn keeps(&self) -> bool {
         self.store.is_some()
     }
 
     /// The same, with another store.
     #[cfg(test)]
-    pub(super) fn with_store(self, store: &Arc<Store>) -> Self {
+    pub(crate) fn with_store(self, store: &Arc<Store>) -> Self {
         Self { store: Some(Arc::clone(store)), ..self }
     }
 
     /// The same target, whose connection for this visitor is told of.
-    pub(super) fn between<T: Targets>(&self, target: T, whose: Whose) -> Between<T> {
+    pub(crate) fn between<T: Targets>(&self, target: T, whose: Whose) -> Between<T> {
         Between { target, observer: self.clone(), whose }
     }
 
@@ -122,13 +122,13 @@ impl Observer {
     }
 
     /// Sees the bytes of a visitor from now on.
-    pub(super) fn spectator(&self, whose: Whose) -> Box<dyn Spectator> {
+    pub(crate) fn spectator(&self, whose: Whose) -> Box<dyn Spectator> {
         Box::new(Seen::new(self, whose))
     }
 }
 
 /// A target whose connection is told of.
-pub(super) struct Between<T> {
+pub(crate) struct Between<T> {
     target: T,
     observer: Observer,
     whose: Whose,

@@ -18,8 +18,8 @@ use tokio::task::spawn_local;
 use tokio::time::{timeout, timeout_at};
 
 use super::checks::{ANSWER, NOWHERE, request, status};
+use super::local::{address, proxy_version};
 use super::site::Site;
-use super::targets::{address, proxy_version};
 use crate::descriptors;
 use crate::session::{Handle, Worker};
 

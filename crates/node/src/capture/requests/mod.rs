@@ -12,7 +12,6 @@
 
 mod frames;
 mod record;
-mod replay;
 #[cfg(test)]
 mod tests;
 
@@ -28,8 +27,7 @@ use ops::requests::{
     SeenRequests,
 };
 
-pub(super) use record::{Connection, Marks};
-pub(super) use replay::replay;
+pub(crate) use record::{Connection, Marks};
 
 /// Requests that are kept of each service.
 const PER_SERVICE: usize = 200;
@@ -178,9 +176,9 @@ impl fmt::Debug for Store {
 }
 
 /// A request with the bytes that a replay sends.
-struct Original {
-    service: String,
-    bytes: Vec<u8>,
+pub(crate) struct Original {
+    pub(crate) service: String,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Store {
@@ -313,7 +311,7 @@ impl Store {
     ///
     /// # Errors
     /// Why there is no replay; `None`: there is no such request.
-    fn original(&self, id: u64) -> Result<Original, Option<&'static str>> {
+    pub(crate) fn original(&self, id: u64) -> Result<Original, Option<&'static str>> {
         let inner = self.inner();
         let entry = inner.all.iter().find(|entry| entry.seen.id == id).ok_or(None)?;
         if let Some(why) = entry.no_replay() {

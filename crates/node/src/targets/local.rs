@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use config::{ClientConfig, FlowLimits, ForwardRights, Host, Over};
+use config::{FlowLimits, ForwardRights, Host, Over};
 use proto::control::ServiceTerms;
 use proto::{Budget, ResetCode};
 use relay::{
@@ -20,31 +20,24 @@ use relay::{
 use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
-use super::ClientShared;
 use super::choice::{Choice, Several};
-use super::observed::{Observer, Whose};
 use super::pool::Pools;
-use super::requests::Marks;
 use super::site::Site;
+use super::state::TargetsState;
 use crate::aim::credentials;
-use crate::client::ClientState;
+use crate::capture::observed::{Observer, Whose};
+use crate::capture::requests::Marks;
 use crate::descriptors::Holders;
 use crate::entrance::TargetWatch;
 use crate::memory::Accounts;
 use crate::session::Worker;
 use crate::{descriptors, guesses, limits};
 
-/// The services of one configuration.
-pub(super) struct Services {
-    of: Arc<ClientConfig>,
-    known: HashMap<String, Rc<Local>>,
-}
-
 /// A service on one worker.
 #[derive(Debug)]
 pub(crate) struct Local {
     /// The service is for visitors of a peer link alone.
-    pub(super) is_private: bool,
+    pub(crate) is_private: bool,
     /// Where streams go; `None`: the service takes no streams.
     streams: Option<Serves>,
     settings: Rc<Settings>,
@@ -129,7 +122,7 @@ impl Records {
     }
 
     /// Changes the limits of the services, for streams that live as well.
-    pub(super) fn limit(&self, services: &[config::Service]) {
+    pub(crate) fn limit(&self, services: &[config::Service]) {
         if let Some(gates) = &self.gates {
             services.iter().for_each(|service| drop(gates.of(service)));
         }
@@ -149,7 +142,7 @@ pub(crate) fn lead_flows<'a>(
     worker: &Worker,
     services: impl Iterator<Item = &'a config::Service> + Clone,
 ) {
-    worker.state.of::<ClientState>().lead_flows(|name| {
+    worker.state.of::<TargetsState>().lead_flows(|name| {
         let service = services.clone().find(|service| service.name == name);
         service.map(udp_targets).unwrap_or_default()
     });
@@ -194,36 +187,12 @@ impl Targets for Single {
 pub(crate) struct Introduction {
     pub(crate) version: ProxyVersion,
     /// The public addresses that the client asks for.
-    pub(super) asked: Vec<config::Public>,
+    pub(crate) asked: Vec<config::Public>,
     /// No proxy stands on a path to the server, so the address of a carrier is the server's.
-    pub(super) is_direct: bool,
-}
-
-impl Services {
-    fn new(worker: &Worker, shared: &ClientShared, of: Arc<ClientConfig>) -> Self {
-        let is_direct = of.servers.iter().all(|path| path.proxy.is_none());
-        let local = |service: &config::Service| {
-            let terms = of.terms_of(service);
-            let mut local = Local::new(worker, &shared.records, service, terms, is_direct);
-            local.observer = shared.observed.of(service);
-            (service.name.clone(), Rc::new(local))
-        };
-        Self { known: of.services.iter().map(local).collect(), of }
-    }
+    pub(crate) is_direct: bool,
 }
 
 impl Local {
-    /// A service of the configuration in force, on this worker.
-    pub(crate) fn of(worker: &Worker, shared: &ClientShared, name: &str) -> Option<Rc<Self>> {
-        let state = worker.state.of::<ClientState>();
-        let mut targets = state.targets.borrow_mut();
-        let now = shared.config.load();
-        if !targets.as_ref().is_some_and(|known| Arc::ptr_eq(&known.of, &now)) {
-            *targets = Some(Services::new(worker, shared, Arc::clone(&now)));
-        }
-        targets.as_ref()?.known.get(name).cloned()
-    }
-
     /// `is_direct`: as in [`Introduction::is_direct`].
     pub(crate) fn new(
         worker: &Worker,
@@ -240,7 +209,7 @@ impl Local {
         let streams = Serves::of(service, &watch, several.as_ref());
         let watcher: Option<Rc<dyn Watcher>> = Some(watch);
         let flows = udp_targets(service).into_iter().next().map(|target| {
-            let (stats, targets) = worker.state.of::<ClientState>().flows_of(name);
+            let (stats, targets) = worker.state.of::<TargetsState>().flows_of(name);
             let dial = timeouts.dial;
             let watcher = watcher.clone();
             let settings = FlowSettings {
@@ -258,7 +227,7 @@ impl Local {
         });
         let gate = records.gates.as_ref().map(|gates| gates.of(service));
         let (stats, holder) =
-            (worker.state.of::<ClientState>().stats_of(name), Some(records.holders.of(name)));
+            (worker.state.of::<TargetsState>().stats_of(name), Some(records.holders.of(name)));
         let budget: Option<Rc<dyn Budget>> = Some(Rc::new(worker.state.portion.clone()));
         let settings = Settings {
             timeouts,
@@ -294,6 +263,11 @@ impl Local {
         }
     }
 
+    /// The same service, of whose visits somebody is told.
+    pub(crate) fn observed_by(self, observer: Option<Observer>) -> Self {
+        Self { observer, ..self }
+    }
+
     /// Connects a stream of a visitor. `mark`: that of the target that the visitor had before; the far
     /// side waits for that of the target that is connected.
     pub(crate) fn serve(
@@ -307,7 +281,7 @@ impl Local {
     }
 
     /// Connects the stream of a replay of a request.
-    pub(super) fn replay(
+    pub(crate) fn replay(
         &self,
         marks: Rc<Marks>,
         header: Option<Bytes>,
@@ -317,7 +291,7 @@ impl Local {
     }
 
     /// Whether the requests of the service are kept.
-    pub(super) fn keeps(&self) -> bool {
+    pub(crate) fn keeps(&self) -> bool {
         self.observer.as_ref().is_some_and(Observer::keeps)
     }
 

@@ -29,16 +29,16 @@ const PARTS: usize = 4;
 
 /// What a replay notes about its connection.
 #[derive(Debug)]
-pub(in super::super) struct Marks {
+pub(crate) struct Marks {
     /// The request that is sent again.
-    pub(super) of: u64,
+    pub(crate) of: u64,
     /// Told the number of the new request when that has ended.
-    pub(super) done: RefCell<Option<oneshot::Sender<u64>>>,
+    pub(crate) done: RefCell<Option<oneshot::Sender<u64>>>,
 }
 
 /// The requests of one connection.
 #[derive(Debug)]
-pub(in super::super) struct Connection {
+pub(crate) struct Connection {
     store: Arc<Store>,
     service: String,
     visitor: Option<String>,
@@ -152,7 +152,7 @@ impl Keeper {
 }
 
 impl Connection {
-    pub(in super::super) fn new(
+    pub(crate) fn new(
         store: Arc<Store>,
         service: &str,
         visitor: Option<String>,
@@ -164,7 +164,7 @@ impl Connection {
     }
 
     /// The head of a request passes, which was offered to the target at this time.
-    pub(in super::super) fn requested(&mut self, head: &[u8], begun: Instant) {
+    pub(crate) fn requested(&mut self, head: &[u8], begun: Instant) {
         let line = head.split(|&byte| byte == b'\r' || byte == b'\n').find(|line| !line.is_empty());
         let mut words = line.unwrap_or_default().split(|&byte| byte == b' ');
         let method = bounded(words.next().unwrap_or_default());
@@ -212,14 +212,14 @@ impl Connection {
         self.store.begin(entry)
     }
 
-    pub(in super::super) fn request_body(&mut self, part: BodyPart<'_>) {
+    pub(crate) fn request_body(&mut self, part: BodyPart<'_>) {
         let youngest = self.late.as_mut().or_else(|| self.waiting.back_mut());
         if let Some(recording) = youngest.filter(|recording| recording.id.is_some()) {
             recording.request.take(&self.store, part);
         }
     }
 
-    pub(in super::super) fn request_ended(&mut self) {
+    pub(crate) fn request_ended(&mut self) {
         // The youngest request whose body has not ended.
         if let Some(recording) = self.late.as_mut().or_else(|| self.waiting.back_mut()) {
             recording.request.is_whole = true;
@@ -230,13 +230,13 @@ impl Connection {
     }
 
     /// The head of a response passes, whose status follows.
-    pub(in super::super) fn response_head(&mut self, head: &[u8]) {
+    pub(crate) fn response_head(&mut self, head: &[u8]) {
         let is_kept = self.waiting.front().is_some_and(|recording| recording.id.is_some());
         let room = is_kept.then(|| self.store.room(head.len() as u64)).flatten();
         self.head = room.map(|room| (Bytes::copy_from_slice(head), room));
     }
 
-    pub(in super::super) fn responded(&mut self, status: u16) {
+    pub(crate) fn responded(&mut self, status: u16) {
         let head = self.head.take();
         let Some(recording) = self.waiting.front_mut() else { return };
         recording.status = Some(status);
@@ -261,14 +261,14 @@ impl Connection {
         });
     }
 
-    pub(in super::super) fn response_body(&mut self, part: BodyPart<'_>) {
+    pub(crate) fn response_body(&mut self, part: BodyPart<'_>) {
         if let Some(recording) = self.waiting.front_mut().filter(|one| one.id.is_some()) {
             recording.response.take(&self.store, part);
         }
     }
 
     /// The response to the oldest request has ended.
-    pub(in super::super) fn ended(&mut self, is_complete: bool) {
+    pub(crate) fn ended(&mut self, is_complete: bool) {
         let Some(mut recording) = self.waiting.pop_front() else { return };
         let (status, is_connect) = (recording.status.unwrap_or_default(), recording.is_connect);
         if status == 101 || is_connect && (200..=299).contains(&status) {
@@ -302,7 +302,7 @@ impl Connection {
     }
 
     /// Bytes pass after a switch of protocols.
-    pub(in super::super) fn switched(&mut self, is_of_target: bool, bytes: &[u8]) {
+    pub(crate) fn switched(&mut self, is_of_target: bool, bytes: &[u8]) {
         let Some(Over { live, frames, .. }) = &mut self.switched else { return };
         let way = usize::from(is_of_target);
         live.bytes[way].fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -312,7 +312,7 @@ impl Connection {
     }
 
     /// The rest of the connection is not understood.
-    pub(in super::super) fn lose(&mut self) {
+    pub(crate) fn lose(&mut self) {
         if let Some(late) = self.late.take() {
             self.finish(late, RequestProgress::Complete);
         }
@@ -326,7 +326,7 @@ impl Connection {
 
     /// The connection has ended. `bytes`: from the visitor and from the target, of a connection
     /// without a request.
-    pub(in super::super) fn end(mut self, bytes: Option<[u64; 2]>) {
+    pub(crate) fn end(mut self, bytes: Option<[u64; 2]>) {
         self.lose();
         let Some([incoming, outgoing]) = bytes else { return };
         let seen = SeenRequest {

@@ -16,9 +16,10 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
-use super::{Marks, Original, Store};
-use crate::client::{ClientShared, Local};
+use super::{ClientShared, services::service as service_of};
+use crate::capture::requests::{Marks, Original, Store};
 use crate::session::{Handle, Worker};
+use crate::targets::Local;
 
 /// The longest wait for the end of the response. Then the connection is closed, and the answer shows
 /// what has come.
@@ -53,7 +54,8 @@ pub(in super::super) async fn replay(
     let shared = Arc::clone(shared);
     let began = handle.call(move |worker| {
         let Original { service, bytes } = original;
-        let Some(local) = Local::of(worker, &shared, &service).filter(|local| local.keeps()) else {
+        let Some(local) = service_of(worker, &shared, &service).filter(|local| local.keeps())
+        else {
             return false;
         };
         let marks = Rc::new(Marks { of: id, done: RefCell::new(Some(done)) });

@@ -11,7 +11,7 @@ use tls::TargetTls;
 use tokio::time::Instant;
 use transport::LocalFuture;
 
-use super::targets::text;
+use super::local::text;
 use crate::transports::trust;
 
 /// What was made of the files is made anew after a failure at most once in this time: the authorities

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use relay::Spectator;
 
 use super::{BODY, PER_SERVICE, Store};
-use crate::client::observed::{Observed, Observer, Whose};
+use crate::capture::observed::{Observed, Observer, Whose};
 
 /// A service with names that keeps its requests, and its store within a budget of so many bytes.
 fn kept(budget: u64) -> (Observer, Arc<Store>) {
