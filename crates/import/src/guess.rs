@@ -2,7 +2,7 @@
 
 use proto::text::escaped;
 
-use crate::programs::flags;
+use crate::programs::{self, flags};
 use crate::read::{SIZE_MAX, command, formats, read as read_as, unit_command};
 use crate::section::Read;
 use crate::tree::{Kind, Node};
@@ -56,7 +56,9 @@ fn one(name: &str, source: &Source, from: Option<Program>) -> Result<(Program, N
             Ok(root) => {
                 let programs: Vec<_> = match from {
                     Some(program) => vec![program],
-                    None => Program::ALL.into_iter().filter(|p| p.fits(&root)).collect(),
+                    None => {
+                        Program::ALL.into_iter().filter(|p| programs::fits(*p, &root)).collect()
+                    }
                 };
                 if !programs.is_empty() && matches!(root.kind, Kind::Map(_)) {
                     fitting.push((programs, root));
@@ -70,7 +72,7 @@ fn one(name: &str, source: &Source, from: Option<Program>) -> Result<(Program, N
     }
     match (fitting.pop(), first) {
         (Some((programs, root)), _) => match programs.as_slice() {
-            [program] => Ok((*program, program.prepared(root))),
+            [program] => Ok((*program, programs::prepared(*program, root))),
             _ => Err(Failure::Ambiguous { file: name.to_owned(), programs }),
         },
         (None, Some(problem)) => Err(problem.into()),
@@ -113,5 +115,5 @@ fn of_command(
         return Err(Failure::Mixed(name.to_owned(), program, "--from".to_owned(), from));
     }
     let words = words.get(begin..).unwrap_or_default();
-    Ok((program, flags::tree(program, words)))
+    Ok((program, flags::tree(programs::grammar(program), words)))
 }

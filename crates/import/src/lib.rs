@@ -6,12 +6,14 @@
 //!                            └──► values that no file took ──► tables ──► findings
 //! ```
 //!
+//! * `source`, `material`: what comes in, texts and secrets
 //! * `read`: TOML, INI, YAML, JSON and command lines become one kind of tree
 //! * `guess`: which program a file belongs to
 //! * `section`: reads values of the tree and marks them as used
 //! * `table`: what becomes of each key of a program. A value that is not used afterwards is a
 //!   [`Finding`], with the reason of its row
-//! * `programs`: a module for each program, with its table and its mapping
+//! * `program`: the names of the programs; `programs`: a module for each, with its table and its
+//!   mapping
 //! * `plan`: what is to be written, and the rights that it needs; `write`: its text
 //! * `verify`: our own decoder reads the text. What it refuses is left out, and is a finding
 //!
@@ -24,11 +26,14 @@ mod address;
 mod finding;
 mod fuzz;
 mod guess;
+mod material;
 mod next;
 mod plan;
+mod program;
 mod programs;
 mod read;
 mod section;
+mod source;
 mod table;
 mod tree;
 mod verify;
@@ -37,92 +42,14 @@ mod write;
 pub use finding::{Failure, Finding, Problem};
 #[doc(hidden)]
 pub use fuzz::fuzz;
-pub use programs::{Program, tables};
+pub use material::{Certificate, Material};
+pub use program::Program;
+pub use programs::tables;
+pub use source::{Options, Source, Text};
 pub use table::{Fate, Row};
+pub use write::File;
 
 use section::Book;
-
-/// A text to import.
-#[derive(Clone, Debug)]
-pub struct Source {
-    /// The name of the file, for messages. For a command, the name of the program.
-    pub name: String,
-    /// The folder that paths of the file are relative to. Empty: they stay as they are.
-    pub folder: String,
-    /// The text.
-    pub text: Text,
-}
-
-/// The kinds of source texts.
-#[derive(Clone, Debug)]
-pub enum Text {
-    /// The content of a file.
-    File(String),
-    /// The arguments of a program.
-    Command(Vec<String>),
-}
-
-/// What the sources do not say.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The program, where the texts do not tell.
-    pub from: Option<Program>,
-    /// The name of the client.
-    pub name: Option<String>,
-    /// The URL or the host by which clients reach the server.
-    pub server: Option<String>,
-    /// The domain of names whose source has the first label alone.
-    pub domain: Option<String>,
-}
-
-/// A certificate of the server.
-#[derive(Clone)]
-pub struct Certificate {
-    /// The certificate as PEM.
-    pub certificate: String,
-    /// The private key as PEM.
-    pub key: String,
-    /// The pin of the key, `sha256:…`.
-    pub pin: String,
-}
-
-impl std::fmt::Debug for Certificate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Certificate").field("pin", &self.pin).finish_non_exhaustive()
-    }
-}
-
-/// Secrets for the new files.
-pub trait Material {
-    /// A random token.
-    ///
-    /// # Errors
-    /// The system has no randomness.
-    fn token(&mut self) -> Result<String, String>;
-
-    /// A self-signed certificate for a server with these names.
-    ///
-    /// # Errors
-    /// The system has no randomness.
-    fn certificate(&mut self, hosts: &[String]) -> Result<Certificate, String>;
-}
-
-/// A file to write.
-#[derive(Clone)]
-pub struct File {
-    /// The name of the file.
-    pub name: String,
-    /// The content.
-    pub text: String,
-    /// The content without secrets, for a terminal.
-    pub shown: String,
-}
-
-impl std::fmt::Debug for File {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("File").field("name", &self.name).finish_non_exhaustive()
-    }
-}
 
 /// What the sources became.
 #[derive(Clone, Debug)]
@@ -153,7 +80,7 @@ pub fn import(
     let mut plan = programs::plan(program, &read, options, &book)?;
     let mut mapped = 0;
     for source in &read {
-        mapped += table::settle(program, source, &book);
+        mapped += table::settle(programs::rows(program), source, &book);
     }
     if plan.proxy.is_some() {
         verify::settle_proxy(&mut plan, &book)?;

@@ -1,7 +1,6 @@
 //! What becomes of the keys of a program. Every program has one table of all its keys, from which
 //! both the findings and the manual are made.
 
-use crate::Program;
 use crate::section::{Book, Read};
 use crate::tree::{Kind, Node};
 
@@ -38,8 +37,8 @@ pub(crate) const fn lacks(key: &'static str, why: &'static str, nearest: &'stati
 }
 
 /// A finding for each value of a source that was not used, and the number of values that are done.
-pub(crate) fn settle(program: Program, source: &Read, book: &Book) -> usize {
-    let mut settle = Settle { rows: program.rows(), source, book, steps: Vec::new(), done: 0 };
+pub(crate) fn settle(rows: &[Row], source: &Read, book: &Book) -> usize {
+    let mut settle = Settle { rows, source, book, steps: Vec::new(), done: 0 };
     settle.node(&source.root, source.root.line);
     settle.done
 }

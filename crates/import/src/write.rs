@@ -1,9 +1,28 @@
 //! The files of a plan.
 
+use std::fmt;
+
 use config::edit::{SECRET, Value, file, show};
 
 use crate::plan::{Admitted, Client, Keys, Plan, Proxy, Rights, Service, map, set, text, texts};
-use crate::{File, Finding, Program};
+use crate::{Finding, Program};
+
+/// A file to write.
+#[derive(Clone)]
+pub struct File {
+    /// The name of the file.
+    pub name: String,
+    /// The content.
+    pub text: String,
+    /// The content without secrets, for a terminal.
+    pub shown: String,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("name", &self.name).finish_non_exhaustive()
+    }
+}
 
 /// The name of the file of a proxy.
 pub(crate) const PROXY: &str = "proxy.yaml";

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use config::edit::Value;
 use proto::greeting::Token;
 
-use super::{Admitted, LATER, PORT, Path, Plan, UNKNOWN, set};
+use super::{Admitted, DOMAIN, LATER, PORT, Path, Plan, UNKNOWN, set};
 use crate::address::{at, host_port, is_name, url};
 use crate::section::Book;
 use crate::{Failure, Material, Options};
@@ -252,4 +252,9 @@ impl Plan {
 fn stored(token: &str) -> Result<String, Failure> {
     let token = Token::new(token).map_err(|why| Failure::Material(why.to_string()))?;
     Ok(token.stored().text().to_string())
+}
+
+/// The domain below which a first label stands.
+pub(crate) fn domain(options: &Options) -> &str {
+    options.domain.as_deref().unwrap_or(DOMAIN)
 }

@@ -9,6 +9,7 @@ use proto::greeting::Token;
 use crate::Certificate;
 use crate::address::name;
 
+pub(crate) use complete::domain;
 pub(crate) use service::{Forward, Service, Visitor};
 
 /// The transports of paths that are written.

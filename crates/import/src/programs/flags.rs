@@ -1,6 +1,6 @@
 //! Command lines as trees: an option is a key, and `arguments` has the words without an option.
 
-use super::{Program, chisel, wstunnel};
+use crate::Program;
 use crate::tree::{Entry, Kind, Node};
 
 /// How a program writes its command line.
@@ -20,9 +20,7 @@ pub(crate) fn program(word: &str) -> Option<Program> {
 }
 
 /// The tree of the words behind the name of the program.
-pub(crate) fn tree(program: Program, words: &[Node]) -> Node {
-    let is_wstunnel = program == Program::Wstunnel;
-    let grammar = if is_wstunnel { &wstunnel::GRAMMAR } else { &chisel::GRAMMAR };
+pub(crate) fn tree(grammar: &Grammar, words: &[Node]) -> Node {
     let mut entries: Vec<Entry> = Vec::new();
     let mut words = words.iter().filter_map(|word| Some((word.line, word.as_text()?)));
     let mut only_arguments = false;

@@ -2,10 +2,9 @@
 
 use config::edit::Value;
 
-use super::domain;
 use crate::Options;
 use crate::address::{at, bind, host_port, label, local, name, span, url};
-use crate::plan::{Client, Keys, Path, Plan, Rights, Service, rate, set, text};
+use crate::plan::{Client, Keys, Path, Plan, Rights, Service, domain, rate, set, text};
 use crate::section::{Book, Read, Section};
 use crate::table::{Row, already, lacks, to};
 use crate::tree::Node;

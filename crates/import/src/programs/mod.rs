@@ -11,122 +11,57 @@ mod qmux;
 mod rathole;
 mod wstunnel;
 
-use std::fmt;
-use std::str::FromStr;
+use flags::Grammar;
 
 use crate::plan::Plan;
 use crate::section::{Book, Read};
 use crate::table::Row;
 use crate::tree::Node;
-use crate::{Failure, Options};
+use crate::{Failure, Options, Program};
 
-/// A program whose configuration can be imported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names of the programs")]
-pub enum Program {
-    Frp,
-    Rathole,
-    Ngrok,
-    Chisel,
-    Wstunnel,
-    Cloudflared,
-    Evproxy,
-    Gt,
-    Qmux,
-}
-
-impl Program {
-    /// All programs.
-    pub const ALL: [Self; 9] = [
-        Self::Frp,
-        Self::Rathole,
-        Self::Ngrok,
-        Self::Chisel,
-        Self::Wstunnel,
-        Self::Cloudflared,
-        Self::Evproxy,
-        Self::Gt,
-        Self::Qmux,
-    ];
-
-    /// The name on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Frp => "frp",
-            Self::Rathole => "rathole",
-            Self::Ngrok => "ngrok",
-            Self::Chisel => "chisel",
-            Self::Wstunnel => "wstunnel",
-            Self::Cloudflared => "cloudflared",
-            Self::Evproxy => "evproxy",
-            Self::Gt => "gt",
-            Self::Qmux => "qmux",
-        }
-    }
-
-    /// Whether a command line is the configuration.
-    pub(crate) const fn is_command(self) -> bool {
-        matches!(self, Self::Chisel | Self::Wstunnel)
-    }
-
-    /// What becomes of the keys of the program.
-    pub(crate) const fn rows(self) -> &'static [Row] {
-        match self {
-            Self::Frp => frp::ROWS,
-            Self::Rathole => rathole::ROWS,
-            Self::Ngrok => ngrok::ROWS,
-            Self::Chisel => chisel::ROWS,
-            Self::Wstunnel => wstunnel::ROWS,
-            Self::Cloudflared => cloudflared::ROWS,
-            Self::Evproxy => evproxy::ROWS,
-            Self::Gt => gt::ROWS,
-            Self::Qmux => qmux::ROWS,
-        }
-    }
-
-    /// The tree of a file in the form that the table describes.
-    pub(crate) fn prepared(self, root: Node) -> Node {
-        if self == Self::Frp { frp::prepared(root) } else { root }
-    }
-
-    /// Whether a file is one of this program, by its keys.
-    pub(crate) fn fits(self, root: &Node) -> bool {
-        match self {
-            Self::Frp => frp::fits(root),
-            Self::Rathole => rathole::fits(root),
-            Self::Ngrok => ngrok::fits(root),
-            Self::Chisel | Self::Wstunnel => false,
-            Self::Cloudflared => cloudflared::fits(root),
-            Self::Evproxy => evproxy::fits(root),
-            Self::Gt => gt::fits(root),
-            Self::Qmux => qmux::fits(root),
-        }
+/// What becomes of the keys of the program.
+pub(crate) const fn rows(program: Program) -> &'static [Row] {
+    match program {
+        Program::Frp => frp::ROWS,
+        Program::Rathole => rathole::ROWS,
+        Program::Ngrok => ngrok::ROWS,
+        Program::Chisel => chisel::ROWS,
+        Program::Wstunnel => wstunnel::ROWS,
+        Program::Cloudflared => cloudflared::ROWS,
+        Program::Evproxy => evproxy::ROWS,
+        Program::Gt => gt::ROWS,
+        Program::Qmux => qmux::ROWS,
     }
 }
 
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+/// The tree of a file in the form that the table describes.
+pub(crate) fn prepared(program: Program, root: Node) -> Node {
+    if program == Program::Frp { frp::prepared(root) } else { root }
+}
+
+/// Whether a file is one of this program, by its keys.
+pub(crate) fn fits(program: Program, root: &Node) -> bool {
+    match program {
+        Program::Frp => frp::fits(root),
+        Program::Rathole => rathole::fits(root),
+        Program::Ngrok => ngrok::fits(root),
+        Program::Chisel | Program::Wstunnel => false,
+        Program::Cloudflared => cloudflared::fits(root),
+        Program::Evproxy => evproxy::fits(root),
+        Program::Gt => gt::fits(root),
+        Program::Qmux => qmux::fits(root),
     }
 }
 
-impl FromStr for Program {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|program| program.name() == text);
-        found.ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.into_iter().map(Self::name).collect();
-            format!("known are {}", names.join(", "))
-        })
-    }
+/// How a program writes its command line.
+pub(crate) fn grammar(program: Program) -> &'static Grammar {
+    if program == Program::Wstunnel { &wstunnel::GRAMMAR } else { &chisel::GRAMMAR }
 }
 
 /// The table of each program.
 #[must_use]
 pub fn tables() -> Vec<(Program, &'static [Row])> {
-    Program::ALL.into_iter().map(|program| (program, program.rows())).collect()
+    Program::ALL.into_iter().map(|program| (program, rows(program))).collect()
 }
 
 /// The plan of the sources.
@@ -168,9 +103,4 @@ pub(crate) fn plan(
         }
     }
     Ok(plan)
-}
-
-/// The domain below which a first label stands.
-fn domain(options: &Options) -> &str {
-    options.domain.as_deref().unwrap_or(crate::plan::DOMAIN)
 }

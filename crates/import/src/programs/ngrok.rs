@@ -2,10 +2,9 @@
 
 use config::edit::Value;
 
-use super::domain;
 use crate::Options;
 use crate::address::{at, bind, host_port, is_name, label, local, span, url};
-use crate::plan::{Client, Plan, Service, Visitor, set, text, texts_by_name};
+use crate::plan::{Client, Plan, Service, Visitor, domain, set, text, texts_by_name};
 use crate::section::{Book, Read, Section, fields};
 use crate::table::{Row, already, lacks, to};
 use crate::tree::Node;
