@@ -20,9 +20,9 @@ use super::{Entrance, served_by, settings_of};
 use crate::aim::Aim;
 use crate::backends::{Answer, Backend, Pick, Picked, Tried};
 use crate::descriptors;
+use crate::limits;
 use crate::names::Space;
-use crate::session::Worker;
-use crate::{limits, proxy};
+use crate::session::{Here, Worker};
 
 /// The way on which a visitor came to an entrance.
 #[derive(Clone, Debug)]
@@ -253,7 +253,8 @@ fn here(worker: &Rc<Worker>, entrance: &Arc<Entrance>, backend: &Backend, guest:
         Came::Port(header) => header,
         Came::Name(_) | Came::Request(..) => None,
     };
-    proxy::serve(worker, &picked.aim.name, (socket, peer, header), &settings, permit);
+    let here = worker.state.of::<Here>();
+    here.serve(worker, &picked.aim.name, (socket, peer, header), &settings, permit);
 }
 
 /// Opens a stream of this backend for the visitor, or turns the visitor away. An error gives back a

@@ -16,8 +16,8 @@ use transport::{FlowConnector as _, FlowInlet, FlowOutlet};
 use super::Entrance;
 use super::open::Guard;
 use crate::entrance::Entrances;
-use crate::session::{Session, Worker};
-use crate::{limits, proxy};
+use crate::limits;
+use crate::session::{Here, Session, Worker};
 
 /// Opens the flows of a UDP port on one worker.
 pub(super) struct FlowDoor {
@@ -60,7 +60,8 @@ impl FlowHandler for FlowDoor {
         if backend.session.is_here() {
             let permit =
                 backend.gate.admit_from(limits::source(Some(peer))).ok_or(ResetCode::Limit)?;
-            let inlet = proxy::serve_flow(&self.worker, &aim.name, peer, outlet)?;
+            let inlet =
+                self.worker.state.of::<Here>().serve_flow(&self.worker, &aim.name, peer, outlet)?;
             return Ok((inlet, Some(permit)));
         }
         let link = self.worker.state.flow_link(&backend.session);

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -31,14 +32,14 @@ use ops::{
 use tls::VisitorTls;
 
 use crate::entrance::Openings;
-use crate::session::{Handle, Session, State, Workers};
+use crate::session::{Handle, Here, Session, State, Worker, Workers};
 use crate::targets::{Checked, Pools, Records, check_targets, lead_flows};
 use crate::tcp_info::Ledger;
 use crate::transports::AGAIN;
 use crate::{descriptors, memory, survey, workers};
 
-pub(crate) use state::{ProxyState, number};
-pub(crate) use visitors::{serve, serve_flow};
+use state::ProxyState;
+use visitors::Visitors;
 
 /// Reads the configuration again: from its source, or from the given text.
 pub type ConfigSource =
@@ -113,7 +114,11 @@ pub async fn start(config: ProxyConfig, source: ConfigSource) -> anyhow::Result<
     });
     for handle in workers.handles().iter() {
         let shared = Arc::clone(&shared);
-        handle.call(move |worker| worker.state.of::<ProxyState>().start(&shared)).await?;
+        let start = move |worker: &Rc<Worker>| {
+            worker.state.of::<ProxyState>().start(&shared);
+            worker.state.of::<Here>().start(Rc::new(Visitors));
+        };
+        handle.call(start).await?;
     }
     let failed = shared.entries.follow(bound, workers.handles(), count, session_of).await;
     if let Some((entry, why)) = failed.into_iter().next() {
@@ -197,7 +202,7 @@ impl Proxy {
         shared.records.retain(|name| now.proxies.iter().any(|p| p.service.name == name));
         for handle in handles.iter() {
             let now = Arc::clone(&now);
-            let lead = move |worker: &std::rc::Rc<crate::session::Worker>| {
+            let lead = move |worker: &Rc<Worker>| {
                 lead_flows(worker, now.proxies.iter().map(|proxy| &proxy.service));
             };
             // A worker that has stopped has no flows.
@@ -308,9 +313,7 @@ impl Serving for Proxy {
                 let mut open = 0;
                 for handle in self.workers.handles().iter() {
                     let count = handle
-                        .call(|worker| {
-                            worker.state.of::<ProxyState>().roll(StreamKind::Stream).len()
-                        })
+                        .call(|worker| worker.state.of::<Here>().roll(StreamKind::Stream).len())
                         .await;
                     open += count.unwrap_or_default();
                 }

@@ -1,5 +1,4 @@
-//! What a worker of a proxy has beside the state of every worker: the entries with their targets, and
-//! the connections and flows, which no link carries.
+//! What a worker of a proxy has beside the state of every worker: the entries with their targets.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -7,8 +6,6 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use config::{Balancer, ProxyConfig};
-use ops::status::{StreamKind, StreamNumber};
-use relay::Roll;
 
 use super::ProxyShared;
 use crate::session::Worker;
@@ -19,8 +16,6 @@ use crate::targets::Local;
 pub(crate) struct ProxyState {
     shared: RefCell<Weak<ProxyShared>>,
     entries: RefCell<Option<Entries>>,
-    connections: Rc<Roll>,
-    flows: Rc<Roll>,
 }
 
 /// An entry of the configuration on one worker.
@@ -72,25 +67,4 @@ impl ProxyState {
         }
         entries.as_ref()?.known.get(name).cloned()
     }
-
-    /// The connections, or the flows, of this worker.
-    pub(crate) fn roll(&self, kind: StreamKind) -> &Rc<Roll> {
-        match kind {
-            StreamKind::Stream => &self.connections,
-            StreamKind::Flow => &self.flows,
-        }
-    }
-
-    /// Ends a connection or a flow of worker `index`. False: nothing has this number.
-    pub(crate) fn abort(&self, index: usize, wanted: StreamNumber) -> bool {
-        let StreamNumber { kind, number: entry, .. } = wanted;
-        number(index, kind, entry) == wanted && self.roll(kind).abort(entry)
-    }
-}
-
-/// The number by which people name a connection or a flow of worker `index`. The worker stands where
-/// the link stands elsewhere.
-pub(crate) fn number(index: usize, kind: StreamKind, number: u32) -> StreamNumber {
-    let link = u64::try_from(index).unwrap_or(u64::MAX).saturating_add(1);
-    StreamNumber { link, kind, number }
 }

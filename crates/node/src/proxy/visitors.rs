@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ops::status::StreamKind;
 use proto::ResetCode;
 use relay::{
     Announced, Attended, Layered, Permit, Settings, Socket, join_flow, refuse_socket, with_fields,
@@ -18,10 +19,9 @@ use tokio::task::spawn_local;
 use tokio::time::timeout;
 use transport::{FlowInlet, FlowOutlet};
 
-use crate::proxy::ProxyState;
-use crate::session::Worker;
+use super::ProxyState;
+use crate::session::{Admitted, Here, ServesHere, Worker};
 use crate::targets::Local;
-use ops::status::StreamKind;
 
 /// The longest TLS handshake of a visitor.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -30,12 +30,41 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// has not arrived completely.
 const TLS_HELD: u64 = 24 << 10;
 
-/// Connects an admitted visitor of the entry `name` with a target. `announced` is the header that a
-/// load balancer has put in front of the visitor's bytes.
-pub(crate) fn serve(
+/// Serves the visitors of all entries of a proxy.
+#[derive(Debug)]
+pub(super) struct Visitors;
+
+impl ServesHere for Visitors {
+    fn serve(
+        &self,
+        worker: &Rc<Worker>,
+        name: &str,
+        visitor: Admitted,
+        settings: &Rc<Settings>,
+        permit: Permit,
+    ) {
+        serve(worker, name, visitor, settings, permit);
+    }
+
+    fn serve_flow(
+        &self,
+        worker: &Rc<Worker>,
+        name: &str,
+        peer: SocketAddr,
+        outlet: Rc<dyn FlowOutlet>,
+    ) -> Result<Box<dyn FlowInlet>, ResetCode> {
+        let entry =
+            worker.state.of::<ProxyState>().entry(worker, name).ok_or(ResetCode::Unknown)?;
+        let here = worker.state.of::<Here>();
+        let roll = here.roll(StreamKind::Flow);
+        Ok(join_flow(outlet, roll, |inlet| entry.local.serve_flow(relay::Visitor::At(peer), inlet)))
+    }
+}
+
+fn serve(
     worker: &Rc<Worker>,
     name: &str,
-    (socket, peer, announced): (Socket, Option<SocketAddr>, Option<Box<Announced>>),
+    (socket, peer, announced): Admitted,
     settings: &Rc<Settings>,
     permit: Permit,
 ) {
@@ -44,7 +73,7 @@ pub(crate) fn serve(
         // The entry has left the configuration meanwhile.
         return refuse_socket(socket, settings, ResetCode::Unknown);
     };
-    let roll = Rc::clone(proxy.roll(StreamKind::Stream));
+    let roll = Rc::clone(worker.state.of::<Here>().roll(StreamKind::Stream));
     let header = header(&entry.local, &socket, peer, announced.as_deref());
     if !entry.ends_tls {
         let visitor = (socket, announced.is_some());
@@ -97,20 +126,4 @@ fn header(
     let public = told.or_else(|| socket.local()).unwrap_or(nowhere);
     let fields = announced.map(|header| &*header.fields).unwrap_or_default();
     Some(with_fields(how.version, peer, public, fields))
-}
-
-/// Joins a flow of a visitor with a target of the entry `name`.
-///
-/// # Errors
-/// The entry has left the configuration.
-pub(crate) fn serve_flow(
-    worker: &Rc<Worker>,
-    name: &str,
-    peer: SocketAddr,
-    outlet: Rc<dyn FlowOutlet>,
-) -> Result<Box<dyn FlowInlet>, ResetCode> {
-    let proxy = &worker.state.of::<ProxyState>();
-    let entry = proxy.entry(worker, name).ok_or(ResetCode::Unknown)?;
-    let roll = proxy.roll(StreamKind::Flow);
-    Ok(join_flow(outlet, roll, |inlet| entry.local.serve_flow(relay::Visitor::At(peer), inlet)))
 }

@@ -32,8 +32,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use transport::{Connector as _, Inlet, Outlet};
 
 use super::registry::Registry;
-use crate::server::ServerState;
-use crate::session::{HOLD, Session, Worker};
+use crate::session::{HOLD, Served, Session, Worker};
 
 /// Streams of all visitors that wait for a client that is away: those of 1,024 visitors, as many as
 /// wait for one client at its ports. A stream that waits costs a task.
@@ -322,7 +321,7 @@ impl Joins {
         let Some(of_client) = found.gate.admit() else {
             return refuse(inlet, ResetCode::Limit);
         };
-        let stats = self.worker.state.of::<ServerState>().stats_of(&found.session, service);
+        let stats = self.worker.state.of::<Served>().stats_of(&found.session, service);
         let crossing = Crossing::new(stats, vec![permit, of_client]).of_visitor(address);
         match bridge(inlet, link, open, crossing) {
             Ok(outlet) => {
@@ -372,7 +371,7 @@ impl Joins {
                 let open = open(&link, &visitor, &service, found.priority);
                 let open = open.ok_or(ResetCode::Unknown)?;
                 let of_client = found.gate.admit().ok_or(ResetCode::Limit)?;
-                let stats = worker.state.of::<ServerState>().stats_of(&found.session, &service);
+                let stats = worker.state.of::<Served>().stats_of(&found.session, &service);
                 // Its bytes are those of the client, so that the directions are exchanged.
                 let crossing = Crossing::far(stats, vec![permit, of_client]).of_visitor(address);
                 let far = far.carry(crossing);

@@ -4,13 +4,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ptr;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use proto::greeting::Name;
-use relay::Stats;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -26,14 +23,18 @@ pub(crate) trait SessionPort: fmt::Debug + Send + Sync {
     fn lead_peers(&self);
 }
 
+mod here;
 mod links;
 mod paths;
+mod served;
 mod state;
 
+pub(crate) use here::{Admitted, Here, ServesHere, number};
 pub(crate) use links::{AWAY, note_stall};
 use paths::PathNotes;
 pub(crate) use paths::{Found, PathBytes, is_direct};
 
+pub(crate) use served::{PrivateStats, Served};
 pub(crate) use state::{Handle, State, Worker, Workers};
 
 /// The part of a session that all workers share. It is not on the data path: a worker reads it only
@@ -89,14 +90,6 @@ impl fmt::Debug for Demand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Demand")
     }
-}
-
-/// The counters of a private service on one worker.
-#[derive(Debug)]
-pub(crate) struct PrivateStats {
-    pub(crate) session: Arc<Session>,
-    pub(crate) service: Name,
-    pub(crate) stats: Rc<Stats>,
 }
 
 /// Received and sent payload bytes, and resumes.

@@ -12,9 +12,7 @@ use ops::{BusyStream, BusyStreams, Seen, rate, term};
 
 use super::slices::{SLICE, Slices};
 use super::streams::names;
-use crate::proxy;
-use crate::proxy::ProxyState;
-use crate::session::{Handle, Worker};
+use crate::session::{self, Handle, Here, Worker};
 
 /// The notes of all workers.
 type Notes = Vec<OfWorker>;
@@ -104,7 +102,7 @@ pub(super) async fn of_worker(
     }
     for kind in [StreamKind::Stream, StreamKind::Flow] {
         let all = joined(&worker, kind, &mut slices).await;
-        let key = (proxy::number(worker.index, kind, 0).link, kind);
+        let key = (session::number(worker.index, kind, 0).link, kind);
         // The links of a proxy have no streams, and its connections no link.
         if !all.is_empty() {
             found.add(key, &all, before.links.remove(&key).as_deref());
@@ -171,8 +169,8 @@ async fn all_of(link: &Link, kind: StreamKind, slices: &mut Slices) -> Vec<Count
 
 /// The connections or flows that no link carries: those of a proxy. Their numbers grow.
 async fn joined(worker: &Worker, kind: StreamKind, slices: &mut Slices) -> Vec<Counted> {
-    let proxy = worker.state.of::<ProxyState>();
-    let roll = proxy.roll(kind);
+    let here = worker.state.of::<Here>();
+    let roll = here.roll(kind);
     let (mut all, mut last) = (Vec::new(), 0);
     loop {
         let some = roll.list(last, SLICE);
@@ -211,7 +209,7 @@ fn ends(
             }
         }),
         (None, _) => {
-            let one = worker.state.of::<ProxyState>().roll(kind).list(number.saturating_sub(1), 1);
+            let one = worker.state.of::<Here>().roll(kind).list(number.saturating_sub(1), 1);
             let one = one.into_iter().find(|(found, _)| *found == number);
             if let Some((_, Some(entry))) = one {
                 found = (entry.visitor, entry.counted);

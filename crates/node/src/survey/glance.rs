@@ -17,8 +17,7 @@ use rustc_hash::FxHasher;
 use super::sessions::{join, part_of, state};
 use super::slices::Slices;
 use crate::entrance::{Entrances, OpenEntrance};
-use crate::server::ServerState;
-use crate::session::{Handle, Session, Worker};
+use crate::session::{Handle, Served, Session, Worker};
 use crate::tcp_info::{self, Connections};
 
 /// The prints of sessions, in the order of their ids.
@@ -170,7 +169,7 @@ pub(super) async fn prints(worker: Rc<Worker>) -> Prints {
         worker.state.each_link_of(id, |session, link| all.push((id, of_link(session, link))));
         slices.count(1).await;
     }
-    worker.state.of::<ServerState>().each_private(|private| {
+    worker.state.of::<Served>().each_private(|private| {
         let of = (private.service.as_str(), print_of(|hash| stats(&private.stats, hash)));
         all.push((private.session.id, print_of(|hash| of.hash(hash))));
     });

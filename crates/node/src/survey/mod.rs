@@ -21,9 +21,7 @@ use relay::{FlowStats, REQUEST_BOUNDS, Stats, Straight};
 use tokio::runtime::Handle as Runtime;
 
 use crate::entrance::Entrances;
-use crate::proxy::ProxyState;
-use crate::server::ServerState;
-use crate::session::{Handle, Session, Worker, Workers};
+use crate::session::{Handle, Here, Served, Session, Worker, Workers};
 use crate::targets::TargetsState;
 
 pub(crate) use glance::{Changes, Notes, Prints, changes};
@@ -126,10 +124,10 @@ async fn carried_by(worker: Rc<Worker>) -> Carried {
         }
         slices.count(1).await;
     }
-    worker.state.of::<ServerState>().each_private(|private| {
+    worker.state.of::<Served>().each_private(|private| {
         add(private.stats.bytes_in(), private.stats.bytes_out());
     });
-    for (_, default) in worker.state.of::<ServerState>().defaults.borrow().iter() {
+    for (_, default) in worker.state.of::<Served>().defaults.borrow().iter() {
         add(default.stats().bytes_in(), default.stats().bytes_out());
     }
     // The sockets of a client's services belong to targets.
@@ -186,7 +184,7 @@ async fn reconnect(handles: &[Handle], peer: Option<String>) -> Reconnected {
 async fn kill(handles: &[Handle], wanted: StreamNumber) -> bool {
     for handle in handles {
         let kill = move |worker: &Rc<Worker>| {
-            if worker.state.of::<ProxyState>().abort(worker.index, wanted) {
+            if worker.state.of::<Here>().abort(worker.index, wanted) {
                 return true;
             }
             let links = worker.state.all_links();
@@ -252,7 +250,7 @@ pub(crate) async fn defaults(handles: &[Handle]) -> Vec<status::Service> {
     let mut whole = Vec::new();
     for handle in handles {
         let part = handle.call(|worker| {
-            let server = worker.state.of::<ServerState>();
+            let server = worker.state.of::<Served>();
             let defaults = server.defaults.borrow();
             defaults.iter().map(|(door, default)| of_default(door, default)).collect()
         });
@@ -300,10 +298,7 @@ pub(crate) async fn drain_links(handles: &[Handle]) {
                 let links = worker.state.all_links();
                 let streams: usize = links.iter().map(|(_, link)| link.stream_count()).sum();
                 let mut joined = 0;
-                worker
-                    .state
-                    .of::<ServerState>()
-                    .each_private(|private| joined += private.stats.live());
+                worker.state.of::<Served>().each_private(|private| joined += private.stats.live());
                 (streams, joined)
             };
             let (own, of_peers) = handle.call(count).await.unwrap_or_default();

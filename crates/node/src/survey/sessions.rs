@@ -17,9 +17,8 @@ use super::{add_flows, merge, refused, requests};
 use crate::backends::Backend;
 use crate::entrance::{Entrance, Entrances, OpenEntrance};
 use crate::health::Fault;
-use crate::server::ServerState;
-use crate::session::PrivateStats;
 use crate::session::{self, Handle, Session, Worker};
+use crate::session::{PrivateStats, Served};
 use crate::tcp_info::{Connections, Ledger};
 
 /// The state of a link, for the status.
@@ -169,7 +168,7 @@ impl Part {
         slices: &mut Slices,
         is_meant: impl Fn(&Session) -> bool,
     ) {
-        worker.state.of::<ServerState>().each_private(|private| {
+        worker.state.of::<Served>().each_private(|private| {
             if is_meant(&private.session) {
                 self.add_private(private);
             }

@@ -9,10 +9,7 @@ use ops::term;
 
 use super::slices::{SLICE, Slices};
 use crate::entrance::Entrances;
-use crate::proxy;
-use crate::proxy::ProxyState;
-use crate::server::ServerState;
-use crate::session::{Handle, Worker};
+use crate::session::{self, Handle, Here, Served, Worker};
 use crate::targets::TargetsState;
 
 /// Lists at most `limit` streams. `service` restricts the list to one service.
@@ -134,8 +131,8 @@ struct Joined<'a> {
 impl Joined<'_> {
     async fn add(&self, worker: &Worker, part: &mut status::Streams, slices: &mut Slices) {
         for kind in [StreamKind::Stream, StreamKind::Flow] {
-            let proxy = worker.state.of::<ProxyState>();
-            let roll = proxy.roll(kind);
+            let here = worker.state.of::<Here>();
+            let roll = here.roll(kind);
             let mut last = 0;
             loop {
                 let some = roll.list(last, SLICE);
@@ -152,7 +149,7 @@ impl Joined<'_> {
                         continue;
                     }
                     part.list.push(status::Stream {
-                        id: proxy::number(worker.index, kind, number).to_string(),
+                        id: session::number(worker.index, kind, number).to_string(),
                         kind,
                         service,
                         peer: String::new(),
@@ -172,7 +169,7 @@ impl Joined<'_> {
 pub(super) async fn names(worker: &Worker, slices: &mut Slices) -> HashMap<*const (), String> {
     let mut names: HashMap<_, _> = worker.state.former_names().into_iter().collect();
     names.extend(worker.state.of::<TargetsState>().counted_names());
-    worker.state.of::<ServerState>().each_private(|private| {
+    worker.state.of::<Served>().each_private(|private| {
         names.insert(private.stats.identity(), private.service.as_str().to_owned());
     });
     let entrances: Vec<_> = worker.state.of::<Entrances>().0.borrow().keys().copied().collect();

@@ -40,7 +40,7 @@ use transport_ws::SUBPROTOCOL;
 
 use super::{Doors, PATIENCE, Port, Undecided, http, settled_holder, tls};
 use crate::names::Space;
-use crate::server::ServerState;
+use crate::session::Served;
 use crate::transports::MuxCarriers;
 
 /// The protocol inside TLS that carriers of `wss://` offer, and nothing else.
@@ -102,11 +102,7 @@ impl MuxPort {
             Straight::new(target, settings, budget)
         });
         if let Some(default) = &default {
-            state
-                .of::<ServerState>()
-                .defaults
-                .borrow_mut()
-                .push((url.to_owned(), Rc::clone(default)));
+            state.of::<Served>().defaults.borrow_mut().push((url.to_owned(), Rc::clone(default)));
         }
         (Self { port, shared: Rc::new(Shared { everything, carriers, default }) }, listener)
     }

@@ -1,0 +1,49 @@
+//! The counters of what a server serves beside the services of entrances: private services, and the
+//! default targets of doors.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use proto::greeting::Name;
+use relay::{Stats, Straight};
+
+use super::Session;
+
+/// The counters of a private service on one worker.
+#[derive(Debug)]
+pub(crate) struct PrivateStats {
+    pub(crate) session: Arc<Session>,
+    pub(crate) service: Name,
+    pub(crate) stats: Rc<Stats>,
+}
+
+/// The counters of a worker.
+#[derive(Default)]
+pub(crate) struct Served {
+    /// The default targets of `mux://` doors, with the URLs of the doors.
+    pub(crate) defaults: RefCell<Vec<(String, Rc<Straight>)>>,
+    /// The counters of private services. The counters of ended sessions leave at the next look.
+    private: RefCell<Vec<PrivateStats>>,
+}
+
+impl Served {
+    /// The counters of a private service of this session.
+    pub(crate) fn stats_of(&self, session: &Arc<Session>, service: &Name) -> Rc<Stats> {
+        let mut all = self.private.borrow_mut();
+        let is_it = |one: &&PrivateStats| one.session.id == session.id && one.service == *service;
+        if let Some(known) = all.iter().find(is_it) {
+            return Rc::clone(&known.stats);
+        }
+        all.retain(|one| one.session.has_links() || Rc::strong_count(&one.stats) > 1);
+        let stats = Rc::<Stats>::default();
+        let (session, service) = (Arc::clone(session), service.clone());
+        all.push(PrivateStats { session, service, stats: Rc::clone(&stats) });
+        stats
+    }
+
+    /// Shows the counters of each private service.
+    pub(crate) fn each_private(&self, show: impl FnMut(&PrivateStats)) {
+        self.private.borrow().iter().for_each(show);
+    }
+}
