@@ -98,8 +98,8 @@ impl Here {
     }
 }
 
-/// The number by which people name a connection or a flow of worker `index`. The worker stands where
-/// the link stands elsewhere.
+/// The number by which people name a connection or a flow of worker `index`. The worker stands
+/// where the link stands elsewhere.
 pub(crate) fn number(index: usize, kind: StreamKind, number: u32) -> StreamNumber {
     let link = u64::try_from(index).unwrap_or(u64::MAX).saturating_add(1);
     StreamNumber { link, kind, number }
