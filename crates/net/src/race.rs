@@ -17,9 +17,14 @@ pub type Attempt<T, E> = Pin<Box<dyn Future<Output = Result<T, E>>>>;
 pub const ADDRESS_STAGGER: Duration = Duration::from_millis(250);
 
 /// Alternates the address families, IPv6 first, each in the order of the resolver (RFC 8305 section
-/// 4), and keeps the first `most` addresses.
+/// 4), and keeps the first `most` addresses. Loopback addresses stay as they are: both families of
+/// `localhost` are equally near, and most programs listen at 127.0.0.1.
 #[must_use]
-pub fn interleave(addresses: Vec<SocketAddr>, most: usize) -> Vec<SocketAddr> {
+pub fn interleave(mut addresses: Vec<SocketAddr>, most: usize) -> Vec<SocketAddr> {
+    if addresses.iter().all(|address| address.ip().is_loopback()) {
+        addresses.truncate(most);
+        return addresses;
+    }
     let (v6, v4): (Vec<_>, Vec<_>) = addresses.into_iter().partition(SocketAddr::is_ipv6);
     let mut v4 = v4.into_iter();
     let mut ordered = Vec::new();
@@ -93,6 +98,8 @@ mod tests {
         let [a, b, c, d] = ["1.1.1.1:1", "2.2.2.2:1", "[::1]:1", "3.3.3.3:1"].map(address);
         assert_eq!(interleave(vec![a, b, c, d], 8), [c, a, b, d]);
         assert_eq!(interleave(vec![a, b, c, d], 2), [c, a]);
+        let [v4, v6] = ["127.0.0.1:1", "[::1]:1"].map(address);
+        assert_eq!(interleave(vec![v4, v6], 8), [v4, v6], "localhost is IPv4 first");
     }
 
     /// Each way says after how many ms it answers; the last digit 1, that it fails. Gives the
