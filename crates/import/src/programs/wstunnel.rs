@@ -83,7 +83,11 @@ pub(super) const ROWS: &[Row] = &[
         "`clients[].allow`",
     ),
     lacks("--dns-resolver", "names are looked up as the system does", "/etc/resolv.conf"),
-    lacks("--dns-resolver-prefer-ipv4", "names are looked up as the system does", "/etc/gai.conf"),
+    lacks(
+        "--dns-resolver-prefer-ipv4",
+        "all addresses of a name race",
+        "`no-aaaa` in /etc/resolv.conf",
+    ),
     lacks("--socket-so-mark", ROUTE, "a rule of nftables"),
     to("--nb-worker-threads", "`workers`"),
     to("--log-lvl", "`log.level`"),
