@@ -100,6 +100,10 @@ async fn race(host: Host, say: Option<Say>) -> Dialled {
         })
     };
     let outcome = net::race::race(addresses, ADDRESS_STAGGER, start, worse).await;
+    if matches!(outcome, Some(Err(_))) {
+        // The next attempt asks anew: a server that moved has another address.
+        Lookups::of_servers().forget(&name);
+    }
     outcome.unwrap_or_else(|| {
         let text = format!("{name} has no address");
         Err(io::Error::new(io::ErrorKind::NotFound, text).into())

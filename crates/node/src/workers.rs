@@ -33,8 +33,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 /// full.
 const MAILBOX: usize = 1024;
 
-/// Threads of a worker for files of enrolled clients, which are the only blocking calls there. Names
-/// are looked up by the threads of `net::resolve`.
+/// Threads of a worker for files of enrolled clients, which are the only blocking calls there.
+/// Names are looked up on the thread of `net::resolve`.
 const BLOCKING_THREADS: usize = 4;
 
 /// How often a worker frees the read buffers that it does not use.

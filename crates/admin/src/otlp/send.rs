@@ -1,6 +1,8 @@
 //! Sends one request to the collector. Each request has its own connection, because pushes are too
 //! rare to keep a connection open.
 
+use std::net::SocketAddr;
+
 use anyhow::{Context as _, bail};
 use axum::body::{Body, to_bytes};
 use axum::http::header::{CONTENT_TYPE, HOST, USER_AGENT};
@@ -8,6 +10,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Request};
 use config::{Collector, Field};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use net::resolve::Lookups;
 use tokio::net::TcpStream;
 
 /// Longest answer that is read, in bytes. An answer is one line of JSON.
@@ -38,7 +41,10 @@ pub(super) async fn post(to: &Collector, fields: &HeaderMap, body: Vec<u8>) -> a
     let host = to.host.to_string();
     // The brackets of an IPv6 address belong to the URL and not to the address.
     let name = host.trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((name, to.port)).await.context("connecting")?;
+    let found = Lookups::of_servers().resolve(name).await;
+    let found = found.with_context(|| format!("looking {name} up"))?;
+    let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, to.port)).collect();
+    let stream = TcpStream::connect(&addresses[..]).await.context("connecting")?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // The connection ends with the answer. Its errors also appear in `send_request`.
     tokio::spawn(connection);

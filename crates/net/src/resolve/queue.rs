@@ -1,4 +1,4 @@
-//! The order of lookups: accounts take turns. No I/O and no thread is here.
+//! The order of lookups: accounts take turns. No I/O and no task is here.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::Bounds;
 use super::answer::Answer;
 
-/// A lookup that a thread carries out.
+/// A lookup that is under way.
 #[derive(Debug)]
 pub(super) struct Job {
     account: Arc<str>,
@@ -74,11 +74,6 @@ impl Queue {
         own.waiting.push_back(QueuedLookup { host: host.into(), answer });
         give_turn(&mut self.turns, &name, own, bounds);
         Ok(receiver)
-    }
-
-    /// Whether a lookup may begin now. (It may turn out that nobody wants it any more.)
-    pub(super) fn is_ready(&self) -> bool {
-        !self.turns.is_empty()
     }
 
     /// The next lookup. The account whose turn it is goes to the end.

@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
-use std::sync::mpsc;
+use std::sync::{Condvar, mpsc};
 
 use super::*;
 
@@ -43,7 +43,7 @@ impl Silent {
     }
 }
 
-const BOUNDS: Bounds = Bounds { threads: 4, at_once: 2, queued: 5 };
+const BOUNDS: Bounds = Bounds { under_way: 4, at_once: 2, queued: 5 };
 
 fn ask(resolver: &Resolver, account: &str, host: &str) -> tokio::task::JoinHandle<io::Result<()>> {
     let (resolver, account, host) = (resolver.clone(), account.to_owned(), host.to_owned());
@@ -58,7 +58,7 @@ async fn settle() {
 }
 
 #[tokio::test]
-async fn an_account_with_a_silent_name_server_leaves_threads_to_others_and_they_take_turns() {
+async fn an_account_with_a_silent_name_server_leaves_places_to_others_and_they_take_turns() {
     let silent = Silent::default();
     let resolver = silent.resolver(BOUNDS);
     let greedy: Vec<_> =
@@ -72,7 +72,7 @@ async fn an_account_with_a_silent_name_server_leaves_threads_to_others_and_they_
     silent.end("h1");
     honest.await.unwrap().unwrap();
 
-    // Four accounts fill all threads: whoever comes then waits for one thread, not for the queue.
+    // Three accounts fill all places: whoever comes then waits for one place, not for the queue.
     let third = ask(&resolver, "third", "t1");
     let fourth = ask(&resolver, "fourth", "f1");
     settle().await;
@@ -150,7 +150,7 @@ async fn an_error_keeps_its_number_and_no_address_is_an_error() {
 async fn a_panic_of_a_lookup_is_an_error_of_that_lookup_only() {
     let (tell, told) = mpsc::channel();
     let told = Mutex::new(told);
-    let resolver = Resolver::with(Bounds { threads: 1, ..BOUNDS }, move |host| {
+    let resolver = Resolver::with(Bounds { under_way: 1, ..BOUNDS }, move |host| {
         assert_ne!(host, "bad", "made to fail");
         told.lock().unwrap().recv().map(|()| vec![HERE]).map_err(io::Error::other)
     });
@@ -169,9 +169,9 @@ async fn an_address_needs_no_lookup() {
 
 #[test]
 fn the_bounds_follow_the_descriptors_that_are_kept() {
-    for (reserve, threads, at_once) in [(0, 4, 1), (32, 8, 2), (64, 16, 4), (1024, 64, 8)] {
+    for (reserve, under_way, at_once) in [(0, 4, 1), (64, 8, 2), (128, 16, 4), (1024, 64, 8)] {
         let bounds = Bounds::of_clients(reserve);
-        assert_eq!((bounds.threads, bounds.at_once), (threads, at_once), "{reserve}");
+        assert_eq!((bounds.under_way, bounds.at_once), (under_way, at_once), "{reserve}");
     }
 }
 
@@ -180,7 +180,7 @@ async fn localhost_is_both_loopback_addresses_without_a_lookup() {
     let resolver = Resolver::with(BOUNDS, |host| panic!("{host} was looked up"));
     let lookups = Lookups::on(&resolver, "home");
     let both = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
-    for name in ["localhost", "LocalHost", "localhost."] {
+    for name in ["localhost", "LocalHost", "localhost.", "app.localhost"] {
         assert_eq!(lookups.resolve(name).await.unwrap(), both, "{name}");
     }
 }

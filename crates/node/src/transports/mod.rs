@@ -38,6 +38,7 @@ use std::time::Duration;
 use anyhow::Context;
 use config::{Common, Endpoint, Listen, Scheme, ServerConfig, Size};
 use files::peers::{Peers, RecordedPeer};
+use net::resolve::Lookups;
 use net::source::Proxies;
 use net::udp::{self, Buffers, Form, Seat};
 use tls::Identity;
@@ -261,8 +262,9 @@ pub(crate) fn listen_address(endpoint: &Endpoint) -> anyhow::Result<SocketAddr> 
     match &endpoint.host {
         config::Host::Ip(ip) => Ok(SocketAddr::new(*ip, endpoint.port)),
         config::Host::Name(name) => {
-            let found = std::net::ToSocketAddrs::to_socket_addrs(&(name.as_str(), endpoint.port));
-            let first = found.with_context(|| format!("{endpoint}: resolving {name}"))?.next();
+            let found = Lookups::of_servers().resolve_blocking(name);
+            let found = found.with_context(|| format!("{endpoint}: resolving {name}"))?;
+            let first = found.first().map(|ip| SocketAddr::new(*ip, endpoint.port));
             first.with_context(|| format!("{endpoint}: {name} has no address"))
         }
     }

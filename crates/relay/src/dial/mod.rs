@@ -315,10 +315,17 @@ async fn dial_marked(
             _ => DialError::Connect { target: target.clone(), source },
         })
     };
-    match tokio::time::timeout(deadline, attempt).await {
+    let outcome = match tokio::time::timeout(deadline, attempt).await {
         Ok(outcome) => outcome,
         Err(_) => Err(DialError::Timeout(target.clone())),
+    };
+    if let (Err(DialError::Connect { .. } | DialError::Timeout(_)), TargetAddr::Tcp { host, .. }) =
+        (&outcome, target)
+    {
+        // A container that was started again has another address: the next visitor asks anew.
+        lookups.forget(host);
     }
+    outcome
 }
 
 fn permits(allow: Option<&Allow>, destination: Destination<'_>) -> bool {

@@ -6,6 +6,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +19,10 @@ use hyper::header::{HOST, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use net::resolve::Lookups;
 use tls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -153,11 +155,13 @@ async fn exchange(
 
 /// Connects to the first address that answers.
 async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
-    let addresses = lookup_host((host, port))
+    let addresses = Lookups::of_servers()
+        .resolve(host)
         .await
         .map_err(|error| format!("its name cannot be looked up: {error}"))?;
     let mut problem = "its name has no address".to_owned();
-    for address in addresses.take(ADDRESSES_MAX) {
+    for ip in addresses.into_iter().take(ADDRESSES_MAX) {
+        let address = SocketAddr::new(ip, port);
         match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => problem = format!("connecting to {address}: {error}"),

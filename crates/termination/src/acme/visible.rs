@@ -6,13 +6,13 @@
 //! arrived, not by the counts that a head claims.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use tokio::net::{UdpSocket, lookup_host};
+use net::resolve::{Lookups, name_servers};
+use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::hook::Record;
@@ -115,7 +115,7 @@ async fn servers_of(
     configured: &[SocketAddr],
     name: &str,
 ) -> Result<Vec<(String, Vec<SocketAddr>)>, String> {
-    let of_system = if configured.is_empty() { of_system() } else { Vec::new() };
+    let of_system = if configured.is_empty() { name_servers() } else { Vec::new() };
     let resolvers = if configured.is_empty() { &of_system } else { configured };
     let mut zone = name;
     let hosts = loop {
@@ -159,8 +159,9 @@ async fn addresses_of(
     host: &str,
 ) -> Result<Vec<SocketAddr>, String> {
     if configured.is_empty() {
-        let found = lookup_host((host, port)).await.map_err(|error| error.to_string())?;
-        return Ok(found.take(ADDRESSES_MAX).collect());
+        let found = Lookups::of_servers().resolve(host).await.map_err(|error| error.to_string())?;
+        let addresses = found.into_iter().map(|ip| SocketAddr::new(ip, port));
+        return Ok(addresses.take(ADDRESSES_MAX).collect());
     }
     let mut addresses = Vec::new();
     let mut failed = None;
@@ -180,20 +181,6 @@ async fn addresses_of(
         Some(why) if addresses.is_empty() => Err(why),
         Some(_) | None => Ok(addresses),
     }
-}
-
-/// The resolvers of the system (resolv.conf(5)).
-fn of_system() -> Vec<SocketAddr> {
-    let text = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let address = |line: &str| {
-        let address = line.trim().strip_prefix("nameserver")?.trim();
-        Some(SocketAddr::new(address.parse().ok()?, DNS_PORT))
-    };
-    let found: Vec<_> = text.lines().filter_map(address).take(3).collect();
-    if found.is_empty() {
-        return vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DNS_PORT)];
-    }
-    found
 }
 
 /// The type of a question (RFC 1035 section 3.2.2).

@@ -1,0 +1,110 @@
+//! What is known of names for a short time.
+//!
+//! An answer is kept for its time to live, at most [`MOST`]. A container that is started again has
+//! another address at once, while the server of Docker gives its answers 600 s; a program that asks
+//! the C library sees the new address at once, and so does the daemon, nearly. The cache is there
+//! so that many visitors of a name cause few questions, and for that a few seconds are enough.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::resolve::answer::Answer;
+
+/// Names that are kept. With all their addresses they take at most 1 MiB.
+const NAMES: usize = 1024;
+
+/// The longest time for which an answer is kept.
+pub(super) const MOST: Duration = Duration::from_secs(10);
+
+/// The shortest time, also for an answer that says nothing about it, and for failures: visitors who
+/// come together get the same answer.
+pub(super) const LEAST: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(super) struct Cache(HashMap<Arc<str>, KeptAnswer>);
+
+#[derive(Debug)]
+struct KeptAnswer {
+    answer: Answer,
+    since: Instant,
+    until: Instant,
+}
+
+impl Cache {
+    pub(super) fn get(&self, host: &str, now: Instant) -> Option<&Answer> {
+        self.0.get(host).filter(|kept| now < kept.until).map(|kept| &kept.answer)
+    }
+
+    pub(super) fn put(&mut self, host: Arc<str>, answer: Answer, ttl: Duration, now: Instant) {
+        if self.0.len() >= NAMES && !self.0.contains_key(&host) {
+            self.0.retain(|_, kept| now < kept.until);
+        }
+        // Names that a client invents push out names that would end within seconds anyway.
+        while self.0.len() >= NAMES
+            && !self.0.contains_key(&host)
+            && let Some(next) =
+                self.0.iter().min_by_key(|(_, kept)| kept.until).map(|(host, _)| Arc::clone(host))
+        {
+            self.0.remove(&next);
+        }
+        self.0.insert(host, KeptAnswer { answer, since: now, until: now + ttl.clamp(LEAST, MOST) });
+    }
+
+    /// Drops an answer that led nowhere, unless it is so new that the next one would be the same.
+    pub(super) fn forget(&mut self, host: &str, now: Instant) {
+        if self.0.get(host).is_some_and(|kept| now >= kept.since + LEAST) {
+            self.0.remove(host);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn here() -> Answer {
+        Ok(vec![Ipv4Addr::LOCALHOST.into()])
+    }
+
+    #[test]
+    fn an_answer_is_kept_for_its_time_within_bounds() {
+        let (mut cache, now) = (Cache::default(), Instant::now());
+        for (host, ttl, kept) in [("zero", 0, 1), ("five", 5, 5), ("day", 86_400, 10)] {
+            cache.put(host.into(), here(), Duration::from_secs(ttl), now);
+            let at = |seconds: u64| now + Duration::from_secs(seconds);
+            assert!(cache.get(host, at(kept) - Duration::from_millis(1)).is_some(), "{host}");
+            assert!(cache.get(host, at(kept)).is_none(), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_led_nowhere_is_dropped_a_second_after_it_came() {
+        let (mut cache, now) = (Cache::default(), Instant::now());
+        cache.put("app".into(), here(), MOST, now);
+        for (after, kept) in [(999, true), (1_000, false)] {
+            let at = now + Duration::from_millis(after);
+            cache.forget("app", at);
+            assert_eq!(cache.get("app", at).is_some(), kept, "{after}");
+        }
+    }
+
+    #[test]
+    fn a_flood_of_names_leaves_the_cache_bounded_and_the_newest_in_it() {
+        let (mut cache, now) = (Cache::default(), Instant::now());
+        for number in 0..3 * NAMES {
+            let at = now + Duration::from_micros(u64::try_from(number).unwrap());
+            cache.put(format!("n{number}").into(), here(), MOST, at);
+            assert!(cache.get(&format!("n{number}"), at).is_some());
+        }
+        assert_eq!(cache.0.len(), NAMES);
+    }
+}

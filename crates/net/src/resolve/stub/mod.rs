@@ -1,0 +1,358 @@
+//! A stub resolver: it reads the configuration of the system and asks its name servers.
+//!
+//! ```text
+//!   cache ---> /etc/hosts ---> each candidate of the search list ---> A and AAAA at the same time
+//!                                                                     servers in order (`ask`)
+//! ```
+//!
+//! A name is looked up once at a time, however many ask for it. Other sources of nsswitch.conf(5)
+//! (mDNS, LDAP, NIS) are not asked: the static binary never could, and both builds find the same.
+
+mod ask;
+mod cache;
+mod conf;
+mod failure;
+mod files;
+mod hosts;
+#[cfg(test)]
+mod packets;
+mod sockets;
+mod wire;
+
+use std::cmp;
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::answer::Answer;
+use ask::{Exchange, Health, ServerReply, ask};
+use cache::{Cache, LEAST};
+use failure::Trouble;
+use files::{FileContents, Stamps};
+use wire::{IpFamily, Question};
+
+pub(super) use files::LookupFiles;
+pub(super) use sockets::Sockets;
+
+/// How often the metadata of the files is looked at, at most.
+const CHECK: Duration = Duration::from_secs(2);
+
+/// Once a name has an address of one family, the other family has this time. Some servers drop
+/// questions about IPv6.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// The time for all questions about a name, search domains included.
+const ALL: Duration = Duration::from_secs(30);
+
+type Flight = watch::Receiver<Option<Answer>>;
+
+/// The resolver. `E` is how questions reach a server.
+pub(super) struct Stub<E> {
+    files: LookupFiles,
+    exchange: E,
+    /// The names so far, for `options rotate`.
+    turn: AtomicUsize,
+    state: Mutex<StubState>,
+}
+
+#[derive(Default)]
+struct StubState {
+    /// What the files said when they were read last.
+    known: Option<Arc<FileContents>>,
+    stamps: Option<Stamps>,
+    checked: Option<Instant>,
+    /// What is known about the servers of the configuration.
+    health: Arc<Health>,
+    cache: Cache,
+    /// Look-ups under way.
+    flights: HashMap<Arc<str>, Flight>,
+    /// Counts the changes of the files. An answer of an earlier configuration is not kept.
+    edition: u64,
+}
+
+impl<E> fmt::Debug for Stub<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stub").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+/// How a caller gets its answer.
+enum Joined {
+    Known(Answer),
+    Flight(Flight),
+    Lead(Lead),
+}
+
+/// What the caller needs that looks the name up for all.
+struct Lead {
+    /// What the files say; `None`: they are to be read.
+    known: Option<Arc<FileContents>>,
+    health: Arc<Health>,
+    edition: u64,
+    tell: watch::Sender<Option<Answer>>,
+}
+
+/// What one question, or both, led to.
+enum NameOutcome {
+    Found { server: SocketAddr, addresses: Vec<IpAddr>, ttl: Duration },
+    Nothing { server: SocketAddr, exists: bool, ttl: Duration },
+    Failed(Vec<(SocketAddr, Trouble)>),
+}
+
+impl<E: Exchange> Stub<E> {
+    pub(super) fn new(files: LookupFiles, exchange: E) -> Self {
+        Self { files, exchange, turn: AtomicUsize::new(0), state: Mutex::default() }
+    }
+
+    /// The answer that is known. Looks at the metadata of the files first where that is due.
+    pub(super) fn known(&self, host: &str) -> Option<Answer> {
+        let mut state = self.lock();
+        self.check(&mut state);
+        state.cache.get(host, Instant::now()).cloned()
+    }
+
+    /// Forgets the addresses of a name, because none of them led to anybody. The next look-up looks
+    /// at the files as well.
+    pub(super) fn forget(&self, host: &str) {
+        let mut state = self.lock();
+        state.cache.forget(host, Instant::now());
+        state.checked = None;
+    }
+
+    /// Looks `host` up, which is in lower case, or joins the look-up that is under way.
+    pub(super) async fn look_up(&self, host: &Arc<str>) -> Answer {
+        let Lead { known, health, edition, tell } = match self.join(host) {
+            Joined::Known(answer) => return answer,
+            Joined::Flight(mut flight) => {
+                let told = flight.wait_for(Option::is_some).await;
+                let answer = told.ok().and_then(|told| told.clone());
+                return answer.unwrap_or_else(|| Err(failure::lost()));
+            }
+            Joined::Lead(lead) => lead,
+        };
+        let landing = Landing { stub: self, host };
+        let known = known.unwrap_or_else(|| self.read(edition));
+        let found = timeout(ALL, self.find(&known, &health, host)).await;
+        let (answer, ttl) = found.unwrap_or_else(|_| (Err(failure::too_long(ALL)), LEAST));
+        {
+            let mut state = self.lock();
+            if state.edition == edition {
+                state.cache.put(Arc::clone(host), answer.clone(), ttl, Instant::now());
+            }
+        }
+        drop(landing);
+        tell.send_replace(Some(answer.clone()));
+        answer
+    }
+
+    fn join(&self, host: &Arc<str>) -> Joined {
+        let mut state = self.lock();
+        self.check(&mut state);
+        if let Some(answer) = state.cache.get(host, Instant::now()) {
+            return Joined::Known(answer.clone());
+        }
+        if let Some(flight) = state.flights.get(host) {
+            return Joined::Flight(flight.clone());
+        }
+        let (tell, told) = watch::channel(None);
+        state.flights.insert(Arc::clone(host), told);
+        let (known, health) = (state.known.clone(), Arc::clone(&state.health));
+        Joined::Lead(Lead { known, health, edition: state.edition, tell })
+    }
+
+    /// Reads the files, without the lock because a list of blocked names is long.
+    fn read(&self, edition: u64) -> Arc<FileContents> {
+        let known = Arc::new(self.files.read());
+        let mut state = self.lock();
+        if state.edition == edition {
+            state.known = Some(Arc::clone(&known));
+        }
+        known
+    }
+
+    /// Forgets everything when a file has changed.
+    fn check(&self, state: &mut StubState) {
+        let now = Instant::now();
+        if state.checked.is_some_and(|checked| now < checked + CHECK) {
+            return;
+        }
+        state.checked = Some(now);
+        let stamps = Some(self.files.stamps());
+        if state.stamps != stamps {
+            state.stamps = stamps;
+            state.edition += 1;
+            state.known = None;
+            state.health = Arc::default();
+            state.cache.clear();
+        }
+    }
+
+    /// Returns the answer and how long it holds.
+    async fn find(
+        &self,
+        known: &FileContents,
+        health: &Arc<Health>,
+        host: &str,
+    ) -> (Answer, Duration) {
+        let listed = known.hosts.find(host);
+        if !listed.is_empty() {
+            return (Ok(listed), cache::MOST);
+        }
+        let conf = &known.conf;
+        let candidates = conf.candidates(host);
+        if !candidates.iter().any(|name| wire::is_name(name)) {
+            return (Err(failure::no_name()), LEAST);
+        }
+        let mut servers = conf.servers.clone();
+        if conf.rotates {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            let count = servers.len().max(1);
+            servers.rotate_left(turn % count);
+        }
+        let (mut nothing, mut failed) = (None, None);
+        for name in candidates.iter().filter(|name| wire::is_name(name)) {
+            match self.both(known, health, &servers, name).await {
+                NameOutcome::Found { addresses, ttl, .. } => return (Ok(addresses), ttl),
+                NameOutcome::Nothing { server, exists, ttl } => {
+                    let (had, lasts) = nothing.map_or((false, ttl), |(_, had, ttl)| (had, ttl));
+                    nothing = Some((server, exists || had, ttl.min(lasts)));
+                }
+                NameOutcome::Failed(troubles) => {
+                    let is_silent =
+                        troubles.iter().all(|(_, trouble)| matches!(trouble, Trouble::Silent(_)));
+                    let failure = failed.get_or_insert_with(|| failure::no_answer(conf, &troubles));
+                    // Servers that answer nothing would not answer another question either.
+                    if is_silent {
+                        return (Err(failure.clone()), LEAST);
+                    }
+                }
+            }
+        }
+        match (failed, nothing) {
+            (None, Some((server, exists, ttl))) => {
+                (Err(failure::no_address(server, exists, &candidates)), ttl)
+            }
+            (Some(failure), _) => (Err(failure), LEAST),
+            (None, None) => (Err(failure::lost()), LEAST),
+        }
+    }
+
+    /// Asks for the addresses of both families at the same time.
+    async fn both(
+        &self,
+        known: &FileContents,
+        health: &Arc<Health>,
+        servers: &[SocketAddr],
+        name: &str,
+    ) -> NameOutcome {
+        let conf = &known.conf;
+        let question = |kind| Question { name: name.to_owned(), kind };
+        let (q4, q6) = (question(IpFamily::V4), question(IpFamily::V6));
+        let how = (conf.wait, conf.by_tcp);
+        let mut v4 = pin!(ask(&self.exchange, health, servers, &q4, how));
+        if conf.only_v4 {
+            return outcome(v4.await);
+        }
+        let mut v6 = pin!(ask(&self.exchange, health, servers, &q6, how));
+        let (v4, v6) = tokio::select! {
+            told = &mut v4 => {
+                let v4 = outcome(told);
+                let v6 = beside(&v4, v6).await;
+                (Some(v4), v6)
+            }
+            told = &mut v6 => {
+                let v6 = outcome(told);
+                let v4 = beside(&v6, v4).await;
+                (v4, Some(v6))
+            }
+        };
+        joined(servers, v4, v6)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StubState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends a look-up, also when it panics.
+struct Landing<'a, E: Exchange> {
+    stub: &'a Stub<E>,
+    host: &'a Arc<str>,
+}
+
+impl<E: Exchange> Drop for Landing<'_, E> {
+    fn drop(&mut self) {
+        self.stub.lock().flights.remove(self.host);
+    }
+}
+
+fn outcome(told: Result<ServerReply, Vec<(SocketAddr, Trouble)>>) -> NameOutcome {
+    match told {
+        Err(troubles) => NameOutcome::Failed(troubles),
+        Ok((server, reply)) => {
+            let ttl = reply.ttl.unwrap_or(LEAST);
+            if reply.found.is_empty() {
+                NameOutcome::Nothing { server, exists: reply.exists, ttl }
+            } else {
+                NameOutcome::Found { server, addresses: reply.found, ttl }
+            }
+        }
+    }
+}
+
+/// Waits for the outcome of the other family, which does not hold up addresses that are known.
+async fn beside(
+    first: &NameOutcome,
+    other: impl Future<Output = Result<ServerReply, Vec<(SocketAddr, Trouble)>>>,
+) -> Option<NameOutcome> {
+    match first {
+        NameOutcome::Found { .. } => timeout(GRACE, other).await.ok().map(outcome),
+        NameOutcome::Nothing { .. } | NameOutcome::Failed(_) => Some(outcome(other.await)),
+    }
+}
+
+/// The outcome of both families. Addresses of one are enough; that there is none is known only when
+/// both say so.
+///
+/// Of addresses that two servers gave, those of the earlier server count alone: the first server
+/// may know a name of a private network whose question about IPv6 it refuses, and the next one the
+/// public addresses of the same name.
+fn joined(servers: &[SocketAddr], v4: Option<NameOutcome>, v6: Option<NameOutcome>) -> NameOutcome {
+    let rank = |server: SocketAddr| servers.iter().position(|known| *known == server);
+    match (v4, v6) {
+        (
+            Some(NameOutcome::Found { server, mut addresses, ttl }),
+            Some(NameOutcome::Found { server: other, addresses: v6, ttl: lasts }),
+        ) => match rank(server).cmp(&rank(other)) {
+            cmp::Ordering::Less => NameOutcome::Found { server, addresses, ttl },
+            cmp::Ordering::Equal => {
+                addresses.extend(v6);
+                NameOutcome::Found { server, addresses, ttl: ttl.min(lasts) }
+            }
+            cmp::Ordering::Greater => {
+                NameOutcome::Found { server: other, addresses: v6, ttl: lasts }
+            }
+        },
+        (Some(found @ NameOutcome::Found { .. }), _)
+        | (_, Some(found @ NameOutcome::Found { .. })) => found,
+        (Some(failed @ NameOutcome::Failed(_)), _) | (_, Some(failed @ NameOutcome::Failed(_))) => {
+            failed
+        }
+        (
+            Some(NameOutcome::Nothing { server, exists, ttl }),
+            Some(NameOutcome::Nothing { exists: other, ttl: lasts, .. }),
+        ) => NameOutcome::Nothing { server, exists: exists || other, ttl: ttl.min(lasts) },
+        (Some(nothing), None) | (None, Some(nothing)) => nothing,
+        (None, None) => NameOutcome::Failed(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! Questions and answers of DNS as bytes (RFC 1035), by the crate `domain`.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use domain::base::iana::{Class, Opcode, Rcode, Rtype};
+use domain::base::name::ToName as _;
+use domain::base::{Message, MessageBuilder, Name, ParsedName, Question as Asked};
+use domain::dep::octseq::array::Array;
+use domain::rdata::{A, Aaaa, Cname, Soa};
+
+/// Addresses of a name that are kept, for each family. A dial tries fewer.
+pub(super) const ADDRESSES: usize = 32;
+
+/// Aliases that are followed within an answer. Unbound follows 11.
+const ALIASES: usize = 16;
+
+type Owner = Name<Array<256>>;
+
+/// What is asked about a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::resolve) enum IpFamily {
+    V4,
+    V6,
+}
+
+/// A question, without the number that tells its answers apart from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::resolve) struct Question {
+    /// The complete name, without a dot at the end.
+    pub(super) name: String,
+    pub(super) kind: IpFamily,
+}
+
+/// What a server knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::resolve) struct DnsReply {
+    /// Empty: there is no address of this kind.
+    pub(super) found: Vec<IpAddr>,
+    /// The name exists, perhaps with other records alone.
+    pub(super) exists: bool,
+    /// How long that holds; `None`: the server does not say.
+    pub(super) ttl: Option<Duration>,
+}
+
+/// What a packet says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// The answer, complete or as much of it as had room in a datagram.
+    Reply { reply: DnsReply, is_whole: bool },
+    /// The server does not answer the question, for this reason.
+    Refusal(Rcode),
+    /// The server knows neither the name nor a server to ask.
+    Lame,
+}
+
+/// Whether DNS can be asked about this text.
+pub(super) fn is_name(text: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'*'))
+    };
+    text.len() <= 253 && text.split('.').all(is_label)
+}
+
+impl Question {
+    /// The packet that asks. `None`: the name is not one of DNS.
+    pub(super) fn packet(&self, id: u16) -> Option<Vec<u8>> {
+        let target = Array::<512>::default();
+        let mut builder = MessageBuilder::from_target(target).ok()?.question();
+        let header = builder.header_mut();
+        header.set_id(id);
+        header.set_rd(true);
+        builder.push((&self.owner()?, self.rtype())).ok()?;
+        Some(builder.finish().as_ref().to_vec())
+    }
+
+    /// Reads a packet. `None`: it is no answer to this question, or not of DNS.
+    pub(super) fn read(&self, id: u16, packet: &[u8]) -> Option<Said> {
+        let message = Message::from_octets(packet).ok()?;
+        let header = message.header();
+        if header.id() != id || !header.qr() || header.opcode() != Opcode::QUERY {
+            return None;
+        }
+        let owner = self.owner()?;
+        let code = header.rcode();
+        let is_asked = |asked: Asked<ParsedName<&[u8]>>| {
+            asked.qtype() == self.rtype()
+                && asked.qclass() == Class::IN
+                && asked.qname().name_eq(&owner)
+        };
+        match message.sole_question() {
+            Ok(asked) if is_asked(asked) => {}
+            // A server that did not read the question may leave it out.
+            Err(_)
+                if message.header_counts().qdcount() == 0
+                    && !matches!(code, Rcode::NOERROR | Rcode::NXDOMAIN) =>
+            {
+                return Some(Said::Refusal(code));
+            }
+            Ok(_) | Err(_) => return None,
+        }
+        if !matches!(code, Rcode::NOERROR | Rcode::NXDOMAIN) {
+            return Some(Said::Refusal(code));
+        }
+        let counts = message.header_counts();
+        let is_empty = counts.ancount() == 0 && counts.arcount() == 0;
+        if code == Rcode::NOERROR && is_empty && !header.aa() && !header.ra() {
+            return Some(Said::Lame);
+        }
+        let (found, ttl) = self.addresses(&message, owner, header.tc())?;
+        // Some servers say that a name does not exist and mean that it has no such record.
+        let exists = code == Rcode::NOERROR || !found.is_empty();
+        let ttl = if found.is_empty() { bound(&message) } else { ttl };
+        Some(Said::Reply { reply: DnsReply { found, exists, ttl }, is_whole: !header.tc() })
+    }
+
+    /// The addresses at the end of the aliases of `owner`, and how long the whole way holds.
+    /// Records of other names are not looked at. A packet that was cut may end anywhere.
+    fn addresses(
+        &self,
+        message: &Message<&[u8]>,
+        owner: Owner,
+        is_cut: bool,
+    ) -> Option<(Vec<IpAddr>, Option<Duration>)> {
+        let mut name = owner;
+        let mut ttl: Option<Duration> = None;
+        for _ in 0..=ALIASES {
+            let mut found = Vec::new();
+            let mut alias = None;
+            let mut ttl_here = ttl;
+            for record in message.answer().ok()? {
+                let record = match record {
+                    Ok(record) => record,
+                    Err(_) if is_cut => break,
+                    Err(_) => return None,
+                };
+                if record.class() != Class::IN || !record.owner().name_eq(&name) {
+                    continue;
+                }
+                let lasts = record.ttl().into_duration();
+                let ip: Option<IpAddr> = match (self.kind, record.rtype()) {
+                    (IpFamily::V4, Rtype::A) => {
+                        record.to_record::<A>().ok()?.map(|record| record.data().addr().into())
+                    }
+                    (IpFamily::V6, Rtype::AAAA) => {
+                        record.to_record::<Aaaa>().ok()?.map(|record| record.data().addr().into())
+                    }
+                    (_, Rtype::CNAME) if alias.is_none() => {
+                        let record = record.to_record::<Cname<ParsedName<&[u8]>>>().ok()??;
+                        alias = Some((record.data().cname().try_to_name().ok()?, lasts));
+                        None
+                    }
+                    _ => None,
+                };
+                if let Some(ip) = ip
+                    && found.len() < ADDRESSES
+                    && !found.contains(&ip)
+                {
+                    found.push(ip);
+                    ttl_here = Some(ttl_here.map_or(lasts, |ttl| ttl.min(lasts)));
+                }
+            }
+            if !found.is_empty() {
+                return Some((found, ttl_here));
+            }
+            let Some((next, lasts)) = alias else { break };
+            name = next;
+            ttl = Some(ttl.map_or(lasts, |ttl| ttl.min(lasts)));
+        }
+        Some((Vec::new(), None))
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        if !is_name(&self.name) {
+            return None;
+        }
+        Name::from_chars(self.name.chars()).ok()
+    }
+
+    fn rtype(&self) -> Rtype {
+        match self.kind {
+            IpFamily::V4 => Rtype::A,
+            IpFamily::V6 => Rtype::AAAA,
+        }
+    }
+}
+
+/// How long it holds that there is no record (RFC 2308 section 5).
+fn bound(message: &Message<&[u8]>) -> Option<Duration> {
+    let records = message.authority().ok()?;
+    let soa = records.limit_to::<Soa<ParsedName<&[u8]>>>().next()?.ok()?;
+    Some(soa.ttl().min(soa.data().minimum()).into_duration())
+}
+
+#[cfg(test)]
+mod tests;
