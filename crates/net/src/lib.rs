@@ -18,6 +18,7 @@
 //! | [`resolve`] | name lookups that cannot starve each other |
 //! | [`socket`] | TCP sockets: how they are made, read and written |
 //! | [`own`] | the addresses of this machine |
+//! | [`interfaces`] | the same, those first that another machine most probably reaches |
 //! | [`source`] | limits by the source address |
 //! | [`tcp_info`] | the figures that the kernel has of a TCP connection |
 //! | `listen` | [`listen_group`]: one TCP listener per worker on one address |
@@ -34,6 +35,7 @@ pub mod gather;
 pub mod guarded;
 pub mod handover;
 pub mod inherited;
+pub mod interfaces;
 mod listen;
 #[cfg(test)]
 mod no_check;
