@@ -7,7 +7,7 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | which address may be a candidate, and which one is sent to | `candidate`, `filter` |
+//! | which address may be a candidate, and which one is sent to | `candidate`, `host`, `filter` |
 //! | how candidates look on the wire | `signal` |
 //! | how a STUN server answers, and what its answer says | `stun` |
 //! | what a NAT does with the port, and what is asked to know it | `nat`, `inquiry` |
@@ -20,6 +20,7 @@ mod candidate;
 mod filter;
 #[doc(hidden)]
 pub mod fuzz;
+mod host;
 mod inquiry;
 pub mod mapper;
 mod nat;
@@ -30,10 +31,12 @@ pub mod stun;
 mod testing;
 
 pub use attempt::{
-    Attempt, CONSENT, Datagram, Event, LIMIT, Pair, Purpose, QUERIES, Random, Role, Settings, Why,
+    Attempt, CONSENT, Datagram, Event, HOSTS, LIMIT, Pair, Purpose, QUERIES, Random, Role,
+    Settings, Why,
 };
 pub use candidate::{Candidate, Kind, Kinds};
 pub use filter::{Refused, is_private, refusal};
+pub use host::OwnAddress;
 pub use inquiry::{Asked, Inquiry, Port};
 pub use nat::{Filtering, Mapping, Nat, Udp, expectation, prospect};
 pub use pace::{Pace, Turn};

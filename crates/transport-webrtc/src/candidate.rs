@@ -1,13 +1,18 @@
 //! ICE candidates (RFC 8445, RFC 8839 section 5.1): how a line is read and written, and which of a
 //! stranger's addresses this end sends to.
 
+use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 
-use punch::{Refused, is_private, refusal};
+use punch::{HOSTS, Refused, is_private, refusal};
 
 /// The most candidates of a peer that are used. RFC 8445 section 5.1.3 leaves the number open.
 pub const MAX_CANDIDATES: usize = 16;
+
+/// Candidates that STUN servers saw which come before those of interfaces. The library asks from
+/// the socket of each interface.
+const REFLEXIVE_FIRST: usize = MAX_CANDIDATES - HOSTS;
 
 /// Where an address of a candidate comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,17 +109,32 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Keeps the candidates of a peer that this end sends to, at most [`MAX_CANDIDATES`], in their
-    /// order. `own` are the candidates of this end. Private addresses need the permission of the
-    /// settings, or a STUN server that has seen this end at a private address. The word of the peer
-    /// is no proof that it is near: it could name any address of our network.
+    /// Keeps the candidates of a peer that this end sends to, at most [`MAX_CANDIDATES`]: the best
+    /// ones, of each kind some. `own` are the candidates of this end. An address of an interface
+    /// that both ends have leads to the peer only where both are on one machine. Private addresses
+    /// need the permission of the settings, or a STUN server that has seen this end at a private
+    /// address. The word of the peer is no proof that it is near: it could name any address of our
+    /// network.
     #[must_use]
     pub fn admitted(self, candidates: &[Candidate], own: &[Candidate]) -> Vec<Candidate> {
         let is_outer = |one: &Candidate| one.kind == Kind::Reflexive;
         let is_inside = own.iter().any(|one| is_outer(one) && is_private(one.address.ip()));
         let takes_private = self.private || is_inside;
+        let of_interface = |one: &&Candidate| one.kind == Kind::Host;
+        let is_ours = |one: &Candidate| {
+            let ip = one.address.ip();
+            own.iter().filter(of_interface).any(|ours| ours.address.ip() == ip)
+        };
+        let is_elsewhere = candidates.iter().filter(of_interface).any(|one| !is_ours(one));
+        let mut sorted: Vec<&Candidate> = candidates.iter().collect();
+        sorted.sort_by_key(|one| Reverse(one.priority));
+        let (mut hosts, mut others): (Vec<_>, Vec<_>) =
+            sorted.into_iter().partition(|one| of_interface(one));
+        hosts.retain(|one| !is_elsewhere || !is_ours(one));
+        let more = hosts.split_off(HOSTS.min(hosts.len()));
+        let further = others.split_off(REFLEXIVE_FIRST.min(others.len()));
         let mut admitted: Vec<Candidate> = Vec::new();
-        for candidate in candidates {
+        for candidate in hosts.into_iter().chain(others).chain(more).chain(further) {
             let is_there = |one: &Candidate| one.address == candidate.address;
             let is_known = own.iter().any(is_there) || admitted.iter().any(is_there);
             let is_closed = is_private(candidate.address.ip()) && !takes_private;
@@ -127,11 +147,14 @@ impl Admission {
     }
 
     /// Keeps the candidates of this end that a peer is told: a STUN server may have invented an
-    /// address. Those that servers have seen come before those of many interfaces.
+    /// address. Some that servers have seen come before those of many interfaces, and leave room
+    /// for these.
     pub(crate) fn told(self, own: &mut Vec<Candidate>) {
         own.retain(|one| !self.refuses(one.address));
-        own.sort_by_key(|one| one.kind == Kind::Host);
-        own.truncate(MAX_CANDIDATES);
+        let (hosts, mut seen): (Vec<_>, Vec<_>) =
+            own.drain(..).partition(|one| one.kind == Kind::Host);
+        let more = seen.split_off(REFLEXIVE_FIRST.min(seen.len()));
+        own.extend(seen.into_iter().chain(hosts).chain(more).take(MAX_CANDIDATES));
     }
 
     /// Whether nothing is ever sent to an address that a peer names.
@@ -264,6 +287,26 @@ mod tests {
     }
 
     #[test]
+    fn many_useless_addresses_of_a_peer_hide_no_better_ones() {
+        let useless: Vec<_> = (1..30).map(|n| format!("172.17.{n}.1:5000")).collect();
+        let useless: Vec<_> = useless.iter().map(String::as_str).collect();
+        let mut named = candidates(Kind::Host, &useless);
+        named.push(Candidate { priority: 9, ..candidate(Kind::Host, "192.168.7.2:5000") });
+        named.push(candidate(Kind::Host, "172.17.0.1:5001"));
+        named.push(candidate(Kind::Reflexive, "198.51.100.7:5000"));
+        let own = candidates(Kind::Host, &["172.17.0.1:5000", "192.168.7.1:5000"]);
+        let private = Admission { private: true, ..Admission::default() };
+        let kept = addresses(&private.admitted(&named, &own));
+        assert_eq!(kept.len(), MAX_CANDIDATES);
+        assert_eq!(kept[0], "192.168.7.2:5000");
+        assert!(kept.contains(&"198.51.100.7:5000".to_owned()));
+        let of_both = |kept: &[String]| kept.contains(&"172.17.0.1:5001".to_owned());
+        assert!(!of_both(&kept), "an address that both have");
+        let one_machine = candidates(Kind::Host, &["172.17.0.1:5001"]);
+        assert!(of_both(&addresses(&private.admitted(&one_machine, &own))));
+    }
+
+    #[test]
     fn a_peer_is_told_a_bounded_number_of_addresses_and_none_that_a_server_invents() {
         let hosts: Vec<_> = (1..40).map(|host| format!("10.0.0.{host}:5000")).collect();
         let hosts: Vec<_> = hosts.iter().map(String::as_str).collect();
@@ -272,6 +315,18 @@ mod tests {
         Admission::default().told(&mut own);
         let told = addresses(&own);
         assert_eq!(told[..2], ["198.51.100.7:5000", "10.0.0.1:5000"]);
+        assert_eq!(told.len(), MAX_CANDIDATES);
+    }
+
+    #[test]
+    fn many_addresses_that_servers_saw_leave_room_for_those_of_interfaces() {
+        let seen: Vec<_> = (1..40).map(|port| format!("198.51.100.7:{port}")).collect();
+        let seen: Vec<_> = seen.iter().map(String::as_str).collect();
+        let mut own = candidates(Kind::Reflexive, &seen);
+        own.extend(candidates(Kind::Host, &["10.0.0.1:5000", "192.168.7.1:5000"]));
+        Admission::default().told(&mut own);
+        let told = addresses(&own);
+        assert_eq!(told[REFLEXIVE_FIRST..][..2], ["10.0.0.1:5000", "192.168.7.1:5000"]);
         assert_eq!(told.len(), MAX_CANDIDATES);
     }
 

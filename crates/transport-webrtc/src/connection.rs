@@ -284,7 +284,7 @@ async fn build_at(
     });
     // Without certificates the library makes a fresh one for this connection.
     let configuration = RTCConfigurationBuilder::new().with_ice_servers(servers.collect()).build();
-    let addresses = settings.bind.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
+    let addresses = settings.addresses().into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
     let pc = PeerConnectionBuilder::new()
         .with_configuration(configuration)
         .with_setting_engine(engine)

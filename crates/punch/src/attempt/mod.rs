@@ -1,8 +1,8 @@
 //! One attempt at a direct path, and the care for the path that it found.
 //!
 //! An [`Attempt`] is a plain value. Its owner has the socket, the clock and the link to the peer:
-//! it calls `handle_*` with what happens, and then all of `poll_*` until they return `None`. It must
-//! call [`Attempt::handle_timeout`] at the time of [`Attempt::poll_timeout`].
+//! it calls `handle_*` with what happens, and then all of `poll_*` until they return `None`. It
+//! must call [`Attempt::handle_timeout`] at the time of [`Attempt::poll_timeout`].
 //!
 //! ```text
 //!  STUN servers answer ─> our candidates ─> Signal to the peer      (trickled, RFC 8838)
@@ -15,6 +15,7 @@
 //! address of this machine alone would be the same path.
 
 mod around;
+mod hosts;
 mod ice;
 mod pair;
 mod peers;
@@ -22,6 +23,7 @@ mod queries;
 mod settings;
 mod why;
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -30,9 +32,10 @@ use is::{IceAgent, IceAgentEvent, IceCreds};
 
 use crate::nat::{Mapping, Nat, Udp};
 use crate::signal::{Body, Credentials, Offer, Signal, SignalError};
-use crate::{CANDIDATES, Candidate, Kind, is_private, stun};
+use crate::{CANDIDATES, Candidate, Kind, OwnAddress, is_private, stun};
 
 use around::Around;
+use hosts::Hosts;
 use ice::Bases;
 use peers::Peers;
 use queries::Queries;
@@ -54,6 +57,21 @@ pub(crate) const PACE: Duration = Duration::from_millis(50);
 
 /// The interval of the checks on a pair that works (RFC 7675 section 5.1).
 const CONSENT_CHECK: Duration = Duration::from_secs(5);
+
+/// Addresses of interfaces that the peer is told without regard to its own, at most.
+pub const HOSTS: usize = 9;
+
+/// Further ones, in whose network the peer has told an address.
+const NEAR: usize = 2;
+
+/// Addresses that STUN servers see, of each family. Behind a NAT that takes another port for each
+/// server, none of them is where a check of the peer arrives. One of the [`CANDIDATES`] is left for
+/// a port of the router.
+const REFLEXIVE: usize = 2;
+
+/// The priority of an address of the peer in the network of one of our interfaces: above that of
+/// all that a peer may tell.
+const NEIGHBOUR: u32 = 127 << 24;
 
 /// Pairs at most: the candidates of the peer, and as many addresses that the peer's checks show.
 const PAIRS: usize = 2 * CANDIDATES;
@@ -122,8 +140,7 @@ pub struct Attempt {
     agent: IceAgent,
     bases: Bases,
     credentials: Credentials,
-    /// All addresses of this machine, whether they are told or not.
-    hosts: Vec<SocketAddr>,
+    hosts: Hosts,
     queries: Queries,
     /// What the peer is told.
     ours: Vec<Candidate>,
@@ -149,7 +166,7 @@ impl Attempt {
         now: Instant,
         (role, round): (Role, u32),
         settings: Settings,
-        (hosts, servers, is_mapping): (&[SocketAddr], &[SocketAddr], bool),
+        (hosts, servers, is_mapping): (&[OwnAddress], &[SocketAddr], bool),
         random: Random<'_>,
     ) -> Self {
         let credentials = ice::credentials(random);
@@ -164,7 +181,7 @@ impl Attempt {
             agent,
             bases,
             credentials,
-            hosts: hosts.to_vec(),
+            hosts: Hosts::new(hosts),
             queries: Queries::new(now, servers, random),
             ours: Vec::new(),
             is_mapping: is_mapping && settings.kinds.mapped,
@@ -177,9 +194,7 @@ impl Attempt {
             events: VecDeque::new(),
             settings,
         };
-        if attempt.settings.kinds.host {
-            attempt.hosts.clone().into_iter().for_each(|host| attempt.tell(Kind::Host, host));
-        }
+        attempt.tell_hosts();
         attempt.agent.handle_timeout(now);
         attempt.handle_timeout(now);
         attempt
@@ -195,7 +210,7 @@ impl Attempt {
     #[must_use]
     pub fn nat(&self) -> Nat {
         let (answers, is_done) = (self.queries.answers(), self.queries.are_over());
-        let mapping = Mapping::of(&answers, |seen| self.hosts.contains(&seen));
+        let mapping = Mapping::of(&answers, |seen| self.hosts.contains(seen));
         let udp = match (answers.is_empty(), is_done) {
             (false, _) => Udp::Passes,
             (true, true) if !self.queries.is_empty() => Udp::Blocked,
@@ -247,9 +262,14 @@ impl Attempt {
         self.is_mapping = false;
         self.is_news = true;
         if let Some(address) = address.filter(|one| self.settings.refusal(*one).is_none()) {
-            // A server may have seen it before: a router keeps the port of the socket if it can.
-            self.ours.retain(|one| one.address != canonical(address) || one.kind == Kind::Host);
-            self.tell(Kind::Mapped, address);
+            let address = canonical(address);
+            let mapped = Candidate::new(Kind::Mapped, address, 0);
+            match self.ours.iter_mut().find(|one| one.address == address) {
+                // A server has seen it before: a router keeps the port of the socket if it can.
+                Some(seen) if seen.kind != Kind::Host => *seen = mapped,
+                Some(_) => {}
+                None => self.tell(mapped),
+            }
         }
         self.drive(now);
     }
@@ -265,10 +285,8 @@ impl Attempt {
         if let Some(seen) = self.queries.answered(from, datagram) {
             self.is_news = true;
             // An address that a server invents must not become one that the peer sends to.
-            if self.settings.refusal(seen).is_none()
-                && !self.ours.iter().any(|one| one.address == seen)
-            {
-                self.tell(Kind::Reflexive, seen);
+            if self.settings.refusal(seen).is_none() {
+                self.tell_reflexive(seen);
             }
             self.admit();
         } else {
@@ -316,6 +334,9 @@ impl Attempt {
 
     /// The next signal to the peer.
     pub fn poll_signal(&mut self) -> Option<Vec<u8>> {
+        if self.is_first_to_hear() {
+            return None;
+        }
         let is_due = std::mem::take(&mut self.is_news);
         if !is_due || !matches!(self.state, State::Checking | State::Settling(..)) {
             return None;
@@ -348,15 +369,47 @@ impl Attempt {
             .min()
     }
 
-    fn tell(&mut self, kind: Kind, address: SocketAddr) {
-        let address = canonical(address);
-        let is_known = self.ours.iter().any(|one| one.address == address);
-        if is_known || self.ours.len() >= CANDIDATES {
+    /// Tells the best of our addresses. The visitor knows no address of the peer at first, and
+    /// tells later those in whose network the peer is.
+    fn tell_hosts(&mut self) {
+        let offer = self.offer.as_ref();
+        if !self.settings.kinds.host || self.is_first_to_hear() {
             return;
         }
-        let index = self.ours.iter().filter(|one| one.kind == kind).count();
-        self.ours.push(Candidate::new(kind, address, index));
-        self.is_news = true;
+        let near: Vec<_> = offer.into_iter().flat_map(|offer| self.hosts.near(offer)).collect();
+        let all: Vec<_> = self.hosts.worth(offer).map(|host| host.address).collect();
+        for (addresses, most, first) in [(near, HOSTS + NEAR, 0), (all, HOSTS, NEAR)] {
+            for (nth, address) in addresses.into_iter().enumerate() {
+                if self.ours.iter().filter(|one| one.kind == Kind::Host).count() < most {
+                    // As long as there are few neighbours, each is above all others.
+                    self.tell(Candidate::new(Kind::Host, address, first + nth));
+                }
+            }
+        }
+    }
+
+    fn tell_reflexive(&mut self, seen: SocketAddr) {
+        let is_v4 = canonical(seen).is_ipv4();
+        let of_family =
+            |one: &&Candidate| one.kind == Kind::Reflexive && one.address.is_ipv4() == is_v4;
+        let known = self.ours.iter().filter(of_family).count();
+        if known < REFLEXIVE {
+            self.tell(Candidate::new(Kind::Reflexive, seen, known));
+        }
+    }
+
+    fn tell(&mut self, candidate: Candidate) {
+        let is_known = self.ours.iter().any(|one| one.address == candidate.address);
+        if !is_known && self.ours.len() < CANDIDATES {
+            self.ours.push(candidate);
+            self.is_news = true;
+        }
+    }
+
+    /// Whether this end speaks when the other one has spoken: its addresses then fit those of the
+    /// visitor.
+    fn is_first_to_hear(&self) -> bool {
+        self.role == Role::Publisher && self.offer.is_none()
     }
 
     fn take(&mut self, offer: Offer) {
@@ -370,6 +423,7 @@ impl Attempt {
             }
         }
         self.offer = Some(offer);
+        self.tell_hosts();
         self.admit();
     }
 
@@ -377,7 +431,9 @@ impl Attempt {
     fn admit(&mut self) {
         let Some(offer) = &self.offer else { return };
         let is_open = self.is_private_allowed();
-        for candidate in offer.candidates.clone() {
+        let mut candidates = offer.candidates.clone();
+        candidates.sort_by_key(|one| Reverse(self.worth(one)));
+        for candidate in candidates {
             let address = candidate.address;
             if self.admitted.contains(&address) || self.admitted.len() >= CANDIDATES {
                 continue;
@@ -387,12 +443,21 @@ impl Attempt {
                 continue;
             }
             let is_closed = is_private(address.ip()) && !is_open;
-            if is_closed || !self.settings.takes(address.ip()) || self.hosts.contains(&address) {
+            let is_ours = self.hosts.contains(address)
+                || (candidate.kind == Kind::Host && self.hosts.share(offer, address.ip()));
+            if is_closed || is_ours || !self.settings.takes(address.ip()) {
                 continue;
             }
             self.admitted.push(address);
-            self.agent.add_remote_candidate(ice::remote(&candidate));
+            let priority = self.worth(&candidate);
+            self.agent.add_remote_candidate(ice::remote(&Candidate { priority, ..candidate }));
         }
+    }
+
+    /// The priority of an address of the peer, by its word, and by what this machine knows.
+    fn worth(&self, theirs: &Candidate) -> u32 {
+        let is_near = theirs.kind == Kind::Host && self.hosts.are_near(theirs.address.ip());
+        if is_near { NEIGHBOUR | theirs.priority & 0xff_ffff } else { theirs.priority }
     }
 
     /// Whether private addresses of the peer are sent to: where the configuration tells peers such
@@ -492,7 +557,7 @@ impl Attempt {
         };
         let is_best = self.offer.as_ref().is_some_and(|offer| {
             let all = offer.candidates.iter().filter(|one| self.admitted.contains(&one.address));
-            all.max_by_key(|one| one.priority).is_some_and(|best| best.address == remote)
+            all.max_by_key(|one| self.worth(one)).is_some_and(|best| best.address == remote)
         });
         self.state = State::Settling(remote, if is_best { now } else { decides });
     }
@@ -527,7 +592,7 @@ impl Attempt {
 
     fn pair_to(&self, remote: SocketAddr) -> Pair {
         let told = self.offer.as_ref().map_or(&[][..], |offer| &offer.candidates);
-        let is_host = |address| self.hosts.contains(&address);
+        let is_host = |address| self.hosts.contains(address);
         let local = self.peers.seen_as(remote).map(|seen| pair::end(&self.ours, is_host, seen));
         Pair {
             local,

@@ -28,6 +28,9 @@ pub enum Network {
     Plain,
     /// `masquerade` with `dnat` of all ports: one port for all, admits everybody.
     Cone,
+    /// As `Plain`; the host has ten bridges of containers besides, the same as every such host, and
+    /// an interface that came later, in a network that all such hosts share.
+    Bridges,
     /// `masquerade fully-random`: another port per destination.
     Symmetric,
     /// A symmetric NAT whose router opens ports by PCP.
@@ -111,10 +114,17 @@ pub fn network(number: u8, kind: Network) -> String {
                 opens_ports(&inner, kind);
             }
         }
-        Network::Plain | Network::Cone | Network::Symmetric | Network::Blocked => {
+        Network::Plain
+        | Network::Cone
+        | Network::Symmetric
+        | Network::Blocked
+        | Network::Bridges => {
             nat(number, kind);
             namespace(&host);
             behind(&format!("nat{number}"), &host, &format!("10.{number}.0"), "eth");
+            if kind == Network::Bridges {
+                bridges(number, &host);
+            }
         }
         Network::Pcp | Network::NatPmp | Network::OldNatPmp | Network::Upnp => {
             let nat = format!("nat{number}");
@@ -138,6 +148,28 @@ fn nat(number: u8, kind: Network) {
     sh(&format!("ip -n {nat} address add 10.{number}.0.1/24 dev lan"));
     sh(&format!("ip -n {nat} link set lan up"));
     translate(&nat, kind, &format!("10.{number}.0.2"));
+}
+
+/// Gives a host ten bridges, and after them an interface in a network of all such hosts.
+fn bridges(number: u8, host: &str) {
+    for bridge in 0..10 {
+        sh(&format!("ip -n {host} link add docker{bridge} type bridge"));
+        sh(&format!("ip -n {host} address add 172.{}.0.1/16 dev docker{bridge}", 17 + bridge));
+        sh(&format!("ip -n {host} link set docker{bridge} up"));
+        // A bridge has a carrier when it has a port.
+        let port = format!("veth{bridge}");
+        sh(&format!("ip -n {host} link add {port} type veth peer name {port}b"));
+        sh(&format!("ip -n {host} link set {port} master docker{bridge} up"));
+        sh(&format!("ip -n {host} link set {port}b up"));
+    }
+    if number == 1 {
+        sh("ip link add office type bridge");
+        sh("ip link set office up");
+    }
+    sh(&format!("ip link add office{number} type veth peer name usb0 netns {host}"));
+    sh(&format!("ip link set office{number} master office up"));
+    sh(&format!("ip -n {host} address add 192.168.77.{number}/24 dev usb0"));
+    sh(&format!("ip -n {host} link set usb0 up"));
 }
 
 /// A NAT behind a NAT, with one host.

@@ -4,13 +4,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 
-use net::own;
-use net::udp::local_address;
+use net::interfaces;
+use punch::OwnAddress;
 
 use super::PunchSettings;
-
-/// Addresses of this machine that are told, at most: half of the candidates.
-const HOSTS: usize = 8;
 
 /// Ports of a range that are tried. A range in which so many ports are taken is exhausted.
 const TRIES: u16 = 64;
@@ -51,27 +48,25 @@ fn tried(ports: &RangeInclusive<u16>) -> io::Result<impl Iterator<Item = u16>> {
 }
 
 /// The addresses at which a socket with this port is reached, best first: those from which this
-/// machine sends to `servers`, then the others.
+/// machine sends to `servers`, then the others by their worth for a peer.
 pub(super) fn hosts(
     socket: &UdpSocket,
     settings: &PunchSettings,
     servers: &[SocketAddr],
-) -> io::Result<Vec<SocketAddr>> {
+) -> io::Result<Vec<OwnAddress>> {
     let bound = socket.local_addr()?;
     if settings.loopback {
-        return Ok(vec![bound]);
+        return Ok(vec![bound.into()]);
     }
-    let mut all: Vec<IpAddr> = Vec::new();
-    let first = servers.iter().filter_map(|server| local_address(*server).ok());
-    for ip in first.chain(own::addresses()?.iter().copied()) {
-        let ip = ip.to_canonical();
-        let fits = (bound.is_ipv6() || ip.is_ipv4()) && all.len() < HOSTS && !all.contains(&ip);
-        // What must not be named by a stranger must not be told to one either.
-        if fits && punch::refusal(SocketAddr::new(ip, bound.port())).is_none() {
-            all.push(ip);
-        }
-    }
-    Ok(all.into_iter().map(|ip| SocketAddr::new(ip, bound.port())).collect())
+    let fits = |ip: IpAddr| bound.is_ipv6() || ip.is_ipv4();
+    let all = interfaces::by_worth(servers)?.into_iter().filter(|local| fits(local.ip));
+    let all = all.map(|interfaces::OwnAddress { ip, network, prefix }| OwnAddress {
+        address: SocketAddr::new(ip, bound.port()),
+        network,
+        prefix,
+    });
+    // What must not be named by a stranger must not be told to one either.
+    Ok(all.filter(|host| punch::refusal(host.address).is_none()).collect())
 }
 
 #[cfg(test)]

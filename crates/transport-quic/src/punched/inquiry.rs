@@ -39,6 +39,7 @@ impl Sockets {
     fn bind(settings: &PunchSettings, servers: &[SocketAddr]) -> io::Result<(Self, Hosts)> {
         let main = hosts::bind(settings)?;
         let own = hosts::hosts(&main, settings, servers)?;
+        let own = own.into_iter().map(|host| host.address).collect();
         // Outside of the range the router may admit less, so no other port takes the place of a
         // range that is exhausted: the filter stays unknown.
         let fresh = hosts::bind(settings).and_then(into_tokio).ok();
@@ -124,7 +125,8 @@ pub async fn inquire(
         .map(|(server, seen)| (server, seen.ok_or_else(|| unsent.get(&server).copied())))
         .collect();
     let (ipv4, ipv6) = (inquiry.nat(true, own), inquiry.nat(false, own));
-    Ok(Inquired { servers, ipv4, ipv6, hosts })
+    let told = hosts.iter().take(punch::HOSTS).copied().collect();
+    Ok(Inquired { servers, ipv4, ipv6, hosts: told })
 }
 
 /// The form in which a socket of both address families sends to IPv4.

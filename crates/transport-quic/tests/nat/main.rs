@@ -29,7 +29,8 @@ struct Case {
 }
 
 use Network::{
-    Blocked, Cone, Double, NatPmp, OldNatPmp, Open, Pcp, Plain, Symmetric, Upnp, UpnpBehindNat, V6,
+    Blocked, Bridges, Cone, Double, NatPmp, OldNatPmp, Open, Pcp, Plain, Symmetric, Upnp,
+    UpnpBehindNat, V6,
 };
 
 const fn case(
@@ -59,6 +60,7 @@ const CASES: &[Case] = &[
     case("cone_symmetric", Cone, Symmetric, "direct"),
     case("double_plain", Double, Plain, "direct reflexive"),
     case("double_double", Double, Double, "direct reflexive"),
+    case("bridges_bridges", Bridges, Bridges, "direct host"),
     case("v6_v6", V6, V6, "direct host"),
     case("same_nat", Plain, Network::SameNat, "direct host"),
     case("same_host", Plain, Network::SameHost, "direct host"),
@@ -145,7 +147,8 @@ macro_rules! tests {
 
 tests! {
     open_open plain_open open_plain plain_plain plain_cone cone_cone symmetric_open symmetric_cone
-    cone_symmetric double_plain double_double v6_v6 same_nat same_host plain_symmetric
+    cone_symmetric double_plain double_double
+    bridges_bridges v6_v6 same_nat same_host plain_symmetric
     symmetric_plain symmetric_symmetric symmetric_pcp symmetric_natpmp symmetric_upnp upnp_symmetric
     pcp_plain double_symmetric blocked_plain plain_blocked v6_plain
 }

@@ -7,14 +7,17 @@ use crate::{Offer, signal::Credentials};
 const CREDENTIALS: (&str, &str) = ("peer", "secretsecretsecretsecret");
 
 fn attempt(now: Instant, role: Role) -> Attempt {
-    let hosts = ["192.0.2.9:6000".parse().unwrap()];
-    let told: (&[SocketAddr], &[SocketAddr], bool) = (&hosts, &[], false);
+    let hosts = ["192.0.2.9:6000".parse::<SocketAddr>().unwrap().into()];
+    let told: (&[OwnAddress], &[SocketAddr], bool) = (&hosts, &[], false);
     Attempt::new(now, (role, 1), Settings::default(), told, &mut |bytes| bytes.fill(7))
 }
 
 fn offer(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<u8> {
     let candidates = addresses.into_iter().enumerate();
-    let candidates = candidates.map(|(n, at)| Candidate::new(Kind::Host, at, n)).collect();
+    offer_of(candidates.map(|(n, at)| Candidate::new(Kind::Host, at, n)).collect())
+}
+
+pub(super) fn offer_of(candidates: Vec<Candidate>) -> Vec<u8> {
     let (ufrag, password) = (CREDENTIALS.0.into(), CREDENTIALS.1.into());
     let credentials = Credentials { ufrag, password };
     let offer = Offer { credentials, candidates, nat: Nat::default(), more: true };
@@ -168,7 +171,7 @@ fn answers_to_one_check_that_name_ever_new_addresses_of_ours_are_bounded() {
 }
 
 /// The first datagram that an attempt sends, with its time.
-fn sent_first(attempt: &mut Attempt, mut now: Instant) -> (Instant, Datagram) {
+pub(super) fn sent_first(attempt: &mut Attempt, mut now: Instant) -> (Instant, Datagram) {
     loop {
         if let Some(datagram) = attempt.poll_datagram() {
             return (now, datagram);
@@ -184,8 +187,8 @@ fn the_word_of_a_peer_that_it_is_behind_our_address_opens_no_private_network() {
     let kinds = Kinds { host: false, ..Kinds::default() };
     let settings = Settings { kinds, ..Settings::default() };
     let server: SocketAddr = "198.51.100.1:3478".parse().unwrap();
-    let hosts: [SocketAddr; 1] = ["10.0.0.2:6000".parse().unwrap()];
-    let told: (&[SocketAddr], &[SocketAddr], bool) = (&hosts, &[server], false);
+    let hosts: [OwnAddress; 1] = ["10.0.0.2:6000".parse::<SocketAddr>().unwrap().into()];
+    let told: (&[OwnAddress], &[SocketAddr], bool) = (&hosts, &[server], false);
     let mut attempt =
         Attempt::new(now, (Role::Visitor, 1), settings, told, &mut |bytes| bytes.fill(7));
     let question = attempt.poll_datagram().unwrap();
@@ -215,8 +218,8 @@ fn the_word_of_a_peer_that_it_is_behind_our_address_opens_no_private_network() {
 fn an_answer_of_stun_counts_from_the_server_that_was_asked() {
     let now = epoch();
     let server: SocketAddr = "198.51.100.1:3478".parse().unwrap();
-    let hosts: [SocketAddr; 1] = ["10.0.0.2:6000".parse().unwrap()];
-    let told: (&[SocketAddr], &[SocketAddr], bool) = (&hosts, &[server], false);
+    let hosts: [OwnAddress; 1] = ["10.0.0.2:6000".parse::<SocketAddr>().unwrap().into()];
+    let told: (&[OwnAddress], &[SocketAddr], bool) = (&hosts, &[server], false);
     let settings = Settings::default();
     let mut attempt =
         Attempt::new(now, (Role::Visitor, 1), settings, told, &mut |bytes| bytes.fill(7));

@@ -1,6 +1,7 @@
 //! Two ends behind emulated NATs, and an end before a peer that does not keep to the rules.
 
 mod hostile;
+mod many;
 mod world;
 
 use super::*;

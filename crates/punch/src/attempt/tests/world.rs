@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::testing::epoch;
-use crate::{Attempt, Candidate, Event, Role, Settings, stun};
+use crate::{Attempt, Candidate, Event, OwnAddress, Role, Settings, stun};
 
 pub(super) const SERVER: &str = "198.51.100.1";
 pub(super) const PORTS: [u16; 2] = [7000, 3478];
@@ -83,6 +83,9 @@ pub(super) struct End {
     /// Every datagram, with its time and destination.
     pub(super) sent: Vec<(Duration, SocketAddr, Vec<u8>)>,
     settings: Settings,
+    /// Further addresses of the machine, which no datagram of this world reaches. They are listed
+    /// before the address of the end.
+    pub(super) further: Vec<OwnAddress>,
 }
 
 #[derive(Debug)]
@@ -127,7 +130,8 @@ impl World {
     pub(super) fn end(&mut self, network: usize, address: &str, settings: Settings) {
         let address = address.parse().unwrap();
         let (attempt, events, sent) = Default::default();
-        self.ends.push(End { network, address, attempt, events, sent, settings });
+        let further = Vec::new();
+        self.ends.push(End { network, address, attempt, events, sent, settings, further });
     }
 
     fn begin(&mut self, index: usize) {
@@ -141,7 +145,9 @@ impl World {
                 *byte = (state >> 56) as u8;
             }
         };
-        let told: (&[SocketAddr], _, _) = (&[end.address], &servers[..], false);
+        let own = std::iter::once(OwnAddress::from(end.address));
+        let hosts: Vec<_> = end.further.iter().copied().chain(own).collect();
+        let told: (&[OwnAddress], _, _) = (&hosts, &servers[..], false);
         end.attempt = Some(Attempt::new(self.now, (role, 1), end.settings, told, &mut random));
     }
 
