@@ -7,7 +7,7 @@
 //! field; [`send`] puts the mark into the same message.
 
 use std::io::{self, IoSlice};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use nix::libc;
@@ -82,12 +82,43 @@ pub fn send(
         let Err(error) = SockRef::from(socket).sendmsg(&message, 0) else { return Ok(()) };
         match Errno::from_io_error(&error) {
             Some(Errno::INTR) => {}
-            // A device that cannot cut a batch: `state` learns it from its own call, which fails for
-            // the same reason.
+            // A device that cannot cut a batch: `state` learns it from its own call, which fails
+            // for the same reason.
             Some(Errno::IO | Errno::INVAL) if transmit.segment_size.is_some() => {
                 return state.try_send(UdpSockRef::from(socket), transmit);
             }
             _ => return Err(error),
+        }
+    }
+}
+
+/// Sends one datagram, from the address `src_ip` of this machine, that ends after `hops` routers,
+/// with the code point `dscp`: a way to open the NATs near this machine without a datagram at the
+/// far end.
+///
+/// # Errors
+/// Those of sendmsg(2).
+pub fn send_within(
+    socket: &impl AsFd,
+    (to, src_ip): (SocketAddr, Option<IpAddr>),
+    contents: &[u8],
+    (dscp, hops): (u8, u8),
+) -> io::Result<()> {
+    let one = Transmit { destination: to, ecn: None, contents, segment_size: None, src_ip };
+    let mut control = Control::of(&one, dscp);
+    let hops = libc::c_int::from(hops).to_ne_bytes();
+    if to.ip().to_canonical().is_ipv4() {
+        control.put(libc::IPPROTO_IP, libc::IP_TTL, &hops);
+    } else {
+        control.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &hops);
+    }
+    let (to, contents) = (SockAddr::from(to), [IoSlice::new(contents)]);
+    let message = MsgHdr::new().with_addr(&to).with_buffers(&contents);
+    let message = message.with_control(control.bytes());
+    loop {
+        let Err(error) = SockRef::from(socket).sendmsg(&message, 0) else { return Ok(()) };
+        if Errno::from_io_error(&error) != Some(Errno::INTR) {
+            return Err(error);
         }
     }
 }
@@ -100,8 +131,9 @@ const fn space(data: usize) -> usize {
     HEAD + data.next_multiple_of(size_of::<usize>())
 }
 
-/// Room for the field, the size of segments and the address of this machine (`in6_pktinfo`).
-const ROOM: usize = space(size_of::<libc::c_int>()) + space(2) + space(20);
+/// Room for the field, the size of segments or the hops, and the address of this machine
+/// (`in6_pktinfo`).
+const ROOM: usize = space(size_of::<libc::c_int>()) + space(size_of::<libc::c_int>()) + space(20);
 
 /// The control messages of a datagram, in the form of the kernel.
 #[repr(align(8))]
@@ -163,7 +195,7 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+    use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
     use std::time::Duration;
 
     use nix::sys::socket::setsockopt;
@@ -239,6 +271,63 @@ mod tests {
                     send(&state, &sender, &batch, dscp).unwrap();
                     let fields: Vec<_> = (0..4).map(|_| arrived(&receiver)).collect();
                     assert_eq!(fields, [wanted; 4], "{from} to {to}, {src_ip:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_datagram_has_its_hops_in_either_family() {
+        use nix::sys::socket::sockopt::{Ipv4RecvTtl, Ipv6RecvHopLimit};
+        use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg};
+        use std::os::fd::AsRawFd;
+        let (v4, v6) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST));
+        let dual = IpAddr::from(Ipv6Addr::UNSPECIFIED);
+        for (from, to) in [(v4, v4), (v6, v6), (dual, v6), (dual, v4)] {
+            let (Some((sender, state)), Ok(receiver)) = (bound(from), UdpSocket::bind((to, 0)))
+            else {
+                continue;
+            };
+            receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            if to.is_ipv4() {
+                setsockopt(&receiver, Ipv4RecvTtl, &true).unwrap();
+            } else {
+                setsockopt(&receiver, Ipv6RecvHopLimit, &true).unwrap();
+            }
+            let port = receiver.local_addr().unwrap().port();
+            let destination = match to {
+                IpAddr::V4(ip) if from.is_ipv6() => (ip.to_ipv6_mapped(), port).into(),
+                IpAddr::V4(_) | IpAddr::V6(_) => SocketAddr::new(to, port),
+            };
+            let hops = || {
+                let mut data = [0; 100];
+                let mut iov = [io::IoSliceMut::new(&mut data)];
+                let mut space = vec![0; 256];
+                let flags = MsgFlags::empty();
+                let got = recvmsg::<SockaddrStorage>(
+                    receiver.as_raw_fd(),
+                    &mut iov,
+                    Some(&mut space),
+                    flags,
+                );
+                let hops = got.unwrap().cmsgs().unwrap().find_map(|message| {
+                    if let ControlMessageOwned::Ipv4Ttl(hops) = message {
+                        return Some(hops);
+                    }
+                    let ControlMessageOwned::Ipv6HopLimit(hops) = message else { return None };
+                    Some(hops)
+                });
+                hops.unwrap()
+            };
+            for src_ip in [None, Some(destination.ip())] {
+                let contents = &[7; 20];
+                let transmit =
+                    Transmit { destination, ecn: None, contents, segment_size: None, src_ip };
+                for dscp in [0, 46] {
+                    send_within(&sender, (destination, src_ip), contents, (dscp, 3)).unwrap();
+                    assert_eq!(hops(), 3, "{from} to {to}, {src_ip:?}");
+                    send(&state, &sender, &transmit, dscp).unwrap();
+                    assert!(hops() > 30, "the next one lives as long as usual");
                 }
             }
         }

@@ -7,15 +7,20 @@
 //!   flags (1): bits 0-1 UDP, 2-3 mapping, 4-5 filtering, as numbered below; bit 6: more will come
 //!   length (1) ufrag   length (1) password
 //!   count (1), each: kind (1)  family (1): 4 or 6  address (4 or 16)  port (2)  priority (4)
+//!   count (1), each: steps (1), see below; versions before it have none of this
 //! kind 1, a refusal:
 //!   reason (1)
 //! kind 2, an offer of WebRTC, and kind 3, its answer:
 //!   a session description, up to the end of the signal
 //! ```
 //!
-//! Numbers are big-endian. Bytes after the last field are ignored, for later versions. Each offer of
-//! a round has all candidates that its sender knows, so a later one replaces an earlier one. A
+//! Numbers are big-endian. Bytes after the last field are ignored, for later versions. Each offer
+//! of a round has all candidates that its sender knows, so a later one replaces an earlier one. A
 //! session description is whole, and its round has no other.
+//!
+//! The steps of an offer are those by which its sender has opened its own NAT towards each
+//! candidate of the receiver, in the order of the receiver's last offer: 0 to 4, and 4 where there
+//! is nothing to open.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -33,7 +38,8 @@ const DESCRIPTION_ANSWER: u8 = 3;
 pub const CANDIDATES: usize = 16;
 
 /// Bytes of a signal about a direct path by QUIC that this version makes, at most.
-pub const SIGNAL_BYTES: usize = 7 + 1 + UFRAG_MOST + 1 + PASSWORD_MOST + 1 + CANDIDATES * 24;
+pub const SIGNAL_BYTES: usize =
+    7 + 1 + UFRAG_MOST + 1 + PASSWORD_MOST + 1 + CANDIDATES * 24 + 1 + CANDIDATES;
 
 /// Bytes of a session description, at most: a control message has room for 4,096 bytes. Browsers
 /// need some 1,000 and 100 for each candidate.
@@ -102,6 +108,9 @@ pub struct Offer {
     pub nat: Nat,
     /// Whether further candidates may come.
     pub more: bool,
+    /// The steps by which the sender has opened its NAT towards the candidates of the receiver;
+    /// `None`: the sender is of a version that opens none.
+    pub opened: Option<Vec<u8>>,
 }
 
 /// Why an end does not try.
@@ -209,6 +218,11 @@ impl Offer {
             out.extend(candidate.address.port().to_be_bytes());
             out.extend(candidate.priority.to_be_bytes());
         }
+        if let Some(opened) = &self.opened {
+            let told = &opened[..opened.len().min(CANDIDATES)];
+            out.push(u8::try_from(told.len()).unwrap_or(u8::MAX));
+            out.extend(told);
+        }
     }
 
     fn decode(rest: &mut Rest<'_>) -> Result<Self, SignalError> {
@@ -220,14 +234,23 @@ impl Offer {
             return Err(SignalError::Candidates(count));
         }
         let candidates = (0..count).map(|_| candidate(rest)).collect::<Result<_, _>>()?;
+        let opened = if rest.0.is_empty() { None } else { Some(opened(rest)?) };
         let credentials = Credentials { ufrag, password };
-        Ok(Self { credentials, candidates, nat: nat_of(flags), more: flags & 0x40 != 0 })
+        Ok(Self { credentials, candidates, nat: nat_of(flags), more: flags & 0x40 != 0, opened })
     }
 }
 
 fn description(bytes: &[u8]) -> Result<String, SignalError> {
     let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= DESCRIPTION_BYTES);
     text.map(str::to_owned).ok_or(SignalError::Description)
+}
+
+fn opened(rest: &mut Rest<'_>) -> Result<Vec<u8>, SignalError> {
+    let count = rest.byte()?;
+    if usize::from(count) > CANDIDATES {
+        return Err(SignalError::Candidates(count));
+    }
+    Ok(rest.take(count.into())?.to_vec())
 }
 
 fn candidate(rest: &mut Rest<'_>) -> Result<Candidate, SignalError> {
@@ -378,6 +401,7 @@ mod tests {
                 filtering: Filtering::AddressAndPort,
             },
             more: true,
+            opened: Some(vec![4, 0, 2]),
         };
         Signal { round: 7, body: Body::Offer(offer) }
     }
@@ -390,9 +414,15 @@ mod tests {
             assert_eq!(Signal::decode(&bytes), Ok(offer(candidates)));
             let later = [&bytes[..], b"more"].concat();
             assert_eq!(Signal::decode(&later), Ok(offer(candidates)), "later fields are ignored");
-            for end in 0..bytes.len() {
+            // An offer of a version that opens no NAT ends before the steps.
+            let older = bytes.len() - 4;
+            for end in (0..bytes.len()).filter(|end| *end != older) {
                 assert!(Signal::decode(&bytes[..end]).is_err(), "cut at {end}");
             }
+            let Ok(Signal { body: Body::Offer(told), .. }) = Signal::decode(&bytes[..older]) else {
+                panic!("an offer without steps")
+            };
+            assert_eq!((told.opened, told.candidates.len()), (None, candidates));
         }
         for (why, number) in [
             (Decline::Relay, 0),
@@ -428,6 +458,11 @@ mod tests {
         assert_eq!(usize::from(bytes[at]), CANDIDATES);
         bytes[at] += 1;
         bytes.extend([0, 4, 192, 0, 2, 1, 1, 1, 0, 0, 0, 1]);
+        assert_eq!(Signal::decode(&bytes), Err(SignalError::Candidates(17)));
+        let mut bytes = offer(CANDIDATES).encode();
+        let at = bytes.len() - 4;
+        bytes[at] = 17;
+        bytes.extend([0; 17]);
         assert_eq!(Signal::decode(&bytes), Err(SignalError::Candidates(17)));
     }
 

@@ -185,10 +185,26 @@ impl Socket {
     /// that of the route when the machine does not have `from` any more. A datagram that finds no room
     /// is lost, as datagrams may be.
     pub(crate) fn send_beside(&self, to: SocketAddr, from: Option<IpAddr>, contents: &[u8]) {
+        self.send_within(to, from, contents, None);
+    }
+
+    /// The same with a datagram that ends after so many hops.
+    pub(crate) fn send_within(
+        &self,
+        to: SocketAddr,
+        from: Option<IpAddr>,
+        contents: &[u8],
+        hops: Option<u8>,
+    ) {
         let send = |src_ip| {
             let transmit =
                 Transmit { destination: to, ecn: None, contents, segment_size: None, src_ip };
-            dscp::send(&self.sending, &self.same, &transmit, self.dscp)
+            match hops {
+                Some(hops) => {
+                    dscp::send_within(&self.same, (to, src_ip), contents, (self.dscp, hops))
+                }
+                None => dscp::send(&self.sending, &self.same, &transmit, self.dscp),
+            }
         };
         let sent = match send(from) {
             Err(error) if from.is_some() && error.kind() != io::ErrorKind::WouldBlock => send(None),

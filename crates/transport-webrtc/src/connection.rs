@@ -19,6 +19,7 @@ use webrtc::peer_connection::{
     SettingEngineBuilder,
 };
 
+use crate::candidate::Kind;
 use crate::error::{End, SignalError};
 use crate::gate::Gate;
 use crate::peers::{Peers, Place};
@@ -219,9 +220,14 @@ impl Beginning {
         peers: &Peers,
         own: &Description,
         theirs: &Description,
+        is_answer: bool,
     ) -> Result<(), SignalError> {
         let admission = peers.settings().admission;
         let admitted = admission.admitted(&theirs.candidates, &own.candidates);
+        if is_answer {
+            let outer = admitted.iter().filter(|one| one.kind == Kind::Reflexive);
+            self.core.gate.opens(outer.map(|one| one.address));
+        }
         for candidate in admitted {
             let candidate = RTCIceCandidateInit {
                 candidate: candidate.to_string(),

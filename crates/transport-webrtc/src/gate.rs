@@ -19,6 +19,7 @@ use punch::{Pace, Turn};
 
 use crate::candidate::Admission;
 use crate::error::SignalError;
+use crate::opening::FirstHops;
 use crate::settings::WebrtcSettings;
 
 /// Addresses of a peer. It has a few, and one more with each move of its NAT.
@@ -45,6 +46,7 @@ pub(crate) struct Gate {
     /// Addresses from which a check came with our password.
     proven: Mutex<Vec<SocketAddr>>,
     asked: Mutex<Asked>,
+    opening: Mutex<FirstHops>,
     /// STUN servers of the settings, which are asked at any time.
     servers: Vec<SocketAddr>,
     pace: Arc<Mutex<Pace>>,
@@ -69,10 +71,10 @@ impl Gate {
             bytes.iter().map(|byte| char::from(CHARACTERS[usize::from(byte & 63)])).collect();
         let (ufrag, password) = text.split_at(UFRAG);
         let (ufrag, password) = (ufrag.to_owned(), password.to_owned());
-        let (proven, asked, is_connected) = Default::default();
+        let (proven, asked, opening, is_connected) = Default::default();
         let (admission, pace) = (settings.admission, Arc::clone(&settings.pace));
         let servers = settings.stun.iter().map(|server| canonical(*server)).collect();
-        Ok(Self { ufrag, password, admission, proven, asked, servers, pace, is_connected })
+        Ok(Self { ufrag, password, admission, proven, asked, opening, servers, pace, is_connected })
     }
 
     /// The name and the password of this end.
@@ -129,6 +131,21 @@ impl Gate {
             waiting.push_back((to, number));
         }
         turn
+    }
+
+    /// The first checks at these addresses of the peer open our own NAT.
+    pub(crate) fn opens(&self, addresses: impl Iterator<Item = SocketAddr>) {
+        *self.opening() = FirstHops::of(addresses);
+    }
+
+    fn opening(&self) -> MutexGuard<'_, FirstHops> {
+        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// After how many hops a check ends that leaves now; `None`: it lives as long as usual.
+    pub(crate) fn hops(&self, to: SocketAddr, now: Instant) -> Option<u8> {
+        let to = canonical(to);
+        if self.is_proven(to) { None } else { self.opening().hops(now, to) }
     }
 
     /// Notes the answer to a check.
@@ -228,6 +245,15 @@ pub(crate) mod tests {
         assert!(!gate.takes(other, &RECORD) && !gate.is_proven(other));
         let mapped = "[::ffff:198.51.100.7]:1".parse().unwrap();
         assert!(gate.takes(mapped, &RECORD), "the same address on a socket of IPv6");
+    }
+
+    #[test]
+    fn checks_live_for_few_hops_until_the_peer_has_spoken() {
+        let (gate, now) = (gate(), Instant::now());
+        gate.opens([address(1)].into_iter());
+        assert!(gate.hops(address(1), now).is_some() && gate.hops(address(2), now).is_none());
+        assert!(gate.takes(address(1), &check(&gate, &gate.password)));
+        assert_eq!(gate.hops(address(1), now), None);
     }
 
     #[test]

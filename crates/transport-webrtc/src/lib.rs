@@ -23,6 +23,7 @@
 //! | how offer and answer become a connection, and what binds a greeting to it | `signal.rs` |
 //! | when a connection ends, and what limits it | `connection.rs`, `peers.rs`, `settings.rs` |
 //! | which datagrams are taken from whom | `gate.rs` |
+//! | how far the first checks of the end that answers go | `opening.rs` |
 //! | how bytes become messages, and messages bytes | `lane.rs`, `shared.rs` (both sides), `channel.rs`; how many wait: `ahead.rs` |
 //! | what a program without a tunnel opens | `channels.rs`, `stream.rs` |
 //! | what the library runs on | `runtime.rs`, `socket.rs`; how fast it asks strangers: `pace.rs` |
@@ -40,6 +41,7 @@ mod error;
 pub mod fuzz;
 mod gate;
 mod lane;
+mod opening;
 mod pace;
 mod peers;
 mod runtime;

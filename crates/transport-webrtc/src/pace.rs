@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use net::dscp;
 use punch::Turn;
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, spawn_local};
@@ -90,7 +92,12 @@ async fn send(queue: Arc<Queue>, socket: Weak<UdpSocket>, gate: Arc<Gate>) {
         }
         let Some(socket) = socket.upgrade() else { return };
         // A check that is lost comes again.
-        let _ = socket.send_to(&check, to).await;
+        let _ = match gate.hops(to, Instant::now().into_std()) {
+            Some(hops) => socket.try_io(Interest::WRITABLE, || {
+                dscp::send_within(&*socket, (to, None), &check, (0, hops))
+            }),
+            None => socket.send_to(&check, to).await.map(drop),
+        };
         drop(socket);
         sleep(PAUSE).await;
     }

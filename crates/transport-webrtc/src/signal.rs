@@ -112,7 +112,7 @@ impl Offerer {
         let answer = bare(&theirs, RTCSessionDescription::answer)?;
         let pc = &beginning.core.pc;
         pc.set_remote_description(answer).await.map_err(SignalError::local)?;
-        beginning.add_candidates(&peers, &own, &theirs).await?;
+        beginning.add_candidates(&peers, &own, &theirs, false).await?;
         let binding = binding(&own, &theirs);
         let peer = connected(&mut beginning, &theirs, binding).await?;
         opened(&beginning.core, &*channel).await?;
@@ -160,7 +160,7 @@ impl Answerer {
         let answer = pc.create_answer(None).await.map_err(SignalError::local)?;
         pc.set_local_description(answer).await.map_err(SignalError::local)?;
         let own = beginning.gather(peers).await?;
-        beginning.add_candidates(peers, &own, &theirs).await?;
+        beginning.add_candidates(peers, &own, &theirs, true).await?;
         let names_none = theirs.candidates.iter().all(|candidate| candidate.kind != Kind::Host);
         let is_hidden = interfaces == Interfaces::Mutual && names_none;
         let interfaces = if is_hidden { Interfaces::Hidden } else { interfaces };

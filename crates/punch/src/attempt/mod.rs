@@ -17,6 +17,7 @@
 mod around;
 mod hosts;
 mod ice;
+mod opening;
 mod pair;
 mod peers;
 mod queries;
@@ -37,6 +38,7 @@ use crate::{CANDIDATES, Candidate, Kind, OwnAddress, is_private, stun};
 use around::Around;
 use hosts::Hosts;
 use ice::Bases;
+use opening::NatOpening;
 use peers::Peers;
 use queries::Queries;
 
@@ -89,6 +91,8 @@ pub struct Datagram {
     pub from: Option<IpAddr>,
     /// What the datagram is for.
     pub purpose: Purpose,
+    /// After so many hops the datagram ends; `None`: it lives as long as usual.
+    pub hops: Option<u8>,
     /// The payload.
     pub bytes: Vec<u8>,
 }
@@ -103,6 +107,9 @@ pub enum Purpose {
     /// A check at an address that has not answered. The peer names it, so the owner bounds such
     /// checks over all attempts with one peer ([`Pace`](crate::Pace)).
     Unknown,
+    /// Opens our own NAT towards such an address. It keeps the same bound; the owner tells where it
+    /// does not leave ([`Attempt::unsent`]).
+    Opens,
 }
 
 /// What has happened.
@@ -136,6 +143,8 @@ pub struct Attempt {
     round: u32,
     settings: Settings,
     began: Instant,
+    /// The time of the last event.
+    now: Instant,
     state: State,
     agent: IceAgent,
     bases: Bases,
@@ -152,6 +161,14 @@ pub struct Attempt {
     admitted: Vec<SocketAddr>,
     peers: Peers,
     around: Around,
+    opening: NatOpening,
+    /// The number of the datagrams that open our NATs, which nobody answers.
+    opens: stun::Id,
+    /// When a check or such a datagram was last sent, and such a datagram.
+    sent: Option<Instant>,
+    opened: Option<Instant>,
+    /// When the peer was told addresses of ours outside of our NATs, of IPv4 and IPv6.
+    told: (Option<Instant>, Option<Instant>),
     /// Whether the peer does not know our latest candidates.
     is_news: bool,
     datagrams: VecDeque<Datagram>,
@@ -173,10 +190,13 @@ impl Attempt {
         let (agent, bases) = ice::agent(role, &credentials, &settings);
         let servers = if settings.kinds.reflexive { servers } else { &[] };
         let servers = servers.iter().copied().filter(|one| settings.takes(one.ip()));
+        let mut opens = stun::Id::default();
+        random(&mut opens);
         let mut attempt = Self {
             role,
             round,
             began: now,
+            now,
             state: State::Checking,
             agent,
             bases,
@@ -189,6 +209,11 @@ impl Attempt {
             admitted: Vec::new(),
             peers: Peers::default(),
             around: Around::default(),
+            opening: NatOpening::default(),
+            opens,
+            sent: None,
+            opened: None,
+            told: (None, None),
             is_news: true,
             datagrams: VecDeque::new(),
             events: VecDeque::new(),
@@ -248,7 +273,7 @@ impl Attempt {
             return Ok(());
         }
         match body {
-            Body::Offer(offer) => self.take(offer),
+            Body::Offer(offer) => self.take(now, offer),
             Body::Decline(why) => self.fail(Why::Declined(why)),
             // A round of WebRTC is no attempt of this kind.
             Body::Description(..) => {}
@@ -288,7 +313,10 @@ impl Attempt {
             if self.settings.refusal(seen).is_none() {
                 self.tell_reflexive(seen);
             }
-            self.admit();
+            if self.hosts.contains(seen) {
+                self.opening.end_of(seen.is_ipv4());
+            }
+            self.admit(now);
         } else {
             self.check(now, (from, at), datagram);
         }
@@ -297,7 +325,8 @@ impl Attempt {
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.agent.poll_timeout().is_some_and(|at| at <= now) && self.state != State::Over {
+        self.open(now);
+        if self.agent_due().is_some_and(|at| at <= now) && self.state != State::Over {
             self.agent.handle_timeout(now);
         }
         if self.queries.handle_timeout(now, &mut self.datagrams) {
@@ -315,6 +344,7 @@ impl Attempt {
         let is_refused = self.settings.refusal(remote).is_some();
         if self.state != State::Over && !is_same && !is_refused {
             self.state = State::InUse(remote, now);
+            self.opening.end();
         }
     }
 
@@ -341,11 +371,18 @@ impl Attempt {
         if !is_due || !matches!(self.state, State::Checking | State::Settling(..)) {
             return None;
         }
+        for one in self.ours.iter().filter(|one| one.kind == Kind::Reflexive) {
+            let told = if one.address.is_ipv4() { &mut self.told.0 } else { &mut self.told.1 };
+            *told = told.or(Some(self.now));
+        }
+        let theirs = self.offer.iter().flat_map(|offer| &offer.candidates);
+        let theirs = theirs.map(|one| one.address);
         let offer = Offer {
             credentials: self.credentials.clone(),
             candidates: self.ours.clone(),
             nat: self.nat(),
             more: self.is_mapping || !self.queries.are_over(),
+            opened: Some(self.opening.steps(theirs)),
         };
         Some(Signal { round: self.round, body: Body::Offer(offer) }.encode())
     }
@@ -363,10 +400,73 @@ impl Attempt {
             State::InUse(remote, since) => self.peers.answered(remote, since) + CONSENT,
             State::Over => return None,
         };
-        [Some(own), self.agent.poll_timeout(), self.queries.poll_timeout()]
+        [Some(own), self.agent_due(), self.queries.poll_timeout(), self.opening_due()]
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// When the agent may send its next check: those that open our NATs count as well.
+    fn agent_due(&mut self) -> Option<Instant> {
+        let opened = self.opened;
+        self.agent.poll_timeout().map(|at| opened.map_or(at, |opened| at.max(opened + PACE)))
+    }
+
+    /// When a NAT of ours is to be opened further.
+    fn opening_due(&self) -> Option<Instant> {
+        if !matches!(self.state, State::Checking | State::Settling(..)) {
+            return None;
+        }
+        let due = self.opening.poll_timeout(self.opener())?;
+        Some(self.sent.map_or(due, |sent| due.max(sent + PACE)))
+    }
+
+    /// What is known of the peer towards our addresses, by the family of an address of its own.
+    fn opener(&self) -> impl Fn(SocketAddr) -> opening::PeerSteps + use<> {
+        let of_family = |is_v4: bool, told| {
+            let offer = self.offer.as_ref();
+            let steps = offer.and_then(|offer| offer.opened.as_ref()).map(|steps| {
+                let is_one =
+                    |one: &Candidate| one.kind == Kind::Reflexive && one.address.is_ipv4() == is_v4;
+                let ours = self.ours.iter().enumerate().filter(|(_, one)| is_one(one));
+                let steps = ours.map(|(nth, _)| steps.get(nth).copied().unwrap_or(0));
+                steps.min().unwrap_or(0)
+            });
+            opening::PeerSteps { steps, told }
+        };
+        let (v4, v6) = (of_family(true, self.told.0), of_family(false, self.told.1));
+        move |remote| if remote.is_ipv4() { v4 } else { v6 }
+    }
+
+    /// Opens our NATs, where a step is due.
+    fn open(&mut self, now: Instant) {
+        while self.opening_due().is_some_and(|due| due <= now) {
+            let Some((to, hops)) = self.opening.step(now, self.opener()) else { return };
+            self.is_news = true;
+            if hops.is_some() {
+                let bytes = stun::request(self.opens).to_vec();
+                let purpose = Purpose::Opens;
+                self.datagrams.push_back(Datagram { to, from: None, purpose, hops, bytes });
+                (self.sent, self.opened) = (Some(now), Some(now));
+            }
+        }
+    }
+
+    /// A datagram that opens our NAT has not left.
+    pub fn unsent(&mut self, now: Instant, to: SocketAddr) {
+        self.opening.unsent(now, canonical(to));
+    }
+
+    /// Whether an address outside of the peer's NAT must not get a check before our own NAT is
+    /// open. Where one end has no NAT, its port is open; behind one NAT there is nothing to open;
+    /// without STUN the peer cannot wait for us.
+    fn needs_opening(&self, theirs: Nat, address: SocketAddr) -> bool {
+        let of_family = || self.queries.seen().filter(|one| one.is_ipv4() == address.is_ipv4());
+        let is_bare = of_family().any(|seen| self.hosts.contains(seen));
+        let is_around = of_family().any(|seen| seen.ip() == address.ip());
+        let is_known = self.peers.is_proven(address);
+        theirs.mapping != Mapping::None
+            && !(is_bare || is_around || is_known || self.queries.is_empty())
     }
 
     /// Tells the best of our addresses. The visitor knows no address of the peer at first, and
@@ -412,7 +512,7 @@ impl Attempt {
         self.role == Role::Publisher && self.offer.is_none()
     }
 
-    fn take(&mut self, offer: Offer) {
+    fn take(&mut self, now: Instant, offer: Offer) {
         match &self.offer {
             // The checks of one attempt have one key.
             Some(known) if known.credentials != offer.credentials => return,
@@ -424,11 +524,11 @@ impl Attempt {
         }
         self.offer = Some(offer);
         self.tell_hosts();
-        self.admit();
+        self.admit(now);
     }
 
     /// Gives the agent those candidates of the peer that may be sent to.
-    fn admit(&mut self) {
+    fn admit(&mut self, now: Instant) {
         let Some(offer) = &self.offer else { return };
         let is_open = self.is_private_allowed();
         let mut candidates = offer.candidates.clone();
@@ -449,6 +549,9 @@ impl Attempt {
                 continue;
             }
             self.admitted.push(address);
+            if candidate.kind == Kind::Reflexive && self.needs_opening(offer.nat, address) {
+                self.opening.begin(now, address);
+            }
             let priority = self.worth(&candidate);
             self.agent.add_remote_candidate(ice::remote(&Candidate { priority, ..candidate }));
         }
@@ -495,15 +598,18 @@ impl Attempt {
             return;
         }
         self.peers.heard(now, from, at);
+        self.opening.is_open(from);
         if is_answer {
             self.peers.answer(now, from, named);
             self.around.answered(from, datagram);
-            self.admit();
+            self.admit(now);
         }
     }
 
     /// Carries on what the agent, the queries and the clock have changed.
     fn drive(&mut self, now: Instant) {
+        self.now = now;
+        self.open(now);
         while let Some(event) = self.agent.poll_event() {
             if let IceAgentEvent::NominatedSend { destination, .. } = event {
                 self.nominate(now, destination);
@@ -521,13 +627,19 @@ impl Attempt {
                     true if self.peers.has_answered(to) => Purpose::Known,
                     true => Purpose::Unknown,
                 };
-                self.datagrams.push_back(Datagram { to, from, purpose, bytes });
+                let is_check = stun::is_request(&bytes);
+                let hops = self.opening.hops(to).filter(|_| is_check);
+                if is_check {
+                    self.sent = Some(now);
+                }
+                self.datagrams.push_back(Datagram { to, from, purpose, hops, bytes });
             }
         }
         match self.state {
             State::Checking if now >= self.began + LIMIT => self.fail(self.why()),
             State::Settling(remote, decides) if now >= decides => {
                 self.state = State::InUse(remote, now);
+                self.opening.end();
                 self.events.push_back(Event::Found(self.pair_to(remote)));
             }
             State::InUse(remote, since) if now >= self.peers.answered(remote, since) + CONSENT => {

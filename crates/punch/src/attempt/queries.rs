@@ -69,6 +69,11 @@ impl Queries {
         Some(seen)
     }
 
+    /// The addresses that servers see.
+    pub(super) fn seen(&self) -> impl Iterator<Item = SocketAddr> {
+        self.0.iter().filter_map(|query| query.seen)
+    }
+
     /// The servers that have answered, each with our address, of one family: IPv4 if there are any.
     pub(super) fn answers(&self) -> Vec<(SocketAddr, SocketAddr)> {
         let all = || self.0.iter().filter_map(|query| Some((query.server, query.seen?)));
@@ -93,6 +98,7 @@ impl Queries {
                     to: query.server,
                     from: None,
                     purpose: Purpose::Other,
+                    hops: None,
                     bytes,
                 });
             }

@@ -28,6 +28,11 @@ pub enum Network {
     Plain,
     /// `masquerade` with `dnat` of all ports: one port for all, admits everybody.
     Cone,
+    /// `masquerade` without a filter: what arrives unasked is taken for a connection with the NAT,
+    /// and the port is then another one towards its sender. A router of a provider is before it.
+    Unfiltered,
+    /// The same behind a NAT of the same kind.
+    UnfilteredTwice,
     /// As `Plain`; the host has ten bridges of containers besides, the same as every such host, and
     /// an interface that came later, in a network that all such hosts share.
     Bridges,
@@ -114,10 +119,19 @@ pub fn network(number: u8, kind: Network) -> String {
                 opens_ports(&inner, kind);
             }
         }
+        Network::UnfilteredTwice => {
+            nat(number, Network::Unfiltered);
+            let (outer, inner) = (format!("nat{number}"), format!("inner{number}"));
+            namespace(&inner);
+            namespace(&host);
+            behind(&outer, &inner, &format!("10.{number}.0"), "wan");
+            router(&inner, &host, &format!("192.168.{number}"), Network::Unfiltered);
+        }
         Network::Plain
         | Network::Cone
         | Network::Symmetric
         | Network::Blocked
+        | Network::Unfiltered
         | Network::Bridges => {
             nat(number, kind);
             namespace(&host);
@@ -141,13 +155,36 @@ pub fn network(number: u8, kind: Network) -> String {
 fn nat(number: u8, kind: Network) {
     let nat = format!("nat{number}");
     namespace(&nat);
-    plug(&nat, "wan");
+    if kind == Network::Unfiltered {
+        provider(number, &nat);
+    } else {
+        plug(&nat, "wan");
+    }
     sh(&format!("ip -n {nat} address add {}/24 dev wan", outer_v4(number)));
     sh(&format!("ip -n {nat} link set wan up"));
     sh(&format!("ip -n {nat} link add lan type bridge"));
     sh(&format!("ip -n {nat} address add 10.{number}.0.1/24 dev lan"));
     sh(&format!("ip -n {nat} link set lan up"));
     translate(&nat, kind, &format!("10.{number}.0.2"));
+}
+
+/// Connects a NAT with the internet by a router, which answers on either side for the other one.
+fn provider(number: u8, nat: &str) {
+    let isp = format!("isp{number}");
+    namespace(&isp);
+    plug(&isp, "far");
+    sh(&format!("ip -n {isp} link add near type veth peer name wan netns {nat}"));
+    sh(&format!("ip netns exec {isp} sysctl -qw net.ipv4.ip_forward=1"));
+    for device in ["far", "near"] {
+        let of = |key: &str, value| {
+            sh(&format!("ip netns exec {isp} sysctl -qw net.ipv4.{key}={value}"));
+        };
+        of(&format!("conf.{device}.proxy_arp"), 1);
+        of(&format!("neigh.{device}.proxy_delay"), 0);
+        sh(&format!("ip -n {isp} link set {device} up"));
+    }
+    sh(&format!("ip -n {isp} address add {NET}.{number}1/24 dev far"));
+    sh(&format!("ip -n {isp} route add {}/32 dev near", outer_v4(number)));
 }
 
 /// Gives a host ten bridges, and after them an interface in a network of all such hosts.
@@ -193,6 +230,8 @@ fn translate(nat: &str, kind: Network, host: &str) {
     let forward = if kind == Network::Blocked { "meta l4proto udp drop" } else { "" };
     // Without the rule for `input`, an early datagram of the peer leaves an entry of conntrack, and
     // the NAT takes another port towards that peer.
+    let input =
+        if kind == Network::Unfiltered { "accept" } else { "iifname wan ct state new drop" };
     rules(
         nat,
         &format!(
@@ -201,7 +240,7 @@ fn translate(nat: &str, kind: Network, host: &str) {
                 chain in {{ type nat hook prerouting priority -100; {cone}; }}
             }}
             table ip filter {{
-                chain in {{ type filter hook input priority 0; iifname wan ct state new drop; }}
+                chain in {{ type filter hook input priority 0; {input}; }}
                 chain through {{ type filter hook forward priority 0; {forward}; }}
             }}"
         )

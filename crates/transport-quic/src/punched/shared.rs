@@ -85,10 +85,13 @@ impl Shared {
             while let Some(datagram) = attempt.poll_datagram() {
                 // A check that does not leave counts as lost, and comes again.
                 if !self.may_leave(&datagram) {
+                    if datagram.purpose == Purpose::Opens {
+                        attempt.unsent(now(), datagram.to);
+                    }
                     continue;
                 }
                 let to = socket.form_of(datagram.to);
-                socket.send_beside(to, datagram.from, &datagram.bytes);
+                socket.send_within(to, datagram.from, &datagram.bytes, datagram.hops);
             }
         }
         while let Some(event) = attempt.poll_event() {
@@ -113,7 +116,7 @@ impl Shared {
                 pace().answered(now(), ip);
                 true
             }
-            Purpose::Unknown => pace().ask(now(), ip) == Turn::Now,
+            Purpose::Unknown | Purpose::Opens => pace().ask(now(), ip) == Turn::Now,
         }
     }
 

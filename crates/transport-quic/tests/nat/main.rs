@@ -29,8 +29,8 @@ struct Case {
 }
 
 use Network::{
-    Blocked, Bridges, Cone, Double, NatPmp, OldNatPmp, Open, Pcp, Plain, Symmetric, Upnp,
-    UpnpBehindNat, V6,
+    Blocked, Bridges, Cone, Double, NatPmp, OldNatPmp, Open, Pcp, Plain, Symmetric, Unfiltered,
+    UnfilteredTwice, Upnp, UpnpBehindNat, V6,
 };
 
 const fn case(
@@ -60,6 +60,9 @@ const CASES: &[Case] = &[
     case("cone_symmetric", Cone, Symmetric, "direct"),
     case("double_plain", Double, Plain, "direct reflexive"),
     case("double_double", Double, Double, "direct reflexive"),
+    case("unfiltered_unfiltered", Unfiltered, Unfiltered, "direct reflexive"),
+    case("unfiltered_twice", UnfilteredTwice, UnfilteredTwice, "direct reflexive"),
+    case("plain_unfiltered", Plain, Unfiltered, "direct reflexive"),
     case("bridges_bridges", Bridges, Bridges, "direct host"),
     case("v6_v6", V6, V6, "direct host"),
     case("same_nat", Plain, Network::SameNat, "direct host"),
@@ -147,8 +150,8 @@ macro_rules! tests {
 
 tests! {
     open_open plain_open open_plain plain_plain plain_cone cone_cone symmetric_open symmetric_cone
-    cone_symmetric double_plain double_double
-    bridges_bridges v6_v6 same_nat same_host plain_symmetric
+    cone_symmetric double_plain double_double unfiltered_unfiltered unfiltered_twice
+    plain_unfiltered bridges_bridges v6_v6 same_nat same_host plain_symmetric
     symmetric_plain symmetric_symmetric symmetric_pcp symmetric_natpmp symmetric_upnp upnp_symmetric
     pcp_plain double_symmetric blocked_plain plain_blocked v6_plain
 }

@@ -60,7 +60,8 @@ fn trials_with_one_peer_share_the_pace_at_addresses_that_do_not_answer() {
         let candidates =
             ports.enumerate().map(|(n, at)| Candidate::new(Kind::Host, at, n)).collect();
         let credentials = Credentials { ufrag: "x".repeat(8), password: "y".repeat(24) };
-        let offer = Offer { credentials, candidates, nat: Nat::default(), more: false };
+        let offer =
+            Offer { credentials, candidates, nat: Nat::default(), more: false, opened: None };
         let (puncher, pace) = (puncher(), Arc::default());
         for round in 1..=3 {
             let signal = Signal { round, body: Body::Offer(offer.clone()) }.encode();

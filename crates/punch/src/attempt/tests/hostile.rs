@@ -20,7 +20,7 @@ fn offer(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<u8> {
 pub(super) fn offer_of(candidates: Vec<Candidate>) -> Vec<u8> {
     let (ufrag, password) = (CREDENTIALS.0.into(), CREDENTIALS.1.into());
     let credentials = Credentials { ufrag, password };
-    let offer = Offer { credentials, candidates, nat: Nat::default(), more: true };
+    let offer = Offer { credentials, candidates, nat: Nat::default(), more: true, opened: None };
     Signal { round: 1, body: Body::Offer(offer) }.encode()
 }
 
@@ -199,7 +199,7 @@ fn the_word_of_a_peer_that_it_is_behind_our_address_opens_no_private_network() {
         vec![Candidate::new(Kind::Reflexive, ours, 0), Candidate::new(Kind::Host, inner, 0)];
     let (ufrag, password) = (CREDENTIALS.0.into(), CREDENTIALS.1.into());
     let credentials = Credentials { ufrag, password };
-    let offer = Offer { credentials, candidates, nat: Nat::default(), more: false };
+    let offer = Offer { credentials, candidates, nat: Nat::default(), more: false, opened: None };
     attempt.handle_signal(now, &Signal { round: 1, body: Body::Offer(offer) }.encode()).unwrap();
     let (at, check) = sent_first(&mut attempt, now);
     assert_eq!(check.to, ours);

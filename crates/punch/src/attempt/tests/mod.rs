@@ -69,6 +69,70 @@ fn pairs_of_nats_that_can_meet_meet_within_two_seconds_and_others_say_why() {
 }
 
 #[test]
+fn nats_that_take_what_arrives_unasked_meet_as_well() {
+    use Way::{Cone, Deaf, Plain};
+    let late = |visitor, publisher| [visitor, publisher].map(Duration::from_millis);
+    for (visitor, publisher) in [(Deaf, Deaf), (Deaf, Plain), (Plain, Deaf), (Deaf, Cone)] {
+        for routers in [1, 2, 3, 8] {
+            for late in [late(0, 0), late(700, 0), late(0, 700), late(300, 1_000)] {
+                let mut world = behind(visitor, publisher);
+                (world.routers, world.late) = (routers, late);
+                world.run(Duration::from_secs(12));
+                let case = format!("{visitor:?} {publisher:?}, {routers} routers, {late:?}");
+                let (at, pair) = found(&world).expect(&case);
+                assert!(at < Duration::from_secs(3), "{case}: {at:?}");
+                assert_eq!(pair.remote.0, Kind::Reflexive, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn behind_two_such_nats_in_a_row_ends_meet() {
+    for (visitor, publisher) in [(2, 2), (1, 2), (2, 1), (3, 3)] {
+        let mut world = World::new();
+        world.routers = 3;
+        for (end, depth) in [visitor, publisher].into_iter().enumerate() {
+            let mut network = 0;
+            for nat in 0..depth {
+                let outer = if nat == 0 {
+                    format!("203.0.113.{}", end + 1)
+                } else {
+                    format!("100.64.{nat}.{}", end + 2)
+                };
+                network = world.behind(network, Way::Deaf, &outer);
+            }
+            world.end(network, &format!("192.168.{end}.2:5000"), Settings::default());
+        }
+        world.run(Duration::from_secs(12));
+        let (at, _) = found(&world).unwrap_or_else(|| panic!("{visitor} and {publisher}"));
+        assert!(at < Duration::from_secs(3), "{visitor} and {publisher}: {at:?}");
+    }
+}
+
+#[test]
+fn checks_at_a_common_network_and_at_a_public_address_live_as_long_as_usual() {
+    let visitor = "10.0.0.2:5000".parse().unwrap();
+    for publisher in ["10.0.0.3:6000", "192.0.2.9:6000"] {
+        let mut world = World::new();
+        let inner = world.behind(0, Way::Deaf, "203.0.113.1");
+        world.end(inner, "10.0.0.2:5000", Settings::default());
+        let network = if publisher.starts_with("10.") { inner } else { 0 };
+        world.end(network, publisher, Settings::default());
+        world.run(Duration::from_secs(12));
+        assert!(found(&world).unwrap().0 < Duration::from_millis(500), "{publisher}");
+        let publisher = publisher.parse().unwrap();
+        for end in &world.ends {
+            let short = end.sent.iter().zip(&end.hops).filter(|(_, hops)| hops.is_some());
+            let short: Vec<_> = short.map(|((at, to, _), _)| (*at, *to)).collect();
+            assert!(short.iter().all(|(_, to)| ![visitor, publisher].contains(to)), "{short:?}");
+            // An end learns of its own NAT by the answer of a STUN server.
+            assert!(short.iter().all(|(at, _)| *at < Duration::from_millis(150)), "{short:?}");
+        }
+    }
+}
+
+#[test]
 fn a_port_that_one_router_opens_suffices_for_a_direct_path() {
     use Way::{Moving, Plain};
     for (visitor, publisher) in [(Moving, Moving), (Plain, Moving), (Moving, Plain)] {

@@ -27,7 +27,13 @@ pub(super) enum Way {
     Moving,
     /// Passes no UDP.
     Blocked,
+    /// As `Plain`, but what arrives unasked is taken for a connection with the NAT itself: the port
+    /// is then another one towards its sender.
+    Deaf,
 }
+
+/// What a datagram has of hops if nothing else is said.
+const HOPS: u8 = 64;
 
 #[derive(Debug)]
 struct Nat {
@@ -43,6 +49,8 @@ struct Nat {
     opened: RefCell<HashMap<u16, SocketAddr>>,
     /// What came in at such a port: inner address and peer to outer port.
     flows: RefCell<HashMap<(SocketAddr, SocketAddr), u16>>,
+    /// What arrived unasked: outer port and sender.
+    taken: RefCell<Vec<(u16, SocketAddr)>>,
 }
 
 impl Nat {
@@ -53,11 +61,19 @@ impl Nat {
         if let Some(port) = self.flows.borrow().get(&(from, to)) {
             return Some(SocketAddr::new(self.outer.1, *port));
         }
-        let key = (from, (self.way == Way::Moving).then_some(to));
-        let port = *self.ports.borrow_mut().entry(key).or_insert_with(|| {
+        let next = || {
             self.next.set(self.next.get() + 1);
             self.next.get()
-        });
+        };
+        let key = (from, (self.way == Way::Moving).then_some(to));
+        let port = *self.ports.borrow_mut().entry(key).or_insert_with(next);
+        let is_known = self.sent.borrow().contains(&(port, to));
+        let is_taken = !is_known && self.taken.borrow().contains(&(port, to));
+        if is_taken {
+            let port = *self.ports.borrow_mut().entry((from, Some(to))).or_insert_with(next);
+            self.sent.borrow_mut().push((port, to));
+            return Some(SocketAddr::new(self.outer.1, port));
+        }
         self.sent.borrow_mut().push((port, to));
         Some(SocketAddr::new(self.outer.1, port))
     }
@@ -68,6 +84,9 @@ impl Nat {
             return Some(*inner);
         }
         let is_admitted = self.way == Way::Cone || self.sent.borrow().contains(&(port, from));
+        if !is_admitted && self.way == Way::Deaf {
+            self.taken.borrow_mut().push((port, from));
+        }
         let ports = self.ports.borrow();
         let inner = ports.iter().find(|(_, outer)| **outer == port).map(|((inner, _), _)| *inner);
         inner.filter(|_| is_admitted)
@@ -82,6 +101,8 @@ pub(super) struct End {
     pub(super) events: Vec<(Duration, Event)>,
     /// Every datagram, with its time and destination.
     pub(super) sent: Vec<(Duration, SocketAddr, Vec<u8>)>,
+    /// The hops of each datagram.
+    pub(super) hops: Vec<Option<u8>>,
     settings: Settings,
     /// Further addresses of the machine, which no datagram of this world reaches. They are listed
     /// before the address of the end.
@@ -105,6 +126,10 @@ pub(super) struct World {
     pub(super) is_cut: bool,
     /// Whether signals are lost.
     pub(super) lose_signals: bool,
+    /// Routers between two NATs.
+    pub(super) routers: u8,
+    /// How much later the server answers the visitor and the publisher.
+    pub(super) late: [Duration; 2],
     networks: usize,
 }
 
@@ -112,7 +137,9 @@ impl World {
     pub(super) fn new() -> Self {
         let start = epoch();
         let (nats, ends, due) = Default::default();
-        Self { start, now: start, nats, ends, due, is_cut: false, lose_signals: false, networks: 1 }
+        let (is_cut, lose_signals, late) = Default::default();
+        let (now, routers, networks) = (start, 3, 1);
+        Self { start, now, nats, ends, due, is_cut, lose_signals, routers, late, networks }
     }
 
     /// A network behind a NAT whose outer address is `outer`.
@@ -120,18 +147,18 @@ impl World {
         let inner = self.networks;
         self.networks += 1;
         let outer = (network, outer.parse().unwrap());
-        let (ports, sent, opened, flows) = Default::default();
+        let (ports, sent, opened, flows, taken) = Default::default();
         let next = Cell::new(40_000);
-        self.nats.push(Nat { way, outer, inner, ports, sent, next, opened, flows });
+        self.nats.push(Nat { way, outer, inner, ports, sent, next, opened, flows, taken });
         inner
     }
 
     /// The visitor first, then the publisher.
     pub(super) fn end(&mut self, network: usize, address: &str, settings: Settings) {
         let address = address.parse().unwrap();
-        let (attempt, events, sent) = Default::default();
+        let (attempt, events, sent, hops) = Default::default();
         let further = Vec::new();
-        self.ends.push(End { network, address, attempt, events, sent, settings, further });
+        self.ends.push(End { network, address, attempt, events, sent, hops, settings, further });
     }
 
     fn begin(&mut self, index: usize) {
@@ -154,8 +181,8 @@ impl World {
     fn route(
         &self,
         network: usize,
-        from: SocketAddr,
-        to: SocketAddr,
+        (from, to): (SocketAddr, SocketAddr),
+        hops: u8,
     ) -> Option<(usize, SocketAddr)> {
         if from.is_ipv4() != to.is_ipv4() {
             return None;
@@ -164,12 +191,18 @@ impl World {
         if let Some(end) = found {
             return Some((end, from));
         }
+        // A router passes on what has a hop left.
+        let next = hops.checked_sub(1).filter(|left| *left > 0);
         let at = |nat: &&Nat| nat.outer == (network, to.ip());
         if let Some(nat) = self.nats.iter().find(at) {
-            return self.route(nat.inner, from, nat.back(to.port(), from)?);
+            let inner = nat.back(to.port(), from)?;
+            return self.route(nat.inner, (from, inner), next?);
         }
         let gateway = self.nats.iter().find(|nat| nat.inner == network)?;
-        self.route(gateway.outer.0, gateway.out(from, to)?, to)
+        let (left, outer) = (next?, gateway.outer.0);
+        let from = gateway.out(from, to)?;
+        let left = if outer == OUTSIDE { left.checked_sub(self.routers)? } else { left };
+        self.route(outer, (from, to), Some(left).filter(|left| *left > 0)?)
     }
 
     /// The address that the server sees; leaves its traces in the NATs.
@@ -182,7 +215,7 @@ impl World {
 
     /// The way back from the server.
     fn inward(&self, from: SocketAddr, to: SocketAddr) -> Option<usize> {
-        self.route(OUTSIDE, from, to).map(|(end, _)| end)
+        self.route(OUTSIDE, (from, to), HOPS).map(|(end, _)| end)
     }
 
     fn flush(&mut self, index: usize) {
@@ -190,17 +223,19 @@ impl World {
         let (network, address) = (self.ends[index].network, self.ends[index].address);
         let Some(mut attempt) = self.ends[index].attempt.take() else { return };
         while let Some(datagram) = attempt.poll_datagram() {
-            let crate::Datagram { to, bytes, .. } = datagram;
+            let crate::Datagram { to, bytes, hops, .. } = datagram;
             let at = self.now - self.start;
             self.ends[index].sent.push((at, to, bytes.clone()));
+            self.ends[index].hops.push(hops);
             if to.ip().to_string() == SERVER {
                 let Some(seen) = self.outward(network, address, to) else { continue };
                 let Some(answer) = stun::answer(&bytes, seen) else { continue };
                 let Some(end) = self.inward(to, seen) else { continue };
                 let bytes = answer.bytes().to_vec();
-                self.due.push((self.now + 2 * DELAY, Due::Datagram { to: end, from: to, bytes }));
-            } else if let Some((end, from)) = self.route(network, address, to)
-                && !self.is_cut
+                let at = self.now + 2 * DELAY + self.late[index];
+                self.due.push((at, Due::Datagram { to: end, from: to, bytes }));
+            } else if !self.is_cut
+                && let Some((end, from)) = self.route(network, (address, to), hops.unwrap_or(HOPS))
             {
                 self.due.push((self.now + DELAY, Due::Datagram { to: end, from, bytes }));
             }
@@ -216,7 +251,7 @@ impl World {
             if let (0, Event::Found(_)) = (index, &event) {
                 // The visitor connects, and the publisher sees from where.
                 let pair = attempt.pair().unwrap();
-                if let Some((_, seen)) = self.route(network, address, pair.remote.1) {
+                if let Some((_, seen)) = self.route(network, (address, pair.remote.1), HOPS) {
                     self.ends[other].attempt.as_mut().unwrap().adopt(self.now + DELAY, seen);
                 }
             }

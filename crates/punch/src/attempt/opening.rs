@@ -1,0 +1,243 @@
+//! Opens our own NATs towards the peer before anything of ours reaches the NAT of the peer.
+//!
+//! A router that merely translates addresses, and drops nothing that arrives unasked, takes such a
+//! datagram for the begin of a connection with itself. A datagram of the host behind it then cannot
+//! have the same two ends, gets another port, and the pair is lost: each NAT of Linux without a
+//! filter does so, as on a machine with containers. So the first datagrams to an address behind a
+//! NAT live for few hops. They pass our own NATs and end on the way.
+//!
+//! ```text
+//!   this end                          its signals                           the peer
+//!   2 hops: through the first NAT  ── opened 1 ──>  <── opened 1 ──  2 hops
+//!   3 hops: through a second one   ── opened 2 ──>  <── opened 2 ──  3 hops
+//!   4 hops, 6 hops: a provider's   ── …        ──>  <── …        ──
+//!   as many as usual
+//! ```
+//!
+//! An end goes further when the peer has come as far, so neither reaches a NAT that is not open.
+//! Nothing of it concerns addresses of interfaces, ports of a router, and addresses from which the
+//! peer has spoken, nor an end without a NAT.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// The hops of a datagram of each step. A home has one NAT, or two in a row; that of a provider is
+/// some hops further.
+const HOPS: [u8; 4] = [2, 3, 4, 6];
+
+/// All steps are done.
+const DONE: usize = HOPS.len();
+
+/// Addresses that are opened. A peer tells two of each family.
+const ADDRESSES: usize = 4;
+
+/// A peer is waited for this long at a step. Its signals come through the server, and before the
+/// first one it asks STUN servers.
+const PATIENCE: Duration = Duration::from_millis(1_500);
+
+/// A peer that does not tell its steps may be as early as its first check.
+const OF_OLDER: Duration = Duration::from_millis(500);
+
+/// An address is opened within this time in any case.
+const WHOLE: Duration = Duration::from_secs(4);
+
+/// A datagram that the owner could not send is tried again after this time.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What an end knows of the other one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PeerSteps {
+    /// How many steps it has done towards our addresses; `None`: it does not say.
+    pub(super) steps: Option<u8>,
+    /// When it could know an address of ours to send to.
+    pub(super) told: Option<Instant>,
+}
+
+/// The addresses that are opened.
+#[derive(Debug, Default)]
+pub(super) struct NatOpening(Vec<Remote>);
+
+#[derive(Debug)]
+struct Remote {
+    address: SocketAddr,
+    began: Instant,
+    /// The steps that are done, and when the last one was.
+    steps: usize,
+    last: Option<Instant>,
+    /// Nothing leaves before this time.
+    again: Option<Instant>,
+}
+
+impl Remote {
+    /// When the next step may be done, at the latest when the peer stays silent; `None`: all are
+    /// done.
+    fn due(&self, peer: PeerSteps) -> Option<Instant> {
+        let Some(last) = self.last else { return Some(self.again.unwrap_or(self.began)) };
+        let has_come = peer.steps.is_some_and(|steps| usize::from(steps) >= self.steps);
+        if self.steps > DONE {
+            return None;
+        }
+        let due = if has_come {
+            last
+        } else {
+            let patience = if peer.steps.is_some() { PATIENCE } else { OF_OLDER };
+            let since = peer.told.map(|told| told.max(last) + patience);
+            since.map_or(self.began + WHOLE, |since| since.min(self.began + WHOLE))
+        };
+        Some(due.max(self.again.unwrap_or(due)))
+    }
+
+    const fn hops(&self) -> Option<u8> {
+        if self.steps > DONE { None } else { Some(HOPS[self.steps.saturating_sub(1)]) }
+    }
+}
+
+impl NatOpening {
+    /// The peer names an address outside of its NAT.
+    pub(super) fn begin(&mut self, now: Instant, address: SocketAddr) {
+        if self.0.len() < ADDRESSES {
+            let (steps, last, again) = (0, None, None);
+            self.0.push(Remote { address, began: now, steps, last, again });
+        }
+    }
+
+    /// The hops of a check to this address; `None`: as many as usual.
+    pub(super) fn hops(&self, to: SocketAddr) -> Option<u8> {
+        self.0.iter().find(|one| one.address == to).and_then(Remote::hops)
+    }
+
+    /// How many steps are done towards each of these addresses. Where nothing is opened, nothing is
+    /// to be waited for.
+    pub(super) fn steps(&self, of: impl Iterator<Item = SocketAddr>) -> Vec<u8> {
+        let steps = |address| {
+            let known = self.0.iter().find(|one| one.address == address);
+            u8::try_from(known.map_or(DONE, |one| one.steps.min(DONE))).unwrap_or(u8::MAX)
+        };
+        of.map(steps).collect()
+    }
+
+    /// When a step is due, by what is known of the peer for the family of an address.
+    pub(super) fn poll_timeout(&self, peer: impl Fn(SocketAddr) -> PeerSteps) -> Option<Instant> {
+        self.0.iter().filter_map(|one| one.due(peer(one.address))).min()
+    }
+
+    /// Does a step that is due: the address, and the hops of the datagram. The last step ends the
+    /// opening, and sends nothing.
+    pub(super) fn step(
+        &mut self,
+        now: Instant,
+        peer: impl Fn(SocketAddr) -> PeerSteps,
+    ) -> Option<(SocketAddr, Option<u8>)> {
+        let is_due = |one: &&mut Remote| one.due(peer(one.address)).is_some_and(|due| due <= now);
+        let one = self.0.iter_mut().find(is_due)?;
+        one.steps += 1;
+        (one.last, one.again) = (Some(now), None);
+        Some((one.address, one.hops()))
+    }
+
+    /// The datagram of the last step has not left.
+    pub(super) fn unsent(&mut self, now: Instant, to: SocketAddr) {
+        if let Some(one) = self.0.iter_mut().find(|one| one.address == to)
+            && (1..=DONE).contains(&one.steps)
+        {
+            one.steps -= 1;
+            one.again = Some(now + AGAIN);
+            if one.steps == 0 {
+                one.last = None;
+            }
+        }
+    }
+
+    /// The peer has spoken from this address, so its NAT is open.
+    pub(super) fn is_open(&mut self, address: SocketAddr) {
+        self.0.retain(|one| one.address != address);
+    }
+
+    /// This end has no NAT in this family.
+    pub(super) fn end_of(&mut self, is_v4: bool) {
+        self.0.retain(|one| one.address.is_ipv4() != is_v4);
+    }
+
+    pub(super) fn end(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::epoch;
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    fn remote() -> SocketAddr {
+        "203.0.113.2:9".parse().unwrap()
+    }
+
+    #[test]
+    fn an_end_goes_further_when_the_peer_has_come_as_far() {
+        let now = epoch();
+        let mut opening = NatOpening::default();
+        opening.begin(now, remote());
+        let peer = |steps| move |_| PeerSteps { steps: Some(steps), told: Some(now) };
+        assert_eq!(opening.step(now, peer(0)), Some((remote(), Some(2))));
+        assert_eq!(opening.step(now + MILLI, peer(0)), None);
+        assert_eq!(opening.steps([remote()].into_iter()), [1]);
+        for (known, hops) in [(1, Some(3)), (2, Some(4)), (3, Some(6)), (4, None)] {
+            assert_eq!(opening.step(now + MILLI, peer(known - 1)), None);
+            assert_eq!(opening.step(now + MILLI, peer(known)), Some((remote(), hops)));
+            assert_eq!(opening.hops(remote()), hops);
+        }
+        assert_eq!(opening.step(now + WHOLE, peer(4)), None);
+        assert_eq!(opening.poll_timeout(peer(4)), None);
+    }
+
+    #[test]
+    fn a_peer_that_stays_silent_or_tells_nothing_is_waited_for_within_bounds() {
+        let now = epoch();
+        for (steps, told, first) in [
+            (Some(0), Some(now), PATIENCE),
+            (None, Some(now), OF_OLDER),
+            (Some(0), None, WHOLE),
+            (None, None, WHOLE),
+        ] {
+            let mut opening = NatOpening::default();
+            opening.begin(now, remote());
+            let peer = |_| PeerSteps { steps, told };
+            assert!(opening.step(now, peer).is_some());
+            assert_eq!(opening.poll_timeout(peer), Some(now + first));
+            while let Some(due) = opening.poll_timeout(peer) {
+                assert!(due <= now + WHOLE);
+                assert!(opening.step(due, peer).is_some());
+            }
+            assert_eq!(opening.hops(remote()), None);
+        }
+    }
+
+    #[test]
+    fn a_step_whose_datagram_has_not_left_is_done_again() {
+        let mut now = epoch();
+        let mut opening = NatOpening::default();
+        opening.begin(now, remote());
+        let told = Some(now);
+        let peer = |_| PeerSteps { steps: Some(4), told };
+        for hops in HOPS {
+            assert_eq!(opening.step(now, peer), Some((remote(), Some(hops))));
+            opening.unsent(now, remote());
+            assert_eq!(opening.step(now, peer), None);
+            assert_eq!(opening.poll_timeout(peer), Some(now + AGAIN));
+            now += AGAIN;
+            assert_eq!(opening.step(now, peer), Some((remote(), Some(hops))));
+        }
+    }
+
+    #[test]
+    fn few_addresses_are_opened() {
+        let now = epoch();
+        let mut opening = NatOpening::default();
+        (1..100).for_each(|port| opening.begin(now, SocketAddr::from(([203, 0, 113, 2], port))));
+        assert_eq!(opening.0.len(), ADDRESSES);
+        opening.is_open(SocketAddr::from(([203, 0, 113, 2], 1)));
+        assert_eq!(opening.0.len(), ADDRESSES - 1);
+    }
+}
