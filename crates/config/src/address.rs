@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use proto::{Redirect, TargetProtocol, UnixAddr, UnixAddrError};
+use proto::{Redirect, ScopedAddr, TargetProtocol, UnixAddr, UnixAddrError};
 
 use crate::endpoint::{ports, split};
 use crate::{BadValue, Host, Over, PrivateService};
@@ -158,13 +158,76 @@ pub(crate) const SOCKS5: &str = "socks5";
 /// Scheme and target word of HTTP proxies.
 pub(crate) const HTTP_PROXY: &str = "http-proxy";
 
+/// An address of this machine and a port. A link-local address may have the interface of its link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalAddr {
+    ip: LocalIp,
+    port: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum LocalIp {
+    Plain(IpAddr),
+    Scoped(ScopedAddr),
+}
+
+impl LocalAddr {
+    /// The address in a text; `None` for a name.
+    pub(crate) fn of(host: Host, port: u16) -> Option<Self> {
+        match host {
+            Host::Name(_) => None,
+            Host::Ip(ip) => Some(Self { ip: LocalIp::Plain(ip), port }),
+            Host::Scoped(at) => Some(Self { ip: LocalIp::Scoped(at), port }),
+        }
+    }
+
+    /// The address without its interface.
+    #[must_use]
+    pub fn ip(&self) -> IpAddr {
+        match &self.ip {
+            LocalIp::Plain(ip) => *ip,
+            LocalIp::Scoped(at) => at.ip().into(),
+        }
+    }
+
+    /// The address with its interface, if it has an interface.
+    #[must_use]
+    pub const fn link(&self) -> Option<&ScopedAddr> {
+        match &self.ip {
+            LocalIp::Plain(_) => None,
+            LocalIp::Scoped(at) => Some(at),
+        }
+    }
+
+    /// The port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The same address with another port.
+    #[must_use]
+    pub fn with_port(&self, port: u16) -> Self {
+        Self { port, ..self.clone() }
+    }
+}
+
+impl fmt::Display for LocalAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.ip {
+            LocalIp::Plain(ip) => SocketAddr::new(*ip, self.port).fmt(f),
+            LocalIp::Scoped(at) => write!(f, "[{at}]:{}", self.port),
+        }
+    }
+}
+
 /// The address on which a forward listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Local {
     /// A TCP address; port 0 lets the system choose.
-    Tcp(SocketAddr),
+    Tcp(LocalAddr),
     /// A UDP address; port 0 lets the system choose.
-    Udp(SocketAddr),
+    Udp(LocalAddr),
     /// A Unix socket.
     Unix {
         /// The address of the socket.
@@ -174,9 +237,9 @@ pub enum Local {
         mode: u32,
     },
     /// The TCP address of a SOCKS5 proxy, whose destinations the server dials.
-    Socks5(SocketAddr),
+    Socks5(LocalAddr),
     /// The TCP address of an HTTP proxy, whose destinations the server dials.
-    HttpProxy(SocketAddr),
+    HttpProxy(LocalAddr),
 }
 
 impl Local {
@@ -192,10 +255,10 @@ impl Local {
 
     /// The protocol and the address of the socket; `None` for a Unix socket.
     #[must_use]
-    pub const fn socket(&self) -> Option<(Over, SocketAddr)> {
+    pub const fn socket(&self) -> Option<(Over, &LocalAddr)> {
         match self {
-            Self::Tcp(at) | Self::Socks5(at) | Self::HttpProxy(at) => Some((Over::Tcp, *at)),
-            Self::Udp(at) => Some((Over::Udp, *at)),
+            Self::Tcp(at) | Self::Socks5(at) | Self::HttpProxy(at) => Some((Over::Tcp, at)),
+            Self::Udp(at) => Some((Over::Udp, at)),
             Self::Unix { .. } => None,
         }
     }
@@ -418,11 +481,10 @@ pub(crate) fn local(text: &str, mode: u32) -> Result<Local, BadValue> {
         let bad = BadValue::new("a forward has one port, not a range");
         return Err(bad.hint("one forward per port"));
     }
-    let Some(Host::Ip(ip)) = host else {
+    let Some(at) = host.and_then(|host| LocalAddr::of(host, first)) else {
         let bad = BadValue::new(format!("`{text}` has no address"));
         return Err(bad.hint(Role::Listen.example()));
     };
-    let at = SocketAddr::new(ip, first);
     Ok(match kind {
         None | Some(Kind::Tcp) => Local::Tcp(at),
         Some(Kind::Udp) => Local::Udp(at),
@@ -446,8 +508,9 @@ mod tests {
         }
 
         #[test]
-        fn a_shown_listener_reads_back(at: SocketAddr, kind in 0..4) {
-            let at = SocketAddr::new(at.ip(), at.port());
+        fn a_shown_listener_reads_back(ip: IpAddr, port: u16, is_of_link: bool, kind in 0..4) {
+            let host = if is_of_link { "[fe80::1%eth0]".parse().unwrap() } else { Host::Ip(ip) };
+            let at = LocalAddr::of(host, port).unwrap();
             let listener = match kind {
                 0 => Local::Tcp(at),
                 1 => Local::Udp(at),

@@ -6,6 +6,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
+use proto::{ScopedAddr, ScopedAddrError};
+
 use crate::secrets::url;
 use crate::{BadValue, Scheme, international};
 
@@ -17,6 +19,8 @@ pub enum Host {
     Name(String),
     /// An address.
     Ip(IpAddr),
+    /// A link-local IPv6 address with the interface of its link.
+    Scoped(ScopedAddr),
 }
 
 impl Host {
@@ -26,7 +30,35 @@ impl Host {
         match self {
             Self::Name(name) => name == "localhost",
             Self::Ip(ip) => ip.to_canonical().is_loopback(),
+            Self::Scoped(_) => false,
         }
+    }
+
+    /// The address, without the interface of a link-local one.
+    #[must_use]
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Name(_) => None,
+            Self::Ip(ip) => Some(*ip),
+            Self::Scoped(at) => Some(at.ip().into()),
+        }
+    }
+
+    /// The host as a dial takes it: an IPv6 address has no brackets, and keeps its interface.
+    #[must_use]
+    pub fn bare(&self) -> String {
+        match self {
+            Self::Name(name) => name.clone(),
+            Self::Ip(ip) => ip.to_string(),
+            Self::Scoped(at) => at.to_string(),
+        }
+    }
+
+    /// The host as other machines see it: without the interface of a link-local address, which
+    /// means nothing there and is never sent (RFC 6874 section 3).
+    #[must_use]
+    pub fn unscoped(&self) -> Self {
+        self.ip().map_or_else(|| self.clone(), Self::Ip)
     }
 }
 
@@ -37,7 +69,7 @@ impl Host {
             Self::Name(name) => {
                 LOOPBACK_NAMES.contains(&name.as_str()) || name.ends_with(".localhost")
             }
-            Self::Ip(_) => self.is_loopback(),
+            Self::Ip(_) | Self::Scoped(_) => self.is_loopback(),
         }
     }
 }
@@ -61,7 +93,16 @@ impl FromStr for Host {
         let bad = || BadValue::new(format!("`{text}` is not a host"));
         if let Some(rest) = text.strip_prefix('[') {
             let inner = rest.strip_suffix(']').ok_or_else(bad)?;
-            return inner.parse::<Ipv6Addr>().map(|ip| Self::Ip(ip.into())).map_err(|_| bad());
+            return match inner.parse() {
+                Ok(at) => Ok(Self::Scoped(at)),
+                Err(ScopedAddrError::Zoneless) => {
+                    inner.parse::<Ipv6Addr>().map(|ip| Self::Ip(ip.into())).map_err(|_| bad())
+                }
+                Err(rule @ (ScopedAddrError::Scope | ScopedAddrError::Zone)) => {
+                    Err(bad().hint(rule.to_string()))
+                }
+                Err(ScopedAddrError::Address) => Err(bad()),
+            };
         }
         if let Ok(ip) = text.parse::<IpAddr>() {
             return match ip {
@@ -84,9 +125,18 @@ impl fmt::Display for Host {
             Self::Name(name) => f.write_str(name),
             Self::Ip(IpAddr::V4(ip)) => write!(f, "{ip}"),
             Self::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]"),
+            Self::Scoped(at) => write!(f, "[{at}]"),
         }
     }
 }
+
+/// The problem of an interface behind an address where it has no meaning.
+pub(crate) fn no_zone(text: &str, hint: &str) -> BadValue {
+    BadValue::new(format!("`{text}` has a zone, which has no place here")).hint(hint)
+}
+
+/// The remedy for a public address with a zone.
+pub(crate) const NO_ZONE: &str = "[::] is every address of the server, on every interface";
 
 /// The address on which a carrier listens or which it dials.
 ///
@@ -270,6 +320,7 @@ mod tests {
     fn a_web_socket_has_its_own_port_and_perhaps_a_path() {
         let shown = |text: &str| text.parse::<Endpoint>().map(|e| e.to_string());
         let cases = [
+            ("wss://[fe80::1%25eth0]/t", "wss://[fe80::1%eth0]:443/t"),
             ("wss://a.example", "wss://a.example:443"),
             ("ws://a.example/", "ws://a.example:80/"),
             ("wss://[::1]:8443/a/b?c=%20", "wss://[::1]:8443/a/b?c=%20"),
@@ -304,6 +355,20 @@ mod tests {
         assert!("１２７.0.0.1".parse::<Host>().is_err());
         for bad in ["", ".", "a..b", "-a", "1.2.3", "::1", "a b", "[::1", "[1.2.3.4]", "1.2.3.4.5"]
         {
+            assert!(bad.parse::<Host>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_link_local_address_keeps_its_interface_and_other_machines_do_not_see_it() {
+        let host: Host = "[fe80::1%25eth0]".parse().unwrap();
+        assert_eq!(host.to_string(), "[fe80::1%eth0]");
+        assert_eq!(host.bare(), "fe80::1%eth0");
+        assert_eq!(host.unscoped(), "[fe80::1]".parse().unwrap());
+        assert!(!host.is_loopback());
+        let hint = "[2001:db8::1%eth0]".parse::<Host>().unwrap_err().hint.unwrap();
+        assert!(hint.contains("link-local"), "{hint}");
+        for bad in ["fe80::1%eth0", "[fe80::1%]", "[a%eth0]", "a%eth0", "[fe80::1%eth0"] {
             assert!(bad.parse::<Host>().is_err(), "{bad}");
         }
     }

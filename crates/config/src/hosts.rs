@@ -47,7 +47,7 @@ impl FromStr for HostRight {
             Ok(Host::Name(name)) if under => Ok(Self(Form::Under(format!(".{name}")))),
             Ok(Host::Name(name)) => Ok(Self(Form::Exact(name))),
             Err(why) if !name.is_ascii() => Err(why),
-            Ok(Host::Ip(_)) | Err(_) => {
+            Ok(Host::Ip(_) | Host::Scoped(_)) | Err(_) => {
                 Err(BadValue::new(format!("`{text}` is not a host name")).hint(hint))
             }
         }
@@ -158,7 +158,7 @@ impl HostRights {
         }
         match host.parse::<Host>() {
             Ok(Host::Name(name)) => self.0.iter().any(|right| right.permits(&name)),
-            Ok(Host::Ip(_)) | Err(_) => false,
+            Ok(Host::Ip(_) | Host::Scoped(_)) | Err(_) => false,
         }
     }
 }

@@ -59,7 +59,7 @@ mod taken;
 mod units;
 mod yaml;
 
-pub use address::{Local, Target};
+pub use address::{Local, LocalAddr, Target};
 pub use decode::{Sources, connect_target};
 pub use endpoint::{Endpoint, Host, server_url};
 pub use flags::{ClientFlags, ProxyFlags, ServerFlags, ServiceOptions};

@@ -270,6 +270,9 @@ pub(crate) fn is_same_place(one: &Forward, other: &Forward) -> bool {
     else {
         return false;
     };
+    if one.link().is_some() && other.link().is_some() {
+        return over == of_other && one == other && one.port() != 0;
+    }
     let mut taken = Taken::default();
     let _ = taken.take(Bind::Ip(one.ip()), one.port());
     over == of_other && taken.clash(Bind::Ip(other.ip()), other.port()).is_some()

@@ -145,8 +145,10 @@ fn own_prefix(prefix: &str) -> Option<String> {
 fn domain_name(text: &str, domain: &str) -> Result<String, BadValue> {
     match domain.parse::<Host>() {
         Ok(Host::Name(name)) => Ok(name),
-        Ok(Host::Ip(_)) => Err(BadValue::new(format!("`{text}` has an address and no name"))
-            .hint("visitors are routed by name; tcp://:10080 publishes a port")),
+        Ok(Host::Ip(_) | Host::Scoped(_)) => {
+            Err(BadValue::new(format!("`{text}` has an address and no name"))
+                .hint("visitors are routed by name; tcp://:10080 publishes a port"))
+        }
         Err(why) if !domain.is_ascii() => Err(why),
         Err(_) => Err(BadValue::new(format!("`{text}` has no host name"))
             .hint("for example http://app.example.com, http://*.home.example.com or http://*")),

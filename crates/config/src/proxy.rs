@@ -144,6 +144,7 @@ fn spares(list: &str, host: &Host) -> bool {
         match host {
             _ if item == "*" => true,
             Host::Ip(ip) => is_in(&item, *ip),
+            Host::Scoped(at) => is_in(&item, at.ip().into()),
             Host::Name(name) => {
                 let suffix = item.trim_start_matches('*').trim_start_matches('.');
                 let suffix = suffix.strip_suffix('.').unwrap_or(suffix);

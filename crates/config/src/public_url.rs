@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::endpoint::{port, split};
+use crate::endpoint::{no_zone, port, split};
 use crate::{BadValue, Endpoint, Host, HostRights, Scheme};
 
 /// The public addresses of a server; empty without `public_url`.
@@ -120,6 +120,9 @@ impl FromStr for PublicUrl {
         let url: Endpoint = text.parse()?;
         if matches!(&url.host, Host::Ip(ip) if ip.is_unspecified()) || url.port == 0 {
             return Err(bad("is no address that a client can dial").hint(hint));
+        }
+        if let Host::Scoped(_) = &url.host {
+            return Err(no_zone(text, "an interface of this machine means nothing to others"));
         }
         if url.path.as_ref().is_some_and(|path| path.contains('?')) {
             return Err(bad("has a query").hint("the URL is told to everybody who enrols"));

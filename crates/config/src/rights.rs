@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use proto::{Special, UnixAddr};
 
-use crate::endpoint::{Host, ports, split};
+use crate::endpoint::{Host, no_zone, ports, split};
 use crate::{BadValue, Net, Over};
 
 /// The most ports that a client of the server's files may publish without `limits.ports`. Each port
@@ -57,6 +57,7 @@ impl FromStr for PortRight {
         let (bind, range) = match split(text)? {
             (host, Some(range)) => match host.parse()? {
                 Host::Ip(ip) => (Some(ip.to_canonical()), range),
+                Host::Scoped(_) => return Err(no_zone(text, RIGHTS)),
                 Host::Name(name) => {
                     return Err(BadValue::new(format!("`{name}` is not an address"))
                         .hint("a port right binds to an address: 127.0.0.1:10000-10100"));
@@ -84,6 +85,9 @@ impl fmt::Display for PortRight {
         Ok(())
     }
 }
+
+/// The remedy for a right with a zone.
+const RIGHTS: &str = "a right without a zone holds for the address on every link";
 
 /// The first port that is not a system port, also called well-known (RFC 6335 section 6).
 const USER_PORTS: u16 = 1024;
@@ -234,6 +238,7 @@ impl FromStr for ForwardRight {
         let place = match (host.parse::<Host>()?, prefix) {
             (Host::Name(name), None) => Scope::Name(name),
             (Host::Name(_), Some(_)) => return Err(bad()),
+            (Host::Scoped(_), _) => return Err(no_zone(text, RIGHTS)),
             (Host::Ip(ip), prefix) => Net::new(ip, prefix).map(Scope::Net).ok_or_else(bad)?,
         };
         Ok(Self(Reach::Port { over, place, first, last }))

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use net::race::{ADDRESS_STAGGER, interleave};
 use net::resolve::Lookups;
+use proto::ScopedAddr;
 use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, PathDialer, Say};
 
 /// Most addresses of a name that are tried.
@@ -85,10 +86,9 @@ async fn twice(path: &Path, say: Option<&Say>) -> Dialled {
 
 async fn race(host: Host, say: Option<Say>) -> Dialled {
     let Host { name, port, dialer } = host;
-    let found = Lookups::of_servers().resolve(&name).await;
-    let found =
+    let found = addresses(&name, port).await;
+    let addresses =
         found.map_err(|e| io::Error::new(e.kind(), format!("cannot resolve {name}: {e}")))?;
-    let addresses = found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
     let addresses = interleave(addresses, ADDRESSES_MAX);
     let start = |address: SocketAddr| -> LocalFuture<'static, _> {
         let (dialer, say) = (Rc::clone(&dialer), say.clone());
@@ -108,6 +108,15 @@ async fn race(host: Host, say: Option<Say>) -> Dialled {
         let text = format!("{name} has no address");
         Err(io::Error::new(io::ErrorKind::NotFound, text).into())
     })
+}
+
+/// Resolves a host. The interface of a link-local address is that of this moment.
+async fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(at) = name.parse::<ScopedAddr>() {
+        return Ok(vec![net::zone::socket_addr(at.ip(), at.zone(), port)?]);
+    }
+    let found = Lookups::of_servers().resolve(name).await?;
+    Ok(found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())
 }
 
 /// The more informative of two errors. A refused certificate says more than a dead second address.
@@ -168,6 +177,15 @@ mod tests {
             assert!(error.contains(why), "{error}");
             assert_eq!(count.get(), dials);
         }
+    }
+
+    #[tokio::test]
+    async fn a_link_local_address_is_dialled_behind_its_interface() {
+        let at = addresses("fe80::1%lo", 7000).await.unwrap();
+        let [SocketAddr::V6(at)] = at[..] else { panic!("{at:?}") };
+        assert!(at.scope_id() > 0 && at.port() == 7000, "{at}");
+        let error = addresses("fe80::1%absent0", 7000).await.unwrap_err();
+        assert_eq!(error.to_string(), "this machine has no interface absent0");
     }
 
     #[tokio::test]

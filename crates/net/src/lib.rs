@@ -22,6 +22,7 @@
 //! | [`source`] | limits by the source address |
 //! | [`tcp_info`] | the figures that the kernel has of a TCP connection |
 //! | `listen` | [`listen_group`]: one TCP listener per worker on one address |
+//! | [`zone`] | the interfaces of link-local addresses |
 //! | [`udp`] | UDP sockets: groups on one address with buffers and steering, batches for flows |
 //! | `current` | [`Current`]: a setting of a listener that can be replaced while it listens |
 
@@ -48,6 +49,7 @@ pub mod socket;
 pub mod source;
 pub mod tcp_info;
 pub mod udp;
+pub mod zone;
 
 pub use current::Current;
 pub use family::bindable;

@@ -89,9 +89,13 @@ impl Listeners {
 /// Listens at the address of a forward. Returns also the URL of the address, with the port that the
 /// system chose.
 pub(crate) fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(String, Listeners)> {
-    if let Some((over, address)) = local.socket() {
-        let group =
-            Listeners::ports(over, address, workers.get()).map_err(|e| Unbound::new(local, &e))?;
+    if let Some((over, at)) = local.socket() {
+        let address = match at.link() {
+            Some(link) => net::zone::socket_addr(link.ip(), link.zone(), at.port()),
+            None => Ok((at.ip(), at.port()).into()),
+        };
+        let group = address.and_then(|address| Listeners::ports(over, address, workers.get()));
+        let group = group.map_err(|e| Unbound::new(local, &e))?;
         store(&group);
         let bound = match &group {
             Listeners::Tcp(group) => group.first().map(std::net::TcpListener::local_addr),
@@ -99,6 +103,11 @@ pub(crate) fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(Stri
             Listeners::Unix(_) => None,
         };
         let bound = bound.context("no socket")??;
+        // The socket knows the number of the interface, and people its name.
+        let bound = match at.link() {
+            Some(_) => at.with_port(bound.port()).to_string(),
+            None => bound.to_string(),
+        };
         let scheme = local.to_string();
         let scheme = scheme.split_once("://").map_or("", |(scheme, _)| scheme);
         return Ok((format!("{scheme}://{bound}"), group));
@@ -140,5 +149,28 @@ fn unix_advice(kind: io::ErrorKind) -> &'static str {
         " (choose another path)"
     } else {
         ""
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transports::is_absent;
+
+    #[test]
+    fn a_listener_behind_an_interface_that_is_not_there_waits_for_it() {
+        let text = "servers: tls://a\nname: a\ntoken: q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi\nforwards:\n\
+                    - { listen: 'tcp://[fe80::1%absent0]:0', target: 'tcp://b:1' }\n\
+                    - { listen: 'udp://[fe80::1%25absent0]:0', target: 'udp://b:1' }\n";
+        let sources = config::Sources { env: &|_| None, read: &|_| Err(String::new()) };
+        let file = Some(config::Text { name: "client.yaml", text });
+        let loaded = config::load_client(file, &config::ClientFlags::default(), &sources);
+        for forward in loaded.unwrap().config.forwards {
+            let why = bind(&forward.listen, NonZeroUsize::MIN).unwrap_err();
+            assert!(is_absent(&why), "{why}");
+            let said = why.to_string();
+            assert!(said.contains("[fe80::1%absent0]:0: "), "{said}");
+            assert!(said.contains("no interface absent0") && said.contains("15 s"), "{said}");
+        }
     }
 }

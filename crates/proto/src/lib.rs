@@ -19,7 +19,8 @@
 //! | `visitors`, `network`, `special` | who may visit, by address; addresses that a rule must name |
 //! | `http`, `redirect`, `hashed` | what a server does with requests: options, a redirect, passwords |
 //! | `pattern` | patterns of names: visitors of a private service, services that a client may visit |
-//! | `dscp`, `unix` | the mark of packets; the address of a Unix socket |
+//! | `dscp` | the mark of packets |
+//! | `unix`, `scoped` | the address of a Unix socket; a link-local address with its interface |
 //! | [`text`] | characters that no text of the protocol contains |
 
 mod budget;
@@ -42,6 +43,7 @@ mod open;
 mod pages;
 mod pattern;
 mod redirect;
+mod scoped;
 mod special;
 mod stream;
 #[cfg(test)]
@@ -74,6 +76,7 @@ pub use open::{Open, Priority, Target, VisitorFields};
 pub use pages::{Pages, frame_of_pages};
 pub use pattern::{NamePattern, NamePatternError};
 pub use redirect::Redirect;
+pub use scoped::{ScopedAddr, ScopedAddrError};
 pub use special::Special;
 pub use unix::{UnixAddr, UnixAddrError};
 pub use violation::{Initiator, Scope, Violation, ViolationCode};

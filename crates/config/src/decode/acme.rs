@@ -110,8 +110,10 @@ fn name(text: &str) -> Result<String, BadValue> {
     match bare.parse::<Host>() {
         Ok(Host::Name(name)) => Ok(format!("{star}{name}")),
         Err(why) if !bare.is_ascii() => Err(why),
-        Ok(Host::Ip(_)) | Err(_) => Err(BadValue::new(format!("`{text}` is not a host name"))
-            .hint("for example app.example.com or *.home.example.com")),
+        Ok(Host::Ip(_) | Host::Scoped(_)) | Err(_) => {
+            Err(BadValue::new(format!("`{text}` is not a host name"))
+                .hint("for example app.example.com or *.home.example.com"))
+        }
     }
 }
 

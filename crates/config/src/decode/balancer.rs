@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::iter;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use proto::control::{SERVICES_MAX, ServiceTerms};
@@ -20,7 +20,7 @@ use crate::keys::{
 };
 use crate::lists::publishes_admin;
 use crate::model::{Admin, Balancer, Exit, Files, KeyPair, ProxyConfig, Public, Service};
-use crate::{BadValue, Host, Local, Net, Over, Target};
+use crate::{BadValue, Host, Local, LocalAddr, Net, Over, Target};
 
 /// Default of `timeouts.dial`, which is longer than that of a service: no visitor has waited for a
 /// tunnel before.
@@ -167,18 +167,11 @@ fn listener(text: &str, mode: u32) -> Result<Local, BadValue> {
         let bad = BadValue::new("a proxy has one port, not a range");
         return Err(bad.hint("an entry of `proxies` for each port"));
     }
-    let ip = match host {
-        None => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        Some(Host::Ip(ip)) => ip,
-        Some(Host::Name(name)) => {
-            let bad =
-                BadValue::new(format!("`{name}` is a host name; a proxy listens at an address"));
-            return Err(
-                bad.hint("for example tcp://127.0.0.1:5201, or tcp://:5201 for all addresses")
-            );
-        }
+    let host = host.unwrap_or(Host::Ip(IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
+    let bad = BadValue::new(format!("`{host}` is a host name; a proxy listens at an address"));
+    let Some(at) = LocalAddr::of(host, first) else {
+        return Err(bad.hint("for example tcp://127.0.0.1:5201, or tcp://:5201 for all addresses"));
     };
-    let at = SocketAddr::new(ip, first);
     match kind {
         None | Some(Kind::Tcp) => Ok(Local::Tcp(at)),
         Some(Kind::Udp) => Ok(Local::Udp(at)),

@@ -119,8 +119,10 @@ fn domain_name(text: &str) -> Result<String, BadValue> {
     match text.parse() {
         Ok(Host::Name(name)) => Ok(name),
         Err(why) if !text.is_ascii() => Err(why),
-        Ok(Host::Ip(_)) | Err(_) => Err(BadValue::new(format!("`{text}` is not a domain"))
-            .hint("example.com gives the client home the name home.example.com")),
+        Ok(Host::Ip(_) | Host::Scoped(_)) | Err(_) => {
+            Err(BadValue::new(format!("`{text}` is not a domain"))
+                .hint("example.com gives the client home the name home.example.com"))
+        }
     }
 }
 

@@ -154,8 +154,9 @@ fn address(s: &Section<'_>, item: &Item, endpoint: &Endpoint, seen: &mut Address
     let taken = if is_udp { &mut seen.udp } else { &mut seen.tcp };
     let clash = match &endpoint.host {
         Host::Ip(ip) => taken.take(Bind::Ip(*ip), port),
-        Host::Name(name) => {
-            (port != 0 && !seen.names.insert((name.clone(), port, is_udp))).then_some(Clash::Same)
+        // The same address on two links is two addresses.
+        host @ (Host::Name(_) | Host::Scoped(_)) => {
+            (port != 0 && !seen.names.insert((host.bare(), port, is_udp))).then_some(Clash::Same)
         }
     };
     let bad = clash.map(|clash| match clash {

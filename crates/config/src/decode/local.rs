@@ -18,6 +18,7 @@ pub(super) struct Listeners {
     tcp: Taken,
     udp: Taken,
     unix: BTreeSet<UnixAddr>,
+    links: BTreeSet<(Over, String)>,
 }
 
 impl Listeners {
@@ -28,6 +29,11 @@ impl Listeners {
             return (!self.unix.insert(address.clone())).then(same);
         }
         let (over, at) = listen.socket()?;
+        if at.link().is_some() {
+            // The same address on two links is two addresses.
+            let is_new = at.port() == 0 || self.links.insert((over, at.to_string()));
+            return (!is_new).then(same);
+        }
         let ports = match over {
             Over::Tcp => &mut self.tcp,
             Over::Udp => &mut self.udp,

@@ -124,7 +124,9 @@ fn pin(text: &str) -> Result<String, BadValue> {
 fn host_name(text: &str) -> Result<String, BadValue> {
     match text.parse()? {
         Host::Name(name) => Ok(name),
-        Host::Ip(_) => Err(BadValue::new(format!("`{text}` is an address, not a host name"))),
+        Host::Ip(_) | Host::Scoped(_) => {
+            Err(BadValue::new(format!("`{text}` is an address, not a host name")))
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use proto::control::ADDRESSES_MAX;
 
 use super::{Item, Section};
 use crate::address::{Kind, Ports, Role, unix};
+use crate::endpoint::{NO_ZONE, no_zone};
 use crate::lists::{PUBLISHED_MAX, twice};
 use crate::model::Public;
 use crate::names::{NameKind, Names, public_name};
@@ -98,6 +99,7 @@ fn place(text: &str) -> Result<Resource, BadValue> {
     let bind = match host {
         None => Bind::Public,
         Some(Host::Ip(ip)) => Bind::Ip(ip),
+        Some(Host::Scoped(_)) => return Err(no_zone(text, NO_ZONE)),
         Some(Host::Name(name)) => {
             return Err(BadValue::new(format!("`{name}` is not an address of the server"))
                 .hint(format!("{over}://:{first} binds the server's public_bind")));

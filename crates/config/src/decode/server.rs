@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 
 use super::{Cx, Item, Section, auth, common, doors, listen, p2p, values, visit};
-use crate::endpoint::port;
+use crate::endpoint::{NO_ZONE, no_zone, port};
 use crate::keys::{
     ACCEPT_PROXY, ALL_LIMITS, ALL_SOURCE_LIMITS, ALL_STREAM_LIMITS, ALLOW, ANY_ALLOW, ANY_CLIENT,
     ANY_LIMITS, ANY_SOURCE_LIMITS, ANY_STREAM_LIMITS, CLIENT_ENTRY, LIMITS, LOG_OF_SERVER, SERVER,
@@ -104,6 +104,7 @@ fn public_url(s: &Section<'_>) -> PublicUrls {
 pub(crate) fn ip(text: &str) -> Result<IpAddr, BadValue> {
     match text.parse()? {
         Host::Ip(ip) => Ok(ip),
+        Host::Scoped(_) => Err(no_zone(text, NO_ZONE)),
         Host::Name(name) => {
             Err(BadValue::new(format!("`{name}` is not an address"))
                 .hint("0.0.0.0, [::] or 127.0.0.1"))

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use proto::{Redirect, TargetProtocol};
+use proto::{Redirect, ScopedAddr, TargetProtocol};
 
 use super::Section;
 use super::spread::{Listed, listed};
@@ -197,7 +197,8 @@ const ONE_PORT: &str = "an entry of `proxies` has one port: write an entry for e
 /// The text is another address, or none.
 pub fn connect_target(text: &str) -> Result<Target, BadValue> {
     let bare = text.rsplit_once(':').and_then(|(host, port)| {
-        host.parse::<Ipv6Addr>().is_ok().then(|| format!("[{host}]:{port}"))
+        let is_v6 = host.parse::<Ipv6Addr>().is_ok() || host.parse::<ScopedAddr>().is_ok();
+        is_v6.then(|| format!("[{host}]:{port}"))
     });
     let bad = |why: &str| {
         BadValue::new(format!("`{text}` {why}"))
@@ -294,6 +295,7 @@ mod tests {
             ("::1:22", "tcp://[::1]:22"),
             ("2001:db8::5:22", "tcp://[2001:db8::5]:22"),
             ("[2001:db8::5]:22", "tcp://[2001:db8::5]:22"),
+            ("fe80::5%eth0:22", "tcp://[fe80::5%eth0]:22"),
             ("22", "tcp://localhost:22"),
             ("unix:///run/app.sock", "unix:///run/app.sock"),
         ] {

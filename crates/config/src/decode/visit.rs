@@ -40,6 +40,7 @@ fn network(text: &str) -> Result<Network, BadValue> {
             BadValue::new(format!("`{name}` is a host name; visitors are listed by address"))
                 .hint("for example 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32")
         }
+        Ok(Host::Scoped(_)) => crate::endpoint::no_zone(text, "visitors are listed by address"),
         Ok(Host::Ip(_)) | Err(_) => bad,
     })
 }

@@ -148,6 +148,8 @@ impl Admin {
             Host::Name(_) => {
                 host.leads_to_loopback() && (own.is_loopback() || own.is_unspecified())
             }
+            // The API listens at no address of a link.
+            Host::Scoped(_) => own.is_unspecified(),
             Host::Ip(ip) => {
                 let ip = ip.to_canonical();
                 // An address that is not specified leads to loopback.

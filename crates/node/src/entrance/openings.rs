@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{self, Arc, PoisonError};
 
 use anyhow::Context as _;
-use config::{Local, Net, Over};
+use config::{Local, LocalAddr, Net, Over};
 use ops::socket_file;
 use tokio::sync::Mutex;
 
@@ -268,12 +268,12 @@ fn is_in_the_way(open: &Local, wanted: &Local) -> bool {
 
 /// The identity of a listener: its protocol and address, without its notation and its permissions.
 /// A SOCKS5 or HTTP proxy is another listener than a port with a target.
-fn place(listen: &Local) -> Result<(Over, bool, std::net::SocketAddr), &str> {
+fn place(listen: &Local) -> Result<(Over, bool, &LocalAddr), &str> {
     match listen {
         Local::Unix { address, .. } => Err(address.place()),
-        Local::Tcp(at) => Ok((Over::Tcp, false, *at)),
-        Local::Udp(at) => Ok((Over::Udp, false, *at)),
-        Local::Socks5(at) | Local::HttpProxy(at) => Ok((Over::Tcp, true, *at)),
+        Local::Tcp(at) => Ok((Over::Tcp, false, at)),
+        Local::Udp(at) => Ok((Over::Udp, false, at)),
+        Local::Socks5(at) | Local::HttpProxy(at) => Ok((Over::Tcp, true, at)),
     }
 }
 

@@ -82,7 +82,7 @@ impl FromStr for Host {
         };
         match rest.parse::<config::Host>() {
             Ok(config::Host::Name(rest)) => Ok(Self { kind, name: format!("{star}{rest}").into() }),
-            Ok(config::Host::Ip(_)) | Err(_) => Err(()),
+            Ok(config::Host::Ip(_) | config::Host::Scoped(_)) | Err(_) => Err(()),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use config::{Endpoint, ServerConfig};
+use config::{Endpoint, Host, ServerConfig};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
@@ -70,8 +70,12 @@ impl Port {
 }
 
 fn url(endpoint: &Endpoint, address: SocketAddr) -> String {
-    let (scheme, path) = (endpoint.scheme.name, endpoint.path.as_deref());
-    format!("{scheme}://{address}{}", path.unwrap_or_default())
+    let (scheme, path) = (endpoint.scheme.name, endpoint.path.as_deref().unwrap_or_default());
+    match &endpoint.host {
+        // The socket knows the number of the interface, and people its name.
+        host @ Host::Scoped(_) => format!("{scheme}://{host}:{}{path}", address.port()),
+        Host::Name(_) | Host::Ip(_) => format!("{scheme}://{address}{path}"),
+    }
 }
 
 /// A port that waits for its address.
@@ -144,7 +148,9 @@ pub(super) fn bind_all(
                     let endpoint = config.listen.get(nth).map(|listen| &listen.endpoint);
                     let address = endpoint.and_then(|endpoint| listen_address(endpoint).ok());
                     let url = endpoint.zip(address).map(|(endpoint, at)| url(endpoint, at));
-                    (address, url.unwrap_or_default())
+                    // The interface of a link-local address is not there yet.
+                    let written = || endpoint.map(ToString::to_string).unwrap_or_default();
+                    (address, url.unwrap_or_else(written))
                 }
             };
             absent.push(AbsentPort { place, url, address, why: why.to_string() });

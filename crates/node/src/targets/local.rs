@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use config::{FlowLimits, ForwardRights, Host, Over};
+use config::{FlowLimits, ForwardRights, Over};
 use proto::control::ServiceTerms;
 use proto::{Budget, ResetCode};
 use relay::{
@@ -493,13 +493,6 @@ pub(super) const fn proxy_version(version: config::ProxyProtocol) -> ProxyVersio
     }
 }
 
-pub(super) fn text(host: &Host) -> String {
-    match host {
-        Host::Ip(ip) => ip.to_string(),
-        Host::Name(name) => name.clone(),
-    }
-}
-
 /// The address of a target that is dialled for visitors of this protocol. `None`: the target is no
 /// address, or is not reached over the protocol.
 pub(super) fn address(target: &config::Target, over: Over) -> Option<TargetAddr> {
@@ -508,7 +501,7 @@ pub(super) fn address(target: &config::Target, over: Over) -> Option<TargetAddr>
         (config::Target::Unix(_), Over::Udp) => None,
         _ => {
             let (host, port) = target.port()?;
-            let host = text(host);
+            let host = host.bare();
             Some(match over {
                 Over::Tcp => TargetAddr::Tcp { host, port },
                 Over::Udp => TargetAddr::Udp { host, port },

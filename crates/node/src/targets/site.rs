@@ -11,7 +11,6 @@ use tls::TargetTls;
 use tokio::time::Instant;
 use transport::LocalFuture;
 
-use super::local::text;
 use crate::transports::trust;
 
 /// What was made of the files is made anew after a failure at most once in this time: the authorities
@@ -43,7 +42,8 @@ impl Site {
     pub(super) fn of(service: &Service, target: &Target) -> Option<Rc<dyn Layer>> {
         let (Target::Https { host, .. } | Target::Tls { host, .. }) = target else { return None };
         let is_site = matches!(target, Target::Https { .. });
-        let name = text(service.target_tls.server_name.as_ref().unwrap_or(host));
+        // A certificate has no interface of this machine.
+        let name = service.target_tls.server_name.as_ref().unwrap_or(host).unscoped().bare();
         let trust = service.target_tls.trust.clone();
         Some(Rc::new(Self { trust, name, is_site, made: Rc::default() }))
     }

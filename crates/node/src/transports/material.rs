@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
-use config::{Host, Listen};
+use config::Listen;
 use net::Current;
 use tls::{Identity, Oldest, ServerConfig, Trust};
 use transport::{Dialer, PathDialer};
@@ -76,18 +76,10 @@ fn both(setup: &Setup<'_>, speech: Speech) -> anyhow::Result<Option<[Arc<ServerC
     Ok(Some([server(setup.config.tls.client_ca.as_deref())?, server(None)?]))
 }
 
-/// A host as text. An IPv6 address has no brackets.
-pub(crate) fn plain(host: &Host) -> String {
-    match host {
-        Host::Ip(ip) => ip.to_string(),
-        Host::Name(name) => name.clone(),
-    }
-}
-
 /// Host and port of the proxy of a path, and the request to the proxy; `None` without a proxy.
 pub(super) fn via(path: &config::Path) -> Option<(String, u16, Via)> {
     let proxy = path.proxy.as_ref()?;
-    let (host, port) = (plain(&path.endpoint.host), path.endpoint.port);
+    let (host, port) = (path.endpoint.host.unscoped().bare(), path.endpoint.port);
     let kind = match proxy.kind {
         config::ProxyKind::Http => ProxyKind::Http,
         config::ProxyKind::Socks5 => ProxyKind::Socks5,
@@ -95,7 +87,7 @@ pub(super) fn via(path: &config::Path) -> Option<(String, u16, Via)> {
     let credentials = proxy.credentials.as_ref();
     let credentials =
         credentials.map(|(user, password)| (user.clone(), password.reveal().to_owned()));
-    Some((plain(&proxy.host), proxy.port, Via { kind, host, port, credentials }))
+    Some((proxy.host.bare(), proxy.port, Via { kind, host, port, credentials }))
 }
 
 /// The host that a path dials: its server, or the proxy in front of it. The proxy resolves the
@@ -110,7 +102,7 @@ impl NextHop {
     pub(super) fn new(path: &config::Path) -> Self {
         let (name, port) = match via(path) {
             Some((name, port, _)) => (name, port),
-            None => (plain(&path.endpoint.host), path.endpoint.port),
+            None => (path.endpoint.host.bare(), path.endpoint.port),
         };
         Self { name, port }
     }
@@ -151,6 +143,8 @@ pub(super) fn tls_client(path: &config::Path, speech: Speech) -> anyhow::Result<
     };
     let config = tls::client_config_from(oldest, &trust, identity.as_ref(), &[speech.alpn()])?;
     let config = tls::client_with_key_log(config);
-    let name = tls::server_name(path.sni.as_deref().unwrap_or(&plain(&path.endpoint.host)))?;
+    // A certificate has no interface of this machine.
+    let host = path.endpoint.host.unscoped().bare();
+    let name = tls::server_name(path.sni.as_deref().unwrap_or(&host))?;
     Ok(Some(TlsClient { config, name }))
 }

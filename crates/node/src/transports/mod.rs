@@ -45,7 +45,7 @@ use tls::Identity;
 use transport::{Listener, PathDialer};
 use transport_quic::StunServer;
 
-pub(crate) use material::{plain, trust};
+pub(crate) use material::trust;
 pub(crate) use mux::MuxCarriers;
 pub(crate) use side::ServerSide;
 pub use way::Way;
@@ -261,6 +261,10 @@ fn buffers(receive: Size, send: Size) -> Buffers {
 pub(crate) fn listen_address(endpoint: &Endpoint) -> anyhow::Result<SocketAddr> {
     match &endpoint.host {
         config::Host::Ip(ip) => Ok(SocketAddr::new(*ip, endpoint.port)),
+        config::Host::Scoped(at) => {
+            let found = net::zone::socket_addr(at.ip(), at.zone(), endpoint.port);
+            Ok(found.map_err(|error| Unbound::new(endpoint, &error))?)
+        }
         config::Host::Name(name) => {
             let found = Lookups::of_servers().resolve_blocking(name);
             let found = found.with_context(|| format!("{endpoint}: resolving {name}"))?;

@@ -33,7 +33,7 @@ impl Way {
 
     fn with(path: &config::Path, dials: Arc<dyn Dials>) -> Self {
         let endpoint = &path.endpoint;
-        let (url, host) = (endpoint.to_string(), material::plain(&endpoint.host));
+        let (url, host) = (endpoint.to_string(), endpoint.host.bare());
         let proxy = material::via(path).map(|(host, port, _)| (host, port));
         Self { url, host, proxy, dials }
     }

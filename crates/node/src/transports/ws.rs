@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{Common, Endpoint, Host, Listen, ServerConfig};
+use config::{Common, Endpoint, Listen, ServerConfig};
 use net::Current;
 use proto::Dscp;
 use transport::PathDialer;
@@ -127,8 +127,8 @@ fn ping_after(common: &Common) -> Duration {
 pub(crate) fn request(path: &config::Path) -> Result<Request, transport_ws::BadField> {
     let Endpoint { scheme, host, port, path: place } = &path.endpoint;
     // At an address the name of the site is in `sni` alone, and a proxy finds the site by Host.
-    let site = path.sni.as_ref().filter(|_| scheme.tls && matches!(host, Host::Ip(_)));
-    let host = site.map_or_else(|| host.to_string(), String::clone);
+    let site = path.sni.as_ref().filter(|_| scheme.tls && host.ip().is_some());
+    let host = site.map_or_else(|| host.unscoped().to_string(), String::clone);
     // RFC 9110 section 7.2: the port is left out where it is the scheme's own.
     let host = if *port == scheme.port { host } else { format!("{host}:{port}") };
     let extra: Vec<_> = (path.headers.iter())
@@ -152,6 +152,7 @@ mod tests {
             // A name in the URL is the name of the site; `sni` is that of the certificate.
             ("{ url: 'wss://a.example/t', sni: b.example }", "a.example"),
             ("ws://192.0.2.1/t", "192.0.2.1"),
+            ("'ws://[fe80::1%eth0]:8080/t'", "[fe80::1]:8080"),
         ] {
             let text = format!(
                 "servers: {server}\nname: a\ntoken: {}\n",

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use proto::{UnixAddr, UnixAddrError};
+use proto::{ScopedAddr, UnixAddr, UnixAddrError};
 
 /// The longest host name (RFC 1035 section 2.3.4, with the final dot).
 const HOST_MAX: usize = 254;
@@ -15,14 +15,16 @@ const HOST_MAX: usize = 254;
 pub enum TargetAddr {
     /// A target over TCP.
     Tcp {
-        /// A host name or an IP address; IPv6 without brackets.
+        /// A host name or an IP address; IPv6 without brackets, a link-local address with its
+        /// interface behind `%`.
         host: String,
         /// 1 to 65535.
         port: u16,
     },
     /// A target over UDP: of a flow, never of a stream.
     Udp {
-        /// A host name or an IP address; IPv6 without brackets.
+        /// A host name or an IP address; IPv6 without brackets, a link-local address with its
+        /// interface behind `%`.
         host: String,
         /// 1 to 65535.
         port: u16,
@@ -74,6 +76,9 @@ fn place(text: &str) -> Result<(String, u16), TargetError> {
     }
     let port = port.parse().ok().filter(|&p: &u16| p != 0).ok_or(TargetError::Port)?;
     let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    if let Some(at) = bracketed.and_then(|inner| inner.parse::<ScopedAddr>().ok()) {
+        return Ok((at.to_string(), port));
+    }
     let valid = match bracketed {
         Some(v6) => v6.parse::<Ipv6Addr>().is_ok(),
         None => {
@@ -120,6 +125,8 @@ mod tests {
             "udp://[::1]:51820",
             "unix:///run/app.sock",
             "unix://@app",
+            "tcp://[fe80::1%eth0]:22",
+            "udp://[ff02::fb%3]:5353",
         ] {
             assert_eq!(text.parse::<TargetAddr>().map(|t| t.to_string()).as_deref(), Ok(text));
         }
@@ -142,6 +149,9 @@ mod tests {
             ("tcp://:5", TargetError::Host),
             ("tcp://::1:5", TargetError::Host),
             ("tcp://[a]:5", TargetError::Host),
+            ("tcp://[2001:db8::1%eth0]:5", TargetError::Host),
+            ("tcp://[fe80::1%]:5", TargetError::Host),
+            ("tcp://a%eth0:5", TargetError::Host),
             ("tcp://a b:5", TargetError::Host),
             ("tcp://a/b:5", TargetError::Host),
         ] {

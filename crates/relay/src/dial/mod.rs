@@ -20,7 +20,7 @@ use net::guarded;
 use net::race::{ADDRESS_STAGGER, interleave, race};
 use net::resolve::Lookups;
 use net::socket::{bound_segments, dialling};
-use proto::{Dscp, ResetCode, UnixAddr};
+use proto::{Dscp, ResetCode, ScopedAddr, UnixAddr};
 use rustix::io::Errno;
 use tokio::time::sleep;
 use transport::LocalFuture;
@@ -345,6 +345,15 @@ pub(crate) async fn addresses_of(
         TargetAddr::Udp { host, port } => (host, *port, Destination::Udp),
         TargetAddr::Unix(_) => return Err(DialError::Denied(target.clone())),
     };
+    if let Ok(at) = host.parse::<ScopedAddr>() {
+        // Rules are about addresses: that of a link is the same behind each interface.
+        if !permits(allow, of(at.ip().into(), port)) {
+            return Err(DialError::Denied(target.clone()));
+        }
+        let found = net::zone::socket_addr(at.ip(), at.zone(), port);
+        let unresolved = |source| DialError::Resolve { host: host.clone(), source };
+        return found.map(|address| vec![address]).map_err(unresolved);
+    }
     let is_name = host.parse::<IpAddr>().is_err();
     if is_name && !permits(allow, Destination::Name(host, port)) {
         return Err(DialError::Denied(target.clone()));
@@ -516,6 +525,24 @@ mod tests {
         }
         let allow = Allow::new(move |to| matches!(to, Destination::Tcp(_, p) if p == port));
         dial(&local(port), Some(&allow), 5 * SECOND, Room::default(), &lookups).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_link_local_address_is_permitted_by_its_address_and_dialled_behind_its_interface() {
+        let resolver = Resolver::with(Bounds::OWN, |host| panic!("{host} was looked up"));
+        let lookups = Lookups::on(&resolver, "home");
+        let at = |host: &str| TargetAddr::Tcp { host: host.into(), port: 7 };
+        let allow = |wanted: &'static str| {
+            Allow::new(move |to| to == Destination::Tcp(wanted.parse().unwrap(), 7))
+        };
+        let (own, other) = (allow("fe80::1"), allow("fe80::2"));
+        let found = addresses_of(&at("fe80::1%lo"), Some(&own), &lookups).await.unwrap();
+        assert!(matches!(found[..], [SocketAddr::V6(at)] if at.scope_id() > 0), "{found:?}");
+        let error = addresses_of(&at("fe80::1%lo"), Some(&other), &lookups).await.unwrap_err();
+        assert_eq!(error.code(), ResetCode::Denied);
+        let error = addresses_of(&at("fe80::1%absent0"), None, &lookups).await.unwrap_err();
+        assert!(error.to_string().ends_with("no interface absent0"), "{error}");
+        assert_eq!(error.code(), ResetCode::Unreachable);
     }
 
     #[tokio::test]

@@ -3,13 +3,15 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use proto::ScopedAddr;
+
 use crate::TargetAddr;
 
 /// A host as the visitor names it. It is not looked up at this end of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Host {
     Ip(IpAddr),
-    /// A name with the characters of a host name.
+    /// A name with the characters of a host name, or a link-local address with its interface.
     Name(String),
 }
 
@@ -28,6 +30,10 @@ impl Endpoint {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         if let Ok(ip) = bare.unwrap_or(host).parse::<Ipv6Addr>() {
             return Some(Self { host: Host::Ip(ip.into()), port });
+        }
+        // Only the end that dials knows its interfaces.
+        if let Ok(at) = bare.unwrap_or(host).parse::<ScopedAddr>() {
+            return Some(Self { host: Host::Name(at.to_string()), port });
         }
         match format!("tcp://{host}:1").parse() {
             Ok(TargetAddr::Tcp { host, .. }) => {
@@ -68,6 +74,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
             Host::Ip(ip) => SocketAddr::new(*ip, self.port).fmt(f),
+            Host::Name(name) if name.contains(':') => write!(f, "[{name}]:{}", self.port),
             Host::Name(name) => write!(f, "{name}:{}", self.port),
         }
     }
@@ -85,6 +92,8 @@ mod tests {
             ("10.0.0.1:80", Some("10.0.0.1:80")),
             ("[::1]:80", Some("[::1]:80")),
             ("[2001:DB8::1]:65535", Some("[2001:db8::1]:65535")),
+            ("[FE80::1%25eth0]:22", Some("[fe80::1%eth0]:22")),
+            ("[2001:db8::1%eth0]:22", None),
             ("::1:80", None),
             ("example.com", None),
             ("example.com:", None),
@@ -107,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_a_target() {
-        for host in ["example.com", "10.0.0.1", "::1", "[::1]"] {
+        for host in ["example.com", "10.0.0.1", "::1", "[::1]", "fe80::1%eth0"] {
             let endpoint = Endpoint::new(host.as_bytes(), 80).unwrap();
             let text = format!("tcp://{endpoint}");
             assert_eq!(text.parse(), Ok(endpoint.target()), "{text}");

@@ -47,7 +47,7 @@ use arc_swap::ArcSwap;
 use config::{Listen, Net, ServerConfig, Target};
 use files::secret::Secret;
 use net::forwarded::{self, ForwardedClient};
-use proto::VisitorFields;
+use proto::{ScopedAddr, VisitorFields};
 use relay::shares::Kind;
 use relay::{Gate, Handler, Held, Holder, Listening, Socket, TargetAddr};
 use termination::{Prepared, Terminator};
@@ -60,7 +60,7 @@ use crate::entrance::Unannounced;
 use crate::names::Services;
 use crate::server::ServerState;
 use crate::session::{Handle, Worker};
-use crate::transports::{self, ServerSide, Unbound, listen_address, plain};
+use crate::transports::{self, ServerSide, Unbound, listen_address};
 use crate::undecided::UndecidedSet;
 use crate::{descriptors, entrance, memory, names};
 use mux::{Everything, MuxPort};
@@ -232,6 +232,8 @@ pub(super) enum Opens {
 pub(super) struct BoundDoor {
     /// The address, with the port that the system chose.
     pub(super) address: SocketAddr,
+    /// The address with the name of its interface.
+    link: Option<ScopedAddr>,
     /// The place of a `mux://` door in `listen`.
     pub(super) nth: Option<usize>,
     kind: Opens,
@@ -298,7 +300,11 @@ impl BoundDoor {
                 let nth = mux.map(|(nth, _)| nth);
                 net::inherited::store(&group);
                 let address = group.first().map_or(Ok(asked), std::net::TcpListener::local_addr)?;
-                Ok(Self { address, nth, kind, is_announced, group })
+                let link = mux.and_then(|(_, listen)| match &listen.endpoint.host {
+                    config::Host::Scoped(link) => Some(link.clone()),
+                    config::Host::Name(_) | config::Host::Ip(_) => None,
+                });
+                Ok(Self { address, link, nth, kind, is_announced, group })
             };
         all.map(move |(place, mux, address, (kind, is_announced))| {
             (place, bind(mux, address, kind, is_announced))
@@ -321,7 +327,12 @@ impl BoundDoor {
             Opens::Tls => ("tls", None),
             Opens::Everything(everything) => ("mux", everything.carriers.path()),
         };
-        format!("{scheme}://{}{}", self.address, path.unwrap_or_default())
+        let path = path.unwrap_or_default();
+        match &self.link {
+            // The socket knows the number of the interface, and people its name.
+            Some(link) => format!("{scheme}://[{link}]:{}{path}", self.address.port()),
+            None => format!("{scheme}://{}{path}", self.address),
+        }
     }
 
     /// Opens the door on all workers.
@@ -363,7 +374,7 @@ impl BoundDoor {
 
 fn target(target: &Target) -> TargetAddr {
     match target {
-        Target::Tcp { host, port } => TargetAddr::Tcp { host: plain(host), port: *port },
+        Target::Tcp { host, port } => TargetAddr::Tcp { host: host.bare(), port: *port },
         Target::Unix(address) => TargetAddr::Unix(address.clone()),
         // The decoder of the configuration takes no other default target.
         Target::Udp { .. }
