@@ -88,7 +88,7 @@ pub use names::{NameKind, is_own_name, own_label};
 pub use net::Net;
 pub use otlp::Collector;
 pub use problem::{BadValue, Problem};
-pub use proxy::{Proxy, ProxyKind};
+pub use proxy::{Proxy, ProxyKind, ResolvedBy};
 pub use public_url::{PublicNames, PublicUrls};
 pub use rights::{CLIENT_PORTS, ForwardRight, ForwardRights, GUEST_PORTS, PortRight, PortRights};
 pub use scheme::{Over, Scheme};

@@ -64,12 +64,15 @@ impl Dialer for TcpDialer {
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         let Self { tls, speech, via, dscp } = self.clone();
         Box::pin(async move {
-            let socket = dialling(address)?;
-            net::dscp::mark_new(&socket, dscp)?;
-            let mut stream = connect(socket, address).await?;
-            if let Some(via) = &via {
-                via.open(&mut stream).await?;
-            }
+            let reach = async || {
+                let socket = dialling(address)?;
+                net::dscp::mark_new(&socket, dscp)?;
+                Ok(connect(socket, address).await?)
+            };
+            let stream = match &via {
+                Some(via) => via.reach(reach).await?,
+                None => reach().await?,
+            };
             let socket = Socket::new(stream)?;
             match tls {
                 Some(tls) => tls::connect(socket, address, tls, speech).await,

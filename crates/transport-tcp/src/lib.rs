@@ -13,7 +13,7 @@ mod tls;
 
 pub use dialer::{TcpDialer, TlsClient};
 pub use listener::{TcpListener, accepted};
-pub use proxy::{ProxyKind, Via};
+pub use proxy::{ProxyKind, ResolvedBy, Via};
 pub use tls::{Speech, accept_inside, connect_inside};
 
 /// `tls://`: TLS 1.3 over TCP.

@@ -1,6 +1,6 @@
-//! Outgoing proxies: CONNECT of HTTP/1.1 (RFC 9110 section 9.3.6) and SOCKS 5 (RFC 1928, user and
-//! password by RFC 1929). The bytes after the proxy's answer belong to the server and may follow at
-//! once. So the code reads no byte beyond the answer.
+//! Outgoing proxies: CONNECT of HTTP/1.1 (RFC 9110 section 9.3.6), SOCKS 5 (RFC 1928, user and
+//! password by RFC 1929), SOCKS 4 and its extension 4a. The bytes after the proxy's answer belong
+//! to the server and may follow at once. So the code reads no byte beyond the answer.
 
 use std::fmt;
 use std::io;
@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use httparse::{EMPTY_HEADER, Response, Status};
+use net::resolve::Lookups;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use transport::CarrierError;
@@ -19,16 +20,32 @@ const HEAD: usize = 8 << 10;
 /// The largest number of header fields in the head.
 const FIELDS: usize = 64;
 
+/// Addresses of a server's name that a proxy is asked for, in turn. Each needs a connection of its
+/// own, and all share the time of one dial.
+const PLACES: usize = 4;
+
+/// Who looks up the name of the server behind a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResolvedBy {
+    /// The client. The proxy gets an address.
+    Client,
+    /// The proxy.
+    Proxy,
+}
+
 /// The protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
-    /// CONNECT of HTTP/1.1.
+    /// CONNECT of HTTP/1.1. The proxy resolves the server's name.
     Http,
+    /// SOCKS version 4, which carries IPv4 addresses; for a proxy that resolves names its extension
+    /// 4a, which carries the host as text.
+    Socks4(ResolvedBy),
     /// SOCKS version 5.
-    Socks5,
+    Socks5(ResolvedBy),
 }
 
-/// A server behind a proxy. The proxy resolves the server's name.
+/// A server behind a proxy.
 #[derive(Clone)]
 pub struct Via {
     /// The protocol of the proxy.
@@ -37,7 +54,8 @@ pub struct Via {
     pub host: String,
     /// The server's port.
     pub port: u16,
-    /// User and password for the proxy, each of at most 255 bytes.
+    /// User and password for the proxy, for SOCKS each of at most 255 bytes. SOCKS 4 has no
+    /// password.
     pub credentials: Option<(String, String)>,
 }
 
@@ -103,11 +121,65 @@ impl fmt::Debug for Via {
 }
 
 impl Via {
+    /// Makes a connection to the server over connections to the proxy that `connect` makes. An
+    /// address of the server that the proxy does not reach is followed by the next address.
+    pub(crate) async fn reach(
+        &self,
+        connect: impl AsyncFn() -> Result<TcpStream, CarrierError>,
+    ) -> Result<TcpStream, CarrierError> {
+        let mut first = None;
+        for place in self.places().await? {
+            let mut stream = connect().await?;
+            match self.open(&mut stream, place).await {
+                Ok(()) => return Ok(stream),
+                Err(error) if error.is_network() => first = first.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        let none = || network(io::ErrorKind::NotFound, format!("{} has no address", self.host));
+        Err(first.unwrap_or_else(none))
+    }
+
+    /// What the proxy is asked for, in turn. `None` is the host as it is written.
+    async fn places(&self) -> Result<Vec<Option<IpAddr>>, CarrierError> {
+        let by_name = match self.kind {
+            ProxyKind::Socks4(ResolvedBy::Client) => "socks4a",
+            ProxyKind::Socks5(ResolvedBy::Client) => "socks5h",
+            ProxyKind::Http
+            | ProxyKind::Socks4(ResolvedBy::Proxy)
+            | ProxyKind::Socks5(ResolvedBy::Proxy) => {
+                return Ok(vec![None]);
+            }
+        };
+        let host = &self.host;
+        let found = Lookups::of_servers().resolve(host).await.map_err(|error| {
+            let kind = error.kind();
+            let hint = format!("with {by_name}:// the proxy looks the name up");
+            network(kind, format!("cannot resolve {host}: {error}; {hint}"))
+        })?;
+        let is_carried = |ip: &IpAddr| match self.kind {
+            ProxyKind::Socks4(_) => ip.is_ipv4(),
+            ProxyKind::Http | ProxyKind::Socks5(_) => true,
+        };
+        let places: Vec<_> = found.into_iter().filter(is_carried).take(PLACES).map(Some).collect();
+        if places.is_empty() {
+            return Err(wrong(format!(
+                "{host} has no IPv4 address, and socks4:// carries no other; use socks5:// or {by_name}://"
+            )));
+        }
+        Ok(places)
+    }
+
     /// Asks the proxy at the other end of `stream` for a connection to the server.
-    pub(crate) async fn open(&self, stream: &mut TcpStream) -> Result<(), CarrierError> {
+    async fn open(
+        &self,
+        stream: &mut TcpStream,
+        place: Option<IpAddr>,
+    ) -> Result<(), CarrierError> {
         match self.kind {
             ProxyKind::Http => self.connect(stream).await,
-            ProxyKind::Socks5 => self.socks(stream).await,
+            ProxyKind::Socks4(_) => self.socks4(stream, place).await,
+            ProxyKind::Socks5(_) => self.socks5(stream, place).await,
         }
     }
 
@@ -156,7 +228,61 @@ impl Via {
         }
     }
 
-    async fn socks(&self, stream: &mut TcpStream) -> Result<(), CarrierError> {
+    /// Speaks SOCKS 4 (Ying-Da Lee, "SOCKS: A protocol for TCP proxy across firewalls"), or 4a,
+    /// whose address 0.0.0.1 says that the host follows as text.
+    async fn socks4(
+        &self,
+        stream: &mut TcpStream,
+        place: Option<IpAddr>,
+    ) -> Result<(), CarrierError> {
+        let mut request = vec![4, 1];
+        request.extend(self.port.to_be_bytes());
+        let host = match place {
+            Some(IpAddr::V4(ip)) => {
+                request.extend(ip.octets());
+                None
+            }
+            Some(IpAddr::V6(_)) => return Err(wrong("socks4:// carries IPv4 alone")),
+            None => {
+                request.extend([0, 0, 0, 1]);
+                Some(&self.host)
+            }
+        };
+        let user = self.credentials.as_ref().map_or("", |(user, _)| user.as_str());
+        for text in [Some(user), host.map(String::as_str)].into_iter().flatten() {
+            if text.contains('\0') {
+                return Err(CarrierError::Config("SOCKS 4 has no room for a zero byte".into()));
+            }
+            request.extend(text.as_bytes());
+            request.push(0);
+        }
+        stream.write_all(&request).await?;
+        // The version of the answer is 0. Some proxies repeat that of the request.
+        if !matches!(byte(stream).await?, 0 | 4) {
+            return Err(wrong("the proxy does not speak SOCKS 4; is it http:// or socks5://?"));
+        }
+        let [reply, ..] = take::<7>(stream).await?;
+        let to = place.map_or_else(|| self.host.clone(), |ip| ip.to_string());
+        let to = format!("{to}:{}", self.port);
+        match reply {
+            90 => Ok(()),
+            91 => Err(network(
+                io::ErrorKind::Other,
+                format!("the proxy does not reach {to}, or does not allow it ({reply})"),
+            )),
+            92 | 93 => Err(wrong(format!(
+                "the proxy refuses the user ({reply}): it asks this machine for the user by ident \
+                 (RFC 1413)"
+            ))),
+            _ => Err(wrong(format!("the proxy answered {reply}"))),
+        }
+    }
+
+    async fn socks5(
+        &self,
+        stream: &mut TcpStream,
+        place: Option<IpAddr>,
+    ) -> Result<(), CarrierError> {
         // The methods offered: no authentication, and with credentials also user and password.
         let hello: &[u8] = if self.credentials.is_some() { &[5, 2, 0, 2] } else { &[5, 1, 0] };
         stream.write_all(hello).await?;
@@ -175,16 +301,16 @@ impl Via {
             _ => return Err(wrong("the proxy wants credentials: socks5://user:password@…")),
         }
         let mut request = vec![5, 1, 0];
-        match self.host.parse() {
-            Ok(IpAddr::V4(ip)) => {
+        match place.or_else(|| self.host.parse().ok()) {
+            Some(IpAddr::V4(ip)) => {
                 request.push(1);
                 request.extend(ip.octets());
             }
-            Ok(IpAddr::V6(ip)) => {
+            Some(IpAddr::V6(ip)) => {
                 request.push(4);
                 request.extend(ip.octets());
             }
-            Err(_) => {
+            None => {
                 request.push(3);
                 put(&mut request, &self.host)?;
             }

@@ -8,7 +8,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::thread::{self, JoinHandle};
 
 use transport::{CarrierError, Dialer as _};
-use transport_tcp::{ProxyKind, TcpDialer, Via};
+use transport_tcp::{ProxyKind, ResolvedBy, TcpDialer, Via};
+
+const SOCKS5: ProxyKind = ProxyKind::Socks5(ResolvedBy::Proxy);
 
 /// One turn of a proxy: the request that it must receive, and its answer.
 type Turn = (Vec<u8>, Vec<u8>);
@@ -70,7 +72,7 @@ async fn socks_is_spoken_with_names_addresses_and_credentials() {
     let granted = [5, 0, 0, 1, 10, 0, 0, 1, 4, 56];
     let name = [&[5, 1, 0, 3, 9][..], b"a.example", &[27, 88]].concat();
     let turns = vec![turn(&[5, 1, 0], &[5, 0]), turn(&name, &granted)];
-    let heard = dial(via(ProxyKind::Socks5, "a.example", None), turns).await;
+    let heard = dial(via(SOCKS5, "a.example", None), turns).await;
     assert_eq!(heard.unwrap(), "first words");
 
     let granted = [&[5, 0, 0, 3, 5][..], b"proxy", &[4, 56]].concat();
@@ -78,8 +80,72 @@ async fn socks_is_spoken_with_names_addresses_and_credentials() {
     let secret = [&[1, 2][..], b"me", &[6], b"sesame"].concat();
     let turns =
         vec![turn(&[5, 2, 0, 2], &[5, 2]), turn(&secret, &[1, 0]), turn(&address, &granted)];
-    let heard = dial(via(ProxyKind::Socks5, "192.0.2.1", Some(("me", "sesame"))), turns).await;
+    let heard = dial(via(SOCKS5, "192.0.2.1", Some(("me", "sesame"))), turns).await;
     assert_eq!(heard.unwrap(), "first words");
+}
+
+#[tokio::test]
+async fn socks_4_is_spoken_with_addresses_and_4a_with_names() {
+    let granted = [0, 90, 0, 0, 0, 0, 0, 0];
+    let (here, by_proxy) =
+        (ProxyKind::Socks4(ResolvedBy::Client), ProxyKind::Socks4(ResolvedBy::Proxy));
+    for (kind, host, user, wanted) in [
+        (here, "192.0.2.1", None, &b"\x04\x01\x1b\x58\xc0\x00\x02\x01\0"[..]),
+        // A name is looked up here.
+        (here, "localhost", Some(("me", "")), b"\x04\x01\x1b\x58\x7f\x00\x00\x01me\0"),
+        (by_proxy, "a.example", None, b"\x04\x01\x1b\x58\0\0\0\x01\0a.example\0"),
+        (
+            by_proxy,
+            "2001:db8::1",
+            Some(("me", "")),
+            b"\x04\x01\x1b\x58\0\0\0\x01me\x002001:db8::1\0",
+        ),
+    ] {
+        let heard = dial(via(kind, host, user), vec![turn(wanted, &granted)]).await;
+        assert_eq!(heard.unwrap(), "first words", "{host}");
+    }
+    let asked = &b"\x04\x01\x1b\x58\xc0\x00\x02\x01\0"[..];
+    for (answer, is_network, wanted) in [
+        (&[0, 91, 0, 0, 0, 0, 0, 0][..], true, "does not reach 192.0.2.1:7000"),
+        (&[4, 91, 0, 0, 0, 0, 0, 0], true, "does not reach 192.0.2.1:7000"),
+        (&[0, 93, 0, 0, 0, 0, 0, 0], false, "refuses the user"),
+        (&[0, 1, 0, 0, 0, 0, 0, 0], false, "answered 1"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", false, "does not speak SOCKS 4"),
+        (&[0, 90], true, "closed the connection"),
+    ] {
+        let (address, played) = proxy(vec![turn(asked, answer)], b"");
+        let dialer = TcpDialer::new(None).through(Some(via(here, "192.0.2.1", None)));
+        let error = dialer.dial(address).await.unwrap_err();
+        played.join().unwrap();
+        assert_eq!(error.is_network(), is_network, "{error}");
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
+    let dialer = TcpDialer::new(None).through(Some(via(here, "::1", None)));
+    let error = dialer.dial("127.0.0.1:1".parse().unwrap()).await.unwrap_err().to_string();
+    assert!(error.contains("no IPv4 address") && error.contains("socks5://"), "{error}");
+}
+
+/// A proxy that reaches no address but 127.0.0.1: every other one is refused.
+#[tokio::test]
+async fn each_address_of_a_name_that_is_looked_up_here_has_a_connection_to_the_proxy() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let played = thread::spawn(move || {
+        // `localhost` is 127.0.0.1 and ::1.
+        for (wanted, reply) in [(1, 5), (4, 0)] {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut [0; 3]).unwrap();
+            stream.write_all(&[5, 0]).unwrap();
+            let mut head = [0; 4];
+            stream.read_exact(&mut head).unwrap();
+            assert_eq!(head[3], wanted);
+            stream.read_exact(&mut vec![0; if wanted == 1 { 6 } else { 18 }]).unwrap();
+            stream.write_all(&[5, reply, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+        }
+    });
+    let via = via(ProxyKind::Socks5(ResolvedBy::Client), "localhost", None);
+    TcpDialer::new(None).through(Some(via)).dial(address).await.unwrap();
+    played.join().unwrap();
 }
 
 #[tokio::test]
@@ -129,11 +195,11 @@ async fn a_refusal_says_whether_it_is_the_weather_or_the_settings() {
     let name = [&[5, 1, 0, 3, 9][..], b"a.example", &[27, 88]].concat();
     for (reply, is_network, wanted) in [(2, false, "does not allow"), (5, true, "refused")] {
         let turns = vec![turn(&[5, 1, 0], &[5, 0]), turn(&name, &[5, reply, 0, 1])];
-        let error = dial(via(ProxyKind::Socks5, "a.example", None), turns).await.unwrap_err();
+        let error = dial(via(SOCKS5, "a.example", None), turns).await.unwrap_err();
         assert_eq!(error.is_network(), is_network, "{error}");
         assert!(error.to_string().contains(wanted), "{error}");
     }
     let turns = vec![turn(&[5, 1, 0], &[5, 255])];
-    let error = dial(via(ProxyKind::Socks5, "a.example", None), turns).await.unwrap_err();
+    let error = dial(via(SOCKS5, "a.example", None), turns).await.unwrap_err();
     assert!(error.to_string().contains("wants credentials"), "{error}");
 }

@@ -9,7 +9,7 @@ use config::Listen;
 use net::Current;
 use tls::{Identity, Oldest, ServerConfig, Trust};
 use transport::{Dialer, PathDialer};
-use transport_tcp::{ProxyKind, Speech, TlsClient, Via};
+use transport_tcp::{ProxyKind, ResolvedBy, Speech, TlsClient, Via};
 
 use super::Setup;
 use crate::identity;
@@ -80,9 +80,14 @@ fn both(setup: &Setup<'_>, speech: Speech) -> anyhow::Result<Option<[Arc<ServerC
 pub(super) fn via(path: &config::Path) -> Option<(String, u16, Via)> {
     let proxy = path.proxy.as_ref()?;
     let (host, port) = (path.endpoint.host.unscoped().bare(), path.endpoint.port);
+    let resolved = |by| match by {
+        config::ResolvedBy::Client => ResolvedBy::Client,
+        config::ResolvedBy::Proxy => ResolvedBy::Proxy,
+    };
     let kind = match proxy.kind {
         config::ProxyKind::Http => ProxyKind::Http,
-        config::ProxyKind::Socks5 => ProxyKind::Socks5,
+        config::ProxyKind::Socks4(by) => ProxyKind::Socks4(resolved(by)),
+        config::ProxyKind::Socks5(by) => ProxyKind::Socks5(resolved(by)),
     };
     let credentials = proxy.credentials.as_ref();
     let credentials =
@@ -90,8 +95,7 @@ pub(super) fn via(path: &config::Path) -> Option<(String, u16, Via)> {
     Some((proxy.host.bare(), proxy.port, Via { kind, host, port, credentials }))
 }
 
-/// The host that a path dials: its server, or the proxy in front of it. The proxy resolves the
-/// server's name.
+/// The host that a path dials: its server, or the proxy in front of it.
 #[derive(Clone, Debug)]
 pub(super) struct NextHop {
     name: String,
