@@ -20,6 +20,7 @@ pub struct ServiceOptions {
     pub target_ca: Option<String>,
     /// `target_tls.insecure`.
     pub insecure: bool,
+    pub broadcast: bool,
 }
 
 impl ServiceOptions {
@@ -51,6 +52,7 @@ impl ServiceOptions {
         tls.one("insecure", "--insecure", self.insecure.then_some("true"));
         let flag = if self.insecure { "--insecure" } else { "--target-ca" };
         tree.map("target_tls", flag, tls);
+        tree.one("broadcast", "--broadcast", self.broadcast.then_some("true"));
         Node::new(Kind::Map(tree.0), at)
     }
 }

@@ -88,7 +88,7 @@ mod tables {
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "dscp", "health", "allow_from", "deny_from", "proxy_protocol",
           "basic_auth", "basic_auth_file", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "compress", "pass_through", "requests", "remember", "until",
-          "list", "try_files", "allow", "limits", "visitors", "visitor_tls", "browser", "balance", "shared", "sticky"],
+          "list", "try_files", "allow", "limits", "visitors", "visitor_tls", "browser", "balance", "shared", "sticky", "broadcast"],
         &["resume"]);
     pub(crate) const SERVICE_TARGET: Table = table("client:services[].target[]", &["url", "weight"], &[]);
     pub(crate) const TARGET_TLS: Table = table("client:services[].target_tls", &["pin", "ca", "server_name", "insecure"], &[]);
@@ -119,7 +119,7 @@ mod tables {
     ], &[]);
     pub(crate) const BALANCER: Table = table("proxy:proxies[]",
         &["name", "listen", "mode", "tls", "target", "target_tls", "balance", "health", "limits", "timeouts", "tcp_keepalive",
-          "dscp", "proxy_protocol", "accept_proxy", "allow_from", "deny_from"], &["sticky"]);
+          "dscp", "broadcast", "proxy_protocol", "accept_proxy", "allow_from", "deny_from"], &["sticky"]);
     pub(crate) const BALANCER_TARGET: Table = Table { path: "proxy:proxies[].target[]", ..SERVICE_TARGET };
     pub(crate) const BALANCER_TARGET_TLS: Table = Table { path: "proxy:proxies[].target_tls", ..TARGET_TLS };
     pub(crate) const BALANCER_TLS: Table = table("proxy:proxies[].tls", &["cert", "key"], &[]);

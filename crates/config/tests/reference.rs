@@ -205,6 +205,7 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("sticky"), "false".into());
     put(key("list"), service.files.list.to_string());
     put(key("requests"), service.requests.to_string());
+    put(key("broadcast"), service.broadcast.to_string());
     assert!(terms.http.is_default());
     put(key("tcp_keepalive"), span(terms.timeouts.keepalive));
     put(key("timeouts.dial"), span(terms.timeouts.dial));

@@ -207,6 +207,46 @@ fn a_quic_path_goes_past_proxies_of_the_environment_and_has_no_headers() {
 }
 
 #[test]
+fn a_broadcast_address_is_a_target_of_datagrams_and_needs_a_key() {
+    let read = |body: &str| {
+        let text = format!("servers: tls://a\nname: a\ntoken: {OLD}\n{body}\n");
+        let file = Some(Text { name: "client.yaml", text: &text });
+        let sources = Sources { env: &|_| None, read: &|_| Err(String::new()) };
+        load_client(file, &ClientFlags::default(), &sources)
+    };
+    let service = |rest: &str| read(&format!("services: [{{ name: wol, {rest} }}]"));
+    let permitted = service("public: udp://:9, target: 'udp://255.255.255.255:9', broadcast: true");
+    let permitted = permitted.unwrap().config;
+    assert!(permitted.services[0].broadcast);
+    assert!(permitted.summary().iter().any(|line| line.ends_with(", broadcast")));
+    let private = "public: private, visitors: [b], target: 'udp://255.255.255.255:9'";
+    assert!(service(&format!("{private}, broadcast: true")).unwrap().config.services[0].broadcast);
+    for (rest, wanted) in [
+        ("public: udp://:9, target: 'udp://255.255.255.255:9'", "`broadcast: true`"),
+        (private, "`broadcast: true`"),
+        ("public: tcp://:9, target: 'tcp://255.255.255.255:9'", "no connection leads to"),
+        ("public: tcp://:9, target: '255.255.255.255:9', broadcast: true", "has no effect"),
+        ("public: [tcp://:9, udp://:9], target: '224.0.0.1:9'", "no connection leads to"),
+        ("public: http://a.b, target: 'https://255.255.255.255'", "no connection leads to"),
+        ("public: udp://:9, target: 'udp://10.0.0.1:9', broadcast: 1", "broadcast"),
+    ] {
+        let problems = service(rest).expect_err(rest);
+        let said = problems.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert!(said.len() == 1 && said[0].contains(wanted), "{rest}: {said:?}");
+    }
+    let group = service("public: udp://:9, target: 'udp://[ff02::fb%eth0]:5353'").unwrap();
+    assert!(group.warnings[0].to_string().contains("answers are dropped"), "{group:?}");
+    let group = service("public: udp://:9, target: 'udp://239.1.1.1:9', broadcast: true").unwrap();
+    assert_eq!(group.warnings, []);
+    for (listen, target) in [("udp", "255.255.255.255"), ("tcp", "255.255.255.255")] {
+        let forward =
+            format!("{{ listen: '{listen}://127.0.0.1:9', target: '{listen}://{target}:9' }}");
+        let problems = read(&format!("forwards: [{forward}]")).unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+    }
+}
+
+#[test]
 fn quic_sends_by_bbr_and_finds_the_size_of_packets_unless_told_otherwise() {
     let read = |text: &str| {
         let text = format!("listen: quic://[::]\nclients: []\n{text}\n");

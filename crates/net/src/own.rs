@@ -40,6 +40,19 @@ pub fn addresses() -> io::Result<Arc<[IpAddr]>> {
     Ok(all)
 }
 
+/// Whether an address is the broadcast address of one of the networks of this machine.
+#[must_use]
+pub fn is_broadcast(ip: IpAddr) -> bool {
+    let IpAddr::V4(ip) = ip.to_canonical() else { return false };
+    let Ok(all) = getifaddrs() else { return false };
+    let v4 = |address: Option<nix::sys::socket::SockaddrStorage>| {
+        address.and_then(|at| at.as_sockaddr_in().map(|at| at.ip()))
+    };
+    // Some programs give an interface its own address, or none, as that of its network.
+    all.filter(|one| v4(one.address) != Some(ip) && !ip.is_unspecified())
+        .any(|one| v4(one.broadcast) == Some(ip))
+}
+
 fn read() -> io::Result<Vec<IpAddr>> {
     let of_interface = |interface: nix::ifaddrs::InterfaceAddress| {
         let address = interface.address?;

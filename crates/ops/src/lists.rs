@@ -49,6 +49,9 @@ pub struct ServiceOptions {
     /// The certificate of an `https://` target is not verified.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
+    /// Datagrams may go to all machines of a network.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub broadcast: bool,
 }
 
 impl ServiceOptions {
@@ -58,8 +61,17 @@ impl ServiceOptions {
 
     /// The options as parts of a configuration.
     pub fn config(&self) -> config::ServiceOptions {
-        let Self { name, basic_auth, path, allow_from, until, host_rewrite, target_ca, insecure } =
-            self.clone();
+        let Self {
+            name,
+            basic_auth,
+            path,
+            allow_from,
+            until,
+            host_rewrite,
+            target_ca,
+            insecure,
+            broadcast,
+        } = self.clone();
         let basic_auth = basic_auth.into_iter().map(|pair| config::Secret::new(pair.0)).collect();
         config::ServiceOptions {
             name,
@@ -70,6 +82,7 @@ impl ServiceOptions {
             host_rewrite,
             target_ca,
             insecure,
+            broadcast,
         }
     }
 }

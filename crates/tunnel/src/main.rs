@@ -19,7 +19,7 @@
 //! | `load` | a checked configuration from files and flags |
 //! | `input`, `found` | a configuration file, and that of the working directory |
 //! | `material`, `examine` | tokens, certificates and keys that a configuration names |
-//! | `own` | targets that would lead to the daemon itself |
+//! | `own`, `networks` | targets that would lead to the daemon itself, or nowhere |
 //! | `config_file` | the file as the admin API shows and changes it |
 //! | `kept_lists`, `service_options` | services of commands, kept over a restart; their options |
 //! | `first_start`, `set_up` | a start without a file: a token and instructions; the set-up page |
@@ -77,6 +77,7 @@ mod load;
 mod material;
 mod measure;
 mod nat;
+mod networks;
 mod notify;
 mod own;
 mod parent;

@@ -1,5 +1,6 @@
 //! Targets that would lead to the daemon itself: its admin API, its control socket, its state folder,
-//! its configuration, its tokens and its keys.
+//! its configuration, its tokens and its keys. Targets that lead nowhere are told with them
+//! ([`networks`]).
 //!
 //! The examination of a configuration finds such targets where they are written. The dial and the
 //! file server refuse those that only a link, a name or a later change leads there
@@ -17,6 +18,7 @@ use ops::WrongConfig;
 use ops::state::Places;
 
 use crate::examine::Fault;
+use crate::networks;
 
 /// What a person does instead.
 const INSTEAD: &str = "(hint: ask the daemon by `tunnel` on its own machine, or its API by `ssh -L \
@@ -64,13 +66,15 @@ pub(crate) fn user_files(config: &ClientConfig) -> impl Iterator<Item = &Path> {
 
 /// The targets of a client that lead to the client itself.
 pub(crate) fn of_client(config: &ClientConfig) -> Vec<Fault> {
-    of_services(&config.services, &config.common, "services", "service")
+    let own = of_services(&config.services, &config.common, "services", "service");
+    own.into_iter().chain(networks::of_client(config)).collect()
 }
 
 /// The targets of a proxy that lead to the proxy itself.
 pub(crate) fn of_proxy(config: &ProxyConfig) -> Vec<Fault> {
     let services: Vec<_> = config.proxies.iter().map(|proxy| proxy.service.clone()).collect();
-    of_services(&services, &config.common, "proxies", "proxy")
+    let own = of_services(&services, &config.common, "proxies", "proxy");
+    own.into_iter().chain(networks::of_proxy(config)).collect()
 }
 
 /// The default targets of a server that lead to the server itself, and the pages that are files of the
@@ -93,7 +97,7 @@ pub(crate) fn of_server(config: &ServerConfig) -> Vec<Fault> {
         );
         Some(Fault { keys: vec![format!("http.pages.{key}")], problem, fatal: true })
     });
-    defaults.chain(pages).collect()
+    defaults.chain(pages).chain(networks::of_server(config)).collect()
 }
 
 fn of_services(services: &[Service], common: &Common, key: &str, what: &str) -> Vec<Fault> {
@@ -120,7 +124,9 @@ pub(crate) fn refuse<'a>(
 ) -> Result<(), WrongConfig> {
     let mut lines = Vec::new();
     for service in services {
-        let problems = service.targets().filter_map(|(target, _)| problem(target, common));
+        let problems = service.targets().filter_map(|(target, _)| {
+            problem(target, common).or_else(|| networks::unreachable(service, target))
+        });
         lines.extend(problems.map(|why| format!("service {}: its target {why}", service.name)));
     }
     if lines.is_empty() { Ok(()) } else { Err(WrongConfig(lines)) }

@@ -32,6 +32,7 @@ pub(crate) fn read_options(
         path: args.path.clone(),
         allow_from: args.allow_from.clone(),
         until: until.map(|until| until.to_string()),
+        broadcast: args.broadcast,
         ..ServiceOptions::default()
     })
 }

@@ -11,7 +11,8 @@ use super::local::{self, Listeners};
 use super::spread::Listed;
 use super::target::{self, Targets, parse_of_proxy};
 use super::{
-    Cx, Item, Section, common, fit, server, service, spread, target_tls, terms, values, visit,
+    Cx, Item, Section, broadcast, common, fit, server, service, spread, target_tls, terms, values,
+    visit,
 };
 use crate::address::{Kind, Ports, Role, unix};
 use crate::keys::{
@@ -132,6 +133,7 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
         user_file: None,
         unforwarded: false,
         files: Files::default(),
+        broadcast: broadcast::broadcast(&s, &targets, &[over]),
         requests: false,
     };
     Some(Balancer { listen, tls, announced_by, service })

@@ -6,8 +6,8 @@ use proto::Limits;
 
 use super::local::{self, Listeners};
 use super::{
-    Cx, Item, Section, common, exit, p2p, paths, private, server, service, target, terms, values,
-    visit,
+    Cx, Item, Section, broadcast, common, exit, p2p, paths, private, server, service, target,
+    terms, values, visit,
 };
 use crate::address::{HTTP_PROXY, SOCKS5, local};
 use crate::keys::{
@@ -235,7 +235,7 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     }
     let accept_proxy = visit::accept_proxy(&s, listen.as_ref());
     let (listen, target) = (listen?, target?);
-    if let Some(bad) = unfit(&listen, &target) {
+    if let Some(bad) = unfit(&listen, &target).or_else(|| broadcast::of_forward(&target, over)) {
         s.bad("target", bad);
     }
     let terms = terms::of_forward(&s);

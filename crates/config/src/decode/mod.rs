@@ -5,6 +5,7 @@
 pub(crate) mod acme;
 mod auth;
 pub(crate) mod balancer;
+mod broadcast;
 pub(crate) mod client;
 pub(crate) mod common;
 mod doors;

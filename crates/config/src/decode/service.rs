@@ -4,21 +4,21 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use proto::TargetProtocol;
 use proto::control::{SERVICES_MAX, ServiceTerms};
 use proto::greeting::NAME_MAX;
+use proto::{Limits, TargetProtocol};
 
 use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
 use super::{
-    Cx, Item, Section, exit, files, fit, http, private, redirects, spread, target_tls, terms,
-    unknown, values, visit,
+    Cx, Item, Section, broadcast, exit, files, fit, http, private, redirects, spread, target_tls,
+    terms, unknown, values, visit,
 };
 use crate::keys::{
     HEALTH, HEALTH_UDP, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS, SERVICE_STREAM_LIMITS,
 };
 use crate::lists::PUBLISHED_MAX;
-use crate::model::{Check, DatagramCheck, Public, Service};
+use crate::model::{Check, DatagramCheck, FlowLimits, Public, Service};
 use crate::names::service_name;
 use crate::yaml::{At, Kind};
 use crate::{BadValue, Over, Span};
@@ -122,12 +122,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let entries = if is_private { Vec::new() } else { entries(&s) };
     let private = private::private(&s, is_private);
     let terms = terms::terms(&s);
-    let limits = s.section("limits", &SERVICE_LIMITS);
-    let each = [&SERVICE_SOURCE_LIMITS, &SERVICE_STREAM_LIMITS];
-    let stream_limits = limits.as_ref().map(|own| values::limits(own, "streams", each));
-    let stream_limits = stream_limits.unwrap_or_default();
-    let limits =
-        limits.map(|own| values::flow_limits(&own, &SERVICE_SOURCE_LIMITS)).unwrap_or_default();
+    let (limits, stream_limits) = limits(&s);
     let visitors = visit::visitors(&s);
     let proxy_protocol = visit::proxy_protocol(&s);
     let health = health(&s);
@@ -169,6 +164,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
             files::fit(&s, &targets.first);
         }
     }
+    let broadcast = broadcast::of_service(&s, targets.as_ref(), published.as_deref());
     let ports = ports(published.as_deref().unwrap_or_default());
     let wide = entries.iter().flatten().any(|entry| entry.width() > 0);
     // After a bad name, or a range with a bad entry, the resulting names are unknown.
@@ -229,6 +225,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         user_file: user_file.clone(),
         unforwarded,
         files: files.clone(),
+        broadcast,
         requests,
     };
     if !wide {
@@ -237,6 +234,14 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let lowest = ports.first_key_value().map_or(0, |(port, _)| *port);
     let made = ports.iter().zip(names);
     Some(made.map(|((port, public), name)| make(name, port - lowest, public.clone())).collect())
+}
+
+/// Decodes `limits`: of flows and of sources, and of streams.
+fn limits(s: &Section<'_>) -> (FlowLimits, Limits) {
+    let Some(own) = s.section("limits", &SERVICE_LIMITS) else { return Default::default() };
+    let each = [&SERVICE_SOURCE_LIMITS, &SERVICE_STREAM_LIMITS];
+    let streams = values::limits(&own, "streams", each);
+    (values::flow_limits(&own, &SERVICE_SOURCE_LIMITS), streams)
 }
 
 /// The name of a service without a name, by its host name.

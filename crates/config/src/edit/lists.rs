@@ -291,6 +291,7 @@ fn options(service: &Service) -> Vec<(&'static str, Value)> {
         (UNTIL, service.until.map(|until| text_value(&until.to_string()))),
         ("host_rewrite", host_rewrite.as_deref().map(text_value)),
         ("target_tls", target_tls(&service.target_tls)),
+        ("broadcast", service.broadcast.then_some(Value::Bool(true))),
     ]
     .into_iter()
     .filter_map(|(key, value)| Some((key, value?)))
@@ -452,6 +453,7 @@ mod tests {
             host_rewrite: Some("localhost:3000".into()),
             target_ca: Some("/etc/ca.pem".into()),
             insecure: false,
+            broadcast: false,
         };
         let load = |text: &str, options: &crate::ServiceOptions| {
             let publish = [text.to_owned()];
@@ -482,6 +484,14 @@ mod tests {
         assert!(lists.warnings.iter().any(|warning| warning.to_string().contains("not verified")));
         let text = publish("f", "", &lists.config).unwrap();
         assert!(text.contains("insecure: true"), "{text}");
+
+        let wol = crate::ServiceOptions { broadcast: true, ..crate::ServiceOptions::default() };
+        let lists = load("udp://:9=udp://255.255.255.255:9", &wol).unwrap().config;
+        let text = publish("f", "", &lists).unwrap();
+        assert!(text.contains("broadcast: true"), "{text}");
+        let file = crate::Text { name: "f", text: &text };
+        let read = crate::load_kept(file, None, &sources).unwrap().config.lists;
+        assert!(read.services[0].broadcast && lists.services[0].broadcast);
 
         let wrong = |text: &str, options: crate::ServiceOptions| {
             let problems = load(text, &options).unwrap_err();

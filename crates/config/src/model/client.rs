@@ -12,6 +12,7 @@ use proto::{
     Compress, Dscp, HttpOptions, Limits, Network, PORTS_MAX, Sticky, TargetProtocol, Visitors,
 };
 
+use super::check::Check;
 use super::p2p::P2p;
 use super::private::{PeerPath, PeerTls, Private, PrivateService, Proof, Visit};
 use super::spread::Spread;
@@ -153,6 +154,8 @@ pub struct Service {
     pub unforwarded: bool,
     /// How files are served; the default unless the target is [`Target::Files`].
     pub files: Files,
+    /// Datagrams may go to all machines of a network. A server cannot ask for that.
+    pub broadcast: bool,
     /// The client keeps the last requests of the visitors for a look.
     pub requests: bool,
 }
@@ -318,9 +321,10 @@ impl Service {
     /// and but the options of a command line that this service has.
     pub(crate) fn take_settings(&mut self, from: &Self) {
         let own = mem::replace(self, from.clone());
-        let Self { name, target, spread, public, kept, until, target_tls, .. } = own;
+        let Self { name, target, spread, public, kept, until, target_tls, broadcast, .. } = own;
         let target = Self { name, target, spread, public, kept, until, ..from.clone() };
         *self = Self { private: None, ..target };
+        self.broadcast |= broadcast;
         if !self.public.iter().all(Public::is_http) {
             // The options were for the names of the other service.
             self.terms.http = HttpOptions::default();
@@ -407,6 +411,7 @@ impl Service {
         if !matches!(self.target, Target::Https { .. }) {
             self.target_tls = TargetTls::default();
         }
+        self.broadcast &= self.carries(Over::Udp);
         self.terms.http.target = if self.public.iter().all(Public::is_http) {
             self.target.protocol()
         } else {
@@ -524,6 +529,7 @@ impl Service {
             (self.terms.ephemeral, "not remembered"),
             (self.terms.shared.is_some(), "shared"),
             (self.terms.http.sticky != Sticky::Off, "sticky cookie"),
+            (self.broadcast, "broadcast"),
             (self.requests, "requests kept"),
             (*compress == Compress::Public, "compress"),
             (*compress == Compress::Always, "compress always"),
@@ -552,34 +558,6 @@ impl fmt::Display for ProxyProtocol {
             Self::V2 => "v2",
         })
     }
-}
-
-/// How a target is checked: the client connects to it, and may send a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
-    /// The time between two checks.
-    pub interval: Span,
-    /// The longest time until the target accepts the connection, and has answered the request.
-    pub timeout: Span,
-    /// The path of the request over HTTP/1.1, which a target that serves answers with a status from
-    /// 200 to 399. `None`: there is no request.
-    pub path: Option<Arc<str>>,
-    /// The datagrams by which a target of UDP is checked. `None`: it is not.
-    pub udp: Option<DatagramCheck>,
-}
-
-/// How a target of UDP is asked whether it serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DatagramCheck {
-    /// A query of DNS, which any answer to it ends but SERVFAIL.
-    Dns,
-    /// A datagram of the configuration.
-    Own {
-        /// What is sent.
-        send: Arc<[u8]>,
-        /// How the answer has to begin.
-        expect: Arc<[u8]>,
-    },
 }
 
 /// A public address.

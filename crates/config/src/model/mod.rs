@@ -2,6 +2,7 @@
 //! checks.
 
 mod balancer;
+mod check;
 mod client;
 mod doors;
 mod kcp;
@@ -18,10 +19,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 pub use balancer::{Balancer, ProxyConfig};
+pub use check::{Check, DatagramCheck};
 pub(crate) use client::PRIVATE;
 pub use client::{
-    Check, ClientConfig, DatagramCheck, Exit, Field, Files, FlowLimits, Forward, Path,
-    ProxyProtocol, Public, Service, TargetTls, Trust, UserFile, VisitorLists,
+    ClientConfig, Exit, Field, Files, FlowLimits, Forward, Path, ProxyProtocol, Public, Service,
+    TargetTls, Trust, UserFile, VisitorLists,
 };
 pub use doors::{Acme, AcmeBinding, AcmeDns, Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};

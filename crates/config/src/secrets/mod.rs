@@ -149,6 +149,7 @@ const HARMLESS: &[&str] = &[
     "remember",
     "remove",
     "requests",
+    "broadcast",
     "resolvers",
     "resume_timeout",
     "retry",

@@ -265,6 +265,9 @@ impl TargetWatch {
                     Some(format!("it cannot be reached: {source}"))
                 } else if let DialError::Resolve { host, source } = error {
                     Some(format!("{host} does not resolve: {source}"))
+                } else if let DialError::Broadcast(_) = error {
+                    let why = "it is a broadcast address, and the service has no `broadcast: true`";
+                    Some(why.to_owned())
                 } else if let DialError::Guarded(_) = error {
                     Some("it is the admin API or the control socket of this daemon".to_owned())
                 } else {

@@ -82,7 +82,7 @@ fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
     if stream.is_none() && datagram.is_none() {
         return;
     }
-    let timeout = check.timeout.duration();
+    let (timeout, broadcast) = (check.timeout.duration(), service.broadcast);
     // A target that expects a header would log a connection without one as broken.
     let version = service.proxy_protocol.map(proxy_version);
     let header = version.map(|version| proxy_header(version, None, NOWHERE));
@@ -98,7 +98,7 @@ fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
         };
         let by_datagram = async {
             match &datagram {
-                Some((target, check)) => ask(target, check, timeout).await,
+                Some((target, check)) => ask((target, broadcast), check, timeout).await,
                 None => Ok(()),
             }
         };
@@ -149,7 +149,7 @@ async fn connect(
 
 /// Sends a target of UDP the datagram of the check.
 async fn ask(
-    target: &TargetAddr,
+    (target, broadcast): (&TargetAddr, bool),
     check: &DatagramCheck,
     timeout: Duration,
 ) -> Result<(), DialError> {
@@ -157,8 +157,8 @@ async fn ask(
         DatagramCheck::Dns => &QUERY[..],
         DatagramCheck::Own { send, .. } => send,
     };
-    let lookups = Lookups::default();
-    let answer = ask_datagram(target, question, timeout, descriptors::room(), &lookups).await?;
+    let (room, lookups) = (descriptors::room(), Lookups::default());
+    let answer = ask_datagram((target, broadcast), question, timeout, room, &lookups).await?;
     let reason = match check {
         DatagramCheck::Dns => is_answer(&answer).err(),
         DatagramCheck::Own { expect, .. } => {
@@ -197,7 +197,7 @@ pub(super) fn request(service: &Service, target: &Target, path: &str) -> Vec<u8>
         Public::Name { host, .. } if !host.contains('*') => Some(host.clone()),
         Public::Name { .. } | Public::Tcp { .. } | Public::Udp { .. } => None,
     });
-    let own = target.port().map(|(host, port)| format!("{host}:{port}"));
+    let own = target.port().map(|(host, port)| format!("{}:{port}", host.unscoped()));
     let host = terms.host_rewrite.clone().or(of_name).or(own);
     let host = host.unwrap_or_else(|| "localhost".to_owned());
     format!(

@@ -219,6 +219,7 @@ impl Local {
                 targets,
                 dial,
                 dscp,
+                broadcast: service.broadcast,
                 room,
                 watcher,
                 ..FlowSettings::default()

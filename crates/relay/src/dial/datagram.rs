@@ -1,6 +1,7 @@
 //! A question by datagram, for checks of targets of UDP.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use net::resolve::Lookups;
@@ -18,12 +19,13 @@ use crate::room::Position;
 const TIMES: u32 = 3;
 
 /// Sends `question` to the target, and returns its first answer. Without an answer the question is
-/// sent again. An address that refuses is followed by the next address of the name.
+/// sent again. An address that refuses is followed by the next address of the name. With
+/// `broadcast` the target may be all machines of a network, of which the first answer counts.
 ///
 /// # Errors
 /// The target does not resolve, each of its addresses refuses, or nothing answers within `deadline`.
 pub async fn ask_datagram(
-    target: &TargetAddr,
+    (target, broadcast): (&TargetAddr, bool),
     question: &[u8],
     deadline: Duration,
     room: Room,
@@ -38,8 +40,9 @@ pub async fn ask_datagram(
                     return Err(Errno::MFILE.into());
                 }
                 socket.set_nonblocking(true)?;
-                socket.connect(address)?;
-                ask(&UdpSocket::from_std(socket)?, question, deadline / TIMES).await
+                let is_connected = net::udp::connect(&socket, address, broadcast)?;
+                let to = (!is_connected).then_some(address);
+                ask(&UdpSocket::from_std(socket)?, to, question, deadline / TIMES).await
             };
             match asked.await {
                 Ok(answer) => return Ok(answer),
@@ -54,19 +57,37 @@ pub async fn ask_datagram(
         let source = first.unwrap_or_else(|| io::ErrorKind::NotFound.into());
         Err(match Errno::from_io_error(&source) {
             Some(Errno::MFILE | Errno::NFILE) => DialError::Exhausted(target.clone()),
+            Some(Errno::ACCESS) => DialError::Broadcast(target.clone()),
             _ => DialError::Connect { target: target.clone(), source },
         })
     };
     timeout(deadline, attempt).await.unwrap_or_else(|_| Err(DialError::Timeout(target.clone())))
 }
 
-async fn ask(socket: &UdpSocket, question: &[u8], pause: Duration) -> io::Result<Vec<u8>> {
+/// Asks until something answers. `to` is the address where the socket is not connected.
+async fn ask(
+    socket: &UdpSocket,
+    to: Option<SocketAddr>,
+    question: &[u8],
+    pause: Duration,
+) -> io::Result<Vec<u8>> {
     let mut answer = vec![0; DATAGRAM_MAX];
     loop {
         let again = Instant::now() + pause;
-        socket.send(question).await?;
+        match to {
+            Some(to) => socket.send_to(question, to).await?,
+            None => socket.send(question).await?,
+        };
+        let read = async {
+            loop {
+                let (read, from) = socket.recv_from(&mut answer).await?;
+                if to.is_none_or(|to| to.port() == from.port()) {
+                    return io::Result::Ok(read);
+                }
+            }
+        };
         tokio::select! {
-            read = socket.recv(&mut answer) => {
+            read = read => {
                 answer.truncate(read?);
                 return Ok(answer);
             }

@@ -95,6 +95,12 @@ pub enum DialError {
          may be"
     )]
     Guarded(TargetAddr),
+    /// The target is an address of all machines of a network, without consent to send there.
+    #[error(
+        "{0} is a broadcast address, or a route of this machine prohibits it: `broadcast: true` of \
+         the service sends to all machines of a network"
+    )]
+    Broadcast(TargetAddr),
     /// Every address failed. The error is that of the first address that was tried.
     #[error("{target}: {source}")]
     Connect {
@@ -163,6 +169,7 @@ impl DialError {
             Self::Resolve { .. }
             | Self::Denied(_)
             | Self::Guarded(_)
+            | Self::Broadcast(_)
             | Self::Connect { .. }
             | Self::Layer { .. }
             | Self::Protocol { .. }
@@ -175,7 +182,7 @@ impl DialError {
     pub fn code(&self) -> ResetCode {
         match self {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
-            Self::Denied(_) | Self::Guarded(_) => ResetCode::Denied,
+            Self::Denied(_) | Self::Guarded(_) | Self::Broadcast(_) => ResetCode::Denied,
             Self::Layer { .. } | Self::Protocol { .. } => ResetCode::Unreachable,
             Self::Exhausted(_)
             | Self::Share(_)

@@ -27,6 +27,9 @@ pub struct FlowSettings {
     pub dial: Duration,
     /// The code point of the datagrams to targets.
     pub dscp: Dscp,
+    /// Datagrams may go to all machines of a network, or to a group: the system asks for consent.
+    /// Answers then come from each machine, at the port of the target.
+    pub broadcast: bool,
     /// The descriptors that sockets to targets may use.
     pub room: Room,
     /// How the names of targets are looked up.
@@ -44,6 +47,7 @@ impl Default for FlowSettings {
             targets: Rc::default(),
             dial: Timeouts::default().dial,
             dscp: Dscp::default(),
+            broadcast: false,
             room: Room::default(),
             lookups: Lookups::default(),
             watcher: None,

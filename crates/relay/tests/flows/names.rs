@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use net::resolve::{Bounds, Lookups, Resolver};
 use proto::ResetCode;
-use relay::{Allow, Destination, DropReason};
+use relay::dial::ask_datagram;
+use relay::{Allow, Destination, DialError, DropReason, Room, TargetAddr};
 use tokio::net::UdpSocket;
 use tokio::time::{advance, sleep};
 
@@ -184,4 +185,50 @@ async fn an_address_that_answers_keeps_the_flow_although_it_refuses_later() {
         assert!(is_silent(&other).await);
     })
     .await;
+}
+
+/// The network of loopback has the broadcast address 127.255.255.255.
+#[tokio::test]
+async fn a_broadcast_address_is_sent_to_with_consent_alone_and_answers_reach_the_visitor() {
+    run(async {
+        let machine = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
+        let port = machine.local_addr().unwrap().port();
+        let mut plan = Plan::to_host("127.255.255.255", port);
+        let without = plan.clone().rig();
+        let visitor = without.visitor().await;
+        visitor.send(b"wake").await.unwrap();
+        until(|| without.dropped(DropReason::Denied) > 0).await;
+        assert!(is_silent(&machine).await);
+
+        plan.targets.broadcast = true;
+        let with = plan.rig();
+        let visitor = with.visitor().await;
+        visitor.send(b"wake").await.unwrap();
+        let (datagram, from) = receive(&machine).await;
+        assert_eq!(datagram, b"wake");
+        machine.send_to(b"awake", from).await.unwrap();
+        assert_eq!(receive(&visitor).await.0, b"awake");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_check_asks_all_machines_of_a_network_with_consent_alone() {
+    let machine = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
+    let port = machine.local_addr().unwrap().port();
+    let target = TargetAddr::Udp { host: "127.255.255.255".to_owned(), port };
+    let (room, lookups) = (Room::default(), Lookups::default());
+    let ask = async |broadcast| {
+        let limit = Duration::from_secs(30);
+        ask_datagram((&target, broadcast), b"ping", limit, room, &lookups).await
+    };
+    let error = ask(false).await.unwrap_err();
+    assert!(matches!(error, DialError::Broadcast(_)), "{error}");
+    let answer = async {
+        let (datagram, from) = receive(&machine).await;
+        assert_eq!(datagram, b"ping");
+        machine.send_to(b"pong", from).await.unwrap();
+    };
+    let (asked, ()) = tokio::join!(ask(true), answer);
+    assert_eq!(asked.unwrap(), b"pong");
 }

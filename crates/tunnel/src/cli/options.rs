@@ -20,6 +20,10 @@ pub(crate) struct OptionArgs {
     /// Only visitors from these networks: 10.0.0.0/8,2001:db8::/32
     #[arg(long, value_name = "CIDR", value_delimiter = ',', requires = "publish")]
     pub(crate) allow_from: Vec<String>,
+    /// Datagrams may go to the broadcast address of a network, or to a group, as Wake-on-LAN needs:
+    /// udp://:9=udp://192.168.1.255:9
+    #[arg(long, requires = "publish")]
+    pub(crate) broadcast: bool,
     /// End the services after this time: 30m, 1h, 7d; open streams go on
     #[arg(long = "for", value_name = "TIME", requires = "publish", value_parser = lasting)]
     pub(crate) lasting: Option<Span>,

@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 
 pub use options::dialling;
 pub use read::Arrival;
-pub use socket::FlowSocket;
+pub use socket::{FlowSocket, connect};
 
 /// Where a datagram goes, in the form in which the socket gave the addresses: a socket of both
 /// families has IPv4-mapped ones.

@@ -209,6 +209,8 @@ impl Target {
             return self.fail(match Errno::from_io_error(&source) {
                 Some(Errno::MFILE | Errno::NFILE) => DialError::Exhausted(target),
                 Some(Errno::AGAIN) => DialError::Ports(target),
+                // connect(2) of Linux; a route of type `prohibit` gives the same error.
+                Some(Errno::ACCESS) => DialError::Broadcast(target),
                 _ => DialError::Connect { target, source },
             });
         };
@@ -245,8 +247,9 @@ impl Target {
         if self.settings.room.place(&socket) != Position::Inside {
             return Err(Errno::MFILE.into());
         }
-        let socket = FlowSocket::connect(socket, target)?.marked(self.settings.dscp.number())?;
-        Ok((socket, port))
+        let FlowSettings { broadcast, dscp, .. } = &*self.settings;
+        let connect = if *broadcast { FlowSocket::broadcast } else { FlowSocket::connect };
+        Ok((connect(socket, target)?.marked(dscp.number())?, port))
     }
 
     /// Gathers a datagram, which leaves at the end of the turn.

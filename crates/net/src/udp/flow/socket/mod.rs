@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use rustix::io::Errno;
 use tokio::net::UdpSocket;
 
 use super::batch::Batches;
@@ -33,8 +34,10 @@ const MESSAGES: usize = 64;
 pub struct FlowSocket {
     socket: UdpSocket,
     calls: Rc<Calls>,
-    /// The target of a connected socket.
+    /// The target of a socket that is no listener.
     target: Option<SocketAddr>,
+    /// The kernel knows the target.
+    is_connected: bool,
     batches: RefCell<Batches>,
     /// The kernel took no more. What is gathered waits, and what comes is lost.
     is_full: Cell<bool>,
@@ -57,11 +60,25 @@ impl FlowSocket {
     /// has one local port and gets datagrams of `target` alone.
     ///
     /// # Errors
-    /// No route leads to `target`, or no local port is free (EAGAIN).
+    /// No route leads to `target`, no local port is free (EAGAIN), or `target` is a broadcast
+    /// address (EACCES).
     pub fn connect(socket: std::net::UdpSocket, target: SocketAddr) -> io::Result<Self> {
         prepare_target(&socket)?;
         socket.connect(target)?;
         Self::new(socket, Some(target), Batches::of_target())
+    }
+
+    /// As [`Self::connect`], with consent to send to all machines of a network, or to a group. Each
+    /// of them answers from an address of its own, so such a socket gets datagrams of every address
+    /// at the port of `target`; others are counted as denied.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn broadcast(socket: std::net::UdpSocket, target: SocketAddr) -> io::Result<Self> {
+        prepare_target(&socket)?;
+        let is_connected = connect(&socket, target, true)?;
+        let made = Self::new(socket, Some(target), Batches::of_target())?;
+        Ok(Self { is_connected, ..made })
     }
 
     fn new(
@@ -73,7 +90,8 @@ impl FlowSocket {
         let socket = UdpSocket::from_std(socket)?;
         let (is_full, pause) = Default::default();
         let batches = RefCell::new(batches);
-        Ok(Self { socket, calls, target, batches, is_full, pause, dscp: 0 })
+        let is_connected = target.is_some();
+        Ok(Self { socket, calls, target, is_connected, batches, is_full, pause, dscp: 0 })
     }
 
     /// Marks the datagrams of a connected socket with a code point ([`crate::dscp`]). Those of a
@@ -94,7 +112,7 @@ impl FlowSocket {
         self.socket.local_addr()
     }
 
-    /// The route to the target of a connected socket.
+    /// The route to the target of a socket that has one.
     #[must_use]
     pub fn route(&self) -> Option<Route> {
         self.target.map(|peer| Route { peer, local: None, dscp: self.dscp })
@@ -117,8 +135,13 @@ impl FlowSocket {
     ) -> Poll<Infallible> {
         let (mut messages, mut bytes) = (0, 0);
         let mut pace = Pace::BEGIN;
+        // A connected socket gets nothing from others.
+        let asked = self.target.filter(|_| !self.is_connected).map(|target| target.port());
         let mut take = |arrival: Arrival<'_>| {
-            if has_port(arrival.route.peer) {
+            let port = arrival.route.peer.port();
+            if asked.is_some_and(|asked| asked != port) {
+                tally.lost(Loss::Denied, arrival.count());
+            } else if has_port(arrival.route.peer) {
                 take(arrival);
             } else {
                 tally.lost(Loss::Unreachable, arrival.count());
@@ -204,8 +227,8 @@ impl FlowSocket {
 
     /// Sends one batch.
     fn leave(&self, batches: &mut Batches, index: usize, tally: &impl Tally) {
-        let Self { socket, calls, target, pause, .. } = self;
-        let sender = Sender { calls, socket, is_connected: target.is_some(), pause };
+        let Self { socket, calls, is_connected, pause, .. } = self;
+        let sender = Sender { calls, socket, is_connected: *is_connected, pause };
         let Some(batch) = batches.list.get_mut(index) else { return };
         match sender.send(batch, tally) {
             Ok(()) => drop(batches.list.remove(index)),
@@ -215,6 +238,28 @@ impl FlowSocket {
             }
         }
     }
+}
+
+/// Connects a socket to a target. With consent to broadcast, a target of many machines leaves the
+/// socket as it is, but for the consent, and the answer is false.
+///
+/// # Errors
+/// As [`FlowSocket::connect`].
+pub fn connect(
+    socket: &std::net::UdpSocket,
+    target: SocketAddr,
+    broadcast: bool,
+) -> io::Result<bool> {
+    if !broadcast || !target.ip().to_canonical().is_multicast() {
+        match socket.connect(target) {
+            Ok(()) => return Ok(true),
+            // The kernel knows the broadcast addresses of its networks.
+            Err(error) if broadcast && Errno::from_io_error(&error) == Some(Errno::ACCESS) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    socket.set_broadcast(true)?;
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -304,3 +304,42 @@ async fn a_reader_lets_others_run_and_loses_nothing() {
 fn an_idle_socket_is_small() {
     assert!(size_of::<FlowSocket>() <= 192, "{}", size_of::<FlowSocket>());
 }
+
+/// The network of loopback has the broadcast address 127.255.255.255.
+#[tokio::test]
+async fn a_broadcast_address_needs_consent_and_each_machine_answers_from_its_own() {
+    let machine = visitor(Ipv4Addr::UNSPECIFIED);
+    let at = machine.local_addr().unwrap().port();
+    let target = SocketAddr::from(([127, 255, 255, 255], at));
+    let refused = FlowSocket::connect(dialling(target).unwrap(), target).unwrap_err();
+    assert_eq!(Errno::from_io_error(&refused), Some(Errno::ACCESS));
+
+    let socket = FlowSocket::broadcast(dialling(target).unwrap(), target).unwrap();
+    let counts = Counts::default();
+    let route = socket.route().unwrap();
+    for _ in 0..2 {
+        socket.send(route, Bytes::from_static(b"wake"), &counts);
+    }
+    poll_fn(|cx| socket.poll_flush(cx, &counts)).await;
+    assert_eq!(counts.sent.get(), (2, 8));
+    let (_, asker) = machine.recv_from(&mut [0; 8]).unwrap();
+    // The port of the target says that a machine was asked; nobody else has a say.
+    visitor(Ipv4Addr::LOCALHOST).send_to(b"stranger", (Ipv4Addr::LOCALHOST, asker.port())).unwrap();
+    machine.send_to(b"awake", (Ipv4Addr::LOCALHOST, asker.port())).unwrap();
+    let got = arrivals(&socket, 1).await;
+    assert_eq!(got.len(), 1);
+    assert_eq!(got[0].1, b"awake");
+    assert_eq!(got[0].0.peer, SocketAddr::from(([127, 0, 0, 1], at)));
+}
+
+#[tokio::test]
+async fn consent_to_broadcast_changes_nothing_for_the_address_of_one_machine() {
+    let (machine, other) = (visitor(Ipv4Addr::LOCALHOST), visitor(Ipv4Addr::LOCALHOST));
+    let target = machine.local_addr().unwrap();
+    let socket = FlowSocket::broadcast(dialling(target).unwrap(), target).unwrap();
+    let own = socket.local_addr().unwrap();
+    other.send_to(b"stranger", own).unwrap();
+    machine.send_to(b"answer", own).unwrap();
+    let got = arrivals(&socket, 1).await;
+    assert_eq!(got.iter().map(|(_, bytes)| &bytes[..]).collect::<Vec<_>>(), [b"answer"]);
+}
