@@ -19,14 +19,10 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::answer::{failed, problem};
-use super::routes::Api;
+use super::routes::{Api, STREAMS};
 
 /// The protocol after the upgrade: the bytes of the target.
 const PROTOCOL: &str = "tunnel";
-
-/// Byte streams at a time. A connection of the API that became a stream has no place among the others
-/// any more.
-pub(super) const STREAMS: usize = 64;
 
 /// How long a client may send after the target has sent everything and its stream has ended.
 const CLOSING: Duration = Duration::from_secs(10);

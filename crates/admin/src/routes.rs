@@ -25,6 +25,10 @@ use super::live::{self, Live, Topics};
 use super::sessions::{By, Caller, Sessions};
 use super::{body, connect, console, events, metrics, page};
 
+/// Byte streams at a time. A connection of the API that became a stream has no place among the others
+/// any more.
+pub(super) const STREAMS: usize = 64;
+
 /// What every request needs.
 #[derive(Clone)]
 pub(super) struct Api {
@@ -43,7 +47,7 @@ pub(super) struct Api {
 
 impl Api {
     pub(super) fn new(daemon: Arc<dyn Daemon>, life: Life) -> Self {
-        let [streams, showing] = [connect::STREAMS, 1].map(|most| Arc::new(Semaphore::new(most)));
+        let [streams, showing] = [STREAMS, 1].map(|most| Arc::new(Semaphore::new(most)));
         Self { daemon, life, streams, showing, sessions: Sessions::default(), live: Live::new() }
     }
 }

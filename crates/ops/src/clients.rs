@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::WrongConfig;
 use crate::enrol::{Allowed, Order};
-use crate::status::{ClientState, Session, State as _, Told, bytes, duration, tables};
-use crate::term::{self, Column, Drawn, Screen, Sheet, Table, natural};
+pub use crate::hold::Held;
+use crate::status::{ClientState, Session, State as _, Told, tables};
+use crate::term::{self, Column, Drawn, Screen, Sheet, Table, bytes, duration, natural};
 
 /// The longest reason of a refusal in bytes. A reason may contain text of a peer.
 pub const REASON_MAX: usize = 200;
@@ -239,18 +240,6 @@ impl LimitOrder {
     }
 }
 
-/// A client on hold: its names answer 503.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Held {
-    /// The seconds since the command.
-    pub seconds: u64,
-    /// The seconds after which a visitor may try again (`Retry-After`).
-    pub retry_after_seconds: u64,
-    /// The hold has a page of its own.
-    pub page: bool,
-}
-
 /// An order of `tunnel clients hold`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -341,16 +330,6 @@ pub struct Applied {
     pub allowed: Allowed,
     /// The limits.
     pub limits: Limits,
-}
-
-/// A description for people.
-impl fmt::Display for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seconds, retry_after_seconds, page } = *self;
-        let (since, after) = (duration(seconds), duration(retry_after_seconds));
-        let page = if page { "a page of its own" } else { "the page for unavailable services" };
-        write!(f, "for {since}: visitors of its names get 503 with {page}, Retry-After {after}")
-    }
 }
 
 impl Client {

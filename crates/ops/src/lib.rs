@@ -14,9 +14,11 @@
 //! | `measure` | the results of `tunnel ping` and `tunnel speedtest` |
 //! | `busy` | the busiest streams |
 //! | `clients` | the results of `tunnel clients`, and the changes of a client's entry |
+//! | `hold` | a client on hold |
 //! | `connect` | the target of `tunnel connect`, and the line before its bytes |
 //! | `events` | what changes, as a stream |
 //! | `enrol` | orders for a code, and the code |
+//! | `future` | the type of what a daemon does in its own time |
 //! | `glance` | a look that goes on: what has changed since the one before |
 //! | `log` | the last lines of the log |
 //! | `lists` | changes of a running client's services and forwards |
@@ -41,7 +43,9 @@ pub mod connect;
 mod daemon;
 pub mod enrol;
 pub mod events;
+mod future;
 mod glance;
+mod hold;
 mod life;
 pub mod lists;
 mod loaded;
@@ -68,9 +72,10 @@ pub mod visit;
 pub use busy::{BusyStream, BusyStreams, rate};
 pub use daemon::{
     Carried, Certificates, Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries,
-    Foreseen, Inviter, Lists, ListsInForce, Log, Reconnected, Requests, SendFuture, Serving,
-    Settings, Sharer, Supervision, Traffic, Visitors,
+    Foreseen, Inviter, Lists, ListsInForce, Log, Reconnected, Requests, Serving, Settings, Sharer,
+    Supervision, Traffic, Visitors,
 };
+pub use future::SendFuture;
 pub use glance::{ClientChanges, Glance, Seen};
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::daemon::SendFuture;
+use crate::SendFuture;
 
 /// The longest speed test per direction. Any window has grown to its full size by then, and a
 /// forgotten test does little harm.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::daemon::SendFuture;
+use crate::SendFuture;
 
 /// What stands between a client and other clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -137,7 +137,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         let dir = args.daemon.state_dir.clone().map_or_else(|| places.state_dir(), Ok)?;
         let state = StateDir::open(dir)?;
         let made = if first_start::makes_a_client(args, &state)? {
-            Some(first_start::token(&state, load::client_name(args))?)
+            Some(first_start::token(&state, first_start::client_name(args))?)
         } else {
             None
         };
@@ -182,7 +182,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     let alone =
         !is_next && args.daemon.config.is_none() && load::has_one_client(args, token.is_some());
     let invitation = alone.then(|| Invitation {
-        name: load::client_name(args).to_owned(),
+        name: first_start::client_name(args).to_owned(),
         token,
         pin: identity.as_ref().map(|identity| identity.pin().to_string()),
         rights: ordered("", args).rights(),

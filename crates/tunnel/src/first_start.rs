@@ -11,7 +11,6 @@ use ops::{Enrolment, Entries, WrongConfig, term};
 
 use crate::cli::ServerArgs;
 use crate::enroll::Kept;
-use crate::load;
 
 /// The default name of the client.
 pub(crate) const NAME: &str = "home";
@@ -95,6 +94,11 @@ impl Invitation {
     }
 }
 
+/// The name of the one client of a server without a file.
+pub(crate) fn client_name(args: &ServerArgs) -> &str {
+    args.name.as_deref().unwrap_or(NAME)
+}
+
 /// Whether a server without a file makes one client itself: only without a token and without
 /// `--enroll`. If clients have been enrolled by codes, the server makes the client only with
 /// `--name`, or if it made that client at an earlier start.
@@ -102,7 +106,7 @@ pub(crate) fn makes_a_client(args: &ServerArgs, state: &StateDir) -> anyhow::Res
     if args.token.is_some() || args.token_file.is_some() || args.enroll.is_some() {
         return Ok(false);
     }
-    let name = load::client_name(args);
+    let name = client_name(args);
     let has_one = args.name.is_some() || state.read(&token_file(name))?.is_some();
     Ok(has_one || Kept::in_state(state.path()).is_empty()?)
 }

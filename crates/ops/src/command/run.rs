@@ -17,7 +17,7 @@ use crate::revision::NewConfig;
 use crate::share::{self, ShareOrder, Told};
 use crate::shown;
 use crate::status::StreamNumber;
-use crate::{AUDIT, daemon};
+use crate::{AUDIT, SendFuture};
 
 /// Time limit for an answer of the workers. A healthy worker answers within one turn of its event
 /// loop, so a daemon reports an error instead of a longer wait.
@@ -312,7 +312,7 @@ pub async fn connect(daemon: &dyn Daemon, target: &str, socket: UnixStream) -> a
     daemon.connector().context(NO_OTHER_SIDE)?.connect(target, socket).await
 }
 
-async fn timely<T>(answer: daemon::SendFuture<'_, T>) -> Result<T, NoAnswer> {
+async fn timely<T>(answer: SendFuture<'_, T>) -> Result<T, NoAnswer> {
     timeout(PATIENCE, answer).await.map_err(|_| NoAnswer)
 }
 

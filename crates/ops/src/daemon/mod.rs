@@ -10,11 +10,10 @@
 mod capability;
 mod serving;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use crate::events::Events;
+use crate::future::SendFuture;
 use crate::glance::{Glance, Seen};
 use crate::measure::{Meter, SpeedTest};
 use crate::nat::NatProbe;
@@ -27,9 +26,6 @@ pub use capability::{
     Requests, Settings, Sharer, Supervision, Traffic, Visitors,
 };
 pub use serving::{Certificates, Entries, Foreseen, Inviter, ListsInForce, Serving};
-
-/// A future that may move between threads, because the control socket runs beside the workers.
-pub type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A running daemon, as the control socket and the admin API see it.
 pub trait Daemon: Send + Sync {

@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::Role;
-use crate::clients::Held;
+use crate::hold::Held;
 
 pub use number::{NoStreamNumber, StreamKind, StreamNumber};
 pub(crate) use render::tables;
-pub use render::{Rates, bytes, duration, render, render_left, render_streams};
+pub use render::{Rates, render, render_left, render_streams};
 #[cfg(any(test, feature = "sample"))]
 pub use sample::{sample, sample_flows, sample_kcp, sample_requests};
 pub use state::{
@@ -25,6 +25,8 @@ pub use state::{
     SupervisedState, TargetState, Told,
 };
 pub use supervised::{Restarted, Supervised};
+
+pub use crate::term::{bytes, duration};
 
 /// The status of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! The frame around a running role, which is the same for server and client: signals, control
+//! The frame around a running role, which is the same for each role: signals, control
 //! socket, systemd, drain and end.
 //!
 //! ```text

@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 use super::exchange::{Verified, exchange, start_with, ways};
 use super::extend::extend;
-use super::renew::renew;
+use super::renew::{TOKEN_MOST, renew};
 use crate::cli::ClientArgs;
 use crate::config_file::refusal;
 use crate::load::{self, Either};
@@ -184,9 +184,6 @@ fn is_of(path: &Path, name: &str) -> anyhow::Result<()> {
     );
     Err(WrongConfig::one(text).into())
 }
-
-/// More bytes than a token has.
-pub(super) const TOKEN_MOST: usize = 1 << 10;
 
 /// The text of the configuration, with all settings of the client, and with the lines of `more`.
 fn file(

@@ -15,7 +15,6 @@ use proto::greeting::{Name, Token};
 
 use super::exchange::{Verified, exchange, start_with, ways};
 use super::extend::extend;
-use super::redeem::TOKEN_MOST;
 use crate::alone;
 use crate::cli::ClientArgs;
 use crate::config_file::ConfigFile;
@@ -23,6 +22,9 @@ use crate::instances::{reloaded as reload, tell};
 use crate::load::{self, Either};
 use crate::runtime::slow_runtime;
 use crate::whereabouts::control_of;
+
+/// More bytes than a token has.
+pub(super) const TOKEN_MOST: usize = 1 << 10;
 
 /// Sends the code to the server, and writes the new token to the configuration at `path`, or to the
 /// file that its `token_file` names. Returns the arguments of a client that starts with this

@@ -7,7 +7,7 @@ use std::path::Path;
 use ops::term::{Screen, Sheet};
 use tls::HostName;
 
-use super::certs::Made;
+use super::made::Made;
 
 /// The whole text.
 pub(super) fn text(folder: &Path, made: &Made, screen: Screen) -> String {

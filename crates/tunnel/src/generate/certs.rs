@@ -13,6 +13,7 @@ use tls::{Authority, HostName, Issued};
 
 use super::advice;
 use super::folder::{self, File};
+use super::made::Made;
 
 /// Names of the files of the authority and of the server. The files of a client have the client's
 /// name.
@@ -37,17 +38,6 @@ pub(crate) struct Order<'a> {
     pub(crate) years: u8,
     /// The output folder.
     pub(crate) folder: &'a Path,
-}
-
-/// The certificates that were made.
-#[derive(Debug)]
-pub(super) struct Made {
-    /// The authority, if it is new.
-    pub(super) authority: Option<Issued>,
-    /// The last day of the authority.
-    pub(super) ends: String,
-    pub(super) server: Option<(Vec<HostName>, Issued)>,
-    pub(super) clients: Vec<(String, Issued)>,
 }
 
 /// Makes the ordered certificates. Returns the text for the user: the list of files and the lines

@@ -8,6 +8,7 @@ mod advice;
 mod certs;
 mod folder;
 mod hidden;
+mod made;
 mod password;
 mod shell;
 mod token;

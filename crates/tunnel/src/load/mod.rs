@@ -53,7 +53,7 @@ pub(crate) fn server(
     let flags = ServerFlags {
         listen: or(&args.listen, first_start::listen()),
         public_url: args.public_url.clone(),
-        name: has_one.then(|| client_name(args).to_owned()),
+        name: has_one.then(|| first_start::client_name(args).to_owned()),
         token: args.token.clone().map(Secret::new),
         token_file: flag_path(token_file)?,
         allow_tcp,
@@ -86,11 +86,6 @@ pub(crate) fn server(
 /// Whether a server without a file has its own client. Otherwise clients are enrolled by codes.
 pub(crate) const fn has_one_client(args: &ServerArgs, made: bool) -> bool {
     made || args.token.is_some() || args.token_file.is_some()
-}
-
-/// The name of the one client of a server without a file.
-pub(crate) fn client_name(args: &ServerArgs) -> &str {
-    args.name.as_deref().unwrap_or(first_start::NAME)
 }
 
 /// Loads a client's configuration from its flags and its file. `instead` replaces the content of

@@ -15,7 +15,7 @@ use services::{defaults_table, forwards_table, proxies_table, services_table};
 pub use streams::{render_left, render_streams};
 
 use crate::Role;
-use crate::term::{self, Column, Drawn, Screen, Sheet, Table, natural};
+use crate::term::{self, Column, Drawn, Screen, Sheet, Table, bytes, duration, natural};
 
 /// The rates of services and forwards in bytes per second, from two statuses.
 #[derive(Debug, Default)]
@@ -411,37 +411,13 @@ fn millis(micros: u64) -> String {
     format!("{}.{} ms", micros / 1000, micros % 1000 / 100)
 }
 
-/// A number of seconds as text: `3m20s`, with two units at most.
-pub fn duration(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => format!("{minutes}m{}s", seconds % 60),
-        3600..86_400 => format!("{hours}h{minutes}m"),
-        86_400.. => format!("{days}d{hours}h"),
-    }
-}
-
-/// A number of bytes as text: `1.4 GiB`, with one decimal and units of powers of 1,024.
-pub fn bytes(n: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if n < 1024 {
-        return format!("{n} B");
-    }
-    let power = (n.ilog2() / 10) as usize;
-    let unit = 1_u64 << (10 * power);
-    // In 128 bits, because a tenth of the largest unit still is a large number.
-    let tenths = u128::from(n) * 10 / u128::from(unit);
-    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[power - 1])
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{
         LinkState, Quic, Sent, ServiceState, StreamKind, Streams, Tcp, Told, sample, sample_kcp,
     };
     use super::*;
-    use crate::clients::Held;
+    use crate::hold::Held;
 
     fn render(status: &Status, rates: Option<&Rates>) -> String {
         super::render(status, rates, Screen::PLAIN).to_string()
@@ -771,13 +747,5 @@ a is not published: tcp://:22: port 22 is not among the ports that this client m
 d is not published at http://d: no right
 ";
         assert_eq!(drawn(|sheet| services_table(sheet, &session, None)), expected);
-    }
-
-    #[test]
-    fn byte_counts_of_any_size_are_readable() {
-        assert_eq!(bytes(1023), "1023 B");
-        assert_eq!(bytes(1024), "1.0 KiB");
-        assert_eq!(bytes((1 << 20) - 1), "1023.9 KiB");
-        assert_eq!(bytes(u64::MAX), "15.9 EiB");
     }
 }
