@@ -12,6 +12,7 @@ use hyper::{
 use crate::{
     Identity, OpenFailed, Place, Refusal, Service,
     account::Account,
+    addresses::Addresses,
     body::{Hold, RequestBody, VisitorBody},
     gate::Progress,
     interim::{Arriving, Interim, Sink},
@@ -38,6 +39,8 @@ pub(super) struct Outgoing<'s> {
     pub(super) h2: bool,
     /// Where interim answers go.
     pub(super) sink: &'s Sink,
+    /// The addresses of the site, in interim answers as in the final one.
+    pub(super) site: Addresses<'s>,
     /// Where the cookie of the visitor leads.
     pub(super) place: Option<Place>,
 }
@@ -74,7 +77,7 @@ pub(super) async fn exchange(
     service: &dyn Service,
     outgoing: Outgoing<'_>,
 ) -> Result<(Response<Incoming>, Upstream), Failed> {
-    let Outgoing { mut parts, incoming, expects, switches, head, h2, sink, place } = outgoing;
+    let Outgoing { mut parts, incoming, expects, switches, head, h2, sink, site, place } = outgoing;
     let owner = Identity { place, ..service.identity() };
     let repeatable = !switches && is_idempotent(&parts.method);
     if is_open_ended(&parts, &incoming) {
@@ -110,14 +113,17 @@ pub(super) async fn exchange(
             let sent = sending.as_mut().poll(cx);
             // The interim answers that came with the final one go before it.
             while let Poll::Ready(interim) = arriving.poll(cx) {
-                let Interim::One(status, fields) = interim else {
+                let Interim::One(status, mut fields) = interim else {
                     return Poll::Ready(Err(TOO_MANY));
                 };
                 upstream.wire.interim();
                 match &wants {
                     // The body says so to the visitor.
                     Some(wants) if status == StatusCode::CONTINUE => drop(wants.try_send(())),
-                    _ => sink.send(status, fields, account),
+                    _ => {
+                        site.response(&mut fields);
+                        sink.send(status, fields, account);
+                    }
                 }
             }
             sent.map(Ok)

@@ -259,11 +259,11 @@ impl Connection {
             let scheme = Some(scheme).filter(|_| !rules.forwarded);
             fields::rewrite_origin(list, (&field, to), is_secure, scheme);
         }
-        Addresses::new(rules, &field, is_secure).request(list)?;
+        let site = Addresses::new(rules, &field, is_secure);
+        site.request(list)?;
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().unwrap_or(&field).clone());
-        parts.uri = uri;
-        parts.version = Version::HTTP_11;
+        (parts.uri, parts.version) = (uri, Version::HTTP_11);
         // The spelling of the names of the fields stays there.
         parts.extensions.remove::<h2::ext::Protocol>();
         parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
@@ -271,7 +271,7 @@ impl Connection {
             fields::name_empty_body(&parts.method, &mut parts.headers);
         }
         let (switches, h2) = (tunnel.is_some(), self.h2);
-        let outgoing = Outgoing { parts, incoming, expects, switches, head, h2, sink, place };
+        let outgoing = Outgoing { parts, incoming, expects, switches, head, h2, sink, site, place };
         let Self { pool, shared, progress, account, .. } = self;
         let is_secure = rules.target == TargetProtocol::Https;
         let unanswered = |failed| match failed {

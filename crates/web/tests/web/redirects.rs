@@ -242,12 +242,18 @@ fn addresses_of_a_target_become_those_of_its_visitors() {
         let asked = "MOVE /b HTTP/1.1\r\nHost: a.example\r\n\
                      Destination: https://a.example/c\r\nReferer: https://a.example/\r\n\r\n";
         client.send(asked).await;
-        let answer = "HTTP/1.1 201 Created\r\nLocation: http://localhost:3000/c\r\n\
+        let answer = "HTTP/1.1 103 Early Hints\r\nAlt-Svc: h3=\":3000\"\r\n\
+                      Link: <http://localhost:3000/c.css>; rel=preload\r\n\r\n\
+                      HTTP/1.1 201 Created\r\nLocation: http://localhost:3000/c\r\n\
                       Set-Cookie: s=1; Domain=localhost\r\nAlt-Svc: h3=\":3000\"\r\n\
                       Content-Length: 0\r\n\r\n";
         let seen = a.accept().await.serve(answer).await;
         assert_eq!(field(&seen, "destination"), Some("/c"));
         assert_eq!(field(&seen, "referer"), Some("http://localhost:3000/"));
+        let hints = client.head().await;
+        assert_eq!(status(&hints), 103);
+        assert_eq!(field(&hints, "link"), Some("<https://a.example/c.css>; rel=preload"));
+        assert_eq!(field(&hints, "alt-svc"), None);
         let (head, _) = client.answer().await;
         assert_eq!(field(&head, "location"), Some("https://a.example/c"));
         assert_eq!(field(&head, "set-cookie"), Some("s=1"));
