@@ -25,6 +25,14 @@ pub(crate) struct Aim {
 }
 
 impl Aim {
+    /// Whether what was judged by this aim would be judged in the same way by another one. The
+    /// rules of HTTP follow from the terms.
+    pub(crate) fn is_as(&self, other: &Self) -> bool {
+        let has_proxy = self.proxy.is_some() || other.proxy.is_some();
+        !has_proxy
+            && (&self.name, &self.target, &self.terms) == (&other.name, &other.target, &other.terms)
+    }
+
     /// The target of a stream over a link of the session. The links to a private service of another
     /// client are links to that client.
     pub(crate) fn opens(&self) -> Target {
@@ -101,6 +109,21 @@ mod tests {
     use proto::{Network, Visitors};
 
     use super::*;
+
+    #[test]
+    fn an_aim_is_as_another_one_with_the_same_target_and_terms() {
+        let aim = |name: &str, service: &str, terms: ServiceTerms| {
+            let (name, target) = (name.to_owned(), Target::Service(service.into()));
+            Aim { name, target, terms, rules: None, proxy: None }
+        };
+        let own = aim("web", "web", ServiceTerms::default());
+        assert!(own.is_as(&aim("web", "web", ServiceTerms::default())));
+        assert!(!own.is_as(&aim("web", "files", ServiceTerms::default())));
+        let deny_from = [Network::new([203, 0, 113, 0].into(), 24).unwrap()].into();
+        let visitors = Visitors { deny_from, ..Visitors::default() };
+        let terms = ServiceTerms { visitors, ..ServiceTerms::default() };
+        assert!(!own.is_as(&aim("web", "web", terms)));
+    }
 
     #[test]
     fn a_visitor_without_a_certain_address_visits_only_what_is_open_to_all() {

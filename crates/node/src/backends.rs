@@ -169,6 +169,12 @@ impl Backends {
             return Pick::Refuse(Answer::Forbidden);
         }
         if let Some(tried) = tried.iter().find(|tried| tried.is(&backend)) {
+            let session = &backend.session;
+            let is_over = matches!(tried.why, ResetCode::Shutdown | ResetCode::Internal);
+            // Another process of the client is about to have the address of the one that is gone.
+            if is_over && session.stands_beside() && session.live() == 0 {
+                return Pick::Wait;
+            }
             return Pick::Refuse(Answer::Down(tried.why));
         }
         if backend.session.is_here() {
@@ -220,8 +226,19 @@ impl Backends {
         self.shared.load().is_some()
     }
 
+    /// Whether another session may come to serve a visitor whose stream has begun: the entrance is
+    /// shared, or its client has another process, to which the entrance may lead later.
+    pub(crate) fn have_others(&self) -> bool {
+        self.is_shared() || self.first.load().session.stands_beside()
+    }
+
     /// Whether a session beside this one can serve the visitor now.
     pub(crate) fn are_served_beside(&self, session: u64, visitor: Option<SocketAddr>) -> bool {
+        let shared = self.shared.load();
+        let Some(members) = &*shared else {
+            let Backend { session: own, picked, .. } = &**self.first.load();
+            return own.id != session && own.answers() && picked.aim.permits(visitor);
+        };
         let now = clock_millis();
         let serves = |one: &Arc<Member>| {
             let Backend { session: own, picked, .. } = &*one.backend;
@@ -231,7 +248,7 @@ impl Backends {
                 && picked.aim.permits(visitor)
                 && one.is_fit(now)
         };
-        self.shared.load().as_ref().is_some_and(|members| members.all.iter().any(serves))
+        members.all.iter().any(serves)
     }
 
     /// The backends, the oldest first.
@@ -561,6 +578,33 @@ mod tests {
         // Another process of the client is another backend.
         backends.lead_to(&Session::new("home", 1));
         assert!(matches!(backends.pick(None, &tried, None, |_| true), Pick::To(_)));
+    }
+
+    #[test]
+    fn a_visitor_of_a_process_that_is_gone_goes_to_the_other_process_of_the_client() {
+        let [session, other] = [(); 2].map(|()| Session::new("home", 1));
+        let backends = backends(&session);
+        let picked = Arc::clone(&backends.first().picked);
+        let tried = |why| [Tried { picked: Arc::clone(&picked), why, is_counted: false }];
+        let over = tried(ResetCode::Shutdown);
+        let pick = |tried: &[Tried]| backends.pick(None, tried, None, |_| true);
+        let (good, bad) = (visitor([198, 51, 100, 1]), visitor([192, 0, 2, 7]));
+        assert!(!backends.have_others());
+        assert!(matches!(pick(&over), Pick::Refuse(Answer::Down(ResetCode::Shutdown))));
+        session.set_beside(true);
+        assert!(backends.have_others() && !backends.are_served_beside(session.id, good));
+        // The address of the process that is gone will lead to the other one.
+        assert!(matches!(pick(&over), Pick::Wait));
+        assert!(matches!(pick(&tried(ResetCode::Refused)), Pick::Refuse(_)));
+        session.set_live(0, true);
+        assert!(matches!(pick(&over), Pick::Refuse(_)));
+        backends.lead_to(&other);
+        assert!(!backends.are_served_beside(session.id, good), "the other one does not answer");
+        other.set_live(0, true);
+        assert!(backends.are_served_beside(session.id, good));
+        assert!(!backends.are_served_beside(session.id, bad));
+        assert!(!backends.are_served_beside(other.id, good));
+        assert!(matches!(pick(&over), Pick::To(_)));
     }
 
     #[test]

@@ -121,7 +121,10 @@ impl Came {
             Self::Name(NameVisitor { door, lead, .. }) => {
                 door.generation() == lead.generation || door.leads(lead, peer)
             }
-            Self::Request(aim, _) => Arc::ptr_eq(aim, &entrance.backends.first().picked.aim),
+            Self::Request(aim, _) => {
+                let first = entrance.backends.first();
+                Arc::ptr_eq(aim, &first.picked.aim) || aim.is_as(&first.picked.aim)
+            }
         }
     }
 }
@@ -301,7 +304,7 @@ fn serve(
     let open = proto::Open { target, visitor: peer, priority, fields };
     let came = match came {
         Came::Name(visitor) if visitor.lead.space == Space::Http => {
-            let another = entrance.backends.is_shared().then(|| Another {
+            let another = entrance.backends.have_others().then(|| Another {
                 came: Came::Name(NameVisitor {
                     door: Arc::clone(&visitor.door),
                     lead: visitor.lead.clone(),
@@ -321,7 +324,7 @@ fn serve(
         }
         came @ (Came::Name(_) | Came::Port(_) | Came::Request(..)) => came,
     };
-    let again = entrance.backends.is_shared().then(|| {
+    let again = entrance.backends.have_others().then(|| {
         let another = Another {
             worker: Rc::clone(worker),
             entrance: Arc::clone(entrance),

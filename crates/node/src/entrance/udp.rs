@@ -72,7 +72,7 @@ impl FlowHandler for FlowDoor {
         let permit = backend.gate.admit_from(limits::source(Some(peer))).ok_or(ResetCode::Limit)?;
         let (target, priority) = (aim.opens(), aim.terms.priority);
         let open = proto::Open { target, visitor: Some(peer), priority, fields: None };
-        let outlet: Rc<dyn FlowOutlet> = if backends.is_shared() {
+        let outlet: Rc<dyn FlowOutlet> = if backends.have_others() {
             let (entrance, session) = (Arc::clone(&self.entrance), backend.session.id);
             Rc::new(Movable { outlet, entrance, session })
         } else {

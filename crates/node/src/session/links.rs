@@ -199,6 +199,20 @@ impl State {
         (!link.is_live() && !link.has_ended()).then(|| link.clone())
     }
 
+    /// Lets visitors leave the links of a session on this worker that are lost or silent, if
+    /// another client serves them.
+    pub(crate) fn leave_silent(&self, session: u64) {
+        let links = self.links.members.borrow();
+        let members = links.get(&session).into_iter().flatten();
+        let silent = members.filter(|member| {
+            let is_lost = !member.link.is_live() && !member.link.has_ended();
+            is_lost || member.live && !member.answers
+        });
+        let silent: Vec<_> = silent.map(|member| member.link.clone()).collect();
+        drop(links);
+        silent.iter().for_each(|link| forsake(link, Leave::All));
+    }
+
     /// The ids of the sessions that have a link on this worker.
     pub(crate) fn session_ids(&self) -> Vec<u64> {
         self.links.members.borrow().keys().copied().collect()

@@ -74,6 +74,8 @@ pub(crate) struct Session {
     /// Another process of the client has the addresses that this one has asked for, as long as this
     /// one does not answer.
     displaced: AtomicBool,
+    /// Another process of the client stands beside this one.
+    beside: AtomicBool,
     /// The client is on hold: where others share its addresses, it gets no visitor.
     on_hold: AtomicBool,
     /// The UDP ports whose visitors the session gets. A port that leads to another session now is
@@ -169,6 +171,7 @@ impl Session {
             is_of_peer: of_peer.is_some(),
             is_here: false,
             displaced: AtomicBool::new(false),
+            beside: AtomicBool::new(false),
             on_hold: AtomicBool::new(false),
             ports: Mutex::default(),
             paths: of_peer.map(PathNotes::counting).unwrap_or_default(),
@@ -200,6 +203,16 @@ impl Session {
     /// Whether another process of the client has the addresses of this one.
     pub(crate) fn is_displaced(&self) -> bool {
         self.displaced.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether another process of the client stands beside this one.
+    pub(crate) fn set_beside(&self, beside: bool) {
+        self.beside.store(beside, Ordering::Relaxed);
+    }
+
+    /// Whether another process of the client stands beside this one.
+    pub(crate) fn stands_beside(&self) -> bool {
+        self.beside.load(Ordering::Relaxed)
     }
 
     /// Whether the client is on hold.

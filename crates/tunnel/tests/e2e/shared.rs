@@ -256,7 +256,7 @@ fn a_service_that_is_not_shared_falls_back_to_the_other_process_that_has_it() {
     };
     let serves = |whose: char| {
         let what = format!("{whose} serves the port that is not shared");
-        // A visitor that came while the link was about to be lost waits with the link.
+        // A visitor that came to the process that stops may wait for it.
         let soon = Duration::from_secs(2);
         wait(&what, LONG, || (letter(own, soon) == Some(whose)).then_some(()));
     };
@@ -264,13 +264,29 @@ fn a_service_that_is_not_shared_falls_back_to_the_other_process_that_has_it() {
     let mut other = another();
     serves('b');
     other.kill();
-    serves('a');
+    // Also a visitor that came before the loss of the link was seen.
+    assert_eq!(letter(own, LONG), Some('a'));
     let mut other = another();
     serves('b');
     other.signal(Signal::TERM);
     serves('a');
     other.wait_end(LONG);
     assert_eq!(letter(own, LONG), Some('a'));
+    // Visitors whose streams wait with the process that is killed.
+    let (mute, seen) = mute(0);
+    let mut other = running.start_another_client(|text| text.replace(&target, &tcp(&mute)));
+    let mut visitors = Vec::new();
+    wait("visitors at the mute target", LONG, || {
+        visitors.push(connect(own));
+        (seen.load(Ordering::Relaxed) >= 4).then_some(())
+    });
+    other.kill();
+    for visitor in &mut visitors {
+        let mut letter = [0];
+        visitor.set_read_timeout(Some(LONG)).unwrap();
+        visitor.read_exact(&mut letter).unwrap();
+        assert_eq!(letter, *b"a");
+    }
 }
 
 #[test]

@@ -173,7 +173,7 @@ impl Secured {
             let worker = Rc::clone(worker);
             async move { worker.state.of::<ServerState>().left().await }
         };
-        let retry = entrance.backends.is_shared().then(|| {
+        let retry = entrance.backends.have_others().then(|| {
             let (entrance, session) = (Arc::clone(entrance), backend.picked.session);
             let taker =
                 Box::new(ByProxy { visitor: self.clone(), carried: again, entrance, session });

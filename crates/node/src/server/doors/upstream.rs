@@ -51,7 +51,7 @@ impl Upstream {
     /// Opens the stream of a request.
     pub(super) fn open_first(self) -> Result<Box<dyn web::Stream>, OpenFailed> {
         let near = self.open(Vec::new())?;
-        if !self.entrance.backends.is_shared() {
+        if !self.entrance.backends.have_others() {
             return Ok(near.into_stream());
         }
         let budget: Rc<dyn Budget> = Rc::new(self.worker.state.portion.of(self.peer));
@@ -117,7 +117,7 @@ impl Upstream {
             OpenError::Limit => failed(Answer::Full),
             OpenError::Closed | OpenError::TooOld => down(),
         })?;
-        if entrance.backends.is_shared() {
+        if entrance.backends.have_others() {
             duplex.ask_for_silence();
         }
         Ok(Near::Here(Here(duplex, stays.map(Led::new)), Arc::clone(&backend.picked)))

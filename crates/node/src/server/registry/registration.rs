@@ -91,6 +91,7 @@ impl Registry {
         for (other, registered) in told {
             self.tell(&other, &registered).await;
         }
+        self.leave_displaced(&session.name).await;
         answer
     }
 
@@ -98,6 +99,7 @@ impl Registry {
     /// for, each for itself alone, belongs to the latest of them that answers.
     fn ranks(&self, name: &str, but: Option<u64>) -> Vec<Rank> {
         let mut all = self.sessions().in_force(name);
+        all.iter().for_each(|session| session.set_beside(all.len() > 1));
         all.retain(|session| Some(session.id) != but);
         all.sort_unstable_by_key(|session| std::cmp::Reverse(session.id));
         let rank = |session: &Arc<Session>| {
@@ -180,6 +182,19 @@ impl Registry {
             drop(turn);
             if let Some(registered) = registered {
                 self.tell(&session, &registered).await;
+            }
+        }
+        self.leave_displaced(name).await;
+    }
+
+    /// Leads visitors that wait with a process of a client to the one that has its addresses now.
+    async fn leave_displaced(&self, name: &str) {
+        let all = self.sessions().in_force(name);
+        for session in all.iter().filter(|session| session.is_displaced()) {
+            for handle in self.handles.iter() {
+                let id = session.id;
+                // A worker that has ended has no visitors.
+                let _ = handle.run(move |worker| worker.state.leave_silent(id)).await;
             }
         }
     }
