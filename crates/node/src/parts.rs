@@ -16,17 +16,21 @@
 //! it. The last part of the budget is for holders of little: other streams may fill the budget up
 //! to it while they move, and stall then.
 //!
+//! A holder that has its part may have a few streams more ([`Parting::beyond`]): the memory of
+//! streams grows after they begin, and the next visitor of a NAT is served beside those that stall
+//! there.
+//!
 //! All workers share the table. Links and streams tell what they hold in steps, so that a frame
 //! costs no operation that threads share; the table is locked where a connection or a stream
 //! begins.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use link::{Lease, ProcessBudget};
@@ -35,13 +39,23 @@ use proto::{Budget, Share};
 
 use crate::limits;
 
-/// A source may hold this number of times what is left. The visitors of a NAT or of a proxy that no
-/// configuration names share a source: 800 streams that nobody reads leave its next visitor enough
-/// of 32 MiB.
-const OF_SOURCE: u64 = 4;
+/// How the budget is parted among the holders of a kind.
+#[derive(Clone, Copy, Debug)]
+struct Parting {
+    /// A holder may have this number of times what is left.
+    factor: u64,
+    /// The streams that a holder may begin beyond its part have this part of the budget together,
+    /// as they are expected to be.
+    beyond: u64,
+}
 
-/// A client may hold this number of times what is left.
-const OF_CLIENT: u64 = 16;
+/// The visitors of a NAT or of a proxy that no configuration names share a source: 800 streams that
+/// nobody reads leave its next visitor enough of 32 MiB, although they have 29 MiB of the end that
+/// sends.
+const OF_SOURCE: Parting = Parting { factor: 4, beyond: 64 };
+
+/// A source leaves half of the streams beyond the part of the client to its other visitors.
+const OF_CLIENT: Parting = Parting { factor: 16, beyond: 32 };
 
 /// Connections and requests leave this part of the budget ([`web::Account`], [`relay::Held`]), and
 /// new streams of a source or a client that holds more than [`little`] as well.
@@ -69,18 +83,40 @@ pub(crate) struct Parts {
     clients: Table<String>,
 }
 
-/// What one source or one client holds, bytes.
+/// What one source or one client holds.
 #[derive(Debug, Default)]
-struct Part(AtomicI64);
+struct Part {
+    /// Bytes.
+    held: AtomicI64,
+    /// Streams that have begun beyond the part of the holder.
+    beyond: AtomicU64,
+}
 
 impl Part {
     fn add(&self, bytes: i64) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
+        self.held.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn held(&self) -> u64 {
         // A link tells late what it has taken.
-        u64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)
+        u64::try_from(self.held.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+}
+
+/// A stream of a holder that had its part when the stream began.
+#[derive(Debug)]
+struct Beyond(Arc<Part>);
+
+impl Beyond {
+    fn of(part: &Arc<Part>) -> Self {
+        part.beyond.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(part))
+    }
+}
+
+impl Drop for Beyond {
+    fn drop(&mut self) {
+        self.0.beyond.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -203,9 +239,21 @@ impl Portion {
         Self { client: Some(client), ..self.clone() }
     }
 
-    fn holders(&self) -> impl Iterator<Item = (&Part, u64)> {
-        let source = self.source.as_deref().map(|part| (part, OF_SOURCE));
-        source.into_iter().chain(self.client.as_ref().map(|link| (&*link.part, OF_CLIENT)))
+    fn holders(&self) -> impl Iterator<Item = (&Arc<Part>, Parting)> {
+        let source = self.source.as_ref().map(|part| (part, OF_SOURCE));
+        source.into_iter().chain(self.client.as_ref().map(|link| (&link.part, OF_CLIENT)))
+    }
+
+    /// Whether the rules of what is left let a new stream begin.
+    fn is_within(&self) -> bool {
+        self.left() >= (self.lease.total() / RESERVE).saturating_add(STREAM)
+    }
+
+    /// The holders whose part has no room for a new stream.
+    fn full(&self) -> impl Iterator<Item = (&Arc<Part>, Parting)> {
+        let (left, least) = (self.lease.left(), self.lease.total() / RESERVE + STREAM);
+        let of = move |(part, kind): &(&Arc<Part>, Parting)| part.held() / kind.factor;
+        self.holders().filter(move |holder| left.saturating_sub(of(holder)) < least)
     }
 
     fn add(&self, bytes: i64) {
@@ -242,12 +290,12 @@ impl Budget for Portion {
         let (reserve, last) = (total / RESERVE, total / LAST);
         let mut seen = left;
         let (mut has_holder, mut is_little) = (false, true);
-        for (part, factor) in self.holders() {
+        for (part, kind) in self.holders() {
             let held = part.held();
             has_holder = true;
             is_little &= held <= little(total);
             // What is there already goes on: streams keep their implicit windows.
-            seen = seen.min(left.saturating_sub(held / factor).max(left.min(reserve)));
+            seen = seen.min(left.saturating_sub(held / kind.factor).max(left.min(reserve)));
         }
         // The rules of what is left keep the reserve, of which a holder of little has all but the
         // last part.
@@ -259,8 +307,9 @@ impl Budget for Portion {
     }
 
     fn share(&self, visitor: SocketAddr) -> Option<Rc<dyn Share>> {
-        let source = self.of(Some(visitor));
-        source.source.is_some().then(|| Rc::new(source) as Rc<dyn Share>)
+        let portion = self.of(Some(visitor));
+        portion.source.as_ref()?;
+        Some(Rc::new(OfStream { portion, beyond: OnceCell::new() }))
     }
 
     fn of_visitor(&self, visitor: SocketAddr) -> Option<Rc<dyn Budget>> {
@@ -269,16 +318,36 @@ impl Budget for Portion {
     }
 }
 
-/// A stream is charged to the budget and to its client by its link, and to its source here.
-impl Share for Portion {
+/// The budget as a stream of a source sees it. The stream is charged to the budget and to its
+/// client by its link, and to its source here.
+#[derive(Debug)]
+struct OfStream {
+    portion: Portion,
+    /// The holders that had their part when the stream began.
+    beyond: OnceCell<Vec<Beyond>>,
+}
+
+impl Share for OfStream {
     fn change(&self, before: u64, now: u64) {
-        if let Some(source) = &self.source {
+        let portion = &self.portion;
+        self.beyond.get_or_init(|| {
+            let full = (!portion.is_within())
+                .then(|| portion.full().map(|(part, _)| Beyond::of(part)).collect());
+            full.unwrap_or_default()
+        });
+        if let Some(source) = &portion.source {
             source.add(signed(now) - signed(before));
         }
     }
 
     fn has_room(&self) -> bool {
-        self.left() >= (self.lease.total() / RESERVE).saturating_add(STREAM)
+        let (portion, total) = (&self.portion, self.portion.lease.total());
+        let has_few = |(part, kind): (&Arc<Part>, Parting)| {
+            part.beyond.load(Ordering::Relaxed) < total / kind.beyond / STREAM
+        };
+        portion.is_within()
+            || portion.lease.left() >= (total / LAST).saturating_add(STREAM)
+                && portion.full().all(has_few)
     }
 }
 
@@ -307,6 +376,40 @@ mod tests {
         taken
     }
 
+    /// A stream that begins, if there is room.
+    fn stream(link: &Portion, at: SocketAddr) -> Option<Rc<dyn Share>> {
+        let one = link.share(at).unwrap();
+        one.has_room().then(|| {
+            link.charge(STREAM);
+            one.change(0, STREAM);
+            one
+        })
+    }
+
+    #[test]
+    fn a_source_whose_streams_stall_has_room_for_a_few_streams_more() {
+        let total = 32 * MIB;
+        let all = Portion::new(&Rc::new(Lease::new(ProcessBudget::new(total))));
+        let link = all.of_client("home");
+        let at = visitor("192.0.2.1").unwrap();
+        let stalled: Vec<_> = (0..800).map(|_| stream(&link, at).unwrap()).collect();
+        // The end that sends has a frame of each that cannot leave.
+        let more = 29 * MIB - 800 * STREAM;
+        link.charge(more);
+        stalled[0].change(STREAM, STREAM + more);
+        let few: Vec<_> = std::iter::from_fn(|| stream(&link, at)).collect();
+        assert_eq!(few.len() as u64, total / OF_SOURCE.beyond / STREAM);
+        let beside: Vec<_> =
+            std::iter::from_fn(|| stream(&link, visitor("192.0.2.2").unwrap())).collect();
+        assert_eq!(few.len() + beside.len(), 56, "another visitor of the client");
+        let other = all.of_client("good").share(visitor("192.0.2.3").unwrap()).unwrap();
+        assert!(other.has_room(), "a visitor of another client");
+        few[0].change(STREAM, 0);
+        link.release(STREAM);
+        drop(few);
+        assert!(stream(&link, at).is_some(), "the streams have ended");
+    }
+
     #[test]
     fn a_source_leaves_a_part_of_the_budget_to_each_other_one() {
         let all = budget();
@@ -314,10 +417,10 @@ mod tests {
         let of_loud = fill(&loud);
         assert!((44 * MIB..=45 * MIB).contains(&of_loud), "{of_loud}");
         let same = all.of(visitor("2001:db8::2"));
-        assert!(!Share::has_room(&same), "the same 64 bits");
+        assert!(!same.is_within(), "the same 64 bits");
         assert!(same.left() >= TOTAL / RESERVE, "what it has goes on");
         let other = all.of(visitor("192.0.2.1"));
-        assert!(Share::has_room(&other));
+        assert!(other.is_within());
         assert!(fill(&other) >= 8 * MIB);
         loud.release(of_loud);
         assert!(fill(&same) > 13 * MIB, "the memory comes back");
@@ -327,28 +430,22 @@ mod tests {
     fn a_client_leaves_room_to_other_clients_and_one_source_leaves_room_to_others_of_its_client() {
         let all = budget();
         let link = all.of_client("home");
-        let loud = link.share(visitor("192.0.2.1").unwrap()).unwrap();
-        let mut held = 0;
-        while loud.has_room() {
-            link.charge(STREAM);
-            loud.change(0, STREAM);
-            held += STREAM;
+        let source = |text| visitor(text).unwrap();
+        let mut open = Vec::new();
+        while let Some(one) = stream(&link, source("192.0.2.1")) {
+            open.push(one);
         }
-        assert!((44 * MIB..=46 * MIB).contains(&held), "{held}");
-        let quiet = link.share(visitor("192.0.2.2").unwrap()).unwrap();
+        let held = u64::try_from(open.len()).unwrap() * STREAM;
+        assert!((45 * MIB..=47 * MIB).contains(&held), "{held}");
+        let quiet = link.share(source("192.0.2.2")).unwrap();
         assert!(quiet.has_room(), "another visitor of the client");
         // Visitors of many sources.
         for n in 0..250 {
-            let one = link.share(SocketAddr::from(([198, 51, 100, n], 9))).unwrap();
-            for _ in 0..20 {
-                if one.has_room() {
-                    link.charge(STREAM);
-                    one.change(0, STREAM);
-                    held += STREAM;
-                }
-            }
+            let at = SocketAddr::from(([198, 51, 100, n], 9));
+            open.extend((0..20).filter_map(|_| stream(&link, at)));
         }
-        assert!((51 * MIB..=54 * MIB).contains(&held), "{held}");
+        let held = u64::try_from(open.len()).unwrap() * STREAM;
+        assert!((53 * MIB..=56 * MIB).contains(&held), "{held}");
         let other = all.of_client("good").share(visitor("192.0.2.3").unwrap()).unwrap();
         assert!(other.has_room(), "a visitor of another client");
     }
@@ -358,10 +455,10 @@ mod tests {
         let all = budget();
         all.charge(TOTAL - TOTAL / 16);
         let newcomer = all.of(visitor("192.0.2.1"));
-        assert!(Share::has_room(&newcomer));
+        assert!(newcomer.is_within());
         let taken = fill(&newcomer);
         assert!((256 << 10..MIB).contains(&taken), "{taken}");
-        assert!(Share::has_room(&all.of(visitor("192.0.2.2"))), "the next newcomer");
+        assert!(all.of(visitor("192.0.2.2")).is_within(), "the next newcomer");
     }
 
     #[test]
@@ -370,9 +467,9 @@ mod tests {
         let share = all.of_client("home").share(visitor("192.0.2.1").unwrap()).unwrap();
         share.change(0, 240 * MIB);
         let source = all.of(visitor("192.0.2.1"));
-        assert!(!Share::has_room(&source));
+        assert!(!source.is_within());
         share.change(240 * MIB, 0);
-        assert!(Share::has_room(&source));
+        assert!(source.is_within());
         drop((share, source));
         let live = |parts: &Parts| {
             let all = parts.sources.0.lock().unwrap();
