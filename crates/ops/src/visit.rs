@@ -171,6 +171,7 @@ mod tests {
             may: None,
             reach: None,
             urls: vec!["tls://a.example:7000".into()],
+            names: [("tls://a.example:7000".into(), "b.example".into())].into(),
         };
         for enrolment in [None, Some(enrolment)] {
             let code = VisitCode { enrolment, ..code.clone() };

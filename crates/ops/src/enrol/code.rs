@@ -1,5 +1,7 @@
 //! The code: text that a person carries from the server to the new client.
 
+use std::collections::BTreeMap;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
@@ -13,6 +15,10 @@ const PREFIX: &str = "enroll1.";
 const SELF_SIGNED: &str = "self-signed";
 const RENEW: &str = "renew";
 const PROXIED: &str = "proxied";
+
+/// The beginning of a word with the name that the certificate of a URL has:
+/// `sni:0=tunnel.example.com` for the first URL.
+const SNI: &str = "sni:";
 
 /// The beginning of the optional lines with the rights of the client.
 const MAY: &str = "may ";
@@ -47,6 +53,9 @@ pub struct Code {
     pub reach: Option<String>,
     /// URLs of the server, the preferred URL first.
     pub urls: Vec<String>,
+    /// The names that are sent in the TLS handshake and stand in the certificates, by the URLs
+    /// whose host is another one. An older client verifies the host.
+    pub names: BTreeMap<String, String>,
 }
 
 impl std::fmt::Debug for Code {
@@ -110,7 +119,9 @@ impl Code {
     pub fn text(&self) -> String {
         let pin = self.pin.as_deref().unwrap_or_default();
         let words = [(SELF_SIGNED, self.self_signed), (RENEW, self.renew), (PROXIED, self.proxied)];
-        let words: Vec<_> = words.iter().filter(|(_, is)| *is).map(|(word, _)| *word).collect();
+        let words = words.iter().filter(|(_, is)| *is).map(|(word, _)| (*word).to_owned());
+        let name = |(nth, url)| Some(format!("{SNI}{nth}={}", self.names.get(url)?));
+        let words: Vec<_> = words.chain(self.urls.iter().enumerate().filter_map(name)).collect();
         let words = words.join(" ");
         let rights = [(MAY, &self.may), (REACH, &self.reach)].map(|(key, text)| {
             text.as_ref().filter(|text| text.len() <= RIGHTS_MAX).map(|text| format!("{key}{text}"))
@@ -152,7 +163,12 @@ impl Code {
             return Err(damaged());
         }
         let pin = (!pin.is_empty()).then_some(pin);
-        Ok(Self { name, secret, pin, self_signed, renew, proxied, may, reach, urls })
+        let named = |word: &str| {
+            let (nth, name) = word.strip_prefix(SNI)?.split_once('=')?;
+            Some((urls.get(nth.parse::<usize>().ok()?)?.clone(), name.to_owned()))
+        };
+        let names = words.split(' ').filter_map(named).collect();
+        Ok(Self { name, secret, pin, self_signed, renew, proxied, may, reach, urls, names })
     }
 }
 
@@ -172,6 +188,7 @@ mod tests {
             may: None,
             reach: None,
             urls: vec!["tls://[2001:db8::1]:7000".into()],
+            names: BTreeMap::new(),
         };
         for (pin, may, reach) in [
             (None, None, None),
@@ -185,6 +202,7 @@ mod tests {
                 self_signed: pin.is_some(),
                 renew,
                 proxied: !renew,
+                names: pin.iter().map(|_| (code.urls[0].clone(), "a.example".into())).collect(),
                 pin,
                 may,
                 reach,

@@ -3,6 +3,7 @@
 mod code;
 mod reach;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -282,7 +283,8 @@ impl Opened {
         let text = |rights: String| (!rights.is_empty()).then_some(rights);
         let (may, reach) = (text(order.rights().public()), text(order.allow_forward.join(", ")));
         let (name, renew) = (order.name.clone(), order.renew);
-        Code { name, secret, pin, self_signed, renew, proxied, may, reach, urls }
+        let names = BTreeMap::new();
+        Code { name, secret, pin, self_signed, renew, proxied, may, reach, urls, names }
     }
 }
 

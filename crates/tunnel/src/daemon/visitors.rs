@@ -281,6 +281,11 @@ fn enrolment(config: &ClientConfig, visitor: &Name, secret: String) -> Code {
         may: None,
         reach: None,
         urls: config.servers.iter().map(|path| path.endpoint.to_string()).collect(),
+        names: config
+            .servers
+            .iter()
+            .filter_map(|path| Some((path.endpoint.to_string(), path.sni.clone()?)))
+            .collect(),
     }
 }
 

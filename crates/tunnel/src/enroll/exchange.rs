@@ -159,7 +159,11 @@ pub(super) fn checked(
     };
     // The environment may name a proxy.
     let load = |sources: &Sources<'_>| config::load_client(None, &flags, sources);
-    Ok(with_sources(Path::new(""), load).map_err(WrongConfig::from)?.config)
+    let mut config = with_sources(Path::new(""), load).map_err(WrongConfig::from)?.config;
+    for path in &mut config.servers {
+        path.sni = code.names.get(&path.endpoint.to_string()).cloned();
+    }
+    Ok(config)
 }
 
 /// Gets the token over the first path that reaches the server. Returns the token and the index of

@@ -194,11 +194,13 @@ fn file(
 ) -> anyhow::Result<Zeroizing<String>> {
     let mut text = String::from("# Made by `tunnel client --enroll`.\nservers:\n");
     for url in &code.urls {
-        let _ = match pin {
-            Some(pin) if is_pinned(url, code.proxied) => {
-                writeln!(text, "  - {{ url: {}, tls: {{ pin: {} }} }}", quoted(url), quoted(pin))
-            }
-            _ => writeln!(text, "  - {}", quoted(url)),
+        let sni = code.names.get(url).map(|name| format!(", sni: {}", quoted(name)));
+        let pin = pin.filter(|_| is_pinned(url, code.proxied));
+        let tls = pin.map(|pin| format!(", tls: {{ pin: {} }}", quoted(pin)));
+        let more: String = sni.into_iter().chain(tls).collect();
+        let _ = match more.as_str() {
+            "" => writeln!(text, "  - {}", quoted(url)),
+            more => writeln!(text, "  - {{ url: {}{more} }}", quoted(url)),
         };
     }
     let _ = writeln!(text, "name: {}\ntoken: {}", quoted(&code.name), quoted(token));
@@ -263,6 +265,8 @@ impl Drop for Reserved<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::exchange::checked;
     use super::*;
 
@@ -277,6 +281,7 @@ mod tests {
             may: None,
             reach: None,
             urls: vec![url.to_owned()],
+            names: BTreeMap::new(),
         }
     }
 
@@ -308,6 +313,22 @@ mod tests {
             let text = file(&proxied, Some(pin), "t", nothing).unwrap();
             assert_eq!(text.contains(pin), has_tls && !url.starts_with("wss"), "{url}");
         }
+    }
+
+    #[test]
+    fn the_name_of_a_certificate_stands_beside_its_url_and_is_dialled() {
+        let url = "tls://192.0.2.7:7000";
+        let names = [(url.to_owned(), "tunnel.example.com".to_owned())].into();
+        let code = Code { names, ..code(url) };
+        let pin = "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        let args = ClientArgs::default();
+        for pin in [None, Some(pin)] {
+            let text = file(&code, pin, "t", (&args, &Lists::default(), "")).unwrap();
+            assert!(text.contains(r#"sni: "tunnel.example.com""#), "{}", *text);
+            assert_eq!(text.contains("pin"), pin.is_some());
+        }
+        let config = checked(&code, &args, &Verified::default()).unwrap();
+        assert_eq!(config.servers[0].sni.as_deref(), Some("tunnel.example.com"));
     }
 
     #[test]
