@@ -96,6 +96,17 @@ pub fn process_ended(id: u32) {
     release(Access::Process(id));
 }
 
+/// The processes of this daemon.
+#[must_use]
+pub fn own_processes() -> Vec<u32> {
+    let all = GUARDED.read().unwrap_or_else(PoisonError::into_inner);
+    let id = |access: &Access| match access {
+        Access::Process(id) => Some(*id),
+        Access::Port(_) | Access::Socket(_) | Access::Folder(_) => None,
+    };
+    all.iter().filter_map(id).collect()
+}
+
 /// Whether a process is one of this daemon.
 #[must_use]
 pub fn is_own_process(id: u32) -> bool {
@@ -239,6 +250,7 @@ mod tests {
         assert!(is_own_process(id));
         guard.keep();
         assert!(is_own_process(id) && !is_own_process(id - 1));
+        assert!(own_processes().contains(&id));
         process_ended(id);
         assert!(!is_own_process(id));
     }

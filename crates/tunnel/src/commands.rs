@@ -250,7 +250,7 @@ fn ordered(name: &str, args: &ServerArgs) -> ops::enrol::Order {
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     activation::take();
     let former = upgrade::inherit()?;
-    let heirloom = former.as_ref().and_then(|former| former.heirloom.as_deref());
+    let heirloom = former.as_ref().and_then(|former| former.left.heirloom.as_deref());
     let heirloom = heirloom.map(str::parse).transpose()?;
     let args = &settled(args)?;
     let redeemed = args.enroll.as_deref().map(|code| enroll::redeem(args, code)).transpose()?;

@@ -318,7 +318,8 @@ async fn hand_over(
     }
 }
 
-/// Tells each second what this process and the former processes wait for. Never ready.
+/// Tells each second what this process and the former processes wait for, and at once when one of
+/// these has gone: a word of the oldest process comes through all others. Never ready.
 async fn report(
     role: &dyn Serving,
     formers: &Formers,
@@ -326,7 +327,9 @@ async fn report(
     to: &watch::Sender<Vec<Listed>>,
 ) {
     let (begun, slot) = (tokio::time::Instant::now(), net::udp::slot().0);
+    let mut changes = formers.changes();
     loop {
+        changes.mark_unchanged();
         let older = formers.listed();
         let (streams, waits_for) = waits::of(role, &older).await;
         let process = FormerProcess {
@@ -351,7 +354,11 @@ async fn report(
             }
             !is_same
         });
-        tokio::time::sleep(LOOK).await;
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            // The sender lives as long as the former processes are asked.
+            _ = changes.changed() => {}
+        }
     }
 }
 

@@ -194,3 +194,28 @@ async fn a_stop_while_the_role_starts_lets_a_quick_start_end_and_no_slow_one() {
     assert_eq!(started(after(100), &life).await.unwrap(), None);
     assert_eq!(begun.elapsed(), LAST_STEPS);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_process_is_told_at_once_through_all_that_came_after_it() {
+    let (role, life, formers) =
+        (Recorded::default(), Life::new(), Formers::accompany(None, async {}, Life::new()));
+    // Numbers that no process has.
+    let listed = |pid: u32| {
+        let process = FormerProcess { pid: (4 << 20) + pid, ..FormerProcess::default() };
+        Listed { process, slot: None }
+    };
+    formers.note(vec![listed(2), listed(1)]);
+    let reports = watch::Sender::new(Vec::new());
+    let mut told = reports.subscribe();
+    let hearing = async {
+        told.wait_for(|list| list.len() == 3).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        formers.note(vec![listed(2)]);
+        told.wait_for(|list| list.len() == 2).await.unwrap();
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    };
+    tokio::select! {
+        () = report(&role, &formers, &life, &reports) => {}
+        () = hearing => {}
+    }
+}

@@ -38,7 +38,7 @@ use crate::input::secrets_of;
 use crate::notify;
 use crate::parent::Guardian;
 use crate::supervise::is_supervised;
-use crate::upgrade::{Binary, Formers, Listed, Next, Started};
+use crate::upgrade::{Binary, Formers, Left, Listed, Next, Started};
 
 /// Longest wait for the end of former processes that are too many.
 const SURPLUS: Duration = Duration::from_secs(5);
@@ -239,7 +239,9 @@ impl RunningDaemon {
         // for the end of the daemon.
         let guardian = if notify::has_manager() { None } else { Some(self.guardian()?) };
         let heirloom = self.role.bequeath(false).await;
-        let started = Started::start(binary, heirloom, (limit, guardian)).await;
+        let formers = self.formers.get().map(|formers| formers.listed()).unwrap_or_default();
+        let left = Left { heirloom, formers };
+        let started = Started::start(binary, left, (limit, guardian)).await;
         let started = started.inspect_err(|why| {
             tracing::error!(target: AUDIT, "not upgraded, and nothing has changed: {why:#}");
         });

@@ -5,19 +5,24 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::process;
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use net::guarded::{self, Guard};
 use net::{handover, inherited};
 use ops::status::FormerProcess;
 use ops::{Life, Phase};
+use rustix::io::Errno;
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::{Conversation, Inheritance, LINE_MAX, PATIENCE, TALK, VARIABLE, Word, line};
+use super::{Conversation, Inheritance, LINE_MAX, Left, PATIENCE, TALK, VARIABLE, Word, line};
+use crate::supervise::descriptor;
 
 /// Longest wait for the word to serve. The former process sends it at once, or ends this process.
 const DECISION: Duration = Duration::from_secs(60);
@@ -40,8 +45,8 @@ pub(crate) struct Inherited {
     talk: u32,
     /// The slot of the former process among those that share ports of UDP.
     slot: Option<u8>,
-    /// What a client leaves to the next process.
-    pub(crate) heirloom: Option<String>,
+    /// What the former process has left.
+    pub(crate) left: Left,
 }
 
 /// Receives the sockets of the former process, if there is one. Every bind of the daemon looks among
@@ -58,16 +63,18 @@ pub(crate) fn inherit() -> anyhow::Result<Option<Inherited>> {
         let inheritance: Inheritance = serde_json::from_slice(&text)?;
         io::Result::Ok((sockets, inheritance))
     };
-    let (mut sockets, Inheritance { pid, version, heirloom, held, carriers, talk }) =
+    let (mut sockets, Inheritance { pid, version, left, own, held, carriers, talk }) =
         receive().context("the sockets of the former process")?;
     sockets.hold(&held);
     let slot = carriers.0.last().copied();
     net::udp::inherit(carriers);
     handover::wait();
     sockets.offer();
-    // Its targets must not reach the control socket of this process either.
-    net::guarded::Guard::process(pid).keep();
-    Ok(Some(Inherited { stream, pid, version, talk, slot, heirloom }))
+    // Their targets must not reach the control socket of this process either.
+    for id in own.into_iter().chain([pid]).filter(|id| !guarded::is_own_process(*id)) {
+        Guard::process(id).keep();
+    }
+    Ok(Some(Inherited { stream, pid, version, talk, slot, left }))
 }
 
 /// Standard input, if it is a former process.
@@ -101,6 +108,8 @@ pub(crate) fn tell_failure(why: &str) {
 pub(crate) struct Former {
     conversation: Conversation,
     process: Listed,
+    /// Its own former processes, the newest first.
+    older: Vec<Listed>,
     talk: u32,
 }
 
@@ -119,7 +128,7 @@ impl Inherited {
     /// # Errors
     /// The former process has decided otherwise.
     pub(crate) async fn serve(self) -> anyhow::Result<Former> {
-        let Self { stream, pid, version, talk, slot, .. } = self;
+        let Self { stream, pid, version, talk, slot, left } = self;
         let mut conversation = Conversation::new(stream)?;
         let own = env!("CARGO_PKG_VERSION").to_owned();
         conversation.say(&Word::Ready { pid: process::id(), version: own, talk: TALK }).await?;
@@ -142,7 +151,8 @@ impl Inherited {
         );
         let waits_for = "its streams".to_owned();
         let process = FormerProcess { pid, version, waits_for, ..FormerProcess::default() };
-        Ok(Former { conversation, process: Listed { process, slot }, talk })
+        let process = Listed { process, slot };
+        Ok(Former { conversation, process, older: left.formers, talk })
     }
 }
 
@@ -150,6 +160,8 @@ impl Inherited {
 #[derive(Debug)]
 pub(crate) struct Formers {
     all: Mutex<(Instant, Vec<Listed>)>,
+    /// Notified when a process has gone, or is ending.
+    changed: watch::Sender<()>,
     ended: watch::Sender<bool>,
     orders: mpsc::Sender<Word>,
     /// The version of the words that the newest one knows.
@@ -164,10 +176,13 @@ impl Formers {
         takes_over: impl Future<Output = ()> + Send + 'static,
         life: Life,
     ) -> Arc<Self> {
+        let inherited = guarded::own_processes().into_iter();
+        inherited.filter(|id| *id != process::id()).for_each(guard_until_end);
         let (orders, inbox) = mpsc::channel(ORDERS);
-        let list = former.iter().map(|former| former.process.clone()).collect();
+        let of = |former: &Former| [slice::from_ref(&former.process), &former.older].concat();
         let all = Arc::new(Self {
-            all: Mutex::new((Instant::now(), list)),
+            all: Mutex::new((Instant::now(), former.as_ref().map(of).unwrap_or_default())),
+            changed: watch::Sender::new(()),
             ended: watch::Sender::new(former.is_none()),
             orders,
             talk: former.as_ref().map_or(0, |former| former.talk),
@@ -187,8 +202,28 @@ impl Formers {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, list: Vec<Listed>) {
-        *self.all() = (Instant::now(), list);
+    pub(crate) fn note(&self, list: Vec<Listed>) {
+        for id in list.iter().map(|one| one.process.pid) {
+            if !guarded::is_own_process(id) {
+                Guard::process(id).keep();
+                guard_until_end(id);
+            }
+        }
+        let states = |list: &[Listed]| -> Vec<_> {
+            list.iter().map(|one| (one.process.pid, one.process.ending)).collect()
+        };
+        let mut all = self.all();
+        let has_changed = states(&all.1) != states(&list);
+        *all = (Instant::now(), list);
+        drop(all);
+        if has_changed {
+            self.changed.send_replace(());
+        }
+    }
+
+    /// Changes when a process has gone, or is ending.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// The former processes at this moment.
@@ -294,7 +329,59 @@ impl Former {
             }
         }
         net::udp::former_ended();
-        net::guarded::process_ended(self.process.process.pid);
         tracing::info!("the former process {} has ended", self.process.process.pid);
+    }
+}
+
+/// Forgets a guarded process of the daemon at its end. A process between it and this one may end
+/// before, and then nobody tells of it any more.
+fn guard_until_end(id: u32) {
+    tokio::spawn(async move {
+        let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
+        match pid.map(descriptor) {
+            Some(Ok(descriptor)) => drop(descriptor.readable().await),
+            Some(Err(error)) if Errno::from_io_error(&error) != Some(Errno::SRCH) => {
+                tracing::debug!(pid = id, %error, "the end of the former process is not seen");
+                return;
+            }
+            Some(Err(_)) | None => {}
+        }
+        guarded::process_ended(id);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_process_of_the_chain_is_own_until_it_ends_also_when_nobody_tells_of_it() {
+        let formers = Formers::accompany(None, async {}, Life::new());
+        let mut command = Command::new("sleep");
+        command.arg("600").stdin(Stdio::null());
+        let mut children = [(); 2].map(|()| command.spawn().unwrap());
+        let ids = children.each_ref().map(|child| child.id());
+        let listed =
+            |pid| Listed { process: FormerProcess { pid, ..FormerProcess::default() }, slot: None };
+        // The newest former process tells of the one before it, and has died.
+        formers.note(ids.map(listed).into());
+        formers.note(vec![listed(ids[0])]);
+        formers.note(Vec::new());
+        tokio::task::yield_now().await;
+        assert!(ids.iter().all(|id| guarded::is_own_process(*id)));
+        for (child, id) in children.iter_mut().zip(ids) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            while guarded::is_own_process(id) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        // A late word about a process that has ended.
+        formers.note(vec![listed(ids[0])]);
+        while guarded::is_own_process(ids[0]) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }

@@ -60,9 +60,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct Inheritance {
     pid: u32,
     version: String,
-    /// What a client leaves to the next process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    heirloom: Option<String>,
+    #[serde(flatten)]
+    left: Left,
+    /// The processes of the daemon, from which the next process takes no command either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    own: Vec<u32>,
     /// The sockets that the service manager has as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     held: Vec<HeldSocket>,
@@ -72,6 +74,18 @@ struct Inheritance {
     /// The version of the words that the process knows.
     #[serde(default)]
     talk: u32,
+}
+
+/// What the former process has at the moment of the upgrade.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Left {
+    /// What a client leaves to the next process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) heirloom: Option<String>,
+    /// Its own former processes, the newest first. The next process knows all of them from its
+    /// start on, also when upgrades follow each other faster than reports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) formers: Vec<Listed>,
 }
 
 /// A word of either process.

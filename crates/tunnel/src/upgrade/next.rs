@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use net::guarded::{self, Guard};
 use net::handover;
 use net::inherited::held;
 use ops::Life;
@@ -20,7 +21,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::former::{Formers, Listed};
-use super::{Conversation, Inheritance, TALK, VARIABLE, Word, line};
+use super::{Conversation, Inheritance, Left, TALK, VARIABLE, Word, line};
 use crate::activation;
 use crate::parent::Guardian;
 
@@ -64,6 +65,8 @@ impl Binary {
 pub(crate) struct Started {
     conversation: Conversation,
     child: Trial,
+    /// The control socket takes no command from it.
+    _guard: Option<Guard>,
     pub(crate) pid: u32,
     pub(crate) version: String,
     talk: u32,
@@ -134,27 +137,27 @@ impl Started {
     /// It ends, says why it cannot serve, or is not ready within `limit`. The process has ended then.
     pub(crate) async fn start(
         binary: &Path,
-        heirloom: Option<String>,
+        left: Left,
         (limit, guardian): (Duration, Option<&Guardian>),
     ) -> anyhow::Result<Self> {
         let plain: Vec<OsString> = env::args_os().skip(1).collect();
         if guardian.is_some()
             && let Some(marked) = marked(&plain)
         {
-            let started = Self::start_with(binary, marked, heirloom.clone(), (limit, guardian));
+            let started = Self::start_with(binary, marked, left.clone(), (limit, guardian));
             // A program of an earlier version does not know the mark.
             match started.await {
                 Err(why) if why.downcast_ref() == Some(&Usage) => {}
                 started => return started,
             }
         }
-        Self::start_with(binary, plain, heirloom, (limit, guardian)).await
+        Self::start_with(binary, plain, left, (limit, guardian)).await
     }
 
     async fn start_with(
         binary: &Path,
         arguments: Vec<OsString>,
-        heirloom: Option<String>,
+        left: Left,
         (limit, guardian): (Duration, Option<&Guardian>),
     ) -> anyhow::Result<Self> {
         let deadline = Instant::now() + limit;
@@ -170,16 +173,17 @@ impl Started {
         // It names this process, and the next process feeds the watchdog as well.
         command.env_remove("WATCHDOG_PID").stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = command.spawn().with_context(|| format!("starting {}", binary.display()))?;
+        let guard = child.id().map(Guard::process);
         let mut trial = Trial(Some(child));
         // The command holds the other end, and its end shows the end of the process.
         drop(command);
-        let heard = converse(ours, heirloom, limit);
+        let heard = converse(ours, left, limit);
         let heard = timeout_at(deadline, heard).await;
         let Ok(heard) = heard else {
             bail!("the new process was not ready in {} s", limit.as_secs_f64());
         };
         if let Some((conversation, (pid, version, talk))) = heard? {
-            return Ok(Self { conversation, child: trial, pid, version, talk });
+            return Ok(Self { conversation, child: trial, _guard: guard, pid, version, talk });
         }
         let ended = match &mut trial.0 {
             Some(child) => timeout(END, child.wait()).await.ok().transpose()?,
@@ -216,15 +220,11 @@ impl Started {
 }
 
 /// Sends everything, and waits for the answer. `None`: the process closed its end.
-async fn converse(
-    ours: UnixStream,
-    heirloom: Option<String>,
-    limit: Duration,
-) -> anyhow::Result<Option<Ready>> {
+async fn converse(ours: UnixStream, left: Left, limit: Duration) -> anyhow::Result<Option<Ready>> {
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let (pid, held, carriers) = (process::id(), held(), net::udp::layout());
-    let talk = TALK;
-    let inheritance = line(&Inheritance { pid, version, heirloom, held, carriers, talk })?;
+    let (talk, own) = (TALK, guarded::own_processes());
+    let inheritance = line(&Inheritance { pid, version, left, own, held, carriers, talk })?;
     // The process may never read.
     ours.set_write_timeout(Some(limit))?;
     let give = move || {

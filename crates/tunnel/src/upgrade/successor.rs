@@ -10,7 +10,7 @@ use logging::AUDIT;
 use ops::{Life, Phase, Serving};
 use tokio::time::sleep;
 
-use super::{Binary, Formers, Next, Started};
+use super::{Binary, Formers, Left, Next, Started};
 use crate::notify;
 use crate::parent::Guardian;
 
@@ -58,8 +58,8 @@ impl Deaths {
                 () = life.reached(Phase::Draining) => bail!("this process stops"),
             }
             formers.gather().await;
-            let heirloom = role.bequeath(true).await;
-            let started = Started::start(&own(), heirloom, (READY, guardian)).await;
+            let left = Left { heirloom: role.bequeath(true).await, formers: formers.listed() };
+            let started = Started::start(&own(), left, (READY, guardian)).await;
             let served = match started {
                 Ok(started) => {
                     let pid = started.pid;

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::private::{Stage, private, relayed, tcp};
 use crate::upgrade::{Ended, no_former, upgraded};
 
 /// A visitor that has got its byte back.
-fn echoed(mut stream: &TcpStream) -> std::io::Result<()> {
+pub(crate) fn echoed(mut stream: &TcpStream) -> std::io::Result<()> {
     stream.set_read_timeout(Some(SOON))?;
     stream.write_all(b"x")?;
     stream.read_exact(&mut [0])
@@ -37,6 +37,17 @@ fn kill(pid: u64) {
 fn another(socket: &Path, before: u64) -> u64 {
     wait("another process that serves", SOON, || {
         status(socket)?["pid"].as_u64().filter(|pid| *pid != before)
+    })
+}
+
+/// A visitor of the process that serves. One that comes before the client has its links there is of
+/// the former process.
+pub(crate) fn held(running: &Running, socket: &Path) -> TcpStream {
+    wait("a visitor of the process that serves", SOON, || {
+        let visitor = TcpStream::connect(("127.0.0.1", running.public("a"))).ok()?;
+        echoed(&visitor).ok()?;
+        let service = &status(socket)?["sessions"][0]["services"][0];
+        (service["streams_total"].as_u64()? > 0).then_some(visitor)
     })
 }
 
@@ -73,6 +84,42 @@ fn a_next_process_that_dies_is_replaced_while_a_client_sleeps() {
         (!status(&socket)?["former"].as_array()?.is_empty()).then_some(())
     });
     drop(stays);
+    no_former(&socket);
+    served_again(&running);
+}
+
+#[test]
+fn former_processes_that_are_too_many_or_too_old_end_with_their_streams() {
+    let echo = Origin::echo();
+    let mut setup = Setup::new(Scheme::TLS).service("a", echo.port());
+    setup.server_lines.push_str("drain_timeout: 1s\nupgrade: { former_max: 1 }\n");
+    let running = setup.start();
+    let socket = running.file("server.sock");
+    let _ended = Ended(socket.clone());
+    running.wait_echo(running.public("a"));
+    let is_over = |mut visitor: &TcpStream| {
+        visitor.set_read_timeout(Some(SOON)).unwrap();
+        match visitor.read(&mut [0]) {
+            Ok(read) => read == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        }
+    };
+    let former = || {
+        let former = status(&socket)?["former"].as_array().cloned().unwrap_or_default();
+        Some(former.iter().map(|one| one["pid"].as_u64().unwrap()).collect::<Vec<_>>())
+    };
+    let oldest = held(&running, &socket);
+    upgraded(&socket);
+    let newer = held(&running, &socket);
+    let (second, _) = upgraded(&socket);
+    assert!(is_over(&oldest), "the oldest former process ends");
+    wait("the end of the oldest former process", SOON, || {
+        (former()? == [u64::from(second)]).then_some(())
+    });
+    echoed(&newer).expect("a former process within the bounds stays");
+    running.edit_server(|text| text.replace("former_max: 1", "former_max: 1, former_for: 1s"));
+    assert!(running.reload("server").status.success());
+    assert!(is_over(&newer), "a former process that is too old ends");
     no_former(&socket);
     served_again(&running);
 }

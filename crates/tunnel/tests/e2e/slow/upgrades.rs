@@ -5,11 +5,18 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{Iperf3, Nginx, Scheme, Setup, program, start_sshd};
+use crate::harness::{Iperf3, Nginx, Origin, Scheme, Setup, program, start_sshd};
 use crate::reload::outcome;
 use crate::upgrade::{Ended, no_former, upgraded};
+use crate::upgrade_chain::{echoed, held};
 
 const UPGRADES: usize = 3;
+
+/// More upgrades than processes may share a port of UDP.
+const IN_A_ROW: usize = 18;
+
+/// The default of `upgrade.former_max`.
+const FORMER: usize = 14;
 const RELOADS: usize = 20;
 
 /// How long the software runs: four times as long as upgrades and reloads take here.
@@ -24,6 +31,28 @@ fn spawn(name: &str, args: &[&str]) -> Child {
 #[test]
 fn three_upgrades_and_twenty_reloads_of_both_fail_nothing_over_any_transport() {
     Scheme::ALL.iter().for_each(|scheme| over(*scheme));
+}
+
+#[test]
+fn upgrades_in_a_row_go_on_while_each_process_has_a_visitor() {
+    for scheme in [Scheme::TLS, Scheme::QUIC, Scheme::KCP] {
+        let echo = Origin::echo();
+        let mut setup = Setup::new(scheme).service("a", echo.port());
+        setup.server_lines.push_str("workers: 2\n");
+        let running = setup.start();
+        let socket = running.file("server.sock");
+        let _ended = Ended(socket.clone());
+        running.wait_echo(running.public("a"));
+        let mut visitors = Vec::new();
+        for _ in 0..IN_A_ROW {
+            visitors.push(held(&running, &socket));
+            upgraded(&socket);
+        }
+        let live = visitors.iter().rev().take_while(|visitor| echoed(visitor).is_ok()).count();
+        assert!(live >= FORMER, "{scheme:?}: {live}");
+        drop(visitors);
+        no_former(&socket);
+    }
 }
 
 fn over(scheme: Scheme) {
