@@ -74,6 +74,13 @@ fn start(
         }
     });
     other.wait_line(&["service web is published at"], SOON);
+    // A worker without a link to a client leads visitors to it less often.
+    wait("all links of both clients", LONG, || {
+        let status = running.status("server")?;
+        let sessions = status["sessions"].as_array()?.iter();
+        let links = sessions.filter_map(|one| one["links"].as_array()).flatten();
+        (links.filter(|link| link["state"] == "up").count() == 4).then_some(())
+    });
     (running, other)
 }
 
