@@ -1,5 +1,5 @@
-//! FEC of kcp-go at 10/3 with shards of 1,500 bytes. The counter of items is shards of data, so that
-//! the time of a group is divided by 10 for the figure of one shard.
+//! FEC of kcp-go at 10/3 with shards of 1,500 bytes. The counter of items is shards of data, so
+//! that the time of a group is divided by 10 for the figure of one shard.
 
 use std::time::Instant;
 

@@ -76,7 +76,8 @@ pub struct Report {
 }
 
 impl Options {
-    /// `--target A --seconds S [--socks5 PROXY] [--streams N] [--write BYTES] [--direction up|down]`
+    /// `--target A --seconds S [--socks5 PROXY] [--streams N] [--write BYTES] [--direction
+    /// up|down]`
     pub fn read(words: &mut Words) -> Result<Self, Usage> {
         let streams = words.number("--streams", 1..=1000, Some(1))?;
         descriptors::require(streams)?;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say, Transport};
 
-/// Handshakes in progress over QUIC or KCP. Each costs about 2 ms here, so that they end well before
-/// dial's limit of ten seconds, and before the three seconds after which a second handshake is
-/// begun.
+/// Handshakes in progress over QUIC or KCP. Each costs about 2 ms here, so that they end well
+/// before dial's limit of ten seconds, and before the three seconds after which a second handshake
+/// is begun.
 const UNDER_WAY: usize = 250;
 
 /// A dialer with a limit on its dials in progress; further dials wait, which costs nothing.

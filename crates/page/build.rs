@@ -62,8 +62,8 @@ fn build() -> Result<(), Failure> {
     }
     println!("cargo::rerun-if-changed={}", crates.join("../Cargo.lock").display());
     println!("cargo::rerun-if-env-changed={SKIP}");
-    // rustup writes this list when it adds the target. Where Rust is not of rustup, the folder itself
-    // changes.
+    // rustup writes this list when it adds the target. Where Rust is not of rustup, the folder
+    // itself changes.
     let sysroot = asked(&["--print", "sysroot"])?;
     let targets = Path::new(&sysroot).join("lib/rustlib");
     let components = targets.join("components");

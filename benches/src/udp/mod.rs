@@ -76,8 +76,8 @@ pub enum Offer {
     All,
     /// Datagrams per second, of all flows together.
     Rate(f64),
-    /// Searches for the offer of which most gets through, measures the rate that it reaches, and then
-    /// offers 80 % of that rate.
+    /// Searches for the offer of which most gets through, measures the rate that it reaches, and
+    /// then offers 80 % of that rate.
     Search,
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The pause between two bursts: shorter pauses cost more system calls than the datagrams of a burst
-/// at the rates of a machine with two cores.
+/// The pause between two bursts: shorter pauses cost more system calls than the datagrams of a
+/// burst at the rates of a machine with two cores.
 pub(super) const TICK: Duration = Duration::from_micros(250);
 
 /// A sender that was kept from sending for longer does not make up for it: the burst would measure

@@ -4,8 +4,8 @@
 //! time from the programs under test, which spend theirs on datagrams that are dropped later. So
 //! higher rates than that are offered, each for a short time, as long as more arrives.
 //!
-//! The best of several short offers was also the luckiest one. So the search finds what to offer, and
-//! the rate is that of another, longer run with the same offer.
+//! The best of several short offers was also the luckiest one. So the search finds what to offer,
+//! and the rate is that of another, longer run with the same offer.
 
 /// Each offer is so much higher than the best rate so far.
 const STEP: f64 = 1.25;

@@ -86,11 +86,12 @@ impl Socket {
         (CALL / payload.max(1)).min(self.state.max_gso_segments()).max(1)
     }
 
-    /// Sends `datagrams`, which have `payload` bytes each, at most [`Self::segments`] of them. Waits
-    /// for room.
+    /// Sends `datagrams`, which have `payload` bytes each, at most [`Self::segments`] of them.
+    /// Waits for room.
     ///
     /// # Errors
-    /// Nobody listens at the target, which an earlier datagram has found out, or the system refuses.
+    /// Nobody listens at the target, which an earlier datagram has found out, or the system
+    /// refuses.
     pub fn send(&self, to: SocketAddr, datagrams: &[u8], payload: usize) -> io::Result<()> {
         let segment_size = (datagrams.len() > payload).then_some(payload);
         let transmit = Transmit {

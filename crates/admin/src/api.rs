@@ -84,8 +84,8 @@ async fn come(at: SocketAddr) -> StdListener {
 }
 
 impl AdminApi {
-    /// Binds the port and starts a thread that answers requests. An address that this machine does not
-    /// have is tried again. `life` is the phase of the daemon,
+    /// Binds the port and starts a thread that answers requests. An address that this machine does
+    /// not have is tried again. `life` is the phase of the daemon,
     /// which a request can advance.
     ///
     /// # Errors

@@ -38,8 +38,8 @@ impl HttpBody for Stream {
     }
 }
 
-/// One event of the stream. A line that begins with a colon is a comment, which keeps the connection
-/// alive.
+/// One event of the stream. A line that begins with a colon is a comment, which keeps the
+/// connection alive.
 #[expect(clippy::wildcard_enum_match_arm, reason = "a stream of events has no other answers")]
 fn text(answer: &Answer) -> String {
     let mut text = String::new();

@@ -131,7 +131,8 @@ impl Guard {
         }
     }
 
-    /// The refusal of a request that a page of another site may have sent, or whose host is unclear.
+    /// The refusal of a request that a page of another site may have sent, or whose host is
+    /// unclear.
     fn origin_refusal(&self, request: &Request) -> Option<Response> {
         let headers = request.headers();
         let host = match Host::of(request.uri(), headers) {
@@ -179,8 +180,8 @@ fn opens_page(request: &Request) -> bool {
         && is("sec-fetch-dest", b"document")
 }
 
-/// The token of a request, valid or not. Of two fields, two programs could read another one each, so
-/// a request with two has none.
+/// The token of a request, valid or not. Of two fields, two programs could read another one each,
+/// so a request with two has none.
 fn token(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(TOKEN).iter();
     let Some(field) = all.next() else { return bearer(headers) };

@@ -9,8 +9,8 @@
 //! answer for [`STUCK`]. A request without a token, or with a wrong one, leaves it in `Idle`.
 //!
 //! The token for reading is given to programs that are trusted less: its requests have at most
-//! [`OF_READERS`] places, and a further request is refused. The other places stay for probes and for
-//! the holders of `admin.token`.
+//! [`OF_READERS`] places, and a further request is refused. The other places stay for probes and
+//! for the holders of `admin.token`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,7 +29,8 @@ use tokio::time::{Instant, timeout};
 /// Most connections at a time: enough for a few scrapers and a browser page with its requests.
 pub(super) const PLACES: usize = 32;
 
-/// Most connections at a time with a request of the token for reading: a quarter of the places stays.
+/// Most connections at a time with a request of the token for reading: a quarter of the places
+/// stays.
 pub(super) const OF_READERS: usize = 24;
 
 /// A client that takes no byte of its answer for this time makes room for another one, when all

@@ -25,8 +25,8 @@ use super::live::{self, Live, Topics};
 use super::sessions::{By, Caller, Sessions};
 use super::{body, connect, console, events, metrics, page};
 
-/// Byte streams at a time. A connection of the API that became a stream has no place among the others
-/// any more.
+/// Byte streams at a time. A connection of the API that became a stream has no place among the
+/// others any more.
 pub(super) const STREAMS: usize = 64;
 
 /// What every request needs.
@@ -284,7 +284,8 @@ async fn log_lines(State(api): ApiState, query: Result<Query<Newest>, QueryRejec
     }
 }
 
-/// The certificates of `https://` names, and the pins of the carriers, without the rest of the status.
+/// The certificates of `https://` names, and the pins of the carriers, without the rest of the
+/// status.
 async fn certificates(State(api): ApiState) -> Response {
     match timeout(PATIENCE, api.daemon.brief()).await.ok() {
         Some(Status { certificates, pins, .. }) => {
@@ -360,8 +361,8 @@ async fn healthz(State(api): ApiState) -> Response {
     if api.daemon.alive(PATIENCE).await { "alive\n".into_response() } else { no_answer() }
 }
 
-/// Answers 200 if the daemon can serve visitors: it runs, and a client has at least one session with
-/// a server that is up.
+/// Answers 200 if the daemon can serve visitors: it runs, and a client has at least one session
+/// with a server that is up.
 async fn readyz(State(api): ApiState) -> Response {
     let Some(status) = asked(api.daemon.as_ref()).await else { return no_answer() };
     let unready = |why: &str| problem(StatusCode::SERVICE_UNAVAILABLE, why);

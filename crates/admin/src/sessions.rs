@@ -1,7 +1,8 @@
 //! Sessions of the web console. Nobody chooses a password: `tunnel console` asks for a key over the
-//! control socket, and the page swaps the key for a token. Both come from the system's random source
-//! and are kept as their hashes. Keys are in memory alone. Sessions outlive the daemon in a file of
-//! its state directory, so that a page goes on after a restart; another `admin.token` ends them all.
+//! control socket, and the page swaps the key for a token. Both come from the system's random
+//! source and are kept as their hashes. Keys are in memory alone. Sessions outlive the daemon in a
+//! file of its state directory, so that a page goes on after a restart; another `admin.token` ends
+//! them all.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -255,8 +256,8 @@ impl State {
         self.sessions.retain(|session| session.ends > now);
     }
 
-    /// Writes the file. A file that cannot be written is removed: it could bring a session back that
-    /// somebody has ended.
+    /// Writes the file. A file that cannot be written is removed: it could bring a session back
+    /// that somebody has ended.
     fn keep(&self) {
         let Some(place) = &self.file else { return };
         if let Err(error) = place.write(&self.sessions) {
@@ -269,8 +270,8 @@ impl State {
 }
 
 impl Place {
-    /// The sessions of the file that have not ended. A session that would last longer than any is one
-    /// of another clock.
+    /// The sessions of the file that have not ended. A session that would last longer than any is
+    /// one of another clock.
     fn load(&self) -> std::io::Result<Vec<Session>> {
         // The folder is made with the first session.
         if !self.folder.exists() {

@@ -1,7 +1,7 @@
-//! The functions that the page calls. Each takes its bytes from the input and leaves its bytes in the
-//! output: two buffers whose addresses the page asks for, so that no address goes in. There is one
-//! visit in each instance of the module, and the time is in milliseconds since a beginning that the
-//! page chooses.
+//! The functions that the page calls. Each takes its bytes from the input and leaves its bytes in
+//! the output: two buffers whose addresses the page asks for, so that no address goes in. There is
+//! one visit in each instance of the module, and the time is in milliseconds since a beginning that
+//! the page chooses.
 //!
 //! `unsafe` is the word for a name that the linker keeps; the names are those of this file alone.
 #![expect(unsafe_code, reason = "a function has to keep its name, so that the page can call it")]
@@ -55,9 +55,9 @@ pub extern "C" fn output() -> *const u8 {
     PLACE.with_borrow(|place| place.output.as_ptr())
 }
 
-/// Begins a visit. Input: 32 random bytes, then lines: `code` or `token`, the name of the visitor, its
-/// secret, the service, the token of the service. Returns the length of the output: of a line that says
-/// why not, or 0.
+/// Begins a visit. Input: 32 random bytes, then lines: `code` or `token`, the name of the visitor,
+/// its secret, the service, the token of the service. Returns the length of the output: of a line
+/// that says why not, or 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn begin(now: f64) -> usize {
     PLACE.with_borrow_mut(|place| {
@@ -112,8 +112,8 @@ pub extern "C" fn pause(slot: u32, paused: u32) {
     with(|visit, _| visit.pause(slot, paused != 0));
 }
 
-/// Begins a request. Input: lines: method, target, host, then the fields. `length` is that of the body:
-/// -1 for none, -2 for an unknown length. Returns the number of the request, or 0.
+/// Begins a request. Input: lines: method, target, host, then the fields. `length` is that of the
+/// body: -1 for none, -2 for an unknown length. Returns the number of the request, or 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn ask(now: f64, length: f64) -> u32 {
     with(|visit, input| {

@@ -44,8 +44,8 @@ pub(crate) enum Told<S> {
     Control(Bytes),
     /// The carrier that lives may be dead, and has said nothing for too long.
     Suspect,
-    /// The other end does not know the link any more: the next carrier begins a new one. The streams
-    /// of the link are gone.
+    /// The other end does not know the link any more: the next carrier begins a new one. The
+    /// streams of the link are gone.
     Forgotten,
     /// The link has ended. The next carrier begins a new one.
     Ended,
@@ -147,8 +147,8 @@ impl<S: Copy + PartialEq> End<S> {
         self.carriers.iter().find(is).map(|carrier| carrier.slot)
     }
 
-    /// Greets over a new carrier, which is lost if the greeting is not over at `until`. `adds`: it is
-    /// a standby beside the carrier that lives.
+    /// Greets over a new carrier, which is lost if the greeting is not over at `until`. `adds`: it
+    /// is a standby beside the carrier that lives.
     pub(crate) fn dial(
         &mut self,
         until: Instant,

@@ -1,5 +1,5 @@
-//! Random bytes from one seed: the page gives 32 bytes of the browser's generator, and each greeting
-//! takes its nonce from a chain of hashes.
+//! Random bytes from one seed: the page gives 32 bytes of the browser's generator, and each
+//! greeting takes its nonce from a chain of hashes.
 
 use std::fmt;
 

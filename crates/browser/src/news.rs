@@ -1,5 +1,5 @@
-//! What a visit tells the page: values, and their bytes. A message begins with its kind and the number
-//! that it is about, in little endian.
+//! What a visit tells the page: values, and their bytes. A message begins with its kind and the
+//! number that it is about, in little endian.
 
 use bytes::{BufMut as _, Bytes};
 
@@ -38,8 +38,8 @@ pub enum News {
     Send(u32, Bytes),
     /// The carrier with this number is to be closed.
     Close(u32),
-    /// The head of the response to this request: status and reason in the first line, then a field in
-    /// each line.
+    /// The head of the response to this request: status and reason in the first line, then a field
+    /// in each line.
     Head(u32, Bytes),
     /// The next bytes of a response; [`Visit::took`](crate::Visit::took) follows.
     Body(u32, Bytes),

@@ -1,6 +1,7 @@
-//! What the two clients tell each other about a data channel, over the inner link (`docs/webrtc.md`,
-//! "Over a peer link"): version, round, kind, and the rest. Only what a page says and hears is here;
-//! the crate `punch` has all of it, and an agent of ICE, which is the browser's business.
+//! What the two clients tell each other about a data channel, over the inner link
+//! (`docs/webrtc.md`, "Over a peer link"): version, round, kind, and the rest. Only what a page
+//! says and hears is here; the crate `punch` has all of it, and an agent of ICE, which is the
+//! browser's business.
 
 use sha2::{Digest, Sha256};
 
@@ -12,8 +13,8 @@ const ANSWER: u8 = 3;
 /// Bytes of a session description at most.
 const DESCRIPTION_MAX: usize = 4000;
 
-/// Reasons that last as long as the link: the other client wants relayed paths, or was built without
-/// WebRTC.
+/// Reasons that last as long as the link: the other client wants relayed paths, or was built
+/// without WebRTC.
 const LASTING: [u8; 2] = [0, 3];
 
 /// What the other client says.

@@ -553,8 +553,8 @@ fn what_a_service_sends_and_nobody_takes_is_bounded_over_all_requests() {
             }
         }
     }
-    // A stream alone gets 256 KiB before its bytes were taken; all of them have a quarter of 32 MiB,
-    // and 16 KiB each.
+    // A stream alone gets 256 KiB before its bytes were taken; all of them have a quarter of 32
+    // MiB, and 16 KiB each.
     assert!(waits > 4 << 20, "the test sends too little: {waits}");
     assert!(waits <= (8 << 20) + 60 * (16 << 10), "{waits} bytes wait");
 }

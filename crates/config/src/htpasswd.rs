@@ -12,8 +12,8 @@ use crate::{BadValue, ClientConfig};
 const MAKE_HASH: &str =
     "make one with `tunnel generate password USER`, or with `htpasswd -nB USER`";
 
-/// Reads a file of users: a line `user:hash` for each. Blank lines and lines that begin with `#` mean
-/// nothing, and neither does a third field of a line.
+/// Reads a file of users: a line `user:hash` for each. Blank lines and lines that begin with `#`
+/// mean nothing, and neither does a third field of a line.
 ///
 /// # Errors
 /// A line is malformed, or there is no user. No message contains a hash.

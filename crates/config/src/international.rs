@@ -1,5 +1,6 @@
-//! Host names with letters beyond ASCII in the form that DNS, certificates and requests have: `xn--`
-//! (RFC 5891), mapped and checked as browsers do it (UTS 46, without the transitional mapping).
+//! Host names with letters beyond ASCII in the form that DNS, certificates and requests have:
+//! `xn--` (RFC 5891), mapped and checked as browsers do it (UTS 46, without the transitional
+//! mapping).
 
 use std::borrow::Cow;
 

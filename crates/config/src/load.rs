@@ -281,8 +281,8 @@ pub fn load_grant(
     load(Some(file), Vec::new(), &[], sources, |cx, root| grant(cx, root, public_bind, ports))
 }
 
-/// Decodes the tree of the file and the flags. A flag takes the place of the file's key, but its list
-/// adds to the file's list for the keys `added`.
+/// Decodes the tree of the file and the flags. A flag takes the place of the file's key, but its
+/// list adds to the file's list for the keys `added`.
 fn load<T>(
     file: Option<Text<'_>>,
     flags: Vec<Entry>,
@@ -345,8 +345,8 @@ fn problem(file: &str, mistake: Mistake) -> Problem {
 /// Groups of keys: a flag for one key removes the other keys of its group from the file.
 const EXCLUSIVE: &[&[&str]] = &[&["token", "token_file"], &["pin", "ca"]];
 
-/// The file's map with the flags' entries in place of the file's entries. Maps are merged, and so are
-/// the lists of the keys `added`.
+/// The file's map with the flags' entries in place of the file's entries. Maps are merged, and so
+/// are the lists of the keys `added`.
 fn overlay(base: &Rc<Node>, flags: Vec<Entry>, added: &[&str]) -> Rc<Node> {
     let Kind::Map(entries) = &base.kind else { return Rc::clone(base) };
     let mut entries = entries.clone();

@@ -1,5 +1,5 @@
-//! A moment in UTC, as in `until: 2026-12-01T18:00:00Z` (RFC 3339 section 5.6 with the offset `Z` and
-//! whole seconds).
+//! A moment in UTC, as in `until: 2026-12-01T18:00:00Z` (RFC 3339 section 5.6 with the offset `Z`
+//! and whole seconds).
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,6 @@
-//! Entries of a client whose place other entries have taken. An entry of a flag takes the place of an
-//! entry of the file, and an entry of a command takes the place of both. The entry behind is kept,
-//! because it comes back as soon as its place is free again.
+//! Entries of a client whose place other entries have taken. An entry of a flag takes the place of
+//! an entry of the file, and an entry of a command takes the place of both. The entry behind is
+//! kept, because it comes back as soon as its place is free again.
 
 use std::fmt;
 
@@ -86,8 +86,8 @@ impl ClientConfig {
 }
 
 impl Lists {
-    /// Removes the entry of this name or address that a command has added. Returns whether there was
-    /// one.
+    /// Removes the entry of this name or address that a command has added. Returns whether there
+    /// was one.
     fn remove_kept(&mut self, what: &str) -> bool {
         let before = self.services.len() + self.forwards.len();
         self.services.retain(|service| !service.kept || service.name != what);

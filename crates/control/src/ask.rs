@@ -35,8 +35,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time limit of a reload: the daemon may have to wait for another reload, and both for new links.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time limit of a connection to a target: the client may wait 10 s for a link, and the server looks
-/// up a name and dials several addresses.
+/// Time limit of a connection to a target: the client may wait 10 s for a link, and the server
+/// looks up a name and dials several addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time limit for a sign of life amid events: twice the period of 15 s, and one more.
@@ -225,7 +225,8 @@ pub fn allow(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
     Ok(allowed)
 }
 
-/// Takes rights away from a client. Returns its remaining rights. The error may be a [`WrongConfig`].
+/// Takes rights away from a client. Returns its remaining rights. The error may be a
+/// [`WrongConfig`].
 pub fn deny(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
     let answer = instance.ask(Command::Deny(order))?;
@@ -384,8 +385,9 @@ pub fn speedtest(
 }
 
 /// Shares a target as long as the connection lasts. `news` is called with each answer, the first of
-/// which is [`Answer::Shared`], and with [`Answer::Ok`] at least once in 2 s; it returns whether to go
-/// on. Returns `Ok` when `news` ended it, or the daemon has ended. The error may be a [`WrongConfig`].
+/// which is [`Answer::Shared`], and with [`Answer::Ok`] at least once in 2 s; it returns whether to
+/// go on. Returns `Ok` when `news` ended it, or the daemon has ended. The error may be a
+/// [`WrongConfig`].
 pub fn share(
     instance: &Instance,
     order: ShareOrder,

@@ -40,7 +40,8 @@ pub struct ControlSocket {
     file: SocketFile,
     /// Keep targets away from the socket, and from the sockets of other daemons beside it.
     _guards: (Guard, Option<Guard>),
-    /// Whether a process is one of this daemon, which has no reason to ask: it speaks for a visitor.
+    /// Whether a process is one of this daemon, which has no reason to ask: it speaks for a
+    /// visitor.
     is_own: fn(u32) -> bool,
 }
 
@@ -139,7 +140,8 @@ impl ControlSocket {
             }
             while conversations.try_join_next().is_some() {}
         }
-        // New conversations are with the next generation of the daemon. Those that have begun go on.
+        // New conversations are with the next generation of the daemon. Those that have begun go
+        // on.
         drop(self.listener);
         while conversations.join_next().await.is_some() {}
     }

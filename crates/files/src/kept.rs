@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time for which the files of the folders are known. A daemon rarely makes a file, and the path
-/// of a new file is recognised before.
+/// The time for which the files of the folders are known. A daemon rarely makes a file, and the
+/// path of a new file is recognised before.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The most files of the folders that are looked at. A state folder has some hundred at most; a

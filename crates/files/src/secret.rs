@@ -56,8 +56,8 @@ impl Secret {
     /// two processes must not share it.
     ///
     /// # Errors
-    /// The file or its folder cannot be read or written, the file has another content, or the system
-    /// gives no random numbers.
+    /// The file or its folder cannot be read or written, the file has another content, or the
+    /// system gives no random numbers.
     pub fn of(&self, folder: &Path) -> Result<[u8; SECRET], SecretError> {
         let path = folder.join(self.file);
         let failed = |cause| SecretError::Io { path: path.clone(), cause };

@@ -11,8 +11,8 @@ use crate::Doubt;
 use crate::framing::{Framing, Said};
 use crate::lines::{self, FIELDS, is_clean};
 
-/// The largest head of a response in bytes. By default nginx takes 4 to 8 KiB from a target, haproxy
-/// and Node 16 KiB, Envoy 60 KiB, Chromium 256 KiB, curl 300 KiB and Go 10 MiB.
+/// The largest head of a response in bytes. By default nginx takes 4 to 8 KiB from a target,
+/// haproxy and Node 16 KiB, Envoy 60 KiB, Chromium 256 KiB, curl 300 KiB and Go 10 MiB.
 pub const ANSWER_HEAD: usize = 128 << 10;
 
 /// The largest number of fields in a response. By default haproxy takes 101, Node 2,000 and curl

@@ -10,8 +10,8 @@ pub const NAME: usize = 253;
 /// The largest number of characters between two dots.
 const LABEL: usize = 63;
 
-/// A DNS name, or the text of an IPv4 address, in its normal form. `None`: the bytes are neither. An
-/// underscore is valid, since names with underscores are in use.
+/// A DNS name, or the text of an IPv4 address, in its normal form. `None`: the bytes are neither.
+/// An underscore is valid, since names with underscores are in use.
 #[must_use]
 pub fn name(bytes: &[u8]) -> Option<Cow<'_, str>> {
     let bytes = bytes.strip_suffix(b".").unwrap_or(bytes);

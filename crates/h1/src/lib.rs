@@ -5,8 +5,8 @@
 //! of a kept connection and the gate in front of the HTTP proxy ask the same functions. Two parsers
 //! that read one message differently would let a part of the message pass as a message of its own
 //! (request and response smuggling, RFC 9112 section 11). So bytes with more than one meaning are
-//! refused: a request with a [`Fault`], a response with a [`Doubt`]. Some doubtful responses are mended
-//! instead, as RFC 9112 demands of a proxy.
+//! refused: a request with a [`Fault`], a response with a [`Doubt`]. Some doubtful responses are
+//! mended instead, as RFC 9112 demands of a proxy.
 //!
 //! | file | content |
 //! |---|---|

@@ -41,8 +41,8 @@ pub enum Step<'a> {
     Broken(usize, Fault),
 }
 
-/// Whether the bytes of a connection, from its begin, may reach another target as well: they are one
-/// request with a safe method (RFC 9110 section 9.2.1), without a body and without the wish for
+/// Whether the bytes of a connection, from its begin, may reach another target as well: they are
+/// one request with a safe method (RFC 9110 section 9.2.1), without a body and without the wish for
 /// another protocol, or a part of its head.
 #[must_use]
 pub fn is_repeatable(bytes: &[u8]) -> bool {

@@ -29,8 +29,8 @@ impl Material for Fixed {
     }
 }
 
-/// Imports the text as a file of each program, under a hostile name. Whatever is imported passes our
-/// own decoder, the name begins no line, a message is one printable line, and no message has a
+/// Imports the text as a file of each program, under a hostile name. Whatever is imported passes
+/// our own decoder, the name begins no line, a message is one printable line, and no message has a
 /// secret.
 pub fn fuzz(data: &[u8]) {
     let text = String::from_utf8_lossy(data).into_owned();

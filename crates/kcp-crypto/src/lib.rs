@@ -1,5 +1,5 @@
-//! The encryption of the packets of crate `kcp`, by aws-lc: of the project's own packets, and with the
-//! feature `compat` of kcp-go's datagrams, with the key that kcptun derives of its passphrase.
+//! The encryption of the packets of crate `kcp`, by aws-lc: of the project's own packets, and with
+//! the feature `compat` of kcp-go's datagrams, with the key that kcptun derives of its passphrase.
 //!
 //! | module or type | content |
 //! |---|---|

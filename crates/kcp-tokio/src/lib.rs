@@ -1,5 +1,5 @@
-//! KCP on tokio: streams and listeners, compatible with kcp-go on the wire, over a packet socket that
-//! the caller supplies.
+//! KCP on tokio: streams and listeners, compatible with kcp-go on the wire, over a packet socket
+//! that the caller supplies.
 //!
 //! The protocol is the crate `kcp`, which has no socket and no clock; the encryption is the crate
 //! `kcp-crypto`, or any other [`Seal`](kcp::compat::envelope::Seal).
@@ -48,8 +48,8 @@
 //!
 //! A driver owns its socket and reads, sends and waits for all sessions. A session is shared with
 //! its stream behind a lock of its own, because users of a library expect streams that move between
-//! threads. The lock is held for one read, one write or one burst, never over a system call, and has
-//! two users at most. A driver that is polled on the thread of its streams
+//! threads. The lock is held for one read, one write or one burst, never over a system call, and
+//! has two users at most. A driver that is polled on the thread of its streams
 //! ([`Listener::with_driver`]) never waits for it.
 //!
 //! # Defaults

@@ -1,8 +1,8 @@
 //! A session that its stream and the driver share.
 //!
 //! A lock is held for a read, a write, or a burst of the driver (64 datagrams, tens of
-//! microseconds), never while a call of the system is made or another lock is taken. Tasks are woken
-//! afterwards, unless more than eight wait for one thing.
+//! microseconds), never while a call of the system is made or another lock is taken. Tasks are
+//! woken afterwards, unless more than eight wait for one thing.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! A reliable byte stream over datagrams, with forward error correction (FEC).
 //!
-//! The crate is pure: it has no socket, no clock and no randomness. The caller passes datagrams, the
-//! current time and random bytes, and sends what the crate returns.
+//! The crate is pure: it has no socket, no clock and no randomness. The caller passes datagrams,
+//! the current time and random bytes, and sends what the crate returns.
 //!
 //! There are two kinds of sessions, and neither uses the other. The daemon runs `own`. `compat` is
 //! for peers of kcp-go. The feature `compat` adds it, and a check refuses a daemon that is built

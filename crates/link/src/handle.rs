@@ -164,8 +164,8 @@ impl Link {
         self.inner.carriers.borrow().len() > 1
     }
 
-    /// Ends all carriers, as if they were lost: the client of the link dials anew, and the streams go
-    /// on. Returns whether there was one.
+    /// Ends all carriers, as if they were lost: the client of the link dials anew, and the streams
+    /// go on. Returns whether there was one.
     pub fn cut(&self) -> bool {
         let carriers = self.carriers();
         // The standby first, so that it does not take over.

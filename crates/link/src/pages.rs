@@ -45,8 +45,8 @@ const ROOM: usize = 64 << 10;
 /// A read of that many bytes is large, if its payloads are.
 const READ: usize = 60 << 10;
 
-/// The mean size of payloads, or of their parts, in a large read. A payload of which more is to come
-/// is read as pages at once.
+/// The mean size of payloads, or of their parts, in a large read. A payload of which more is to
+/// come is read as pages at once.
 const LARGE: usize = 32 << 10;
 
 /// Large reads in a row until pages are read.
@@ -231,7 +231,8 @@ impl Inner {
         let machine = self.machine.borrow();
         let (active, limit) = (machine.active_carrier(), machine.frame_limit(key));
         if self.shelf.is_full() && !self.shelf.is_mostly_of(key) {
-            // The streams that keep most slots may have stalled: no CREDIT may come that frees a slot.
+            // The streams that keep most slots may have stalled: no CREDIT may come that frees a
+            // slot.
             return false;
         }
         let carriers = self.carriers.borrow();
@@ -288,8 +289,8 @@ impl Reading {
         self.count >= ENTER
     }
 
-    /// A read has brought `read` bytes with `payloads` payloads, or parts of payloads. `left` bytes of
-    /// the last payload are to come.
+    /// A read has brought `read` bytes with `payloads` payloads, or parts of payloads. `left` bytes
+    /// of the last payload are to come.
     pub(crate) fn has_read(&mut self, read: usize, payloads: usize, left: usize) {
         if self.is_on() || pages::rule() == Rule::Never {
             return;

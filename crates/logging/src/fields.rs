@@ -23,8 +23,8 @@ impl<'w> FormatFields<'w> for EscapedFields {
     }
 }
 
-/// The field that charges a line of a client to the quota of its server ([`crate::quota`]). A client
-/// has one server, so a person learns nothing from it; JSON and the journal have it.
+/// The field that charges a line of a client to the quota of its server ([`crate::quota`]). A
+/// client has one server, so a person learns nothing from it; JSON and the journal have it.
 pub(crate) const SERVER: &str = "server";
 
 /// Passes all fields on but [`SERVER`].

@@ -1,5 +1,5 @@
-//! The number of lines that a peer may cause. A peer that connects, registers or breaks the protocol
-//! again and again would fill a disk, or push all other lines out of a rotated file.
+//! The number of lines that a peer may cause. A peer that connects, registers or breaks the
+//! protocol again and again would fill a disk, or push all other lines out of a rotated file.
 //!
 //! The fields of an event say who caused the event:
 //!
@@ -10,9 +10,9 @@
 //! | an event of a library that parses bytes of peers | that library, and all peers |
 //! | none of these | nobody: no peer can cause the event at will |
 //!
-//! When the quota of all runs short, members with few lines go before members with many. So a member
-//! with many lines hides no line about another member. An event beyond a quota is left out and counted;
-//! [`tell_left_out`] writes the counts into the log.
+//! When the quota of all runs short, members with few lines go before members with many. So a
+//! member with many lines hides no line about another member. An event beyond a quota is left out
+//! and counted; [`tell_left_out`] writes the counts into the log.
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
@@ -35,8 +35,8 @@ const SOURCE: &str = "source";
 /// The fields that name a peer, in the order in which they count.
 const PEERS: [&str; 6] = ["client", "server", "service", "forward", "link", "host"];
 
-/// The libraries that parse bytes of peers. Each has the quota of a peer, because a library does not
-/// say which peer caused an event.
+/// The libraries that parse bytes of peers. Each has the quota of a peer, because a library does
+/// not say which peer caused an event.
 const LIBRARIES: [&str; 7] =
     ["quinn", "quinn_proto", "quinn_udp", "h2", "hyper", "hyper_util", "instant_acme"];
 

@@ -1,5 +1,5 @@
-//! Limits log lines that a hostile or broken peer can cause at will: one line per key and period (10
-//! s unless the owner wants another), with the number of suppressed lines.
+//! Limits log lines that a hostile or broken peer can cause at will: one line per key and period
+//! (10 s unless the owner wants another), with the number of suppressed lines.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! The brake on guesses: passwords of services, exits and forwards.
 //!
-//! [`Failures`] is the growing pause after wrong guesses, by any key. [`Brake`] bounds the guesses of
-//! one source at one service, over all connections, streams and workers together.
+//! [`Failures`] is the growing pause after wrong guesses, by any key. [`Brake`] bounds the guesses
+//! of one source at one service, over all connections, streams and workers together.
 //!
 //! A brake that only delays the refusals bounds nothing: a right guess is answered at once, so a
 //! guesser opens many connections and gives each of them up after a moment. So no outcome may be
@@ -14,18 +14,19 @@
 //!                              └─ no turn in time ──> refused without a judgement
 //! ```
 //!
-//! * The caller compares the password first and tells the brake the outcome. The comparison is cheap
-//!   and takes constant time; the brake decides when the outcome may be seen.
+//! * The caller compares the password first and tells the brake the outcome. The comparison is
+//!   cheap and takes constant time; the brake decides when the outcome may be seen.
 //! * Without a wrong guess in the last pause, a right password passes at once and takes no turn.
 //! * A person behind the address of a guesser must not be locked out. A guesser waits for an answer
 //!   before it sends the next guess, because its connections and streams are bounded. So a request
 //!   that comes at any other moment is the youngest, and has its turn after one pause at most
 //!   ([`LONGEST`]). The oldest guess would wait longest in any order.
 //! * A connection on which the right password was given is not braked ([`Attempt::is_known`]): a
-//!   program whose connection is admitted does not notice a guesser behind the same address. A wrong
-//!   password ends that, so a guesser that shares the connection of a reverse proxy gains a single
-//!   guess for each right password of its neighbour. The *password* is no such sign: to admit a
-//!   password that was right a moment ago, and no other, would tell a guesser which one it was.
+//!   program whose connection is admitted does not notice a guesser behind the same address. A
+//!   wrong password ends that, so a guesser that shares the connection of a reverse proxy gains a
+//!   single guess for each right password of its neighbour. The *password* is no such sign: to
+//!   admit a password that was right a moment ago, and no other, would tell a guesser which one it
+//!   was.
 //! * Requests that wait cost what any request costs whose target is slow, and are bounded in time
 //!   and in number (`WAITING_MAX`).
 //!
@@ -51,15 +52,15 @@ const FIRST: Duration = Duration::from_millis(100);
 /// After this time without a failure, the pause starts again at [`FIRST`].
 const FORGET: Duration = Duration::from_secs(60);
 
-/// The number of doublings at a service: up to 1.6 s, or 54,000 guesses per day. A person behind the
-/// address of a guesser waits as long for an answer on a new connection.
+/// The number of doublings at a service: up to 1.6 s, or 54,000 guesses per day. A person behind
+/// the address of a guesser waits as long for an answer on a new connection.
 const DOUBLINGS: u32 = 4;
 
 /// The longest pause of a source at a service.
 pub const LONGEST: Duration = Duration::from_millis(100 << DOUBLINGS);
 
-/// Requests of all sources that wait for a turn at one time: 128 connections of HTTP/2 with all their
-/// streams. A further request is refused at once.
+/// Requests of all sources that wait for a turn at one time: 128 connections of HTTP/2 with all
+/// their streams. A further request is refused at once.
 const WAITING_MAX: usize = 16 << 10;
 
 /// The table is cut into this number of parts with a lock each, so that two workers seldom meet.
@@ -234,8 +235,8 @@ impl Brake {
         self.pairs.load(Ordering::Acquire) == 0
     }
 
-    /// Returns the outcome of an attempt when it may be told. An attempt without a turn for the time
-    /// `patience` is refused. Dropping the future gives the turn up.
+    /// Returns the outcome of an attempt when it may be told. An attempt without a turn for the
+    /// time `patience` is refused. Dropping the future gives the turn up.
     pub async fn judge(&self, attempt: Attempt<'_>, patience: Duration) -> Judgement {
         if attempt.is_right && self.is_idle() {
             return Judgement::Right;

@@ -15,8 +15,8 @@ const PLAUSIBLE: std::ops::RangeInclusive<usize> = (64 << 10)..=(64 << 20);
 /// Caches of a core that the system lists at most.
 const CACHES: usize = 8;
 
-/// The size of the second-level cache of the first core in bytes, as Linux tells it in sysfs; 512 KiB
-/// where it does not. The first call reads the files, later calls read nothing.
+/// The size of the second-level cache of the first core in bytes, as Linux tells it in sysfs; 512
+/// KiB where it does not. The first call reads the files, later calls read nothing.
 ///
 /// The cores of a machine with two kinds of cores may have other sizes.
 #[must_use]
@@ -30,8 +30,8 @@ pub fn second_level() -> usize {
     })
 }
 
-/// The size that the files below `folder` tell (Documentation/ABI/testing/sysfs-devices-system-cpu in
-/// the source of Linux).
+/// The size that the files below `folder` tell (Documentation/ABI/testing/sysfs-devices-system-cpu
+/// in the source of Linux).
 fn told(folder: &Path) -> Option<usize> {
     (0..CACHES).find_map(|n| {
         let of_cache = |file| fs::read_to_string(folder.join(format!("index{n}")).join(file)).ok();

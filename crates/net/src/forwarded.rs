@@ -86,9 +86,9 @@ fn list(value: &[u8], all: &mut Vec<Named>) {
 /// The `for` value of each element of `Forwarded`. An element that has not exactly one gives
 /// [`Unknown`].
 ///
-/// A string in quotes may have commas and semicolons (RFC 7239 section 4), and a proxy may write the
-/// client's `Host` into one. A value whose quotes do not match tells nothing, because a client may
-/// have opened a string that the proxy's own quotes close.
+/// A string in quotes may have commas and semicolons (RFC 7239 section 4), and a proxy may write
+/// the client's `Host` into one. A value whose quotes do not match tells nothing, because a client
+/// may have opened a string that the proxy's own quotes close.
 fn elements(value: &[u8], all: &mut Vec<Named>) {
     let before = all.len();
     let (mut is_quoted, mut is_escaped) = (false, false);

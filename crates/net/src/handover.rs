@@ -175,9 +175,9 @@ fn bound() -> MutexGuard<'static, BTreeMap<Vec<u8>, Group>> {
     BOUND.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends all live listening sockets of this process, those that it has inherited and that nothing has
-/// bound yet, the kept descriptors and the way of visitors, each group in a message of one byte.
-/// Returns the number of sockets. Blocks while the other end does not read.
+/// Sends all live listening sockets of this process, those that it has inherited and that nothing
+/// has bound yet, the kept descriptors and the way of visitors, each group in a message of one
+/// byte. Returns the number of sockets. Blocks while the other end does not read.
 ///
 /// # Errors
 /// The table of descriptors cannot be read, or the other end is gone.
@@ -197,9 +197,10 @@ pub fn give(to: &UnixStream) -> io::Result<usize> {
 }
 
 /// Sends the next generation, on the way of visitors, the sockets that have come since [`give`]: a
-/// client has published a port meanwhile. With `all`, every socket is sent again: the next generation
-/// begins another one after the end of the one that had them. A message tells the end of the sockets
-/// ([`inherited::more_came`]). Blocks for at most 2 s while the other end does not read.
+/// client has published a port meanwhile. With `all`, every socket is sent again: the next
+/// generation begins another one after the end of the one that had them. A message tells the end of
+/// the sockets ([`inherited::more_came`]). Blocks for at most 2 s while the other end does not
+/// read.
 ///
 /// # Errors
 /// There is no next generation, or it does not read.

@@ -4,8 +4,8 @@
 //! A pipe holds a number of page fragments, not of bytes, so a pipe of 1 MiB may be full with less.
 //! Therefore only an empty pipe is filled here: a socket from which nothing comes then has no byte.
 //!
-//! The pipes lie in a pool of each thread. A stream has a pipe only while bytes of it lie inside, so
-//! an idle stream has none.
+//! The pipes lie in a pool of each thread. A stream has a pipe only while bytes of it lie inside,
+//! so an idle stream has none.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -31,8 +31,8 @@ const SIZE: usize = 256 << 10;
 const SIZE_LEAST: usize = 128 << 10;
 
 /// Pipes of a thread, in use and idle: 192 descriptors. A pipe of 256 KiB counts 64 of the 16,384
-/// pages that a user without privileges may have, so two threads use three quarters of them at most,
-/// and further threads get smaller pipes or none.
+/// pages that a user without privileges may have, so two threads use three quarters of them at
+/// most, and further threads get smaller pipes or none.
 const MOST: usize = 96;
 
 /// After a pipe was refused, the thread asks again when so many were wanted.
@@ -169,8 +169,8 @@ pub fn pipes() -> (usize, usize) {
     POOL.with_borrow(|pool| (pool.used, pool.idle.len()))
 }
 
-/// Whether this thread has pipes for bytes that are kept beside those that move: at least a third of
-/// the pipes is free. Whoever keeps bytes needs a second pipe to send them.
+/// Whether this thread has pipes for bytes that are kept beside those that move: at least a third
+/// of the pipes is free. Whoever keeps bytes needs a second pipe to send them.
 #[must_use]
 pub fn may_keep() -> bool {
     POOL.with_borrow(|pool| pool.used < MOST * 2 / 3)
@@ -240,12 +240,12 @@ impl Pages {
         Ok(moved)
     }
 
-    /// Moves bytes to a socket in one call, at most `limit`, and as many as the socket takes. Returns
-    /// their number.
+    /// Moves bytes to a socket in one call, at most `limit`, and as many as the socket takes.
+    /// Returns their number.
     ///
     /// # Errors
-    /// Those of splice(2); see [`is_refusal`]. No byte has moved then: the call that moves bytes before
-    /// an error returns their number, and the next call returns the error.
+    /// Those of splice(2); see [`is_refusal`]. No byte has moved then: the call that moves bytes
+    /// before an error returns their number, and the next call returns the error.
     pub fn drain(&mut self, stream: &TcpStream, limit: usize) -> io::Result<usize> {
         let limit = limit.min(self.len);
         let Some(pipe) = self.pipe.as_ref().filter(|_| limit > 0) else { return Ok(0) };
@@ -288,8 +288,8 @@ impl Pages {
         self.len <= len
     }
 
-    /// The same bytes, kept beside the bytes that are sent ([`Self::again`]). They may be dropped: the
-    /// owner keeps them until the peer has acknowledged them.
+    /// The same bytes, kept beside the bytes that are sent ([`Self::again`]). They may be dropped:
+    /// the owner keeps them until the peer has acknowledged them.
     #[must_use]
     pub const fn for_replay(mut self) -> Self {
         self.is_copy = true;

@@ -50,9 +50,9 @@ pub fn limit(bytes: usize) {
     POOL.with_borrow_mut(|pool| pool.limit = bytes);
 }
 
-/// Frees the buffers and pipes of this thread that nobody took since the last call. The thread calls it from
-/// time to time: a daemon that was busy becomes small again, and a busy daemon keeps the buffers it
-/// uses.
+/// Frees the buffers and pipes of this thread that nobody took since the last call. The thread
+/// calls it from time to time: a daemon that was busy becomes small again, and a busy daemon keeps
+/// the buffers it uses.
 pub fn tidy() {
     pages::tidy();
     POOL.with_borrow_mut(|pool| {

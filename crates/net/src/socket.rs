@@ -4,8 +4,8 @@
 //! epoll a short read or write means the same (epoll(7), question 9). This module clears the
 //! readiness then, which saves one system call per request and one per answer.
 //!
-//! Each TCP socket of the daemon has keepalive ([`keep_alive`]): a visitor or a target that vanishes
-//! sends no FIN, and without probes an idle socket stays open for ever.
+//! Each TCP socket of the daemon has keepalive ([`keep_alive`]): a visitor or a target that
+//! vanishes sends no FIN, and without probes an idle socket stays open for ever.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -138,17 +138,17 @@ pub fn bound_unsent(socket: &impl AsFd, unsent: Unsent) {
     let _ = SockRef::from(socket).set_tcp_notsent_lowat(bytes);
 }
 
-/// The largest segment that the far end of a socket may send where segments are bounded. Linux gives
-/// a new socket a send buffer of 20 of the segments that its peer accepts, whatever the peer reads:
-/// 2.6 MB at the 65,483 bytes of loopback, and programs on this machine that send to a stalled stream
-/// fill all of them. With segments that fit 32 KiB together with the head room of the kernel the
-/// buffer is 0.65 MB. Paths that leave the machine have smaller segments anyway.
+/// The largest segment that the far end of a socket may send where segments are bounded. Linux
+/// gives a new socket a send buffer of 20 of the segments that its peer accepts, whatever the peer
+/// reads: 2.6 MB at the 65,483 bytes of loopback, and programs on this machine that send to a
+/// stalled stream fill all of them. With segments that fit 32 KiB together with the head room of
+/// the kernel the buffer is 0.65 MB. Paths that leave the machine have smaller segments anyway.
 const SEGMENT: u32 = 32_000;
 
-/// Bounds, or bounds no longer, what programs on this machine keep in the kernel while they send to a
-/// stream that stalls: see `SEGMENT`. A bulk stream over loopback costs a quarter more processor time
-/// with the bound. The call has an effect before the socket connects; connections that a listener
-/// accepts afterwards inherit it.
+/// Bounds, or bounds no longer, what programs on this machine keep in the kernel while they send to
+/// a stream that stalls: see `SEGMENT`. A bulk stream over loopback costs a quarter more processor
+/// time with the bound. The call has an effect before the socket connects; connections that a
+/// listener accepts afterwards inherit it.
 pub fn bound_segments(socket: &impl AsFd, is_bounded: bool) {
     // Without it everything works, at the price above. Zero is no bound.
     let _ = setsockopt(socket, TcpMaxSeg, &if is_bounded { SEGMENT } else { 0 });
@@ -170,8 +170,8 @@ struct BufferLock;
 setsockopt_impl!(BufferLock, libc::SOL_SOCKET, SO_BUF_LOCK, u32, SetStruct<'_, u32>);
 getsockopt_impl!(BufferLock, libc::SOL_SOCKET, SO_BUF_LOCK, u32, GetStruct<u32>);
 
-/// Keeps the receive buffer of a socket small until [`free_unread`]. A system that could not free it
-/// later is left alone.
+/// Keeps the receive buffer of a socket small until [`free_unread`]. A system that could not free
+/// it later is left alone.
 pub fn bound_unread(socket: &impl AsFd) {
     static CAN_FREE: OnceLock<bool> = OnceLock::new();
     if *CAN_FREE.get_or_init(|| getsockopt(socket, BufferLock).is_ok()) {

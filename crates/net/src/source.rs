@@ -1,6 +1,7 @@
 //! Limits by the source of a connection. A [`Source`] is an address as a provider gives it out
-//! ([`prefix`]), or the client that visits a private service. [`Shares`] bounds the number of things (connections, flows, log-ins in progress) that
-//! one source holds, and [`Rates`] the number of things that one source begins in a second.
+//! ([`prefix`]), or the client that visits a private service. [`Shares`] bounds the number of
+//! things (connections, flows, log-ins in progress) that one source holds, and [`Rates`] the number
+//! of things that one source begins in a second.
 //!
 //! A reverse proxy is no source: its connections carry the requests of many visitors. The caller
 //! passes the visitor that the proxy names, or `None` where it names nobody. `None` has no bound.

@@ -1,6 +1,6 @@
-//! Random sequences of upgrades, clients that sleep, and crashes, with a process for each generation:
-//! a client that comes back finds its port free for the process that serves, and a port that a living
-//! process has refuses no connect. The program starts itself as each generation.
+//! Random sequences of upgrades, clients that sleep, and crashes, with a process for each
+//! generation: a client that comes back finds its port free for the process that serves, and a port
+//! that a living process has refuses no connect. The program starts itself as each generation.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
 

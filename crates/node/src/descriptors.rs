@@ -1,4 +1,5 @@
-//! The limit of open descriptors, and the shares of it. Every visitor takes one descriptor here and one at the other end.
+//! The limit of open descriptors, and the shares of it. Every visitor takes one descriptor here and
+//! one at the other end.
 
 use std::collections::HashMap;
 use std::fs;
@@ -94,8 +95,8 @@ pub(crate) fn is_trusted(ip: IpAddr) -> bool {
 }
 
 /// The source of a connection from `peer`, which has a share of the descriptors. `None` has no
-/// bound: a Unix socket, a trusted reverse proxy, and 127.0.0.1 or ::1, from which a reverse proxy of
-/// this machine connects that no configuration names.
+/// bound: a Unix socket, a trusted reverse proxy, and 127.0.0.1 or ::1, from which a reverse proxy
+/// of this machine connects that no configuration names.
 pub(crate) fn source(peer: Option<SocketAddr>) -> Option<IpAddr> {
     let ip = peer?.ip().to_canonical();
     let is_here = ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST;

@@ -19,8 +19,8 @@ pub(crate) const SLOW_START: u64 = 30_000;
 /// The share with which it begins, in percent.
 const FIRST_SHARE: u64 = 10;
 
-/// The part of its share that a target gets at `now`, in percent, if it came back at `back`; both in
-/// milliseconds of [`clock_millis`]. 0: it was not down.
+/// The part of its share that a target gets at `now`, in percent, if it came back at `back`; both
+/// in milliseconds of [`clock_millis`]. 0: it was not down.
 pub(crate) fn percent_since(back: u64, now: u64) -> u64 {
     let since = now.saturating_sub(back);
     if back == 0 || since >= SLOW_START {
@@ -41,8 +41,8 @@ pub(crate) struct Health {
     detail: Mutex<Option<Box<str>>>,
 }
 
-/// The reset code is in the upper 16 bits of the state, and the milliseconds of [`clock`] are in the
-/// lower 47 bits.
+/// The reset code is in the upper 16 bits of the state, and the milliseconds of [`clock`] are in
+/// the lower 47 bits.
 const CODE_AT: u32 = 48;
 const TOLD: u64 = 1 << 47;
 const SINCE: u64 = TOLD - 1;
@@ -125,8 +125,8 @@ impl Health {
         })
     }
 
-    /// Records that the target serves. Returns for how long it was down, if the log has said that it
-    /// is down.
+    /// Records that the target serves. Returns for how long it was down, if the log has said that
+    /// it is down.
     pub(crate) fn up(&self) -> Option<Duration> {
         // The load is enough for almost all calls.
         if self.state.load(Ordering::Relaxed) == 0 {
@@ -137,8 +137,8 @@ impl Health {
         Some(clock().saturating_sub(since))
     }
 
-    /// Records a failure with this reset code, if the code tells something about the target. Returns
-    /// whether the log gets a line.
+    /// Records a failure with this reset code, if the code tells something about the target.
+    /// Returns whether the log gets a line.
     pub(crate) fn down(&self, code: ResetCode) -> bool {
         if !is_of_target(code) {
             return false;

@@ -1,6 +1,6 @@
-//! The limits of all streams of this process: of a server those of all clients together, of a client
-//! those of all its services and forwards. The gate of a client, of a service or of a forward lies
-//! inside. A process has one server and one client at most, but for tests.
+//! The limits of all streams of this process: of a server those of all clients together, of a
+//! client those of all its services and forwards. The gate of a client, of a service or of a
+//! forward lies inside. A process has one server and one client at most, but for tests.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, LazyLock};

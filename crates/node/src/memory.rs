@@ -106,8 +106,8 @@ impl Accounts {
         self.refused.get()
     }
 
-    /// Takes `bytes` for a visitor that nothing else is charged for. They count for the source of the
-    /// visitor.
+    /// Takes `bytes` for a visitor that nothing else is charged for. They count for the source of
+    /// the visitor.
     pub(crate) fn draw(&self, bytes: u64, visitor: Option<SocketAddr>) -> Option<Held> {
         let budget: Rc<dyn Budget> = Rc::new(self.budget.of(visitor));
         let held = Held::draw(&budget, bytes);

@@ -5,9 +5,9 @@
 //! check at most. What waits is bounded per source, per service and in all; a further check is
 //! refused at once.
 //!
-//! A password that was right is remembered for a moment, by a keyed hash of the pair and the edition
-//! of the service, so that the requests of a page cost one check. The same pair that waits already is
-//! checked once.
+//! A password that was right is remembered for a moment, by a keyed hash of the pair and the
+//! edition of the service, so that the requests of a page cost one check. The same pair that waits
+//! already is checked once.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -20,8 +20,8 @@ use link::ProcessBudget;
 use tokio::sync::oneshot;
 use web::Candidate;
 
-/// Checks that wait, of one source at one service: a browser asks for as many files of a page before
-/// its first answer.
+/// Checks that wait, of one source at one service: a browser asks for as many files of a page
+/// before its first answer.
 const OF_SOURCE: usize = 4;
 
 /// Checks of one service that wait: 32 of the slowest take 10 s, which is what a person waits.

@@ -1,7 +1,7 @@
 //! The connections of a listener that have not logged in. When descriptors run short, or too many
 //! connections wait for their log-in, the oldest connection of the source that has most of them is
-//! closed. A client with a token logs in within a moment, and clients without a token could otherwise
-//! hold all descriptors.
+//! closed. A client with a token logs in within a moment, and clients without a token could
+//! otherwise hold all descriptors.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,10 +26,10 @@ use crate::{descriptors, memory};
 /// connection of a real client is here for its own round trips only.
 const STRANGERS: usize = 4096;
 
-/// The memory in bytes that is charged for a connection until its log-in, the most that a stranger can
-/// make this end hold: over TCP a handshake of at most 32 KiB, its TLS session, the head of a
-/// WebSocket's request and the task; over QUIC and KCP the connection (about 60 KiB) and 64 KiB that
-/// nobody has read.
+/// The memory in bytes that is charged for a connection until its log-in, the most that a stranger
+/// can make this end hold: over TCP a handshake of at most 32 KiB, its TLS session, the head of a
+/// WebSocket's request and the task; over QUIC and KCP the connection (about 60 KiB) and 64 KiB
+/// that nobody has read.
 const COST: u64 = 48 << 10;
 const UDP_COST: u64 = 128 << 10;
 

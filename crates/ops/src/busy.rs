@@ -34,7 +34,8 @@ pub(crate) struct Notes {
 }
 
 impl BusyStreams {
-    /// Finds the busiest of a list that was read at `at`, by the notes of the look before. Returns the notes of this one.
+    /// Finds the busiest of a list that was read at `at`, by the notes of the look before. Returns
+    /// the notes of this one.
     pub(crate) fn among(
         all: Streams,
         at: Instant,

@@ -17,8 +17,8 @@ pub const REASON_MAX: usize = 200;
 /// The most clients on hold at a time.
 pub const HOLDS_MAX: usize = 1_000;
 
-/// The longest page of a hold in bytes: with its escapes it fits a request of the control socket and
-/// of the API.
+/// The longest page of a hold in bytes: with its escapes it fits a request of the control socket
+/// and of the API.
 pub const HOLD_PAGE_MAX: usize = 32 << 10;
 
 /// The default of `--retry-after`.

@@ -1,7 +1,7 @@
 //! The commands and queries that a running `tunnel` accepts, and their results.
 //!
-//! The control socket, the admin API and signals call a [`Daemon`] and its capabilities. The frame of
-//! the daemon drives a [`Serving`], which is a role of crate `node`. Commands and
+//! The control socket, the admin API and signals call a [`Daemon`] and its capabilities. The frame
+//! of the daemon drives a [`Serving`], which is a role of crate `node`. Commands and
 //! results are plain data.
 //!
 //! | module | content |

@@ -270,8 +270,8 @@ fn unfolded<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     all
 }
 
-/// The text with the user information of its URLs masked (RFC 3986 section 3.2.1), and whether there
-/// was any.
+/// The text with the user information of its URLs masked (RFC 3986 section 3.2.1), and whether
+/// there was any.
 #[must_use]
 pub fn without_users(text: &str) -> (String, bool) {
     let (mut shown, mut rest, mut masked) = (String::with_capacity(text.len()), text, false);

@@ -1,5 +1,5 @@
-//! A change of the configuration file before it is made: what is wrong with it, how the file differs,
-//! and what waits for a restart.
+//! A change of the configuration file before it is made: what is wrong with it, how the file
+//! differs, and what waits for a restart.
 
 use config::edit::Operation;
 use serde::{Deserialize, Serialize};

@@ -49,7 +49,8 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Makes a non-blocking socket that listens at `path`. The file has the permission bits `mode`;
-/// `backlog` connections may wait. A socket of this path that the process inherited is taken instead.
+/// `backlog` connections may wait. A socket of this path that the process inherited is taken
+/// instead.
 ///
 /// # Errors
 /// Fails with [`io::ErrorKind::AddrInUse`] when another process listens there. A file that is no

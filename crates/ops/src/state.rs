@@ -194,8 +194,8 @@ pub fn write_like(
     Room::reserve(folder, name, 0)?.fill(content, like)
 }
 
-/// Room on the disk for the new content of a file, in a file beside it. What happens only once, such
-/// as the exchange of a code for a token, happens after its result is certain to have room.
+/// Room on the disk for the new content of a file, in a file beside it. What happens only once,
+/// such as the exchange of a code for a token, happens after its result is certain to have room.
 #[derive(Debug)]
 pub struct Room {
     folder: PathBuf,

@@ -11,8 +11,8 @@ use crate::{HashError, PasswordHash};
 /// Pairs of `basic_auth` of a service, at most.
 pub const CREDENTIALS_MAX: usize = 16;
 
-/// Pairs of a user and a hash of a password of a service, at most. A hash has about 100 bytes, and all
-/// services share a message of 1 MiB.
+/// Pairs of a user and a hash of a password of a service, at most. A hash has about 100 bytes, and
+/// all services share a message of 1 MiB.
 pub const HASHES_MAX: usize = 256;
 
 /// Entries of each list of [`FieldEdits`], at most.
@@ -95,9 +95,9 @@ pub struct HttpOptions {
     pub compress: Compress,
     /// Whether a cookie keeps a visitor where its first request went.
     pub sticky: Sticky,
-    /// The ports of the targets. A target may name its own port in an address of its answer, and the
-    /// server puts the address right that visitors use. Only with an option for which the server
-    /// reads each message.
+    /// The ports of the targets. A target may name its own port in an address of its answer, and
+    /// the server puts the address right that visitors use. Only with an option for which the
+    /// server reads each message.
     pub ports: Vec<u16>,
 }
 
@@ -109,8 +109,8 @@ pub enum Sticky {
     Off,
     /// At the client that had its first request.
     Client,
-    /// At the client and at the target. The client takes streams of [`Target::Marked`] and tells the
-    /// target.
+    /// At the client and at the target. The client takes streams of [`Target::Marked`] and tells
+    /// the target.
     ///
     /// [`Target::Marked`]: crate::Target::Marked
     Target,
@@ -290,8 +290,8 @@ impl HttpOptions {
         self.response.check()
     }
 
-    /// Checks a pair `user:password`. The password may contain colons. An empty one admits nobody, and
-    /// a configuration refuses it.
+    /// Checks a pair `user:password`. The password may contain colons. An empty one admits nobody,
+    /// and a configuration refuses it.
     ///
     /// # Errors
     /// The text is no such pair.

@@ -23,16 +23,17 @@ pub enum Priority {
 pub enum Target {
     /// A service that the far end published; its name.
     Service(String),
-    /// A target that the far end dials: `tcp://host:port`, `udp://host:port` (a flow), or `unix:///path`
-    /// (`unix://@name`) as [`crate::UnixAddr`] reads it.
+    /// A target that the far end dials: `tcp://host:port`, `udp://host:port` (a flow), or
+    /// `unix:///path` (`unix://@name`) as [`crate::UnixAddr`] reads it.
     Forward(String),
     /// As [`Target::Forward`], and the far end tells when it has connected the target: its first
     /// byte is a 0 that the target did not send. A far end without
     /// [`Features::FLOWS`](crate::greeting::Features::FLOWS) refuses it.
     Reported(String),
-    /// As [`Target::Service`], of a service with several targets. The far end tells which of them it
-    /// has connected: its first 8 bytes are the mark of the target, which the target did not send.
-    /// Only a client whose service says so ([`Sticky::Target`](crate::Sticky::Target)) can read it.
+    /// As [`Target::Service`], of a service with several targets. The far end tells which of them
+    /// it has connected: its first 8 bytes are the mark of the target, which the target did not
+    /// send. Only a client whose service says so ([`Sticky::Target`](crate::Sticky::Target)) can
+    /// read it.
     Marked {
         /// The name of the service.
         service: String,
@@ -52,19 +53,20 @@ pub enum Target {
     },
 }
 
-/// What a load balancer tells of a visitor beside the addresses: the fields (TLVs) of a header of the
-/// PROXY protocol, version 2 (haproxy's `proxy-protocol.txt`, section 2.2), in the form of the header:
-/// `kind u8 | length u16 | value`.
+/// What a load balancer tells of a visitor beside the addresses: the fields (TLVs) of a header of
+/// the PROXY protocol, version 2 (haproxy's `proxy-protocol.txt`, section 2.2), in the form of the
+/// header: `kind u8 | length u16 | value`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VisitorFields(Box<[u8]>);
 
 impl VisitorFields {
-    /// The most bytes of all fields, with their heads. An OPEN of the longest target has room for them
-    /// below [`MAX_OPEN`](crate::MAX_OPEN), and those about the TLS of a visitor have some hundred bytes.
+    /// The most bytes of all fields, with their heads. An OPEN of the longest target has room for
+    /// them below [`MAX_OPEN`](crate::MAX_OPEN), and those about the TLS of a visitor have some
+    /// hundred bytes.
     pub const MAX: usize = 512;
 
-    /// These fields. `None`: there is no field, the fields have more than [`VisitorFields::MAX`] bytes,
-    /// or one is longer than the rest of the bytes.
+    /// These fields. `None`: there is no field, the fields have more than [`VisitorFields::MAX`]
+    /// bytes, or one is longer than the rest of the bytes.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() || bytes.len() > Self::MAX {
@@ -101,8 +103,8 @@ pub struct Open {
     pub visitor: Option<SocketAddr>,
     /// The stream's class in both directions.
     pub priority: Priority,
-    /// What a load balancer in front of the opener tells of the visitor, for the target. A far end of
-    /// an earlier version ignores the fields.
+    /// What a load balancer in front of the opener tells of the visitor, for the target. A far end
+    /// of an earlier version ignores the fields.
     pub fields: Option<VisitorFields>,
 }
 

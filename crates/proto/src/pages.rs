@@ -1,5 +1,5 @@
-//! Payload that lies outside of the memory of the process, such as in a pipe of the system. The state
-//! machine knows its length and its place in the stream, and no byte of it.
+//! Payload that lies outside of the memory of the process, such as in a pipe of the system. The
+//! state machine knows its length and its place in the stream, and no byte of it.
 
 use std::any::Any;
 use std::fmt;

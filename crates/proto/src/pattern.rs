@@ -1,5 +1,5 @@
-//! Patterns of names: the visitors that a private service admits, and the services that a client may
-//! visit.
+//! Patterns of names: the visitors that a private service admits, and the services that a client
+//! may visit.
 
 use std::fmt;
 use std::str::FromStr;

@@ -68,8 +68,8 @@ impl Redirect {
     }
 
     /// The address for a request: an absolute URI of ASCII characters (RFC 9110 section 10.2.2).
-    /// `host` is the host of the request in normal form, `path` its path, and `query` is without the
-    /// question mark.
+    /// `host` is the host of the request in normal form, `path` its path, and `query` is without
+    /// the question mark.
     #[must_use]
     pub fn location(&self, host: &str, path: &str, query: Option<&str>) -> String {
         // `*` and the empty path of an absolute-form.

@@ -23,9 +23,9 @@ pub enum Special {
     Broadcast,
 }
 
-/// The addresses at which a provider tells a machine its secrets, or serves one machine alone, by the
-/// documentation of the providers. Each is reached without a password by any program of the machine.
-/// Addresses that are link-local and not listed are special as well.
+/// The addresses at which a provider tells a machine its secrets, or serves one machine alone, by
+/// the documentation of the providers. Each is reached without a password by any program of the
+/// machine. Addresses that are link-local and not listed are special as well.
 const METADATA: [IpAddr; 18] = [
     // AWS, Azure, Google, Oracle, DigitalOcean, Hetzner, IBM, Huawei, Vultr, Linode, OpenStack.
     v4(169, 254, 169, 254),

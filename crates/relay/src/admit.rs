@@ -3,8 +3,8 @@
 //! its bytes (`pace`), so a rate that changes holds at once for the streams that exist.
 //!
 //! All workers share a gate, because the limit of a service holds for the whole process and not per
-//! worker. An admission therefore costs atomic operations per opened stream. A byte costs none while
-//! no rate is set.
+//! worker. An admission therefore costs atomic operations per opened stream. A byte costs none
+//! while no rate is set.
 //!
 //! ```text
 //!   gate of an entrance ──> gate of its client ──> gate of the server     `outer`
@@ -33,8 +33,8 @@ pub(crate) enum Way {
     Down,
 }
 
-/// Limits the live streams, the new streams per second and the rates of bytes. A gate can lie inside
-/// an outer gate, as a service lies inside its client.
+/// Limits the live streams, the new streams per second and the rates of bytes. A gate can lie
+/// inside an outer gate, as a service lies inside its client.
 #[derive(Debug)]
 pub struct Gate {
     /// Of all streams together.
@@ -67,7 +67,8 @@ enum Own {
     Nowhere,
 }
 
-/// [`Bounds`] that change while streams live. [`u32::MAX`] streams, and 0 of the rates, are no limit.
+/// [`Bounds`] that change while streams live. [`u32::MAX`] streams, and 0 of the rates, are no
+/// limit.
 #[derive(Debug)]
 struct Values {
     streams: AtomicU32,
@@ -267,8 +268,8 @@ impl Gate {
         self.holder.as_ref()
     }
 
-    /// Admits one stream of nobody's address. Returns `None` when this gate or an outer gate is full,
-    /// or when the rate of new streams is above the limit.
+    /// Admits one stream of nobody's address. Returns `None` when this gate or an outer gate is
+    /// full, or when the rate of new streams is above the limit.
     #[must_use]
     pub fn admit(self: &Arc<Self>) -> Option<Permit> {
         self.admit_from(None::<Source>)

@@ -40,13 +40,13 @@ const V1_MAX: usize = 107;
 /// What a header says of a connection or of a datagram.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Announced {
-    /// The address of the visitor. `None`: the balancer itself connects, as for a check of health, or
-    /// it does not know the address.
+    /// The address of the visitor. `None`: the balancer itself connects, as for a check of health,
+    /// or it does not know the address.
     pub visitor: Option<SocketAddr>,
     /// The address to which the visitor has connected.
     pub public: Option<SocketAddr>,
-    /// The fields of version 2 (section 2.2, TLVs) as they came, without a checksum: the checksum of
-    /// another header would be wrong.
+    /// The fields of version 2 (section 2.2, TLVs) as they came, without a checksum: the checksum
+    /// of another header would be wrong.
     pub fields: Bytes,
 }
 
@@ -145,8 +145,8 @@ pub async fn announced(socket: &Socket) -> Result<Announced, HeaderError> {
     Ok(announced)
 }
 
-/// Reads the header of a datagram, which has version 2. Returns what the header says, and the number
-/// of its bytes. `None`: the datagram does not begin with a complete header.
+/// Reads the header of a datagram, which has version 2. Returns what the header says, and the
+/// number of its bytes. `None`: the datagram does not begin with a complete header.
 pub(crate) fn of_datagram(bytes: &[u8]) -> Option<(Announced, usize)> {
     match parse_v2(bytes) {
         Parsed::Header(announced, size) => Some((announced, size)),
@@ -197,8 +197,8 @@ fn read(header: &[u8]) -> Parsed {
     Parsed::Header(Announced { visitor: Some(visitor), public: Some(public), fields }, size)
 }
 
-/// The fields of a header with addresses of IP, without its checksum and its padding. `None`: a field
-/// is longer than the rest of the header, or the checksum is wrong.
+/// The fields of a header with addresses of IP, without its checksum and its padding. `None`: a
+/// field is longer than the rest of the header, or the checksum is wrong.
 fn fields(header: &[u8]) -> Option<Bytes> {
     let begin = match header.get(V2_HEAD - 3) {
         Some(0x11 | 0x12) if !header.starts_with(V1) => V2_HEAD + 12,

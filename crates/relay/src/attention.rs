@@ -34,9 +34,9 @@ const SILENT: u8 = 20;
 /// Sockets between two turns of other tasks; 64 take about 0.2 ms.
 const AT_ONCE: usize = 64;
 
-/// The time without other looks after some sockets have come to rest. The allocator returns the pages
-/// that were freed before to the system when it frees a page more than 10 ms later, so the memory of
-/// connections is freed in portions.
+/// The time without other looks after some sockets have come to rest. The allocator returns the
+/// pages that were freed before to the system when it frees a page more than 10 ms later, so the
+/// memory of connections is freed in portions.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Pauses in a sweep at most, so that they delay no look by more than 5 s.
@@ -185,8 +185,8 @@ async fn sweep() {
     }
 }
 
-/// Frees the memory of sockets that have ended or come to rest, which their places in the list keep.
-/// Returns whether there are any.
+/// Frees the memory of sockets that have ended or come to rest, which their places in the list
+/// keep. Returns whether there are any.
 fn forget_ended(sockets: &mut [Weak<dyn Watched>]) -> bool {
     let nothing: Weak<dyn Watched> = Weak::<Attention>::new();
     let mut has_ended = false;

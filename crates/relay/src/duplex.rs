@@ -151,8 +151,8 @@ impl Duplex {
         self.pipe.reset_code()
     }
 
-    /// How many of `wanted` bytes may move by the rates in force. Pending: the task is woken when it
-    /// is their turn.
+    /// How many of `wanted` bytes may move by the rates in force. Pending: the task is woken when
+    /// it is their turn.
     fn portion(&mut self, is_read: bool, wanted: usize, cx: &mut Context<'_>) -> Poll<usize> {
         let Some(permit) = &self.permit else { return Poll::Ready(wanted) };
         let (gate, way) = (permit.gate(), self.way(is_read));

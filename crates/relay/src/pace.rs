@@ -2,10 +2,10 @@
 //! lock: one number beside the rate.
 //!
 //! The bucket is the generic cell rate algorithm (ITU-T I.371) over bytes. `due` is the moment at
-//! which all bytes that were taken so far are due at the rate. A stream takes a portion: `due` moves
-//! on by the time of the portion, and the portion may move once the former `due` has come. So streams
-//! that wait have places one behind another, each wakes once and at its own time, and no stream waits
-//! for a stream of another bucket.
+//! which all bytes that were taken so far are due at the rate. A stream takes a portion: `due`
+//! moves on by the time of the portion, and the portion may move once the former `due` has come. So
+//! streams that wait have places one behind another, each wakes once and at its own time, and no
+//! stream waits for a stream of another bucket.
 //!
 //! ```text
 //!    now          due
@@ -58,7 +58,8 @@ impl Bucket {
         Self { begun: Instant::now(), due: AtomicU64::new(0) }
     }
 
-    /// Forgets the bytes that were taken at a former rate. A portion that waits has its time already.
+    /// Forgets the bytes that were taken at a former rate. A portion that waits has its time
+    /// already.
     pub(crate) fn forget(&self) {
         self.due.store(self.now(), Ordering::Relaxed);
     }
@@ -165,8 +166,8 @@ pub(crate) struct Portions {
 }
 
 impl Portions {
-    /// The bytes that may move now, at most `wanted`; more than 0. Pending: the task is woken when it
-    /// is the turn of its bytes.
+    /// The bytes that may move now, at most `wanted`; more than 0. Pending: the task is woken when
+    /// it is the turn of its bytes.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -259,7 +260,8 @@ mod tests {
         }
     }
 
-    /// The bytes of `streams` streams in 2 s of virtual time, and those of the stream with the fewest.
+    /// The bytes of `streams` streams in 2 s of virtual time, and those of the stream with the
+    /// fewest.
     fn in_2_s(gate: &Arc<Gate>, streams: &[Vec<usize>]) -> (u64, u64) {
         let runtime = paused();
         let all: Vec<_> = streams.iter().map(|_| Rc::new(Cell::new(0))).collect();

@@ -47,8 +47,8 @@ const RESERVE: u64 = 4;
 const LOOKS: u8 = 2;
 
 /// Joins the pump of a visitor with the pump of a target. `target` takes the inlet of the target's
-/// pump and returns the outlet of the target. The inlet of the visitor's pump is returned. `held` is
-/// what the connection costs without bytes that wait. `roll`: the connection is listed there.
+/// pump and returns the outlet of the target. The inlet of the visitor's pump is returned. `held`
+/// is what the connection costs without bytes that wait. `roll`: the connection is listed there.
 pub(crate) fn passage(
     budget: Option<&Rc<dyn Budget>>,
     held: Held,
@@ -206,7 +206,8 @@ impl Passage {
         self.held.set(self.base + 2 * self.waiting());
     }
 
-    /// Whether `window` more bytes may wait: a connection holds no more than it leaves to all others.
+    /// Whether `window` more bytes may wait: a connection holds no more than it leaves to all
+    /// others.
     fn may_grow(&self, window: usize) -> bool {
         let Some(budget) = &self.budget else { return true };
         let spare = budget.left().saturating_sub(budget.total() / RESERVE);

@@ -40,8 +40,8 @@ pub fn proxy_header(
     bytes.into()
 }
 
-/// The header as [`proxy_header()`] makes it, with the fields of another header behind the addresses.
-/// Version 1 has no fields, nor has the header of a visitor without an address.
+/// The header as [`proxy_header()`] makes it, with the fields of another header behind the
+/// addresses. Version 1 has no fields, nor has the header of a visitor without an address.
 #[must_use]
 pub fn with_fields(
     version: ProxyVersion,
@@ -54,7 +54,8 @@ pub fn with_fields(
         return header;
     }
     let mut bytes = [&header[..], fields].concat();
-    // The bytes behind the first 16 (section 2.2). Longer fields than one header can have stay away.
+    // The bytes behind the first 16 (section 2.2). Longer fields than one header can have stay
+    // away.
     let Ok(rest) = u16::try_from(bytes.len().saturating_sub(16)) else { return header };
     if let Some(length) = bytes.get_mut(14..16) {
         length.copy_from_slice(&rest.to_be_bytes());

@@ -1,16 +1,16 @@
 //! Idle connections without a link. A connection between two plain sockets of this process that has
-//! moved no byte for a while comes to rest: the tasks of its pumps end, the sockets leave the runtime,
-//! and a record of both ends waits for the next event. One instance of epoll(7) per thread tells about
-//! the sockets of all records.
+//! moved no byte for a while comes to rest: the tasks of its pumps end, the sockets leave the
+//! runtime, and a record of both ends waits for the next event. One instance of epoll(7) per thread
+//! tells about the sockets of all records.
 //!
 //! ```text
 //!   passage ── idle for 15 s to 30 s ──> Resting ── byte, end, error, time-out, close ──> passage
 //! ```
 //!
-//! Nothing is lost meanwhile: bytes that come stay in the socket, and the event of a socket that has
-//! bytes is told as long as it has some. A connection keeps its number in the list, its permit, its
-//! seats and its counters. Time-outs are watched by the pumps, so a connection leaves its rest some
-//! time before a time-out is due, and does not come to rest when a time-out is near.
+//! Nothing is lost meanwhile: bytes that come stay in the socket, and the event of a socket that
+//! has bytes is told as long as it has some. A connection keeps its number in the list, its permit,
+//! its seats and its counters. Time-outs are watched by the pumps, so a connection leaves its rest
+//! some time before a time-out is due, and does not come to rest when a time-out is near.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -43,8 +43,8 @@ pub(crate) const LEAST: Duration = SWEEP.saturating_mul(4);
 /// Events between two turns of other tasks. To wake a connection takes about 15 µs.
 const AT_ONCE: usize = 64;
 
-/// What a connection at rest costs of the memory budget: its record with two seats and its places in
-/// the lists.
+/// What a connection at rest costs of the memory budget: its record with two seats and its places
+/// in the lists.
 const STATE: u64 = 1 << 10;
 
 /// A connection at rest.
@@ -76,8 +76,8 @@ thread_local! {
     static ALL: RefCell<Weak<All>> = const { RefCell::new(Weak::new()) };
 }
 
-/// Brings a connection to rest. `passed`: its bytes to the target and to the visitor; `base`: what it
-/// costs when it is awake.
+/// Brings a connection to rest. `passed`: its bytes to the target and to the visitor; `base`: what
+/// it costs when it is awake.
 pub(crate) fn rest(
     ends: [Rest; 2],
     passed: [u64; 2],

@@ -31,8 +31,8 @@ pub struct Settings {
     /// The memory budget of this worker, for visitors that no stream is charged for; `None`:
     /// nothing is charged.
     pub budget: Option<Rc<dyn Budget>>,
-    /// The gate of the streams, whose rates of bytes hold for them; `None`: no rate. Each stream has
-    /// a permit of this gate.
+    /// The gate of the streams, whose rates of bytes hold for them; `None`: no rate. Each stream
+    /// has a permit of this gate.
     pub gate: Option<Arc<Gate>>,
     /// Receives the events of the streams.
     pub watcher: Option<Rc<dyn Watcher>>,

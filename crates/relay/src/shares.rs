@@ -1,10 +1,10 @@
 //! Shares of the descriptor table: a client, a service or a source that holds many connections
 //! leaves room for the others.
 //!
-//! A [`Holder`] holds seats, one for each socket of its visitors and targets. The bound is a dynamic
-//! threshold (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
-//! switches", 1998): a holder may take a further seat while its seats are at most as many as the
-//! free ones, times a factor. While the table is far from full, the bound hinders nobody. One
+//! A [`Holder`] holds seats, one for each socket of its visitors and targets. The bound is a
+//! dynamic threshold (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
+//! packet switches", 1998): a holder may take a further seat while its seats are at most as many as
+//! the free ones, times a factor. While the table is far from full, the bound hinders nobody. One
 //! greedy holder takes half of the table and two take a third each, so there is always room for a
 //! holder with few seats.
 //!
@@ -144,19 +144,19 @@ impl Holder {
         self.seats() < self.most()
     }
 
-    /// Whether an accepted visitor may stay. An accept loop learns only by its own last visitor that
-    /// it has to pause, so each loop exceeds the share by one visitor, and all together by `SLACK`
-    /// descriptors, by which the table is longer here: the share of a holder without rivals falls by
-    /// `ALONE` seats for each descriptor that is found to be no seat.
+    /// Whether an accepted visitor may stay. An accept loop learns only by its own last visitor
+    /// that it has to pause, so each loop exceeds the share by one visitor, and all together by
+    /// `SLACK` descriptors, by which the table is longer here: the share of a holder without rivals
+    /// falls by `ALONE` seats for each descriptor that is found to be no seat.
     #[must_use]
     pub fn bears(&self) -> bool {
         let ceiling = self.table.ceiling.saturating_add(SLACK);
         self.seats() < self.most_of(self.table.free_below(ceiling))
     }
 
-    /// Takes a seat for a visitor whose socket was accepted. `source` is the address of the visitor;
-    /// `None` has no bound, as for a reverse proxy. `None` is returned when the source holds more
-    /// than its share. The caller has asked
+    /// Takes a seat for a visitor whose socket was accepted. `source` is the address of the
+    /// visitor; `None` has no bound, as for a reverse proxy. `None` is returned when the source
+    /// holds more than its share. The caller has asked
     /// [`Self::bears`].
     #[must_use]
     pub fn seat(self: &Arc<Self>, socket: &impl AsFd, source: Option<IpAddr>) -> Option<Seat> {
@@ -196,8 +196,8 @@ impl Seat {
         self.holder.seats().saturating_mul(4) < self.holder.most()
     }
 
-    /// Counts the seat for another source: the visitor that a load balancer has announced; `None` has
-    /// no bound. False: the source holds more than its share, and the seat counts as before.
+    /// Counts the seat for another source: the visitor that a load balancer has announced; `None`
+    /// has no bound. False: the source holds more than its share, and the seat counts as before.
     #[must_use]
     pub fn count_for(&mut self, source: Option<IpAddr>) -> bool {
         let table = &self.holder.table;

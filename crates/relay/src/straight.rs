@@ -1,5 +1,6 @@
 //! Visitors that are connected with a target of this machine's side, without a link: those of the
-//! default target of a port, and of a proxy. Both ends are those of a stream, joined by a `passage`.
+//! default target of a port, and of a proxy. Both ends are those of a stream, joined by a
+//! `passage`.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -22,10 +23,11 @@ use crate::{Caller, Permit, Roll, Settings, Socket, Stats, TargetAddr, connect_s
 /// and the tasks of two pumps.
 const STATE: u64 = 4 << 10;
 
-/// Carries the bytes of a visitor and of its target until both directions have ended. `target` takes
-/// the inlet of the stream of the target, and returns its outlet. The visitor is reset when memory is
-/// short, and counted as refused; and when the target cannot be reached. `roll`: the connection is
-/// listed there. `is_announced`: the socket has another address than the visitor, `peer`.
+/// Carries the bytes of a visitor and of its target until both directions have ended. `target`
+/// takes the inlet of the stream of the target, and returns its outlet. The visitor is reset when
+/// memory is short, and counted as refused; and when the target cannot be reached. `roll`: the
+/// connection is listed there. `is_announced`: the socket has another address than the visitor,
+/// `peer`.
 pub fn serve_here(
     (visitor, is_announced): (Socket, bool),
     peer: Option<SocketAddr>,
@@ -154,9 +156,10 @@ impl Straight {
         }
     }
 
-    /// Dials the target for a visitor that has sent no byte, and waits for the first word of either.
-    /// `decide` gets the bytes of the visitor as in [`look`](crate::look()), which leaves them in
-    /// the socket. The caller may drop the target: a target that has sent no byte has served nobody.
+    /// Dials the target for a visitor that has sent no byte, and waits for the first word of
+    /// either. `decide` gets the bytes of the visitor as in [`look`](crate::look()), which leaves
+    /// them in the socket. The caller may drop the target: a target that has sent no byte has
+    /// served nobody.
     pub async fn first_word<T>(
         &self,
         visitor: &Socket,

@@ -89,8 +89,8 @@ pub trait Targets: 'static {
         0
     }
 
-    /// Notes whether a flow to the target that was dialled last is answered, or has got no answer for
-    /// long. Returns whether a flow without an answer had better go elsewhere.
+    /// Notes whether a flow to the target that was dialled last is answered, or has got no answer
+    /// for long. Returns whether a flow without an answer had better go elsewhere.
     fn note_answers(&self, answers: bool) -> bool {
         let _ = answers;
         false

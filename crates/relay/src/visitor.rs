@@ -55,9 +55,9 @@ pub fn serve_visitor(
     }
 }
 
-/// Opens a stream for a visitor of HTTP whose bytes pass through a layer, and spawns the pump of the
-/// stream as [`serve_visitor`] does. The connection ends once no request is in progress after `stop`
-/// is ready, or after no request was in progress for between one and two times `idle`.
+/// Opens a stream for a visitor of HTTP whose bytes pass through a layer, and spawns the pump of
+/// the stream as [`serve_visitor`] does. The connection ends once no request is in progress after
+/// `stop` is ready, or after no request was in progress for between one and two times `idle`.
 ///
 /// # Errors
 /// No stream was opened. The refusal is not counted.

@@ -1,5 +1,5 @@
-//! Flows when descriptors run short. The test has a file of its own, because the table of descriptors
-//! belongs to the process.
+//! Flows when descriptors run short. The test has a file of its own, because the table of
+//! descriptors belongs to the process.
 
 #![allow(
     clippy::unwrap_used,

@@ -10,8 +10,8 @@
 //! * `store`: the files of the account and of the certificates.
 //! * `acme`: orders. `http` is its client, `account` its account, `order` one order, `hook` the
 //!   program
-//!   of dns-01, `visible` the wait for its record, `renewal` the renewal information, and `driver` runs
-//!   orders one after the other.
+//!   of dns-01, `visible` the wait for its record, `renewal` the renewal information, and `driver`
+//!   runs orders one after the other.
 //!
 //! No type of rustls and of the ACME library is part of the surface.
 

@@ -72,8 +72,8 @@ pub struct Acme {
     pub binding: Option<Binding>,
     /// Proves names by records in DNS, and by nothing else. `None`: by the doors.
     pub dns: Option<Dns>,
-    /// A wildcard is served without a certificate of its own: a name below is ordered when its first
-    /// visitor comes.
+    /// A wildcard is served without a certificate of its own: a name below is ordered when its
+    /// first visitor comes.
     pub on_demand: bool,
 }
 

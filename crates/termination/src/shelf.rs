@@ -126,8 +126,8 @@ impl Shelf {
     }
 
     /// The certificate for a visitor who names no host, in the second `wall`: the first of the
-    /// configuration that the visitor can verify and that is valid, as with other servers. Without a
-    /// file, the issued certificate that ends last.
+    /// configuration that the visitor can verify and that is valid, as with other servers. Without
+    /// a file, the issued certificate that ends last.
     pub(crate) fn choose_default(&self, wall: u64, fits: impl Fn(&Shown) -> bool) -> Option<Shown> {
         let rank = |shown: &&Shown| (fits(shown), shown.is_valid(wall));
         // `max_by_key` returns the last of equal ones.
@@ -151,8 +151,8 @@ impl Shelf {
             || wildcard_of(host).is_some_and(|name| files.contains_key(name.as_str()))
     }
 
-    /// Adds an issued certificate, and drops those that ended long ago. Only one caller at a time may
-    /// change the table.
+    /// Adds an issued certificate, and drops those that ended long ago. Only one caller at a time
+    /// may change the table.
     pub(crate) fn show_issued(&self, host: &str, shown: Shown) {
         let mut table = ByName::clone(&self.issued.load());
         let wall = wall();

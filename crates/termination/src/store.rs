@@ -56,11 +56,11 @@ impl Store {
         Ok(Self { folder, directory: directory.to_owned() })
     }
 
-    /// Loads the certificates of the folder, those of the `published` names first. A file that cannot
-    /// be used is logged and left alone; the next order replaces it. A certificate that ended long
-    /// before the second `wall` is not loaded, and removed if `removes`: strangers choose the names
-    /// of an account that orders on demand, and nobody else would remove what they have left. No
-    /// order may be in progress then, because it may replace the file.
+    /// Loads the certificates of the folder, those of the `published` names first. A file that
+    /// cannot be used is logged and left alone; the next order replaces it. A certificate that
+    /// ended long before the second `wall` is not loaded, and removed if `removes`: strangers
+    /// choose the names of an account that orders on demand, and nobody else would remove what they
+    /// have left. No order may be in progress then, because it may replace the file.
     pub(crate) fn load(
         &self,
         published: &[Box<str>],

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 /// First orders that a client may make at once, and in a day after that. Failed orders count.
 pub(crate) const ORDERS: u32 = 100;
 
-/// First orders of all clients by one account that are made at once, and in 3 hours after that. Let's
-/// Encrypt permits 300 orders of an account in 3 hours, and renewals beyond that.
+/// First orders of all clients by one account that are made at once, and in 3 hours after that.
+/// Let's Encrypt permits 300 orders of an account in 3 hours, and renewals beyond that.
 pub(crate) const ORDERS_ALL: u32 = 150;
 
 /// The time after which an account may make one order more.

@@ -1,5 +1,5 @@
-//! Orders at a real ACME authority: pebble of Debian, which rejects a fifth of all nonces. The doors
-//! of these tests answer checks by the terminator alone, as the doors of the server do.
+//! Orders at a real ACME authority: pebble of Debian, which rejects a fifth of all nonces. The
+//! doors of these tests answer checks by the terminator alone, as the doors of the server do.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -235,8 +235,8 @@ async fn order_and_restart(doors: Doors, by: &str) {
     let again = Terminator::new(&settings).unwrap();
     let _wanted = again.want(host, "home");
     assert_eq!(visit(&again, &root, host).await.unwrap(), leaf);
-    // The driver has seen the name when it asks for renewal information. It orders nothing: an order
-    // would fail without the authority.
+    // The driver has seen the name when it asks for renewal information. It orders nothing: an
+    // order would fail without the authority.
     let seen = async {
         drop(timeout(SOON, authority.accept()).await.unwrap().unwrap());
         drop(authority);

@@ -1,5 +1,5 @@
-//! Answers of an ACME authority that pebble never gives: limits, outages, nonsense. The authority is
-//! a script in this process.
+//! Answers of an ACME authority that pebble never gives: limits, outages, nonsense. The authority
+//! is a script in this process.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 

@@ -175,8 +175,8 @@ impl Site {
         }
     }
 
-    /// Whether orders said what they replace, without repetitions: pebble refuses nonces, and then an
-    /// order is made again.
+    /// Whether orders said what they replace, without repetitions: pebble refuses nonces, and then
+    /// an order is made again.
     fn replaced(&self) -> Vec<bool> {
         let mut all = self.replaced.borrow().clone();
         all.dedup();

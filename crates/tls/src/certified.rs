@@ -4,9 +4,9 @@
 //! issues it), because each of them is one. Its name is the name of the client at the server. The
 //! certificate of a server proves nothing here: whoever runs the server cannot take part with it.
 //!
-//! The end with the service does not refuse a certificate in the handshake. It notes the problem, and
-//! the log-in is refused as one with a wrong token: a stranger learns neither the reason nor the
-//! authority.
+//! The end with the service does not refuse a certificate in the handshake. It notes the problem,
+//! and the log-in is refused as one with a wrong token: a stranger learns neither the reason nor
+//! the authority.
 
 use std::fmt;
 use std::path::Path;
@@ -43,8 +43,8 @@ pub struct Shown(Arc<OnceLock<Vec<CertificateDer<'static>>>>);
 pub struct PeerFault(String);
 
 impl PeerMaterial {
-    /// Loads PEM files: the authority of the other clients, and the certificate of this one with its
-    /// key.
+    /// Loads PEM files: the authority of the other clients, and the certificate of this one with
+    /// its key.
     ///
     /// # Errors
     /// The file and the problem.
@@ -91,8 +91,8 @@ impl PeerMaterial {
         Ok(Arc::new(config))
     }
 
-    /// The configuration of the end with the service for one session. What the visitor shows is noted
-    /// in `shown`, and the caller has to [verify](Self::verify) it after the handshake.
+    /// The configuration of the end with the service for one session. What the visitor shows is
+    /// noted in `shown`, and the caller has to [verify](Self::verify) it after the handshake.
     ///
     /// # Errors
     /// TLS cannot be set up.
@@ -194,7 +194,8 @@ impl ServerCertVerifier for Publisher {
     signatures_by!(verifier);
 }
 
-/// Notes what a visitor shows. Its signature, which is verified as usual, proves that it has the key.
+/// Notes what a visitor shows. Its signature, which is verified as usual, proves that it has the
+/// key.
 #[derive(Debug)]
 struct Visitor {
     verifier: Arc<dyn ClientCertVerifier>,

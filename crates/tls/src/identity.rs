@@ -25,8 +25,8 @@ pub struct Identity {
 pub(crate) const ENCRYPTED: &str = "the private key is encrypted with a passphrase, which a daemon \
      cannot ask for; write it without one: openssl pkey -in THIS -out NEW.key";
 
-/// Whether a PEM text has a private key with a passphrase: of PKCS#8 (RFC 7468 section 11), or in the
-/// older form of OpenSSL (RFC 1421 section 4.6.1.1).
+/// Whether a PEM text has a private key with a passphrase: of PKCS#8 (RFC 7468 section 11), or in
+/// the older form of OpenSSL (RFC 1421 section 4.6.1.1).
 pub(crate) fn is_encrypted(text: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).any(|line| {
         line == b"-----BEGIN ENCRYPTED PRIVATE KEY-----"

@@ -64,6 +64,6 @@ impl VisitorTls {
     }
 }
 
-/// The bytes inside the TLS of a visitor. An end without close_notify may be that of an attacker (RFC
-/// 8446 section 6.1), and is an error.
+/// The bytes inside the TLS of a visitor. An end without close_notify may be that of an attacker
+/// (RFC 8446 section 6.1), and is an error.
 pub type VisitorStream<IO> = TlsStream<IO>;

@@ -154,7 +154,8 @@ impl Admission {
     }
 
     /// Appends the answer to a packet of `length` bytes of a connection that is not known. There is
-    /// none where another worker or process may know the connection, or the packet is shorter than the answer.
+    /// none where another worker or process may know the connection, or the packet is shorter than
+    /// the answer.
     pub(crate) fn reset(&self, server: ConnectionId, length: usize, to: &mut Vec<u8>) {
         let [named, ..] = server.0;
         if length >= RESET && !self.seat.is_of_other(named) {
@@ -163,9 +164,9 @@ impl Admission {
     }
 }
 
-/// The ids of connections that have begun in this epoch and in the one before. Where many begin, the
-/// older half is forgotten sooner: an id of a copied Opening then begins a connection in vain, but no
-/// source keeps the clients of others away.
+/// The ids of connections that have begun in this epoch and in the one before. Where many begin,
+/// the older half is forgotten sooner: an id of a copied Opening then begins a connection in vain,
+/// but no source keeps the clients of others away.
 #[derive(Debug, Default)]
 struct Used {
     epoch: u32,

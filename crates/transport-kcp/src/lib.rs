@@ -1,8 +1,8 @@
 //! The `kcp://` transport: a reliable stream and datagrams over UDP with forward error correction,
 //! on the project's own packets (`kcp::own`), secured by TLS 1.3.
 //!
-//! [`KcpListener`] and [`KcpDialer`] make carriers. A carrier has one lane, and datagrams that share
-//! the packets, the congestion control and the parity of the lane.
+//! [`KcpListener`] and [`KcpDialer`] make carriers. A carrier has one lane, and datagrams that
+//! share the packets, the congestion control and the parity of the lane.
 //!
 //! # How a carrier comes to be
 //!

@@ -25,8 +25,8 @@ const ETHERNET: u16 = 1_472;
 /// certificates has a few KiB.
 const BOOTSTRAP_WINDOW: u16 = 64;
 
-/// Segments that a stranger may leave unread, twice: in order, and behind a gap. A greeting has a few
-/// hundred bytes.
+/// Segments that a stranger may leave unread, twice: in order, and behind a gap. A greeting has a
+/// few hundred bytes.
 const STRANGER_WINDOW: u16 = 32;
 
 /// Bytes that a stranger may leave unread, half of them in order and half behind a gap: packets may
@@ -36,8 +36,8 @@ const STRANGER_UNREAD: usize = 32 << 10;
 /// Bytes that a stranger may make this end hold for repair: a greeting is one group of packets.
 const STRANGER_MEMORY: usize = 16 << 10;
 
-/// Bytes that an authenticated peer may make this end hold for repair by default: 0.5 Gbit/s at 100 ms and
-/// 20 % of loss take 5 MB.
+/// Bytes that an authenticated peer may make this end hold for repair by default: 0.5 Gbit/s at 100
+/// ms and 20 % of loss take 5 MB.
 const DECODE_MEMORY: usize = 8 << 20;
 
 /// The settings of both ends of `kcp://`.

@@ -21,7 +21,8 @@ pub(crate) struct Hub(Mutex<Orders>);
 pub(crate) struct Orders {
     /// Connections that were touched, each once.
     pub(crate) touched: Vec<usize>,
-    /// Connections that wait to be accepted with their share of their source, and who waits for them.
+    /// Connections that wait to be accepted with their share of their source, and who waits for
+    /// them.
     pub(crate) accepted: VecDeque<(Arc<Shared>, Share)>,
     pub(crate) acceptor: Option<Waker>,
     /// The listener is gone: nobody accepts.

@@ -26,8 +26,8 @@ pub(crate) const CALL: usize = 65_535 - 48;
 pub(crate) struct Origin {
     /// The address of the peer.
     pub(crate) peer: SocketAddr,
-    /// The address of this machine that the peer used. A machine with several addresses answers from
-    /// the same one.
+    /// The address of this machine that the peer used. A machine with several addresses answers
+    /// from the same one.
     pub(crate) local: Option<IpAddr>,
 }
 

@@ -17,8 +17,9 @@ use crate::socket::{Arrival, Origin};
 use crate::wire::PROOF;
 
 /// Sealed packets that may arrive before the keys are there: a client sends as soon as its
-/// handshake is done, and the last part of the handshake may arrive later. Such packets have at most
-/// [`LEAST`] bytes: a client uses longer ones only after it has heard that a probe has arrived.
+/// handshake is done, and the last part of the handshake may arrive later. Such packets have at
+/// most [`LEAST`] bytes: a client uses longer ones only after it has heard that a probe has
+/// arrived.
 const EARLY: usize = 16;
 
 /// The time in which a connection that was closed still answers and repeats.
@@ -392,8 +393,8 @@ mod tests {
     use crate::secrets;
     use crate::settings::KcpSettings;
 
-    /// The bytes of buffers that a stranger may make a server hold. The accept loop charges twice as
-    /// many.
+    /// The bytes of buffers that a stranger may make a server hold. The accept loop charges twice
+    /// as many.
     const MOST: usize = 64 << 10;
 
     const SERVER: ConnectionId = ConnectionId([1; 8]);

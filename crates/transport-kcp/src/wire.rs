@@ -10,9 +10,9 @@
 //! ```
 //!
 //! All integers are big endian. A Hello is longer than every answer to it, so that a forged source
-//! address amplifies nothing. A client prefixes its bootstrap packets with an Opening until it hears
-//! a bootstrap packet of the server. A Reset answers a sealed packet of a connection that the server
-//! does not know; the client knows the token from the lane (`lane.rs`).
+//! address amplifies nothing. A client prefixes its bootstrap packets with an Opening until it
+//! hears a bootstrap packet of the server. A Reset answers a sealed packet of a connection that the
+//! server does not know; the client knows the token from the lane (`lane.rs`).
 
 use kcp::own::wire::ConnectionId;
 

@@ -1,7 +1,7 @@
 //! Datagrams: DATAGRAM frames (RFC 9221). `settings.rs` limits the number of waiting datagrams.
 //!
-//! quinn sends waiting datagrams before the bytes of lanes, and would drop its oldest datagrams. The
-//! queues are those of the link: quinn gets only what it has room for.
+//! quinn sends waiting datagrams before the bytes of lanes, and would drop its oldest datagrams.
+//! The queues are those of the link: quinn gets only what it has room for.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -38,7 +38,8 @@ impl QuicDatagrams {
     }
 }
 
-/// Drops the datagrams of a peer that has not logged in. quinn would keep [`DATAGRAMS`] bytes of them.
+/// Drops the datagrams of a peer that has not logged in. quinn would keep [`DATAGRAMS`] bytes of
+/// them.
 pub(crate) struct Stranger {
     connection: Connection,
     receiving: PendingFuture<Result<Bytes, ConnectionError>>,

@@ -1,5 +1,5 @@
-//! The connection ids of a server: the first byte names the process and the worker of the connection
-//! ([`net::udp::Seat`]), and `net::udp` steers packets by that byte.
+//! The connection ids of a server: the first byte names the process and the worker of the
+//! connection ([`net::udp::Seat`]), and `net::udp` steers packets by that byte.
 //!
 //! quinn's own generator rejects foreign ids before quinn considers a stateless reset. After a
 //! restart the server would leave its clients without an answer. So this generator accepts all ids,

@@ -47,8 +47,9 @@ const RETRIES: usize = 64;
 const SOURCE_PART: usize = 4;
 
 /// The most connections that one source begins in a second at one worker, about twice as many as a
-/// core serves (5,000 clients at once take 9 to 12 s). Beyond that, clients that have not proved their
-/// address have to, and the packets of others are ignored; their clients ask again after a second.
+/// core serves (5,000 clients at once take 9 to 12 s). Beyond that, clients that have not proved
+/// their address have to, and the packets of others are ignored; their clients ask again after a
+/// second.
 const RATE: u32 = 1_000;
 
 /// A listener of `quic://`.
@@ -64,8 +65,8 @@ pub struct QuicListener {
 }
 
 impl QuicListener {
-    /// Makes a listener from a bound UDP socket in the runtime of this thread. `seat` is the place of
-    /// the socket in its group (see [`net::udp::carrier_group`]).
+    /// Makes a listener from a bound UDP socket in the runtime of this thread. `seat` is the place
+    /// of the socket in its group (see [`net::udp::carrier_group`]).
     pub fn new(socket: UdpSocket, seat: Seat, server: &QuicServer) -> io::Result<Self> {
         let local = socket.local_addr()?;
         let ids = SteeringIds::new(seat);

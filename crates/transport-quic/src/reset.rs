@@ -24,8 +24,8 @@ const SPREAD: usize = 32;
 /// random.
 const FIXED: u8 = 0b0100_0000;
 
-/// The datagram that ends the connection whose peer addresses us by `id`. `None`: the system gives no
-/// random numbers, and an observer could tell the datagram from a packet.
+/// The datagram that ends the connection whose peer addresses us by `id`. `None`: the system gives
+/// no random numbers, and an observer could tell the datagram from a packet.
 fn reset_datagram(keys: &Keys, id: &ConnectionId) -> Option<Vec<u8>> {
     let mut datagram = vec![0; LEAST + SPREAD];
     rand::fill(&mut datagram).ok()?;

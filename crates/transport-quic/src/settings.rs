@@ -15,10 +15,10 @@ use crate::bbr::BbrConfig;
 use crate::controller::PathConfig;
 use crate::past::PastPaths;
 
-/// The limit of unacknowledged bytes, and of unread bytes of an authenticated peer. 1 Gbit/s at 100 ms
-/// takes 12.5 MB. The limit is more than twice that, so that the round trip of a lost packet does
-/// not block the sender, and other streams have room. The credit of `proto` is the effective limit.
-/// No memory is allocated in advance.
+/// The limit of unacknowledged bytes, and of unread bytes of an authenticated peer. 1 Gbit/s at 100
+/// ms takes 12.5 MB. The limit is more than twice that, so that the round trip of a lost packet
+/// does not block the sender, and other streams have room. The credit of `proto` is the effective
+/// limit. No memory is allocated in advance.
 pub(crate) const WINDOW: u32 = 32 << 20;
 
 /// The limit of unread bytes of a peer before it is authenticated; a greeting has a few hundred

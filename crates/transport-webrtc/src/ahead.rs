@@ -1,12 +1,12 @@
-//! How many bytes a channel may be ahead of its peer's acknowledgements. SCTP takes as many as it is
-//! given, and what waits there is in front of whatever the tunnel sends next: of a full window a
+//! How many bytes a channel may be ahead of its peer's acknowledgements. SCTP takes as many as it
+//! is given, and what waits there is in front of whatever the tunnel sends next: of a full window a
 //! path of 3 Mbit/s needs 11 s.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A channel is ahead by what was delivered in this time: longer than the round trip of any path, or
-/// the bound would lower the rate.
+/// A channel is ahead by what was delivered in this time: longer than the round trip of any path,
+/// or the bound would lower the rate.
 const HORIZON: Duration = Duration::from_secs(1);
 
 /// The time between two marks.

@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 
 use crate::error::End;
 
-/// The length of a message that is full, bytes: 14 times the payload of a packet (1,160). Packets of
-/// one length leave in one call; a shorter one in between ends a run.
+/// The length of a message that is full, bytes: 14 times the payload of a packet (1,160). Packets
+/// of one length leave in one call; a shorter one in between ends a run.
 pub(crate) const MESSAGE: usize = 16_240;
 
 /// The most bytes that the lane holds for the task that sends. The library holds as many as a

@@ -1,5 +1,5 @@
-//! What a hundred offers cost whose peers begin a connection and never finish it, and when they end.
-//! The test has a process of its own, because it looks at the memory of the process.
+//! What a hundred offers cost whose peers begin a connection and never finish it, and when they
+//! end. The test has a process of its own, because it looks at the memory of the process.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 

@@ -1,8 +1,8 @@
 //! Measures throughput and CPU cost of one bulk stream over a WebSocket: two threads over loopback.
 //!
 //! `cargo run --profile bench -p transport-ws --example ws_bulk [up|down] [GB] [ws|wss]` prints
-//! Gbit/s and CPU-seconds per GB of both ends together. `up` is the direction from the client, which
-//! masks.
+//! Gbit/s and CPU-seconds per GB of both ends together. `up` is the direction from the client,
+//! which masks.
 
 #![allow(clippy::print_stdout, reason = "its purpose")]
 

@@ -12,8 +12,8 @@ const BLOCK: usize = 4 << 10;
 const WIDE: usize = 64;
 
 /// Masks eight words. They are words and not bytes because the program is linked with the
-/// optimisation level for size, at which nothing is vectorised: a loop over bytes took 0.5 CPU-s per
-/// GB and end.
+/// optimisation level for size, at which nothing is vectorised: a loop over bytes took 0.5 CPU-s
+/// per GB and end.
 fn masked(block: &[u8; WIDE], key: u64) -> [u8; WIDE] {
     let mut out = [0; WIDE];
     let (from, _) = block.as_chunks::<8>();

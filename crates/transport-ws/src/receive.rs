@@ -141,7 +141,8 @@ impl Receive {
         Ok(kept)
     }
 
-    /// As [`Receive::decode`], but the payload is appended to `out`. It is unmasked during the copy.
+    /// As [`Receive::decode`], but the payload is appended to `out`. It is unmasked during the
+    /// copy.
     pub(crate) fn decode_into(
         &mut self,
         mut bytes: &[u8],

@@ -1,4 +1,5 @@
-//! The flow contract: `relay` (UDP sockets) and `link` (flows) meet here and do not know each other.
+//! The flow contract: `relay` (UDP sockets) and `link` (flows) meet here and do not know each
+//! other.
 //!
 //! A flow carries the datagrams of one peer of a UDP socket. As with streams, everything stays on
 //! one thread, and the link never calls a [`FlowOutlet`] while it is borrowed itself. A datagram

@@ -31,8 +31,8 @@ pub trait Producer {
     /// The most bytes that are left.
     fn size(&self) -> usize;
 
-    /// Writes the next bytes to the front of `room`, which has at least 1 KiB; returns their number.
-    /// 0 is the end.
+    /// Writes the next bytes to the front of `room`, which has at least 1 KiB; returns their
+    /// number. 0 is the end.
     fn fill(&mut self, room: &mut [u8]) -> usize;
 }
 
@@ -59,8 +59,8 @@ impl Through for Unchanged {
     }
 }
 
-/// A lane that hands out payload as pages, between heads that it hands out as bytes. Errors and cancel
-/// safety are those of [`Lane`].
+/// A lane that hands out payload as pages, between heads that it hands out as bytes. Errors and
+/// cancel safety are those of [`Lane`].
 pub trait PageSource {
     /// As [`Lane::poll_read`], at most `limit` bytes.
     fn poll_read_at_most(
@@ -79,11 +79,11 @@ pub trait PageSource {
     ) -> Poll<io::Result<usize>>;
 }
 
-/// A lane that takes payload as pages between frames of bytes. Errors and cancel safety are those of
-/// [`Lane`].
+/// A lane that takes payload as pages between frames of bytes. Errors and cancel safety are those
+/// of [`Lane`].
 pub trait PageSink {
-    /// As [`Lane::poll_write`], the first `count` frames alone, before pages: the lane or the system
-    /// may wait for the pages to fill a segment.
+    /// As [`Lane::poll_write`], the first `count` frames alone, before pages: the lane or the
+    /// system may wait for the pages to fill a segment.
     fn poll_write_before(
         &mut self,
         cx: &mut Context<'_>,

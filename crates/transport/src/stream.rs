@@ -10,8 +10,8 @@
 //!   socket <--write-- Outlet::deliver <---- link <-- carrier
 //! ```
 //!
-//! The bytes of a bulk stream may come as pages in a pipe of the system ([`net::pages`]), where both
-//! sides know how: [`Inlet::pages`], [`Outlet::takes_pages`].
+//! The bytes of a bulk stream may come as pages in a pipe of the system ([`net::pages`]), where
+//! both sides know how: [`Inlet::pages`], [`Outlet::takes_pages`].
 //!
 //! The link never calls an `Outlet` while it is borrowed itself, so an outlet may call back into
 //! its inlet from any method.
@@ -60,8 +60,8 @@ pub trait Outlet: fmt::Debug {
         false
     }
 
-    /// As [`Outlet::deliver`], for pages: the outlet takes all of them, welcome or not. Bytes and pages
-    /// keep their order. An outlet without a better way gets a copy of the bytes.
+    /// As [`Outlet::deliver`], for pages: the outlet takes all of them, welcome or not. Bytes and
+    /// pages keep their order. An outlet without a better way gets a copy of the bytes.
     fn deliver_pages(&self, pages: Pages) -> usize {
         deliver_copy(self, pages)
     }

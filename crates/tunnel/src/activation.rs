@@ -19,7 +19,8 @@ const PID: &str = "LISTEN_PID";
 const FDS: &str = "LISTEN_FDS";
 const NAMES: &str = "LISTEN_FDNAMES";
 
-/// The number of sockets that the service manager stores for the unit. systemd sets it since version
+/// The number of sockets that the service manager stores for the unit. systemd sets it since
+/// version
 /// 254.
 pub(crate) const STORE: &str = "FDSTORE";
 
@@ -74,8 +75,8 @@ fn count(pid: &str, fds: &str, own: u32) -> Option<Result<RawFd, String>> {
     Some(count.ok_or_else(|| format!("{FDS}={fds:?} is no number of descriptors")))
 }
 
-/// Offers the sockets to each bind of this process, and begins to store listeners, where the service
-/// manager keeps them.
+/// Offers the sockets to each bind of this process, and begins to store listeners, where the
+/// service manager keeps them.
 pub(crate) fn offer() {
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let sockets = std::mem::take(&mut taken.sockets);
@@ -118,8 +119,8 @@ pub(crate) fn close_unwanted(will_want: impl Fn(&Place) -> bool) {
     forget(&names);
 }
 
-/// Says which sockets of socket units no listener has, when another error has ended the start: a port
-/// that is taken may be the port of one.
+/// Says which sockets of socket units no listener has, when another error has ended the start: a
+/// port that is taken may be the port of one.
 pub(crate) fn tell_unused() {
     for place in inherited::unused() {
         tracing::error!(

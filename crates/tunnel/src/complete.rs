@@ -74,7 +74,8 @@ fn listener(forward: ops::status::Service) -> Option<String> {
     forward.name.split(" -> ").next().map(str::to_owned)
 }
 
-/// The names that daemons of the role tell in time. A daemon that was named on the line alone counts.
+/// The names that daemons of the role tell in time. A daemon that was named on the line alone
+/// counts.
 fn ask(role: Option<Role>, names: fn(&Instance) -> Option<Vec<String>>) -> Vec<String> {
     let (to, from) = mpsc::channel();
     // A daemon that hangs would hold the shell. The process ends with its completions.

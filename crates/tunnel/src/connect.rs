@@ -1,5 +1,5 @@
-//! `tunnel connect`: standard input and output become a connection to a target on the server's side,
-//! as ssh's `ProxyCommand` wants it.
+//! `tunnel connect`: standard input and output become a connection to a target on the server's
+//! side, as ssh's `ProxyCommand` wants it.
 //!
 //! A thread carries standard input to the target, and this thread the answers. The end of one
 //! direction leaves the other open, as with TCP. The command ends when both have ended, or when the

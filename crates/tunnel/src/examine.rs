@@ -155,8 +155,8 @@ fn keys(sections: &[String], key: &str) -> Vec<String> {
     sections.iter().map(|section| format!("{section}.{key}")).collect()
 }
 
-/// Checks that this user may write the files and folders that the daemon writes. A daemon of another
-/// user has other rights, so a refusal is a warning.
+/// Checks that this user may write the files and folders that the daemon writes. A daemon of
+/// another user has other rights, so a refusal is a warning.
 fn written(common: &Common, faults: &mut Vec<Fault>) {
     let mut warn = |keys: [&str; 2], path: &Path, outcome: Result<(), Errno>| {
         if let Err(why) = outcome {

@@ -20,8 +20,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// connected again, which takes up to half a minute after an outage.
 const REST: Duration = Duration::from_secs(60);
 
-/// Receives the sockets, if the variable is set. Every bind of the daemon looks among them, and among
-/// those of the service manager.
+/// Receives the sockets, if the variable is set. Every bind of the daemon looks among them, and
+/// among those of the service manager.
 pub(crate) fn inherit() -> anyhow::Result<()> {
     activation::offer();
     let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) else { return Ok(()) };
@@ -34,8 +34,8 @@ pub(crate) fn inherit() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Closes the sockets that nothing in the daemon has bound a while after `former` is ready: as long as
-/// a former process lives, its clients come here one by one.
+/// Closes the sockets that nothing in the daemon has bound a while after `former` is ready: as long
+/// as a former process lives, its clients come here one by one.
 pub(crate) async fn close_rest(former: impl Future<Output = ()>) {
     former.await;
     tokio::time::sleep(REST).await;

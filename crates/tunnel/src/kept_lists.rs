@@ -24,8 +24,8 @@ const HEAD: &str = "# Made by `tunnel publish`, `tunnel unpublish` and `tunnel f
 /// The file of the kept lists of one client at one server.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptLists {
-    /// The files in which the lists are kept, with equal content: one for each pin of the server, or
-    /// else one for its host. While a server gets another key, a client has both pins.
+    /// The files in which the lists are kept, with equal content: one for each pin of the server,
+    /// or else one for its host. While a server gets another key, a client has both pins.
     paths: Vec<PathBuf>,
     /// Where an earlier version, or a client with another spelling of the address, has kept them.
     earlier: Vec<PathBuf>,
@@ -35,9 +35,9 @@ pub(crate) struct KeptLists {
 }
 
 impl KeptLists {
-    /// The files of a client in the state directory `folder`. The server is part of the file's name:
-    /// a service that was published at one server must not appear at another server. A pin names
-    /// the server itself, while its address can be spelled in several ways.
+    /// The files of a client in the state directory `folder`. The server is part of the file's
+    /// name: a service that was published at one server must not appear at another server. A pin
+    /// names the server itself, while its address can be spelled in several ways.
     pub(crate) fn in_state(folder: &Path, config: &ClientConfig) -> Self {
         let place = |server: &str| folder.join(format!("client-{}@{server}.yaml", config.name));
         let (mut pins, mut hosts) = (Vec::new(), Vec::new());
@@ -138,8 +138,8 @@ impl KeptLists {
         Ok(())
     }
 
-    /// The text with `lists` added and the entries `gone` removed. An entry that is not here is one of
-    /// the file or of a flag, and is marked as removed. Names have no prefix.
+    /// The text with `lists` added and the entries `gone` removed. An entry that is not here is one
+    /// of the file or of a flag, and is marked as removed. Names have no prefix.
     pub(crate) fn edited(
         &self,
         text: &str,

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use config::{AccessLog, ClientConfig, Common, KeyPair, Pages, ProxyConfig, ServerConfig, Trust};
 
-/// Most bytes that are read of a file with a token or with users. A token is one line, and 256 users
-/// have 30 KiB.
+/// Most bytes that are read of a file with a token or with users. A token is one line, and 256
+/// users have 30 KiB.
 const MAX_TOKEN_FILE: u64 = 128 << 10;
 
 /// Reads a configuration file, up to one byte more than the parser accepts. So the parser refuses a

@@ -29,8 +29,8 @@ pub(crate) fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Reports the main process of the unit from now on. Only the main process may send the next messages
-/// (`NotifyAccess=main`).
+/// Reports the main process of the unit from now on. Only the main process may send the next
+/// messages (`NotifyAccess=main`).
 pub(crate) fn main_process(pid: u32) {
     send(&[NotifyState::MainPid(pid)]);
 }
@@ -40,8 +40,8 @@ pub(crate) fn control(path: &Path) {
     send(&[NotifyState::Custom(&format!("{CONTROL}={}", path.display()))]);
 }
 
-/// The field with the path of the control socket. Names of fields that systemd does not define begin
-/// with `X_` (sd_notify(3)).
+/// The field with the path of the control socket. Names of fields that systemd does not define
+/// begin with `X_` (sd_notify(3)).
 pub(crate) const CONTROL: &str = "X_TUNNEL_CONTROL";
 
 /// Passes a message of another process on to a socket.
@@ -56,8 +56,8 @@ pub(crate) fn has_manager() -> bool {
     env::var_os(SOCKET).is_some_and(|to| !to.is_empty())
 }
 
-/// Gives the sockets of an address to systemd, which gives them to the process that it starts after a
-/// crash of this one.
+/// Gives the sockets of an address to systemd, which gives them to the process that it starts after
+/// a crash of this one.
 pub(crate) fn store(group: &Stored) {
     let name = format!("FDNAME={}", group.name);
     send_with(&[NotifyState::Custom("FDSTORE=1"), NotifyState::Custom(&name)], &group.sockets);

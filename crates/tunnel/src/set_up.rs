@@ -37,8 +37,8 @@ const ADMIN_TOKEN: &str = "admin.token";
 /// What stands in the place of a secret.
 const HIDDEN: &str = config::edit::SECRET;
 
-/// Whether this start has no parameters and a person who sees its link. A process without a terminal
-/// has no set-up page.
+/// Whether this start has no parameters and a person who sees its link. A process without a
+/// terminal has no set-up page.
 pub(crate) fn is_wanted() -> bool {
     env::args_os().len() == 2 && stdin().is_terminal() && stdout().is_terminal()
 }
@@ -57,8 +57,8 @@ pub(crate) fn beside_server(state: &Arc<StateDir>, life: Life) -> Option<SetUpPa
     }
 }
 
-/// Opens the page in the place of a client that has no file, and starts the daemon with the file that
-/// is written.
+/// Opens the page in the place of a client that has no file, and starts the daemon with the file
+/// that is written.
 ///
 /// # Errors
 /// No file was written in time, or the daemon cannot start.
@@ -83,7 +83,8 @@ fn tell(page: &SetUpPage) -> anyhow::Result<()> {
     ))?)
 }
 
-/// Begins anew as `tunnel server` or `tunnel client`, which find the file. Returns only with an error.
+/// Begins anew as `tunnel server` or `tunnel client`, which find the file. Returns only with an
+/// error.
 pub(crate) fn go_on_as(role: Role) -> anyhow::Result<()> {
     let program = env::current_exe().context("the path of this program")?;
     let error = Command::new(&program).arg(role.name()).exec();
@@ -310,8 +311,8 @@ fn list(text: &str) -> Vec<String> {
     items.map(str::to_owned).collect()
 }
 
-/// Judges a file that is not there as the daemon does, and what would stand in its way. Returns what
-/// it would run, and warnings.
+/// Judges a file that is not there as the daemon does, and what would stand in its way. Returns
+/// what it would run, and warnings.
 fn judge(plan: &Plan, drafted: &Drafted) -> Result<(Vec<String>, Vec<String>), WrongConfig> {
     let path = file_of(plan.role);
     let text = Some(drafted.judged.to_string());

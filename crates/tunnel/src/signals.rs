@@ -76,8 +76,8 @@ impl Signals {
                 tracing::warn!(signal = "SIGHUP", "the terminal was closed; this daemon {GOES_ON}");
                 continue;
             }
-            // The service manager may send a signal to all processes of a unit, and the small parent
-            // passes its own one on.
+            // The service manager may send a signal to all processes of a unit, and the small
+            // parent passes its own one on.
             let is_double = parent::is_there()
                 && last.is_some_and(|(before, at)| before == signal && at.elapsed() < DOUBLE);
             if is_double {

@@ -32,8 +32,8 @@ const FIRST: u64 = 128 * 1024;
 /// The size of hyper's smallest reads and of the buffer for heads that it begins with, bytes.
 pub(crate) const SMALL: usize = 8 * 1024;
 
-/// A visitor over HTTP/1: hyper's two buffers for writing and reading, and its tasks. 1,000 visitors
-/// that were answered and wait, each with a connection to its target, took 24 KiB each.
+/// A visitor over HTTP/1: hyper's two buffers for writing and reading, and its tasks. 1,000
+/// visitors that were answered and wait, each with a connection to its target, took 24 KiB each.
 pub(crate) const H1: u64 = 20 * 1024;
 /// A visitor over HTTP/2: the buffers of the frames of both directions, the tables of both
 /// compressions of heads, and its tasks. 600 idle visitors took 19 KiB each; one frame that is not

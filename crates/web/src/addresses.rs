@@ -1,12 +1,12 @@
-//! The two addresses of a site in the fields of messages: the address that its visitors use, and the
-//! address that its target believes to have.
+//! The two addresses of a site in the fields of messages: the address that its visitors use, and
+//! the address that its target believes to have.
 //!
-//! They differ with `host_rewrite`, where TLS of the visitor ends at this server, and where a target
-//! adds its own port to the host of the request, as nginx does with `absolute_redirect`. A request
-//! then names the visitor's address (`Destination` and `If` of WebDAV, `Referer`), which the target
-//! compares with its own; an answer names the target's address (`Location`, `Refresh`, `Link`, the
-//! domain of a cookie), which leads visitors away. Both are put right here, as `proxy_redirect` of
-//! nginx and `ProxyPassReverse` of Apache do. Bodies are not looked at.
+//! They differ with `host_rewrite`, where TLS of the visitor ends at this server, and where a
+//! target adds its own port to the host of the request, as nginx does with `absolute_redirect`. A
+//! request then names the visitor's address (`Destination` and `If` of WebDAV, `Referer`), which
+//! the target compares with its own; an answer names the target's address (`Location`, `Refresh`,
+//! `Link`, the domain of a cookie), which leads visitors away. Both are put right here, as
+//! `proxy_redirect` of nginx and `ProxyPassReverse` of Apache do. Bodies are not looked at.
 
 use std::borrow::Cow;
 
@@ -241,8 +241,8 @@ impl<'a> Addresses<'a> {
         Cow::Owned(changed)
     }
 
-    /// The lists of `If` with the paths of their resources (RFC 4918 section 10.4.2). What stands in
-    /// parentheses is a condition, and no address.
+    /// The lists of `If` with the paths of their resources (RFC 4918 section 10.4.2). What stands
+    /// in parentheses is a condition, and no address.
     fn tagged(&self, text: &[u8]) -> Option<Vec<u8>> {
         let (mut changed, mut depth, mut at) = (Vec::with_capacity(text.len()), 0_u32, 0);
         while let Some(&byte) = text.get(at) {
@@ -280,8 +280,8 @@ impl<'a> Addresses<'a> {
         Some([self.came.start(), self.visitor.as_bytes(), url.rest].concat())
     }
 
-    /// Whether the URL is at the address that the target believes to have. A target that has another
-    /// service at the same host names a port that is not its own, and such a URL stays.
+    /// Whether the URL is at the address that the target believes to have. A target that has
+    /// another service at the same host names a port that is not its own, and such a URL stays.
     fn is_target(&self, url: &Url<'_>) -> bool {
         if url.scheme != self.asked() && url.scheme != self.came {
             return false;
@@ -317,8 +317,9 @@ impl<'a> Addresses<'a> {
         is_changed.then_some(changed)
     }
 
-    /// A cookie without a domain to which the visitor's host does not belong: a browser would refuse
-    /// the cookie (RFC 6265 section 5.3). Without a domain the cookie is one of the visitor's host.
+    /// A cookie without a domain to which the visitor's host does not belong: a browser would
+    /// refuse the cookie (RFC 6265 section 5.3). Without a domain the cookie is one of the
+    /// visitor's host.
     fn cookie(&self, text: &[u8]) -> Option<Vec<u8>> {
         let [told, visitor] = [self.told(), self.visitor]
             .map(|host| Authority::parse(host.as_bytes()).map(|named| named.host));
@@ -363,8 +364,8 @@ fn is_address(host: &str) -> bool {
     host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok()
 }
 
-/// The place of the URL in `Refresh: 5; url=http://…`, whose form is that of the `http-equiv` of HTML
-/// (the HTML standard, "shared declarative refresh steps").
+/// The place of the URL in `Refresh: 5; url=http://…`, whose form is that of the `http-equiv` of
+/// HTML (the HTML standard, "shared declarative refresh steps").
 fn refresh_url(text: &[u8]) -> Option<usize> {
     const KEY: &[u8] = b"url";
     let behind = text.iter().position(|byte| matches!(byte, b';' | b','))? + 1;

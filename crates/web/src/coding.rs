@@ -38,8 +38,8 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// What the fields of a request accept. Without `Accept-Encoding` that is no coding: the visitor
-    /// may be a program that decodes none.
+    /// What the fields of a request accept. Without `Accept-Encoding` that is no coding: the
+    /// visitor may be a program that decodes none.
     pub(crate) fn of(fields: &HeaderMap) -> Self {
         let mut named: [Option<u16>; 3] = [None; 3];
         let (mut identity, mut others) = (None, None);

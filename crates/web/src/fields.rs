@@ -132,8 +132,8 @@ pub(crate) fn takes_trailers(fields: &HeaderMap) -> bool {
     tokens(fields, &TE).any(|token| token.eq_ignore_ascii_case("trailers"))
 }
 
-/// Whether a trusted proxy reports that its visitor came over TLS. Any of the usual fields counts: a
-/// redirect to a visitor that has come over TLS would never end.
+/// Whether a trusted proxy reports that its visitor came over TLS. Any of the usual fields counts:
+/// a redirect to a visitor that has come over TLS would never end.
 pub(crate) fn reports_tls(fields: &HeaderMap) -> bool {
     const SCHEMES: [&str; 5] = [
         "x-forwarded-proto",
@@ -340,8 +340,8 @@ fn ip(address: Option<SocketAddr>) -> Option<IpAddr> {
 }
 
 /// Removes the fields that tell of a visitor. Of a trusted proxy they stay, unless they have `_` or
-/// another sign in the place of `-`: a target with a CGI interface takes both for one name (RFC 3875
-/// section 4.1.18), and proxies write `-`.
+/// another sign in the place of `-`: a target with a CGI interface takes both for one name (RFC
+/// 3875 section 4.1.18), and proxies write `-`.
 fn remove_claims(fields: &mut HeaderMap, is_trusted: bool) {
     let is_claim = |name: &&HeaderName| {
         let name = name.as_str();

@@ -2,9 +2,9 @@
 //!
 //! Both look alike: the system of a program that shuts its sending direction down sends FIN, and so
 //! does that of a program that has closed its connection. A program that has ended its direction
-//! after a complete request gets its answer (RFC 9112 section 9.6). For a program that has left, the
-//! target should stop at once. The difference shows when a byte is sent: the system of a program
-//! that has left answers with RST, and the next write fails.
+//! after a complete request gets its answer (RFC 9112 section 9.6). For a program that has left,
+//! the target should stop at once. The difference shows when a byte is sent: the system of a
+//! program that has left answers with RST, and the next write fails.
 //!
 //! ```text
 //!   visitor ── request, FIN ──> Half ──> Gate ──> hyper: the end is held back until every
@@ -50,12 +50,12 @@ const STEPS: [Duration; 5] = [
     Duration::from_millis(700),
 ];
 
-/// The time after which a visitor that cannot be probed has left. Its target shall notice that within
-/// 1 s of the end, which takes some of the second for the path.
+/// The time after which a visitor that cannot be probed has left. Its target shall notice that
+/// within 1 s of the end, which takes some of the second for the path.
 const PATIENCE: Duration = STEPS[STEPS.len() - 1];
 
-/// The time between two looks at the connection of a visitor that waits longer. The system probes it
-/// as any other, and nobody reads the error.
+/// The time between two looks at the connection of a visitor that waits longer. The system probes
+/// it as any other, and nobody reads the error.
 const WATCH: Duration = Duration::from_secs(15);
 
 /// The first bytes of each response: one for each step.

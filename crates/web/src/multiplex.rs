@@ -51,8 +51,8 @@ const WINDOW: u32 = 256 * 1024;
 /// Streams that a visitor may have: the window of the connection is that of so many streams.
 const MOST_STREAMS: u32 = 128;
 /// Streams that are opened before the SETTINGS of the target arrive: its bound is not known until
-/// then, and a target refuses the streams beyond it. The other requests wait for the SETTINGS, which
-/// a target sends first (RFC 9113 section 3.4).
+/// then, and a target refuses the streams beyond it. The other requests wait for the SETTINGS,
+/// which a target sends first (RFC 9113 section 3.4).
 const FIRST_STREAMS: usize = 1;
 /// Streams that were reset here and that h2 knows for a second, so that what the target still sends
 /// of their answers is ignored: all streams that a visitor cancels at once, and again.

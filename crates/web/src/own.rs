@@ -1,5 +1,5 @@
-//! The body of a request that the server answers itself ([`Own`](crate::Own)): bounded in length and
-//! time.
+//! The body of a request that the server answers itself ([`Own`](crate::Own)): bounded in length
+//! and time.
 
 use std::{future::poll_fn, pin::Pin, time::Duration};
 

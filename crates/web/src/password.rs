@@ -1,5 +1,5 @@
-//! The check of a password against a hash. It takes up to 0.3 s and 64 MiB, so it belongs on a thread
-//! that has nothing else to do.
+//! The check of a password against a hash. It takes up to 0.3 s and 64 MiB, so it belongs on a
+//! thread that has nothing else to do.
 
 use std::{
     fmt,
@@ -112,8 +112,8 @@ mod tests {
     #[test]
     fn the_hashes_of_other_programs_are_understood() {
         for (hash, password) in [
-            // The program `argon2` of the reference: `echo -n password | argon2 somesalt -id -t 2 -m 16
-            // -p 1`, from its own tests.
+            // The program `argon2` of the reference:
+            // `echo -n password | argon2 somesalt -id -t 2 -m 16 -p 1`, from its own tests.
             (
                 "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$\
                  CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc",

@@ -60,12 +60,12 @@ pub fn longest<'p, T>(
         .map(|(_, entry)| entry)
 }
 
-/// The path that a target gets for a request of a service whose prefix is replaced by `to`. `path` is
-/// the path of the visitor, and `normal` its normal form, which lies below `prefix`.
+/// The path that a target gets for a request of a service whose prefix is replaced by `to`. `path`
+/// is the path of the visitor, and `normal` its normal form, which lies below `prefix`.
 ///
 /// The target gets the rest as the visitor wrote it, unless the rest means something else without
-/// the prefix in front of it (`/api/../api/x`), or begins with `//`, which targets read as the begin
-/// of a host. Then the target gets the rest in normal form.
+/// the prefix in front of it (`/api/../api/x`), or begins with `//`, which targets read as the
+/// begin of a host. Then the target gets the rest in normal form.
 pub(crate) fn replaced(prefix: &str, to: &str, path: &str, normal: &str) -> String {
     // `OPTIONS *` has no path.
     if !normal.starts_with('/') {

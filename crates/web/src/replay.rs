@@ -1,8 +1,8 @@
 //! The body of a request as its visitor sends it, for a request that may have to be sent again.
 //!
 //! A target may close a kept connection while a request is on its way. A request that may be
-//! repeated (RFC 9110 section 9.2.2) is, with the same body: what was sent of it is kept, as long as
-//! it is short, until the answer begins.
+//! repeated (RFC 9110 section 9.2.2) is, with the same body: what was sent of it is kept, as long
+//! as it is short, until the answer begins.
 
 use std::{
     cell::{Ref, RefCell},

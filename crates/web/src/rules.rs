@@ -165,9 +165,9 @@ impl Rules {
         self.candidate(&given).map_or(Admission::Wrong, Admission::Hashed)
     }
 
-    /// The password with the hash of its user. A user that does not exist gets the hash of somebody,
-    /// always of the same one, so that neither the time of a check nor its change tells which users
-    /// exist.
+    /// The password with the hash of its user. A user that does not exist gets the hash of
+    /// somebody, always of the same one, so that neither the time of a check nor its change tells
+    /// which users exist.
     fn candidate(&self, given: &Padded) -> Option<Candidate> {
         let pair = given.text();
         let user = pair.split(|byte| *byte == b':').next()?;

@@ -43,10 +43,10 @@ pub(crate) const IDLE_H1: Duration = Duration::from_secs(75);
 /// the price of a handshake.
 pub(crate) const IDLE_H2: Duration = Duration::from_secs(300);
 /// After an answer the visitor may still send, and a connection that is closed with unread bytes is
-/// reset, with which the visitor would lose the answer (RFC 9112 section 9.6). So its bytes are read
-/// until it ends the connection, or has sent nothing for the first time, or for the second time at
-/// most. Visitors that read no answer before they have sent a whole body get theirs. The times are
-/// those of nginx.
+/// reset, with which the visitor would lose the answer (RFC 9112 section 9.6). So its bytes are
+/// read until it ends the connection, or has sent nothing for the first time, or for the second
+/// time at most. Visitors that read no answer before they have sent a whole body get theirs. The
+/// times are those of nginx.
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_ALL: Duration = Duration::from_secs(30);
 /// One read of these bytes.
@@ -66,8 +66,8 @@ pub(crate) const READ_BUFFER: usize = 128 * 1024;
 /// When `stop` resolves, the connection ends in order: requests in progress are answered, HTTP/2
 /// gets GOAWAY. Dropping the future ends the connection, and requests in progress, at once.
 ///
-/// A connection that broke within an answer is returned, and the caller resets it: a plain end could
-/// be the end of the answer, as every answer without a length ends for a visitor of HTTP/1.0.
+/// A connection that broke within an answer is returned, and the caller resets it: a plain end
+/// could be the end of the answer, as every answer without a length ends for a visitor of HTTP/1.0.
 ///
 /// Each type of `io` is one more copy of an HTTP server in the binary.
 pub async fn serve<T>(

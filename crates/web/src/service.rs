@@ -265,8 +265,8 @@ pub trait Service {
     /// The options of the service.
     fn rules(&self) -> &Rules;
 
-    /// Checks a password that the request gave. The check may take long, so the caller answers other
-    /// requests meanwhile.
+    /// Checks a password that the request gave. The check may take long, so the caller answers
+    /// other requests meanwhile.
     fn check(&self, candidate: Candidate) -> Checked {
         Checked::Now(candidate.is_right())
     }
@@ -278,8 +278,8 @@ pub trait Service {
         None
     }
 
-    /// The answer in the place of a target that could not be reached, if the reason is known by now:
-    /// the client of the service is away.
+    /// The answer in the place of a target that could not be reached, if the reason is known by
+    /// now: the client of the service is away.
     fn away(&self) -> Option<Unavailable> {
         None
     }

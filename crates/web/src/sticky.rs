@@ -11,8 +11,8 @@
 //! ```
 //!
 //! The mask is that of a synthetic initialization vector (as in RFC 5297): equal places have equal
-//! values, and nothing else of a place shows. Names of services with different paths differ, because
-//! a browser sends a cookie of `Path=/` to all of them.
+//! values, and nothing else of a place shows. Names of services with different paths differ,
+//! because a browser sends a cookie of `Path=/` to all of them.
 
 use std::fmt;
 

@@ -268,8 +268,8 @@ impl Upstream {
         let wire = Rc::new(WireState::new(hold));
         let io = TokioIo::new(Wire::new(stream, &wire));
         let mut builder = Builder::new();
-        // Names stay as the visitor wrote them. Those of HTTP/2 get the usual case: some old devices
-        // read no other.
+        // Names stay as the visitor wrote them. Those of HTTP/2 get the usual case: some old
+        // devices read no other.
         builder
             .preserve_header_case(true)
             .title_case_headers(true)
@@ -334,8 +334,8 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// The connection to a service that was used last, if it was idle for less than `most`. A request
-    /// without a place takes a connection to any.
+    /// The connection to a service that was used last, if it was idle for less than `most`. A
+    /// request without a place takes a connection to any.
     pub(crate) fn take(&self, identity: Identity, most: Option<Duration>) -> Option<Upstream> {
         let mut idle = self.idle.borrow_mut();
         idle.retain(|one| !one.upstream.sender.is_closed());

@@ -1,5 +1,5 @@
-//! The files of the web console. They are the same for everybody and hold no secret, so they need no
-//! token. The console is a client of `/api/v1` like any other.
+//! The files of the web console. They are the same for everybody and hold no secret, so they need
+//! no token. The console is a client of `/api/v1` like any other.
 
 mod files;
 
@@ -31,8 +31,8 @@ const FOLDER: &str = "/console/";
 /// The route of [`FOLDER`].
 pub(crate) const ROUTE: &str = "/console/{*path}";
 
-/// Fields of every answer. A page of this origin runs only scripts that came from here, and no other
-/// page can show or read it.
+/// Fields of every answer. A page of this origin runs only scripts that came from here, and no
+/// other page can show or read it.
 pub(crate) const PROTECTION: [(HeaderName, &str); 5] = [
     (
         HeaderName::from_static("content-security-policy"),

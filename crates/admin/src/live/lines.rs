@@ -1,7 +1,8 @@
-//! `GET /api/v1/events?topics=…`: lines of JSON, once a second a line for each topic. A line is made
-//! when the connection has room for it, so a reader that is slow gets fewer lines and never older
-//! ones. With `changes=true` a line of a list has what has changed since the last line of this reader:
-//! nothing waits for a reader, and a reader that has missed too much gets the whole list.
+//! `GET /api/v1/events?topics=…`: lines of JSON, once a second a line for each topic. A line is
+//! made when the connection has room for it, so a reader that is slow gets fewer lines and never
+//! older ones. With `changes=true` a line of a list has what has changed since the last line of
+//! this reader: nothing waits for a reader, and a reader that has missed too much gets the whole
+//! list.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

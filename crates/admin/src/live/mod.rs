@@ -6,8 +6,8 @@
 //!   what has changed since the look before ───────────┴─► the board ─► lines of each viewer
 //! ```
 //!
-//! All viewers share one look at the daemon, and the board that it changes. While nobody looks there
-//! is no board.
+//! All viewers share one look at the daemon, and the board that it changes. While nobody looks
+//! there is no board.
 
 mod board;
 mod history;

@@ -17,8 +17,8 @@ pub(super) struct Roll<K> {
     forgotten: u64,
 }
 
-/// What has happened to a list since a revision. A reader takes the rows of `gone` out before it puts
-/// those of `listed` in.
+/// What has happened to a list since a revision. A reader takes the rows of `gone` out before it
+/// puts those of `listed` in.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Since<'a, K> {
     /// All rows are listed, in the place of those that were listed before.
@@ -52,8 +52,8 @@ impl<K: Ord + Clone> Roll<K> {
         }
     }
 
-    /// What has happened after the revision `after`; 0: the reader knows nothing yet. `changed` gives
-    /// the revision of the last change of a row.
+    /// What has happened after the revision `after`; 0: the reader knows nothing yet. `changed`
+    /// gives the revision of the last change of a row.
     pub(super) fn since(&self, after: u64, changed: impl Fn(&K) -> u64) -> Since<'_, K> {
         let whole = after == 0 || after < self.forgotten;
         let is_news = |(key, came): &(&K, &u64)| whole || **came > after || changed(key) > after;

@@ -1,5 +1,5 @@
-//! The lines of the busiest streams. The list of a reader depends on the number that it asks for, so
-//! each reader has a look of its own.
+//! The lines of the busiest streams. The list of a reader depends on the number that it asks for,
+//! so each reader has a look of its own.
 
 use std::collections::HashMap;
 

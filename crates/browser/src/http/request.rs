@@ -101,8 +101,8 @@ impl Body {
         Some(Bytes::copy_from_slice(bytes))
     }
 
-    /// What is sent at the end of the body; nothing follows it. `None`: the body is shorter than the
-    /// head says.
+    /// What is sent at the end of the body; nothing follows it. `None`: the body is shorter than
+    /// the head says.
     pub(crate) fn end(&mut self) -> Option<&'static [u8]> {
         match std::mem::replace(self, Self::None) {
             Self::None | Self::Length(0) => Some(b""),

@@ -53,8 +53,8 @@ enum State {
 pub(crate) struct Response {
     state: State,
     input: BytesMut,
-    /// Bytes of the input in which the end of the head, or of a line, has been looked for: a service
-    /// that sends single bytes would cost a look at all of them for each byte.
+    /// Bytes of the input in which the end of the head, or of a line, has been looked for: a
+    /// service that sends single bytes would cost a look at all of them for each byte.
     looked: usize,
     /// The request was HEAD, whose response has no body.
     is_head: bool,

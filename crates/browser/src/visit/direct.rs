@@ -1,4 +1,5 @@
-//! The data channel of the page straight to the other client, as a further carrier of the inner link.
+//! The data channel of the page straight to the other client, as a further carrier of the inner
+//! link.
 //!
 //! ```text
 //!   Idle ── the link lives by the server ──> Asked ── offer ──> Offered ── answer ──> Answered

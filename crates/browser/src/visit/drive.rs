@@ -78,7 +78,8 @@ impl Visit {
                     link.consume(now, key, bytes.len());
                 }
             }
-            // A stop overtakes bytes that were sent before it: the reason of a refusal is among them.
+            // A stop overtakes bytes that were sent before it: the reason of a refusal is among
+            // them.
             Event::Stopped { key, code } if is_relay(key) => {
                 if let Some(relay) = &mut self.relay {
                     relay.waiting.clear();

@@ -1,5 +1,5 @@
-//! A visit: the outer link to the server, the inner link to the client that has the service, and the
-//! requests over the inner link.
+//! A visit: the outer link to the server, the inner link to the client that has the service, and
+//! the requests over the inner link.
 //!
 //! | file | content |
 //! |---|---|
@@ -30,7 +30,8 @@ use direct::Seek;
 use requests::Asked;
 use retry::Retry;
 
-/// How long the greeting of the inner link may take: the server waits 10 s for a client that is away.
+/// How long the greeting of the inner link may take: the server waits 10 s for a client that is
+/// away.
 const GREETING_INSIDE: Duration = GREETING_TIMEOUT.saturating_mul(2);
 
 /// How long bytes are waited for that a stop has overtaken.

@@ -113,8 +113,8 @@ impl Visit {
         self.news.push_back(News::Failed(number, why));
     }
 
-    /// Fails all requests that have a stream; those that wait for one go on waiting unless the visit
-    /// is over.
+    /// Fails all requests that have a stream; those that wait for one go on waiting unless the
+    /// visit is over.
     pub(super) fn fail_requests(&mut self, why: &'static str) {
         let is_over = self.is_over();
         let gone = self.requests.iter().filter(|(_, asked)| is_over || asked.key.is_some());

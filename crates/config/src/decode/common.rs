@@ -60,8 +60,8 @@ const WINDOW_INITIAL: u64 = 256 << 10;
 /// Default of `window.max`, in bytes: enough for 100 ms at 1.3 Gbit/s.
 const WINDOW_MAX: u64 = 16 << 20;
 
-/// Default of `upgrade.former_max`: 16 processes share a port of UDP, and two of them are the process
-/// that serves and the process that takes its place.
+/// Default of `upgrade.former_max`: 16 processes share a port of UDP, and two of them are the
+/// process that serves and the process that takes its place.
 const FORMER: usize = 14;
 
 /// The most of them: each takes 10 MB or more.

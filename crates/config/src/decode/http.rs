@@ -275,8 +275,8 @@ fn sticky(text: &str) -> Result<Sticky, BadValue> {
     }
 }
 
-/// Where a cookie keeps the visitors of a service with these `targets`, if they were read. `shared`:
-/// the service may have several clients.
+/// Where a cookie keeps the visitors of a service with these `targets`, if they were read.
+/// `shared`: the service may have several clients.
 pub(super) fn settle(
     s: &Section<'_>,
     sticky: Sticky,

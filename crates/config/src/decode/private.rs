@@ -1,5 +1,5 @@
-//! Private services: `public: private` with `visitors` on the side that has the service, and the tokens
-//! and `p2p` on the side that visits.
+//! Private services: `public: private` with `visitors` on the side that has the service, and the
+//! tokens and `p2p` on the side that visits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -280,7 +280,8 @@ pub(super) fn check(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]) {
     }
 }
 
-/// Reports a `p2p` that does not count: one link serves all that goes from this client to a service.
+/// Reports a `p2p` that does not count: one link serves all that goes from this client to a
+/// service.
 pub(super) fn check_ways(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]) {
     let counts = |service: &PrivateService| {
         let mut own = forwards.iter().filter(|forward| forward.private() == Some(service));

@@ -27,9 +27,9 @@ pub struct NewRights<'a> {
     pub shared: bool,
 }
 
-/// Adds rights to the entry of the client `name`, and keeps everything else of the text. A right that
-/// the entry has already is not added again; a range that contains a port and a wildcard that covers
-/// a host suffice. `file` is the file's name in problems.
+/// Adds rights to the entry of the client `name`, and keeps everything else of the text. A right
+/// that the entry has already is not added again; a range that contains a port and a wildcard that
+/// covers a host suffice. `file` is the file's name in problems.
 ///
 /// # Errors
 /// A text is no right (the problem names the flag, such as `--tcp`), the file has no entry of this

@@ -106,8 +106,8 @@ fn mentions(node: &Node, what: &str) -> bool {
 }
 
 /// The problem of the first value of a changed text that has a variable of the environment where
-/// there was none. Variables are put in where a file or a flag is loaded that its owner has written;
-/// a change that came by a request must not read them.
+/// there was none. Variables are put in where a file or a flag is loaded that its owner has
+/// written; a change that came by a request must not read them.
 #[must_use]
 pub fn added_variable(file: &str, before: &str, after: &str) -> Option<Problem> {
     if !has_variable(after) {

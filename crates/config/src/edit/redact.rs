@@ -57,8 +57,8 @@ fn entry(Entry { key, value, .. }: &Entry) -> (String, Value) {
     (secrecy::key(key), shown)
 }
 
-/// Shows the names of a map of header fields, and hides the values. The map of a service has the names
-/// below `set` and in the list `remove`.
+/// Shows the names of a map of header fields, and hides the values. The map of a service has the
+/// names below `set` and in the list `remove`.
 fn fields(value: &Node) -> Value {
     let Kind::Map(entries) = &value.kind else { return hidden(value) };
     let field = |entry: &Entry| {

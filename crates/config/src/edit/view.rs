@@ -1,10 +1,10 @@
 //! The text of a file without its secrets, the way back, and the difference of two texts.
 //!
-//! Each line that is shown keeps what really stands there. A changed text is compared with the shown
-//! lines: a line that is the same gets what stands there, so `(secret)` in an unchanged line keeps
-//! its secret, and `(secret)` in any other line is refused. A secret comes back under the key path
-//! that it had, and nowhere else: an unchanged line may have come below another key, or into a text
-//! of several lines.
+//! Each line that is shown keeps what really stands there. A changed text is compared with the
+//! shown lines: a line that is the same gets what stands there, so `(secret)` in an unchanged line
+//! keeps its secret, and `(secret)` in any other line is refused. A secret comes back under the key
+//! path that it had, and nowhere else: an unchanged line may have come below another key, or into a
+//! text of several lines.
 //!
 //! Nobody learns from a difference whether a secret that he has written is the one that stands
 //! there: a line with a secret in a new text is always another line.
@@ -142,8 +142,8 @@ const PASSWORDS: &[&str] =
 /// Words of a comment behind which a secret stands, if a colon or an equals sign is between them.
 const TOKENS: &[&str] = &["token", "secret", "credential", "api_key", "apikey", "authorization"];
 
-/// Hides what may be a secret in the comment of a line: secrets of the file, words that look random,
-/// and everything behind a word that announces a secret.
+/// Hides what may be a secret in the comment of a line: secrets of the file, words that look
+/// random, and everything behind a word that announces a secret.
 fn comment(line: &str, secrets: &Secrets) -> String {
     let begins = |at: &usize| line[..*at].chars().next_back().is_none_or(char::is_whitespace);
     let Some(at) = line.match_indices('#').map(|(at, _)| at).find(begins) else {
@@ -189,8 +189,8 @@ fn comment(line: &str, secrets: &Secrets) -> String {
 pub struct Restored {
     /// The text.
     pub text: String,
-    /// Its lines. A line with a secret that came with the new text equals no line before. `None`: the
-    /// new text cannot be taken apart safely.
+    /// Its lines. A line with a secret that came with the new text equals no line before. `None`:
+    /// the new text cannot be taken apart safely.
     pub lines: Option<Vec<Line>>,
 }
 
@@ -198,8 +198,8 @@ pub struct Restored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unknown(pub usize);
 
-/// Puts the secrets of the text `before` back into a text that was changed as it is shown. A new text
-/// that is not YAML stays as it is.
+/// Puts the secrets of the text `before` back into a text that was changed as it is shown. A new
+/// text that is not YAML stays as it is.
 ///
 /// # Errors
 /// [`SECRET`] stands in a line that is none of the shown lines, or under another key path than the
@@ -274,7 +274,8 @@ pub fn compared(before: &[Line], after: &[Line]) -> Vec<Step> {
     difference(before, after)
 }
 
-/// The top-level keys whose values differ, in the order of their names. Empty where a text is no map.
+/// The top-level keys whose values differ, in the order of their names. Empty where a text is no
+/// map.
 pub fn changed_keys(file: &str, before: &str, after: &str) -> Vec<String> {
     let read = |text| match super::read(file, text) {
         Ok(Value::Map(entries)) => Some(entries),

@@ -25,8 +25,8 @@ pub struct Balancer {
     pub listen: Local,
     /// The certificate, if TLS of the visitors ends here. `None`: their bytes go on unchanged.
     pub tls: Option<KeyPair>,
-    /// The load balancers whose connections and datagrams begin with a header of the PROXY protocol:
-    /// [`ProxyConfig::trusted_proxies`] where the entry has `accept_proxy`, else empty.
+    /// The load balancers whose connections and datagrams begin with a header of the PROXY
+    /// protocol: [`ProxyConfig::trusted_proxies`] where the entry has `accept_proxy`, else empty.
     pub announced_by: Vec<Net>,
     /// Name, targets and terms, in the form of a service. Its public address is the listener, over
     /// whose protocol the targets are dialled. A target over TLS is a

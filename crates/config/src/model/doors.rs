@@ -19,14 +19,15 @@ pub struct Http {
     pub domain: Option<String>,
     /// The field of a request that names the service, in the place of `Host`.
     pub route_header: Option<String>,
-    /// Visitors over HTTP of a host that has an `https://` name alone get 404, instead of a redirect
-    /// to this name.
+    /// Visitors over HTTP of a host that has an `https://` name alone get 404, instead of a
+    /// redirect to this name.
     pub no_redirect: bool,
     /// Pages that replace the built-in pages.
     pub pages: Pages,
     /// How long a name is known after its client left; zero: not at all.
     pub remember: Span,
-    /// How long a connection of a visitor of a name stays open without a request, from 1 s to 1 day.
+    /// How long a connection of a visitor of a name stays open without a request, from 1 s to 1
+    /// day.
     pub idle: Span,
     /// The listeners for WebSocket offer the page by which browsers visit private services.
     pub browser: bool,
@@ -100,8 +101,8 @@ impl fmt::Display for TlsVersion {
     }
 }
 
-/// An account at an authority that issues certificates by ACME (RFC 8555). The owner of the file has accepted its
-/// terms.
+/// An account at an authority that issues certificates by ACME (RFC 8555). The owner of the file
+/// has accepted its terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acme {
     /// Addresses to which the authority writes; may be empty.

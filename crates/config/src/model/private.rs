@@ -1,5 +1,5 @@
-//! Private services: who may visit a service of this client, and how this client visits the services
-//! of others.
+//! Private services: who may visit a service of this client, and how this client visits the
+//! services of others.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -147,8 +147,8 @@ pub enum Demand<'a> {
 pub struct Visitor {
     /// Their names.
     pub name: NamePattern,
-    /// The tokens that they have; two while a token is being replaced. If empty, these clients prove
-    /// themselves by certificates ([`Private::tls`]).
+    /// The tokens that they have; two while a token is being replaced. If empty, these clients
+    /// prove themselves by certificates ([`Private::tls`]).
     pub tokens: Vec<Token>,
 }
 
@@ -236,7 +236,8 @@ impl ClientConfig {
         self.forwards.iter().filter_map(Forward::private).chain(visits)
     }
 
-    /// The tokens of visits: those of visitors of this client, and those of this client as a visitor.
+    /// The tokens of visits: those of visitors of this client, and those of this client as a
+    /// visitor.
     pub fn visit_tokens(&self) -> impl Iterator<Item = &Token> {
         let private = self.services.iter().filter_map(|service| service.private.as_ref());
         let of_visitors = private.flat_map(|private| &private.visitors);

@@ -2,7 +2,8 @@
 //! free of them.
 //!
 //! The text itself is shown with the places of its secrets cut out (`edit::masked`). Other texts,
-//! such as a problem, a warning or a comment, may repeat a secret anywhere: there it is searched for.
+//! such as a problem, a warning or a comment, may repeat a secret anywhere: there it is searched
+//! for.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;

@@ -61,8 +61,8 @@ pub(crate) fn without_query_secrets(path: &str) -> Cow<'_, str> {
     format!("{path}?{}", shown.collect::<Vec<_>>().join("&")).into()
 }
 
-/// A text without users and passwords in front of hosts, for messages. A message may repeat a part of
-/// a URL without its scheme.
+/// A text without users and passwords in front of hosts, for messages. A message may repeat a part
+/// of a URL without its scheme.
 #[must_use]
 pub fn without_userinfo(text: &str) -> String {
     let ends = |c: char| c.is_whitespace() || matches!(c, '`' | '"' | '\'' | ',');

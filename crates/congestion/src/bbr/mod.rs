@@ -16,7 +16,8 @@
 //! measurements of an earlier connection ([`resumption`]).
 //!
 //! ```text
-//!   Startup --no more growth, or a queue--> Drain --queue gone--> Cruise --every 8 round trips--> probes
+//!   Startup --no more growth, or a queue--> Drain --queue gone--> Cruise
+//!   Cruise --every 8 round trips--> probes
 //!   any --least round trip 5 s old--> ProbeRtt --200 ms--> Cruise
 //! ```
 

@@ -1,5 +1,5 @@
-//! The file `quic.peers` or `kcp.peers`. It has a line for each event, and is rewritten when most of its lines are
-//! about past connections.
+//! The file `quic.peers` or `kcp.peers`. It has a line for each event, and is rewritten when most
+//! of its lines are about past connections.
 //!
 //! ```text
 //! + 03a1b2c3d4e5f607 192.0.2.7:51344 7000      a connection, or where it is now

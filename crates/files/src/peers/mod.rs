@@ -121,8 +121,8 @@ impl Peers {
     }
 }
 
-/// A connection that is recorded once its client is authenticated, and removed from the record when this
-/// value is dropped.
+/// A connection that is recorded once its client is authenticated, and removed from the record when
+/// this value is dropped.
 #[derive(Debug)]
 pub struct Noted {
     peers: Peers,

@@ -42,8 +42,8 @@ macro_rules! sweep {
                 let Some(mask) = mask.first_chunk::<$bytes>() else { return };
                 let $x = $and($load(last), $load(mask));
                 for ($n, target) in $targets.iter_mut().enumerate() {
-                    // SAFETY: the vector ends at the length of the source, which is not shorter than
-                    // a vector, and which is that of the target: asserted above.
+                    // SAFETY: the vector ends at the length of the source, which is not shorter
+                    // than a vector, and which is that of the target: asserted above.
                     let target = unsafe { part::<$bytes>(target, at) };
                     let sum = $xor($load(target), $product);
                     $store(target, sum);

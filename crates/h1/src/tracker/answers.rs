@@ -5,10 +5,10 @@ use super::{Ended, PIPELINE, Pipeline, Progress, Switch};
 
 /// Follows the responses on one connection to a service, as [`Tracker`](super::Tracker) does.
 ///
-/// The caller reports each request by [`Answers::asked`] before the service may answer it, and gives
-/// the bytes of the service to [`Answers::responses`]. What is delivered has one meaning, so that
-/// the parser that reads it finds the boundaries that this crate has found. The connection may take
-/// further requests after a mended response.
+/// The caller reports each request by [`Answers::asked`] before the service may answer it, and
+/// gives the bytes of the service to [`Answers::responses`]. What is delivered has one meaning, so
+/// that the parser that reads it finds the boundaries that this crate has found. The connection may
+/// take further requests after a mended response.
 #[derive(Debug)]
 pub struct Answers {
     pipeline: Pipeline,

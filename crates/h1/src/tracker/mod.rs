@@ -60,8 +60,8 @@ pub enum Then {
         host: Option<Box<str>>,
     },
     /// The rest begins with the head of a request, and all earlier responses are complete: hand the
-    /// connection over. The rules have changed ([`Tracker::expire`]), or the request asks for HTTP/2
-    /// (`h2c`), which only a reader of its requests can refuse (RFC 9113 section 3.1).
+    /// connection over. The rules have changed ([`Tracker::expire`]), or the request asks for
+    /// HTTP/2 (`h2c`), which only a reader of its requests can refuse (RFC 9113 section 3.1).
     Changed,
     /// The rest is no acceptable request, and all earlier responses are complete: answer, and
     /// close.
@@ -74,8 +74,8 @@ pub enum Then {
 /// The outcome of [`Tracker::responses`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that go to the visitor now, before the bytes of this call: those of earlier calls, or a
-    /// mended head with what surrounds it. Empty unless a head came in pieces or was in doubt.
+    /// Bytes that go to the visitor now, before the bytes of this call: those of earlier calls, or
+    /// a mended head with what surrounds it. Empty unless a head came in pieces or was in doubt.
     pub held: Vec<u8>,
     /// The number of bytes of this call that go to the visitor.
     pub deliver: usize,

@@ -41,8 +41,8 @@ pub trait Observer: fmt::Debug {
         let _ = part;
     }
 
-    /// The response to the oldest request has ended, with so many bytes behind its head, the framing
-    /// of chunks included. `is_complete`: at its own end.
+    /// The response to the oldest request has ended, with so many bytes behind its head, the
+    /// framing of chunks included. `is_complete`: at its own end.
     fn ended(&self, bytes: u64, is_complete: bool);
 
     /// Bytes of the visitor pass after a switch of protocols.

@@ -31,8 +31,8 @@ pub(super) struct Passing {
 #[derive(Debug)]
 struct Current {
     host: Option<Box<str>>,
-    /// The bytes that named the host, as [`Request::spelling`] orders them. The same bytes need no second
-    /// look.
+    /// The bytes that named the host, as [`Request::spelling`] orders them. The same bytes need no
+    /// second look.
     spelt: Vec<u8>,
 }
 

@@ -25,8 +25,8 @@ fn deliver(tracker: &mut Tracker, text: &str) -> bool {
     completed
 }
 
-/// Gives bytes of the visitor in pieces, the rest of which wait for the next piece. Returns the bytes
-/// that the tracker leaves.
+/// Gives bytes of the visitor in pieces, the rest of which wait for the next piece. Returns the
+/// bytes that the tracker leaves.
 fn ask(tracker: &mut Tracker, bytes: &[u8], size: usize) -> Vec<u8> {
     let mut waiting = Vec::new();
     for piece in bytes.chunks(size) {
@@ -294,8 +294,8 @@ fn nothing_follows_a_doubt() {
     }
 }
 
-/// RFC 9112 sections 5.1, 5.2 and 6.3: a proxy writes such a head anew. The connection ends after the
-/// response, whatever follows, in however many pieces it comes.
+/// RFC 9112 sections 5.1, 5.2 and 6.3: a proxy writes such a head anew. The connection ends after
+/// the response, whatever follows, in however many pieces it comes.
 #[test]
 fn a_head_that_can_be_mended_is_delivered_with_one_meaning() {
     let chunks = "2\r\nok\r\n0\r\n\r\n";

@@ -2,10 +2,10 @@
 //! `speed own-udp`, `speed acks`, `speed sessions`.
 //!
 //! `memory` and `udp` are sessions over kcp-go's packets, `own-memory` and `own-udp` over the
-//! project's own packets. They send from one thread to another with AES-128-GCM and an MTU of 1,350, and say
-//! how many bytes arrive per second and what a byte costs both ends. Options: `--bbr` for the
-//! controller of a path (else nothing but the windows limits, as with `nc = 1` of kcp-go),
-//! `--window SEGMENTS`, `--fec` for
+//! project's own packets. They send from one thread to another with AES-128-GCM and an MTU of
+//! 1,350, and say how many bytes arrive per second and what a byte costs both ends. Options:
+//! `--bbr` for the controller of a path (else nothing but the windows limits, as with `nc = 1` of
+//! kcp-go), `--window SEGMENTS`, `--fec` for
 //! 10/3, `--seconds COUNT`. Without `--window` all windows run.
 //! With `--check` a figure that misses its floor makes the program fail.
 

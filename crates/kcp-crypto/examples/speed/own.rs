@@ -11,7 +11,8 @@ use kcp_crypto::{Algorithm, DirectionKey, SealKeys};
 use crate::Failure;
 use crate::end::{Case, MTU};
 
-/// A session that seals with the key of direction `seal` and opens with the key of direction `open`.
+/// A session that seals with the key of direction `seal` and opens with the key of direction
+/// `open`.
 fn session(case: Case, [seal, open]: [u8; 2], now: Instant) -> Result<Session, Failure> {
     let id = |direction| ConnectionId([direction; 8]);
     let mut config = Config::new((id(open), id(seal)), u16::try_from(MTU)?);

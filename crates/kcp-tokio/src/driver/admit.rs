@@ -20,8 +20,8 @@ const FIRST_FLIGHT: u32 = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     conversation: Conversation,
-    /// It can be the first datagram of a session: it brings payload from the first flight, of a peer
-    /// that has received nothing.
+    /// It can be the first datagram of a session: it brings payload from the first flight, of a
+    /// peer that has received nothing.
     begins: bool,
 }
 

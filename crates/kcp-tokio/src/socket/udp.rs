@@ -53,9 +53,9 @@ impl Udp {
         &self.socket
     }
 
-    /// Asks the system for so many bytes of datagrams that wait to be read, and to be sent. What does
-    /// not fit is lost. 4 MiB hold 1 Gbit/s for 30 ms. The system gives less where its limits are
-    /// lower (`net.core.rmem_max`, `net.core.wmem_max`).
+    /// Asks the system for so many bytes of datagrams that wait to be read, and to be sent. What
+    /// does not fit is lost. 4 MiB hold 1 Gbit/s for 30 ms. The system gives less where its limits
+    /// are lower (`net.core.rmem_max`, `net.core.wmem_max`).
     ///
     /// # Errors
     ///

@@ -210,8 +210,8 @@ impl Stream {
         self.write_with(cx, |state, _| state.session.write(now(), bytes))
     }
 
-    /// Sends a message, which arrives whole where the session is one of messages: for sessions whose
-    /// [`engine.stream`](kcp::compat::engine::Config::stream) is `false`.
+    /// Sends a message, which arrives whole where the session is one of messages: for sessions
+    /// whose [`engine.stream`](kcp::compat::engine::Config::stream) is `false`.
     ///
     /// # Errors
     ///
@@ -237,8 +237,8 @@ impl Stream {
         })
     }
 
-    /// Sends a datagram beside the stream. It leaves once, in front of what was written, and may get
-    /// lost. Peers older than kcp-go v5.6.60 misread it.
+    /// Sends a datagram beside the stream. It leaves once, in front of what was written, and may
+    /// get lost. Peers older than kcp-go v5.6.60 misread it.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Sequence numbers of segments, which wrap, compared by their signed difference as RFC 1982 compares
-//! serial numbers.
+//! Sequence numbers of segments, which wrap, compared by their signed difference as RFC 1982
+//! compares serial numbers.
 
 use std::fmt;
 

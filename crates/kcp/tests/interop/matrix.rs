@@ -1,5 +1,5 @@
-//! Each cipher in both roles, with each kind of FEC and each loss: a set of cases in which every pair
-//! of two values occurs. All combinations would be 456 cases, and the set has 76.
+//! Each cipher in both roles, with each kind of FEC and each loss: a set of cases in which every
+//! pair of two values occurs. All combinations would be 456 cases, and the set has 76.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

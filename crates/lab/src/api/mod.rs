@@ -2,9 +2,9 @@
 //!
 //! Schemathesis sends requests that the OpenAPI document allows, and many that it forbids. promtool
 //! reads the metrics. The classes of opentelemetry-proto decode the pushes of a build with the
-//! feature `otlp`. kubernetes-validate compares the manifests of `examples/kubernetes` with the schemas
-//! of Kubernetes. The daemons' files accept patches: a patch that passes the checks of a start may
-//! take effect, and changes to `admin` wait for the next start.
+//! feature `otlp`. kubernetes-validate compares the manifests of `examples/kubernetes` with the
+//! schemas of Kubernetes. The daemons' files accept patches: a patch that passes the checks of a
+//! start may take effect, and changes to `admin` wait for the next start.
 
 use std::fs;
 use std::path::{Path, PathBuf};

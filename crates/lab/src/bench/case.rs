@@ -24,8 +24,8 @@ pub(crate) struct Case {
 pub(crate) enum Load {
     /// wrk with this number of lasting connections.
     Http(u32),
-    /// wrk with this number of lasting connections, each with one answer of [`DOWNLOAD`] bytes after
-    /// another.
+    /// wrk with this number of lasting connections, each with one answer of [`DOWNLOAD`] bytes
+    /// after another.
     Downloads(u32),
     /// h2load with one connection and this number of requests at a time.
     Streams(u32),

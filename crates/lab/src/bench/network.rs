@@ -48,10 +48,11 @@ pub(super) fn check(congestion: &str) -> Result<()> {
     Ok(())
 }
 
-/// Brings loopback up, and an address of this namespace by which direct paths of clients go: they do
-/// not use loopback addresses. Selects the congestion control `$1` inside the namespace. Where the kernel refuses to set the
-/// default of a namespace, because the algorithm is not allowed there, the routes of loopback name
-/// the algorithm instead: a route's `congctl` wins over the default.
+/// Brings loopback up, and an address of this namespace by which direct paths of clients go: they
+/// do not use loopback addresses. Selects the congestion control `$1` inside the namespace. Where
+/// the kernel refuses to set the default of a namespace, because the algorithm is not allowed
+/// there, the routes of loopback name the algorithm instead: a route's `congctl` wins over the
+/// default.
 const SCRIPT: &str = r#"
 set -e
 ip link set lo up

@@ -1,5 +1,5 @@
-//! Floors of `quic://`, `kcp://` and direct paths on some paths: shares of the rate of another system in
-//! the same run, or of the path's rate.
+//! Floors of `quic://`, `kcp://` and direct paths on some paths: shares of the rate of another
+//! system in the same run, or of the path's rate.
 
 use testkit::stage::Scheme;
 

@@ -65,7 +65,8 @@ impl Latency {
     }
 }
 
-/// Measures each system on each path, round by round. A failed measurement is a line with its error.
+/// Measures each system on each path, round by round. A failed measurement is a line with its
+/// error.
 pub(super) fn run(site: &Site, path: &Path, plan: &Plan, binary: &File) -> Result<ExitCode> {
     let dir = site.target.join("netem");
     fresh(&dir)?;

@@ -122,7 +122,8 @@ fn start_tunnel(ends: &Ends, scheme: Scheme, dir: &Path, binary: &Path) -> Resul
     Ok(Running { address, daemons: vec![server, client] })
 }
 
-/// The server and the visitor client are at the right end, so that the direct path crosses the wire.
+/// The server and the visitor client are at the right end, so that the direct path crosses the
+/// wire.
 fn start_peer(ends: &Ends, p2p: &str, dir: &Path, binary: &Path) -> Result<Running> {
     let output = run(&mut tunnel(binary, &["generate", "token"]));
     ensure!(output.status.success(), "tunnel generate token: {output:?}");

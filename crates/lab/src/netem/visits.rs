@@ -3,7 +3,7 @@
 //! direct.
 //!
 //! ```text
-//!   left: the visitors, the server, the visitor client      right: the client with the services, echo
+//!   left: the visitors, the server, the visitor client    right: the client of the services, echo
 //! ```
 
 use std::fs;

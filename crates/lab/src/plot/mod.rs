@@ -3,7 +3,8 @@
 //! contents of a chart.
 //!
 //! ```text
-//! let chart = Chart { title, x: "seconds".into(), y: "MiB".into(), lines: vec![Line { name, points }] };
+//! let lines = vec![Line { name, points }];
+//! let chart = Chart { title, x: "seconds".into(), y: "MiB".into(), lines };
 //! fs::write("soak.svg", plot::svg("20 minutes of churn", &[chart]))?;
 //! ```
 

@@ -1,6 +1,6 @@
 //! hysteria 2: a QUIC stream for each visitor, and a DATAGRAM for each datagram, with BBR, because
-//! no rate is given. The client forwards, so the visitors' side is the client. The windows are those
-//! of its documentation on performance.
+//! no rate is given. The client forwards, so the visitors' side is the client. The windows are
+//! those of its documentation on performance.
 
 use std::net::SocketAddr;
 use std::process::Command;

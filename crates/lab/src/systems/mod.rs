@@ -11,8 +11,8 @@
 //! | `trial` | `cargo xtask systems`: each system once against an echo |
 //! | the others | one system or family each |
 //!
-//! A system has two daemons: a "server" where visitors connect, and a "client" beside the origins. A
-//! balancer is one daemon.
+//! A system has two daemons: a "server" where visitors connect, and a "client" beside the origins.
+//! A balancer is one daemon.
 //! If a system leaves a choice, its module uses the fast set-up that the system's documentation
 //! recommends, and describes it.
 
@@ -110,8 +110,8 @@ const fn socks(name: &'static str, needs: &'static [Need], start: Start) -> Syst
 /// A target of visitors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
-    /// A name of letters and digits, because it becomes the name of a service. [`UDP`] is the origin
-    /// of datagrams; all others take TCP.
+    /// A name of letters and digits, because it becomes the name of a service. [`UDP`] is the
+    /// origin of datagrams; all others take TCP.
     pub(crate) name: &'static str,
     /// An IPv4 address of the loopback interface.
     pub(crate) address: SocketAddr,
@@ -216,8 +216,8 @@ impl System {
         self.name == NGINX
     }
 
-    /// Whether one process stands between visitors and origins. It has the descriptors of both ends,
-    /// and no log-ins.
+    /// Whether one process stands between visitors and origins. It has the descriptors of both
+    /// ends, and no log-ins.
     pub(crate) fn is_one_hop(&self) -> bool {
         ["tunnel-proxy", "haproxy-1hop"].contains(&self.name)
     }

@@ -94,8 +94,8 @@ fn by_name(scene: &mut Scene<'_>, public: Public) -> Result<()> {
     launch(scene, &scene.site.tunnel.clone(), address, (&url, &url), public)
 }
 
-/// nginx ends TLS 1.3 in front of the service of [`tcp`], the way to HTTPS without `https://` names.
-/// nginx is one process, as the server of [`https_name`] has one worker, and has the same
+/// nginx ends TLS 1.3 in front of the service of [`tcp`], the way to HTTPS without `https://`
+/// names. nginx is one process, as the server of [`https_name`] has one worker, and has the same
 /// certificate.
 pub(super) fn nginx_tls(scene: &mut Scene<'_>) -> Result<()> {
     certificates(scene)?;

@@ -1,5 +1,5 @@
-//! `tunnel` with private services: the client of the origins, and a visitor client whose forwards are
-//! the entrances. Both log in at one server, with one worker and one link each.
+//! `tunnel` with private services: the client of the origins, and a visitor client whose forwards
+//! are the entrances. Both log in at one server, with one worker and one link each.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

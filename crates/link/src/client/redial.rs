@@ -15,8 +15,8 @@ pub struct Redial {
 }
 
 impl Redial {
-    /// Ends the present pauses. Returns the number of links without a carrier, each of which now has
-    /// an attempt under way.
+    /// Ends the present pauses. Returns the number of links without a carrier, each of which now
+    /// has an attempt under way.
     pub fn now(&self) -> u64 {
         self.now.notify_waiters();
         self.looking.get()

@@ -1,7 +1,7 @@
 //! Payload in pages of the system, from the first byte and in payloads of every size, over real
 //! sockets: both directions, half-closed, reset, stopped, over carriers that are cut, and where the
-//! system or the outlet takes no more pages. One test does not force pages: it measures which share of
-//! a bulk stream moves as pages.
+//! system or the outlet takes no more pages. One test does not force pages: it measures which share
+//! of a bulk stream moves as pages.
 
 use std::collections::VecDeque;
 use std::io;
@@ -210,8 +210,8 @@ fn pages_that_nobody_took_leave_their_pipes_with_their_stream() {
     });
 }
 
-/// A link keeps 64 payloads of pages. Streams whose bytes nobody takes keep all of them here, and no
-/// CREDIT comes that makes room.
+/// A link keeps 64 payloads of pages. Streams whose bytes nobody takes keep all of them here, and
+/// no CREDIT comes that makes room.
 #[test]
 fn a_stream_beside_others_that_keep_all_pages_sends_bytes() {
     really(async {
@@ -254,8 +254,8 @@ impl Dialer for Parting {
     }
 }
 
-/// A lane that leaves the end of each payload to the next call, as a socket does that holds a part of
-/// it.
+/// A lane that leaves the end of each payload to the next call, as a socket does that holds a part
+/// of it.
 #[derive(Debug)]
 struct Parted(Box<dyn Lane>);
 

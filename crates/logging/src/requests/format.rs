@@ -1,5 +1,5 @@
-//! The line about a request. All texts are those of a visitor: no byte of them ends a line, closes a
-//! quote, or commands a terminal.
+//! The line about a request. All texts are those of a visitor: no byte of them ends a line, closes
+//! a quote, or commands a terminal.
 
 use std::io::Write as _;
 use std::net::IpAddr;

@@ -42,8 +42,8 @@ pub struct Ends {
 pub struct Info {
     /// Segments that were sent and are not acknowledged (`tcpi_unacked`).
     pub unacked_segments: Option<u64>,
-    /// The time since the far end acknowledged anything, in milliseconds (`tcpi_last_ack_recv`). The
-    /// answer to a probe of a closed window counts.
+    /// The time since the far end acknowledged anything, in milliseconds (`tcpi_last_ack_recv`).
+    /// The answer to a probe of a closed window counts.
     pub last_ack_millis: Option<u64>,
     /// Segments that count as lost.
     pub lost_segments: Option<u64>,

@@ -72,8 +72,8 @@ struct Fenced {
 }
 
 impl Form {
-    /// Whether a datagram is one that a client without a connection sends. The program in the kernel
-    /// judges by the same bits.
+    /// Whether a datagram is one that a client without a connection sends. The program in the
+    /// kernel judges by the same bits.
     #[must_use]
     pub const fn is_first(self, datagram: &[u8]) -> bool {
         match (self, datagram) {

@@ -16,8 +16,9 @@
 //!
 //! The next generation inherits the sockets of the former ones, joins the group with its own, and
 //! attaches the program of the group ([`super::steer()`]). It keeps the inherited sockets open and
-//! reads none of them: when a socket of a group closes, the kernel gives its number to the last one.
-//! The sockets of a slot whose process has ended serve the next generation that takes the slot.
+//! reads none of them: when a socket of a group closes, the kernel gives its number to the last
+//! one. The sockets of a slot whose process has ended serve the next generation that takes the
+//! slot.
 //!
 //! Nobody copies a datagram between processes, so the former generation keeps its speed. Only a
 //! kernel that refuses the program refuses the upgrade.

@@ -1,9 +1,9 @@
 //! Learns at once, and not after a time-out, that no process listens on a port.
 //!
 //! The kernel reports ICMP "port unreachable" (RFC 792) only on connected sockets. The socket of a
-//! client of QUIC or KCP is not connected: a connected socket keeps its source address, and a client
-//! whose address changes would be cut off. So a second socket sends one empty datagram, which every
-//! server ignores, and waits for the refusal.
+//! client of QUIC or KCP is not connected: a connected socket keeps its source address, and a
+//! client whose address changes would be cut off. So a second socket sends one empty datagram,
+//! which every server ignores, and waits for the refusal.
 
 use std::io;
 use std::net::SocketAddr;

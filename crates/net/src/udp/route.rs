@@ -28,7 +28,8 @@ pub const fn unspecified(address: SocketAddr) -> SocketAddr {
 /// Makes a socket for a peer, bound to no address and not connected.
 ///
 /// # Errors
-/// No descriptor or port is left, or the kernel has no IPv6 ([`io::ErrorKind::NetworkUnreachable`]).
+/// No descriptor or port is left, or the kernel has no IPv6
+/// ([`io::ErrorKind::NetworkUnreachable`]).
 pub fn socket_to(peer: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::bind(unspecified(peer)).map_err(unreachable)
 }

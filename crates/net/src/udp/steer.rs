@@ -30,8 +30,8 @@ const NOBODY: u32 = u32::MAX;
 const ID_LENGTH: u32 = 8;
 /// Offset of the length of the id in a long header.
 const LENGTH_OF_LONG: u32 = 5;
-/// The bit that is set in the first byte of each packet of QUIC with a short header, and not in that
-/// of STUN (RFC 9443).
+/// The bit that is set in the first byte of each packet of QUIC with a short header, and not in
+/// that of STUN (RFC 9443).
 const FIXED: u32 = 0x40;
 /// The first byte of a Hello of `kcp://`: the id that follows is chosen by the client.
 const HELLO: u32 = 0x40;
@@ -68,8 +68,8 @@ impl Steered<'_> {
 
     /// Jumps count from the next instruction. A load beyond the end would return 0, which is the
     /// index of a socket, so the program checks the length first. The byte counts modulo the number
-    /// of workers: ids of the server name a socket by a byte of its slot, but the client chooses the
-    /// first id of a connection.
+    /// of workers: ids of the server name a socket by a byte of its slot, but the client chooses
+    /// the first id of a connection.
     fn program(&self) -> Vec<sock_filter> {
         let workers = u32::try_from(self.workers).unwrap_or(1).max(1);
         let mapped = self.live.iter().filter(|slot| self.slots.contains(slot));

@@ -1,6 +1,6 @@
 //! Tells that the system refuses to send datagrams of QUIC and KCP: one plain line per peer and
-//! reason in a while. The datagrams count as lost on the path, because routes, devices and firewalls
-//! come and go; without the line a person sees a time-out alone.
+//! reason in a while. The datagrams count as lost on the path, because routes, devices and
+//! firewalls come and go; without the line a person sees a time-out alone.
 
 use std::collections::HashMap;
 use std::io;

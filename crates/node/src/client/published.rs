@@ -62,8 +62,8 @@ struct Outcomes {
 }
 
 impl Outcomes {
-    /// Notes what became of a service, whose visitors need a password if `asks`. Logs the outcome if
-    /// it is news.
+    /// Notes what became of a service, whose visitors need a password if `asks`. Logs the outcome
+    /// if it is news.
     fn note(&mut self, name: &str, outcome: Outcome, server: &str, asks: bool) {
         if self.services.get(name) == Some(&outcome) {
             return;

@@ -105,8 +105,8 @@ pub(super) async fn withdraw(handles: &[Handle], shared: &Arc<ClientShared>, upl
     anew(handles, shared, uplink).await;
 }
 
-/// Registers again while a service is refused for a reason that may pass, and tries the forwards again
-/// whose address was not there. Ends when the client leaves.
+/// Registers again while a service is refused for a reason that may pass, and tries the forwards
+/// again whose address was not there. Ends when the client leaves.
 pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
     loop {
         tokio::time::sleep(AGAIN).await;

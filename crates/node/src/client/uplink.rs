@@ -109,7 +109,8 @@ impl Uplink {
         before.retire(handles).await;
     }
 
-    /// A worker with a live link: `from` or another. Waits for a link up to `limit` when there is none.
+    /// A worker with a live link: `from` or another. Waits for a link up to `limit` when there is
+    /// none.
     pub(crate) async fn live_worker(&self, from: usize, limit: Duration) -> Option<usize> {
         let deadline = Instant::now() + limit;
         loop {

@@ -1,5 +1,6 @@
 //! The load balancers that put a header of the PROXY protocol in front of the bytes of a visitor
-//! (`accept_proxy`, `trusted_proxies`). A header of anybody else is payload, and nobody looks for it.
+//! (`accept_proxy`, `trusted_proxies`). A header of anybody else is payload, and nobody looks for
+//! it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -89,9 +90,9 @@ impl Announcers {
     }
 }
 
-/// Reads the header in front of the bytes of a visitor. Returns what it says, and the address of the
-/// visitor: that of the header, or `peer` where the balancer speaks for itself. The seat of the socket
-/// counts for the visitor from then on.
+/// Reads the header in front of the bytes of a visitor. Returns what it says, and the address of
+/// the visitor: that of the header, or `peer` where the balancer speaks for itself. The seat of the
+/// socket counts for the visitor from then on.
 ///
 /// # Errors
 /// There is no complete header in time, or the visitor holds its share of the descriptors.

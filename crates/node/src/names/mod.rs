@@ -7,8 +7,8 @@
 //! Each change of the table and of the rules of its entrances has a number ([`Names::generation`]).
 //! A kept connection compares the number, and is judged again when it differs.
 //!
-//! A name whose client is away may be known ([`Known`]): its visitors are told so, and are not given
-//! to the service of a wildcard.
+//! A name whose client is away may be known ([`Known`]): its visitors are told so, and are not
+//! given to the service of a wildcard.
 //!
 //! A name that is published no more may come back in a moment, because its client logs in again
 //! or because the server has just started. [`Names::wait`] lets a visitor wait for that.
@@ -44,8 +44,8 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// Visitors that may wait for absent names at one time.
 const WAITING_MAX: u32 = 1024;
 
-/// Names per shard whose end is remembered. Names beyond this number are absent at once. 8,192 names
-/// that go at the same time are 32 per shard, and more than 64 in a shard do not occur then.
+/// Names per shard whose end is remembered. Names beyond this number are absent at once. 8,192
+/// names that go at the same time are 32 per shard, and more than 64 in a shard do not occur then.
 const LOST_MAX: usize = 64;
 
 /// All published names.
@@ -166,8 +166,8 @@ impl Names {
         })
     }
 
-    /// What visitors over HTTP without TLS may find under a host, the closest name first: the services
-    /// of its `http://` name, and those of its `https://` name, at least one of the two.
+    /// What visitors over HTTP without TLS may find under a host, the closest name first: the
+    /// services of its `http://` name, and those of its `https://` name, at least one of the two.
     pub(crate) fn without_tls(&self, host: &str) -> impl Iterator<Item = WithoutTls> {
         self.pairs(host).map_while(Result::ok)
     }

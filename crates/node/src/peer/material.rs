@@ -1,5 +1,5 @@
-//! The certificates by which two clients prove themselves to each other, in the place of a token. They
-//! are read when the client starts, at a reload, and when one of their files has changed.
+//! The certificates by which two clients prove themselves to each other, in the place of a token.
+//! They are read when the client starts, at a reload, and when one of their files has changed.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

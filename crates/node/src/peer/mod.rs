@@ -8,10 +8,10 @@
 //!                                      └──────────────────────┘
 //! ```
 //!
-//! A peer link is an ordinary link: it resumes, it carries streams and flows, and each carrier of it
-//! greets. Its greeting proves the token that only the two clients have, bound to the session of
-//! TLS; or both ends show certificates of one authority. The server joins the streams that carry the
-//! link, and can neither read nor change what they carry.
+//! A peer link is an ordinary link: it resumes, it carries streams and flows, and each carrier of
+//! it greets. Its greeting proves the token that only the two clients have, bound to the session of
+//! TLS; or both ends show certificates of one authority. The server joins the streams that carry
+//! the link, and can neither read nor change what they carry.
 //!
 //! | module | content |
 //! |---|---|
@@ -60,7 +60,8 @@ fn client_tls() -> Result<TlsClient, CarrierError> {
     Ok(TlsClient { config, name })
 }
 
-/// The TLS of a visitor that has a certificate, and trusts the certificate of the other client alone.
+/// The TLS of a visitor that has a certificate, and trusts the certificate of the other client
+/// alone.
 fn certified_tls(
     shared: &ClientShared,
     tls: &PeerTls,

@@ -1,5 +1,5 @@
-//! What the server and the client of a private service say on a stream about an offer of WebRTC. The
-//! stream is one that the server opens as for a visitor, whose first byte is that of TLS (22).
+//! What the server and the client of a private service say on a stream about an offer of WebRTC.
+//! The stream is one that the server opens as for a visitor, whose first byte is that of TLS (22).
 //!
 //! ```text
 //!   server:  1  proof (32)  length (2)  offer
@@ -8,7 +8,8 @@
 //!   client:  its end: the connection has ended
 //! ```
 //!
-//! Numbers are big-endian. A stream that is lost is no end: the connection does not need the server.
+//! Numbers are big-endian. A stream that is lost is no end: the connection does not need the
+//! server.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

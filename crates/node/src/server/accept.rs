@@ -182,8 +182,9 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
     }
 }
 
-/// The reason of a refused credential or of a full table, for the log. The client gets fewer details: it cannot tell
-/// an unknown name from a wrong token. `None`: the failure has another cause.
+/// The reason of a refused credential or of a full table, for the log. The client gets fewer
+/// details: it cannot tell an unknown name from a wrong token. `None`: the failure has another
+/// cause.
 fn reason(
     registry: &Registry,
     auth: &Auth<'_>,

@@ -127,7 +127,8 @@ impl<'a> Auth<'a> {
         }
     }
 
-    /// Makes the old token of a client void if this is the first log-in with the token of a renewal.
+    /// Makes the old token of a client void if this is the first log-in with the token of a
+    /// renewal.
     async fn settle(&self, grant: &Grant) {
         let find = || self.registry.shared().clients.find(grant.name.as_str());
         let Some(client) = find().filter(|client| client.enrolled) else { return };

@@ -15,7 +15,8 @@ use net::source::prefix;
 use proto::greeting::GreetingError;
 use transport::CarrierError;
 
-/// The number of doublings of the pause: up to 3.2 s, which is well below the deadline of a greeting.
+/// The number of doublings of the pause: up to 3.2 s, which is well below the deadline of a
+/// greeting.
 const DOUBLINGS: u32 = 5;
 
 /// The pairs of name and source that are remembered; an attacker may invent both. A full table
@@ -23,7 +24,8 @@ const DOUBLINGS: u32 = 5;
 /// pause in this way.
 const KEYS: usize = 4096;
 
-/// A claimed client name, which is empty before a name was claimed, and the source (see [`prefix`]).
+/// A claimed client name, which is empty before a name was claimed, and the source (see
+/// [`prefix`]).
 type Key = (String, IpAddr);
 
 /// The kind of a log-in failure. A client that has two mistakes, one after the other, gets a log

@@ -144,13 +144,14 @@ impl Enrolments {
 
     /// Makes a code for a new client, or for the new token of an enrolled client, and returns its
     /// secret. An earlier code for the same name becomes void. `is_client`: a client of this name
-    /// may log in already. `admits`: a listener takes clients without a certificate. `by`: the client
-    /// that asks for the code; it does not replace the code of somebody else.
+    /// may log in already. `admits`: a listener takes clients without a certificate. `by`: the
+    /// client that asks for the code; it does not replace the code of somebody else.
     ///
     /// # Errors
     /// The server has no state directory, the order cannot be stored, a new client is enrolled
-    /// already, a client with a new token is not, the client is in the configuration, every listener
-    /// asks for a certificate, [`MAX`] codes are valid, or [`INVITED_MAX`] of the client `by`.
+    /// already, a client with a new token is not, the client is in the configuration, every
+    /// listener asks for a certificate, [`MAX`] codes are valid, or [`INVITED_MAX`] of the client
+    /// `by`.
     pub(super) fn begin(
         &self,
         order: Order,

@@ -1,6 +1,6 @@
-//! Clients on hold: their names answer 503 with a maintenance page, whether the client is connected or
-//! away. A hold is set by a command and outlives a restart. Running requests go on, and so do ports
-//! and `tls://` names, whose visitors the server cannot tell anything.
+//! Clients on hold: their names answer 503 with a maintenance page, whether the client is connected
+//! or away. A hold is set by a command and outlives a restart. Running requests go on, and so do
+//! ports and `tls://` names, whose visitors the server cannot tell anything.
 
 use std::collections::HashMap;
 use std::fs;
@@ -97,8 +97,8 @@ impl Holds {
         all
     }
 
-    /// Sets or ends the hold of a client: stores the change first, then puts it in force. The caller
-    /// makes one change at a time. Returns false if there was no hold to end.
+    /// Sets or ends the hold of a client: stores the change first, then puts it in force. The
+    /// caller makes one change at a time. Returns false if there was no hold to end.
     ///
     /// # Errors
     /// The order makes no sense, too many clients are on hold, or the change cannot be stored.

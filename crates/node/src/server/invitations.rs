@@ -1,6 +1,6 @@
 //! Invitations: a client with the right `allow.invite` lets visitors come to its own private
-//! services. A new visitor is a client that enrols by a one-time code and has the right to visit that
-//! service and no other right.
+//! services. A new visitor is a client that enrols by a one-time code and has the right to visit
+//! that service and no other right.
 //!
 //! A revocation removes a client only if this process enrolled it by a code that the same inviter
 //! asked for: an inviter gives rights to clients of others as well, and must not remove them.
@@ -19,8 +19,8 @@ use proto::control::{Invite, InviteAction, InviteOutcome, OneTimeSecret};
 use super::clients::Client;
 use super::registry::Registry;
 
-/// Most clients that have no other right than to visit services of one client. Each of them is a file
-/// in the state directory.
+/// Most clients that have no other right than to visit services of one client. Each of them is a
+/// file in the state directory.
 const VISITORS_MAX: usize = 256;
 
 /// Most rights of one client to visit services of one other client, as far as inviters give them.

@@ -54,8 +54,8 @@ impl Server {
         Ok((warnings, self.config.load().differs(&config)))
     }
 
-    /// Applies the entry of the changed client in `text`, a configuration file. After an error nothing has
-    /// changed.
+    /// Applies the entry of the changed client in `text`, a configuration file. After an error
+    /// nothing has changed.
     pub(super) async fn apply_client_of(
         &self,
         change: &clients::Change,

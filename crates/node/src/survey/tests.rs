@@ -166,8 +166,8 @@ async fn the_busiest_of_many_streams_are_found_in_a_turn_per_slice() {
     assert_eq!(moved, std::slice::from_ref(&busiest.stream), "the figures are those of a list");
 }
 
-/// The figure of a worker with 100,000 streams: an echo over TCP on the worker, while a status and a
-/// list of streams run one after the other.
+/// The figure of a worker with 100,000 streams: an echo over TCP on the worker, while a status and
+/// a list of streams run one after the other.
 #[tokio::test(flavor = "local")]
 #[ignore = "measures time: the long step `timed`"]
 async fn an_echo_beside_a_status_of_100_000_streams_is_quick() {

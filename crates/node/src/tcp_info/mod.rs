@@ -49,8 +49,8 @@ type Last = HashMap<Whose, Sent>;
 enum Whose {
     /// The kernel's cookie of its socket.
     Kernel(u64),
-    /// A connection that this process drives (QUIC, KCP): the serial of the link, and the number of the
-    /// carrier.
+    /// A connection that this process drives (QUIC, KCP): the serial of the link, and the number of
+    /// the carrier.
     Ours(u64, u32),
 }
 
@@ -147,7 +147,8 @@ impl Look<'_> {
 }
 
 /// Asks for the figures of the sessions in `turn`, and of no further session after `most` requests.
-/// The sums of a ledger stay as they are. Returns the sessions that were asked about, in their order.
+/// The sums of a ledger stay as they are. Returns the sessions that were asked about, in their
+/// order.
 pub(crate) async fn ask_some(
     sessions: &mut BTreeMap<u64, Session>,
     connections: &Connections,

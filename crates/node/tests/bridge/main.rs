@@ -402,7 +402,8 @@ fn a_client_accepts_a_link_inside_a_bridged_stream_and_no_death_costs_a_byte() {
                 spawn_local(async move {
                     loop {
                         tokio::time::sleep(Duration::from_millis(230)).await;
-                        // Every stream of the visitor's link to the server is a carrier of the inner link.
+                        // Every stream of the visitor's link to the server is a carrier of the
+                        // inner link.
                         let aborted = outer
                             .streams(0..outer.stream_slots())
                             .iter()

@@ -289,7 +289,8 @@ impl Dialler {
     }
 }
 
-/// Waits for something that must come; two minutes of virtual time are far more than anything takes.
+/// Waits for something that must come; two minutes of virtual time are far more than anything
+/// takes.
 pub(crate) async fn until(condition: impl Fn() -> bool) {
     for _ in 0..120_000 {
         if condition() {

@@ -99,8 +99,8 @@ pub enum Command {
     Deny(Order),
     /// Changes the services and forwards of a client.
     Lists(ListChange),
-    /// Publishes a service as long as the connection lasts, and tells what its visitors do. Only the
-    /// control socket has the command.
+    /// Publishes a service as long as the connection lasts, and tells what its visitors do. Only
+    /// the control socket has the command.
     Share(ShareOrder),
     /// Lists the kept requests of visitors, without secrets.
     Requests(RequestFilter),

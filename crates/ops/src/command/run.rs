@@ -70,8 +70,8 @@ pub struct NoAnswer;
 /// listener that has gone is noticed then.
 const STILL_THERE: Duration = Duration::from_secs(15);
 
-/// The time after which the command that shares a target is told that the daemon is still there. The
-/// sharing ends at most this time after the command has gone.
+/// The time after which the command that shares a target is told that the daemon is still there.
+/// The sharing ends at most this time after the command has gone.
 const STILL_SHARED: Duration = Duration::from_secs(1);
 
 /// More listeners than a daemon has places for.

@@ -45,8 +45,8 @@ pub trait Traffic: Send + Sync {
     /// Lists at most `limit` streams and flows. `service` restricts the list to one service.
     fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams>;
 
-    /// The busiest streams and flows since the last look with `seen`, at most `most`. The caller sets
-    /// a deadline. By default they are found among 5,000 streams.
+    /// The busiest streams and flows since the last look with `seen`, at most `most`. The caller
+    /// sets a deadline. By default they are found among 5,000 streams.
     fn busiest<'a>(&'a self, seen: &'a mut Seen, most: usize) -> SendFuture<'a, BusyStreams> {
         Box::pin(async move {
             let before = seen.take::<busy::Notes>();
@@ -58,8 +58,8 @@ pub trait Traffic: Send + Sync {
         })
     }
 
-    /// Ends the carriers of the links to a peer, or of all links. The client of each link dials anew,
-    /// and the streams go on. Links of a client without a carrier are dialled at once.
+    /// Ends the carriers of the links to a peer, or of all links. The client of each link dials
+    /// anew, and the streams go on. Links of a client without a carrier are dialled at once.
     fn reconnect(&self, peer: Option<String>) -> SendFuture<'_, Reconnected>;
 
     /// The bytes that all visitors have moved. This is cheap: streams and links are not looked at.
@@ -97,8 +97,8 @@ pub trait Settings: Send + Sync {
     /// Says what a change of the configuration file would do. Nothing changes.
     ///
     /// # Errors
-    /// There is no file, or a test of a patch found something else. Problems of the changed file are
-    /// no error.
+    /// There is no file, or a test of a patch found something else. Problems of the changed file
+    /// are no error.
     fn foresee(&self, change: NewConfig) -> SendFuture<'_, anyhow::Result<Checked>>;
 
     /// Changes the configuration file and applies it. After an error neither has changed. `tag` is
@@ -189,8 +189,8 @@ pub trait Clients: Send + Sync {
     /// nothing has changed.
     fn change(&self, change: Change) -> SendFuture<'_, anyhow::Result<Applied>>;
 
-    /// Ends the links of a client, with their streams. The client may log in again. False: it is not
-    /// connected.
+    /// Ends the links of a client, with their streams. The client may log in again. False: it is
+    /// not connected.
     fn kick(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>>;
 
     /// Puts a client on hold, or ends its hold. Both outlive a restart. Returns the hold in force.

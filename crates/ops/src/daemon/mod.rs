@@ -43,8 +43,8 @@ pub trait Daemon: Send + Sync {
     }
 
     /// What has changed in the status and in the clients of a server since the last look with
-    /// `seen`. The caller sets a deadline. It is made for a look each second: a daemon with thousands
-    /// of sessions tells those that have changed. By default a look tells everything.
+    /// `seen`. The caller sets a deadline. It is made for a look each second: a daemon with
+    /// thousands of sessions tells those that have changed. By default a look tells everything.
     fn glance<'a>(&'a self, seen: &'a mut Seen) -> SendFuture<'a, Glance> {
         let _ = seen;
         Box::pin(async move {

@@ -94,8 +94,8 @@ pub trait Serving: Daemon {
     }
 
     /// Gives everything to the next generation, which has the listeners: closes them here, asks the
-    /// peers for links to the next generation, and lets streams finish. The future is ready when the
-    /// last stream has ended. `successor` is ready when the next generation
+    /// peers for links to the next generation, and lets streams finish. The future is ready when
+    /// the last stream has ended. `successor` is ready when the next generation
     /// [takes over](Self::takes_over).
     fn hand_over<'a>(&'a self, successor: SendFuture<'a, ()>) -> SendFuture<'a, ()> {
         Box::pin(async {
@@ -146,8 +146,8 @@ pub trait Entries: Send + Sync {
     /// One client in full; `None`: the server knows no client of this name.
     fn one(&self, name: String) -> SendFuture<'_, Option<Details>>;
 
-    /// Changes the entry of a client that was enrolled by a code, and applies the change. `None`: no
-    /// such client was enrolled.
+    /// Changes the entry of a client that was enrolled by a code, and applies the change. `None`:
+    /// no such client was enrolled.
     fn change_enrolled(&self, change: Change) -> SendFuture<'_, anyhow::Result<Option<Applied>>>;
 
     /// Ends the links of a client, as [`Clients::kick`](crate::Clients::kick) says.
@@ -166,8 +166,8 @@ pub trait ListsInForce: Send + Sync {
     /// The configuration in force.
     fn config(&self) -> Arc<ClientConfig>;
 
-    /// Applies a change. After an error nothing has changed. A service of the change that the server
-    /// refuses is dropped again; [`Reloaded::refused`] has its name.
+    /// Applies a change. After an error nothing has changed. A service of the change that the
+    /// server refuses is dropped again; [`Reloaded::refused`] has its name.
     fn apply(&self, change: Kept) -> SendFuture<'_, anyhow::Result<Reloaded>>;
 
     /// Tells `visits` what the visitors of the service of this name do, from its next publication

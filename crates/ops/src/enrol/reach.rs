@@ -55,8 +55,8 @@ pub(super) fn ends_tls(listen: &[String]) -> bool {
     listen.iter().filter_map(scheme).any(|scheme| own.contains(&scheme.as_str()))
 }
 
-/// The URL of a server as a person names it. A host alone is reached at the first listener, with TLS if
-/// there is one; a host with a port is `tls://`.
+/// The URL of a server as a person names it. A host alone is reached at the first listener, with
+/// TLS if there is one; a host with a port is `tls://`.
 pub(super) fn at(server: &str, listen: &[String]) -> String {
     if server.contains("://") {
         return server.to_owned();

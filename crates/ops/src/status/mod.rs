@@ -95,8 +95,8 @@ pub struct Status {
     /// The number of log lines that were left out, because a client or strangers caused too many.
     #[serde(skip_serializing_if = "is_zero")]
     pub log_lines_left_out: u64,
-    /// The number of lines that are missing in the log of requests, because its file took none or was
-    /// too slow.
+    /// The number of lines that are missing in the log of requests, because its file took none or
+    /// was too slow.
     #[serde(skip_serializing_if = "is_zero")]
     pub request_log_lines_lost: u64,
     /// The open descriptors; every visitor takes one.
@@ -113,8 +113,8 @@ pub struct Status {
     /// The daemons of `tunnel run`, in the order of their names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub daemons: Vec<Supervised>,
-    /// The processes whose place this one has taken by an upgrade and that have not ended, the newest
-    /// first.
+    /// The processes whose place this one has taken by an upgrade and that have not ended, the
+    /// newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub former: Vec<FormerProcess>,
 }
@@ -586,8 +586,8 @@ pub struct Service {
     /// The numbers of datagrams dropped since the start, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub dropped: BTreeMap<String, u64>,
-    /// The numbers of visitors, streams and flows refused since the start, by reason: `limit`, `denied`,
-    /// `timeout` …, and [`VISITOR_DENIED`].
+    /// The numbers of visitors, streams and flows refused since the start, by reason: `limit`,
+    /// `denied`, `timeout` …, and [`VISITOR_DENIED`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
     /// The requests of HTTP since the start, on a server; absent without one.
@@ -600,8 +600,8 @@ pub struct Service {
     /// force until the place is free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shadows: Vec<String>,
-    /// Why the target does not serve; absent while the target serves or no visitor has asked for it.
-    /// Of several targets none serves.
+    /// Why the target does not serve; absent while the target serves or no visitor has asked for
+    /// it. Of several targets none serves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<Down>,
     /// The targets of a service with several, on its client.
@@ -633,7 +633,8 @@ pub struct ServiceTarget {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Requests {
-    /// Their numbers by the class of the status: `2xx`, `4xx` … Classes without a request are absent.
+    /// Their numbers by the class of the status: `2xx`, `4xx` … Classes without a request are
+    /// absent.
     pub statuses: BTreeMap<String, u64>,
     /// Their numbers by the time from the head of the request to the head of the answer. A request
     /// without an answer has no time.
@@ -646,8 +647,8 @@ pub struct Requests {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bucket {
-    /// The longest time of the bucket in microseconds; absent in the last bucket, which has no bound.
-    /// The buckets before have the shorter times.
+    /// The longest time of the bucket in microseconds; absent in the last bucket, which has no
+    /// bound. The buckets before have the shorter times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub up_to_micros: Option<u64>,
     /// The number of times.

@@ -1,6 +1,6 @@
-//! The states of a daemon and of its parts. Each state is a word for programs (`state`), with a text
-//! for a person beside it (`state_text`). The words are an interface: words are added, and none is
-//! removed. The text may change at any time, so it can be shown and not compared:
+//! The states of a daemon and of its parts. Each state is a word for programs (`state`), with a
+//! text for a person beside it (`state_text`). The words are an interface: words are added, and
+//! none is removed. The text may change at any time, so it can be shown and not compared:
 //!
 //! ```compile_fail
 //! use ops::status::{ServiceState, Told};
@@ -210,8 +210,8 @@ pub enum SessionState {
     Idle,
     /// The last attempt of a client failed in the network. The text is the error.
     Unreachable,
-    /// The server refused the last attempt of a client, or its certificate failed the check: a person
-    /// has to act. The text is the reason.
+    /// The server refused the last attempt of a client, or its certificate failed the check: a
+    /// person has to act. The text is the reason.
     Refused,
     /// A newer process of the client's name serves in the place of this process.
     Superseded,
@@ -294,7 +294,8 @@ impl State for LinkState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathState {
-    /// Through the server. The text is the reason for which there is no direct path, if it is known.
+    /// Through the server. The text is the reason for which there is no direct path, if it is
+    /// known.
     #[default]
     Relayed,
     /// From client to client.

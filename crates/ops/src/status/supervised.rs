@@ -33,8 +33,8 @@ pub struct Supervised {
     /// The path of the control socket; absent while it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control: Option<String>,
-    /// The status of the daemon itself, which `tunnel status` asks for; absent if the daemon does not
-    /// answer.
+    /// The status of the daemon itself, which `tunnel status` asks for; absent if the daemon does
+    /// not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Box<Status>>,
 }

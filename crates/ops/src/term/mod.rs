@@ -1,6 +1,6 @@
 //! The output of the program for a person. Everything except log lines goes through here: results
-//! to stdout, problems to stderr. A result that stdout does not take is [`Unwritten`]; a closed pipe
-//! (`tunnel status | head -1`) then ends the command without an error.
+//! to stdout, problems to stderr. A result that stdout does not take is [`Unwritten`]; a closed
+//! pipe (`tunnel status | head -1`) then ends the command without an error.
 //!
 //! Text may come from a peer, so control characters other than line ends and tabs are escaped here.
 //! In a table line ends and tabs are escaped as well.

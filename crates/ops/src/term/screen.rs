@@ -54,8 +54,8 @@ impl Screen {
         }
     }
 
-    /// `COLUMNS` and `LINES` go before what the terminal reports, as in the programs of POSIX. Colours
-    /// follow `NO_COLOR` (no-color.org) and `TERM`.
+    /// `COLUMNS` and `LINES` go before what the terminal reports, as in the programs of POSIX.
+    /// Colours follow `NO_COLOR` (no-color.org) and `TERM`.
     fn of_terminal(reported: Option<[usize; 2]>, var: impl Fn(&str) -> Option<OsString>) -> Self {
         let size = |key: &str, reported: Option<usize>| {
             let chosen = var(key).and_then(|text| text.to_str()?.trim().parse().ok());

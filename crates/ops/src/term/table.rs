@@ -145,8 +145,8 @@ impl Table {
         widths
     }
 
-    /// Takes one character from the widest column with long cells, or from the widest of all columns
-    /// where the long cells are short already.
+    /// Takes one character from the widest column with long cells, or from the widest of all
+    /// columns where the long cells are short already.
     fn shrink(&self, widths: &mut [Option<usize>]) -> bool {
         const SHORT: usize = 8;
         let wider = |least: usize, any: bool| {

@@ -1,5 +1,5 @@
-//! The line of a command that waits for a daemon: what it waits for, and since when. It is for people
-//! at a terminal; a pipe and a file get nothing of it.
+//! The line of a command that waits for a daemon: what it waits for, and since when. It is for
+//! people at a terminal; a pipe and a file get nothing of it.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

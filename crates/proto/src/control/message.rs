@@ -156,7 +156,8 @@ pub struct Registered {
 pub struct ServiceResult {
     /// Which.
     pub name: Name,
-    /// The addresses at which visitors reach it now (`tcp://example.com:10022`), or why it has none.
+    /// The addresses at which visitors reach it now (`tcp://example.com:10022`), or why it has
+    /// none.
     pub outcome: Result<Vec<String>, ServiceError>,
     /// The refused addresses of a service that asked for several. An older server sends none, and
     /// an older client skips them.

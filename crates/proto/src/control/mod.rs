@@ -3,7 +3,8 @@
 //!
 //! A message is `kind u8 | length u24 | TLVs`. Kinds with [`IGNORABLE`] that we do not know are
 //! skipped, others end the link; TLVs that we do not know are skipped, but for mandatory options of
-//! HTTP. Texts and counts are bounded on both sides: [`ControlMessage::encode`] refuses what [`ControlDecoder`] would.
+//! HTTP. Texts and counts are bounded on both sides: [`ControlMessage::encode`] refuses what
+//! [`ControlDecoder`] would.
 
 mod decode;
 mod encode;

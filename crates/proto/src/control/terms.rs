@@ -86,18 +86,18 @@ pub struct Timeouts {
     pub half_close: Duration,
     /// For the whole life of a stream, from its connection on. Off by default.
     pub total: Duration,
-    /// For what is left of a stream after one direction has ended, whether bytes move or not. Off by
-    /// default.
+    /// For what is left of a stream after one direction has ended, whether bytes move or not. Off
+    /// by default.
     pub flush: Duration,
-    /// For a stream in which no byte of the visitor moves, whatever the target sends, as long as the
-    /// visitor's direction is open. Off by default.
+    /// For a stream in which no byte of the visitor moves, whatever the target sends, as long as
+    /// the visitor's direction is open. Off by default.
     pub idle_up: Duration,
-    /// For a stream in which no byte of the target moves, whatever the visitor sends, as long as the
-    /// target's direction is open. Off by default.
+    /// For a stream in which no byte of the target moves, whatever the visitor sends, as long as
+    /// the target's direction is open. Off by default.
     pub idle_down: Duration,
     /// The silence after which the system probes the far end of a TCP socket, in whole seconds up
-    /// to [`TCP_KEEPALIVE_MAX`]. It is no time-out of the stream: a far end that answers is idle for
-    /// as long as it likes.
+    /// to [`TCP_KEEPALIVE_MAX`]. It is no time-out of the stream: a far end that answers is idle
+    /// for as long as it likes.
     pub keepalive: Duration,
 }
 

@@ -22,8 +22,8 @@ pub(crate) struct Early {
 }
 
 impl Early {
-    /// Keeps a copy of a datagram, so that it does not keep the buffer from which it was cut. False:
-    /// no room is left, or too many datagrams of the flow wait.
+    /// Keeps a copy of a datagram, so that it does not keep the buffer from which it was cut.
+    /// False: no room is left, or too many datagrams of the flow wait.
     #[must_use]
     pub(crate) fn put(&mut self, id: FlowId, payload: &[u8]) -> bool {
         let cost = payload.len() + OVERHEAD;

@@ -6,8 +6,8 @@
 //!   fragment:  1 | flow u31 | number u16 | length u16 | offset u16 | piece
 //! ```
 //! `number` counts the cut datagrams of the flow, `length` is that of the whole datagram. Every
-//! piece but the last has at least [`PIECE_MIN`] bytes, so a bit for each [`PIECE_MIN`] bytes of the
-//! datagram tells which pieces are here.
+//! piece but the last has at least [`PIECE_MIN`] bytes, so a bit for each [`PIECE_MIN`] bytes of
+//! the datagram tells which pieces are here.
 
 use crate::Instant;
 use std::collections::VecDeque;
@@ -42,8 +42,8 @@ const BYTES_MAX: usize = 1 << 20;
 /// Memory of a datagram beside its payload, bytes.
 const OVERHEAD: usize = 128;
 
-/// Cuts `payload` into packets of at most `limit` bytes. Returns their bytes. A carrier whose packets
-/// hold less than a piece gets none: the datagram is lost.
+/// Cuts `payload` into packets of at most `limit` bytes. Returns their bytes. A carrier whose
+/// packets hold less than a piece gets none: the datagram is lost.
 pub(super) fn cut(
     id: FlowId,
     number: u16,

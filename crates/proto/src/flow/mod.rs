@@ -1,8 +1,9 @@
 //! Flows: the datagrams of many conversations over one link, in both directions.
 //!
-//! A flow has no credit and no replay. Datagrams that wait for the carrier stand in a queue of their
-//! flow (`queue.rs`), which is bounded in size and in age. Datagrams that overtake the FlowOpen of their flow wait in a small room (`early.rs`). A carrier with datagrams of its own may
-//! take only short ones: longer ones are cut into fragments, and the receiver joins them
+//! A flow has no credit and no replay. Datagrams that wait for the carrier stand in a queue of
+//! their flow (`queue.rs`), which is bounded in size and in age. Datagrams that overtake the
+//! FlowOpen of their flow wait in a small room (`early.rs`). A carrier with datagrams of its own
+//! may take only short ones: longer ones are cut into fragments, and the receiver joins them
 //! (`fragment.rs`).
 
 mod early;

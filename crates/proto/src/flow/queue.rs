@@ -1,6 +1,6 @@
 //! Datagrams that wait for the carrier. Each flow has a bounded queue: a flow that sends too much
-//! loses its own datagrams only. Datagrams that have waited for long are dropped for new ones, which
-//! are worth more. Flows of a priority class take turns, by bytes.
+//! loses its own datagrams only. Datagrams that have waited for long are dropped for new ones,
+//! which are worth more. Flows of a priority class take turns, by bytes.
 
 use crate::Instant;
 use std::collections::VecDeque;

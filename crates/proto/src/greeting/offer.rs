@@ -1,7 +1,7 @@
 //! Proofs of session descriptions of WebRTC, for programs that speak no greeting.
 //!
-//! The construction is that of the greeting. Proof and signature cover the texts as they are, and so
-//! the hashes of the certificates in them: whoever carries the texts can exchange neither end.
+//! The construction is that of the greeting. Proof and signature cover the texts as they are, and
+//! so the hashes of the certificates in them: whoever carries the texts can exchange neither end.
 //!
 //! ```text
 //!   Client Key = HMAC(token, "Client Key")     Stored Key = SHA-256(Client Key)

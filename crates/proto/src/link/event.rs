@@ -106,7 +106,8 @@ pub enum Event {
     /// silent carrier is given up instead: [`Event::CarrierDead`].
     ProbeNextPath,
     /// The peer owes an answer, and has not answered the PING that asked for it: new streams had
-    /// better go elsewhere. [`Event::Heard`], [`Event::Resumed`] or the loss of the carrier follows.
+    /// better go elsewhere. [`Event::Heard`], [`Event::Resumed`] or the loss of the carrier
+    /// follows.
     Silent,
     /// Bytes came after [`Event::Silent`].
     Heard,

@@ -169,8 +169,8 @@ impl Link {
         carrier.is_some_and(super::carrier::Carrier::is_live) && !self.flows.queues.is_empty()
     }
 
-    /// Whether bytes of a stream were sent and are not consumed, or wait to be sent. Looks at streams
-    /// until it finds one.
+    /// Whether bytes of a stream were sent and are not consumed, or wait to be sent. Looks at
+    /// streams until it finds one.
     #[must_use]
     pub fn has_payload_under_way(&self) -> bool {
         let mut streams = self.streams.iter().filter(|(_, stream)| stream.id != StreamId::CONTROL);

@@ -74,9 +74,9 @@ impl Link {
         (is_wanted && key.id != StreamId::CONTROL).then_some((key, left))
     }
 
-    /// How many bytes of the first lane of a carrier end the present frame and bring the head of the
-    /// next DATA frame, at least 1. `buf` holds the bytes that [`Link::handle_input`] has left. A driver
-    /// that reads no more than these bytes may take the payload behind the head as pages.
+    /// How many bytes of the first lane of a carrier end the present frame and bring the head of
+    /// the next DATA frame, at least 1. `buf` holds the bytes that [`Link::handle_input`] has left.
+    /// A driver that reads no more than these bytes may take the payload behind the head as pages.
     #[must_use]
     pub fn until_payload(&mut self, number: CarrierNumber, buf: &[u8]) -> usize {
         let decoder = self.carriers.find(number).map(|carrier| &carrier.decoder);

@@ -151,8 +151,8 @@ impl Liveness {
         self.round_trip.map_or(ASK, |rtt| ASK.max(rtt * 3)).min(PROBE)
     }
 
-    /// The wait after which the carrier is silent. Usual traffic leaves a CREDIT unanswered, because
-    /// nothing is to be sent: only the PING that follows tells silence from peace.
+    /// The wait after which the carrier is silent. Usual traffic leaves a CREDIT unanswered,
+    /// because nothing is to be sent: only the PING that follows tells silence from peace.
     fn silent_after(&self) -> Duration {
         let answer = self.round_trip.map_or(LEAST_ANSWER, |rtt| LEAST_ANSWER.max(rtt * 2));
         (self.ask_after() + answer).min(PROBE)

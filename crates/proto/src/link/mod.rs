@@ -12,9 +12,9 @@
 //! more, and then arms a timer for `poll_timeout`. Commands make news as well: `consume` and `stop`
 //! may close a stream although no frame is to be sent.
 //!
-//! Datagrams: [`Link::open_flow`], [`Link::send_datagrams`], [`Link::close_flow`]. On a carrier with
-//! datagrams of its own the driver moves them by [`Link::handle_packet`] and [`Link::poll_packets`],
-//! on any other they are frames.
+//! Datagrams: [`Link::open_flow`], [`Link::send_datagrams`], [`Link::close_flow`]. On a carrier
+//! with datagrams of its own the driver moves them by [`Link::handle_packet`] and
+//! [`Link::poll_packets`], on any other they are frames.
 //!
 //! The two directions of a stream are in `stream/`, flows in `flow/`. Carriers and their phases are
 //! in `carrier.rs`, decoding in `input.rs`, the rules of lanes in `lane.rs`, the order of frames in

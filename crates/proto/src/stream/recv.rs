@@ -47,13 +47,13 @@ impl Pace {
 
     /// A window is too small when half of it is used within this number of round trips. The bytes
     /// behind a lost packet wait a round trip for each repetition of the packet, so two round trips
-    /// are too few on a lossy path. Six are allowed on a lane of its own, where no stream waits behind
-    /// another stream, and on a long path whose transport repeats lost packets itself, because such a
-    /// transport takes few bytes that it cannot send. On a short path other streams would wait behind
-    /// a large window: a byte beside bulk over KCP on loopback took 4.5 ms (p99 9.8) with six round
-    /// trips, 1.0 ms (p99 2.8) with two. One stream at 100 ms, 100 Mbit/s and 20 % of loss, mean of
-    /// the first 12 s up and down: QUIC 57 and 57 Mbit/s with six round trips, 48 and 50 with four;
-    /// KCP 63 and 62 with six, 57 and 38 with two.
+    /// are too few on a lossy path. Six are allowed on a lane of its own, where no stream waits
+    /// behind another stream, and on a long path whose transport repeats lost packets itself,
+    /// because such a transport takes few bytes that it cannot send. On a short path other streams
+    /// would wait behind a large window: a byte beside bulk over KCP on loopback took 4.5 ms (p99
+    /// 9.8) with six round trips, 1.0 ms (p99 2.8) with two. One stream at 100 ms, 100 Mbit/s and
+    /// 20 % of loss, mean of the first 12 s up and down: QUIC 57 and 57 Mbit/s with six round
+    /// trips, 48 and 50 with four; KCP 63 and 62 with six, 57 and 38 with two.
     fn trips(self) -> u32 {
         let is_long = self.round_trip.is_some_and(|round_trip| round_trip >= LONG);
         if self.is_apart || (self.is_repaired && is_long) { 6 } else { 2 }

@@ -1,6 +1,6 @@
 //! The proof that the peer is behind our own outer address: a check that we sent there was answered
-//! from there. The peer elsewhere sees no such check, and our NAT takes no datagram from outside that
-//! comes from its own address.
+//! from there. The peer elsewhere sees no such check, and our NAT takes no datagram from outside
+//! that comes from its own address.
 
 use std::net::SocketAddr;
 

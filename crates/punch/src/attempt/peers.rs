@@ -3,14 +3,15 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Addresses that are known at one time. A peer has a few, and each may become a pair that we check.
+/// Addresses that are known at one time. A peer has a few, and each may become a pair that we
+/// check.
 const AT_ONCE: usize = 32;
 
 /// Addresses of one attempt: a peer whose NAT moves twice a minute for hours has as many.
 const ALTOGETHER: usize = 1_024;
 
-/// Addresses of this end that the answers of one attempt name. Each NAT before this end makes one per
-/// path, and one more with each move.
+/// Addresses of this end that the answers of one attempt name. Each NAT before this end makes one
+/// per path, and one more with each move.
 const NAMED: usize = 32;
 
 /// An address that was silent for this long makes room.

@@ -1,8 +1,8 @@
 //! A port of the router that leads to a socket of this machine.
 //!
-//! A [`Mapper`] asks the router for the port, renews it, and gives it back. It is a plain value, and
-//! its owner has the sockets and the clock: it calls `handle_*` with what happens, and then all of
-//! `poll_*` until they return `None`. It must call [`Mapper::handle_timeout`] at the time of
+//! A [`Mapper`] asks the router for the port, renews it, and gives it back. It is a plain value,
+//! and its owner has the sockets and the clock: it calls `handle_*` with what happens, and then all
+//! of `poll_*` until they return `None`. It must call [`Mapper::handle_timeout`] at the time of
 //! [`Mapper::poll_timeout`], and [`Mapper::end`] when the socket is not used any more.
 //!
 //! ```text
@@ -19,8 +19,8 @@
 //!
 //! `step` has the questions, `answers` what an answer does, `lease` the port from grant to end.
 //!
-//! Only the router is asked: datagrams go to its two ports, requests to the port that its own answer
-//! names. An answer that is too long, wrong or late is no answer.
+//! Only the router is asked: datagrams go to its two ports, requests to the port that its own
+//! answer names. An answer that is too long, wrong or late is no answer.
 
 mod answers;
 pub(crate) mod fuzz;

@@ -23,8 +23,8 @@ const LENGTH: usize = 60;
 /// A number that only the owner of the mapping knows.
 pub(super) type Nonce = [u8; 12];
 
-/// Asks for a mapping of the port of `own`, or with a lifetime of 0 for its end. The router is asked
-/// for the outer address `wanted`, if there is one.
+/// Asks for a mapping of the port of `own`, or with a lifetime of 0 for its end. The router is
+/// asked for the outer address `wanted`, if there is one.
 pub(super) fn request(
     own: (Ipv4Addr, u16),
     nonce: &Nonce,

@@ -1,6 +1,6 @@
 //! Two streams of one worker. No task is between the streams: each call of a link about one stream
-//! ends in calls to the link of the other stream. Only bytes that a rate lets wait have a task, which
-//! goes on with them in their turn.
+//! ends in calls to the link of the other stream. Only bytes that a rate lets wait have a task,
+//! which goes on with them in their turn.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -55,7 +55,8 @@ struct End {
 /// visitor. Returns the outlet of the accepted stream.
 ///
 /// # Errors
-/// The connector takes no more streams. The accepted stream is returned and still has to be refused.
+/// The connector takes no more streams. The accepted stream is returned and still has to be
+/// refused.
 pub fn bridge(
     accepted: Box<dyn Inlet>,
     connector: &dyn Connector,
@@ -102,8 +103,8 @@ impl End {
         }
     }
 
-    /// Sends queued bytes of this stream on, as far as the other stream has room and the rates permit,
-    /// and then the end of the direction. Returns the number of bytes.
+    /// Sends queued bytes of this stream on, as far as the other stream has room and the rates
+    /// permit, and then the end of the direction. Returns the number of bytes.
     fn send_on(&self) -> usize {
         let mine = self.mine();
         let mut sent = 0;

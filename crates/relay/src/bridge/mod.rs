@@ -10,8 +10,8 @@
 //! nothing is buffered beyond both windows, and a reader that stops at one end stops the writer at
 //! the other end.
 //!
-//! Bytes that a rate of the clients lets wait stay in the same queue, and the window of their stream
-//! bounds them.
+//! Bytes that a rate of the clients lets wait stay in the same queue, and the window of their
+//! stream bounds them.
 //!
 //! | event on one stream | effect on the other stream |
 //! |---|---|
@@ -42,8 +42,8 @@ pub use span::{Carried, Span, span};
 
 use crate::pipe::Queue;
 
-/// Sends bytes from the front of a queue, at most `most`, as far as the stream has room. Returns their
-/// number.
+/// Sends bytes from the front of a queue, at most `most`, as far as the stream has room. Returns
+/// their number.
 fn send_queued(queue: &mut Queue, inlet: &dyn Inlet, most: usize) -> usize {
     let mut sent = 0;
     loop {

@@ -187,8 +187,8 @@ struct Incoming {
 /// The turn of the bytes of one direction under the rates of the crossing.
 ///
 /// Another thread sets the rates. So the task asks once in each turn of its loop whether there is a
-/// rate, and the answer holds for the whole turn. With two answers, a rate could stop bytes that then
-/// have no rate to wait for: the task would sleep, and no event would wake it.
+/// rate, and the answer holds for the whole turn. With two answers, a rate could stop bytes that
+/// then have no rate to wait for: the task would sleep, and no event would wake it.
 #[derive(Debug)]
 struct Turn {
     way: Way,

@@ -1,10 +1,11 @@
-//! The dials of a worker take turns. Each account (a client on a server, a service on a client) has a
-//! bounded number of dials in progress; further dials of the account wait in its own queue.
+//! The dials of a worker take turns. Each account (a client on a server, a service on a client) has
+//! a bounded number of dials in progress; further dials of the account wait in its own queue.
 //!
-//! connect(2) can be slow, and it blocks the worker. The usual cause is the search for a local port:
-//! from 14,000 connections to one address on, half of the port range is used up, and the kernel
-//! looks at every port of that half first (1 to 20 ms instead of 0.03 ms, Linux 6.18). An account
-//! with slow dials therefore pauses after each of them, so that most of the time is left to others.
+//! connect(2) can be slow, and it blocks the worker. The usual cause is the search for a local
+//! port: from 14,000 connections to one address on, half of the port range is used up, and the
+//! kernel looks at every port of that half first (1 to 20 ms instead of 0.03 ms, Linux 6.18). An
+//! account with slow dials therefore pauses after each of them, so that most of the time is left to
+//! others.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -94,8 +95,8 @@ impl Shared {
     }
 }
 
-/// The dials of one account on one worker. Clones are the same account; the default is an account of
-/// its own.
+/// The dials of one account on one worker. Clones are the same account; the default is an account
+/// of its own.
 #[derive(Clone)]
 pub struct DialAccount(Rc<Account>);
 

@@ -18,8 +18,8 @@
 //! | `ports` | how many sockets the targets of this process may have |
 //!
 //! Peers can forge their addresses, so a flow that the target never answered is worth little: it
-//! ends soonest, and a flood of such flows takes the place of nobody who talks. Nothing here waits: a
-//! datagram that cannot go on is dropped and counted by its reason ([`DropReason`]).
+//! ends soonest, and a flood of such flows takes the place of nobody who talks. Nothing here waits:
+//! a datagram that cannot go on is dropped and counted by its reason ([`DropReason`]).
 
 mod bounds;
 mod idle;
@@ -47,8 +47,8 @@ pub use visitors::{FlowHandler, ListeningFlows, listen_flows};
 use net::udp::Arrival;
 use transport::{DATAGRAM_MAX, FlowInlet};
 
-/// Passes what arrived at a socket into the link. Returns the number of datagrams of the arrival that
-/// were dropped.
+/// Passes what arrived at a socket into the link. Returns the number of datagrams of the arrival
+/// that were dropped.
 fn pass_on(arrival: &Arrival<'_>, inlet: &dyn FlowInlet, stats: &FlowStats) -> usize {
     // All have the size of the first, or less.
     if arrival.bytes() > DATAGRAM_MAX && arrival.count() == 1 {

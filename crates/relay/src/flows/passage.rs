@@ -11,10 +11,10 @@ use transport::{FlowInlet, FlowOutlet};
 
 use crate::roll::{Enrolled, Enrolment, Place, Roll};
 
-/// Joins the flow of a visitor, whose outlet is `visitor`, with the flow of a target. `target` takes
-/// the inlet of the target's flow and returns the outlet of the target; `None`: it has closed the
-/// inlet. The inlet of the visitor's flow is returned. A target that cannot be reached closes the
-/// visitor's flow, perhaps before the return.
+/// Joins the flow of a visitor, whose outlet is `visitor`, with the flow of a target. `target`
+/// takes the inlet of the target's flow and returns the outlet of the target; `None`: it has closed
+/// the inlet. The inlet of the visitor's flow is returned. A target that cannot be reached closes
+/// the visitor's flow, perhaps before the return.
 pub fn join_flow(
     visitor: Rc<dyn FlowOutlet>,
     roll: &Rc<Roll>,

@@ -2,8 +2,9 @@
 //!
 //! Each socket takes a descriptor of those that visitors and targets share ([`Room`]), and a local
 //! port that no other UDP socket of the machine can have meanwhile (ip(7), `ip_local_port_range`),
-//! so connections, the lookups of names and QUIC need a part of them. Anybody can begin a flow, also
-//! with a forged address, so the flows that their targets have not answered have a part of that part.
+//! so connections, the lookups of names and QUIC need a part of them. Anybody can begin a flow,
+//! also with a forged address, so the flows that their targets have not answered have a part of
+//! that part.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};

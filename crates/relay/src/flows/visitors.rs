@@ -30,8 +30,8 @@ use crate::announced::{Announced, of_datagram};
 
 /// Opens the flows of a listener.
 pub trait FlowHandler: fmt::Debug {
-    /// Opens a flow for a peer: checks whether the peer may visit, admits the flow, and finds a link
-    /// of this worker. The call must not block. The permit is returned when the flow ends.
+    /// Opens a flow for a peer: checks whether the peer may visit, admits the flow, and finds a
+    /// link of this worker. The call must not block. The permit is returned when the flow ends.
     ///
     /// # Errors
     /// Why the flow cannot be opened: [`ResetCode::Denied`] for a peer that may not visit,

@@ -42,8 +42,8 @@ pub fn socks5(data: &[u8]) {
 }
 
 /// A request to an HTTP proxy must mean the same however it is cut, and the head that a target gets
-/// must be one complete request, the last of its connection, for the host that is dialled. The first
-/// byte of `data` chooses the size of the pieces.
+/// must be one complete request, the last of its connection, for the host that is dialled. The
+/// first byte of `data` chooses the size of the pieces.
 pub fn connect(data: &[u8]) {
     let Some((_, size, bytes)) = pieces(data) else { return };
     let whole = Decoder::default().look(bytes);

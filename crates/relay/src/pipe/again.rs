@@ -11,8 +11,8 @@
 //!
 //! A refusal is a code that an end sends in the place of a connection to a target, so no byte has
 //! reached a target. [`ResetCode::Timeout`] is none: the end of a connection has the same code.
-//! Bytes that were sent over a link which ends may have reached a target. Only a request that may be
-//! done twice goes on then ([`Again::may_repeat`]).
+//! Bytes that were sent over a link which ends may have reached a target. Only a request that may
+//! be done twice goes on then ([`Again::may_repeat`]).
 
 use std::fmt;
 
@@ -34,8 +34,8 @@ pub trait Again: fmt::Debug {
         false
     }
 
-    /// Takes the visitor. `socket`: `None` if its bytes pass through a layer. `first`: the bytes that
-    /// were read from it. The call must not block.
+    /// Takes the visitor. `socket`: `None` if its bytes pass through a layer. `first`: the bytes
+    /// that were read from it. The call must not block.
     fn again(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode);
 }
 

@@ -1,5 +1,6 @@
 //! The end at which a pump reads and writes: a socket, or a byte stream above a socket. The type is
-//! an enum and no trait object, so that a system call on a socket costs one predictable branch more.
+//! an enum and no trait object, so that a system call on a socket costs one predictable branch
+//! more.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -28,8 +29,9 @@ pub(crate) enum ByteEnd {
 /// Sees the bytes that pass between a target and the stream of a visitor. It changes and delays
 /// none, and is dropped with the connection to the target.
 pub trait Spectator {
-    /// Bytes are offered to the target now; [`Self::taken`] says which of them it takes. A spectator
-    /// that measures times begins here: the target may answer before the writer runs again.
+    /// Bytes are offered to the target now; [`Self::taken`] says which of them it takes. A
+    /// spectator that measures times begins here: the target may answer before the writer runs
+    /// again.
     fn offered(&mut self) {}
 
     /// The target has taken these bytes.
@@ -164,8 +166,8 @@ impl ByteEnd {
         }
     }
 
-    /// Writes at most `most` bytes of pages, as many as the socket takes. Returns their number; `None`:
-    /// the end or the system takes bytes only.
+    /// Writes at most `most` bytes of pages, as many as the socket takes. Returns their number;
+    /// `None`: the end or the system takes bytes only.
     pub(super) fn write_pages(&self, pages: &mut Pages, most: usize) -> io::Result<Option<usize>> {
         let Some(socket) = self.page_socket() else { return Ok(None) };
         match pages.drain(socket, most) {

@@ -35,9 +35,9 @@ pub trait Onward: fmt::Debug {
     /// Takes a connection. The call must not block.
     fn onward(&self, leaving: Leaving);
 
-    /// Whether a new connection of the visitor would lead to the same service by the same rules. The
-    /// guard asks for each read that may contain the head of a request, so the usual answer has to
-    /// be as cheap as a comparison.
+    /// Whether a new connection of the visitor would lead to the same service by the same rules.
+    /// The guard asks for each read that may contain the head of a request, so the usual answer has
+    /// to be as cheap as a comparison.
     fn is_current(&self) -> bool;
 }
 
@@ -284,7 +284,8 @@ impl Guard {
         !self.moved.replace(false) && self.is_idle()
     }
 
-    /// Gives bytes of the visitor to the tracker. Each request is judged by the rules of its moment.
+    /// Gives bytes of the visitor to the tracker. Each request is judged by the rules of its
+    /// moment.
     fn requests(&self, tracker: &RefCell<Tracker>, bytes: &[u8]) -> (usize, Then) {
         let tracker = &mut *tracker.borrow_mut();
         if self.onward.borrow().as_ref().is_some_and(|onward| !onward.is_current()) {

@@ -6,8 +6,8 @@
 //! take, and decides how the connection ends. The pipe only notes the link's commands and the pump
 //! carries them out. So the end is shut down, reset and closed in one place only.
 //!
-//! Every connection of the daemon whose bytes go on unchanged is carried by a pump: with a stream of
-//! a link at its other side, or with the pump of another socket of this process (`passage`).
+//! Every connection of the daemon whose bytes go on unchanged is carried by a pump: with a stream
+//! of a link at its other side, or with the pump of another socket of this process (`passage`).
 
 mod again;
 mod end;
@@ -56,8 +56,8 @@ pub(crate) use watchdog::Watchdog;
 /// of the system take of a socket that nobody reads.
 const MOVES: u16 = 1 << 10;
 
-/// A stream has shown that the far side takes its bytes when so many KiB were read: twice the window
-/// that a stream has before its first byte is consumed, and one more.
+/// A stream has shown that the far side takes its bytes when so many KiB were read: twice the
+/// window that a stream has before its first byte is consumed, and one more.
 const TAKEN: u16 = 513;
 
 /// A byte moved in either direction.

@@ -1,12 +1,12 @@
-//! The bytes of a bulk stream move as pages, where both ends are plain TCP sockets and nobody has to
-//! see the bytes.
+//! The bytes of a bulk stream move as pages, where both ends are plain TCP sockets and nobody has
+//! to see the bytes.
 //!
 //! ```text
 //!   socket --splice--> pipe --Inlet::pages--> ... --Outlet::deliver_pages--> socket
 //! ```
 //!
-//! A stream is bulk after several large reads in a row ([`super::reader`]). A turn takes a pipe from
-//! the pool of the thread and returns it empty, unless the target takes fewer bytes than came.
+//! A stream is bulk after several large reads in a row ([`super::reader`]). A turn takes a pipe
+//! from the pool of the thread and returns it empty, unless the target takes fewer bytes than came.
 //! Then the pipe waits in the queue of the target.
 
 use std::task::{Context, Poll};
@@ -98,8 +98,8 @@ impl Pipe {
 }
 
 impl Pipe {
-    /// Takes pages whatever [`Self::welcomes_pages`] says by now. Under a rate, the pump writes them when
-    /// it is their turn.
+    /// Takes pages whatever [`Self::welcomes_pages`] says by now. Under a rate, the pump writes
+    /// them when it is their turn.
     pub(super) fn take_pages(&self, mut pages: Pages) -> usize {
         let size = pages.len();
         if self.deaf.get() {

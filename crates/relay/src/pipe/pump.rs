@@ -194,8 +194,8 @@ impl Pump {
         clocks.due().map(|_| Box::new(clocks))
     }
 
-    /// Lets another end serve the visitor if this stream is refused. The bytes `first` of the visitor,
-    /// which were read already, are sent before those of its socket.
+    /// Lets another end serve the visitor if this stream is refused. The bytes `first` of the
+    /// visitor, which were read already, are sent before those of its socket.
     pub(crate) fn or_again(mut self, again: Box<dyn Again>, first: BytesMut) -> Self {
         let held = Held::none(self.pipe.settings.budget.as_ref());
         self.timers.get_or_insert_default().again = Some(Kept::new(again, first, held));

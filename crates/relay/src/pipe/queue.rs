@@ -79,8 +79,8 @@ impl Queue {
         self.chunks.push_back(Chunk::Pages(pages));
     }
 
-    /// Writes the bytes that the end takes in one call, at most about `most`; `None`: the caller asks
-    /// for readiness again. The queue must not be empty.
+    /// Writes the bytes that the end takes in one call, at most about `most`; `None`: the caller
+    /// asks for readiness again. The queue must not be empty.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -115,7 +115,8 @@ impl Queue {
         self.chunks.iter().any(|chunk| matches!(chunk, Chunk::Pages(_)))
     }
 
-    /// Writes the pages at the front, as many as the socket takes in one call, at most `most` bytes.
+    /// Writes the pages at the front, as many as the socket takes in one call, at most `most`
+    /// bytes.
     fn write_pages(&mut self, end: &ByteEnd, most: usize) -> io::Result<Option<usize>> {
         let Some(Chunk::Pages(pages)) = self.chunks.front_mut() else { return Ok(None) };
         let Some(written) = end.write_pages(pages, most)? else {

@@ -1,6 +1,6 @@
 //! The size of the next read. Streams with little data use small buffers; a bulk stream that is
-//! alone reads 512 KiB at once. A stream of whose reads several in a row are large is bulk: its bytes
-//! may move as pages.
+//! alone reads 512 KiB at once. A stream of whose reads several in a row are large is bulk: its
+//! bytes may move as pages.
 
 use net::pages::{self, Rule};
 
@@ -29,8 +29,8 @@ const SMALL: usize = 16 << 10;
 const PLACE: u8 = 3;
 
 /// The read size: it grows while reads fill the buffer, and shrinks when reads leave most of it
-/// empty. Two bits are the place of the size. The others count: up to [`BULK`] what the reads in a row
-/// are worth, beyond it small moves in a row.
+/// empty. Two bits are the place of the size. The others count: up to [`BULK`] what the reads in a
+/// row are worth, beyond it small moves in a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadSize(u8);
 

@@ -88,7 +88,8 @@ impl Pump {
 }
 
 impl Shared {
-    /// Whether the pump has nothing to do until a byte comes, or until `least` from now on at least.
+    /// Whether the pump has nothing to do until a byte comes, or until `least` from now on at
+    /// least.
     pub(crate) fn may_rest(&self, least: Duration) -> bool {
         let is_calm = |pump: &Pump| pump.is_calm(least) && pump.pipe.is_calm();
         self.0.try_borrow().is_ok_and(|pump| pump.as_ref().is_some_and(is_calm))

@@ -2,9 +2,9 @@
 //! head that its target gets.
 //!
 //! The target gets one request on a connection of its own, with `Connection: close`, so that the
-//! bytes behind the head go on unchanged. The fields that say where the body ends are never removed,
-//! whatever `Connection` names, and the new head is judged by the parser that finds the end of the
-//! body.
+//! bytes behind the head go on unchanged. The fields that say where the body ends are never
+//! removed, whatever `Connection` names, and the new head is judged by the parser that finds the
+//! end of the body.
 
 use std::borrow::Cow;
 

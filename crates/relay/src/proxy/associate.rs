@@ -1,6 +1,6 @@
-//! UDP over SOCKS5 (RFC 1928 sections 4, 6 and 7): a socket beside the connection of a program. Each
-//! destination of each port of the program is a flow, whose far end dials. The flows are those of a
-//! port (`flows/near`), and end with the connection.
+//! UDP over SOCKS5 (RFC 1928 sections 4, 6 and 7): a socket beside the connection of a program.
+//! Each destination of each port of the program is a flow, whose far end dials. The flows are those
+//! of a port (`flows/near`), and end with the connection.
 //!
 //! ```text
 //!   program ──header, payload──> socket ──payload──> flow of the destination ──> far end

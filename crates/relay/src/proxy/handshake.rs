@@ -120,8 +120,8 @@ pub(crate) enum Failed {
     Io(#[from] io::Error),
 }
 
-/// Speaks with a visitor that counts for this source. `associates`: datagrams are carried. The caller sets the deadline
-/// [`HANDSHAKE`].
+/// Speaks with a visitor that counts for this source. `associates`: datagrams are carried. The
+/// caller sets the deadline [`HANDSHAKE`].
 pub(crate) async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
     io: &mut T,
     kind: ProxyKind,

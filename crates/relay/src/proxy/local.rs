@@ -39,8 +39,8 @@ pub trait Links: fmt::Debug {
         Box::pin(std::future::ready(self.now()))
     }
 
-    /// As [`Links::soon`], for a connection to this target (`tcp://host:port`), to which other links
-    /// may lead.
+    /// As [`Links::soon`], for a connection to this target (`tcp://host:port`), to which other
+    /// links may lead.
     fn to(&self, _target: &str, patience: Duration) -> LocalFuture<'static, Option<Connectors>> {
         self.soon(patience)
     }
@@ -80,8 +80,8 @@ impl Proxy {
 }
 
 /// Serves a visitor of a proxy in a task of this thread: the handshake within 10 s, then the
-/// connection that it asks for, which the far end dials. A visitor that finds no link then waits for
-/// at most `patience`. The task owns the socket and the permit.
+/// connection that it asks for, which the far end dials. A visitor that finds no link then waits
+/// for at most `patience`. The task owns the socket and the permit.
 pub fn serve_proxy(
     socket: Socket,
     visitor: Option<SocketAddr>,

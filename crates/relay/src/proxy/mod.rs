@@ -26,8 +26,9 @@
 //! | `associate` | UDP over SOCKS5: a socket whose datagrams become flows |
 //! | `exit` | [`exit_stream`] |
 //!
-//! A request for an `http://` address has the end of its target's connection: it is one request, and
-//! its bytes go through the guard of HTTP visitors, which lets no byte behind the request through.
+//! A request for an `http://` address has the end of its target's connection: it is one request,
+//! and its bytes go through the guard of HTTP visitors, which lets no byte behind the request
+//! through.
 //!
 //! Names go to the far end as names: the side that dials looks them up. A refusal has the code that
 //! SOCKS5 or HTTP has for its reason, and a clean end. A peer before the end of its handshake costs

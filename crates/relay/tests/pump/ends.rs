@@ -258,7 +258,8 @@ fn visitors_without_a_permit_or_a_link_are_reset_and_counted() {
 }
 
 /// More than an error page, and less than what the path takes of a service whose visitor does not
-/// read yet. What a service has not sent when it resets its connection is lost, as without a tunnel.
+/// read yet. What a service has not sent when it resets its connection is lost, as without a
+/// tunnel.
 const ANSWER: usize = 256 << 10;
 
 #[test]

@@ -22,8 +22,8 @@ use crate::rig::{FRAME, WINDOW, run_paused};
 /// Longer than any transfer of a test takes, and shorter than a time-out.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Bytes that may wait between the two lanes: the windows, and the queue of each lane, which a batch
-/// may exceed.
+/// Bytes that may wait between the two lanes: the windows, and the queue of each lane, which a
+/// batch may exceed.
 const ON_THE_WAY: usize = WINDOW + 2 * ((128 << 10) + FRAME);
 
 /// A lane of the opener and one of the acceptor.

@@ -1,5 +1,5 @@
-//! Visitors of HTTP behind a layer: the connection leads back with its unread bytes, ends when it is
-//! not used, and is cut where the answer is in doubt.
+//! Visitors of HTTP behind a layer: the connection leads back with its unread bytes, ends when it
+//! is not used, and is cut where the answer is in doubt.
 
 use std::cell::{Cell, RefCell};
 use std::io::{Read as _, Write as _};

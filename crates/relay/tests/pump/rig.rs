@@ -206,7 +206,8 @@ pub(crate) async fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// Holds a paused clock, which does not jump while a blocking task runs, until the value is dropped.
+/// Holds a paused clock, which does not jump while a blocking task runs, until the value is
+/// dropped.
 pub(crate) fn hold() -> Sender<()> {
     let (held, holds) = channel();
     drop(tokio::task::spawn_blocking(move || holds.recv()));

@@ -122,8 +122,8 @@ impl Pebble {
     }
 }
 
-/// Starts a DNS server on a port of 127.0.0.1, which answers until the process of the test ends. The
-/// TXT records of a name are the lines of the file of this name in `records`.
+/// Starts a DNS server on a port of 127.0.0.1, which answers until the process of the test ends.
+/// The TXT records of a name are the lines of the file of this name in `records`.
 fn name_server(records: PathBuf) -> String {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap().to_string();

@@ -83,8 +83,8 @@ impl Running {
         self.client = Some(Self::spawn(&self.setup, "client"));
     }
 
-    /// Starts one more client process. Its file is made from the first client's file. It has folders
-    /// of its own, as on another machine.
+    /// Starts one more client process. Its file is made from the first client's file. It has
+    /// folders of its own, as on another machine.
     pub fn start_another_client(&self, edit: impl FnOnce(String) -> String) -> Daemon {
         let text = fs::read_to_string(self.file("client.yaml")).unwrap();
         let text = edit(text.replace("/client.sock", "/another/another.sock"));

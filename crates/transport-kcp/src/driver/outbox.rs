@@ -49,8 +49,8 @@ impl Outbox {
         self.datagrams.push(Datagram { to, length, is_ect });
     }
 
-    /// Sends all that waits. `Ready`: nothing waits any more. What the system refuses counts as lost
-    /// on the path: routes and devices come and go, and packets are sent again.
+    /// Sends all that waits. `Ready`: nothing waits any more. What the system refuses counts as
+    /// lost on the path: routes and devices come and go, and packets are sent again.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, socket: &Socket) -> Poll<()> {
         while let Some((run, count)) = self.run(socket.longest_run()) {
             let (bytes, peer) = (run.bytes.len(), run.to.peer);

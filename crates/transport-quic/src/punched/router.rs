@@ -30,7 +30,8 @@ const PIECE: usize = 4 << 10;
 /// A path between NATs that can meet is found in this time, unless it is very long.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// An address of the internet. Nothing is sent there: the route decides from which address it would.
+/// An address of the internet. Nothing is sent there: the route decides from which address it
+/// would.
 const SOMEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
 
 /// Ready when a port is not used any more.

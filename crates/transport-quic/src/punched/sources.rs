@@ -6,13 +6,14 @@ use std::sync::OnceLock;
 use net::socket::canonical;
 use punch::{Settings, is_private};
 
-/// Judges the source of a datagram, which the peer may forge: QUIC asks each new address of a client
-/// whether it is there, and checks are answered. No lock is taken, as every datagram is judged.
+/// Judges the source of a datagram, which the peer may forge: QUIC asks each new address of a
+/// client whether it is there, and checks are answered. No lock is taken, as every datagram is
+/// judged.
 #[derive(Debug)]
 pub(super) struct Sources {
     settings: Settings,
-    /// Where the peer's connection has come from. Before the connection stands, checks find out which
-    /// addresses the peer has.
+    /// Where the peer's connection has come from. Before the connection stands, checks find out
+    /// which addresses the peer has.
     open: OnceLock<SocketAddr>,
 }
 

@@ -56,8 +56,8 @@ impl Puncher {
         self.begin(Role::Visitor, begin)
     }
 
-    /// Begins the attempt of a publisher, after the first signal of the visitor has come. The signal
-    /// is given to [`Trial::handle_signal`] as well.
+    /// Begins the attempt of a publisher, after the first signal of the visitor has come. The
+    /// signal is given to [`Trial::handle_signal`] as well.
     ///
     /// # Errors
     /// This machine has no socket or no random numbers for it.

@@ -1,6 +1,7 @@
 //! Streams with aiortc, pion and Chromium, implementations of WebRTC that share no code with the
-//! crate `webrtc`, in both roles: `peer.py`, `peer/`, `peer.html`. They carry 5 MB in each direction
-//! (`WEBRTC_INTEROP_MB`: another number) and end by an empty message; a channel that closes without it is no end, in both directions.
+//! crate `webrtc`, in both roles: `peer.py`, `peer/`, `peer.html`. They carry 5 MB in each
+//! direction (`WEBRTC_INTEROP_MB`: another number) and end by an empty message; a channel that
+//! closes without it is no end, in both directions.
 //!
 //! `cargo xtask test webrtc-interop` installs them and names them in the variables below.
 

@@ -1,4 +1,5 @@
-//! The signalling of the tests: a small server of HTTP, which serves the page of the browser as well.
+//! The signalling of the tests: a small server of HTTP, which serves the page of the browser as
+//! well.
 
 use std::net::SocketAddr;
 

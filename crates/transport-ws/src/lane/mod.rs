@@ -30,8 +30,8 @@ use crate::send::{MESSAGE, NoRandom, Send, drop_empty};
 const BATCH: usize = 2 * MESSAGE;
 
 /// The largest limit that the link can set. A client copies the payload to mask it, and the copy
-/// should stay in the core's cache until it is written (`examples/ws_bulk.rs`: 0.235 CPU-s per GB, 0.32
-/// with one message, 0.26 with two, 0.24 with eight). A server copies nothing.
+/// should stay in the core's cache until it is written (`examples/ws_bulk.rs`: 0.235 CPU-s per GB,
+/// 0.32 with one message, 0.26 with two, 0.24 with eight). A server copies nothing.
 const fn batch_max(side: Side) -> usize {
     match side {
         Side::Client => 4 * MESSAGE,
@@ -249,9 +249,9 @@ impl From<NoRandom> for io::Error {
 }
 
 impl WsLane {
-    /// Makes one read of the lane below: of all that has arrived, or of so much that at most `limit`
-    /// bytes of payload can be in it. Returns the number of bytes of payload that it appended to
-    /// `buf`; `None`: the peer's direction has ended.
+    /// Makes one read of the lane below: of all that has arrived, or of so much that at most
+    /// `limit` bytes of payload can be in it. Returns the number of bytes of payload that it
+    /// appended to `buf`; `None`: the peer's direction has ended.
     fn poll_step(
         &mut self,
         cx: &mut Context<'_>,

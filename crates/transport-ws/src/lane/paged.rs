@@ -1,5 +1,5 @@
-//! Payload as pages, where no byte is masked: from the server to the client. A payload of pages is a
-//! message of its own.
+//! Payload as pages, where no byte is masked: from the server to the client. A payload of pages is
+//! a message of its own.
 //!
 //! ```text
 //!   [head][frames before the pages][head][pages]

@@ -31,7 +31,8 @@ pub(crate) struct UpgradeArgs {
     /// Upgrade every running daemon of this machine that was started from the file of this command
     #[arg(long, conflicts_with_all = ["config", "control", "binary"])]
     pub(crate) all: bool,
-    /// The program to go on with [default: the file from which the daemon was started, as it is now]
+    /// The program to go on with
+    /// [default: the file from which the daemon was started, as it is now]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) binary: Option<PathBuf>,
     /// Seconds in which the new process has to be ready
@@ -73,7 +74,8 @@ pub(crate) struct EnrollArgs {
     #[arg(long)]
     pub(crate) allow_shared: bool,
     /// How it reaches the server: example.com (at the listener's port), tls://…, quic://…,
-    /// kcp://…; may be repeated, the preferred URL first [default: the server's listeners at an address of this machine]
+    /// kcp://…; may be repeated, the preferred URL first
+    /// [default: the server's listeners at an address of this machine]
     #[arg(long, value_name = "URL", value_parser = server)]
     pub(crate) server: Vec<String>,
     /// Make a code by which a client that enrolled by a code gets a new token; rights and limits
@@ -133,8 +135,8 @@ pub(crate) struct RightsArgs {
 pub(crate) struct PublishArgs {
     #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
     /// Services: 3000, 10080=3000, 10022=192.168.1.5:22, http://app.example.com=3000,
-    /// udp://51820=udp://51820, tcp://:10022=unix:///run/app.sock. A service takes the place of the service with its name, its
-    /// port or its host
+    /// udp://51820=udp://51820, tcp://:10022=unix:///run/app.sock. A service takes the place of the
+    /// service with its name, its port or its host
     #[arg(id = "publish", value_name = "[PUBLIC=]TARGET", required_unless_present = "save")]
     pub(crate) services: Vec<String>,
     /// Write the services into the configuration file; without services, all that commands have
@@ -163,15 +165,15 @@ pub(crate) struct ShareArgs {
     /// A port or address (3000, 192.168.1.5:80, https://127.0.0.1:8443), a folder, or a file
     pub(crate) target: String,
     #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
-    /// The word of the address, or the whole address: blog, http://app.example.com, 10080 [default: a
-    /// random word]
+    /// The word of the address, or the whole address: blog, http://app.example.com, 10080
+    /// [default: a random word]
     #[arg(long, value_name = "WORD|PUBLIC")]
     pub(crate) at: Option<String>,
     /// Stop after this time: 30m, 1h, 7d
     #[arg(long = "for", value_name = "TIME", value_parser = lasting)]
     pub(crate) lasting: Option<Span>,
-    /// Ask visitors for a user and a password; without a value both are made up (`-`: the first line of
-    /// standard input; `@FILE`: the lines of a file)
+    /// Ask visitors for a user and a password; without a value both are made up (`-`: the first
+    /// line of standard input; `@FILE`: the lines of a file)
     #[arg(long, value_name = "USER:PASSWORD", num_args = 0..=1, default_missing_value = "")]
     pub(crate) password: Option<String>,
     /// Only visitors from these networks: 10.0.0.0/8,2001:db8::/32
@@ -188,8 +190,8 @@ pub(crate) struct ShareArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) which: Which,
-    /// Start a client that enrols by this code, and keeps its place in the file of --config [default:
-    /// client.yaml]
+    /// Start a client that enrols by this code, and keeps its place in the file of --config
+    /// [default: client.yaml]
     #[arg(long, value_name = "CODE", conflicts_with = "control")]
     #[arg(help_heading = "Without a running client")]
     pub(crate) enroll: Option<String>,
@@ -251,8 +253,9 @@ pub(crate) struct ForwardArgs {
 /// `tunnel visit`.
 #[derive(Debug, Args)]
 pub(crate) struct VisitArgs {
-    /// The code that `tunnel visit --new` printed (`-`: the first line of standard input); writes the
-    /// file of --config [default: client.yaml] and starts with it, or adds a forward to the file
+    /// The code that `tunnel visit --new` printed (`-`: the first line of standard input); writes
+    /// the file of --config [default: client.yaml] and starts with it, or adds a forward to the
+    /// file
     #[arg(value_name = "CODE", required_unless_present_any = ["new", "list", "revoke"])]
     #[arg(conflicts_with_all = ["new", "list", "revoke"])]
     pub(crate) code: Option<String>,
@@ -263,13 +266,13 @@ pub(crate) struct VisitArgs {
     /// How this machine reaches the server, instead of the URLs of the code; may be repeated
     #[arg(long, value_name = "URL", requires = "code", value_parser = server)]
     pub(crate) server: Vec<String>,
-    /// File with the authority of the server's certificate (PEM), where the system does not know it and
-    /// the code has no pin
+    /// File with the authority of the server's certificate (PEM), where the system does not know it
+    /// and the code has no pin
     #[arg(long, value_name = "FILE", requires = "code", conflicts_with = "pin")]
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) ca: Option<PathBuf>,
-    /// Pin of the server's public key (`tunnel clients` on the server prints it), in the place of that
-    /// of the code; may be repeated
+    /// Pin of the server's public key (`tunnel clients` on the server prints it), in the place of
+    /// that of the code; may be repeated
     #[arg(long, value_name = "PIN", requires = "code")]
     pub(crate) pin: Vec<String>,
     /// Only write the file; do not start the client
@@ -346,8 +349,8 @@ pub(crate) enum ClientsCommand {
     Allow(RightsArgs),
     /// Change limits of a client at once; the value `none` removes a limit
     Limit(LimitArgs),
-    /// Answer visitors of a client's http:// and https:// names with a maintenance page (503), at once
-    /// and after a restart; running requests finish
+    /// Answer visitors of a client's http:// and https:// names with a maintenance page (503), at
+    /// once and after a restart; running requests finish
     Hold(HoldArgs),
     /// Disconnect a client at once; its streams are reset, and it may log in again
     Kick {
@@ -373,8 +376,8 @@ pub(crate) struct HoldArgs {
     /// Name of the client, connected or away
     #[arg(add = clients())]
     pub(crate) name: String,
-    /// HTML file with the page, at most 32 KiB; {reason} and {status} are replaced [default: the page
-    /// for unavailable services]
+    /// HTML file with the page, at most 32 KiB; {reason} and {status} are replaced
+    /// [default: the page for unavailable services]
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
     /// When visitors may try again (Retry-After): 90s, 10m, 2h [default: 10m]

@@ -33,8 +33,8 @@ pub(crate) enum Generate {
         /// File with the token [default: standard input]
         file: Option<PathBuf>,
     },
-    /// Print the hash of a visitor's password for `basic_auth` or `basic_auth_file`. The password is
-    /// the first line of standard input
+    /// Print the hash of a visitor's password for `basic_auth` or `basic_auth_file`. The password
+    /// is the first line of standard input
     Password {
         /// Name of the user: the line is `USER:HASH` then
         user: Option<String>,

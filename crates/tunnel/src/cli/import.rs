@@ -9,8 +9,8 @@ use import::Program;
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
     /// Files of the server and of the clients of the other program, in any of its formats; or units
-    /// of systemd and scripts with its command line; or `chisel` or `wstunnel`, with the command line
-    /// behind `--`
+    /// of systemd and scripts with its command line; or `chisel` or `wstunnel`, with the command
+    /// line behind `--`
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// The words of a command line, without the name of the program

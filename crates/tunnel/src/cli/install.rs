@@ -14,8 +14,9 @@ pub(crate) struct InstallArgs {
     /// Name of the instance [default: name of the client; main for a server]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Configuration file [default: client.yaml or server.yaml in this folder; none for a server that
-    /// was started without a file]
+    /// Configuration file
+    /// [default: client.yaml or server.yaml in this folder; none for a server that was started
+    /// without a file]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// State directory so far [default: as for `tunnel server`, also of the user who called sudo]

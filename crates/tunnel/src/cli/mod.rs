@@ -289,15 +289,15 @@ pub(crate) enum Command {
     /// Connect standard input and output with a target on the server's side of a running client
     #[command(after_help = CONNECT_EXAMPLES)]
     Connect(ConnectArgs),
-    /// Visit a private service of another client by a code; or make such a code for a service of the
-    /// running client, list its visitors, or revoke one
+    /// Visit a private service of another client by a code; or make such a code for a service of
+    /// the running client, list its visitors, or revoke one
     #[command(after_help = VISIT_EXAMPLES)]
     Visit(VisitArgs),
     /// List the clients of a server, also those that are away; show or change one of them
     #[command(after_help = CLIENTS_EXAMPLES)]
     Clients(ClientsArgs),
-    /// Make server.yaml and client.yaml of the configuration of another program: frp, rathole, ngrok,
-    /// chisel, wstunnel, cloudflared, evproxy, GT, QMux
+    /// Make server.yaml and client.yaml of the configuration of another program: frp, rathole,
+    /// ngrok, chisel, wstunnel, cloudflared, evproxy, GT, QMux
     #[command(after_help = IMPORT_NOTE)]
     Import(ImportArgs),
     /// Make an enrolled client or a server a unit of systemd: unit, file, secrets, state, program

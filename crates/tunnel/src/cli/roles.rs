@@ -12,8 +12,8 @@ use super::values::forward;
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServerArgs {
-    /// Where clients connect: tls://0.0.0.0:7000, quic://…, kcp://…, wss://…; mux://… takes visitors of
-    /// HTTP and TLS names as well; may be repeated
+    /// Where clients connect: tls://0.0.0.0:7000, quic://…, kcp://…, wss://…; mux://… takes
+    /// visitors of HTTP and TLS names as well; may be repeated
     #[arg(long, value_name = "URL")]
     pub(crate) listen: Vec<String>,
     /// How others reach this server behind a reverse proxy or a NAT, where that differs from
@@ -31,7 +31,8 @@ pub(crate) struct ServerArgs {
     /// directory]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "token"])]
     pub(crate) token_file: Option<PathBuf>,
-    /// The token itself; every user of this machine can read the value in /proc: prefer --token-file
+    /// The token itself; every user of this machine can read the value in /proc: prefer
+    /// --token-file
     #[arg(long, conflicts_with = "config")]
     pub(crate) token: Option<String>,
     /// TCP ports that the client may publish; may be repeated [default: 10000-10999, unless
@@ -83,7 +84,8 @@ pub(crate) struct ClientArgs {
     /// File with the token for the log-in; a certificate may be enough
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     pub(crate) token_file: Option<PathBuf>,
-    /// The token itself; every user of this machine can read the value in /proc: prefer --token-file
+    /// The token itself; every user of this machine can read the value in /proc: prefer
+    /// --token-file
     #[arg(long)]
     pub(crate) token: Option<String>,
     /// Pin of the server's public key, sha256:…, as the server prints it; several allow a rotation
@@ -101,7 +103,8 @@ pub(crate) struct ClientArgs {
     #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
     /// Service to publish: 3000 (a port here, at a port of the server's choice), 10080=3000,
     /// 10022=192.168.1.5:22, http://app.example.com=3000, udp://51820=udp://51820,
-    /// tcp://:10022=unix:///run/app.sock, tcp://127.0.0.1:1080=socks5; adds to the services of the file
+    /// tcp://:10022=unix:///run/app.sock, tcp://127.0.0.1:1080=socks5; adds to the services of the
+    /// file
     #[arg(long, value_name = "[PUBLIC=]TARGET")]
     pub(crate) publish: Vec<String>,
     #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
@@ -138,8 +141,8 @@ pub(crate) struct ProxyArgs {
     /// proxies of the file
     #[arg(long, value_name = "URL", requires = "target")]
     pub(crate) listen: Option<String>,
-    /// Where they are led: tcp://10.0.1.4:5201, tls://10.0.1.4:443, udp://…, unix:///…; several with
-    /// commas, or repeated
+    /// Where they are led: tcp://10.0.1.4:5201, tls://10.0.1.4:443, udp://…, unix:///…; several
+    /// with commas, or repeated
     #[arg(long, value_name = "URL", value_delimiter = ',', requires = "listen")]
     pub(crate) target: Vec<String>,
     /// Name in the status and in the log [default: by the port]
@@ -148,7 +151,8 @@ pub(crate) struct ProxyArgs {
     /// round_robin, least_connections or source_hash [default: round_robin]
     #[arg(long, value_name = "RULE", requires = "listen")]
     pub(crate) balance: Option<String>,
-    /// The most connections at one time; surplus connections are reset at once [default: any number]
+    /// The most connections at one time; surplus connections are reset at once
+    /// [default: any number]
     #[arg(long, value_name = "N", requires = "listen")]
     pub(crate) limit_connections: Option<u32>,
     /// v1 or v2: a header tells the targets the visitor's address
@@ -182,8 +186,9 @@ pub(crate) struct RunArgs {
 /// Flags of all roles.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DaemonArgs {
-    /// Configuration file; flags take precedence over the file [default: client.yaml, server.yaml or
-    /// proxy.yaml in this folder, unless flags describe the client, the server or the proxy]
+    /// Configuration file; flags take precedence over the file
+    /// [default: client.yaml, server.yaml or proxy.yaml in this folder, unless flags describe the
+    /// client, the server or the proxy]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Folder of keys and tokens [default: $STATE_DIRECTORY, /var/lib/tunnel for root, otherwise

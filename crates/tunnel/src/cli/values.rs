@@ -49,8 +49,8 @@ pub(super) fn target(text: &str) -> Result<String, String> {
     Ok(target.to_string())
 }
 
-/// Two addresses with `=` in between, or a proxy alone. The decoder of the configuration checks each
-/// address.
+/// Two addresses with `=` in between, or a proxy alone. The decoder of the configuration checks
+/// each address.
 pub(super) fn forward(text: &str) -> Result<String, String> {
     if text.contains('=') || ["socks5://", "http-proxy://"].iter().any(|s| text.starts_with(s)) {
         return Ok(text.to_owned());

@@ -24,8 +24,8 @@ const LEFT_OUT: Duration = Duration::from_secs(60);
 /// The period of the looks at former processes.
 const FORMER_LOOK: Duration = Duration::from_millis(500);
 
-/// Longest time between two looks at the clock, which may be set, and does not wait for a machine that
-/// sleeps.
+/// Longest time between two looks at the clock, which may be set, and does not wait for a machine
+/// that sleeps.
 const CLOCK: Duration = Duration::from_secs(60);
 
 /// Reloads at each SIGHUP. The log and the status contain the result.

@@ -80,8 +80,8 @@ impl Shares {
         self.0.ended.notify_one();
     }
 
-    /// Ends the share of this name, whose time is over. Returns whether there is one. Its command may
-    /// be stopped, and tell nothing.
+    /// Ends the share of this name, whose time is over. Returns whether there is one. Its command
+    /// may be stopped, and tell nothing.
     pub(super) fn expire(&self, name: &str) -> bool {
         let is_there = self.has(name);
         if is_there {
@@ -90,8 +90,9 @@ impl Shares {
         is_there
     }
 
-    /// The first share that is in force and would lose its name or address by a change. A share goes
-    /// with its command alone: visitors who know a password would reach what another command opens.
+    /// The first share that is in force and would lose its name or address by a change. A share
+    /// goes with its command alone: visitors who know a password would reach what another command
+    /// opens.
     pub(super) fn displaced(&self, config: &ClientConfig, after: &ClientConfig) -> Option<String> {
         let have = |config: &ClientConfig, service: &Service| {
             config.services.iter().any(|known| known.name == service.name && known == service)

@@ -35,8 +35,8 @@ pub(crate) struct Assembly {
     /// The server's address as the client dials it, for the printed picture:
     /// `tls://127.0.0.1:40000`.
     pub(crate) server: String,
-    /// The link to the page by which a browser visits the origin as a private service. The link has a
-    /// code, which is a secret.
+    /// The link to the page by which a browser visits the origin as a private service. The link has
+    /// a code, which is a secret.
     pub(crate) page: Option<String>,
     /// The running roles, in the order in which they must be closed: the client first.
     pub(crate) roles: Vec<Arc<dyn Serving>>,

@@ -45,8 +45,8 @@ pub(super) fn extend(path: &Path, args: &ClientArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The entries that the file does not have in the same form, and the entries of the file whose place
-/// they take.
+/// The entries that the file does not have in the same form, and the entries of the file whose
+/// place they take.
 fn missing(path: &Path, mut lists: Lists) -> anyhow::Result<(Lists, Vec<String>)> {
     let Either::Client(loaded) = load::file(path)? else { return Ok((lists, Vec::new())) };
     let of_file = &loaded.config;

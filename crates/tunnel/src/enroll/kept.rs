@@ -155,7 +155,8 @@ impl Enrolled for Kept {
         public_bind: IpAddr,
     ) -> anyhow::Result<ClientGrant> {
         self.edit(name, public_bind, |file, before| {
-            // A second token has not been used by a log-in; its log-in would have removed the first.
+            // A second token has not been used by a log-in; its log-in would have removed the
+            // first.
             let present = tokens(file, before, public_bind)?;
             let first = present.first().map(StoredCredential::text);
             let new = credential.text();

@@ -10,8 +10,9 @@
 //!   in state_dir/clients/home.yaml    the same one)    and starts
 //! ```
 //!
-//! `kept` stores the clients of the server (`fleeting`: those of the demo, in memory), and `redeem` is the client's side; `renew` is its part
-//! for a client that gets a new token. Both send the code by `exchange`. The code itself is in `ops::enrol`.
+//! `kept` stores the clients of the server (`fleeting`: those of the demo, in memory), and `redeem`
+//! is the client's side; `renew` is its part for a client that gets a new token. Both send the code
+//! by `exchange`. The code itself is in `ops::enrol`.
 
 mod exchange;
 mod extend;

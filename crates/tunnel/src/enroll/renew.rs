@@ -1,5 +1,5 @@
-//! The client's side of a renewal: exchanges a code for a new token, and puts the token in the place
-//! of the old one. Everything else of the configuration stays as it is.
+//! The client's side of a renewal: exchanges a code for a new token, and puts the token in the
+//! place of the old one. Everything else of the configuration stays as it is.
 
 use std::path::Path;
 

@@ -2,8 +2,8 @@
 //!
 //! `secrets` takes the secrets out of a configuration. `state` finds the
 //! state so far. `gather` collects all that belongs to an instance, `plan` writes it, `verify`
-//! checks the result, and `remove` takes it away. `version` compares the installed program with this
-//! one.
+//! checks the result, and `remove` takes it away. `version` compares the installed program with
+//! this one.
 
 mod gather;
 mod plan;

@@ -29,8 +29,8 @@ pub(super) struct Plan {
     pub(super) warnings: Vec<String>,
 }
 
-/// Whether a person wants to read the file before it is written. Man pages and completions are long,
-/// and the same on every machine.
+/// Whether a person wants to read the file before it is written. Man pages and completions are
+/// long, and the same on every machine.
 fn is_shown(path: &Path, length: usize) -> bool {
     !path.starts_with("/usr") && length < 16 << 10
 }

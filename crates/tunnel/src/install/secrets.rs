@@ -1,7 +1,7 @@
 //! Takes the secrets out of a configuration file. A unit with `DynamicUser` can read only files
-//! that everybody can read, so tokens, keys and certificates become credentials of systemd. Passwords
-//! and secret values of header fields have to come from the environment of the unit, and so have the
-//! user and the password of a proxy. `config::secrets` says what a secret is.
+//! that everybody can read, so tokens, keys and certificates become credentials of systemd.
+//! Passwords and secret values of header fields have to come from the environment of the unit, and
+//! so have the user and the password of a proxy. `config::secrets` says what a secret is.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -380,8 +380,8 @@ enum Part {
     Value,
 }
 
-/// Whether a unit of this program may write there: `ProtectSystem=strict` leaves it its state directory
-/// and its runtime directory.
+/// Whether a unit of this program may write there: `ProtectSystem=strict` leaves it its state
+/// directory and its runtime directory.
 fn is_of_unit(path: &str) -> bool {
     let own = ["/var/lib/tunnel/", "/var/lib/private/tunnel/", "/run/tunnel/"];
     own.iter().any(|folder| path.starts_with(folder)) && !path.contains("/../")

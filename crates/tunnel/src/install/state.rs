@@ -1,4 +1,5 @@
-//! The state of an instance: where it was so far, and what of it goes into the directory of the unit.
+//! The state of an instance: where it was so far, and what of it goes into the directory of the
+//! unit.
 
 use std::env;
 use std::fs;
@@ -26,8 +27,8 @@ const CLIENTS: &str = "clients";
 pub(super) type Files = Vec<(PathBuf, Vec<u8>)>;
 
 /// The state directory of the unit. With `DynamicUser`, systemd keeps the state below
-/// /var/lib/private, makes /var/lib/tunnel/NAME a link to it, and gives the files to the user of the
-/// unit at each start.
+/// /var/lib/private, makes /var/lib/tunnel/NAME a link to it, and gives the files to the user of
+/// the unit at each start.
 pub(super) fn of_unit(name: &str) -> PathBuf {
     Path::new("/var/lib/private/tunnel").join(name)
 }
@@ -88,8 +89,8 @@ pub(super) fn of_server(
     Ok(found.pop().unwrap_or_else(none))
 }
 
-/// The files of a state directory. The owner may be another user than root, so the directory is read
-/// and not opened as one's own.
+/// The files of a state directory. The owner may be another user than root, so the directory is
+/// read and not opened as one's own.
 fn files(folder: &Path) -> anyhow::Result<Files> {
     let mut found = Vec::new();
     for below in ["", CLIENTS] {

@@ -1,5 +1,5 @@
-//! The versions of the installed program and of this one. The installed program is read and not run:
-//! below another root directory it may be one of another machine.
+//! The versions of the installed program and of this one. The installed program is read and not
+//! run: below another root directory it may be one of another machine.
 
 use std::cmp::Ordering;
 use std::fs;

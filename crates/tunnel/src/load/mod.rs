@@ -174,8 +174,8 @@ pub(crate) fn proxy(
     Ok(loaded)
 }
 
-/// Refuses a change that leads visitors to the daemon itself. At a start such a target is a warning:
-/// it is never dialled, and the other targets serve.
+/// Refuses a change that leads visitors to the daemon itself. At a start such a target is a
+/// warning: it is never dialled, and the other targets serve.
 fn tell_own(
     input: &Input,
     faults: &[Fault],

@@ -1,5 +1,5 @@
-//! A process that was upgraded and stays as the parent of the next one: whatever started it may watch
-//! it. Until its last stream ends it is a former process as any other.
+//! A process that was upgraded and stays as the parent of the next one: whatever started it may
+//! watch it. Until its last stream ends it is a former process as any other.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

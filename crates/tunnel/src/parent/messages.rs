@@ -1,5 +1,5 @@
-//! The messages of a daemon to its small parent, by the protocol of systemd (sd_notify(3)): which of
-//! its processes is the main one.
+//! The messages of a daemon to its small parent, by the protocol of systemd (sd_notify(3)): which
+//! of its processes is the main one.
 
 use std::ffi::OsString;
 use std::io::{self, IoSliceMut};

@@ -58,8 +58,8 @@ pub(super) fn what(text: &str) -> Result<What, WrongConfig> {
     Ok(What { target: format!("file://{folder}"), only: Some(name), shown: utf8(&whole)? })
 }
 
-/// The address of the target on this machine at which nobody listens. `None`: somebody does, or that
-/// cannot be known. The target is not dialled: a program may be there for one connection only.
+/// The address of the target on this machine at which nobody listens. `None`: somebody does, or
+/// that cannot be known. The target is not dialled: a program may be there for one connection only.
 pub(super) fn deserted(target: &str) -> Option<SocketAddr> {
     let (scheme, rest) = target.split_once("://").unwrap_or(("tcp", target));
     if !["tcp", "http", "https", "h2c"].contains(&scheme) {
@@ -93,8 +93,8 @@ fn is_free(place: SocketAddr) -> bool {
     }
 }
 
-/// The public addresses that are tried one after the other, in the form of `--publish`. `None` stands
-/// for a port of the server's choice.
+/// The public addresses that are tried one after the other, in the form of `--publish`. `None`
+/// stands for a port of the server's choice.
 pub(super) fn places(
     at: Option<&str>,
     word: &str,

@@ -28,8 +28,8 @@ pub(super) struct Described {
     pub(super) role: Result<Role, String>,
 }
 
-/// The files of a folder, or the file at `path`, in the order of their names. Names that begin with a
-/// dot do not count.
+/// The files of a folder, or the file at `path`, in the order of their names. Names that begin with
+/// a dot do not count.
 ///
 /// # Errors
 /// There is no such folder or file, it has no files, or it has more than 1,000 files.

@@ -27,8 +27,8 @@ use super::supervised::{NAME, SUPERVISOR};
 use crate::activation;
 use crate::load;
 
-/// The pause before the first new start after an error, and the longest pause: each pause is twice as
-/// long as the pause before it.
+/// The pause before the first new start after an error, and the longest pause: each pause is twice
+/// as long as the pause before it.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -395,7 +395,8 @@ impl Keeper {
         }
     }
 
-    /// Asks the process to end. The process takes a second signal as the order to reset its streams.
+    /// Asks the process to end. The process takes a second signal as the order to reset its
+    /// streams.
     fn ask(
         &self,
         process: &Process,

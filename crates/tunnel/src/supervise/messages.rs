@@ -56,8 +56,8 @@ impl Message {
 }
 
 impl Messages {
-    /// Binds the socket in a folder that only this user can enter. The folder may be there, and may be
-    /// one that others enter.
+    /// Binds the socket in a folder that only this user can enter. The folder may be there, and may
+    /// be one that others enter.
     pub(super) fn bind(path: PathBuf) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             create_private(folder)?;
@@ -88,9 +88,9 @@ impl Messages {
     }
 }
 
-/// Binds a socket to which this user alone can send. A message names the control socket of a daemon,
-/// and says whether the daemon lives. Linux gives the file the mode of the socket, so the mode never
-/// depends on the umask; elsewhere it does until the second step.
+/// Binds a socket to which this user alone can send. A message names the control socket of a
+/// daemon, and says whether the daemon lives. Linux gives the file the mode of the socket, so the
+/// mode never depends on the umask; elsewhere it does until the second step.
 fn bind_private(path: &Path) -> io::Result<StdDatagram> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

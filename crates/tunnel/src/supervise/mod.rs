@@ -9,8 +9,8 @@
 //! | `messages` | what a daemon says of itself |
 //! | `supervised` | the side of the daemon |
 //!
-//! One socket answers `tunnel status`, `reload`, `restart` and `stop` for all daemons. Each daemon has
-//! its own control socket as well, for all commands.
+//! One socket answers `tunnel status`, `reload`, `restart` and `stop` for all daemons. Each daemon
+//! has its own control socket as well, for all commands.
 
 mod folder;
 mod keeper;

@@ -30,8 +30,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a program in a process group of its own: a Ctrl-C of the terminal reaches `tunnel run`
-    /// alone, which passes it on.
+    /// Starts a program in a process group of its own: a Ctrl-C of the terminal reaches
+    /// `tunnel run` alone, which passes it on.
     pub(super) fn start(mut command: Command) -> io::Result<Self> {
         let child = command.stdin(Stdio::null()).process_group(0).spawn()?;
         let pid = Pid::from_child(&child);

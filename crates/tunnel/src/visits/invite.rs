@@ -1,5 +1,5 @@
-//! The side of the client that has the private service: makes codes, lists the visitors that came by
-//! codes, and revokes them.
+//! The side of the client that has the private service: makes codes, lists the visitors that came
+//! by codes, and revokes them.
 
 use ops::visit::{Invitation, InviteOrder, InvitedVisitor};
 use ops::{Role, term};

@@ -1,5 +1,5 @@
-//! The visitors of a client's private services that came by codes: what verifies their tokens, in one
-//! file of the state directory.
+//! The visitors of a client's private services that came by codes: what verifies their tokens, in
+//! one file of the state directory.
 
 use std::fs;
 use std::io;
@@ -20,8 +20,8 @@ use crate::input::read_own;
 /// Most tokens that a visitor may have at a time, as in a configuration.
 const TOKENS_MAX: usize = 2;
 
-/// The time that may pass between the log-in of a visitor and the note of it. A code whose end cannot
-/// come into force, because the reload fails, is no good after that.
+/// The time that may pass between the log-in of a visitor and the note of it. A code whose end
+/// cannot come into force, because the reload fails, is no good after that.
 const LATE: Duration = Duration::from_secs(60);
 
 /// A visitor.
@@ -114,8 +114,8 @@ impl KeptVisitors {
         write().with_context(|| format!("writing {}", self.0.display()))
     }
 
-    /// Adds a visitor. A token of the same visitor that has been used stays valid until the new token
-    /// is used; one that has not been used is replaced.
+    /// Adds a visitor. A token of the same visitor that has been used stays valid until the new
+    /// token is used; one that has not been used is replaced.
     pub(crate) fn add(&self, new: KeptVisitor) -> anyhow::Result<()> {
         let mut all = self.load()?;
         all.retain(|one| one.until.is_none() || !one.is_of(&new.service, &new.visitor));

@@ -80,8 +80,8 @@ fn first_line() -> anyhow::Result<String> {
     Ok(line)
 }
 
-/// Where this machine has the service: the given address, or a port that is free now. The port stays
-/// in the file.
+/// Where this machine has the service: the given address, or a port that is free now. The port
+/// stays in the file.
 fn listen(args: &VisitArgs) -> anyhow::Result<String> {
     if let Some(listen) = &args.listen {
         return Ok(listen.clone());

@@ -1,5 +1,5 @@
-//! Listening sockets that the service manager holds: those of a socket unit, and those that it keeps
-//! over the death of a process.
+//! Listening sockets that the service manager holds: those of a socket unit, and those that it
+//! keeps over the death of a process.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -346,7 +346,8 @@ fn descriptors_that_nothing_wants_are_named_and_closed_and_no_child_gets_any() {
     ];
     let mut daemon = proxy.start("first", &sockets, Some(&manager));
     manager.wait("READY", "1");
-    // What a former process has stored is taken back, and listens no more although this test has it.
+    // What a former process has stored is taken back, and listens no more although this test has
+    // it.
     let removed = manager.wait("FDSTOREREMOVE", "1");
     assert!(removed.says("FDNAME", &format!("tunnel-tcp-127.0.0.1_{former}")), "{removed:?}");
     assert!(is_refused(former));

@@ -1,5 +1,6 @@
-//! Visitors behind a load balancer that puts a header of the PROXY protocol in front of their bytes:
-//! at published ports, at doors, at `mux://`, at forwards and at the entries of `tunnel proxy`.
+//! Visitors behind a load balancer that puts a header of the PROXY protocol in front of their
+//! bytes: at published ports, at doors, at `mux://`, at forwards and at the entries of
+//! `tunnel proxy`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -264,8 +265,8 @@ fn tells_header() -> Origin {
     })
 }
 
-/// The first record of a TLS visitor of `name`: a ClientHello with its server name alone. `random` is
-/// each of its random bytes.
+/// The first record of a TLS visitor of `name`: a ClientHello with its server name alone. `random`
+/// is each of its random bytes.
 pub(crate) fn client_hello(name: &str, random: u8) -> Vec<u8> {
     let sized = |bytes: &[u8]| [&u16::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat();
     let server_name = sized(&[&[0], &sized(name.as_bytes())[..]].concat());

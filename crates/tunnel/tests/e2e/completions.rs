@@ -1,4 +1,5 @@
-//! What a person is offered by bash, zsh and fish: commands, flags, and the names of a running daemon.
+//! What a person is offered by bash, zsh and fish: commands, flags, and the names of a running
+//! daemon.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,8 +92,8 @@ fn shells_complete_commands_flags_and_the_names_of_the_running_daemon() {
     }
 }
 
-/// Types the beginning of a line and a tab at a bash of its own, and writes the words of the line that
-/// bash makes of it.
+/// Types the beginning of a line and a tab at a bash of its own, and writes the words of the line
+/// that bash makes of it.
 const TYPED: &str = r#"
 import os, pty, re, sys
 script, typed = sys.argv[1:]

@@ -1,5 +1,5 @@
-//! What the web console asks of a real daemon: a link, a session, figures of each second, and changes
-//! of the configuration that are looked at first.
+//! What the web console asks of a real daemon: a link, a session, figures of each second, and
+//! changes of the configuration that are looked at first.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,6 @@
 //! Daemons that get their listening sockets from another process, this test, or from the service
-//! manager: every kind of listener serves, and visitors that came before the start are served as well.
+//! manager: every kind of listener serves, and visitors that came before the start are served as
+//! well.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

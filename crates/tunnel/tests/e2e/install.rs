@@ -1,4 +1,5 @@
-//! `tunnel install` below another root directory, and the daemons as the installed units start them.
+//! `tunnel install` below another root directory, and the daemons as the installed units start
+//! them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,5 +1,5 @@
-//! What the tests have in the place of systemd: the socket to which a daemon speaks, by the protocol
-//! of sd_notify(3), and a start with sockets, by that of sd_listen_fds(3).
+//! What the tests have in the place of systemd: the socket to which a daemon speaks, by the
+//! protocol of sd_notify(3), and a start with sockets, by that of sd_listen_fds(3).
 
 use std::ffi::OsString;
 use std::iter;

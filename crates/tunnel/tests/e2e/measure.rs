@@ -1,5 +1,5 @@
-//! `tunnel ping`, `tunnel speedtest` and `tunnel nat` against running daemons: figures, the limit that
-//! was reached, and one clear line if nothing can be measured.
+//! `tunnel ping`, `tunnel speedtest` and `tunnel nat` against running daemons: figures, the limit
+//! that was reached, and one clear line if nothing can be measured.
 
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};

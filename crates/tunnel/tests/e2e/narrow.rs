@@ -87,8 +87,8 @@ fn tables_fit_a_terminal_of_80_columns_and_wide_shows_all() {
     assert!(text.contains(long) && text.contains("worker") && !text.contains('\u{1b}'), "{text}");
 }
 
-/// Runs a command at a pseudo-terminal of this many rows until it has cleared the screen three times,
-/// and writes the text of one screen.
+/// Runs a command at a pseudo-terminal of this many rows until it has cleared the screen three
+/// times, and writes the text of one screen.
 const WATCHED: &str = "
 import fcntl, os, pty, signal, struct, sys, termios
 pid, terminal = pty.fork()

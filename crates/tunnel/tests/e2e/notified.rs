@@ -208,8 +208,8 @@ fn the_watchdog_is_fed_while_every_worker_answers() {
     assert!(daemon.wait_end(SOON).success());
 }
 
-/// The first feed follows the word that the daemon is ready at once, so an end of a reload shows that
-/// there is none.
+/// The first feed follows the word that the daemon is ready at once, so an end of a reload shows
+/// that there is none.
 #[test]
 fn the_watchdog_of_another_process_is_not_fed() {
     for (name, value) in [("WATCHDOG_PID", "1"), ("WATCHDOG_USEC", "0"), ("WATCHDOG_USEC", "x")] {

@@ -1,5 +1,5 @@
-//! The standard output of every command: a full disk is an error, a closed pipe is none, and a command
-//! that prints again and again ends with its reader.
+//! The standard output of every command: a full disk is an error, a closed pipe is none, and a
+//! command that prints again and again ends with its reader.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader, Read as _, pipe};

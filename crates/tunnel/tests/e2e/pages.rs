@@ -107,8 +107,8 @@ fn visit_both_ways(port: u16, total: u64) {
 pub(crate) fn survive(scheme: Scheme, total: u64, every: i64, kills: u64) {
     let (first, second) = (both_ways(total), both_ways(total / 4));
     let mut setup = paged(scheme, "").service("one", first.port()).service("two", second.port());
-    // A carrier that lived less than a second is a failure, after which a client waits twice as long
-    // each time. By default that is 1.1 s after most kills, and three hours after 10,000.
+    // A carrier that lived less than a second is a failure, after which a client waits twice as
+    // long each time. By default that is 1.1 s after most kills, and three hours after 10,000.
     setup.client_lines.push_str("retry: { min: 1ms, max: 10ms }\n");
     let mut running = setup.wired().start();
     let processes = [running.server.id(), running.client().id()];

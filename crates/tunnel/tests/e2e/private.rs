@@ -421,7 +421,8 @@ fn tap(to: u16) -> (u16, Arc<Mutex<Vec<u8>>>) {
 #[test]
 fn the_server_carries_bytes_that_it_cannot_read() {
     let echo = Origin::echo();
-    // The links to the server have no TLS of their own, so that what the server sees is on the wire.
+    // The links to the server have no TLS of their own, so that what the server sees is on the
+    // wire.
     let services = [private("echo", &tcp(echo.port()))];
     let mut stage = Stage::new(Setup::new(Scheme::TCP), "home/*", &services);
     let (port, seen) = tap(stage.running.server_port());

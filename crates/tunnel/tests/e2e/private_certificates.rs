@@ -1,5 +1,5 @@
-//! Private services whose visitors prove themselves by certificates of one authority in the place of
-//! a token: what works, each refusal, and what a reload does.
+//! Private services whose visitors prove themselves by certificates of one authority in the place
+//! of a token: what works, each refusal, and what a reload does.
 
 use std::fs;
 use std::path::Path;
@@ -93,7 +93,8 @@ fn each_wrong_certificate_has_the_answer_of_a_wrong_token_and_its_reason_in_the_
         .iter()
         .map(|(name, ..)| certified(name, &target, &format!("ca: {ca}, {home}")))
         .collect();
-    // What the visitor refuses: an impostor with a certificate of somebody else, or of nobody known.
+    // What the visitor refuses: an impostor with a certificate of somebody else, or of nobody
+    // known.
     let office = saved(&client(&ours, "office"), dir, "office");
     let stranger = saved(&client(&theirs, "home"), dir, "stranger");
     services.push(certified("impostor", &target, &format!("ca: {ca}, {office}")));

@@ -1,5 +1,6 @@
-//! A stream to a private service whose two links are on one worker of the server, and one whose links
-//! are on two workers: the server joins the first within the worker, and the second across threads.
+//! A stream to a private service whose two links are on one worker of the server, and one whose
+//! links are on two workers: the server joins the first within the worker, and the second across
+//! threads.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, UdpSocket};

@@ -28,8 +28,8 @@ fn in_terminal(dir: &Path, line: &str) -> Command {
     command
 }
 
-/// Folders of its own for a start that names none: the folders of this machine serve one server at a
-/// time, and the cases run side by side.
+/// Folders of its own for a start that names none: the folders of this machine serve one server at
+/// a time, and the cases run side by side.
 fn at_home(command: &mut Command, dir: &Path) {
     command.env("HOME", dir).env("NO_COLOR", "1").env_remove("NOTIFY_SOCKET");
     command.env("STATE_DIRECTORY", dir.join("state")).env("RUNTIME_DIRECTORY", dir.join("run"));

@@ -1,6 +1,6 @@
 //! What the log says where the system refuses to send the datagrams of a client: a plain line per
-//! peer and reason, however many datagrams it refuses. The client runs in a network namespace of its
-//! own, whose routes refuse them.
+//! peer and reason, however many datagrams it refuses. The client runs in a network namespace of
+//! its own, whose routes refuse them.
 
 use std::process::Command;
 

@@ -63,7 +63,8 @@ fn echoes(mut stream: impl Read + Write, text: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Visitors of an echo: one that stays and moves bytes all the time, and new ones one after another.
+/// Visitors of an echo: one that stays and moves bytes all the time, and new ones one after
+/// another.
 pub(crate) struct Load {
     is_over: Arc<AtomicBool>,
     visits: Arc<AtomicU64>,

@@ -1,6 +1,6 @@
 //! `tunnel upgrade` where the new process cannot do what the former one does: a full disk, a state
-//! directory that cannot be written, broken certificates. The former process goes on, the error says
-//! why, and the upgrade succeeds once the reason is gone.
+//! directory that cannot be written, broken certificates. The former process goes on, the error
+//! says why, and the upgrade succeeds once the reason is gone.
 
 use std::fs;
 use std::io::Write;

@@ -88,8 +88,8 @@ fn is_read(scheme: Scheme) {
     setup.client_env.push(("SSLKEYLOGFILE", keys.clone().into()));
     let mut running = setup.start();
     let (public, local) = (running.public("echo"), running.local());
-    // Wireshark reads a frame over QUIC only where each packet goes on where the last one ended. The
-    // scheduler sets how often that is so: 1 in 30 to 1 in 5 of the bytes were seen.
+    // Wireshark reads a frame over QUIC only where each packet goes on where the last one ended.
+    // The scheduler sets how often that is so: 1 in 30 to 1 in 5 of the bytes were seen.
     let (visits, least) = if scheme.name == "quic" { (6, 10_000) } else { (1, 290_000) };
     for port in [public, local].into_iter().cycle().take(2 * visits) {
         let mut visitor = connect(port);

@@ -1,8 +1,8 @@
 //! The binary behind NATs of the kernel: server, publisher and visitor are daemons in network
-//! namespaces of their own. Which pairs of networks get a direct path, that the others stay relayed and
-//! say why, and that streams go on while paths come and go; and the marks of packets (`dscp`). `cargo
-//! xtask test nat` runs it as root; the cases of the module `long` are those of `cargo xtask test
-//! nat-long`.
+//! namespaces of their own. Which pairs of networks get a direct path, that the others stay relayed
+//! and say why, and that streams go on while paths come and go; and the marks of packets (`dscp`).
+//! `cargo xtask test nat` runs it as root; the cases of the module `long` are those of
+//! `cargo xtask test nat-long`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 #![allow(clippy::print_stdout, reason = "the lines are what a run in a cage tells, and people")]

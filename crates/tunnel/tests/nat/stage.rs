@@ -1,5 +1,5 @@
-//! Three daemons in a cage: the server at a public address, the client `home` with a private service
-//! and the client `laptop`, which visits it, each on a host behind its NATs.
+//! Three daemons in a cage: the server at a public address, the client `home` with a private
+//! service and the client `laptop`, which visits it, each on a host behind its NATs.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};

@@ -1,9 +1,9 @@
 //! The body of an answer, compressed as it comes.
 //!
-//! A poll compresses at most [`STEP`] bytes, and then the other tasks of the worker have their turn.
-//! When the target pauses, what the encoder has kept goes to the visitor, so an answer that comes in
-//! parts arrives in parts. The encoder is charged to the account of the visitor for as long as the
-//! answer lasts.
+//! A poll compresses at most [`STEP`] bytes, and then the other tasks of the worker have their
+//! turn. When the target pauses, what the encoder has kept goes to the visitor, so an answer that
+//! comes in parts arrives in parts. The encoder is charged to the account of the visitor for as
+//! long as the answer lasts.
 
 use std::{
     fmt,
@@ -33,8 +33,8 @@ const GZIP_LEVEL: u32 = 5;
 /// What an encoder of gzip holds: 440 to 490 KB were measured.
 const GZIP_COST: u64 = 512 * 1024;
 
-/// The level of zstd, with a window and tables that are smaller than those of the level: half of the
-/// memory for an answer 1 % longer. RFC 8878 asks decoders for windows of 8 MiB.
+/// The level of zstd, with a window and tables that are smaller than those of the level: half of
+/// the memory for an answer 1 % longer. RFC 8878 asks decoders for windows of 8 MiB.
 const ZSTD_LEVEL: i32 = 3;
 const ZSTD_WINDOW: u32 = 16;
 const ZSTD_TABLES: u32 = 14;
@@ -188,8 +188,8 @@ impl Coded {
         }
     }
 
-    /// What was read of the target since this was asked last. The connection to a target over HTTP/2
-    /// counts it.
+    /// What was read of the target since this was asked last. The connection to a target over
+    /// HTTP/2 counts it.
     pub(crate) fn take_read(&mut self) -> Read {
         std::mem::take(match self {
             Self::Plain { read, .. } => read,

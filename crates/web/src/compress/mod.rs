@@ -30,8 +30,8 @@ pub(crate) use encoder::{AnswerError, Coded, Read};
 const SHORTEST: u64 = 1024;
 
 /// The codings of equal weight, best first. At these levels zstd takes a third of the time of gzip
-/// for an answer 5 % longer. Brotli takes ten times as long as gzip for an answer of the same length:
-/// it is for visitors that want it most.
+/// for an answer 5 % longer. Brotli takes ten times as long as gzip for an answer of the same
+/// length: it is for visitors that want it most.
 #[cfg(feature = "brotli")]
 const OFFERED: &[Coding] = &[Coding::Zstd, Coding::Gzip, Coding::Brotli];
 #[cfg(not(feature = "brotli"))]

@@ -1,7 +1,7 @@
 //! Files below a directory. The kernel resolves each path inside of the directory (openat2(2),
 //! `RESOLVE_BENEATH`), so a symbolic link that leads out is refused also if somebody puts it there
-//! between a check and the use. An absolute link leads out, wherever it points. A link that leads to
-//! a name with a dot in front, or through one, is refused as the name itself is: such names are
+//! between a check and the use. An absolute link leads out, wherever it points. A link that leads
+//! to a name with a dot in front, or through one, is refused as the name itself is: such names are
 //! looked for in the path without links, and that path is opened without following any.
 //!
 //! Where the kernel or a sandbox has no openat2, no symbolic link is followed at all: each name of
@@ -206,8 +206,8 @@ fn straight(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno
     outcome
 }
 
-/// The path that results when the links of `path` are followed. Links that lead out of the root or to
-/// a hidden name lead nowhere.
+/// The path that results when the links of `path` are followed. Links that lead out of the root or
+/// to a hidden name lead nowhere.
 fn without_links(root: &OwnedFd, path: &Path) -> Result<PathBuf, Errno> {
     let mut names = PathBuf::new();
     let mut links = 0;

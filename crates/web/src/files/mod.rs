@@ -1,10 +1,10 @@
 //! Static files: a directory as a target that speaks HTTP/1.1.
 //!
-//! GET and HEAD are answered, with `index.html` for a directory, one range, entity tags, conditions,
-//! content types, and the variants of a file that lie compressed beside it. A directory without
-//! `index.html` is listed if its owner wants that, and otherwise answered with 403. Names that begin
-//! with a dot are not served, but for `/.well-known`, and symbolic links are followed only inside of
-//! the directory.
+//! GET and HEAD are answered, with `index.html` for a directory, one range, entity tags,
+//! conditions, content types, and the variants of a file that lie compressed beside it. A directory
+//! without `index.html` is listed if its owner wants that, and otherwise answered with 403. Names
+//! that begin with a dot are not served, but for `/.well-known`, and symbolic links are followed
+//! only inside of the directory.
 //!
 //! * `path`: which paths name a file;
 //! * `look`: what is at a path: a file, a variant of it, a listing, a fallback;

@@ -7,7 +7,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// The bytes of a file that are looked at. A page is rarely longer; of a longer one this part tells.
+/// The bytes of a file that are looked at. A page is rarely longer; of a longer one this part
+/// tells.
 const LOOKED: usize = 1 << 20;
 
 /// The bytes of one read.
@@ -57,7 +58,8 @@ fn look(read: impl Fn(&mut [u8], u64) -> io::Result<usize>) -> io::Result<bool> 
     }
 }
 
-/// Begins the sequences of ISO-2022-JP and its relatives, which are ASCII for a look at bytes alone.
+/// Begins the sequences of ISO-2022-JP and its relatives, which are ASCII for a look at bytes
+/// alone.
 const ESCAPE: u8 = 0x1b;
 
 #[cfg(test)]

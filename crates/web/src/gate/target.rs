@@ -4,8 +4,8 @@
 
 use std::fmt::Write as _;
 
-/// The characters that a URI has only as an escape (RFC 3986 section 2), and that hyper refuses in a
-/// path or in a query.
+/// The characters that a URI has only as an escape (RFC 3986 section 2), and that hyper refuses in
+/// a path or in a query.
 const fn needs_escape(byte: u8) -> bool {
     matches!(byte, b'<' | b'>' | b'`' | b'"')
 }

@@ -267,7 +267,8 @@ const PARTS: [&str; 24] = [
 ];
 
 /// The proxy knows a request of the gate by its number, so both have to see the same requests. The
-/// gate and hyper's parser read changed bytes, in pieces, and have to agree on where requests begin.
+/// gate and hyper's parser read changed bytes, in pieces, and have to agree on where requests
+/// begin.
 #[test]
 fn the_gate_and_hyper_see_the_same_requests() {
     let mut builder = tokio::runtime::Builder::new_current_thread();

@@ -2,9 +2,10 @@
 //!
 //! Bodies of requests leave h2 at the end of each turn and wait in an inbox per stream. What still
 //! waits at the end of the next turn is packed. So a byte costs a byte, however small the frames
-//! are, and the window of each stream tells what it may hold. The windows that a visitor has are charged before it fills them, so the connection is read
-//! on whatever waits: a stream never holds up another one. The window of the connection never
-//! closes; the sum of the windows of streams takes its place.
+//! are, and the window of each stream tells what it may hold. The windows that a visitor has are
+//! charged before it fills them, so the connection is read on whatever waits: a stream never holds
+//! up another one. The window of the connection never closes; the sum of the windows of streams
+//! takes its place.
 
 use std::{
     cell::{Cell, RefCell},

@@ -61,9 +61,9 @@ impl Denied {
 }
 
 impl Denied {
-    /// The answer to a request for the path of a service that its target sees as its root: the links
-    /// of the target's page are relative to a folder. The address is relative, because a proxy in
-    /// front may have taken a prefix from the path.
+    /// The answer to a request for the path of a service that its target sees as its root: the
+    /// links of the target's page are relative to a folder. The address is relative, because a
+    /// proxy in front may have taken a prefix from the path.
     pub(super) fn slash(uri: &Uri) -> Self {
         let name = uri.path().rsplit('/').next().unwrap_or_default();
         let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();

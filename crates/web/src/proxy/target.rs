@@ -42,8 +42,8 @@ impl<'r> Target<'r> {
         }
         let implied = if uri.scheme_str() == Some("https") { 443 } else { 80 };
         let target = uri.authority().map(|named| (named.as_str().as_bytes(), Some(implied)));
-        // HTTP/1.0 has no `Host` (RFC 1945), and HTTP/1.1 an empty field for a request whose host is
-        // unknown (RFC 9112 section 3.2).
+        // HTTP/1.0 has no `Host` (RFC 1945), and HTTP/1.1 an empty field for a request whose host
+        // is unknown (RFC 9112 section 3.2).
         let is_old = request.version() == Version::HTTP_10;
         if target.is_none() && field.map_or(is_old, HeaderValue::is_empty) {
             let (host, field) = (Cow::Borrowed(HOSTLESS), HeaderValue::from_static(""));

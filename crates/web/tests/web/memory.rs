@@ -1,5 +1,5 @@
-//! What visitors cost, as the budget of the process sees it: every state of a connection is charged,
-//! a used-up budget refuses the newest, and everything comes back.
+//! What visitors cost, as the budget of the process sees it: every state of a connection is
+//! charged, a used-up budget refuses the newest, and everything comes back.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 

@@ -118,8 +118,8 @@ pub(crate) fn long(site: &Site) -> Result<Verdict> {
     Ok(Verdict::Passed(tests))
 }
 
-/// Loads the archive of an image into a storage of podman in this folder, and reads what podman made
-/// of it. To run the image takes control groups, which not every machine lends.
+/// Loads the archive of an image into a storage of podman in this folder, and reads what podman
+/// made of it. To run the image takes control groups, which not every machine lends.
 fn load(storage: &Path, archive: &Path) -> Result<()> {
     let podman = || {
         let mut podman = Command::new("podman");

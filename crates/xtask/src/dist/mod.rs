@@ -1,5 +1,5 @@
-//! `cargo xtask dist`: the packages of a release, from the static binary. The same sources, compiler
-//! and moment give the same bytes.
+//! `cargo xtask dist`: the packages of a release, from the static binary. The same sources,
+//! compiler and moment give the same bytes.
 //!
 //! | module | content |
 //! |---|---|
@@ -234,7 +234,8 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
     })
 }
 
-/// Makes the packages in an empty folder. The result names what cannot be had here, with the reason.
+/// Makes the packages in an empty folder. The result names what cannot be had here, with the
+/// reason.
 fn make(site: &Site, order: &Order, output: &Path) -> Result<Vec<String>> {
     if output.exists() {
         fs::remove_dir_all(output)?;

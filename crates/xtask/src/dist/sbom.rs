@@ -1,4 +1,5 @@
-//! What is in the program: a bill of materials (CycloneDX 1.5, JSON) and the licences of the crates.
+//! What is in the program: a bill of materials (CycloneDX 1.5, JSON) and the licences of the
+//! crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -38,8 +39,8 @@ struct Material {
 }
 
 impl Materials {
-    /// The crates of a build for this triple, as `build-static.sh` makes it. The page for browsers is
-    /// a build of its own.
+    /// The crates of a build for this triple, as `build-static.sh` makes it. The page for browsers
+    /// is a build of its own.
     pub(super) fn of(root: &Path, triple: &str) -> Result<Self> {
         let features = ["--no-default-features", "--features", "mimalloc"];
         let program = ["--package", "tunnel", "--target", triple];

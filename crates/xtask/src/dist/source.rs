@@ -70,8 +70,8 @@ impl Memory {
     }
 }
 
-/// Documents that packages have, beside the manual. They lie as in the checkout, so that their links
-/// lead somewhere.
+/// Documents that packages have, beside the manual. They lie as in the checkout, so that their
+/// links lead somewhere.
 const DOCUMENTS: &[&str] = &[
     "README.md",
     "crates/config/REFERENCE.md",

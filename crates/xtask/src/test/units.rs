@@ -58,8 +58,8 @@ pub(super) fn check(site: &Site) -> Result<Verdict> {
     Ok(Verdict::Passed(Tally { passed, ignored: 0 }))
 }
 
-/// Checks a copy whose program exists: systemd wants to see the file, and nothing is to be installed
-/// for a check.
+/// Checks a copy whose program exists: systemd wants to see the file, and nothing is to be
+/// installed for a check.
 fn unit(file: &Path, copies: &Path) -> Result<()> {
     let name = file.file_name().context("a file has a name")?;
     let unit = fs::read_to_string(file)?;

@@ -1,8 +1,8 @@
 //! What documents claim about the sources: paths in backticks, names of tests, tables of modules.
 //!
-//! Read are each `README.md`, and the first comment of each `lib.rs`, `main.rs` and `mod.rs`. A path
-//! may begin at the root, in `crates`, in the folder of the document, in its crate or in the `src`
-//! of its crate, or in a folder of a path that the same line names before it.
+//! Read are each `README.md`, and the first comment of each `lib.rs`, `main.rs` and `mod.rs`. A
+//! path may begin at the root, in `crates`, in the folder of the document, in its crate or in the
+//! `src` of its crate, or in a folder of a path that the same line names before it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -136,8 +136,8 @@ fn expanded(path: &str) -> Vec<String> {
     each.collect()
 }
 
-/// Whether a code span is a path of the repository: it has the form of a path, and begins in a known
-/// folder or is a file of Rust.
+/// Whether a code span is a path of the repository: it has the form of a path, and begins in a
+/// known folder or is a file of Rust.
 fn is_path(known: &Known, bases: &[String], span: &str) -> bool {
     let may_be = |c: char| c.is_ascii_alphanumeric() || "/._-{},".contains(c);
     let outside = ["/", "target/", "~", ".", "-"];

@@ -57,8 +57,8 @@ pub(super) struct Use {
     /// The name in this module; `None` for `*`.
     pub(super) name: Option<String>,
     pub(super) line: usize,
-    /// Whether the import is `pub`, `pub(crate)` and so on: it passes a name on, and the file itself
-    /// needs the name only where it mentions the name.
+    /// Whether the import is `pub`, `pub(crate)` and so on: it passes a name on, and the file
+    /// itself needs the name only where it mentions the name.
     pub(super) passes_on: bool,
 }
 

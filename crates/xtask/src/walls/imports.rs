@@ -1,7 +1,8 @@
 //! Which file of a crate imports which, and the circles among them.
 //!
 //! An import leads to the file that defines the name: re-exports are followed. `mod` alone is no
-//! import, and neither is a re-export, unless the file itself mentions the name. Tests are left out.
+//! import, and neither is a re-export, unless the file itself mentions the name. Tests are left
+//! out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -176,7 +177,8 @@ impl<'a> Tree<'a> {
         };
         while let Some((name, behind)) = rest.split_first() {
             rest = behind;
-            // A function may have the name of a module, and a path leads on through the module alone.
+            // A function may have the name of a module, and a path leads on through the module
+            // alone.
             if found.iter().any(|found| matches!(found, Found::Module(_))) {
                 found.retain(|found| matches!(found, Found::Module(_)));
             }
@@ -293,7 +295,8 @@ struct Mark {
 }
 
 impl Search<'_> {
-    /// Returns the lowest index that the node reaches. The depth is bounded by the files of a crate.
+    /// Returns the lowest index that the node reaches. The depth is bounded by the files of a
+    /// crate.
     fn visit(&mut self, node: usize) -> usize {
         let index = self.count;
         self.count += 1;

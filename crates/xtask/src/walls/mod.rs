@@ -1,6 +1,7 @@
-//! Walls between crates, checked on the resolved dependency graph, and walls inside crates, checked on
-//! the sources. The pure crates reach no runtime, the crates that serve every transport reach no TLS,
-//! and bans and licences are taken from `.deny.toml`. The daemon is built without some features.
+//! Walls between crates, checked on the resolved dependency graph, and walls inside crates, checked
+//! on the sources. The pure crates reach no runtime, the crates that serve every transport reach no
+//! TLS, and bans and licences are taken from `.deny.toml`. The daemon is built without some
+//! features.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Sizes that a person can hold in mind: a file has at most 800 lines, a function at most 100, and a
-//! comment at most 100 columns. What is longer is named in `walls.toml`.
+//! Sizes that a person can hold in mind: a file has at most 800 lines, a function at most 100, and
+//! a comment at most 100 columns. What is longer is named in `walls.toml`.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! One word, one idea: names that five types or more have. Such a name says little where it is read,
-//! and often stands for several ideas. `walls.toml` has the names of today with their numbers.
+//! One word, one idea: names that five types or more have. Such a name says little where it is
+//! read, and often stands for several ideas. `walls.toml` has the names of today with their
+//! numbers.
 
 use std::collections::BTreeMap;
 

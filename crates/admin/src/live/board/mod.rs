@@ -1,6 +1,6 @@
 //! The board has the rows of services and clients, each with the revision of its last change.
-//! A look at the daemon changes the board, and a line for a viewer has the rows that have changed since
-//! its last line, however long that line took to leave.
+//! A look at the daemon changes the board, and a line for a viewer has the rows that have changed
+//! since its last line, however long that line took to leave.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

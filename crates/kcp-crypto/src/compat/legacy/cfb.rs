@@ -1,7 +1,7 @@
 //! CFB over whole blocks, with the vector that kcp-go has for all datagrams.
 //!
-//! Each block of the keystream is the encryption of the block of ciphertext before it; the first one
-//! is that of the vector. A block that is not whole takes the first bytes of its keystream.
+//! Each block of the keystream is the encryption of the block of ciphertext before it; the first
+//! one is that of the vector. A block that is not whole takes the first bytes of its keystream.
 
 use std::fmt;
 

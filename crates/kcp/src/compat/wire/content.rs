@@ -2,8 +2,8 @@
 
 use super::{Conversation, bytes};
 
-/// The length of a shard's head, in bytes: sequence id, kind, size. A parity shard has parity in the
-/// place of the size.
+/// The length of a shard's head, in bytes: sequence id, kind, size. A parity shard has parity in
+/// the place of the size.
 pub const SHARD_HEAD: usize = 8;
 
 /// The length of the head of an out-of-band datagram, in bytes: the head of a shard, and the

@@ -47,8 +47,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Settings for sealed packets of `datagram` bytes: a stream, windows of 8,192 segments, controlled by
-    /// [`Control::Bbr`], adaptive FEC.
+    /// Settings for sealed packets of `datagram` bytes: a stream, windows of 8,192 segments,
+    /// controlled by [`Control::Bbr`], adaptive FEC.
     #[must_use]
     pub const fn new(connection: (ConnectionId, ConnectionId), datagram: u16) -> Self {
         Self {

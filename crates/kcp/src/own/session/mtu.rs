@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   Search --range below STEP--> rest for AGAIN --> Search
-//!   any --HOLE packets above the least size lost in a row, smaller ones arrive--> least size, Search
+//!   any --HOLE packets above the least size lost in a row, smaller ones come--> least size, Search
 //! ```
 
 use std::time::{Duration, Instant};

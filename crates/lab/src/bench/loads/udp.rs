@@ -1,5 +1,5 @@
-//! `load udp`: the highest rate of datagrams that gets through, and 80 % of that rate. Processor time
-//! is that of the 80 %: above it, daemons also work on datagrams that are dropped later.
+//! `load udp`: the highest rate of datagrams that gets through, and 80 % of that rate. Processor
+//! time is that of the 80 %: above it, daemons also work on datagrams that are dropped later.
 
 use std::net::SocketAddr;
 use std::path::Path;

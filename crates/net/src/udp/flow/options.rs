@@ -30,8 +30,8 @@ pub(super) struct Calls {
 }
 
 thread_local! {
-    /// quinn-udp makes two sockets to find out what the kernel has, so the sockets of a thread share
-    /// the answer.
+    /// quinn-udp makes two sockets to find out what the kernel has, so the sockets of a thread
+    /// share the answer.
     static CALLS: OnceCell<Rc<Calls>> = const { OnceCell::new() };
 }
 

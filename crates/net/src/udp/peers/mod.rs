@@ -7,8 +7,8 @@
 //!          (program.rs: the same in the kernel)
 //! ```
 //!
-//! [`Buckets`] is the assignment, a plain value. [`Steering`] keeps it for one port, counts the live
-//! flows of each bucket, and gives the kernel a new program when the assignment changes.
+//! [`Buckets`] is the assignment, a plain value. [`Steering`] keeps it for one port, counts the
+//! live flows of each bucket, and gives the kernel a new program when the assignment changes.
 
 mod buckets;
 mod program;

@@ -1,5 +1,5 @@
-//! A visit that began with a certificate ends with its carrier, once the certificate is not valid any
-//! more.
+//! A visit that began with a certificate ends with its carrier, once the certificate is not valid
+//! any more.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Accepts the links of visitors. A stream of the server becomes a carrier: TLS and the greeting run
-//! in a task with a deadline, and the number of such tasks is bounded.
+//! Accepts the links of visitors. A stream of the server becomes a carrier: TLS and the greeting
+//! run in a task with a deadline, and the number of such tasks is bounded.
 
 mod begun;
 mod incoming;
@@ -122,13 +122,14 @@ impl PeerHost {
         outlet
     }
 
-    /// Takes a place among the visitors before the end of their greeting. `None`: there are too many.
+    /// Takes a place among the visitors before the end of their greeting. `None`: there are too
+    /// many.
     pub(super) fn greet(&self, whose: &Whose) -> Option<Turn> {
         self.greeting.take(whose)
     }
 
-    /// This process is stopping: ends each link once it is idle. A link that retires would wait for a
-    /// successor. Never ready.
+    /// This process is stopping: ends each link once it is idle. A link that retires would wait for
+    /// a successor. Never ready.
     pub(crate) async fn leave(&self, handles: &[Handle]) {
         loop {
             self.places.close_idle(handles).await;

@@ -1,5 +1,5 @@
-//! Where the links of visitors are. A link lives on the worker where its first carrier came; its later
-//! carriers may come on any worker.
+//! Where the links of visitors are. A link lives on the worker where its first carrier came; its
+//! later carriers may come on any worker.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! What a visitor has to prove: the token that the service has for it, or a certificate of the authority
-//! that the service trusts.
+//! What a visitor has to prove: the token that the service has for it, or a certificate of the
+//! authority that the service trusts.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Who may log in on a stream: the visitor that the server has named, with the token that the service
-//! has for it, or with a certificate of the authority that the service trusts.
+//! Who may log in on a stream: the visitor that the server has named, with the token that the
+//! service has for it, or with a certificate of the authority that the service trusts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

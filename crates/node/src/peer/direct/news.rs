@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The period of the looks at the addresses of this machine. A look costs 10 µs with few interfaces.
+/// The period of the looks at the addresses of this machine. A look costs 10 µs with few
+/// interfaces.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Other addresses ask for a trial this long after the last one that was asked for. A host of

@@ -20,9 +20,9 @@ use crate::peer::accept::{Ready, Whose, welcome};
 use crate::peer::turns::Turn;
 use crate::session::{Found, Session, Worker};
 
-/// The trials of one link begin at least this far apart. Each one looks names up, binds a socket and
-/// asks STUN servers, so a visitor must not begin as many as it likes. The pauses of an honest visitor
-/// are 5 s and longer, but for a change of its network.
+/// The trials of one link begin at least this far apart. Each one looks names up, binds a socket
+/// and asks STUN servers, so a visitor must not begin as many as it likes. The pauses of an honest
+/// visitor are 5 s and longer, but for a change of its network.
 const APART: Duration = Duration::from_secs(1);
 
 /// Answers the trials of one link, one at a time.
@@ -66,8 +66,8 @@ impl Offers {
         Self { worker, shared, whose, session, current, declining }
     }
 
-    /// Takes a signal of the visitor. The first signal of a newer round begins a trial, and ends the
-    /// one before it.
+    /// Takes a signal of the visitor. The first signal of a newer round begins a trial, and ends
+    /// the one before it.
     pub(crate) fn hear(&self, link: &Link, bytes: Bytes) {
         let Signal { round, body } = match Signal::decode(&bytes) {
             Ok(signal) => signal,

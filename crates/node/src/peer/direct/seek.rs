@@ -26,8 +26,8 @@ pub(crate) enum Over {
     Channels,
 }
 
-/// The limit of a trial: names of STUN servers take up to 5 s, the checks 10 s, the handshake of QUIC
-/// over a pair that works 8 s.
+/// The limit of a trial: names of STUN servers take up to 5 s, the checks 10 s, the handshake of
+/// QUIC over a pair that works 8 s.
 const TRIAL: Duration = Duration::from_secs(25);
 
 /// What the owner of a link and the dialer of its direct path share.

@@ -1,5 +1,5 @@
-//! Connections of programs that name a private service themselves: `tunnel connect`, and programs of
-//! a SOCKS5 or HTTP proxy that ask for `SERVICE.CLIENT.service.tunnel`.
+//! Connections of programs that name a private service themselves: `tunnel connect`, and programs
+//! of a SOCKS5 or HTTP proxy that ask for `SERVICE.CLIENT.service.tunnel`.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -69,8 +69,8 @@ pub(crate) struct Peer {
 struct PeerState {
     /// The tasks that keep a link, by worker.
     keepers: HashMap<usize, Keeper>,
-    /// A link is kept whether somebody asks for it or not: the first datagram of a UDP program would
-    /// be lost during the dial.
+    /// A link is kept whether somebody asks for it or not: the first datagram of a UDP program
+    /// would be lost during the dial.
     is_kept: bool,
     /// The token and the way, once a link was asked for.
     visit: Option<Visit>,
@@ -159,9 +159,9 @@ impl PeerLinks {
 }
 
 impl PeerLinks {
-    /// A link to the server retires, and the streams that carry links of visits over it keep it and a
-    /// former process of the server. So each link of a visit ends as soon as it is idle, and the next
-    /// visit comes over the successor.
+    /// A link to the server retires, and the streams that carry links of visits over it keep it and
+    /// a former process of the server. So each link of a visit ends as soon as it is idle, and the
+    /// next visit comes over the successor.
     pub(crate) fn uplink_retires(&self) {
         self.moves.send_modify(|moves| *moves += 1);
     }

@@ -138,8 +138,8 @@ impl Client {
         }
     }
 
-    /// The bounds of a port that the client publishes. An address of a reverse proxy in `trusted` is
-    /// no source.
+    /// The bounds of a port that the client publishes. An address of a reverse proxy in `trusted`
+    /// is no source.
     pub(crate) fn flow_bounds(&self, trusted: &Arc<ArcSwap<Vec<Net>>>) -> Arc<FlowBounds> {
         let trusted = Arc::clone(trusted);
         let (most, per_source) = self.flows;

@@ -148,7 +148,8 @@ impl Clients {
         known
     }
 
-    /// The clients that are configured or were enrolled, by name. It is another map after each change.
+    /// The clients that are configured or were enrolled, by name. It is another map after each
+    /// change.
     pub(super) fn told(&self) -> Arc<HashMap<String, Arc<Client>>> {
         self.all.load_full()
     }

@@ -1,5 +1,5 @@
-//! The directory of a single server: a table in memory, and the file of the chosen ports. The lock is
-//! held for the look at a map, and never while a port is opened.
+//! The directory of a single server: a table in memory, and the file of the chosen ports. The lock
+//! is held for the look at a map, and never while a port is opened.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -18,8 +18,8 @@ pub(in crate::server) struct Local {
 }
 
 impl Local {
-    /// Ports that the server chooses are kept in the folder `state`; without a folder as long as this
-    /// process runs.
+    /// Ports that the server chooses are kept in the folder `state`; without a folder as long as
+    /// this process runs.
     pub(in crate::server) fn new(state: Option<&Path>) -> Self {
         Self { owners: Mutex::default(), ports: ChosenPorts::new(state) }
     }

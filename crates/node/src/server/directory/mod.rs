@@ -3,13 +3,13 @@
 //! needs such an agreement is asked here. [`Local`] is the directory of a single server.
 //!
 //! ```text
-//!   publication ──claim, release──> Directory    asynchronous: the other servers may have to be asked
+//!   publication ──claim, release──> Directory   asynchronous: other servers may have to be asked
 //!   visitor ──────find──────> Names (a snapshot of each worker's look-ups, never the directory)
 //! ```
 //!
 //! Each server bounds its listeners by itself (`registry/publish/budget.rs`), and each server slows
-//! down guesses by itself (`brake.rs`): an agreement would cost every log-in an answer of all others.
-//! The clients that came in by a code are behind a trait of their own
+//! down guesses by itself (`brake.rs`): an agreement would cost every log-in an answer of all
+//! others. The clients that came in by a code are behind a trait of their own
 //! ([`Enrolled`](super::Enrolled)).
 
 mod local;

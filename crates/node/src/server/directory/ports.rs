@@ -1,6 +1,6 @@
-//! The ports that the server chose, by client and service. A service that asks for any port gets the
-//! port that it had before, also after a restart of either side. The ports are kept in the state
-//! directory.
+//! The ports that the server chose, by client and service. A service that asks for any port gets
+//! the port that it had before, also after a restart of either side. The ports are kept in the
+//! state directory.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -57,8 +57,8 @@ struct Chosen {
 }
 
 impl ChosenPorts {
-    /// Reads the ports that are kept in the state directory. Without a directory, the ports are kept
-    /// as long as this process runs.
+    /// Reads the ports that are kept in the state directory. Without a directory, the ports are
+    /// kept as long as this process runs.
     pub(super) fn new(folder: Option<&Path>) -> Arc<Self> {
         let mut clients: HashMap<String, Vec<Chosen>> = HashMap::new();
         let text = folder.map(|folder| read_private(folder, FILE)).transpose();
@@ -125,8 +125,8 @@ impl ChosenPorts {
         self.save();
     }
 
-    /// Writes the file on a blocking thread, if there is a difference. Must be called inside a Tokio
-    /// runtime.
+    /// Writes the file on a blocking thread, if there is a difference. Must be called inside a
+    /// Tokio runtime.
     pub(super) fn save(self: &Arc<Self>) {
         if self.folder.is_some() && self.known().is_new {
             let ports = Arc::clone(self);

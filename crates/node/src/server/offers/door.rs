@@ -1,5 +1,5 @@
-//! Requests about connections of WebRTC at a door for HTTP. They come over TLS that a trusted reverse
-//! proxy has ended, or from this machine.
+//! Requests about connections of WebRTC at a door for HTTP. They come over TLS that a trusted
+//! reverse proxy has ended, or from this machine.
 
 use std::rc::Rc;
 use std::sync::Arc;

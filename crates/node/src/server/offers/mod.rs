@@ -1,5 +1,5 @@
-//! Connections by WebRTC of programs without a tunnel, which begin with a request of HTTP (RFC 9725) at
-//! a listener of WebSockets, or at a door for HTTP.
+//! Connections by WebRTC of programs without a tunnel, which begin with a request of HTTP
+//! (RFC 9725) at a listener of WebSockets, or at a door for HTTP.
 //!
 //! ```text
 //!   program                         server                          client of the service

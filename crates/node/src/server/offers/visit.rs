@@ -1,5 +1,5 @@
-//! The way of an offer to the client of a private service: a stream that the server would join with that
-//! of a visitor, and on which it says something itself.
+//! The way of an offer to the client of a private service: a stream that the server would join with
+//! that of a visitor, and on which it says something itself.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -77,8 +77,8 @@ impl Registry {
         if is_full { Err(Refusal::Limit) } else { Ok(()) }
     }
 
-    /// Whether the process stands beside others of its name: it has a shared service, and the client
-    /// may share.
+    /// Whether the process stands beside others of its name: it has a shared service, and the
+    /// client may share.
     fn stands_beside(&self, grant: &Grant) -> bool {
         let may = || self.shared.clients.find(grant.name.as_str()).is_some_and(|own| own.shared);
         grant.beside && may()
@@ -139,8 +139,8 @@ impl Registry {
         for placed in sessions.of_session(session) {
             counts[placed.worker] += 1;
         }
-        // Flows of a link that is going away keep their worker. With its successor on the same worker
-        // the peers of a UDP port need not move.
+        // Flows of a link that is going away keep their worker. With its successor on the same
+        // worker the peers of a UDP port need not move.
         let mut succeeds = Vec::new();
         for (worker, count) in counts.iter_mut().enumerate() {
             let leaving = session.leaving(worker);

@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep_until};
 /// which take about a tenth of a core.
 const PER_ADDRESS: Duration = Duration::from_micros(500);
 
-/// The addresses that a client may register at once, at the even rate: a client with 4,000 addresses
-/// that starts five times in a row does not wait.
+/// The addresses that a client may register at once, at the even rate: a client with 4,000
+/// addresses that starts five times in a row does not wait.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// The longest wait for one registration. A registration of 1 MiB may have 80,000 addresses.

@@ -146,8 +146,8 @@ impl Sessions {
         processes.map(|process| process.links.len()).sum()
     }
 
-    /// For how long no link of a client has been live, over all its processes. `None`: one is, or the
-    /// client has no link.
+    /// For how long no link of a client has been live, over all its processes. `None`: one is, or
+    /// the client has no link.
     pub(super) fn stalled(&self, name: &str) -> Option<Duration> {
         let processes = self.clients.get(name).into_iter().flat_map(|of| of.processes.values());
         let stalled: Option<Vec<_>> = processes.map(|process| process.session.stalled()).collect();

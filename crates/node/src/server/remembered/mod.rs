@@ -145,8 +145,8 @@ impl Hosts {
         }
     }
 
-    /// Reads the file of an earlier process. `keeps`: the client of a name may still have it. A file
-    /// that is damaged is kept aside.
+    /// Reads the file of an earlier process. `keeps`: the client of a name may still have it. A
+    /// file that is damaged is kept aside.
     pub(super) fn load_names(&self, folder: &Path, keeps: impl Fn(&str, &Host) -> bool) {
         *lock(&self.remembered.folder) = Some(folder.to_owned());
         let text = match read_private_at_most(folder, file::FILE, file::LARGEST) {

@@ -1,5 +1,5 @@
-//! Which names are known, of which client, and since when the client is away. A plain value: the time
-//! comes in as an argument.
+//! Which names are known, of which client, and since when the client is away. A plain value: the
+//! time comes in as an argument.
 
 use std::collections::hash_map;
 use std::collections::{HashMap, HashSet};
@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use super::file::Line;
 use crate::names::{Host, Kind, Known, Space};
 
-/// The most names of one client. A client that publishes more is an exception, and its further names
-/// are known while it is connected.
+/// The most names of one client. A client that publishes more is an exception, and its further
+/// names are known while it is connected.
 const MOST: usize = 1_000;
 
 /// The most names of all clients.

@@ -4,8 +4,8 @@ use super::{all, duration};
 use crate::status::{State as _, Supervised};
 use crate::term::{Column, Sheet, Table, natural};
 
-/// The daemons of `tunnel run`, with the reasons of failures below the table, and then the status of
-/// each daemon that has answered.
+/// The daemons of `tunnel run`, with the reasons of failures below the table, and then the status
+/// of each daemon that has answered.
 pub(super) fn daemons_table(sheet: &mut Sheet, daemons: &[Supervised]) {
     if daemons.is_empty() {
         return;

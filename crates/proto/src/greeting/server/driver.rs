@@ -23,7 +23,8 @@ pub struct ServerSetup {
     /// answer.
     pub introductions: bool,
     /// Whether a client that has only a certificate may attach a carrier without showing it: the
-    /// secret of the link proves both ends, and only the carrier that began the link had to show it.
+    /// secret of the link proves both ends, and only the carrier that began the link had to show
+    /// it.
     pub links_suffice: bool,
     /// Fresh random bytes for this greeting.
     pub nonce: [u8; NONCE_LENGTH],

@@ -1,6 +1,6 @@
 //! One direction between a lane and the task of its stream: a bounded queue of pieces, whose two
-//! ends may be on different workers. The lock is held for the time that a few pointers take to move,
-//! except by a reader that copies.
+//! ends may be on different workers. The lock is held for the time that a few pointers take to
+//! move, except by a reader that copies.
 
 use std::collections::VecDeque;
 use std::io;
@@ -91,8 +91,8 @@ impl Way {
     }
 
     /// Adds the pieces of `next` until the queue is full or there is none. Returns the number of
-    /// bytes, and whether the queue is full. The giver of a full queue is woken. `Err`: the taker is
-    /// gone.
+    /// bytes, and whether the queue is full. The giver of a full queue is woken. `Err`: the taker
+    /// is gone.
     pub(super) fn fill(
         &self,
         cx: &mut Context<'_>,
@@ -232,8 +232,8 @@ impl Line {
         }
     }
 
-    /// Notes that the taker has `bytes` more. A giver waits until half of the queue is free, so that
-    /// a wake-up serves more than one piece.
+    /// Notes that the taker has `bytes` more. A giver waits until half of the queue is free, so
+    /// that a wake-up serves more than one piece.
     fn take_away(&mut self, bytes: usize) {
         self.bytes -= bytes;
         if self.bytes <= WAITING / 2 && self.pieces.len() <= PIECES / 2 {

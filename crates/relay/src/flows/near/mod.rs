@@ -1,7 +1,7 @@
-//! The flows of one socket at which peers send: a port of a service or of a forward (`visitors`), or
-//! the socket of a SOCKS5 association (`proxy/associate`). The socket says what distinguishes its
-//! flows and how an answer is sent; the table, the time-outs, refusals and counters are the same.
-//! `reply` is the way back.
+//! The flows of one socket at which peers send: a port of a service or of a forward (`visitors`),
+//! or the socket of a SOCKS5 association (`proxy/associate`). The socket says what distinguishes
+//! its flows and how an answer is sent; the table, the time-outs, refusals and counters are the
+//! same. `reply` is the way back.
 
 mod reply;
 

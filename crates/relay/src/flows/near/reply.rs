@@ -1,4 +1,5 @@
-//! The way back: what the far side answers goes to the peer, from the address that the peer sent to.
+//! The way back: what the far side answers goes to the peer, from the address that the peer sent
+//! to.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;

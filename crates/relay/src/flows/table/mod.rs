@@ -1,6 +1,6 @@
 //! The flows of one listener, of one SOCKS5 association, or of the targets of one service, on one
-//! worker: which flow a datagram belongs to, which flow goes when there are too many, and which ones
-//! are idle. Every operation takes constant time. The time comes in as an argument.
+//! worker: which flow a datagram belongs to, which flow goes when there are too many, and which
+//! ones are idle. Every operation takes constant time. The time comes in as an argument.
 //!
 //! What a flow is worth grows with its state:
 //!
@@ -83,8 +83,8 @@ const JUST_OVER: Duration = Duration::from_millis(10);
 /// send many datagrams each second.
 const PAUSED: Duration = Duration::from_secs(5);
 
-/// A lasting flow that was used within this time does not go. A source with more busy flows than its
-/// share would otherwise lose all of them in turn.
+/// A lasting flow that was used within this time does not go. A source with more busy flows than
+/// its share would otherwise lose all of them in turn.
 const IN_USE: Duration = Duration::from_secs(1);
 
 /// A lasting flow that is quiet for this time goes for a flow of another source. Keep-alives come

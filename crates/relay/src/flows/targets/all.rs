@@ -1,5 +1,5 @@
-//! All flows to the targets of one service: their table, and the task that ends idle ones. Where the
-//! process has no socket for a flow or a connection, the least worthy flow of the worker goes.
+//! All flows to the targets of one service: their table, and the task that ends idle ones. Where
+//! the process has no socket for a flow or a connection, the least worthy flow of the worker goes.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -179,8 +179,8 @@ impl FlowTargets {
     }
 }
 
-/// Ends a flow of this worker, so that its socket is free for a connection. Returns false if no flow
-/// may go; then other workers are asked, which takes a moment.
+/// Ends a flow of this worker, so that its socket is free for a connection. Returns false if no
+/// flow may go; then other workers are asked, which takes a moment.
 pub(crate) fn give_way() -> bool {
     give_way_to(None)
 }

@@ -1,13 +1,13 @@
-//! Flows follow their targets. A connected socket keeps the target's address and its own for ever. A
-//! flow that is in use gets another socket when one of them is wrong:
+//! Flows follow their targets. A connected socket keeps the target's address and its own for ever.
+//! A flow that is in use gets another socket when one of them is wrong:
 //!
-//! * the name of the target leads to other addresses. A flow that is answered moves when two lookups
-//!   agree, because a name may stand for a pool whose members take turns;
+//! * the name of the target leads to other addresses. A flow that is answered moves when two
+//!   lookups agree, because a name may stand for a pool whose members take turns;
 //! * the target refuses what it gets, and its name has another address;
 //! * this machine sends from another address now, and no answers come.
 //!
-//! A flow whose target refuses what it gets, or answers nothing while other targets answer, ends where
-//! these stand in: the next datagram of its peer begins a flow to one of them.
+//! A flow whose target refuses what it gets, or answers nothing while other targets answer, ends
+//! where these stand in: the next datagram of its peer begins a flow to one of them.
 //!
 //! A flow whose target answers from an address of its name keeps its socket and its port.
 

@@ -1,5 +1,5 @@
-//! The end of flows that sends to a target: a connected socket for each flow. A target sees one port
-//! per peer, whatever happens to carriers. A socket that leads to the wrong place is replaced
+//! The end of flows that sends to a target: a connected socket for each flow. A target sees one
+//! port per peer, whatever happens to carriers. A socket that leads to the wrong place is replaced
 //! (`follow`).
 //!
 //! ```text
@@ -38,15 +38,16 @@ use flow::{FlowTally, State, Target};
 /// The far end of a flow that arrives.
 #[derive(Default)]
 pub struct FlowCaller {
-    /// The rule for the target. It is asked about the name and about every resolved address. Without
-    /// a rule every target is permitted.
+    /// The rule for the target. It is asked about the name and about every resolved address.
+    /// Without a rule every target is permitted.
     pub allow: Option<Allow>,
     /// The visitor. Its source has a share of the flows
     /// ([`super::FlowBounds::per_source`]).
     pub visitor: Visitor,
     /// Returned when the flow ends.
     pub permit: Option<Permit>,
-    /// The targets that stand in for the first one, if it cannot be reached or refuses what it gets.
+    /// The targets that stand in for the first one, if it cannot be reached or refuses what it
+    /// gets.
     pub stand_ins: Option<Rc<dyn Targets>>,
 }
 
@@ -57,8 +58,8 @@ impl fmt::Debug for FlowCaller {
 }
 
 /// Connects a flow that arrives with `target`, which must be a [`TargetAddr::Udp`]. The outlet is
-/// returned at once; up to 8 datagrams (64 KiB) wait for the lookup of a name. A flow that cannot be
-/// connected is closed with the reason.
+/// returned at once; up to 8 datagrams (64 KiB) wait for the lookup of a name. A flow that cannot
+/// be connected is closed with the reason.
 pub fn connect_flow(
     target: TargetAddr,
     caller: FlowCaller,

@@ -101,8 +101,8 @@ fn a_hostile_service_answers_no_request_for_another_host_behind_a_reverse_proxy(
             let answer = ask("b.example.com", 0);
             assert!(answer.ends_with("honest"), "after {number}: {answer}");
         }
-        // A connection that brings bytes that nobody asked for is used no more. Bytes that come behind
-        // the next request for the hostile service itself would be its answer.
+        // A connection that brings bytes that nobody asked for is used no more. Bytes that come
+        // behind the next request for the hostile service itself would be its answer.
         wait("the hostile service has lost its connection", SOON, || {
             (open.load(Ordering::SeqCst) == 0).then_some(())
         });

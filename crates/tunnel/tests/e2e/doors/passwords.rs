@@ -25,8 +25,8 @@ fn generated(user: &str, password: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Lines as `htpasswd -nB` makes them, with the test vectors of OpenWall's crypt_blowfish, and one of
-/// `htpasswd -nm`.
+/// Lines as `htpasswd -nB` makes them, with the test vectors of OpenWall's crypt_blowfish, and one
+/// of `htpasswd -nm`.
 const BOB: &str = "bob:$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
 const DAN: &str = "dan:$2y$05$CCCCCCCCCCCCCCCCCCCCC.VGOzA784oUp/Z0DY336zx7pLYAy0lwK";
 const WEAK: &str = "bob:$apr1$gpsX5z4k$ZsmjUHzHDxZdNvm8zDx4i/";

@@ -38,7 +38,8 @@ fn each_request_has_a_line_whoever_answers_it_and_the_figures_count_it() {
         ("http://proxied.example", web.port, ", headers: { set: { X-A: b } }"),
         ("http://none.example", 1, ""),
     ]);
-    // The line may come after the answer. Then the next request, maybe of another worker, must wait.
+    // The line may come after the answer. Then the next request, maybe of another worker, must
+    // wait.
     let count = Cell::new(0);
     let logged = || {
         count.set(count.get() + 1);

@@ -241,8 +241,8 @@ fn say_initials(running: &Running, count: usize) -> Vec<UdpSocket> {
     initials(running, count).into_iter().map(say).collect()
 }
 
-/// From so many addresses a handshake of kcp:// that begins: the address is proved by a cookie, and no
-/// byte of TLS follows. The layouts are those of `transport-kcp/src/wire.rs`.
+/// From so many addresses a handshake of kcp:// that begins: the address is proved by a cookie, and
+/// no byte of TLS follows. The layouts are those of `transport-kcp/src/wire.rs`.
 fn open_kcp(running: &Running, count: usize) -> Vec<UdpSocket> {
     let door = ([127, 0, 0, 1], running.server_port());
     let open = |number: usize| {

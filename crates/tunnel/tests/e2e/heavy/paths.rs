@@ -1,5 +1,5 @@
-//! Hostile visitors on each path that HTTP and the default target take, with a budget of 64 MiB: the
-//! memory of the server stays within the budget and 32 MB.
+//! Hostile visitors on each path that HTTP and the default target take, with a budget of 64 MiB:
+//! the memory of the server stays within the budget and 32 MB.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

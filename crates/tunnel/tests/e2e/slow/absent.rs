@@ -1,6 +1,6 @@
 //! Addresses that come after the start, as VRRP, DHCP and VPNs bring them: the listeners open then.
-//! The daemons run in a network namespace of their own, which gets the address when the test says so.
-//! They look for it every 15 s.
+//! The daemons run in a network namespace of their own, which gets the address when the test says
+//! so. They look for it every 15 s.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,8 @@ use testkit::stage::Daemon;
 
 use crate::harness::{LONG, binary, run, tunnel};
 
-/// A command in a namespace of its own, which gets 192.0.2.77 (RFC 5737) once the file `go` is there.
+/// A command in a namespace of its own, which gets 192.0.2.77 (RFC 5737) once the file `go` is
+/// there.
 fn apart() -> Command {
     // The wait for the file ends with the daemon, whose process is that of the shell.
     let script = "ip link set lo up && { (while ! test -e go; do kill -0 $$ || exit; sleep 0.1; \

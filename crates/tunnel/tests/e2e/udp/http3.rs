@@ -1,5 +1,5 @@
-//! HTTP/3 to a local origin through a UDP service. Debian's curl has no HTTP/3, so both ends are the
-//! crate `h3` over quinn.
+//! HTTP/3 to a local origin through a UDP service. Debian's curl has no HTTP/3, so both ends are
+//! the crate `h3` over quinn.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

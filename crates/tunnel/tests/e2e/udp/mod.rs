@@ -1,5 +1,5 @@
-//! UDP services and forwards, SOCKS5, HTTP proxies, exits and files: everything beside TCP and names
-//! that can be reached.
+//! UDP services and forwards, SOCKS5, HTTP proxies, exits and files: everything beside TCP and
+//! names that can be reached.
 
 mod carriers;
 mod connect;

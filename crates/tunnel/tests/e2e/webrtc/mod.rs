@@ -1,5 +1,5 @@
-//! Programs without a tunnel visit a private service by WebRTC. The stage is that of private services;
-//! the server takes offers at a listener of WebSockets.
+//! Programs without a tunnel visit a private service by WebRTC. The stage is that of private
+//! services; the server takes offers at a listener of WebSockets.
 
 mod door;
 mod programs;

@@ -1,5 +1,5 @@
-//! The programs of the manual (`docs/webrtc/`) reach a private service: Python with aiortc, and a page
-//! in Chromium. `cargo xtask test webrtc-interop` installs both and names them.
+//! The programs of the manual (`docs/webrtc/`) reach a private service: Python with aiortc, and a
+//! page in Chromium. `cargo xtask test webrtc-interop` installs both and names them.
 
 use std::ffi::OsString;
 use std::io::Write as _;

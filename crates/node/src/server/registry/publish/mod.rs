@@ -321,8 +321,8 @@ impl ClientTurn<'_> {
         before.any(|text| !now.contains(text))
     }
 
-    /// Applies the last registration of a session again, after the rights of the client or its other
-    /// processes have changed. `None` when the session has not registered.
+    /// Applies the last registration of a session again, after the rights of the client or its
+    /// other processes have changed. `None` when the session has not registered.
     pub(super) async fn review(&mut self, to: Registrant<'_>) -> Option<Registered> {
         let register = lock(&self.published.answers).get(&to.session.id)?.register.clone();
         Some(self.set(to, register, None).await)

@@ -358,8 +358,8 @@ impl OfClient {
         Ok(address)
     }
 
-    /// Opens an entrance on a port that the server chooses: the port that this service had before, or
-    /// else the first free port that the client may have and no other service had before.
+    /// Opens an entrance on a port that the server chooses: the port that this service had before,
+    /// or else the first free port that the client may have and no other service had before.
     async fn open_any(
         &mut self,
         to: Registrant<'_>,
