@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use ops::term::Screen;
 use proto::greeting::Name;
-use tls::{Authority, HostName, Issued};
+use tls::{Authority, HostName};
 
 use super::advice;
 use super::folder::{self, File};
