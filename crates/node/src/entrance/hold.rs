@@ -17,7 +17,7 @@ use super::name::NameVisitor;
 use super::{Entrance, settings_of};
 use crate::backends::{Answer, Backends};
 use crate::names::Space;
-use crate::session::{HOLD, Handle, Session, Worker};
+use crate::session::{Handle, Session, Worker};
 
 /// The time between two looks whether the clients have their links elsewhere.
 const LEFT: Duration = Duration::from_millis(10);
@@ -248,6 +248,7 @@ mod tests {
 
     use super::*;
     use crate::aim::Aim;
+    use crate::session::HOLD;
 
     fn backends(session: &Arc<Session>) -> Backends {
         let aim = Aim {
