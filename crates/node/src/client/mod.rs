@@ -5,6 +5,7 @@ mod connect;
 mod destination;
 mod forwards;
 mod heirloom;
+mod home;
 mod invites;
 mod links;
 mod nat;
@@ -63,7 +64,6 @@ pub use heirloom::{Heirloom, NoHeirloom};
 use links::{Links, Plan};
 pub(crate) use published::may_pass;
 pub use reload::ConfigSource;
-pub(crate) use services::service;
 use uplink::{Uplink, Uplinks};
 
 /// A running client.
@@ -139,16 +139,6 @@ impl ClientShared {
     pub(crate) fn uplink(&self) -> &Arc<Uplink> {
         self.uplinks.preferred()
     }
-
-    /// The random id of this process.
-    pub(crate) const fn instance(&self) -> InstanceId {
-        self.instance
-    }
-
-    /// The number of the next link.
-    pub(crate) fn serials(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.serials)
-    }
 }
 
 /// Starts workers, links and the listeners of forwards. `heirloom` is that of the former process,
@@ -219,7 +209,7 @@ impl Client {
         });
         let uplink = shared.uplinks.preferred();
         links.start(workers.handles(), &shared, uplink, plan).await?;
-        shared.visits.start(workers.handles(), &shared);
+        shared.visits.start(workers.handles(), &shared.home());
         for handle in workers.handles().iter() {
             let shared = Arc::clone(&shared);
             handle.call(move |worker| connect::serve_names(worker, &shared)).await?;

@@ -220,7 +220,7 @@ impl Owner for ClientOwner {
             Target::Private { client, service } => {
                 let (visitor, service) = (client.clone(), service.clone());
                 let whose = Whose { visitor, service };
-                return self.shared.host.take(&self.worker, &self.shared, whose, inlet);
+                return self.shared.host.take(&self.worker, &self.shared.home(), whose, inlet);
             }
             // A server dials for clients and serves their speed tests; a client does neither.
             Target::Forward(_)

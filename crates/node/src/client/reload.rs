@@ -158,7 +158,7 @@ impl Client {
             shared.config.store(Arc::new(ClientConfig { forwards, ..new }));
         }
         let now = shared.config.load_full();
-        shared.host.review(shared, handles).await;
+        shared.host.review(&shared.home(), handles).await;
         shared.visits.follow(&now).await;
         let mut reloaded = Reloaded::new(
             Vec::new(),
@@ -322,7 +322,7 @@ impl Client {
         let uplink = shared.uplinks.preferred();
         let materials = read_materials(&shared.config.load()).await?;
         shared.materials.replace(materials);
-        shared.host.review(shared, self.workers.handles()).await;
+        shared.host.review(&shared.home(), self.workers.handles()).await;
         let links = self.other_links(&shared.config.load_full(), uplink).await?;
         uplink.replace(links, self.workers.handles(), &shared.leaving).await;
         shared.forwards.lead_to(&uplink.session()).await;

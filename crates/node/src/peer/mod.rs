@@ -19,11 +19,13 @@
 //! | [`links`] | the side that visits: a link for each service, made when somebody asks for it |
 //! | [`direct`] | both sides: carriers that do not pass the server |
 //! | [`material`] | both sides: the certificates in force |
+//! | [`home`] | both sides: what the client process around them brings |
 //! | `turns` | bounds on what visitors have this client do at a time |
 //! | [`wire`] | what the server and the client of a service say about an offer of WebRTC |
 
 pub(crate) mod accept;
 pub(crate) mod direct;
+pub(crate) mod home;
 pub(crate) mod links;
 pub(crate) mod material;
 mod turns;
@@ -40,7 +42,7 @@ use tls::{ClientConfig, PEER_NAME, ServerConfig, peer_client_config, peer_server
 use transport::{ALPN, CarrierError, Transport};
 use transport_tcp::TlsClient;
 
-use crate::client::ClientShared;
+use crate::peer::home::Home;
 
 /// The transport of a carrier that is a stream which the server joins.
 const RELAY: Transport = Transport::new("relay");
@@ -63,11 +65,11 @@ fn client_tls() -> Result<TlsClient, CarrierError> {
 /// The TLS of a visitor that has a certificate, and trusts the certificate of the other client
 /// alone.
 fn certified_tls(
-    shared: &ClientShared,
+    shared: &Arc<dyn Home>,
     tls: &PeerTls,
     service: &PrivateService,
 ) -> Result<TlsClient, CarrierError> {
-    let own = shared.materials.of(tls);
+    let own = shared.materials().of(tls);
     let own =
         own.ok_or_else(|| CarrierError::Config("the certificates were not read".to_owned()))?;
     let config = own.client_config(service.client.as_str(), &[ALPN])?;

@@ -13,7 +13,7 @@ use transport_tcp::accept_inside;
 use super::Whose;
 use super::begun::Begun;
 use super::proof::material;
-use crate::client::ClientShared;
+use crate::peer::home::Home;
 use crate::peer::{RELAY, server_tls};
 
 /// A stream of the server, before its handshake.
@@ -29,8 +29,8 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(shared: &ClientShared, whose: &Whose, first: u8, lane: StreamLane) -> Self {
-        let material = material(shared, &shared.config.load(), whose);
+    pub(super) fn new(shared: &Arc<dyn Home>, whose: &Whose, first: u8, lane: StreamLane) -> Self {
+        let material = material(shared, &shared.config().load(), whose);
         Self { first, lane, material, shown: Shown::default(), visitor: whose.visitor.clone() }
     }
 }

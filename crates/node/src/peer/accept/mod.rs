@@ -30,7 +30,7 @@ use transport::{CarrierError, Incoming, Inlet, Outlet};
 
 use super::turns::{Bounds, Turn, Turns};
 use super::wire;
-use crate::client::ClientShared;
+use crate::peer::home::Home;
 use crate::session::{Handle, Worker};
 pub(super) use incoming::Ready;
 use incoming::Stream;
@@ -89,12 +89,12 @@ impl PeerHost {
     pub(crate) fn take(
         &self,
         worker: &Rc<Worker>,
-        shared: &Arc<ClientShared>,
+        shared: &Arc<dyn Home>,
         whose: Whose,
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
         let refuse = |code| refuse_stream(&*inlet, None, code);
-        if !may_visit(&shared.config.load(), &whose) {
+        if !may_visit(&shared.config().load(), &whose) {
             let Whose { visitor, service } = &whose;
             tracing::debug!(%visitor, %service, "the service is not private, or is for others");
             return refuse(ResetCode::Unknown);
@@ -143,8 +143,8 @@ impl PeerHost {
     }
 
     /// Ends the links of those who may not visit any more, after a change of the configuration.
-    pub(crate) async fn review(&self, shared: &ClientShared, handles: &[Handle]) {
-        let config = shared.config.load_full();
+    pub(crate) async fn review(&self, shared: &Arc<dyn Home>, handles: &[Handle]) {
+        let config = shared.config().load_full();
         let gone = |whose: &Whose, proved: &Proved| !is_valid(shared, &config, whose, proved);
         self.programs.close(gone);
         self.places.close(handles, gone).await;
@@ -155,7 +155,7 @@ impl PeerHost {
 /// one.
 pub(super) async fn welcome(
     worker: &Rc<Worker>,
-    shared: &Arc<ClientShared>,
+    shared: &Arc<dyn Home>,
     whose: &Whose,
     (incoming, shown): (Box<dyn Incoming>, &Shown),
 ) {
@@ -179,7 +179,7 @@ pub(super) async fn welcome(
         LogInError::Handshake(_) | LogInError::LinkGone => None,
     };
     let why = why.unwrap_or_else(|| error.to_string());
-    if lock(&shared.host.told).pass(whose.clone(), Instant::now()).is_some() {
+    if lock(&shared.host().told).pass(whose.clone(), Instant::now()).is_some() {
         tracing::warn!(
             target: AUDIT, client = visitor.as_str(), service = service.as_str(),
             "client {visitor} does not visit the private service {service}: {why}"

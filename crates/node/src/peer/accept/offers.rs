@@ -15,9 +15,9 @@ use transport_webrtc::{Arrived, Channel, Channels, Closer};
 
 use super::proof::{Proved, credentials, may_visit};
 use super::{Ready, Turn, Whose, lock, welcome};
-use crate::client::{self, ClientShared};
 use crate::peer::direct::Failed;
 use crate::peer::direct::channels::{self, Offered};
+use crate::peer::home::Home;
 use crate::peer::wire::{self, Reply, Why};
 use crate::session::Worker;
 
@@ -66,7 +66,7 @@ impl Programs {
 /// Takes an offer whose first byte was read.
 pub(super) async fn take(
     worker: &Rc<Worker>,
-    shared: &Arc<ClientShared>,
+    shared: &Arc<dyn Home>,
     whose: &Whose,
     mut lane: StreamLane,
     turn: Turn,
@@ -84,7 +84,7 @@ pub(super) async fn take(
     let sent = wire::write(&mut lane, &wire::bytes(&reply)).await;
     let (Ok((offered, proven)), Ok(())) = (begun, sent) else { return };
     let closer = offered.closer();
-    shared.host.programs.note(Program {
+    shared.host().programs.note(Program {
         whose: whose.clone(),
         proved: Proved::Token(proven.credential()),
         closer: closer.clone(),
@@ -93,12 +93,12 @@ pub(super) async fn take(
     match offered.connect().await {
         Ok(arrived) => {
             drop(turn);
-            shared.direct.note(None);
+            shared.direct().note(None);
             serve(worker, shared, whose, arrived).await;
         }
         Err(error) => {
             let failed = Failed::Channels(error);
-            shared.direct.note(Some(&failed));
+            shared.direct().note(Some(&failed));
             tracing::debug!(visitor = %whose.visitor, error = %failed, "a program does not visit");
         }
     }
@@ -108,13 +108,13 @@ pub(super) async fn take(
 
 /// Judges an offer, and opens sockets for it if it is good.
 async fn begin(
-    shared: &Arc<ClientShared>,
+    shared: &Arc<dyn Home>,
     whose: &Whose,
     offer: &str,
     proof: &[u8; 32],
 ) -> Result<(Offered, ProvenOffer), Why> {
     let Whose { visitor, service } = whose;
-    let config = shared.config.load_full();
+    let config = shared.config().load_full();
     let context = format!("{visitor}\n{}/{service}", config.name);
     let known = credentials(&config, whose);
     let Some(proven) = verify_offer(&known, &context, offer, proof) else {
@@ -122,16 +122,16 @@ async fn begin(
             target: AUDIT, client = visitor.as_str(), service = service.as_str(),
             "client {visitor} does not visit the private service {service} by WebRTC: wrong token"
         );
-        let pause = lock(&shared.host.brake).count(whose.clone(), std::time::Instant::now());
+        let pause = lock(&shared.host().brake).count(whose.clone(), std::time::Instant::now());
         sleep(pause).await;
         return Err(Why::Proof);
     };
     if config.p2p.is_relayed() {
-        shared.direct.note(Some(&Failed::because(punch::Why::Relay)));
+        shared.direct().note(Some(&Failed::because(punch::Why::Relay)));
         return Err(Why::Unable);
     }
     let offered = channels::answer(shared, visitor.as_str(), offer).await.map_err(|declined| {
-        let error = declined.told(&shared.direct);
+        let error = declined.told(&shared.direct());
         tracing::debug!(%visitor, %error, "an offer of WebRTC is not answered");
         Why::Unable
     })?;
@@ -146,7 +146,7 @@ async fn obey(mut lane: StreamLane, closer: Closer) {
     std::future::pending::<()>().await;
 }
 
-async fn serve(worker: &Rc<Worker>, shared: &Arc<ClientShared>, whose: &Whose, arrived: Arrived) {
+async fn serve(worker: &Rc<Worker>, shared: &Arc<dyn Home>, whose: &Whose, arrived: Arrived) {
     match arrived {
         Arrived::Carrier(carrier) => {
             // The offer has proved a token, and so does the greeting.
@@ -160,7 +160,7 @@ async fn serve(worker: &Rc<Worker>, shared: &Arc<ClientShared>, whose: &Whose, a
 /// Serves each channel as a stream to the service.
 async fn streams(
     worker: &Rc<Worker>,
-    shared: &Arc<ClientShared>,
+    shared: &Arc<dyn Home>,
     whose: &Whose,
     mut channels: Channels,
 ) {
@@ -182,8 +182,8 @@ async fn streams(
             Ok(channel) => channel,
             Err(error) => break error.to_string(),
         };
-        let is_it = label == name && may_visit(&shared.config.load(), whose);
-        let local = is_it.then(|| client::service(worker, shared, name)).flatten();
+        let is_it = label == name && may_visit(&shared.config().load(), whose);
+        let local = is_it.then(|| shared.service(worker, name)).flatten();
         let (Some(local), Ok(place)) = (local, Arc::clone(&room).try_acquire_owned()) else {
             tracing::debug!(client, service = name, label, "a channel is refused");
             // A channel that closes without an end is a reset.

@@ -12,15 +12,15 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::Whose;
 use super::proof::may_visit;
-use crate::client::{self, ClientShared};
 use crate::peer::direct::offer::Offers;
+use crate::peer::home::Home;
 use crate::session::{Session, Worker};
 use crate::targets::Local;
 
 /// The owner of a link of a visitor.
 pub(super) struct PeerOwner {
     worker: Rc<Worker>,
-    shared: Arc<ClientShared>,
+    shared: Arc<dyn Home>,
     whose: Whose,
     /// The name of the visitor, which its streams share.
     client: Arc<str>,
@@ -38,7 +38,7 @@ impl fmt::Debug for PeerOwner {
 impl PeerOwner {
     pub(super) fn new(
         worker: &Rc<Worker>,
-        shared: &Arc<ClientShared>,
+        shared: &Arc<dyn Home>,
         whose: &Whose,
         id: LinkId,
         session: &Arc<Session>,
@@ -61,10 +61,10 @@ impl PeerOwner {
         if !is_of(service, &open.target) {
             return Err(ResetCode::Denied);
         }
-        if !may_visit(&self.shared.config.load(), &self.whose) {
+        if !may_visit(&self.shared.config().load(), &self.whose) {
             return Err(ResetCode::Unknown);
         }
-        client::service(&self.worker, &self.shared, service).ok_or(ResetCode::Unknown)
+        self.shared.service(&self.worker, service).ok_or(ResetCode::Unknown)
     }
 }
 
@@ -137,7 +137,7 @@ impl Owner for PeerOwner {
                 worker.state.set_live(worker.index, session, serial, false);
             }
             State::Ended(end) => {
-                self.shared.host.forget(self.id);
+                self.shared.host().forget(self.id);
                 self.offers.end();
                 self.session.paths.ended(link);
                 worker.state.remove_link(worker.index, session, serial);

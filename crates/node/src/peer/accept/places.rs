@@ -17,8 +17,8 @@ use tokio::task::spawn_local;
 use super::owner::PeerOwner;
 use super::proof::{Proved, is_valid};
 use super::{Whose, lock};
-use crate::client::ClientShared;
 use crate::memory;
+use crate::peer::home::Home;
 use crate::session::{Handle, Session, Worker};
 
 /// Links of one visitor to one service: those of processes that have gone wait for their carriers
@@ -135,7 +135,7 @@ impl Places {
 /// A carrier of a visitor on its way to its link.
 pub(super) struct Arrival<'a> {
     pub(super) worker: &'a Rc<Worker>,
-    pub(super) shared: &'a Arc<ClientShared>,
+    pub(super) shared: &'a Arc<dyn Home>,
     pub(super) whose: &'a Whose,
     pub(super) shown: &'a Shown,
 }
@@ -172,7 +172,7 @@ impl Arrival<'_> {
     /// Worker, serial number and session of the link of a carrier. Notes a new link.
     fn find(&self, greeted: &Greeted) -> Option<(usize, u64, Arc<Session>)> {
         let id = greeted.accepted.link;
-        let mut links = self.shared.host.places.links();
+        let mut links = self.shared.host().places.links();
         if greeted.grant.attach.is_some() {
             let place = links.get(&id)?;
             return Some((place.worker, place.serial, Arc::clone(&place.session)));
@@ -183,7 +183,7 @@ impl Arrival<'_> {
             Proved::Token(greeted.grant.credential.clone())
         };
         // A reload whose review looked at the links before has not seen this link.
-        if !is_valid(self.shared, &self.shared.config.load(), self.whose, &proved) {
+        if !is_valid(self.shared, &self.shared.config().load(), self.whose, &proved) {
             return None;
         }
         let secret = greeted.accepted.secret.clone()?;
@@ -193,7 +193,7 @@ impl Arrival<'_> {
         let session = known.map_or_else(
             || {
                 let (name, workers) = (format!("{visitor} at {service}"), self.worker.peers.len());
-                Session::of_peer(&name, workers, None, self.shared.direct.bytes())
+                Session::of_peer(&name, workers, None, self.shared.direct().bytes())
             },
             |known| Arc::clone(&known.session),
         );
@@ -217,7 +217,7 @@ impl Arrival<'_> {
 /// Attaches a carrier to its link, on the worker of the link.
 fn arrive(
     worker: &Rc<Worker>,
-    shared: &Arc<ClientShared>,
+    shared: &Arc<dyn Home>,
     whose: &Whose,
     (id, serial): (LinkId, u64),
     session: &Arc<Session>,
@@ -229,7 +229,7 @@ fn arrive(
         None if greeted.grant.attach.is_none() => {
             let settings = Settings {
                 side: Side::Server,
-                config: memory::link_config(&shared.config.load().common),
+                config: memory::link_config(&shared.config().load().common),
                 budget: Rc::new(worker.state.portion.of_client(visitor.as_str())),
                 serial,
                 features: greeted.accepted.features,
@@ -248,7 +248,7 @@ fn arrive(
         return;
     }
     if is_new {
-        shared.invites.note_visit(visitor.as_str(), service.as_str(), &token);
+        shared.note_visit(visitor.as_str(), service.as_str(), &token);
         tracing::info!(
             target: AUDIT, client = visitor.as_str(), service = service.as_str(), link = serial,
             "client {visitor} visits the private service {service} over link {serial}"

@@ -9,7 +9,7 @@ use proto::greeting::{Name, Refusal, StoredCredential};
 use tls::{PeerMaterial, Shown};
 
 use super::Whose;
-use crate::client::ClientShared;
+use crate::peer::home::Home;
 
 /// The private service with its visitors.
 fn private<'a>(config: &'a ClientConfig, service: &Name) -> Option<&'a config::Private> {
@@ -47,19 +47,19 @@ pub(super) fn credentials(config: &ClientConfig, whose: &Whose) -> Vec<StoredCre
 
 /// The certificates that the service demands of a visitor. `None`: it demands a token.
 pub(super) fn material(
-    shared: &ClientShared,
+    shared: &Arc<dyn Home>,
     config: &ClientConfig,
     whose: &Whose,
 ) -> Option<Arc<PeerMaterial>> {
     match private(config, &whose.service)?.demand(whose.visitor.as_str()) {
-        Demand::Certificate(tls) => shared.materials.of(tls),
+        Demand::Certificate(tls) => shared.materials().of(tls),
         Demand::Tokens(_) | Demand::Nothing => None,
     }
 }
 
 /// Whether a link that began with this proof may stay.
 pub(super) fn is_valid(
-    shared: &ClientShared,
+    shared: &Arc<dyn Home>,
     config: &ClientConfig,
     whose: &Whose,
     proved: &Proved,
@@ -75,7 +75,7 @@ pub(super) fn is_valid(
 /// Why a visitor is refused, for the log. The visitor gets fewer details.
 pub(super) fn reason(
     error: &GreetError,
-    shared: &ClientShared,
+    shared: &Arc<dyn Home>,
     whose: &Whose,
     shown: &Shown,
 ) -> Option<String> {
@@ -85,7 +85,7 @@ pub(super) fn reason(
     if error.refusal() != Some(Refusal::BadCredential) {
         return None;
     }
-    let config = shared.config.load();
+    let config = shared.config().load();
     if let Some(own) = material(shared, &config, whose) {
         let fault = own.verify(shown, whose.visitor.as_str()).err()?;
         return Some(fault.to_string());

@@ -7,7 +7,7 @@ use relay::StreamLane;
 
 use super::proof::Proved;
 use super::{Turn, Whose};
-use crate::client::ClientShared;
+use crate::peer::home::Home;
 use crate::peer::wire::{self, Reply, Why};
 use crate::session::Worker;
 
@@ -26,7 +26,7 @@ impl Programs {
 
 pub(super) async fn take(
     _: &Rc<Worker>,
-    _: &Arc<ClientShared>,
+    _: &Arc<dyn Home>,
     whose: &Whose,
     mut lane: StreamLane,
     _turn: Turn,

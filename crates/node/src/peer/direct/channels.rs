@@ -26,7 +26,7 @@ use transport_webrtc::{
 };
 
 use super::{Declined, Failed, said, say};
-use crate::client::{ClientShared, stun};
+use crate::peer::home::Home;
 
 /// How long an answer is waited for. The other side looks names up and asks STUN servers first.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ impl Peers {
 
 /// Offers a connection, and waits until it carries bytes.
 pub(super) async fn dial(
-    shared: &Arc<ClientShared>,
+    shared: &Arc<dyn Home>,
     link: &Link,
     (peer, round): (&str, u32),
     heard: &mut mpsc::Receiver<Bytes>,
@@ -91,7 +91,7 @@ pub(crate) struct Offered(Answerer);
 
 /// Answers the offer of a visitor.
 pub(crate) async fn answer(
-    shared: &Arc<ClientShared>,
+    shared: &Arc<dyn Home>,
     visitor: &str,
     offer: &str,
 ) -> Result<Offered, Declined> {
@@ -138,15 +138,15 @@ fn carrier(arrived: Arrived) -> Result<Carrier, CarrierError> {
 }
 
 /// Whether peers are told the addresses of the interfaces.
-fn tells(shared: &ClientShared) -> bool {
-    shared.config.load().p2p.host
+fn tells(shared: &Arc<dyn Home>) -> bool {
+    shared.config().load().p2p.host
 }
 
 /// The settings for a connection with the client `peer`.
-async fn peers(shared: &Arc<ClientShared>, peer: &str) -> transport_webrtc::Peers {
-    let config = shared.config.load_full();
-    let stun = stun::of(shared.uplink(), &config, stun::LOOKUPS).await;
-    shared.direct.channels.under(settings(&config, stun, shared.direct.pace(peer)))
+async fn peers(shared: &Arc<dyn Home>, peer: &str) -> transport_webrtc::Peers {
+    let config = shared.config().load_full();
+    let stun = shared.stun().await;
+    shared.direct().channels.under(settings(&config, stun, shared.direct().pace(peer)))
 }
 
 /// The settings of connections.

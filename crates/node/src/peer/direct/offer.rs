@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use transport_quic::punched::{Begin, Failure};
 
 use super::{Failed, WAITING_MAX, channels, converse, said, say};
-use crate::client::{ClientShared, stun};
 use crate::peer::accept::{Ready, Whose, welcome};
+use crate::peer::home::Home;
 use crate::peer::turns::Turn;
 use crate::session::{Found, Session, Worker};
 
@@ -28,7 +28,7 @@ const APART: Duration = Duration::from_secs(1);
 /// Answers the trials of one link, one at a time.
 pub(crate) struct Offers {
     worker: Rc<Worker>,
-    shared: Arc<ClientShared>,
+    shared: Arc<dyn Home>,
     whose: Whose,
     session: Arc<Session>,
     current: RefCell<Option<Round>>,
@@ -56,7 +56,7 @@ struct Round {
 impl Offers {
     pub(crate) fn new(
         worker: &Rc<Worker>,
-        shared: &Arc<ClientShared>,
+        shared: &Arc<dyn Home>,
         whose: &Whose,
         session: &Arc<Session>,
     ) -> Self {
@@ -152,7 +152,7 @@ async fn decline(link: &Link, round: u32, why: Decline) {
 /// The answer to one trial.
 struct Trying {
     worker: Rc<Worker>,
-    shared: Arc<ClientShared>,
+    shared: Arc<dyn Home>,
     whose: Whose,
     session: Arc<Session>,
     link: Link,
@@ -161,20 +161,20 @@ struct Trying {
 
 impl Trying {
     async fn run(self, mut heard: mpsc::Receiver<Bytes>, offer: Option<String>) {
-        if self.shared.config.load().p2p.is_relayed() {
-            self.shared.direct.note(Some(&Failed::because(Why::Relay)));
+        if self.shared.config().load().p2p.is_relayed() {
+            self.shared.direct().note(Some(&Failed::because(Why::Relay)));
             self.session.paths.failed(&self.link, Why::Relay.to_string());
             return decline(&self.link, self.number, Decline::Relay).await;
         }
-        let Some(turn) = self.shared.direct.answer(&self.whose) else {
-            self.shared.direct.busy();
+        let Some(turn) = self.shared.direct().answer(&self.whose) else {
+            self.shared.direct().busy();
             return decline(&self.link, self.number, Decline::Often).await;
         };
         let outcome = match offer {
             Some(offer) => self.answer(&offer, turn).await,
             None => {
                 self.attempt(&mut heard, turn).await.map_err(Failed::from).inspect_err(|error| {
-                    self.shared.direct.note(Some(error));
+                    self.shared.direct().note(Some(error));
                 })
             }
         };
@@ -191,16 +191,16 @@ impl Trying {
                 Ok(answered) => answered,
                 Err(declined) => {
                     decline(&self.link, self.number, declined.why).await;
-                    return Err(declined.told(&self.shared.direct));
+                    return Err(declined.told(&self.shared.direct()));
                 }
             };
         let body = Body::Description(Described::Answer, answered.answer().to_owned());
         let signal = Signal { round: self.number, body }.encode();
         say(&signal, |signal| said(&self.link, signal)).await;
         let carrier = answered.carrier().await.map_err(Failed::Channels).inspect_err(|error| {
-            self.shared.direct.note(Some(error));
+            self.shared.direct().note(Some(error));
         })?;
-        self.shared.direct.note(None);
+        self.shared.direct().note(None);
         self.session.paths.found(&self.link, Found::Channels(carrier.peer.address));
         // The link that this path joins has begun with a certificate, where one is demanded.
         let (incoming, shown) = (Box::new(Ready(carrier)), Shown::default());
@@ -209,11 +209,11 @@ impl Trying {
     }
 
     async fn attempt(&self, heard: &mut mpsc::Receiver<Bytes>, _turn: Turn) -> Result<(), Failure> {
-        let config = self.shared.config.load_full();
-        let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
-        let puncher = self.shared.direct.puncher(&config);
+        let config = self.shared.config().load_full();
+        let stun = self.shared.stun().await;
+        let puncher = self.shared.direct().puncher(&config);
         let is_mapping = config.p2p.mapped;
-        let pace = self.shared.direct.pace(self.whose.visitor.as_str());
+        let pace = self.shared.direct().pace(self.whose.visitor.as_str());
         let begin = Begin { round: self.number, stun, is_mapping, pace };
         let trial = puncher.map_err(Failure::Quic).and_then(|made| Ok(made.publisher(&begin)?));
         let trial = match trial {
@@ -224,13 +224,13 @@ impl Trying {
             }
         };
         if is_mapping {
-            self.shared.direct.ports.map(&trial);
+            self.shared.direct().ports.map(&trial);
         }
         let incoming = tokio::select! {
             incoming = trial.accept() => incoming?,
             never = converse(&self.link, &trial, heard) => match never {},
         };
-        self.shared.direct.note(None);
+        self.shared.direct().note(None);
         self.session.paths.found(&self.link, Found::Quic(trial.path()));
         // The link that this path joins has begun with a certificate, where one is demanded.
         let shown = Shown::default();

@@ -15,7 +15,7 @@ use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Patienc
 use transport_quic::punched::{Begin, Failure};
 
 use super::{Failed, WAITING_MAX, channels, converse, news};
-use crate::client::{ClientShared, stun};
+use crate::peer::home::Home;
 use crate::session::{Found, Session};
 
 /// What carries the bytes of a direct path.
@@ -32,7 +32,7 @@ const TRIAL: Duration = Duration::from_secs(25);
 
 /// What the owner of a link and the dialer of its direct path share.
 pub(crate) struct Seeker {
-    shared: Arc<ClientShared>,
+    shared: Arc<dyn Home>,
     /// The name of the client that has the service.
     peer: String,
     session: Arc<Session>,
@@ -50,7 +50,7 @@ pub(crate) struct Seeker {
 
 impl Seeker {
     pub(crate) fn new(
-        shared: &Arc<ClientShared>,
+        shared: &Arc<dyn Home>,
         (peer, session): (&str, &Arc<Session>),
         over: Over,
     ) -> Rc<Self> {
@@ -95,7 +95,7 @@ impl Seeker {
         };
         let outcome = self.begin(&link).await;
         self.inbox.replace(None);
-        self.shared.direct.note(outcome.as_ref().err());
+        self.shared.direct().note(outcome.as_ref().err());
         if let Err(error) = &outcome {
             self.session.paths.failed(&link, error.to_string());
         }
@@ -103,7 +103,7 @@ impl Seeker {
     }
 
     async fn begin(&self, link: &Link) -> Result<Carrier, Failed> {
-        if self.shared.config.load().p2p.is_relayed() {
+        if self.shared.config().load().p2p.is_relayed() {
             return Err(Failed::because(Why::Relay));
         }
         let round = self.round.get().saturating_add(1);
@@ -127,15 +127,15 @@ impl Seeker {
         round: u32,
         heard: &mut mpsc::Receiver<Bytes>,
     ) -> Result<Carrier, Failure> {
-        let config = self.shared.config.load_full();
-        let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
-        let puncher = self.shared.direct.puncher(&config);
+        let config = self.shared.config().load_full();
+        let stun = self.shared.stun().await;
+        let puncher = self.shared.direct().puncher(&config);
         let is_mapping = config.p2p.mapped;
-        let pace = self.shared.direct.pace(&self.peer);
+        let pace = self.shared.direct().pace(&self.peer);
         let begin = Begin { round, stun, is_mapping, pace };
         let trial = puncher.map_err(Failure::Quic)?.visitor(&begin)?;
         if is_mapping {
-            self.shared.direct.ports.map(&trial);
+            self.shared.direct().ports.map(&trial);
         }
         let carrier = tokio::select! {
             carrier = trial.dial() => carrier?,

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use transport::{Carrier, CarrierError, Transport};
 
 use super::{Declined, Failed};
-use crate::client::ClientShared;
+use crate::peer::home::Home;
 
 /// No peer.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ fn unsupported() -> Failed {
 
 #[expect(clippy::unused_async, reason = "as in a build with WebRTC")]
 pub(super) async fn dial(
-    _: &Arc<ClientShared>,
+    _: &Arc<dyn Home>,
     _: &Link,
     _: (&str, u32),
     _: &mut mpsc::Receiver<Bytes>,
@@ -36,7 +36,7 @@ pub(super) async fn dial(
 }
 
 #[expect(clippy::unused_async, reason = "as in a build with WebRTC")]
-pub(super) async fn answer(_: &Arc<ClientShared>, _: &str, _: &str) -> Result<Offered, Declined> {
+pub(super) async fn answer(_: &Arc<dyn Home>, _: &str, _: &str) -> Result<Offered, Declined> {
     Err(Declined { why: Decline::Without, failed: unsupported() })
 }
 

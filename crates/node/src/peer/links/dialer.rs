@@ -16,7 +16,7 @@ use transport_tcp::{TlsClient, connect_inside};
 
 use super::super::{RELAY, certified_tls, client_tls};
 use super::trouble;
-use crate::client::ClientShared;
+use crate::peer::home::Home;
 use crate::session::Worker;
 
 /// The time for which a dial waits for a link to the server. The dial as a whole has as long.
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The path through the server.
 pub(super) struct Relayed {
     pub(super) worker: Rc<Worker>,
-    pub(super) shared: Arc<ClientShared>,
+    pub(super) shared: Arc<dyn Home>,
     pub(super) service: PrivateService,
     pub(super) proof: Proof,
 }
@@ -57,7 +57,7 @@ impl PathDialer for Relayed {
 
 async fn dial(
     worker: &Rc<Worker>,
-    shared: &Arc<ClientShared>,
+    shared: &Arc<dyn Home>,
     service: &PrivateService,
     tls: TlsClient,
 ) -> Result<Carrier, CarrierError> {
@@ -65,7 +65,7 @@ async fn dial(
         Some(begun) => begun?,
         None => {
             // The lane of a stream may leave the worker of its link.
-            let at = shared.uplink().live_worker(worker.index, PATIENCE).await;
+            let at = shared.live_worker(worker.index, PATIENCE).await;
             let handle = at.and_then(|at| worker.peers.get(at)).cloned().ok_or_else(no_link)?;
             let (shared, service) = (Arc::clone(shared), service.clone());
             let begun = handle.call(move |worker| open(worker, &shared, &service)).await;
@@ -85,10 +85,10 @@ async fn dial(
 /// Opens a stream over a link of this worker to the server. `None`: there is none.
 fn open(
     worker: &Worker,
-    shared: &ClientShared,
+    shared: &Arc<dyn Home>,
     service: &PrivateService,
 ) -> Option<Result<Begun, CarrierError>> {
-    let link = worker.state.live_link(&shared.uplink().session())?;
+    let link = worker.state.live_link(&shared.server())?;
     if !link.features().have(Features::PRIVATE) {
         return Some(Err(trouble::too_old()));
     }

@@ -17,9 +17,9 @@ use tokio::time::{Instant, sleep};
 use super::dialer::Relayed;
 use super::owner::VisitorOwner;
 use super::{Keeper, Peer, trouble};
-use crate::client::ClientShared;
 use crate::memory;
 use crate::peer::direct::seek::{Direct, Over, Seeker};
+use crate::peer::home::Home;
 use crate::session::Worker;
 
 /// A link without a stream and without a flow is kept for this time, because a further visit then
@@ -87,7 +87,7 @@ impl Seen {
 /// Starts the task that keeps a link.
 pub(super) fn start(
     worker: &Rc<Worker>,
-    shared: &Arc<ClientShared>,
+    shared: &Arc<dyn Home>,
     peer: &Arc<Peer>,
     visit: &Visit,
 ) -> Keeper {
@@ -117,7 +117,7 @@ enum Then {
 /// Keeps one link with its carriers.
 async fn keep_one(
     worker: &Rc<Worker>,
-    shared: &Arc<ClientShared>,
+    shared: &Arc<dyn Home>,
     peer: &Arc<Peer>,
     (visit, leaving): (&Visit, &Arc<AtomicBool>),
 ) -> Then {
@@ -139,11 +139,11 @@ async fn keep_one(
 /// The settings of the link. `None`: name or token are unfit, which the configuration has excluded.
 fn client(
     worker: &Rc<Worker>,
-    shared: &Arc<ClientShared>,
+    shared: &Arc<dyn Home>,
     visit: &Visit,
     (seeker, leaving): (Option<&Rc<Seeker>>, &Arc<AtomicBool>),
 ) -> Option<Client> {
-    let config = shared.config.load();
+    let config = shared.config().load();
     let identity = match &visit.proof {
         Proof::Token(token) => Identity::Token(Token::new(token.secret.reveal()).ok()?),
         Proof::Certificate(_) => Identity::Certificate,

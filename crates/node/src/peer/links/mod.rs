@@ -26,7 +26,7 @@ use config::{ClientConfig, Local, PrivateService, Visit};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_local};
 
-use crate::client::ClientShared;
+use crate::peer::home::Home;
 use crate::session::{Handle, PathBytes, Session, Worker};
 
 pub(crate) use connect::{PeerConnector, named};
@@ -47,7 +47,7 @@ pub(crate) struct PeerLinks {
 /// The client around the links.
 struct Surroundings {
     handles: Arc<[Handle]>,
-    shared: Weak<ClientShared>,
+    shared: Weak<dyn Home>,
 }
 
 impl fmt::Debug for PeerLinks {
@@ -98,7 +98,7 @@ impl PeerLinks {
     }
 
     /// The client has started: links may be made from now on.
-    pub(crate) fn start(&self, handles: &Arc<[Handle]>, shared: &Arc<ClientShared>) {
+    pub(crate) fn start(&self, handles: &Arc<[Handle]>, shared: &Arc<dyn Home>) {
         let (handles, shared) = (Arc::clone(handles), Arc::downgrade(shared));
         // Called once.
         let _ = self.place.set(Surroundings { handles, shared });
@@ -237,10 +237,10 @@ impl Peer {
     }
 
     /// Starts to keep a link on this worker.
-    fn keep(self: &Arc<Self>, worker: &Rc<Worker>, shared: &Arc<ClientShared>) {
+    fn keep(self: &Arc<Self>, worker: &Rc<Worker>, shared: &Arc<dyn Home>) {
         // Read under the lock: a reload then ends the keeper, or came before.
         let mut state = self.state();
-        let visit = shared.config.load().visit_of(&self.service);
+        let visit = shared.config().load().visit_of(&self.service);
         let Some(visit) = visit else {
             drop(state);
             return self.fail(trouble::no_token(&self.service));
