@@ -191,7 +191,7 @@ impl Trying {
                 Ok(answered) => answered,
                 Err(declined) => {
                     decline(&self.link, self.number, declined.why).await;
-                    return Err(declined.told(&self.shared.direct()));
+                    return Err(declined.told(self.shared.direct()));
                 }
             };
         let body = Body::Description(Described::Answer, answered.answer().to_owned());
