@@ -104,7 +104,7 @@ mod tests {
         let v4 = WebrtcSettings { bind: vec![Ipv4Addr::UNSPECIFIED.into()], ..Default::default() };
         assert!(v4.addresses().iter().all(IpAddr::is_ipv4));
         let named = vec![IpAddr::from(Ipv4Addr::LOCALHOST)];
-        let named = WebrtcSettings { bind: named.clone(), ..WebrtcSettings::default() };
-        assert_eq!(named.addresses(), named.bind);
+        let named = WebrtcSettings { bind: named, ..WebrtcSettings::default() };
+        assert_eq!(named.addresses(), [IpAddr::from(Ipv4Addr::LOCALHOST)]);
     }
 }

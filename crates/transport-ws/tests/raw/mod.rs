@@ -1,5 +1,7 @@
 //! A scripted WebSocket peer, which can break every rule.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
+
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -85,7 +85,7 @@ fn addresses_of_interfaces_and_of_servers_leave_a_place_for_a_port_of_the_router
     assert_eq!(count(&attempt, Kind::Host), HOSTS);
     assert_eq!(count(&attempt, Kind::Reflexive), REFLEXIVE);
     assert_eq!(count(&attempt, Kind::Mapped), 1);
-    assert!(HOSTS + NEAR + 2 * REFLEXIVE < CANDIDATES);
+    const { assert!(HOSTS + NEAR + 2 * REFLEXIVE < CANDIDATES) };
     // A later address in whose network the peer is has a place as well.
     let neighbour = [Candidate::new(Kind::Host, "10.1.50.9:9".parse().unwrap(), 0)];
     attempt.handle_signal(at, &hostile::offer_of(neighbour.to_vec())).unwrap();
