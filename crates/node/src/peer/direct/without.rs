@@ -7,7 +7,7 @@ use ::link::Link;
 use bytes::Bytes;
 use punch::Decline;
 use tokio::sync::mpsc;
-use transport::{Carrier, CarrierError, Transport};
+use transport::{Carrier, CarrierError};
 
 use super::{Declined, Failed};
 use crate::peer::home::Home;
