@@ -117,8 +117,8 @@ fn check(site: &Site, options: &Options) -> Result<Option<String>> {
         // The daemon lives on, the stream of events has no end, and a speed test takes its time.
         judge.args(["--exclude-path-regex", "^/api/v1/(stop|events|speedtest)$"]);
         judge.args(["--header", &format!("Authorization: Bearer {TOKEN}"), "--no-color"]);
-        // The document names two places of a token. schemathesis makes up a token for the place that
-        // has none, and the answer to a wrong token waits for up to 3.2 s.
+        // The document names two places of a token. schemathesis makes up a token for the place
+        // that has none, and the answer to a wrong token waits for up to 3.2 s.
         judge.args(["--header", &format!("X-Tunnel-Token: {TOKEN}")]);
         run(judge.env("NO_COLOR", "1"))?;
         // The requests have limited the client at random, perhaps to a stream per second.
