@@ -8,9 +8,10 @@
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -415,6 +416,11 @@ fn upgraded(root: &mut Root, [_, second]: [&Path; 2]) -> Result<()> {
     let mut server = root.command(&["tunnel", "server", "--config", "/etc/tunnel/main.yaml"]);
     server.env("STATE_DIRECTORY", "/var/lib/private/tunnel/main");
     server.env("RUNTIME_DIRECTORY", "/run/tunnel/main");
+    // A daemon that systemd watches hands its place to the next process and ends. Without systemd
+    // it stays as the parent of the next process.
+    server.env("NOTIFY_SOCKET", "/run/notify");
+    let notified = UnixDatagram::bind(root.path.join("run/notify"))?;
+    thread::spawn(move || while notified.recv(&mut [0; 4096]).is_ok() {});
     server.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     root.daemon = Some(server.spawn()?);
     until("the daemon serves", || root.process().is_ok())?;
