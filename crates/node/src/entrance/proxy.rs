@@ -22,11 +22,11 @@ type FutureConnectors = LocalFuture<'static, Option<Connectors>>;
 
 /// Finds the links to the private service that a target names, within this time. `None`: the target
 /// names none.
-type Visit = dyn Fn(&Rc<Worker>, &str, Duration) -> Option<FutureConnectors>;
+type FindLinks = dyn Fn(&Rc<Worker>, &str, Duration) -> Option<FutureConnectors>;
 
 /// The private services that visitors of a proxy may name. Empty where no client runs.
 #[derive(Default)]
-pub(crate) struct NamedServices(RefCell<Option<Rc<Visit>>>);
+pub(crate) struct NamedServices(RefCell<Option<Rc<FindLinks>>>);
 
 impl NamedServices {
     /// The client has started on this worker.
