@@ -1,4 +1,4 @@
-//! The answers of the API: the outcome of a command as status and JSON.
+//! The responses of the API: the outcome of a command as status code and JSON.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -11,7 +11,7 @@ use ops::enrol::{GOOD_FOR, Order};
 use ops::revision::Stale;
 use serde_json::json;
 
-/// An error answer. All error answers of this API have this form.
+/// An error response. All error responses of this API have this form.
 pub(super) fn problem(status: StatusCode, why: &str) -> Response {
     (status, Json(json!({ "error": why }))).into_response()
 }
@@ -20,7 +20,7 @@ pub(super) fn no_answer() -> Response {
     problem(StatusCode::SERVICE_UNAVAILABLE, &NoAnswer.to_string())
 }
 
-/// The answer to a command that failed.
+/// The response to a failed command.
 pub(super) fn failed(why: &anyhow::Error) -> Response {
     if let Some(EditError::TestFailed(why)) = why.downcast_ref() {
         return problem(StatusCode::PRECONDITION_FAILED, why);
@@ -39,7 +39,7 @@ pub(super) fn failed(why: &anyhow::Error) -> Response {
     }
     match why.downcast_ref::<WrongConfig>() {
         Some(WrongConfig(problems)) => {
-            // The context of the error, if there is one, goes before the list of problems.
+            // The context of the error, if any, precedes the list of problems.
             let about = why.chain().nth(1).map(|_| why.to_string());
             let about = about.unwrap_or_else(|| "not accepted".to_owned());
             let body = json!({ "error": about, "problems": problems });
@@ -49,7 +49,7 @@ pub(super) fn failed(why: &anyhow::Error) -> Response {
     }
 }
 
-/// The answer to a command that succeeded. `order` is the order of an enrolment.
+/// The response to a successful command. `order` is the order of an enrolment.
 pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
     match answer {
         Answer::Status(status) => Json(status).into_response(),
@@ -91,7 +91,7 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         Answer::Stopping { pid, now: _ } => {
             (StatusCode::ACCEPTED, Json(json!({ "pid": pid }))).into_response()
         }
-        // The answer contains all data that `tunnel enroll` prints.
+        // The response contains all data that `tunnel enroll` prints.
         Answer::Opened(opened) => {
             let code = opened.code(&order.cloned().unwrap_or_default(), &[]);
             let command = code.command();
@@ -116,7 +116,7 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         Answer::Revoked(false) => {
             problem(StatusCode::NOT_FOUND, "no client of this name has come in by a code")
         }
-        // A command ends with none of these.
+        // No command ends with these answers.
         Answer::Console(_)
         | Answer::Wrong(_)
         | Answer::Progress(_)

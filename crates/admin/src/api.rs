@@ -19,10 +19,10 @@ use crate::routes::{self, Api};
 use crate::serve;
 use crate::sessions::{KEY_LASTS, Sessions};
 
-/// The period at which an address is tried again that this machine did not have.
+/// The interval between attempts to listen at an address that this machine does not have.
 const AGAIN: Duration = Duration::from_secs(15);
 
-/// The way of a person into the web console of a running API. Clones are one.
+/// The access of a person to the web console of a running API. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Door {
     url: String,
@@ -30,16 +30,16 @@ pub struct Door {
 }
 
 impl Door {
-    /// Makes a link to the console that is good once. The key stands behind `#`, so a browser sends
-    /// it to no server (RFC 9110 section 7.1), and no log has it.
+    /// Makes a link to the console that is valid once. The key follows `#`, so browsers do not send
+    /// it to a server (RFC 9110 section 7.1), and it appears in no log.
     ///
     /// # Errors
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     pub fn link(&self) -> anyhow::Result<ConsoleLink> {
         self.link_for(KEY_LASTS)
     }
 
-    /// As [`Self::link`], within another time.
+    /// As [`Self::link`], with a different lifetime.
     ///
     /// # Errors
     /// As [`Self::link`].
@@ -53,7 +53,7 @@ impl Door {
 #[derive(Debug)]
 pub struct AdminApi {
     url: String,
-    /// The address was there at the start.
+    /// Whether the address was available at the start.
     is_bound: bool,
     door: Door,
     stop: Option<oneshot::Sender<()>>,
@@ -84,13 +84,13 @@ async fn come(at: SocketAddr) -> StdListener {
 }
 
 impl AdminApi {
-    /// Binds the port and starts a thread that answers requests. An address that this machine does
-    /// not have is tried again. `life` is the phase of the daemon,
-    /// which a request can advance.
+    /// Binds the port and starts a thread that answers requests. Binding is retried while this
+    /// machine does not have the address. `life` is the phase of the daemon, which a request can
+    /// advance.
     ///
     /// # Errors
-    /// The address is in use, the token is not valid, or there are no resources
-    /// for the runtime or the thread.
+    /// The address is in use, the token is invalid, or there are no resources for the runtime or
+    /// the thread.
     pub fn start(settings: &Admin, daemon: Arc<dyn Daemon>, life: Life) -> anyhow::Result<Self> {
         Self::start_with(settings, daemon, life, None)
     }
@@ -107,7 +107,7 @@ impl AdminApi {
     ) -> anyhow::Result<Self> {
         let at = settings.listen;
         let listener = match listen(at) {
-            // The address may come with a lease of DHCP or with VRRP.
+            // The address may arrive later, by a DHCP lease or by VRRP.
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
                 tracing::warn!(
                     "the admin API waits for its address: {at}: {error} (this machine does not have \
@@ -124,7 +124,8 @@ impl AdminApi {
         // A target that leads here would let visitors in.
         let guard_of_port = net::guarded::Guard::port(address);
         let mut api = Api::new(daemon, life);
-        // Another port at each start is another place for a browser, which has no session there.
+        // A different port at each start would be a different origin for a browser, which has no
+        // session there.
         if let Some(folder) = state.filter(|_| at.port() != 0) {
             let seal = Guard::seal(settings)?;
             api.sessions = Sessions::kept_in(folder, &at.to_string(), seal);
@@ -164,12 +165,12 @@ impl AdminApi {
         &self.url
     }
 
-    /// Whether the API listens: its address was there at the start.
+    /// Whether the API listens, that is, whether its address was available at the start.
     pub const fn is_bound(&self) -> bool {
         self.is_bound
     }
 
-    /// The way into the web console.
+    /// The access to the web console.
     pub fn door(&self) -> Door {
         self.door.clone()
     }

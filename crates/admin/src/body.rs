@@ -1,4 +1,4 @@
-//! Reads the JSON body of a request, and answers what is wrong with a request.
+//! Reads the JSON body of a request, and makes the responses to malformed requests.
 
 use std::error::Error;
 
@@ -15,7 +15,7 @@ use super::answer::problem;
 /// Largest body of a request, in bytes.
 pub(super) const BODY_MAX: usize = 64 << 10;
 
-/// Largest body with a configuration, in bytes: a file of the greatest length, and escapes.
+/// Largest body with a configuration, in bytes: a file of the largest size, with escapes.
 const CONFIG_MAX: usize = 2 << 20;
 
 /// The largest body of a command, in bytes.
@@ -23,7 +23,7 @@ pub(super) fn most(entry: &Entry) -> usize {
     if entry.path.starts_with("/config") { CONFIG_MAX } else { BODY_MAX }
 }
 
-/// The answer to a request that is wrong.
+/// The response to a malformed request.
 pub(super) fn refusal(why: &Misread) -> Response {
     let status = match why {
         Misread::Unknown(_) => StatusCode::NOT_FOUND,
@@ -33,7 +33,7 @@ pub(super) fn refusal(why: &Misread) -> Response {
     problem(status, &why.to_string())
 }
 
-/// The bytes of a body whose header field says that they are JSON.
+/// The bytes of a body that its header field declares to be JSON.
 pub(super) async fn bytes(request: Request, form: &Form, most: usize) -> Result<Bytes, Response> {
     if !is_json(request.headers()) {
         let why = format!(
@@ -43,7 +43,7 @@ pub(super) async fn bytes(request: Request, form: &Form, most: usize) -> Result<
         return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, &why));
     }
     to_bytes(request.into_body(), most).await.map_err(|error| {
-        // The error of the limit is the source of the error of the body.
+        // The limit's error is the source of the body's error.
         if error.source().is_some_and(<dyn Error>::is::<LengthLimitError>) {
             let why =
                 format!("the body is longer than {} KiB; send the change in parts", most >> 10);

@@ -1,10 +1,10 @@
-//! Wrong tokens are answered late, the later the more of them an address has shown. A right token
-//! never waits. The wait belongs to the connection of the request and costs no task.
+//! Delays the responses to wrong tokens, increasingly with their number from an address. A valid
+//! token is never delayed. The delay belongs to the connection of the request and needs no task.
 //!
-//! An address with a few wrong tokens whose waits have not passed gets no further judgement until
-//! one of them has passed. Otherwise it could guess side by side, or end each connection as soon as
-//! no answer comes, without a delay. The API has few places for connections, so only half of them
-//! may be taken by answers that wait.
+//! An address with several wrong tokens whose delays are still running gets no token checked until
+//! one of the delays is over. Otherwise it could guess in parallel, or close each connection as
+//! soon as no response comes, without a delay. The API has few connection slots, so delayed
+//! responses may take at most half of them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,30 +15,30 @@ use logging::{AUDIT, RepeatLimit};
 use ops::term;
 use tokio::time::Instant;
 
-/// The wait of the first wrong token. The wait doubles with each further one.
+/// The delay after the first wrong token. The delay doubles with each further wrong token.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// The number of doublings: up to 3.2 s, which is less than the time-outs of usual HTTP clients.
+/// The number of doublings: up to 3.2 s, which is less than the timeouts of usual HTTP clients.
 const DOUBLINGS: u32 = 5;
 
-/// After this time without a wrong token, the wait of an address starts again at [`FIRST`].
+/// After this time without a wrong token, the delay of an address starts again at [`FIRST`].
 const FORGET: Duration = Duration::from_secs(60);
 
-/// Most wrong tokens of one address whose waits have not passed.
+/// The largest number of running delays of one address.
 const OF_ONE: usize = 4;
 
-/// Most answers that wait at a time: half of the places for connections. A further wrong token is
-/// answered at once.
+/// The largest number of delayed responses at a time: half of the connection slots. A further wrong
+/// token is answered at once.
 const OF_ALL: usize = 16;
 
-/// Most addresses that are remembered. A full table forgets the addresses whose waits have passed,
-/// or all of them; an attacker needs that many addresses to shorten the waits in this way.
+/// The largest number of remembered addresses. A full table evicts the addresses whose delays are
+/// over, or all of them; an attacker needs that many addresses to shorten the delays in this way.
 const ADDRESSES: usize = 1024;
 
-/// Shortest time between two lines of the log about one address.
+/// Shortest time between two log lines about one address.
 const LINES: Duration = Duration::from_secs(60);
 
-/// Counts wrong tokens by address. Clones share one count.
+/// Counts wrong tokens by address. Clones share one counter.
 #[derive(Clone, Debug)]
 pub(super) struct Brake(Arc<Mutex<State>>);
 
@@ -53,7 +53,7 @@ struct State {
 struct Address {
     wrong: u32,
     last: Instant,
-    /// The ends of its waits; at most [`OF_ONE`].
+    /// The ends of its delays; at most [`OF_ONE`].
     ends: Vec<Instant>,
 }
 
@@ -70,13 +70,14 @@ impl Brake {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Whether this address has to wait before its next token is judged.
+    /// Whether this address must wait before its next token is checked.
     pub(super) fn is_busy(&self, source: IpAddr) -> bool {
         let (state, now) = (self.state(), Instant::now());
         state.addresses.get(&source.to_canonical()).is_some_and(|one| one.waits(now) >= OF_ONE)
     }
 
-    /// Counts a wrong token of this address. The answer waits as long as [`Wait::end`] takes.
+    /// Counts a wrong token from this address. The response is delayed until [`Wait::end`]
+    /// completes.
     pub(super) fn count(&self, source: IpAddr) -> Wait {
         let (source, now) = (source.to_canonical(), Instant::now());
         let mut state = self.state();
@@ -128,7 +129,7 @@ impl Brake {
     }
 }
 
-/// The wait of one answer.
+/// The delay of one response.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Wait(Option<Delayed>);
@@ -141,7 +142,7 @@ impl Wait {
     }
 }
 
-/// The place of an answer that waits. It is free again on drop, also when the connection has ended.
+/// The slot of a delayed response. It is released on drop, also when the connection has ended.
 #[derive(Debug)]
 struct Delayed {
     brake: Brake,

@@ -27,14 +27,14 @@ const PROTOCOL: &str = "tunnel";
 /// How long a client may send after the target has sent everything and its stream has ended.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// The upgrade that a request asks for.
+/// The upgrade that a request requests.
 pub(super) fn upgrade(request: &mut Request) -> Option<OnUpgrade> {
     let is_ours =
         request.headers().get(UPGRADE)?.as_bytes().eq_ignore_ascii_case(PROTOCOL.as_bytes());
     is_ours.then(|| hyper::upgrade::on(request))
 }
 
-/// Connects with the target, and only then changes the protocol: a refusal is an answer of HTTP.
+/// Connects to the target before it switches the protocol, so a refusal is a plain HTTP response.
 pub(super) async fn connect(api: &Api, target: &str, upgrade: Option<OnUpgrade>) -> Response {
     let Some(upgrade) = upgrade else {
         let why = "the header fields `Connection: upgrade` and `Upgrade: tunnel` are missing";
@@ -57,7 +57,8 @@ pub(super) async fn connect(api: &Api, target: &str, upgrade: Option<OnUpgrade>)
     with_protocol(StatusCode::SWITCHING_PROTOCOLS.into_response())
 }
 
-/// Carries the bytes of both directions. An error means that an end is gone, and so is the other.
+/// Copies the bytes of both directions. An error means that one end is gone, and the other end with
+/// it.
 async fn carry(client: impl AsyncRead + AsyncWrite, mut stream: UnixStream) {
     let (mut from_client, mut to_client) = split(client);
     let (mut from_stream, mut to_stream) = stream.split();
@@ -71,11 +72,11 @@ async fn carry(client: impl AsyncRead + AsyncWrite, mut stream: UnixStream) {
     };
     let (mut up, mut down) = (pin!(up), pin!(down));
     tokio::select! {
-        // The time-outs of the stream hold for the rest.
+        // The timeouts of the stream apply to the rest.
         done = &mut up => if done.is_ok() {
             drop(down.await);
         },
-        // The stream has ended: its time-outs hold no more.
+        // The stream has ended, so its timeouts no longer apply.
         done = &mut down => if done.is_ok() {
             drop(timeout(CLOSING, up).await);
         },

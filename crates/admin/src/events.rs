@@ -1,4 +1,4 @@
-//! `GET /api/v1/events`: what changes in the daemon, as server-sent events (HTML, section 9.2).
+//! `GET /api/v1/events`: changes in the daemon, as server-sent events (HTML, section 9.2).
 
 use std::fmt::Write as _;
 use std::pin::Pin;
@@ -12,14 +12,14 @@ use ops::command::Answer;
 use ops::events::Changed;
 use tokio::sync::mpsc;
 
-/// The answer whose body has the events of `inbox`, and ends with it.
+/// The response whose body carries the events of `inbox`, and ends with it.
 pub(super) fn answer(inbox: mpsc::Receiver<Answer>) -> Response {
     let fields = [(CONTENT_TYPE, "text/event-stream"), UNBUFFERED];
     (fields, Body::new(Stream(inbox))).into_response()
 }
 
-/// Asks nginx in front, and proxies that follow it, to pass each event on at once: a buffer would
-/// hold events back until it is full.
+/// Asks nginx and compatible proxies to forward each event at once: a buffer would hold events back
+/// until it is full.
 pub(super) const UNBUFFERED: (HeaderName, &str) =
     (HeaderName::from_static("x-accel-buffering"), "no");
 
@@ -43,7 +43,7 @@ impl HttpBody for Stream {
 #[expect(clippy::wildcard_enum_match_arm, reason = "a stream of events has no other answers")]
 fn text(answer: &Answer) -> String {
     let mut text = String::new();
-    // Writing into a string cannot fail.
+    // Writing to a string cannot fail.
     let _ = match answer {
         Answer::Event(event) => {
             let name = match &event.change {
@@ -57,7 +57,7 @@ fn text(answer: &Answer) -> String {
             write!(text, "event: {name}\ndata: {data}\n\n")
         }
         Answer::Lost(count) => write!(text, "event: lost\ndata: {{\"count\":{count}}}\n\n"),
-        // Only `Ok`, at the begin of the stream and while nothing changes, comes amid events.
+        // Among events only `Ok` occurs, at the start of the stream and while nothing changes.
         _ => write!(text, ":\n\n"),
     };
     text

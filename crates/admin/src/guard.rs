@@ -1,12 +1,12 @@
-//! Decides which requests are permitted. Any web page that a user of this machine opens can direct
-//! the browser to this API. So the host must be an address or `localhost`, because a foreign name
-//! can be made to resolve to this machine (DNS rebinding). A request from another site is refused
-//! whatever credentials it carries.
+//! Decides which requests are permitted. Any web page that a user of this machine opens can make
+//! the browser send requests to this API. So the host must be an address or `localhost`, because a
+//! foreign name can be made to resolve to this machine (DNS rebinding). A request from another site
+//! is refused regardless of its credentials.
 //!
-//! One token permits everything, and a second one permits safe methods (RFC 9110 section 9.2.1)
-//! only: `GET` shows no secret at any path but those of the requests of visitors, which the routes
-//! refuse to the second token. The token of a session permits what the first one does.
-//! The guard is the outermost layer, and no other place reads credentials.
+//! One token permits everything, and a second token permits only safe methods (RFC 9110 section
+//! 9.2.1): `GET` reveals no secret at any path except those of the visitors' requests, which the
+//! routes deny to the second token. The token of a session permits the same as the first token. The
+//! guard is the outermost layer, and credentials are read nowhere else.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -26,21 +26,21 @@ use super::host::{Host, Origin};
 use super::places::Seat;
 use super::sessions::{Caller, Sessions};
 
-/// The answer to a request without a token, or with a wrong one.
+/// The response to a request without a token, or with a wrong token.
 const WANTED: &str = "a token of `admin` is wanted: Authorization: Bearer TOKEN, or behind a proxy \
                       with a password of its own X-Tunnel-Token: TOKEN";
 
-/// The field with a token of a request behind a reverse proxy with basic auth: the proxy needs
+/// The field for the token of a request behind a reverse proxy with basic auth: the proxy needs
 /// `Authorization` for its own password.
 const TOKEN: &str = "x-tunnel-token";
 
-/// The path at which a key is swapped for a session.
+/// The path at which a key is exchanged for a session.
 pub(super) const SESSIONS: &str = "/api/v1/sessions";
 
-/// Paths without a token: every program on this machine may check whether the daemon is alive.
+/// Paths that need no token: every program on this machine may check whether the daemon is alive.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
-/// The address that a request comes from; an extension of each request.
+/// The source address of a request; an extension of each request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remote(pub(super) IpAddr);
 
@@ -55,14 +55,14 @@ pub(super) struct Guard {
     brake: Brake,
 }
 
-/// What the guard does with a request.
+/// The decision of the guard about a request.
 enum Verdict {
-    /// Everybody may ask this.
+    /// The path needs no token.
     Open,
-    /// The token is right.
+    /// The token is valid.
     Pass(Caller),
     Refuse(Response),
-    /// The token is wrong. The answer waits.
+    /// The token is wrong. The response is delayed.
     Wrong(Wait),
 }
 
@@ -76,7 +76,7 @@ impl Guard {
         Ok(Self { full, read, sessions, hosts, origin, brake: Brake::new() })
     }
 
-    /// A text that changes with the token of the API, and from which the token cannot be found.
+    /// A text that changes with the API token, and from which the token cannot be derived.
     pub(super) fn seal(settings: &config::Admin) -> anyhow::Result<String> {
         let full = StoredCredential::of(settings.token.secret.reveal())?;
         Ok(console::tag_of(full.text().as_bytes()))
@@ -92,7 +92,7 @@ impl Guard {
         let Some(token) = token(request.headers()) else {
             return Verdict::Refuse(problem(StatusCode::UNAUTHORIZED, WANTED));
         };
-        // Each connection says where it comes from.
+        // Each connection carries its source address.
         let source = request.extensions().get::<Remote>();
         let source = source.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |Remote(source)| *source);
         if self.brake.is_busy(source) {
@@ -115,10 +115,12 @@ impl Guard {
         }
     }
 
-    /// Who holds this token. `begins`: the request asks for a session, which a key permits as well.
+    /// The holder of this token. `begins`: the request asks for a session, which a key permits as
+    /// well.
     fn caller(&self, token: &str, begins: bool) -> Option<Caller> {
         let given = Token::new(token).ok()?.stored();
-        // Each comparison takes constant time (see `StoredCredential`), and all are made.
+        // Each comparison takes constant time (see `StoredCredential`), and all comparisons are
+        // made.
         let is_full = given == self.full;
         let is_read = self.read.as_ref().is_some_and(|read| given == *read);
         let session = self.sessions.of(&given);
@@ -132,7 +134,7 @@ impl Guard {
     }
 
     /// The refusal of a request that a page of another site may have sent, or whose host is
-    /// unclear.
+    /// ambiguous.
     fn origin_refusal(&self, request: &Request) -> Option<Response> {
         let headers = request.headers();
         let host = match Host::of(request.uri(), headers) {
@@ -149,7 +151,7 @@ impl Guard {
             Ok(_) => return Some(problem(StatusCode::FORBIDDEN, "a request of another site")),
             Err(why) => return Some(problem(StatusCode::BAD_REQUEST, why)),
         }
-        // Browsers send this field also with requests without an origin: images, scripts, links.
+        // Browsers send this field even with requests without an origin: images, scripts, links.
         let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
         let is_ours = site.is_none_or(|site| site == b"same-origin" || site == b"none");
         if !is_ours && !opens_page(request) {
@@ -158,18 +160,18 @@ impl Guard {
         None
     }
 
-    /// Whether a page of this origin is one of ours.
+    /// Whether a page with this origin belongs to the console.
     fn is_ours(&self, origin: &Origin<'_>, host: &Host<'_>) -> bool {
         origin.is(host) || self.origin.as_ref().is_some_and(|own| origin.is_configured(own))
     }
 }
 
-/// The refusal of a request beyond the places of the token for reading.
+/// The refusal of a request that the read-only token does not permit.
 const READERS_BUSY: &str = "too many requests of `admin.read_token` are under way: read their \
                             answers, or close their connections";
 
-/// Whether a browser opens a file of the console as the page of a window, because of a link on
-/// another site. The other site gets nothing of the answer.
+/// Whether a browser opens a file of the console as a top-level page, from a link on another site.
+/// The other site cannot read the response.
 fn opens_page(request: &Request) -> bool {
     let is = |name: &str, word: &[u8]| {
         let mut fields = request.headers().get_all(name).iter();
@@ -180,8 +182,8 @@ fn opens_page(request: &Request) -> bool {
         && is("sec-fetch-dest", b"document")
 }
 
-/// The token of a request, valid or not. Of two fields, two programs could read another one each,
-/// so a request with two has none.
+/// The token of a request, valid or not. Two programs could each read a different one of two
+/// fields, so a request with both counts as one without a token.
 fn token(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(TOKEN).iter();
     let Some(field) = all.next() else { return bearer(headers) };
@@ -195,7 +197,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// The middleware: passes a permitted request on, and adds security fields to every response.
+/// The middleware: forwards a permitted request, and adds security header fields to every response.
 pub(super) async fn check(
     State(guard): State<Guard>,
     mut request: Request,
@@ -218,14 +220,14 @@ pub(super) async fn check(
         }
         Verdict::Refuse(refusal) => refusal,
         Verdict::Wrong(wait) => {
-            // The body is not read meanwhile, and the rest of the request costs no memory.
+            // The body is not read during the delay, so the rest of the request costs no memory.
             drop(request);
             wait.end().await;
             problem(StatusCode::UNAUTHORIZED, WANTED)
         }
     };
     let headers = response.headers_mut();
-    // A file of the console says itself how long it may be kept.
+    // The files of the console set their own cache lifetime.
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     for (name, value) in console::PROTECTION {
         headers.insert(name, HeaderValue::from_static(value));

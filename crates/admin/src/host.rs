@@ -1,5 +1,5 @@
-//! The host that a request names, read strictly. Two programs that read an unclear host differently
-//! could each take the request for another site's, so an unclear request is refused.
+//! The host that a request names, read strictly. Two programs that interpret an ambiguous host
+//! differently could each take the request for another site's, so such a request is refused.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
@@ -14,7 +14,7 @@ const HTTP: u16 = 80;
 /// The port of `https://`.
 const HTTPS: u16 = 443;
 
-/// A host, `name`, `name:port`, `v4`, `v4:port`, `[v6]` or `[v6]:port`.
+/// A host in the form `name`, `name:port`, `v4`, `v4:port`, `[v6]` or `[v6]:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host<'a> {
     /// The host in its normal form.
@@ -22,10 +22,10 @@ pub(super) struct Host<'a> {
     port: u16,
 }
 
-/// The site of the page that a request comes from.
+/// The origin of the page that sent a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin<'a> {
-    /// The browser does not tell it (`null`).
+    /// The browser does not reveal it (`null`).
     Hidden,
     Site {
         scheme: &'a str,
@@ -38,7 +38,7 @@ impl<'a> Host<'a> {
     /// section 3.2).
     ///
     /// # Errors
-    /// What is wrong with the request.
+    /// The request has no valid host.
     pub(super) fn of(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Self, &'static str> {
         let field = only(headers, &HOST).map_err(|Several| "more than one Host field")?;
         let host = Self::read(field.ok_or("no Host field")?);
@@ -53,7 +53,7 @@ impl<'a> Host<'a> {
         Self::read_at(text, HTTP)
     }
 
-    /// Reads a host whose missing port is `port`.
+    /// Reads a host; `port` is used if the port is missing.
     fn read_at(text: &'a str, port: u16) -> Option<Self> {
         let named = h1::Authority::parse(text.as_bytes())?;
         (!text.ends_with(':')).then(|| Self { name: named.host, port: named.port.unwrap_or(port) })
@@ -69,10 +69,10 @@ impl<'a> Host<'a> {
 }
 
 impl<'a> Origin<'a> {
-    /// The origin of a request, if the request tells one.
+    /// The origin of a request, if the request has the field.
     ///
     /// # Errors
-    /// What is wrong with the request.
+    /// The request has no valid origin.
     pub(super) fn of(headers: &'a HeaderMap) -> Result<Option<Self>, &'static str> {
         let field = only(headers, &ORIGIN).map_err(|Several| "more than one Origin field")?;
         let read = field.map(|text| Self::read(text).ok_or("the Origin field cannot be read"));
@@ -106,7 +106,7 @@ impl<'a> Origin<'a> {
 /// A request has a field more than once.
 struct Several;
 
-/// The text of a field; a field that is no text reads as an empty one.
+/// The text of a field; a field that is not text counts as empty.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Several> {
     let mut all = headers.get_all(name).iter();
     match (all.next(), all.next()) {

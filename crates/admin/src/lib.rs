@@ -1,5 +1,4 @@
-//! The admin API: metrics, health, and the functions of commands such as `tunnel status`, over HTTP
-//! and JSON.
+//! The admin API: metrics, health, and commands such as `tunnel status`, over HTTP and JSON.
 //!
 //! ```text
 //!   /  /console/…               the web console     without the token
@@ -7,8 +6,8 @@
 //!   /api/v1/…                   see openapi.json    /status              an active check
 //! ```
 //!
-//! The API has its own thread and runtime, and asks the workers as the control socket does. A slow
-//! scrape or a flood of scrapes costs the streams only processor time.
+//! The API has its own thread and runtime, and queries the workers as the control socket does. A
+//! slow scrape or a flood of scrapes costs the streams only processor time.
 //!
 //! | module | content |
 //! |---|---|

@@ -2,7 +2,7 @@
 //! `otlp` pushes it. Names and units follow Prometheus' rules, which `promtool check metrics`
 //! verifies.
 //!
-//! Labels are names and addresses of services, names of clients, transports and cipher suites, and
+//! Labels are names and addresses of services, names of clients, transports, cipher suites and
 //! reasons; never visitors, links or streams. So there is one series per client and service of the
 //! configuration. Services beyond [`SERVICES_MAX`] have no series and are counted instead.
 
@@ -17,20 +17,21 @@ use ops::status::{
 
 use crate::peer_metrics;
 
-/// Most services with their own series; clients may register any number of services.
+/// The largest number of services with their own series; clients may register any number of
+/// services.
 const SERVICES_MAX: usize = 2000;
 
-/// Most hosts whose certificates have their own series.
+/// The largest number of hosts whose certificates have their own series.
 const CERTIFICATES_MAX: usize = 2000;
 
-/// How a figure may change.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The value rises and falls.
+    /// The value may rise and fall.
     Gauge,
     /// The value only rises, from 0 at the start of the process.
     Counter,
-    /// Numbers of events by a figure of each. They only rise.
+    /// A histogram: numbers of events by a value of each event. They only rise.
     Histogram,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Metric<'a> {
     /// The name ends with the unit, or with the unit and `_total`.
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// One sentence for the reader of the metric.
+    /// One sentence that explains the metric.
     pub(crate) help: &'static str,
     /// Empty if there is no event or object to report yet.
     pub(crate) samples: Vec<Sample<'a>>,
@@ -67,9 +68,9 @@ pub(crate) enum Value {
 pub(crate) struct Buckets {
     /// The upper bounds, in rising order.
     pub(crate) bounds: Vec<f64>,
-    /// The number of events in each bucket; one more than there are bounds.
+    /// The number of events in each bucket; one element more than there are bounds.
     pub(crate) counts: Vec<u64>,
-    /// The sum of the figures of all events.
+    /// The sum of the values of all events.
     pub(crate) sum: f64,
 }
 
@@ -184,7 +185,7 @@ fn process<'a>(list: &mut List<'a>, status: &'a Status) {
 
 type Sessions<'a> = BTreeMap<&'a str, Vec<&'a Session>>;
 
-/// The sessions by peer. While a client takes over its own name, it has two sessions for a moment.
+/// The sessions, by peer. While a client takes over its own name, it briefly has two sessions.
 fn by_peer(sessions: &[Session]) -> Sessions<'_> {
     let mut all: Sessions<'_> = BTreeMap::new();
     for session in sessions {
@@ -252,7 +253,8 @@ fn links<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     sent(list, sessions);
 }
 
-/// The carriers by their TLS: cipher suite and library, which depend on both ends' processors.
+/// The carriers by their TLS: cipher suite and library, which depend on the processors of both
+/// ends.
 fn ciphers<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     let mut counts: BTreeMap<[&str; 4], u64> = BTreeMap::new();
     for (peer, sessions) in sessions {
@@ -275,7 +277,7 @@ fn ciphers<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
 }
 
 /// Figures of carriers: the kernel reports them for TCP, and this process for QUIC and KCP. Gauges
-/// describe the present carriers. Counters include former carriers, up to the last status request
+/// describe the current carriers. Counters include former carriers, up to the last status request
 /// that saw each of them.
 fn sent<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     let mut sums: BTreeMap<(&'a str, &'a str), Sent> = BTreeMap::new();
@@ -367,7 +369,7 @@ fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>
     all.extend(status.default_targets.iter().map(default));
     let proxy = |service| Series { peer: "", kind: "proxy", is_wish: false, service };
     all.extend(status.proxies.iter().map(proxy));
-    // A service that moves from a session to its successor is in both sessions for a moment.
+    // A service that moves from a session to its successor briefly belongs to both sessions.
     all.sort_by_key(|series| series.labels().map(|(_, text)| text.to_owned()));
     all.dedup_by_key(|series| series.labels().map(|(_, text)| text.to_owned()));
     let omitted = all.len().saturating_sub(SERVICES_MAX);
@@ -415,7 +417,7 @@ fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>
     targets(list, &all);
 }
 
-/// The names that a server answers by itself.
+/// The names for which a server responds itself.
 fn away<'a>(list: &mut List<'a>, status: &'a Status) {
     if status.role != Role::Server {
         return;
@@ -426,7 +428,7 @@ fn away<'a>(list: &mut List<'a>, status: &'a Status) {
     list.single("tunnel_clients_on_hold", Gauge, help, status.holds.len() as u64);
 }
 
-/// The requests of services by name, as far as the server has read them.
+/// The requests of services by name, as far as the server parses them.
 fn requests<'a>(list: &mut List<'a>, all: &[Series<'a>]) {
     let of = |series: &Series<'a>| series.service.requests.as_ref().map(|of| (series.labels(), of));
     let all: Vec<_> = all.iter().filter_map(of).collect();
@@ -455,7 +457,7 @@ fn buckets(requests: &Requests) -> Buckets {
     Buckets { bounds, counts, sum: seconds(requests.first_byte_micros) }
 }
 
-/// The services that have addresses which are not published, whether others are or not.
+/// The services with unpublished addresses, whether or not other addresses are published.
 fn refused_addresses<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for (peer, sessions) in sessions {
@@ -471,7 +473,7 @@ fn refused_addresses<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     }
 }
 
-/// The figures of services and forwards that carry UDP, or did.
+/// The figures of services and forwards that carry UDP, or carried it.
 fn flows<'a>(list: &mut List<'a>, all: &[Series<'a>]) {
     let all: Vec<_> = all.iter().filter(|series| series.service.carries_flows()).copied().collect();
     let name = "tunnel_service_flows";

@@ -33,7 +33,7 @@ fn line(page: &mut String, name: &str, Sample { labels, value }: &Sample<'_>) {
             let bounds = bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
             let mut total = 0;
             for (bound, count) in bounds.zip(counts) {
-                // Each bucket counts the events of those before as well.
+                // Each bucket includes the events of the previous buckets.
                 total += count;
                 let labels: Vec<_> = labels.iter().copied().chain([("le", &*bound)]).collect();
                 series(page, (name, "_bucket"), &labels, &total);
@@ -44,7 +44,7 @@ fn line(page: &mut String, name: &str, Sample { labels, value }: &Sample<'_>) {
     }
 }
 
-/// One series, with the name and what follows it.
+/// Writes one series: the name and the text after it.
 fn series(
     page: &mut String,
     (name, suffix): (&str, &str),

@@ -1,16 +1,16 @@
-//! The places of the connections. When all are taken, the connection that has been idle longest is
-//! closed for a new one. Connections that only wait, whoever opened them, therefore keep nobody
-//! out: a probe of `/healthz` is always answered.
+//! The connection slots. When all slots are taken, the connection that has been idle longest is
+//! closed for a new connection. Waiting connections, whoever opened them, therefore block no
+//! others: a probe of `/healthz` is always answered.
 //!
 //! ```text
 //!   Idle --a request with a right token--> Answers --answer made--> Sends --answer sent--> Idle
 //! ```
-//! A connection is closed for another one in `Idle`, or when its client has taken no byte of an
-//! answer for [`STUCK`]. A request without a token, or with a wrong one, leaves it in `Idle`.
+//! A connection may be closed for another in state `Idle`, or when its client has accepted no byte
+//! of a response for [`STUCK`]. A request without a valid token leaves it in `Idle`.
 //!
-//! The token for reading is given to programs that are trusted less: its requests have at most
-//! [`OF_READERS`] places, and a further request is refused. The other places stay for probes and
-//! for the holders of `admin.token`.
+//! The read-only token is given to less trusted programs: its requests have at most [`OF_READERS`]
+//! slots, and a further request is refused. The other slots remain for probes and for the holders
+//! of `admin.token`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,21 +26,22 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
 
-/// Most connections at a time: enough for a few scrapers and a browser page with its requests.
+/// The largest number of connections at a time: enough for a few scrapers and a browser page with
+/// its requests.
 pub(super) const PLACES: usize = 32;
 
-/// Most connections at a time with a request of the token for reading: a quarter of the places
-/// stays.
+/// The largest number of connections with a request of the read-only token at a time: a quarter of
+/// the slots remains.
 pub(super) const OF_READERS: usize = 24;
 
-/// A client that takes no byte of its answer for this time makes room for another one, when all
-/// places are taken. Clients on mobile paths pause for less, and probes wait for longer.
+/// A client that accepts no byte of its response for this time is closed for another, when all
+/// slots are taken. Clients on mobile paths pause for less, and probes wait for longer.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// The time between two looks for a client that takes no byte, while a new connection waits.
+/// The interval of checks for a client that accepts no byte, while a new connection waits.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// All places; see the module.
+/// All slots; see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places(Arc<Shared>);
 
@@ -54,20 +55,20 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    /// The connections by number, in the order in which they came.
+    /// The connections by number, in order of arrival.
     taken: BTreeMap<u64, Taken>,
 }
 
 #[derive(Debug)]
 struct Taken {
     state: State,
-    /// The connection came, or was last used.
+    /// When the connection arrived, or was last used.
     since: Instant,
-    /// The request under way has the token for reading.
+    /// The current request carries the read-only token.
     is_reader: bool,
-    /// The client has taken no byte since then, and bytes wait for it.
+    /// Since when the client has accepted no byte while bytes wait for it.
     stuck: Option<Instant>,
-    /// The drop closes the connection.
+    /// Dropping it closes the connection.
     _open: oneshot::Sender<()>,
 }
 
@@ -78,11 +79,11 @@ enum State {
     Sends,
 }
 
-/// The place of a connection. Dropping it frees the place.
+/// The slot of a connection. Dropping it releases the slot.
 #[derive(Debug)]
 pub(super) struct Occupied(Seat);
 
-/// What the requests of a connection know of its place.
+/// The handle by which the requests of a connection refer to its slot.
 #[derive(Clone, Debug)]
 pub(super) struct Seat {
     places: Places,
@@ -90,15 +91,15 @@ pub(super) struct Seat {
 }
 
 impl Places {
-    /// Takes a place. The receiver resolves when the connection must close for another one. While
-    /// every connection has a request with a right token whose client takes its answer, this waits
-    /// for the first to be idle.
+    /// Takes a slot. The receiver resolves when the connection must close for another. While every
+    /// connection has a request with a valid token whose client accepts its response, this waits
+    /// for the first idle connection.
     pub(super) async fn take(&self) -> (Occupied, oneshot::Receiver<()>) {
         loop {
             if let Some(taken) = self.try_take() {
                 return taken;
             }
-            // A client that stops to read tells nobody.
+            // A client that stops reading causes no event.
             let _ = timeout(LOOK, self.0.change.notified()).await;
         }
     }
@@ -131,7 +132,7 @@ impl Table {
         idle.min_by_key(|(_, one)| one.since).map(|(number, _)| *number)
     }
 
-    /// The connection whose client has read nothing for the longest time.
+    /// The connection whose client has accepted no byte for the longest time.
     fn stuck(&self, now: Instant) -> Option<u64> {
         let stuck = self.taken.iter().filter_map(|(number, one)| Some((one.stuck?, *number)));
         let (since, number) = stuck.min()?;
@@ -154,13 +155,13 @@ impl Drop for Occupied {
 }
 
 impl Seat {
-    /// A request has come, with a token or without.
+    /// A request has arrived, with or without a token.
     pub(super) fn note_request(&self) {
         self.change(|one| one.since = Instant::now());
     }
 
-    /// A request with a right token is under way as long as the value lives. `None`: the token is
-    /// that for reading, and its requests have all the places that they may have.
+    /// A request with a valid token is in progress for the lifetime of the value. `None`: the token
+    /// is read-only, and its requests already have all the slots that they may have.
     pub(super) fn answer(&self, is_reader: bool) -> Option<Answering> {
         let mut table = self.places.table();
         let of_readers = |(number, one): &(&u64, &Taken)| {
@@ -175,12 +176,12 @@ impl Seat {
         Some(Answering(self.clone()))
     }
 
-    /// The client takes no byte, or takes bytes again.
+    /// Records that the client accepts no bytes, or accepts bytes again.
     fn note_stuck(&self, is_stuck: bool) {
         self.change(|one| one.stuck = is_stuck.then(Instant::now));
     }
 
-    /// All bytes of the connection are with the kernel.
+    /// All bytes of the connection were passed to the kernel.
     fn note_sent(&self) {
         let mut is_idle = false;
         self.change(|one| {
@@ -199,12 +200,12 @@ impl Seat {
     }
 }
 
-/// A request with a right token, until its answer is made.
+/// A request with a valid token, until its response is made.
 #[derive(Debug)]
 pub(super) struct Answering(Seat);
 
 impl Answering {
-    /// The body of the answer. The request is under way until the body was taken.
+    /// The body of the response. The request is in progress until the body was read.
     pub(super) fn body(self, body: Body) -> Body {
         Body::new(Answer { body, _request: self })
     }
@@ -242,13 +243,13 @@ impl HttpBody for Answer {
     }
 }
 
-/// The socket of a connection, which tells when an answer was sent. The server flushes it only when
-/// it holds no more bytes itself, and after each answer.
+/// The socket of a connection, which reports when a response was sent. The server flushes it only
+/// when it holds no more bytes itself, and after each response.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
     seat: Seat,
-    /// The last write found no room.
+    /// The last write was blocked.
     is_stuck: bool,
 }
 
@@ -257,7 +258,7 @@ impl Socket {
         Self { stream, seat, is_stuck: false }
     }
 
-    /// Notes whether the client takes bytes.
+    /// Records whether the client accepts bytes.
     fn wrote(&mut self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if outcome.is_pending() != self.is_stuck {
             self.is_stuck = outcome.is_pending();

@@ -25,19 +25,19 @@ use super::live::{self, Live, Topics};
 use super::sessions::{By, Caller, Sessions};
 use super::{body, connect, console, events, metrics, page};
 
-/// Byte streams at a time. A connection of the API that became a stream has no place among the
-/// others any more.
+/// The largest number of byte streams at a time. A connection of the API that became a stream no
+/// longer occupies a connection slot.
 pub(super) const STREAMS: usize = 64;
 
-/// What every request needs.
+/// The state that every request needs.
 #[derive(Clone)]
 pub(super) struct Api {
     pub(super) daemon: Arc<dyn Daemon>,
     /// The phase of the daemon.
     pub(super) life: Life,
-    /// Permits of byte streams to targets.
+    /// Permits for byte streams to targets.
     pub(super) streams: Arc<Semaphore>,
-    /// The permit to show the configuration.
+    /// The permit for showing the configuration.
     pub(super) showing: Arc<Semaphore>,
     /// The sessions of the console.
     pub(super) sessions: Sessions,
@@ -57,7 +57,7 @@ type ApiState = State<Api>;
 /// The OpenAPI 3.1 description of this API.
 const OPENAPI: &str = include_str!("openapi.json");
 
-/// Builds the router with all routes, the guard and the limit of the body.
+/// Builds the router with all routes, the guard and the body limit.
 pub(super) fn app(api: Api, guard: Guard) -> Router {
     let commands = command::TABLE
         .iter()
@@ -110,7 +110,7 @@ fn route(entry: &'static Entry) -> MethodRouter<Api> {
     }
 }
 
-/// Reads a command, carries it out, and answers.
+/// Reads a command, runs it, and responds.
 async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) -> Response {
     let topics = given.query.iter().find(|(key, _)| key == "topics");
     let topics = topics.map(|(_, text)| Topics::parse(text));
@@ -132,7 +132,7 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
     };
     let command = match read {
         Ok(Command::Events) => match topics {
-            // Without topics, the answer is a stream of what changes.
+            // Without topics, the response is a stream of events.
             None => Command::Events,
             Some(Ok(topics)) if is_reader && topics.has_requests() => return not_for_readers(),
             Some(Ok(topics)) => return live::answer(&api.live, &api.daemon, topics),
@@ -146,7 +146,8 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
                 return problem(StatusCode::BAD_REQUEST, why);
             }
         },
-        // Paths and bodies of visitors may have secrets that nobody can tell from other words.
+        // Paths and bodies of visitors may contain secrets that cannot be distinguished from other
+        // words.
         Ok(Command::Requests(_) | Command::Request { .. }) if is_reader => {
             return not_for_readers();
         }
@@ -160,7 +161,7 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
     let (news, mut inbox) = mpsc::channel(1);
     let over = "the admin API";
     if entry.method == Method::Get && command != Command::Events {
-        // A question ends with the connection of the request.
+        // A query ends with the connection of the request.
         if command == Command::Configuration {
             return configuration(api).await;
         }
@@ -171,15 +172,15 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
         };
     }
     let api = api.clone();
-    // A change runs to its end, even if the client of the request disconnects. A test of the speed
-    // and a stream of events end with the inbox.
+    // A change runs to its end, even if the client of the request disconnects. A speed test and a
+    // stream of events end with the inbox.
     let mut running = tokio::spawn(async move {
         let request = command::Request { command, over, life: &api.life, news };
         command::run(api.daemon.as_ref(), request).await
     });
     let outcome = tokio::select! {
         outcome = &mut running => outcome,
-        // The daemon tells more from now on. The progress of a speed test is not shown here.
+        // From now on the daemon reports more. The progress of a speed test is not shown here.
         Some(Answer::Ok) = inbox.recv() => return events::answer(inbox),
     };
     match outcome.unwrap_or_else(|panic| Err(panic.into())) {
@@ -188,14 +189,14 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
     }
 }
 
-/// Shows the configuration. A file may have megabytes, and the API has a single thread, so the file
-/// is read, masked and encoded on another one, a file at a time.
+/// Shows the configuration. A file may have megabytes, and the API has a single thread, so another
+/// thread reads, masks and encodes the file, one file at a time.
 async fn configuration(api: &Api) -> Response {
     let Ok(turn) = Arc::clone(&api.showing).acquire_owned().await else { return no_answer() };
     let (daemon, life) = (Arc::clone(&api.daemon), api.life.clone());
     let runtime = tokio::runtime::Handle::current();
     let shown = tokio::task::spawn_blocking(move || {
-        // The turn lasts as long as the work, also when the client has left.
+        // The permit is held as long as the work runs, even after the client has left.
         let _turn = turn;
         let (news, _inbox) = mpsc::channel(1);
         let (command, over) = (Command::Configuration, "the admin API");
@@ -208,7 +209,7 @@ async fn configuration(api: &Api) -> Response {
     shown.await.unwrap_or_else(|panic| failed(&panic.into()))
 }
 
-/// The refusal of a question that the token for reading may not ask.
+/// The refusal of a query that the read-only token does not permit.
 fn not_for_readers() -> Response {
     let text = "the token of `admin.read_token` does not read the requests of visitors: they need \
                 the token of `admin.token`";
@@ -234,7 +235,7 @@ async fn openapi() -> Response {
     ([(CONTENT_TYPE, "application/json")], OPENAPI).into_response()
 }
 
-/// Numbers and a name of a query; a field is given once.
+/// Numbers and a name of a query; each field occurs at most once.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Past {
@@ -264,7 +265,7 @@ async fn history(State(api): ApiState, query: Result<Query<Past>, QueryRejection
     }
 }
 
-/// The query of the lines of the log.
+/// The query for log lines.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Newest {
@@ -308,7 +309,7 @@ async fn begin_session(
     begin(&api.sessions, &caller, from)
 }
 
-/// Swaps a key, or the token of the file, for a session.
+/// Exchanges a key, or the token of the file, for a session.
 pub(super) fn begin(sessions: &Sessions, caller: &Caller, from: IpAddr) -> Response {
     let by = match caller {
         Caller::Link => By::Link,
@@ -379,7 +380,7 @@ async fn readyz(State(api): ApiState) -> Response {
     "ready\n".into_response()
 }
 
-/// Measures one round trip over every link, up to the limit of links in one ping.
+/// Measures one round trip over every link, up to the limit of links per ping.
 async fn checked(State(api): ApiState) -> Response {
     let Some(meter) = api.daemon.meter() else {
         return problem(StatusCode::SERVICE_UNAVAILABLE, "nothing to measure here");

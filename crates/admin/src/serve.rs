@@ -1,4 +1,4 @@
-//! The connections of the admin API: their number and their duration are limited.
+//! The connections of the admin API, limited in number and duration.
 
 use std::net::TcpListener as StdListener;
 use std::time::{Duration, Instant};
@@ -18,13 +18,13 @@ use tokio::time::{sleep, timeout};
 use super::guard::Remote;
 use super::places::{Places, Socket};
 
-/// Time limit for the head of a request.
+/// Time limit for the header of a request.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// Longest life of a connection. A scraper opens a new connection after that.
+/// Longest lifetime of a connection. A scraper opens a new connection after that.
 const WHOLE: Duration = Duration::from_secs(600);
 
-/// Longest head of a request, in bytes.
+/// Longest header of a request, in bytes.
 const HEAD_MAX: usize = 16 << 10;
 
 /// Pause after an error of the listener. The usual cause is a full descriptor table.
@@ -60,12 +60,13 @@ pub(super) async fn serve(listener: StdListener, app: Router) {
                     let serving =
                         http.serve_connection(TokioIo::new(socket), service).with_upgrades();
                     tokio::select! {
-                        // The client sees an error of its connection itself.
+                        // The client notices an error of its connection itself.
                         _ = timeout(WHOLE, serving) => {}
                         _ = closed => {}
                     }
                 });
-                // Requests that have come are read before another connection can close theirs.
+                // Requests that have arrived are read before another connection may close their
+                // connection.
                 yield_now().await;
             }
             Err(error) => {

@@ -1,8 +1,8 @@
-//! Sessions of the web console. Nobody chooses a password: `tunnel console` asks for a key over the
-//! control socket, and the page swaps the key for a token. Both come from the system's random
-//! source and are kept as their hashes. Keys are in memory alone. Sessions outlive the daemon in a
-//! file of its state directory, so that a page goes on after a restart; another `admin.token` ends
-//! them all.
+//! Sessions of the web console. No password is chosen: `tunnel console` requests a key over the
+//! control socket, and the page exchanges the key for a token. Both come from the system's random
+//! source and are kept as their hashes. Keys are kept only in memory. Sessions survive a restart of
+//! the daemon in a file of its state directory, so that a page continues; a new `admin.token` ends
+//! all sessions.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,17 +19,17 @@ use tokio::time::Instant;
 /// How long a key is valid.
 pub(crate) const KEY_LASTS: Duration = Duration::from_secs(60);
 
-/// Most keys that wait at a time. A further key takes the place of the oldest.
+/// The largest number of unused keys at a time. A further key replaces the oldest.
 const KEYS: usize = 4;
 
 /// How long a session lasts.
 const LASTS: Duration = Duration::from_secs(12 * 3600);
 
-/// Most sessions at a time. A further session takes the place of the session that was idle longest:
-/// a browser that has lost its token must not keep a person out.
+/// The largest number of sessions at a time. A further session replaces the session that was idle
+/// longest: a browser that has lost its token must not lock its user out.
 const SESSIONS: usize = 16;
 
-/// What a session was made from.
+/// The credential that started a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum By {
@@ -39,7 +39,7 @@ pub(crate) enum By {
     Token,
 }
 
-/// Who sends a request; an extension of each request with a right token.
+/// The sender of a request; an extension of each request with a valid token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// The holder of `admin.token`.
@@ -48,7 +48,7 @@ pub(crate) enum Caller {
     Reader,
     /// A session, by its name.
     Session(String),
-    /// A page with a key, which is used up now.
+    /// A page with a key, which is now used up.
     Link,
 }
 
@@ -69,12 +69,12 @@ pub(crate) struct Shown {
     age_seconds: u64,
     idle_seconds: u64,
     expires_seconds: u64,
-    /// The session that asks.
+    /// Whether this is the session of the request.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     own: bool,
 }
 
-/// The sessions of a daemon, and the keys that wait. Clones share them.
+/// The sessions of a daemon, and the unused keys. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions(Arc<Mutex<State>>);
 
@@ -91,7 +91,7 @@ struct State {
 struct Place {
     folder: PathBuf,
     name: String,
-    /// Changes with the token of the API: sessions of another token are void.
+    /// Changes with the API token: sessions of another token are invalid.
     seal: String,
 }
 
@@ -109,7 +109,7 @@ struct KeptSession {
     stored: String,
     by: By,
     from: IpAddr,
-    /// The second since 1970 in which the session ends.
+    /// The end of the session, in seconds since 1970.
     ends: u64,
 }
 
@@ -121,19 +121,19 @@ struct Key {
 
 #[derive(Debug)]
 struct Session {
-    /// A random name, which is no secret.
+    /// A random name, which is not secret.
     id: String,
     stored: StoredCredential,
     by: By,
     from: IpAddr,
     ends: Instant,
-    /// The time of the last request; of a session from the file, that of the start.
+    /// The time of the last request; for a session from the file, the start of the daemon.
     used: Instant,
 }
 
 impl Sessions {
-    /// The sessions of the API at the address `listen`, whose file is in `folder`. A folder that
-    /// cannot be used is left alone: the sessions are in memory then.
+    /// The sessions of the API at the address `listen`, whose file is in `folder`. If the folder
+    /// cannot be used, the sessions are kept only in memory.
     pub(crate) fn kept_in(folder: &Path, listen: &str, seal: String) -> Self {
         let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
         let name = format!("console.{}.sessions", listen.chars().map(safe).collect::<String>());
@@ -148,10 +148,10 @@ impl Sessions {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Makes a key that is valid once within `lasts`.
+    /// Makes a key that is valid once, within `lasts`.
     ///
     /// # Errors
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     pub(crate) fn key_for(&self, lasts: Duration) -> anyhow::Result<String> {
         let (key, stored) = random()?;
         let now = Instant::now();
@@ -164,7 +164,7 @@ impl Sessions {
         Ok(key)
     }
 
-    /// Whether the text is a key that waits. The key is used up.
+    /// Whether the text is an unused key. The key is used up.
     pub(crate) fn redeem(&self, given: &StoredCredential) -> bool {
         let mut state = self.state();
         state.forget(Instant::now());
@@ -172,13 +172,13 @@ impl Sessions {
         place.map(|place| state.keys.remove(place)).is_some()
     }
 
-    /// The name of the session with this token, which is in use now.
+    /// The name of the session with this token; the session counts as used now.
     pub(crate) fn of(&self, given: &StoredCredential) -> Option<String> {
         let now = Instant::now();
         let mut state = self.state();
         state.forget(now);
         let mut found = None;
-        // Each comparison takes constant time, and all are made.
+        // Each comparison takes constant time, and all comparisons are made.
         for session in &mut state.sessions {
             if session.stored == *given {
                 session.used = now;
@@ -191,14 +191,14 @@ impl Sessions {
     /// Begins a session.
     ///
     /// # Errors
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     pub(crate) fn begin(&self, by: By, from: IpAddr) -> anyhow::Result<Begun> {
         let (token, stored) = random()?;
         let mut id = String::new();
         let mut bytes = [0; 4];
         ops::random(&mut bytes)?;
         for byte in bytes {
-            // Writing into a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(id, "{byte:02x}");
         }
         let now = Instant::now();
@@ -215,7 +215,7 @@ impl Sessions {
         Ok(Begun { token, id, expires_seconds: LASTS.as_secs() })
     }
 
-    /// All sessions, the oldest first. `own` is the session that asks.
+    /// All sessions, oldest first. `own` is the session of the request.
     pub(crate) fn list(&self, own: Option<&str>) -> Vec<Shown> {
         let now = Instant::now();
         let mut state = self.state();
@@ -232,7 +232,7 @@ impl Sessions {
         state.sessions.iter().map(shown).collect()
     }
 
-    /// Ends a session. Returns whether there was a session of this name.
+    /// Ends a session. Returns whether a session with this name existed.
     pub(crate) fn end(&self, id: &str) -> bool {
         let mut state = self.state();
         let before = state.sessions.len();
@@ -250,14 +250,14 @@ impl Sessions {
 }
 
 impl State {
-    /// Removes what has ended by itself.
+    /// Removes expired sessions.
     fn forget(&mut self, now: Instant) {
         self.keys.retain(|key| key.ends > now);
         self.sessions.retain(|session| session.ends > now);
     }
 
-    /// Writes the file. A file that cannot be written is removed: it could bring a session back
-    /// that somebody has ended.
+    /// Writes the file. A file that cannot be written is removed: it could restore a session that
+    /// was ended.
     fn keep(&self) {
         let Some(place) = &self.file else { return };
         if let Err(error) = place.write(&self.sessions) {
@@ -270,16 +270,16 @@ impl State {
 }
 
 impl Place {
-    /// The sessions of the file that have not ended. A session that would last longer than any is
-    /// one of another clock.
+    /// The sessions of the file that have not expired. A session that would outlast the longest
+    /// lifetime was written under another clock.
     fn load(&self) -> std::io::Result<Vec<Session>> {
-        // The folder is made with the first session.
+        // The folder is created with the first session.
         if !self.folder.exists() {
             return Ok(Vec::new());
         }
         self.check()?;
         let text = read_private(&self.folder, &self.name)?.unwrap_or_default();
-        // A file that cannot be read has no sessions, and the next one takes its place.
+        // A file that cannot be read counts as empty, and is replaced by the next write.
         let kept = serde_json::from_str::<Kept>(&text).ok();
         let kept = kept.filter(|kept| kept.seal == self.seal);
         let (now, unix) = (Instant::now(), unix_seconds());
@@ -294,7 +294,7 @@ impl Place {
         Ok(sessions.filter_map(session).take(SESSIONS).collect())
     }
 
-    /// Whoever could write to the folder could let himself in.
+    /// Write access to the folder would allow anybody to add a session.
     fn check(&self) -> std::io::Result<()> {
         check_private(&self.folder).map_err(std::io::Error::other)
     }

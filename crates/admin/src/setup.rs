@@ -1,6 +1,6 @@
 //! The set-up page of a start without parameters. It has a port of its own on loopback, which is
 //! open until the file is written or the time is over, and the guard of the admin API. The key in
-//! its link is good once.
+//! its link is valid once.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::pin::pin;
@@ -32,13 +32,13 @@ use super::{body, console, serve};
 /// How long the page can be used.
 const LASTS: Duration = Duration::from_secs(15 * 60);
 
-/// How long the port stays open after the file was written, for the answer that says so.
+/// How long the port stays open after the file was written, for the response that says so.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The OpenAPI 3.1 description of the routes.
 const OPENAPI: &str = include_str!("setup.json");
 
-/// The form of the body with the choices of a person.
+/// The JSON body with the choices of the user.
 const PLAN: Form = Form {
     is: "an object",
     example: r#"{"role":"client","code":"enroll1.…","target":"3000"}"#,
@@ -54,19 +54,19 @@ pub struct SetUpPage {
     thread: Option<JoinHandle<Option<Role>>>,
 }
 
-/// What every request needs.
+/// The state that every request needs.
 #[derive(Clone)]
 struct Page {
     maker: Arc<dyn SetUp>,
     sessions: Sessions,
     ends: Instant,
-    /// Takes the role of the file that was written; `None`: a file was written.
+    /// Receives the role of the file that was written; `None`: a file was already written.
     written: Arc<Mutex<Option<oneshot::Sender<Role>>>>,
 }
 
 impl SetUpPage {
-    /// Opens a free port of 127.0.0.1. `then` runs after the file was written and its answer has
-    /// been sent.
+    /// Opens a free port of 127.0.0.1. `then` runs after the file was written and the response was
+    /// sent.
     ///
     /// # Errors
     /// There is no free port, there are no random bytes, or there are no resources for the runtime
@@ -103,13 +103,13 @@ impl SetUpPage {
         Ok(Self { link, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The link to the page, with its key behind `#`.
+    /// The link to the page, with its key after `#`.
     #[must_use]
     pub fn link(&self) -> &str {
         &self.link
     }
 
-    /// How long the page can be used from its start on.
+    /// How long the page can be used, from its start.
     #[must_use]
     pub const fn lasts() -> Duration {
         LASTS
@@ -142,7 +142,7 @@ impl Drop for SetUpPage {
 }
 
 /// Serves until a file is written, the time is over or the page is stopped. The port is closed when
-/// this future is complete. Returns the role of the file.
+/// this future completes. Returns the role of the file.
 async fn run(
     listener: TcpListener,
     app: Router,
@@ -166,7 +166,7 @@ async fn run(
     role
 }
 
-/// The guard of the admin API. Nobody has the token that stands in the place of `admin.token`.
+/// The guard of the admin API. Nobody holds the token that takes the place of `admin.token`.
 fn guard(sessions: Sessions) -> anyhow::Result<Guard> {
     let token = config::Token { secret: config::Secret::new(ops::token()?), file: None };
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
@@ -222,7 +222,7 @@ async fn write(State(page): State<Page>, request: Request) -> Response {
         Ok(plan) => plan,
         Err(refusal) => return refusal,
     };
-    // The code is used up even if the browser does not wait for the answer.
+    // The code is used up even if the browser does not wait for the response.
     let written = tokio::spawn(async move {
         let mut tell = page.written.lock().await;
         if tell.is_none() {
@@ -233,7 +233,7 @@ async fn write(State(page): State<Page>, request: Request) -> Response {
             Ok(Ok(written)) => {
                 let path = written.path.display();
                 tracing::info!(target: AUDIT, "the set-up page has written {path}");
-                // The receiver is gone when the time is over: then nothing starts.
+                // The receiver is gone after the time limit: then nothing starts.
                 tell.take().map(|tell| tell.send(written.role));
                 (StatusCode::CREATED, Json(written)).into_response()
             }

@@ -1,9 +1,9 @@
-//! The functions that the page calls. Each takes its bytes from the input and leaves its bytes in
-//! the output: two buffers whose addresses the page asks for, so that no address goes in. There is
-//! one visit in each instance of the module, and the time is in milliseconds since a beginning that
-//! the page chooses.
+//! The functions that the page calls. Each function takes its bytes from the input buffer and
+//! leaves its bytes in the output buffer; the page queries the addresses of both, so no address is
+//! passed in. Each instance of the module has one visit, and times are milliseconds since an origin
+//! that the page chooses.
 //!
-//! `unsafe` is the word for a name that the linker keeps; the names are those of this file alone.
+//! `unsafe` marks names that the linker must keep; only this file defines such names.
 #![expect(unsafe_code, reason = "a function has to keep its name, so that the page can call it")]
 
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use proto::Instant;
 
 use crate::{Body, Request, Visit, Visitor};
 
-/// A number that no request has.
+/// A number that is never assigned to a request.
 const NONE: u32 = 0;
 
 #[derive(Default)]
@@ -39,7 +39,7 @@ fn at(now: f64) -> Instant {
     Instant::after(Duration::try_from_secs_f64(now / 1000.0).unwrap_or_default())
 }
 
-/// Makes room for an input of so many bytes, and returns its address.
+/// Makes room for an input of this size, and returns its address.
 #[unsafe(no_mangle)]
 pub extern "C" fn input(length: usize) -> *mut u8 {
     PLACE.with_borrow_mut(|place| {
@@ -55,9 +55,9 @@ pub extern "C" fn output() -> *const u8 {
     PLACE.with_borrow(|place| place.output.as_ptr())
 }
 
-/// Begins a visit. Input: 32 random bytes, then lines: `code` or `token`, the name of the visitor,
-/// its secret, the service, the token of the service. Returns the length of the output: of a line
-/// that says why not, or 0.
+/// Starts a visit. Input: 32 random bytes, then lines: `code` or `token`, the name of the visitor,
+/// its secret, the service, the token of the service. Returns the length of the output: a line with
+/// the reason of a failure, or 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn begin(now: f64) -> usize {
     PLACE.with_borrow_mut(|place| {
@@ -82,13 +82,14 @@ fn read(now: Instant, input: &[u8]) -> Result<Visit, String> {
     Visit::new(now, &visitor).map_err(|error| error.to_string())
 }
 
-/// The page offers a data channel. Input: its session description, or nothing where it cannot.
+/// The page offers a data channel. Input: its session description, or nothing if it cannot offer
+/// one.
 #[unsafe(no_mangle)]
 pub extern "C" fn offer(now: f64) {
     with(|visit, input| visit.offer(at(now), str::from_utf8(input).unwrap_or_default()));
 }
 
-/// A connection to the server is open. The slot 0 is the data channel, here and below.
+/// A connection to the server was opened. Slot 0 is the data channel, here and below.
 #[unsafe(no_mangle)]
 pub extern "C" fn dial(now: f64, slot: u32) {
     with(|visit, _| visit.dial(at(now), slot));
@@ -100,20 +101,20 @@ pub extern "C" fn handle(now: f64, slot: u32) {
     with(|visit, input| visit.handle(at(now), slot, input));
 }
 
-/// A connection is gone.
+/// A connection was lost.
 #[unsafe(no_mangle)]
 pub extern "C" fn lost(now: f64, slot: u32) {
     with(|visit, _| visit.lost(at(now), slot));
 }
 
-/// Whether a connection takes bytes for now: 1 if it does not.
+/// Sets whether a connection accepts bytes at present: 1 if it does not.
 #[unsafe(no_mangle)]
 pub extern "C" fn pause(slot: u32, paused: u32) {
     with(|visit, _| visit.pause(slot, paused != 0));
 }
 
-/// Begins a request. Input: lines: method, target, host, then the fields. `length` is that of the
-/// body: -1 for none, -2 for an unknown length. Returns the number of the request, or 0.
+/// Starts a request. Input: lines: method, target, host, then the fields. `length` is the length of
+/// the body: -1 for no body, -2 for an unknown length. Returns the number of the request, or 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn ask(now: f64, length: f64) -> u32 {
     with(|visit, input| {
@@ -130,7 +131,7 @@ pub extern "C" fn ask(now: f64, length: f64) -> u32 {
     })
 }
 
-/// Input: bytes of the body of a request. Returns 1 if the next ones wait for room.
+/// Input: bytes of the body of a request. Returns 1 if the next bytes must wait for room.
 #[unsafe(no_mangle)]
 pub extern "C" fn body(now: f64, request: u32) -> u32 {
     with(|visit, input| u32::from(!visit.body(at(now), request, input)))
@@ -142,19 +143,19 @@ pub extern "C" fn end_body(now: f64, request: u32) {
     with(|visit, _| visit.end_body(at(now), request));
 }
 
-/// Nobody waits for a response any more.
+/// The page no longer needs the response.
 #[unsafe(no_mangle)]
 pub extern "C" fn cancel(now: f64, request: u32) {
     with(|visit, _| visit.cancel(at(now), request));
 }
 
-/// So many bytes of a response have left the page.
+/// This number of bytes of a response was delivered by the page.
 #[unsafe(no_mangle)]
 pub extern "C" fn took(now: f64, request: u32, bytes: usize) {
     with(|visit, _| visit.took(at(now), request, bytes));
 }
 
-/// The time has come. Returns the milliseconds until it comes again, or -1.
+/// A timer has expired. Returns the milliseconds until the next timer, or -1.
 #[unsafe(no_mangle)]
 pub extern "C" fn tick(now: f64) -> f64 {
     let next = with(|visit, _| {
@@ -167,7 +168,7 @@ pub extern "C" fn tick(now: f64) -> f64 {
     next.map_or(-1.0, |next| next.as_secs_f64() * 1000.0)
 }
 
-/// The next news, as its bytes in the output. Returns their length; 0 if there are none.
+/// Writes the next event to the output. Returns its length; 0 if there is no event.
 #[unsafe(no_mangle)]
 pub extern "C" fn poll(now: f64) -> usize {
     PLACE.with_borrow_mut(|place| {

@@ -1,5 +1,5 @@
 //! This end of a link, as its client: carriers are greeted one after the other, and the link moves
-//! from carrier to carrier. A slot is the place of a carrier around this value: a connection of the
+//! from carrier to carrier. A slot identifies a carrier outside this value: a connection of the
 //! page, or a stream of another link.
 
 use std::collections::VecDeque;
@@ -15,13 +15,14 @@ use proto::{
     LinkId, Side,
 };
 
-/// Bytes of a stream that wait for the page at most. A browser keeps what a tab has not taken.
+/// The largest number of bytes of a stream that wait for the page. A browser buffers data that a
+/// tab has not read.
 const WINDOW_MAX: u64 = 4 << 20;
 
-/// Streams of the other end, which opens none.
+/// The largest number of streams of the other end, which opens none.
 const STREAMS_MAX: usize = 16;
 
-/// Who logs in.
+/// The identity of the log-in.
 #[derive(Clone, Debug)]
 pub(crate) struct Who {
     pub(crate) name: Name,
@@ -29,27 +30,27 @@ pub(crate) struct Who {
     pub(crate) instance: InstanceId,
 }
 
-/// What an end tells its owner.
+/// The events that an end reports to its owner.
 #[derive(Debug)]
 pub(crate) enum Told<S> {
-    /// A code was exchanged for this token. The carrier is of no further use.
+    /// A code was exchanged for this token. The carrier is no longer needed.
     Enrolled(String),
-    /// The link lives, by the carrier of this slot.
+    /// The link is live, over the carrier with this slot.
     Live(S),
-    /// The carrier of this slot is to be closed: it is lost, replaced or refused.
+    /// The carrier with this slot must be closed: it is lost, replaced or refused.
     Lost(S),
     /// The greeting of the carrier with this slot failed.
     Failed(S, GreetingError),
     /// Bytes of the control stream.
     Control(Bytes),
-    /// The carrier that lives may be dead, and has said nothing for too long.
+    /// The live carrier may be dead: it has been silent for too long.
     Suspect,
-    /// The other end does not know the link any more: the next carrier begins a new one. The
-    /// streams of the link are gone.
+    /// The other end no longer knows the link: the next carrier starts a new link. The streams of
+    /// the link are lost.
     Forgotten,
-    /// The link has ended. The next carrier begins a new one.
+    /// The link has ended. The next carrier starts a new link.
     Ended,
-    /// News of a stream.
+    /// An event of a stream.
     Stream(Event),
 }
 
@@ -58,7 +59,7 @@ struct Known {
     link: Link,
     id: LinkId,
     secret: LinkSecret,
-    /// The highest number of a carrier that was claimed.
+    /// The highest carrier number that was claimed.
     claimed: u32,
     /// The newest carrier that was attached.
     newest: CarrierNumber,
@@ -71,7 +72,7 @@ struct Carrier<S> {
 }
 
 enum Stage {
-    /// The greeting is to be over at `until`: the far end may be silent.
+    /// The deadline of the greeting: the far end may be silent.
     Greeting {
         greeting: Box<ClientGreeting>,
         adds: bool,
@@ -95,7 +96,7 @@ pub(crate) struct End<S> {
     features: Features,
     memory: Rc<dyn Budget>,
     known: Option<Known>,
-    /// A server process logs in as new once, and takes over from an older process then.
+    /// A server process logs in as new once, and then takes over from an older process.
     has_logged_in: bool,
     carriers: Vec<Carrier<S>>,
     greetings: VecDeque<(S, Bytes)>,
@@ -115,7 +116,7 @@ impl<S: Copy + PartialEq> End<S> {
         Self { who, features, memory, known, has_logged_in, carriers, greetings, told }
     }
 
-    /// The link, once there is one.
+    /// The link, after it is established.
     pub(crate) fn link(&mut self) -> Option<&mut Link> {
         self.known.as_mut().map(|known| &mut known.link)
     }
@@ -130,13 +131,13 @@ impl<S: Copy + PartialEq> End<S> {
         self.carriers.iter().any(|carrier| carrier.slot == slot)
     }
 
-    /// Whether the carrier of this slot belongs to the link.
+    /// Whether the carrier with this slot belongs to the link.
     pub(crate) fn is_attached(&self, slot: S) -> bool {
         let is = |stage: &Stage| matches!(stage, Stage::Attached(_));
         self.carriers.iter().any(|carrier| carrier.slot == slot && is(&carrier.stage))
     }
 
-    /// The slot of the carrier by which frames leave.
+    /// The slot of the carrier that carries frames.
     pub(crate) fn active(&self) -> Option<S> {
         let number = self.known.as_ref()?.link.active_carrier()?;
         self.slot_of(number)
@@ -147,8 +148,8 @@ impl<S: Copy + PartialEq> End<S> {
         self.carriers.iter().find(is).map(|carrier| carrier.slot)
     }
 
-    /// Greets over a new carrier, which is lost if the greeting is not over at `until`. `adds`: it
-    /// is a standby beside the carrier that lives.
+    /// Starts a greeting over a new carrier, which is lost if the greeting is not complete at
+    /// `until`. `adds`: it becomes a standby beside the live carrier.
     pub(crate) fn dial(
         &mut self,
         until: Instant,
@@ -185,7 +186,7 @@ impl<S: Copy + PartialEq> End<S> {
         }
     }
 
-    /// Takes bytes of a carrier.
+    /// Handles received bytes of a carrier.
     pub(crate) fn handle(&mut self, now: Instant, slot: S, bytes: &[u8]) {
         let Some(carrier) = self.carriers.iter_mut().find(|carrier| carrier.slot == slot) else {
             return;
@@ -268,7 +269,7 @@ impl<S: Copy + PartialEq> End<S> {
         self.told.push_back(Told::Failed(slot, error));
     }
 
-    /// Reads what a carrier has brought, frame by frame.
+    /// Decodes the received bytes of a carrier, frame by frame.
     fn read(&mut self, now: Instant, slot: S) {
         loop {
             let carrier = self.carriers.iter_mut().find(|carrier| carrier.slot == slot);
@@ -285,7 +286,7 @@ impl<S: Copy + PartialEq> End<S> {
         }
     }
 
-    /// Takes the events that commands and the time have made.
+    /// Handles the events that commands and timers have caused.
     pub(crate) fn hear(&mut self, now: Instant) {
         while let Some(event) = self.known.as_mut().and_then(|known| {
             while known.link.poll_spent().is_some() {}
@@ -345,7 +346,7 @@ impl<S: Copy + PartialEq> End<S> {
         }
     }
 
-    /// The carrier of this slot is gone.
+    /// The carrier with this slot was lost.
     pub(crate) fn lost(&mut self, now: Instant, slot: S) {
         let Some(at) = self.carriers.iter().position(|carrier| carrier.slot == slot) else {
             return;
@@ -357,7 +358,7 @@ impl<S: Copy + PartialEq> End<S> {
         }
     }
 
-    /// The time has come for what [`End::poll_timeout`] has said.
+    /// The time that [`End::poll_timeout`] returned has come.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         if let Some(known) = &mut self.known {
             known.link.handle_timeout(now);
@@ -374,7 +375,7 @@ impl<S: Copy + PartialEq> End<S> {
         greetings.chain(link).min()
     }
 
-    /// Bytes for a carrier whose slot `takes` some.
+    /// Bytes for a carrier whose slot `takes` accepts.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 /// The bytes of a seed.
 pub(crate) const SEED: usize = 32;
 
-/// A generator that forgets what it has given out.
+/// A generator from whose state earlier outputs cannot be recovered.
 pub(crate) struct Entropy([u8; SEED]);
 
 impl fmt::Debug for Entropy {

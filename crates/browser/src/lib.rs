@@ -1,5 +1,5 @@
 //! A browser as a visitor of a private service, as a plain value: bytes of carriers, requests and
-//! the time go in; bytes for carriers, responses and news come out. The page around it owns the
+//! the time go in; bytes for carriers, responses and events come out. The page around it owns the
 //! WebSocket, the timer and the service worker (`page/`).
 //!
 //! ```text

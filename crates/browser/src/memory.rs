@@ -1,10 +1,10 @@
-//! The memory of the streams of a visit: what a service has sent and a tab has not taken.
+//! The memory of the streams of a visit: data that a service has sent and a tab has not read.
 
 use std::cell::Cell;
 
 use proto::Budget;
 
-/// A budget of so many bytes. What is left of it decides how large windows grow.
+/// A budget of this number of bytes. The unused part decides how large windows grow.
 #[derive(Debug)]
 pub(crate) struct Memory {
     total: u64,

@@ -1,9 +1,9 @@
-//! What a visit tells the page: values, and their bytes. A message begins with its kind and the
-//! number that it is about, in little endian.
+//! The events that a visit reports to the page: values, and their encoding. A message begins with
+//! its kind and the number of its object, in little endian.
 
 use bytes::{BufMut as _, Bytes};
 
-/// The way of the bytes between the page and the client that has the service.
+/// The path of the bytes between the page and the client that provides the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
     /// Through the server.
@@ -12,47 +12,47 @@ pub enum Path {
     Direct,
 }
 
-/// How a visit stands.
+/// The state of a visit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The server has given this token for the code. The page keeps it and begins again with it.
+    /// The server has issued this token for the code. The page stores it and starts again with it.
     Enrolled(String),
-    /// The page has logged in at the server, and visits the client with the service.
+    /// The page has logged in at the server, and connects to the client with the service.
     Visiting,
-    /// Requests reach the service, by this path.
+    /// Requests reach the service, over this path.
     Live(Path),
-    /// The other client does not answer; the visit is tried again.
+    /// The other client does not respond; the visit is retried.
     Silent,
-    /// The other client is not connected to the server; the visit is tried again.
+    /// The other client is not connected to the server; the visit is retried.
     Away,
-    /// The link to the server is gone and is dialled again.
+    /// The link to the server was lost and is dialled again.
     Offline,
-    /// The visit is over, for this reason: a word for the page.
+    /// The visit has ended for this reason: a word for the page.
     Over(&'static str),
 }
 
-/// What a visit tells the page.
+/// The events that a visit reports to the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// Bytes for the carrier with this number; 0 is the data channel.
     Send(u32, Bytes),
-    /// The carrier with this number is to be closed.
+    /// The carrier with this number must be closed.
     Close(u32),
-    /// The head of the response to this request: status and reason in the first line, then a field
-    /// in each line.
+    /// The header of the response to this request: status and reason in the first line, then one
+    /// field per line.
     Head(u32, Bytes),
     /// The next bytes of a response; [`Visit::took`](crate::Visit::took) follows.
     Body(u32, Bytes),
     /// The end of a response.
     End(u32),
-    /// There is no response, or not all of it, for this reason: a word for the page.
+    /// There is no complete response, for this reason: a word for the page.
     Failed(u32, &'static str),
-    /// The body of this request may go on.
+    /// The body of this request may continue.
     Room(u32),
-    /// How the visit stands.
+    /// The new state of the visit.
     State(State),
-    /// The page is to offer a data channel, and calls [`Visit::offer`](crate::Visit::offer). The
-    /// server answers STUN at these ports.
+    /// The page should offer a data channel, and then calls [`Visit::offer`](crate::Visit::offer).
+    /// The server answers STUN at these ports.
     Seek(Vec<u16>),
     /// The answer to the offer: a session description.
     Answer(String),
@@ -89,7 +89,7 @@ impl News {
 }
 
 impl State {
-    /// A word, and what belongs to it behind a space.
+    /// A word, followed by a space and its parameter.
     fn write(&self, out: &mut Vec<u8>) {
         let (word, rest) = match self {
             Self::Enrolled(token) => ("enrolled ", token.as_str()),

@@ -1,7 +1,7 @@
-//! What the two clients tell each other about a data channel, over the inner link
-//! (`docs/webrtc.md`, "Over a peer link"): version, round, kind, and the rest. Only what a page
-//! says and hears is here; the crate `punch` has all of it, and an agent of ICE, which is the
-//! browser's business.
+//! The messages of the two clients about a data channel, over the inner link (`docs/webrtc.md`,
+//! "Over a peer link"): version, round, kind, and the rest. Only the messages that a page sends and
+//! receives are here; the crate `punch` has all of them, and an ICE agent, which in a page is the
+//! browser's task.
 
 use sha2::{Digest, Sha256};
 
@@ -10,18 +10,18 @@ const DECLINE: u8 = 1;
 const OFFER: u8 = 2;
 const ANSWER: u8 = 3;
 
-/// Bytes of a session description at most.
+/// The largest size of a session description, in bytes.
 const DESCRIPTION_MAX: usize = 4000;
 
-/// Reasons that last as long as the link: the other client wants relayed paths, or was built
+/// Reasons that are permanent for the link: the other client wants relayed paths, or was built
 /// without WebRTC.
 const LASTING: [u8; 2] = [0, 3];
 
-/// What the other client says.
+/// The messages of the other client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Answer(String),
-    /// It does not try; whether it will not try later either.
+    /// It makes no attempt; whether this also applies to later attempts.
     Decline(bool),
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn offer(round: u32, text: &str) -> Option<Vec<u8>> {
     (text.len() <= DESCRIPTION_MAX).then(|| [&head, text.as_bytes()].concat())
 }
 
-/// Reads a signal of this round. Signals of other rounds and of later versions are none.
+/// Reads a signal of this round. Signals of other rounds and of later versions are ignored.
 pub(crate) fn read(bytes: &[u8], round: u32) -> Option<Said> {
     let (&[version, a, b, c, d, kind], rest) = bytes.split_first_chunk()?;
     if version != VERSION || u32::from_be_bytes([a, b, c, d]) != round {
@@ -61,7 +61,7 @@ pub(crate) fn fingerprint(text: &str) -> Option<[u8; 32]> {
     bytes.next().is_none().then_some(all)
 }
 
-/// What binds the greeting to the channel, in the place of the exporter of TLS.
+/// The value that binds the greeting to the channel, in place of the TLS exporter.
 pub(crate) fn binding(offerer: &[u8; 32], answerer: &[u8; 32]) -> [u8; 32] {
     Sha256::new().chain_update(offerer).chain_update(answerer).finalize().into()
 }

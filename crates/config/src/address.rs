@@ -15,7 +15,7 @@ use crate::{BadValue, Host, Over, PrivateService};
 /// client itself as the target: `socks5`, `http-proxy` and `file:///path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A TCP address. Datagrams of a service with ports of both protocols go to the UDP port of
+    /// A TCP address. For a service with ports of both protocols, datagrams go to the UDP port of
     /// the same number.
     Tcp {
         /// Name or address.
@@ -23,7 +23,7 @@ pub enum Target {
         /// At least 1.
         port: u16,
     },
-    /// A UDP address. Streams of a service with ports of both protocols go to the TCP port of the
+    /// A UDP address. For a service with ports of both protocols, streams go to the TCP port of the
     /// same number.
     Udp {
         /// Name or address.
@@ -31,7 +31,7 @@ pub enum Target {
         /// At least 1.
         port: u16,
     },
-    /// A TCP address whose service speaks HTTP over TLS. The side that dials makes the TLS.
+    /// A TCP address whose service speaks HTTP over TLS. The side that dials starts TLS.
     Https {
         /// Name or address.
         host: Host,
@@ -48,7 +48,8 @@ pub enum Target {
     },
     /// A Unix socket on the machine that dials.
     Unix(UnixAddr),
-    /// The client is a SOCKS5 proxy for visitors (RFC 1928) and dials what they ask for.
+    /// The client is a SOCKS5 proxy for visitors (RFC 1928) and dials the destinations that they
+    /// request.
     Socks5,
     /// The client is an HTTP proxy for visitors (CONNECT of RFC 9110 section 9.3.6, absolute-form
     /// of RFC 9112 section 3.2.2).
@@ -57,19 +58,21 @@ pub enum Target {
     Files(PathBuf),
     /// Nothing: the server sends the visitors to this address.
     Redirect(Redirect),
-    /// TLS at `host:port`, which this machine begins. Only targets of a proxy have it.
+    /// An address `host:port` that this machine dials with TLS. Only targets of a proxy have this
+    /// form.
     Tls {
         /// Host to dial.
         host: Host,
         /// Port to dial.
         port: u16,
     },
-    /// A private service of another client, `service://CLIENT/SERVICE`. Only forwards have it.
+    /// A private service of another client, `service://CLIENT/SERVICE`. Only forwards have this
+    /// form.
     Private(PrivateService),
 }
 
 impl Target {
-    /// Whether visitors choose what the client dials for them.
+    /// Whether the visitors choose the destinations that the client dials.
     #[must_use]
     pub const fn is_exit(&self) -> bool {
         match self {
@@ -86,7 +89,7 @@ impl Target {
         }
     }
 
-    /// The protocol that a server has to speak to the target, where it reads requests.
+    /// The protocol that a server which reads requests speaks to the target.
     #[must_use]
     pub const fn protocol(&self) -> TargetProtocol {
         match self {
@@ -122,7 +125,7 @@ impl Target {
         }
     }
 
-    /// The address of this protocol at a host.
+    /// The address with this protocol and host.
     pub(crate) const fn at(over: Over, host: Host, port: u16) -> Self {
         match over {
             Over::Tcp => Self::Tcp { host, port },
@@ -158,7 +161,7 @@ pub(crate) const SOCKS5: &str = "socks5";
 /// Scheme and target word of HTTP proxies.
 pub(crate) const HTTP_PROXY: &str = "http-proxy";
 
-/// An address of this machine and a port. A link-local address may have the interface of its link.
+/// An address of this machine and a port. A link-local address may name its interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalAddr {
     ip: LocalIp,
@@ -172,7 +175,7 @@ enum LocalIp {
 }
 
 impl LocalAddr {
-    /// The address in a text; `None` for a name.
+    /// Parses the address in a text; `None` for a name.
     pub(crate) fn of(host: Host, port: u16) -> Option<Self> {
         match host {
             Host::Name(_) => None,
@@ -190,7 +193,7 @@ impl LocalAddr {
         }
     }
 
-    /// The address with its interface, if it has an interface.
+    /// The address with its interface, if it names an interface.
     #[must_use]
     pub const fn link(&self) -> Option<&ScopedAddr> {
         match &self.ip {
@@ -232,8 +235,8 @@ pub enum Local {
     Unix {
         /// The address of the socket.
         address: UnixAddr,
-        /// The permission bits of the socket file, such as `0o600`. They determine who may connect
-        /// (unix(7)).
+        /// The permission bits of the socket file, such as `0o600`. They decide which programs may
+        /// connect (unix(7)).
         mode: u32,
     },
     /// The TCP address of a SOCKS5 proxy, whose destinations the server dials.
@@ -243,7 +246,7 @@ pub enum Local {
 }
 
 impl Local {
-    /// Whether the programs that connect name what they want to reach. Such a forward has no
+    /// Whether the connecting programs name their destination themselves. Such a forward has no
     /// target.
     #[must_use]
     pub const fn is_proxy(&self) -> bool {
@@ -276,7 +279,7 @@ impl fmt::Display for Local {
     }
 }
 
-/// Parses a Unix socket; `None` if the scheme is another.
+/// Parses a Unix socket; `None` for another scheme.
 pub(crate) fn unix(text: &str) -> Option<Result<UnixAddr, BadValue>> {
     match text.parse() {
         Ok(address) => Some(Ok(address)),
@@ -295,14 +298,14 @@ const LOCALHOST: &str = "localhost";
 /// The address of a listener that is only a port.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// The place of an address in a file, which decides about its schemes.
+/// The position of an address in a file, which decides which schemes are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// `public` of a service. A text of ports alone has no host.
+    /// `public` of a service. A text of ports alone names no host.
     Public,
-    /// `target` of a service or a forward. A text of ports alone is of `localhost`.
+    /// `target` of a service or a forward. A text of ports alone means `localhost`.
     Target,
-    /// `listen` of a forward. A text of ports alone is of 127.0.0.1.
+    /// `listen` of a forward. A text of ports alone means 127.0.0.1.
     Listen,
 }
 
@@ -319,7 +322,7 @@ pub(crate) enum Kind {
 /// scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ports {
-    /// `None`: the text has no scheme.
+    /// `None`: the text names no scheme.
     pub(crate) kind: Option<Kind>,
     pub(crate) host: Option<Host>,
     pub(crate) first: u16,
@@ -327,8 +330,8 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Parses the address at a place. If a Unix socket is permitted, the caller tries [`unix`]
-    /// first.
+    /// Parses the address at a position of the file. If a Unix socket is permitted, the caller
+    /// tries [`unix`] first.
     pub(crate) fn parse(text: &str, role: Role) -> Result<Self, BadValue> {
         if text.starts_with('/') {
             let bad = BadValue::new(format!("`{text}` has no scheme"));
@@ -373,16 +376,16 @@ impl Ports {
     }
 }
 
-/// The problem of an address with a user or a password. It repeats neither of them.
+/// The error for an address with a user name or a password. The error repeats neither.
 pub(crate) const USER: &str = "an address has no user and no password";
 
-/// Whether the text behind a scheme has a user or a password in front of its host.
+/// Whether the text after a scheme has a user name or a password before its host.
 pub(crate) fn has_user(rest: &str) -> bool {
     rest.split(['/', '?', '#']).next().is_some_and(|place| place.contains('@'))
 }
 
 impl Role {
-    /// Where users and passwords belong.
+    /// Where user names and passwords belong.
     const fn passwords(self) -> &'static str {
         match self {
             Self::Public => {
@@ -450,7 +453,7 @@ fn kind(scheme: &str, role: Role) -> Result<Kind, BadValue> {
     }
 }
 
-/// Parses the directory of `file:///path`. The path is taken as it is written.
+/// Parses the directory of `file:///path`. The path is taken unchanged.
 pub(crate) fn directory(text: &str) -> Option<Result<PathBuf, BadValue>> {
     let path = text.strip_prefix("file://")?;
     let bad = |why: &str| BadValue::new(format!("`{text}` {why}"));
@@ -471,7 +474,7 @@ pub(crate) fn directory(text: &str) -> Option<Result<PathBuf, BadValue>> {
     Some(Ok(PathBuf::from(format!("/{inner}"))))
 }
 
-/// Parses the address of a forward's listener. `mode` is that of a socket file.
+/// Parses the address of a forward's listener. `mode` is the mode of the socket file.
 pub(crate) fn local(text: &str, mode: u32) -> Result<Local, BadValue> {
     if let Some(address) = unix(text) {
         return address.map(|address| Local::Unix { address, mode });

@@ -1,6 +1,7 @@
 //! The addresses of servers as users write them: `tls://example.com:7000`,
 //! `wss://example.com/tunnel`. The scheme names the protocol, and the order is always `host:port`.
-//! The addresses of services and forwards (`address`) have hosts and ports of the same notation.
+//! The addresses of services and forwards (module `address`) use the same notation for hosts and
+//! ports.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -34,7 +35,7 @@ impl Host {
         }
     }
 
-    /// The address, without the interface of a link-local one.
+    /// The address, without the interface of a link-local address.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
@@ -44,7 +45,7 @@ impl Host {
         }
     }
 
-    /// The host as a dial takes it: an IPv6 address has no brackets, and keeps its interface.
+    /// The host as a dial needs it: an IPv6 address has no brackets and keeps its interface.
     #[must_use]
     pub fn bare(&self) -> String {
         match self {
@@ -63,7 +64,8 @@ impl Host {
 }
 
 impl Host {
-    /// Whether the usual /etc/hosts leads the host to loopback, or the host is an address of it.
+    /// Whether the host is a loopback address, or a name that the usual /etc/hosts maps to
+    /// loopback.
     pub(crate) fn leads_to_loopback(&self) -> bool {
         match self {
             Self::Name(name) => {
@@ -74,7 +76,7 @@ impl Host {
     }
 }
 
-/// Names that the usual /etc/hosts has for loopback.
+/// Names that the usual /etc/hosts maps to loopback.
 const LOOPBACK_NAMES: &[&str] = &[
     "localhost",
     "localhost.localdomain",
@@ -130,7 +132,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// The problem of an interface behind an address where it has no meaning.
+/// The error for an interface after an address where an interface has no meaning.
 pub(crate) fn no_zone(text: &str, hint: &str) -> BadValue {
     BadValue::new(format!("`{text}` has a zone, which has no place here")).hint(hint)
 }
@@ -140,7 +142,7 @@ pub(crate) const NO_ZONE: &str = "[::] is every address of the server, on every 
 
 /// The address on which a carrier listens or which it dials.
 ///
-/// The address is shown without values of its query that are secrets.
+/// The address is shown without secret values of its query.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// The transport.
@@ -151,7 +153,7 @@ pub struct Endpoint {
     /// choose.
     pub port: u16,
     /// The path of `wss://` and `ws://`, with its leading slash and possibly with a query. Other
-    /// transports have none.
+    /// transports have no path.
     pub path: Option<String>,
 }
 
@@ -259,11 +261,11 @@ pub(crate) fn ports(text: &str) -> Result<(u16, u16), BadValue> {
     Ok((first, last))
 }
 
-/// The address of a server as a client writes it. The scheme may be missing and is then the default:
-/// `example.com` is `tls://example.com:7000`.
+/// The address of a server as a client writes it. The scheme may be missing and is then the
+/// default: `example.com` is `tls://example.com:7000`.
 ///
 /// # Errors
-/// The text is no address.
+/// The text is not an address.
 pub fn server_url(text: &str) -> Result<Endpoint, BadValue> {
     let url: Endpoint =
         if text.contains("://") { text.parse()? } else { format!("tls://{text}").parse()? };

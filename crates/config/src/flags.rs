@@ -5,8 +5,9 @@ use std::rc::Rc;
 use crate::decode::{Item, long};
 use crate::yaml::{At, Entry, Kind, Node};
 
-/// Options of the services of a command line. Each is the key of its name, and empty options leave
-/// the keys away. The texts are as a person wrote them: no variable of the environment is put in.
+/// Options of the services that a command line defines. Each option is the key of the same name; an
+/// empty option sets no key. The texts are those that a person typed: environment variables are not
+/// expanded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each field is the key of its name")]
 pub struct ServiceOptions {
@@ -104,7 +105,7 @@ pub struct ClientFlags {
     pub options: ServiceOptions,
     /// `LISTEN=TARGET` pairs. They add to the file's `forwards`.
     pub forward: Vec<String>,
-    /// The file's `services` and `forwards` do not count.
+    /// Ignores the `services` and `forwards` of the file.
     pub only: bool,
     pub connections: Option<String>,
     pub state_dir: Option<String>,
@@ -113,8 +114,8 @@ pub struct ClientFlags {
     pub log_level: Option<String>,
 }
 
-/// Flags of `tunnel proxy`. An empty field leaves the file's key unchanged. The fields from `listen`
-/// to `proxy_protocol` are one entry of `proxies`.
+/// Flags of `tunnel proxy`. An empty field leaves the file's key unchanged. The fields from
+/// `listen` to `proxy_protocol` are one entry of `proxies`.
 #[derive(Clone, Debug, Default)]
 #[allow(missing_docs, reason = "each field is the flag and the key of its name")]
 pub struct ProxyFlags {
@@ -208,7 +209,7 @@ impl ClientFlags {
         tls.one("key", "--key", self.key.as_deref());
         top.map("tls", "--pin", tls);
         if !self.publish.is_empty() {
-            // The decoder knows the short forms.
+            // The decoder expands the short forms.
             let services = self.publish.iter().map(|text| self.options.service(text)).collect();
             let services = Node::new(Kind::List(services), At::Flag("--publish"));
             top.put("services", "--publish", services);

@@ -1,5 +1,5 @@
 //! A YAML text of another program as a plain tree with lines. The limits of `yaml` hold. `import`
-//! reads the files of other programs by it.
+//! reads the files of other programs with it.
 
 use crate::Problem;
 use crate::yaml::{At, Kind, Node, parse};

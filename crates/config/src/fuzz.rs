@@ -17,7 +17,7 @@ const LINE_MAX: usize = 8192;
 
 /// Loads `data` as both roles. Problems must be inside the file, in its order, on one printable
 /// line each, and must not contain the token. The `Debug` output of a loaded configuration must not
-/// contain it either.
+/// contain the token either.
 pub fn fuzz(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if text.contains(TOKEN) {
@@ -59,7 +59,7 @@ fn check<T: Debug>(text: &str, loaded: Result<Loaded<T>, Vec<Problem>>) -> Optio
         }
     };
     assert!(said.is_sorted_by_key(|p| (p.line, p.column)));
-    // A problem about a missing key at the end is beyond the last line.
+    // The error for a missing key at the end of the file is beyond the last line.
     let lines = text.chars().filter(|c| matches!(c, '\n' | '\r')).count() + 2;
     for problem in said {
         assert!((1..=lines).contains(&problem.line) && problem.column > 0, "{problem}");
@@ -104,7 +104,7 @@ pub fn fuzz_edit(data: &[u8]) {
     let (line, text) = data.split_once('\n').unwrap_or((&data, ""));
     let mut words = line.splitn(3, ' ');
     let (what, path) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-    // The value uses the file's notation as well.
+    // The value may use the notation of the file as well.
     let value = format!("listen: {}\n", words.next().unwrap_or(""));
     let Ok(Value::Map(entries)) = edit::show("v", &value) else { return };
     let [(_, value)] = entries.as_slice() else { return };

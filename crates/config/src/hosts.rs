@@ -11,8 +11,8 @@ use crate::{BadValue, Host};
 /// The longest expression in bytes. This limit and the 253 bytes of a name bound the engine's work.
 const PATTERN_MAX: usize = 256;
 
-/// A right of `allow.http` or `allow.tls`: `app.example.com`, `*.home.example.com`, `*` (every host)
-/// or `/web-[0-9]+\.example\.com/`.
+/// A right of `allow.http` or `allow.tls`: `app.example.com`, `*.home.example.com`, `*` (every
+/// host) or `/web-[0-9]+\.example\.com/`.
 #[derive(Clone)]
 pub struct HostRight(Form);
 
@@ -96,8 +96,8 @@ impl HostRight {
         }
     }
 
-    /// Whether the right permits every name with the suffix `end`, which begins with a dot. No
-    /// expression does, because nobody can tell from an expression that it matches all of them.
+    /// Whether the right permits every name with the suffix `end`, which begins with a dot.
+    /// Expressions never do, because nothing proves that an expression matches all such names.
     fn permits_all(&self, end: &str) -> bool {
         match &self.0 {
             Form::Every => true,
@@ -144,8 +144,8 @@ pub struct HostRights(pub Vec<HostRight>);
 
 impl HostRights {
     /// Whether visitors of this host name may be sent to the client. An IP address is never
-    /// permitted, because it is not a name. `*.home.example.com` needs a right that covers all names
-    /// below, and `*` needs the right to every host.
+    /// permitted, because it is not a name. `*.home.example.com` needs a right that covers all
+    /// names below, and `*` needs the right to every host.
     #[must_use]
     pub fn permits(&self, host: &str) -> bool {
         if host == "*" {

@@ -8,12 +8,12 @@ use proto::{HASHES_MAX, HashError, HttpOptionError, HttpOptions, PasswordHash};
 use crate::model::UserFile;
 use crate::{BadValue, ClientConfig};
 
-/// The hint for a hash that is no good.
+/// The hint for an unusable hash.
 const MAKE_HASH: &str =
     "make one with `tunnel generate password USER`, or with `htpasswd -nB USER`";
 
-/// Reads a file of users: a line `user:hash` for each. Blank lines and lines that begin with `#`
-/// mean nothing, and neither does a third field of a line.
+/// Reads a file of users, one line `user:hash` for each user. Blank lines and lines that begin with
+/// `#` are ignored, as is a third field of a line.
 ///
 /// # Errors
 /// A line is malformed, or there is no user. No message contains a hash.
@@ -50,7 +50,7 @@ pub fn htpasswd(text: &str) -> Result<Vec<String>, BadValue> {
 }
 
 impl ClientConfig {
-    /// The configuration with the present users of its files. `read` gives the text of a file.
+    /// The configuration with the current users of its files. `read` returns the text of a file.
     ///
     /// # Errors
     /// A file cannot be read or is malformed, or there are too many users.
@@ -75,7 +75,7 @@ impl ClientConfig {
     }
 }
 
-/// Whether the second part of a pair `user:password` is meant as a hash.
+/// Whether the second part of a pair `user:password` looks like a hash.
 #[must_use]
 pub fn is_hashed(pair: &str) -> bool {
     pair.split_once(':').is_some_and(|(_, password)| PasswordHash::is_meant(password))

@@ -1,6 +1,5 @@
-//! Host names with letters beyond ASCII in the form that DNS, certificates and requests have:
-//! `xn--` (RFC 5891), mapped and checked as browsers do it (UTS 46, without the transitional
-//! mapping).
+//! Host names with letters beyond ASCII in the form that DNS, certificates and requests use: `xn--`
+//! (RFC 5891), mapped and checked as browsers do it (UTS 46, without the transitional mapping).
 
 use std::borrow::Cow;
 
@@ -13,7 +12,7 @@ use crate::BadValue;
 /// returned unchanged; the caller checks its characters and its length.
 ///
 /// # Errors
-/// The name has a character that no host name may have, or mixes directions of writing.
+/// The name has a character that is not allowed in host names, or mixes writing directions.
 pub(crate) fn ascii(name: &str) -> Result<Cow<'_, str>, BadValue> {
     if name.is_ascii() {
         return Ok(Cow::Borrowed(name));

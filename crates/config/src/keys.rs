@@ -1,12 +1,12 @@
-//! The keys of each section: the keys of this build, and the designed keys of a later build. A
-//! later key is not a typing error, so it gets its own message. A test compares REFERENCE.md with
-//! these tables.
+//! The keys of each section: the keys of this build, and the keys that are reserved for a later
+//! build. A later key is not a typing error, so it gets its own message. A test compares
+//! REFERENCE.md with these tables.
 
 /// The keys of one map of the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
     /// Path of the map in REFERENCE.md: the role, a colon and the path, such as
-    /// `server:clients[].allow`. Nothing follows the colon for the top of the file.
+    /// `server:clients[].allow`. For the top level of the file, nothing follows the colon.
     pub path: &'static str,
     /// Keys of this build.
     pub keys: &'static [&'static str],
@@ -26,8 +26,8 @@ const fn table(
 mod tables {
     use super::{Table, table};
 
-    /// The times of a stream after it was connected. A forward has these alone, because the server
-    /// dials its target and decides about flows.
+    /// The timeouts of a connected stream. A forward has these alone, because the server dials its
+    /// target and sets the limits of flows.
     pub(crate) const STREAM_TIMES: &[&str] = &["idle", "idle_up", "idle_down", "half_close", "total", "flush"];
 
     pub(crate) const SERVER: Table = table("server:", &[
@@ -132,7 +132,7 @@ mod tables {
 
     pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);
     pub(crate) const LOG: Table = table("both:log", &["level", "format", "file", "rotate", "access"], &[]);
-    /// The keys of `log` that a server has besides those of both.
+    /// The keys of `log` that only a server has.
     pub(crate) const SERVER_LOG: Table = table("server:log", &["requests"], &[]);
     /// All keys of `log` of a server.
     pub(crate) const LOG_OF_SERVER: Table = table("server:log", &["level", "format", "file", "rotate", "access", "requests"], &[]);

@@ -13,8 +13,8 @@ use crate::names::{NameKind, Names, expand, is_own, public_name};
 use crate::taken::{Bind, Taken};
 use crate::{BadValue, Local};
 
-/// Most public addresses of a client. With 16 bytes for each address, they fill the message that
-/// registers them.
+/// The largest number of public addresses of a client. With 16 bytes for each address, they fill
+/// the message that registers them.
 pub(crate) const PUBLISHED_MAX: usize = MESSAGE_MAX / 16;
 
 /// The address of a forward's listener in its long form; `None` if the text is no such address.
@@ -23,12 +23,13 @@ pub fn listen_address(text: &str) -> Option<String> {
     local(text, 0).ok().map(|local| local.to_string())
 }
 
-/// Most networks in the lists of visitors of all services. Each has 18 bytes at most (version, prefix,
-/// IPv6 address), so they fill half of the message that registers the services.
+/// The largest number of networks in the lists of visitors of all services. Each network has at
+/// most 18 bytes (version, prefix, IPv6 address), so the networks fill at most half of the message
+/// that registers the services.
 const NETWORKS_OF_ALL: usize = MESSAGE_MAX / 2 / 18;
 
-/// Most bytes of the host names and the options of HTTP of all services. They fill a quarter of the
-/// message that registers the services.
+/// The largest size of the host names and the HTTP options of all services, in bytes. They fill at
+/// most a quarter of the message that registers the services.
 const HTTP_OF_ALL: usize = MESSAGE_MAX / 4;
 
 /// Services and forwards.
@@ -40,16 +41,17 @@ pub struct Lists {
     pub forwards: Vec<Forward>,
 }
 
-/// Lists that a running client got by commands, with the entries of the file that they remove.
+/// Lists that a running client received by commands, with the entries of the file that these lists
+/// remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// The entries to add.
     pub lists: Lists,
-    /// Names of services and addresses of forwards that are removed. Of an entry of a command and
-    /// one of the file with the same name, the entry of the command is removed.
+    /// Names of services and addresses of forwards that are removed. If an entry of a command and
+    /// an entry of the file have the same name, the entry of the command is removed.
     pub without: Vec<String>,
-    /// The change is made in the configuration file as well: no other entry waits behind an added
-    /// or a removed entry.
+    /// The change is also made in the configuration file: no shadowed entry waits for an added or a
+    /// removed entry.
     pub saved: bool,
 }
 
@@ -60,10 +62,10 @@ impl Lists {
         self.services.is_empty() && self.forwards.is_empty()
     }
 
-    /// Adds `later`. An entry of `later` takes the place of each entry that has its name, one of
-    /// its ports or its address. A service that says only where it is and what it dials takes over
-    /// the other settings of the entry, because `allow_from` must not get lost. Returns the entries
-    /// that have lost their place.
+    /// Adds `later`. An entry of `later` replaces each entry that has its name, one of its ports or
+    /// its address. A service that gives only its address and its target takes over the other
+    /// settings of the replaced entry, because `allow_from` must not get lost. Returns the replaced
+    /// entries.
     pub fn add(&mut self, mut later: Self) -> Self {
         for service in later.services.iter_mut().filter(|service| service.is_short()) {
             let own = Places::of(std::slice::from_ref(service));
@@ -86,8 +88,8 @@ impl Lists {
         Self { services, forwards }
     }
 
-    /// The name of the service at this host name (`http://app.example.com`), if it has no other public
-    /// address.
+    /// The name of the service at this host name (`http://app.example.com`), if it has no other
+    /// public address.
     #[must_use]
     pub fn service_at(&self, what: &str) -> Option<&str> {
         let (kind, host) = public_name(what)?.ok()?;
@@ -105,10 +107,10 @@ impl Lists {
         self.services.len() + self.forwards.len() < before
     }
 
-    /// Puts the label of `client` in the place of `{name}`.
+    /// Replaces `{name}` by the label of `client`.
     ///
     /// # Errors
-    /// The client has no label, or a name is published twice then.
+    /// The client has no label, or a name would be published twice.
     pub(crate) fn expand(&mut self, client: &str) -> Result<(), BadValue> {
         let public = |service: &mut Service| -> Result<(), BadValue> {
             for public in &mut service.public {
@@ -155,7 +157,7 @@ impl Lists {
 }
 
 impl ClientConfig {
-    /// The exits that everybody may use.
+    /// The exits that any visitor may use.
     pub(crate) fn open_exits(&self) -> impl Iterator<Item = &Service> {
         self.services.iter().filter(|service| service.is_open_exit(&self.visitors_of(service)))
     }
@@ -169,18 +171,18 @@ impl ClientConfig {
         })
     }
 
-    /// Puts the client's own label in the place of `{name}`.
+    /// Replaces `{name}` by the client's own label.
     pub(crate) fn expand(&mut self) -> Result<(), BadValue> {
         let services = std::mem::take(&mut self.services);
         let mut lists = Lists { services, forwards: Vec::new() };
         let outcome = lists.expand(&self.full_name());
         self.services = lists.services;
-        // The services behind others were not checked with each other, and need no check.
+        // Shadowed services were not compared with each other, and need no such check.
         drop(self.shadowed.expand(&self.full_name()));
         outcome
     }
 
-    /// The name whose label stands for `{name}` in host names: `name`, with `id_prefix` before it.
+    /// The name whose label replaces `{name}` in host names: `name` with the prefix `id_prefix`.
     pub(crate) fn full_name(&self) -> String {
         match &self.id_prefix {
             Some(prefix) => format!("{prefix}-{}", self.name),
@@ -188,8 +190,8 @@ impl ClientConfig {
         }
     }
 
-    /// Checks the number of networks in the lists of visitors, and the size of names and options of
-    /// HTTP.
+    /// Checks the number of networks in the lists of visitors, and the size of names and HTTP
+    /// options.
     pub(crate) fn check_sizes(&self) -> Result<(), BadValue> {
         let of_http = |service: &Service| {
             let names = service.public.iter().map(|public| match public {
@@ -230,7 +232,7 @@ impl Places {
         let (mut tcp, mut udp, mut hosts) = (Taken::default(), Taken::default(), Names::default());
         for service in services {
             for public in &service.public {
-                // Only the tables matter. The services were compared with each other before.
+                // Only the tables are used. The services were compared with each other already.
                 match public {
                     Public::Tcp { bind, port } => drop(tcp.take(bound(*bind), *port)),
                     Public::Udp { bind, port } => drop(udp.take(bound(*bind), *port)),
@@ -278,7 +280,7 @@ pub(crate) fn is_same_place(one: &Forward, other: &Forward) -> bool {
     over == of_other && taken.clash(Bind::Ip(other.ip()), other.port()).is_some()
 }
 
-/// The problem of a second service with this name.
+/// The error for a second service with this name.
 pub(crate) fn twice(name: &Public) -> BadValue {
     let bad = BadValue::new(format!("{name} is published twice"));
     match name {
@@ -292,7 +294,7 @@ pub(crate) fn twice(name: &Public) -> BadValue {
     }
 }
 
-/// The problem of a service whose target is the admin API.
+/// The error for a service whose target is the admin API.
 pub(crate) fn publishes_admin(service: &Service) -> BadValue {
     let bad = format!("service {}: it would publish the admin API of this daemon", service.name);
     BadValue::new(bad).hint(
@@ -301,7 +303,7 @@ pub(crate) fn publishes_admin(service: &Service) -> BadValue {
     )
 }
 
-/// The problem of an exit that everybody may use.
+/// The error for an exit that any visitor may use.
 pub(crate) fn open_to_all(service: &Service) -> BadValue {
     let bad = format!("service {}: everybody could use the {} exit", service.name, service.target);
     BadValue::new(bad).hint(

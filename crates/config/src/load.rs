@@ -1,5 +1,5 @@
 //! Loads a checked model from texts and flags. Flags become a part of the same tree and replace the
-//! file's keys before decoding. So both obey the same rules, and the file's value counts only if
+//! file's keys before decoding. So both obey the same rules, and the file's value is used only if
 //! the flag is absent.
 
 use std::cell::RefCell;
@@ -126,8 +126,8 @@ pub fn scalar(text: &str, key: &str) -> Option<String> {
     }
 }
 
-/// The line and column, both from 1, of the value at a key path such as `servers[0].tls.ca`. It is
-/// for problems that appear only when the model meets the machine.
+/// The line and column, both from 1, of the value at a key path such as `servers[0].tls.ca`. This
+/// position serves problems that appear only when the model is applied to the machine.
 #[must_use]
 pub fn locate(text: &str, key_path: &str) -> Option<(usize, usize)> {
     let mut node = parse("", text).ok()?;
@@ -135,7 +135,7 @@ pub fn locate(text: &str, key_path: &str) -> Option<(usize, usize)> {
         node = match (&node.kind, step.strip_suffix(']')) {
             (Kind::List(items), Some(index)) => items.get(index.parse::<usize>().ok()?)?,
             (Kind::Map(entries), None) => &entries.iter().find(|entry| entry.key == step)?.value,
-            // A single value stands for a list with one item.
+            // A single value counts as a list with one item.
             (Kind::Scalar { .. } | Kind::Map(_), Some("0")) => &node,
             _ => return None,
         }
@@ -159,7 +159,7 @@ pub struct Text<'a> {
 /// Loads a server's configuration from an optional file and flags.
 ///
 /// # Errors
-/// All problems, in the order of the file.
+/// All problems, in file order.
 pub fn load_server(
     file: Option<Text<'_>>,
     flags: &ServerFlags,
@@ -181,8 +181,8 @@ pub fn load_client(
     load(file, flags.tree(), added, sources, client)
 }
 
-/// Loads a proxy's configuration from an optional file and flags. The entry of the flags adds to
-/// the entries of the file.
+/// Loads a proxy's configuration from an optional file and flags. The entry from the flags is added
+/// to the entries of the file.
 ///
 /// # Errors
 /// All problems, in the order of the file.
@@ -219,7 +219,7 @@ pub fn load_lists(
     load_published((publish, &ServiceOptions::default()), forward, prefix, sources)
 }
 
-/// Loads services, all with the same options, and forwards as [`load_lists`] does.
+/// Loads services, which share the same options, and forwards as [`load_lists`] does.
 ///
 /// # Errors
 /// All problems, in the order of the arguments.
@@ -235,8 +235,8 @@ pub fn load_published(
     Ok(Loaded { config: kept.config.lists, warnings: kept.warnings })
 }
 
-/// Loads services and forwards as [`load_published`] does, from a request to a running daemon. A
-/// variable of the environment is a problem: whoever sends a request must not read the environment.
+/// Loads services and forwards as [`load_published`] does, from a request to a running daemon. An
+/// environment variable is an error: a requester must not read the environment.
 ///
 /// # Errors
 /// All problems, in the order of the arguments.
@@ -266,9 +266,9 @@ pub fn load_asked(
     load_published((publish, options), forward, prefix, &sources)
 }
 
-/// Loads one client from a file of its own, with the same keys as an entry of `clients`. Its ports
-/// without an address get the address `public_bind`. `ports` is the most that it may publish
-/// without `limits.ports`.
+/// Loads one client from a file of its own, with the same keys as an entry of `clients`. Ports
+/// without an address get the address `public_bind`. `ports` is the largest number of ports that
+/// the client may publish without `limits.ports`.
 ///
 /// # Errors
 /// All problems, in the order of the file.
@@ -281,8 +281,8 @@ pub fn load_grant(
     load(Some(file), Vec::new(), &[], sources, |cx, root| grant(cx, root, public_bind, ports))
 }
 
-/// Decodes the tree of the file and the flags. A flag takes the place of the file's key, but its
-/// list adds to the file's list for the keys `added`.
+/// Decodes the tree of the file and the flags. A flag replaces the file's key; for the keys
+/// `added`, its list is appended to the file's list.
 fn load<T>(
     file: Option<Text<'_>>,
     flags: Vec<Entry>,
@@ -315,7 +315,7 @@ fn load<T>(
     }
 }
 
-/// Refuses a file that is one value.
+/// Refuses a file that consists of a single value.
 fn map(file: Text<'_>, root: Rc<Node>) -> Result<Rc<Node>, Problem> {
     if !matches!(root.kind, Kind::Scalar { .. }) {
         return Ok(root);
@@ -329,7 +329,7 @@ fn map(file: Text<'_>, root: Rc<Node>) -> Result<Rc<Node>, Problem> {
     Err(problem(file.name, found))
 }
 
-/// The problem of a file that is empty, or has nothing but comments.
+/// The error for a file that is empty or has only comments.
 fn nothing(file: &str) -> Problem {
     let hint = "`tunnel generate config server`, `client` or `proxy` prints a file to begin with";
     let (message, hint) = ("the file has no keys".to_owned(), hint.to_owned());
@@ -342,7 +342,7 @@ fn problem(file: &str, mistake: Mistake) -> Problem {
     Problem { file, line, column, key_path, message, hint }
 }
 
-/// Groups of keys: a flag for one key removes the other keys of its group from the file.
+/// Groups of keys: a flag for one key removes the other keys of the group from the file.
 const EXCLUSIVE: &[&[&str]] = &[&["token", "token_file"], &["pin", "ca"]];
 
 /// The file's map with the flags' entries in place of the file's entries. Maps are merged, and so

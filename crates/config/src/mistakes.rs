@@ -19,7 +19,7 @@ pub(crate) struct Mistake {
 /// mistake may be.
 const ABOVE: usize = 3;
 
-/// The hint where nothing more exact is known.
+/// The hint where the cause is unknown.
 const COMPARE: &str = "compare this line and the line above with the output of `tunnel generate \
                        config server` or `tunnel generate config client`";
 
@@ -56,8 +56,8 @@ pub(crate) fn no_map(text: &str) -> Option<Mistake> {
     lines(text).iter().find_map(pair)
 }
 
-/// Errors of the parser that name their mistake at its place: a part of the error, a message, and
-/// what to do.
+/// Parser errors that name the mistake at its place: a part of the error, a message, and the
+/// remedy.
 const GRAMMAR: &[(&str, &str, &str)] = &[
     ("byte order mark", "a byte order mark (U+FEFF) inside of the text", "remove the character"),
     ("unprintable", "a control character", "remove the character, or write it as \"\\x00\""),
@@ -91,7 +91,7 @@ struct Line<'a> {
     number: usize,
     /// The columns before the text.
     indent: usize,
-    /// Whether the text is an item of a list. `column` is then behind the dash.
+    /// Whether the text is an item of a list. `column` is then the column after the dash.
     is_item: bool,
     /// The column of `body` from 1.
     column: usize,
@@ -138,7 +138,7 @@ fn near<'a, 'b>(lines: &'b [Line<'a>], line: usize) -> Vec<&'b Line<'a>> {
     lines.iter().rev().filter(|other| other.number <= line).take(ABOVE).collect()
 }
 
-/// Indentation that is no blank.
+/// Indentation by characters other than blanks.
 fn indentation(line: &&Line<'_>) -> Option<Mistake> {
     let (column, odd) = line.blank.chars().enumerate().find(|(_, c)| *c != ' ')?;
     let what = if odd == '\t' { "a tab" } else { "a character that looks like a blank" };
@@ -146,7 +146,7 @@ fn indentation(line: &&Line<'_>) -> Option<Mistake> {
     Some(line.mistake(column + 1, &message, "indent with blanks alone"))
 }
 
-/// The first line of a file in another format than YAML, or of a directive of YAML.
+/// The first line of a file in a format other than YAML, or of a YAML directive.
 fn other_format(line: &Line<'_>) -> Option<Mistake> {
     let section = line.body.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     if section.is_some_and(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.')) {
@@ -157,7 +157,7 @@ fn other_format(line: &Line<'_>) -> Option<Mistake> {
     line.body.starts_with('%').then(|| line.mistake(line.column, directive, "remove the line"))
 }
 
-/// An IPv6 address whose brackets are brackets of YAML.
+/// An IPv6 address whose brackets YAML reads as a list.
 fn brackets(line: &&Line<'_>) -> Option<Mistake> {
     let value = line.body.find(": [").map_or(0, |start| start + 2);
     let rest = line.body.get(value..)?;
@@ -179,8 +179,8 @@ fn brackets(line: &&Line<'_>) -> Option<Mistake> {
     ))
 }
 
-/// A line that should be `key: value`: the colon or the blank behind it is missing, or `=` stands
-/// in its place.
+/// A line that should be `key: value`: the colon or the blank after it is missing, or `=` is
+/// written instead.
 fn pair(line: &Line<'_>) -> Option<Mistake> {
     let end = line.body.find(|c: char| !c.is_ascii_lowercase() && !matches!(c, '_' | '0'..='9'));
     let (word, rest) = line.body.split_at(end.unwrap_or(line.body.len()));
@@ -235,7 +235,7 @@ fn open_at(text: &str, line: usize, column: usize) -> Option<Open> {
             (None, '#') if before.is_whitespace() => is_comment = true,
             (None, '"' | '\'') if begins => quote = Some(c),
             (Some(open), c) if c == open && before != '\\' => quote = None,
-            // Inside of a plain value outside of brackets, a bracket is a character of the value.
+            // Inside a plain value outside brackets, a bracket belongs to the value.
             (None, '[' | '{') if begins || !stack.is_empty() => stack.push((at.0, at.1, c)),
             (None, ']' | '}') => {
                 stack.pop();
@@ -273,7 +273,7 @@ fn unclosed(open: &Open, line: usize, column: usize) -> Mistake {
 
 /// A line whose indentation or dash does not fit the lines above.
 fn levels(lines: &[Line<'_>], line: usize) -> Option<Mistake> {
-    // A value without a key is reported behind the last line.
+    // A value without a key is reported after the last line.
     let n = lines.iter().rposition(|other| other.number <= line)?;
     let (above, it) = (lines[..n].last()?, &lines[n]);
     let column_of_keys = |line: &Line<'_>| if line.is_item { line.column } else { line.indent + 1 };
@@ -313,7 +313,7 @@ fn levels(lines: &[Line<'_>], line: usize) -> Option<Mistake> {
     None
 }
 
-/// Whether the parser reports a value in the place of a key.
+/// Whether the parser found a value where it expected a key.
 fn no_key(info: &str) -> bool {
     info.contains("simple key expect")
 }

@@ -12,19 +12,19 @@ const DAY: u64 = 86_400;
 /// The end of the year 9999, which is the last with four digits.
 const LAST: u64 = 253_402_300_799;
 
-/// Whole seconds since the begin of 1970 in UTC, to the end of 9999.
+/// Whole seconds since the start of 1970 in UTC, to the end of 9999.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// The moment, cut to its second. A clock before 1970 shows the begin of 1970.
+    /// The moment, truncated to the second. A clock before 1970 counts as the start of 1970.
     #[must_use]
     pub fn of(time: SystemTime) -> Self {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(since.as_secs().min(LAST))
     }
 
-    /// The moment after `time`. Begun seconds count as whole seconds.
+    /// The moment after `time`. A fraction of a second is rounded up.
     #[must_use]
     pub fn after(self, time: Duration) -> Self {
         let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));

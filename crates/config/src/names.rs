@@ -19,9 +19,9 @@ const LABEL_MAX: usize = 63;
 pub enum NameKind {
     /// HTTP; `Host` names the service.
     Http,
-    /// HTTP over TLS that ends at the server; the server has the certificate.
+    /// HTTP over TLS that ends at the server; the server holds the certificate.
     Https,
-    /// TLS that the server passes through; the target has the certificate.
+    /// TLS that the server passes through; the target holds the certificate.
     Tls,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for NameKind {
     }
 }
 
-/// Parses `http://HOST`, `https://HOST` or `tls://HOST` of a service. `None`: the scheme is another.
+/// Parses `http://HOST`, `https://HOST` or `tls://HOST` of a service. `None` for another scheme.
 pub(crate) fn public_name(text: &str) -> Option<Result<(NameKind, String), BadValue>> {
     let (scheme, rest) = text.split_once("://")?;
     let kind = NameKind::of_scheme(scheme)?;
@@ -133,8 +133,8 @@ fn own_label_alone(text: &str) -> BadValue {
     )
 }
 
-/// The part of a label before the client's own label, in lower case: nothing, or letters, digits and
-/// hyphens that begin with a letter or digit and end with a hyphen.
+/// The part of a label before the client's own label, in lower case: nothing, or letters, digits
+/// and hyphens that begin with a letter or digit and end with a hyphen.
 fn own_prefix(prefix: &str) -> Option<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     let is_prefix = prefix.is_empty()
@@ -160,10 +160,10 @@ pub(crate) fn is_own(host: &str) -> bool {
     host.contains(OWN)
 }
 
-/// The host with the client's own label in the place of `{name}`.
+/// The host with the client's own label instead of `{name}`.
 ///
 /// # Errors
-/// The name of the client has no label.
+/// The client's name has no label.
 pub(crate) fn expand(host: &str, client: &str) -> Result<String, BadValue> {
     let Some((prefix, rest)) = host.split_once(OWN) else { return Ok(host.to_owned()) };
     let Some(label) = own_label(client) else {
@@ -181,9 +181,9 @@ pub(crate) fn expand(host: &str, client: &str) -> Result<String, BadValue> {
     }
 }
 
-/// The label of a client below the domain of a server: lower case, with a hyphen for every character
-/// other than letters and digits, and without hyphens at the ends. `None`: nothing is left, or more
-/// than 63 bytes.
+/// The label of a client below the domain of a server: lower case, with a hyphen for every
+/// character other than letters and digits, and without hyphens at the ends. `None`: the label
+/// would be empty or longer than 63 bytes.
 #[must_use]
 pub fn own_label(client: &str) -> Option<String> {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
@@ -193,7 +193,7 @@ pub fn own_label(client: &str) -> Option<String> {
 }
 
 /// Whether a host is a name that a client may have without a right: `LABEL.DOMAIN` with its own
-/// label, or `PREFIX-LABEL.DOMAIN`. The label of one client may have the second form for another
+/// label, or `PREFIX-LABEL.DOMAIN`. The label of one client may match the second form for another
 /// client; the caller refuses a host that is the own label of another client.
 #[must_use]
 pub fn is_own_name(host: &str, domain: &str, client: &str) -> bool {
@@ -209,13 +209,13 @@ pub fn is_own_name(host: &str, domain: &str, client: &str) -> bool {
     prefix.is_some_and(|prefix| prefix.is_empty() || prefix.len() > 1 && prefix.ends_with('-'))
 }
 
-/// The names that services take. `https` and `tls` of one host are one resource. Services by HTTP may
-/// share a host with different paths.
+/// The names that services occupy. `https` and `tls` of one host are one resource. HTTP services
+/// may share a host with different paths.
 #[derive(Debug, Default)]
 pub(crate) struct Names(BTreeMap<String, Vec<(NameKind, String)>>);
 
 impl Names {
-    /// Takes a name for the requests below `path`. Returns whether it was free.
+    /// Occupies a name for the requests below `path`. Returns whether the name was free.
     pub(crate) fn take(&mut self, kind: NameKind, host: &str, path: Option<&str>) -> bool {
         let is_free = !self.has(kind, host, path);
         let path = path.unwrap_or("/").to_owned();
@@ -238,7 +238,8 @@ impl Names {
     }
 }
 
-/// The name of a service that has only this name, at most `most` bytes: `http-app.example.com`.
+/// The name of a service that has only this host name, at most `most` bytes:
+/// `http-app.example.com`.
 pub(crate) fn service_name(kind: NameKind, host: &str, most: usize) -> String {
     let host = match host.strip_prefix('*') {
         Some(rest) => format!("any{rest}"),

@@ -46,7 +46,7 @@ impl FromStr for Net {
             Some((ip, prefix)) => (ip, Some(prefix)),
             None => (text, None),
         };
-        // No port can follow here, so brackets have no purpose.
+        // No port can follow here, so brackets are not needed.
         let bare = ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')).unwrap_or(ip);
         bare.parse().ok().and_then(|ip| Self::new(ip, prefix)).ok_or_else(|| {
             BadValue::new(format!("`{text}` is not an address or a network"))

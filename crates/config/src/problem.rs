@@ -7,7 +7,7 @@ use std::fmt;
 /// One problem of a file or of a flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file as the caller named it, or the flag (`--publish`) of the value.
+    /// The file as the caller named it, or the flag (`--publish`) that gave the value.
     pub file: String,
     /// Line from 1; 0 for a flag.
     pub line: usize,
@@ -38,7 +38,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The longest piece of a file that a problem repeats, in characters: enough to find the place
+/// The longest excerpt of a file that a problem repeats, in characters: enough to find the place
 /// again.
 const SHOWN_MAX: usize = 200;
 
@@ -50,8 +50,8 @@ pub(crate) fn shown_hint(text: &str) -> String {
     shown_within(text, HINT_MAX)
 }
 
-/// A text of the file in a form that is safe for a line of a terminal or a log. Control characters
-/// and characters that change the writing direction are escaped, and a long text is cut.
+/// A text of the file, made safe for a line of a terminal or a log. Control characters and
+/// characters that change the writing direction are escaped, and a long text is truncated.
 pub(crate) fn shown(text: &str) -> String {
     shown_within(text, SHOWN_MAX)
 }

@@ -16,14 +16,14 @@ const CURLS: &str = "1080";
 /// The longest user or password of SOCKS: its length has one byte (RFC 1929 section 2).
 const SOCKS_MAX: usize = 255;
 
-/// The longest user or password of HTTP: a token in their place still leaves room in the 8 KiB that
-/// most proxies read of a head.
+/// The longest user or password of HTTP: even a token of this length leaves room in the 8 KiB that
+/// most proxies accept as a request header.
 const HTTP_MAX: usize = 4 << 10;
 
-/// Who looks up the name of the server behind a proxy.
+/// Which side resolves the server's name when a proxy is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolvedBy {
-    /// The client. The proxy gets an address.
+    /// The client. The client resolves the name; the proxy gets an address.
     Client,
     /// The proxy.
     Proxy,
@@ -49,11 +49,11 @@ pub struct Proxy {
     pub host: Host,
     /// The proxy's port, at least 1.
     pub port: u16,
-    /// User and password. SOCKS 4 has a user alone.
+    /// User name and password. SOCKS 4 has only a user name.
     pub credentials: Option<(String, Secret)>,
 }
 
-/// Where the text of a proxy is written.
+/// Where the text of a proxy was written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WrittenIn {
     /// In the configuration file, where an error helps more than a guess.
@@ -98,7 +98,7 @@ impl Proxy {
     }
 }
 
-/// Splits a scheme off, with the one to three slashes behind it that curl takes.
+/// Splits off a scheme with the one to three slashes that curl accepts after it.
 fn scheme(text: &str) -> (Option<&str>, &str) {
     let is_scheme = |text: &str| {
         !text.is_empty()
@@ -113,8 +113,8 @@ fn scheme(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// The protocol of a scheme. In the file `socks5://` leaves names to the proxy, as `socks5h://`
-/// does.
+/// The protocol that a scheme names. In the file, `socks5://` lets the proxy resolve names, as
+/// `socks5h://` does.
 fn kind(scheme: Option<&str>, source: WrittenIn) -> Result<ProxyKind, &'static str> {
     let Some(scheme) = scheme else { return Ok(ProxyKind::Http) };
     match scheme.to_ascii_lowercase().as_str() {
@@ -154,14 +154,14 @@ fn login(text: &str, kind: ProxyKind, source: WrittenIn) -> Result<(String, Stri
 }
 
 impl fmt::Debug for Proxy {
-    /// The user may be a token.
+    /// The user name may be a token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Proxy({self})")
     }
 }
 
 impl fmt::Display for Proxy {
-    /// Shows the proxy without user and password.
+    /// Shows the proxy without user name and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self.kind {
             ProxyKind::Http => "http",
@@ -173,8 +173,8 @@ impl fmt::Display for Proxy {
     }
 }
 
-/// Percent-decoding (RFC 3986 section 2.1). `None`: not UTF-8, or in the file a `%` without two hex
-/// digits. In the environment such a `%` stands for itself.
+/// Percent-decoding (RFC 3986 section 2.1). `None`: the text is not UTF-8, or a text of the file
+/// has a `%` without two hex digits. In the environment such a `%` stands for itself.
 fn decode(text: &str, source: WrittenIn) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -197,8 +197,8 @@ fn decode(text: &str, source: WrittenIn) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// The variables of a transport, the first one that is set counts. `HTTP_PROXY` in capitals is
-/// ignored, because a web server may set it from a request (CVE-2016-5385).
+/// The variables of a transport; the first variable that is set applies. `HTTP_PROXY` in capitals
+/// is ignored, because a web server may set it from a request (CVE-2016-5385).
 fn variables(endpoint: &Endpoint) -> &'static [&'static str] {
     match (endpoint.scheme.http, endpoint.scheme.tls) {
         (true, true) => {
@@ -211,7 +211,7 @@ fn variables(endpoint: &Endpoint) -> &'static [&'static str] {
 }
 
 /// The proxy that the environment sets for this endpoint, with the name of the variable. A host in
-/// `NO_PROXY` and a loopback host get no proxy. A variable that is empty is not set.
+/// `NO_PROXY` and a loopback host get no proxy. An empty variable counts as unset.
 pub(crate) fn of_environment(
     endpoint: &Endpoint,
     env: &dyn Fn(&str) -> Option<String>,
@@ -227,11 +227,12 @@ pub(crate) fn of_environment(
 }
 
 /// Whether a list like `localhost,.example.com,10.0.0.0/8` contains this host, by curl's rules:
-/// - `*` is every host where it is the whole list.
-/// - A name is itself and each name below it. One dot in front and one behind do not count.
+/// - `*` matches every host if it is the whole list.
+/// - A name matches itself and each name below it. One leading dot and one trailing dot are
+///   ignored.
 /// - An IPv4 address is compared with addresses and networks.
-/// - An IPv6 address is compared as text, without brackets, and has no networks.
-/// - Nothing has a port.
+/// - An IPv6 address is compared as text, without brackets, and networks of IPv6 are not supported.
+/// - No entry has a port.
 fn spares(list: &str, host: &Host) -> bool {
     if list == "*" {
         return true;
@@ -254,7 +255,7 @@ fn has_name(item: &str, name: &str) -> bool {
 }
 
 /// Whether an address or a network of IPv4 contains an address. The length of a network ends at the
-/// first character that is no digit, and 0 is the whole address.
+/// first character that is not a digit, and 0 means the whole address.
 fn has_v4(item: &str, ip: Ipv4Addr) -> bool {
     let (network, length) = item.split_once('/').unwrap_or((item, ""));
     let Ok(network) = network.parse::<Ipv4Addr>() else { return false };

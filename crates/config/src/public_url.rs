@@ -1,5 +1,5 @@
 //! `public_url`: how others reach a server that is behind a reverse proxy or a NAT. The server
-//! cannot see these addresses, so its file names them, and clients are told them.
+//! cannot see these addresses, so its file names them, and the server sends them to its clients.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::{BadValue, Endpoint, Host, HostRights, Scheme};
 pub struct PublicUrls {
     /// The URLs that clients dial, the preferred URL first.
     pub clients: Vec<Endpoint>,
-    /// Where visitors of names come, the preferred entry first.
+    /// Where visitors of names arrive, the preferred entry first.
     pub names: Vec<PublicNames>,
 }
 
@@ -34,8 +34,8 @@ pub(crate) enum PublicUrl {
 }
 
 impl PublicUrls {
-    /// A public address of a service as others reach it. `address` is the address as this server
-    /// has it; other addresses are returned as they are.
+    /// A public address of a service as other machines reach it. `address` is the address as this
+    /// server has it; other addresses are returned as they are.
     ///
     /// A port at all addresses of the server gets the host of the first URL for clients. A name
     /// gets scheme and port of the first entry for its host. An `https://` name is not reached over
@@ -83,7 +83,7 @@ impl PublicNames {
         if tls { 443 } else { 80 }
     }
 
-    /// The port behind a host; empty for the usual port of the scheme.
+    /// The port after a host; empty for the default port of the scheme.
     fn port_text(&self) -> String {
         match self.port {
             port if port == Self::usual_port(self.tls) => String::new(),

@@ -11,8 +11,8 @@ use proto::{Special, UnixAddr};
 use crate::endpoint::{Host, no_zone, ports, split};
 use crate::{BadValue, Net, Over};
 
-/// The most ports that a client of the server's files may publish without `limits.ports`. Each port
-/// takes a descriptor on each worker.
+/// The largest number of ports that a client of the server's files may publish without
+/// `limits.ports`. Each port needs a descriptor on each worker.
 pub const CLIENT_PORTS: u32 = 1024;
 
 /// As [`CLIENT_PORTS`], for clients that the files do not name: those of `auth.http` and
@@ -28,15 +28,15 @@ pub struct PortRight {
 }
 
 impl PortRight {
-    /// Whether this right permits everything that `other` permits. A right without an address is
-    /// not compared with a right that has one.
+    /// Whether this right permits everything that `other` permits. A right without an address
+    /// cannot be compared with a right with an address.
     #[must_use]
     pub fn contains(&self, other: &Self) -> bool {
         self.bind == other.bind && self.first <= other.first && other.last <= self.last
     }
 
-    /// The ports of this right that are not in `gone`; `None` if they have no port in common. Rights
-    /// at different addresses have none.
+    /// The ports of this right that are not in `gone`; `None` if they have no port in common.
+    /// Rights at different addresses have no port in common.
     #[must_use]
     pub fn without(&self, gone: &Self) -> Option<Vec<Self>> {
         if self.bind != gone.bind || gone.last < self.first || self.last < gone.first {
@@ -92,7 +92,7 @@ const RIGHTS: &str = "a right without a zone holds for the address on every link
 /// The first port that is not a system port, also called well-known (RFC 6335 section 6).
 const USER_PORTS: u16 = 1024;
 
-/// The ports that a client may publish; empty permits none.
+/// The ports that a client may publish; an empty list permits none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortRights {
     /// The server's `public_bind`: the address of rights without an address.
@@ -104,7 +104,7 @@ pub struct PortRights {
 impl PortRights {
     /// Whether a listener on exactly this address and port is permitted. A right without an address
     /// applies to the server's `public_bind` only. Port 0 (the server chooses) is never permitted
-    /// itself: the server chooses from the permitted ports, see [`PortRights::to_choose_from`].
+    /// by itself: the server chooses from the permitted ports, see [`PortRights::to_choose_from`].
     #[must_use]
     pub fn permits(&self, bind: IpAddr, port: u16) -> bool {
         let bind = bind.to_canonical();
@@ -116,15 +116,16 @@ impl PortRights {
             })
     }
 
-    /// The number of ports in all rights.
+    /// The number of ports that all rights cover.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.rights.iter().map(|right| u32::from(right.last - right.first) + 1).sum()
     }
 
-    /// First and last port of each run of ports at `bind` from which the server may choose: those
-    /// from `USER_PORTS` on. Well-known ports are chosen only where the rights have no others,
-    /// because a port such as 22 or 80 says what listens there, and here anything may.
+    /// The first and last port of each run of ports at `bind` from which the server may choose:
+    /// ports from `USER_PORTS` on. Well-known ports are chosen only where the rights have no
+    /// others, because clients expect a particular service at a port such as 22 or 80, and the
+    /// chosen port may serve any.
     #[must_use]
     pub fn to_choose_from(&self, bind: IpAddr) -> Vec<(u16, u16)> {
         let bind = bind.to_canonical();
@@ -146,8 +147,8 @@ enum Scope {
 }
 
 impl Scope {
-    /// Whether the place includes `ip`, an address of the host `asked`. `is_own`: whether an address
-    /// belongs to the machine that dials.
+    /// Whether the place includes `ip`, an address of the host `asked`. `is_own`: whether an
+    /// address belongs to the machine that dials.
     fn has(&self, asked: &str, ip: IpAddr, is_own: &dyn Fn(IpAddr) -> bool) -> bool {
         let is_ordinary = || Special::of(ip).is_none() && !Special::forms(ip).any(is_own);
         match self {
@@ -160,7 +161,7 @@ impl Scope {
                 };
                 may && name.eq_ignore_ascii_case(asked)
             }
-            // All addresses are no name for those of this machine.
+            // A right to all addresses does not name the addresses of this machine.
             Self::Net(net) if net.network().is_all() => net.network().names(ip) && is_ordinary(),
             Self::Net(net) => net.network().names(ip),
         }
@@ -174,7 +175,7 @@ fn is_localhost(name: &str) -> bool {
 
 /// A right of `allow.forward`: `10.0.0.0/8:*`, `127.0.0.1:5201`, `db.internal:5432`, `[::1]:80`,
 /// `*:443`, `udp://10.0.0.53:53`, `unix:/run/app.sock`, `unix:@name`. Without `tcp://` or `udp://`
-/// it is a right to both.
+/// it covers both protocols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardRight(Reach);
 
@@ -269,13 +270,13 @@ impl fmt::Display for ForwardRight {
 
 /// The targets that a client may reach from the server's side, or that a visitor of an exit may
 /// reach from the client's side; empty permits none. Addresses that are no ordinary destination
-/// ([`Special`]) are permitted only by an entry that names them and nothing else:
-/// `127.0.0.0/8:*`, `169.254.169.254:80`, and for loopback the name `localhost`.
+/// ([`Special`]) are permitted only by an entry that names exactly them: `127.0.0.0/8:*`,
+/// `169.254.169.254:80`, and for loopback the name `localhost`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForwardRights(pub Vec<ForwardRight>);
 
 impl ForwardRights {
-    /// The right `*:*`: every ordinary destination, and no Unix socket.
+    /// The right `*:*`: every ordinary destination, but no Unix socket.
     #[must_use]
     pub fn ordinary() -> Self {
         let (first, last) = (1, u16::MAX);
@@ -285,8 +286,9 @@ impl ForwardRights {
     /// Whether a dial or a datagram to `resolved`, an address of the host `asked`, is permitted. A
     /// right by address applies to the dialled address. A right by name applies to the requested
     /// name, and permits every ordinary address that the resolver returns for it. A right to all
-    /// addresses (`*`, `0.0.0.0/0`) excludes those of the machine that dials, of which `is_own`
-    /// knows: its other services trust the machine itself. Check each address before dialling it.
+    /// addresses (`*`, `0.0.0.0/0`) excludes addresses of the dialling machine, as `is_own`
+    /// reports: other services of the machine trust connections from itself. Check each address
+    /// before dialling it.
     #[must_use]
     pub fn permits(
         &self,
@@ -301,8 +303,9 @@ impl ForwardRights {
     }
 
     /// Whether a dial to the host name `asked` can be permitted, before the name is resolved: a
-    /// right covers the name, or a right covers some network on this port. A name that no right can
-    /// cover is not looked up, so a client without rights costs no lookup and sends no data by DNS.
+    /// right covers the name, or a right covers a network on this port. A name that no right can
+    /// cover is not looked up, so a client without rights causes no lookup and cannot send data by
+    /// DNS.
     #[must_use]
     pub fn may_permit(&self, over: Over, asked: &str, port: u16) -> bool {
         let name = asked.strip_suffix('.').unwrap_or(asked);
@@ -312,7 +315,7 @@ impl ForwardRights {
         })
     }
 
-    /// The places that rights to this port have.
+    /// The places of the rights that cover this port.
     fn places(&self, over: Over, port: u16) -> impl Iterator<Item = &Scope> {
         self.0.iter().filter_map(move |ForwardRight(right)| match right {
             Reach::Unix(_) => None,
@@ -323,8 +326,8 @@ impl ForwardRights {
         })
     }
 
-    /// Whether a dial to this Unix socket is permitted. The path is compared as written; links in
-    /// the file system are under the control of the server's owner.
+    /// Whether a dial to this Unix socket is permitted. The path is compared as written; symbolic
+    /// links are under the control of the server's owner.
     #[must_use]
     pub fn permits_unix(&self, address: &UnixAddr) -> bool {
         self.0.iter().any(|right| matches!(&right.0, Reach::Unix(allowed) if allowed == address))

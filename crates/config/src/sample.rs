@@ -1,5 +1,5 @@
 //! Commented files with every key, for `tunnel generate config server|client|proxy`. Keys without a
-//! default are active lines, the other keys are comments. A comment that begins with a key or a
+//! default are active lines; the other keys are comments. A comment that begins with a key or a
 //! list item (`# key:`, `# - value`) becomes a line of the file when its `# ` is removed. `# or
 //! key:` after a value names an alternative key.
 

@@ -1,20 +1,20 @@
 //! The table of transports: a row for each scheme of this build. Every list of schemes is made from
-//! this table, so a new transport is a new row.
+//! this table, so a new transport needs only a new row.
 
 use std::fmt;
 
 use crate::BadValue;
 
-/// A transport that never leads to a server: the server would carry bytes that its data channels
-/// carry at less speed than QUIC. Its name is no typing error, so it gets a message of its own.
+/// A transport that never leads to a server: its data channels are slower than QUIC. Its name is
+/// not a typing error, so it gets a message of its own.
 const BETWEEN_CLIENTS: &str = "webrtc";
 
-/// The protocol below a transport, a service or a forward. Its port is a port of this protocol.
+/// The protocol below a transport, a service or a forward. A port is a port of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Over {
     /// TCP; the connection of a transport may go through a proxy.
     Tcp,
-    /// UDP; no proxy carries it.
+    /// UDP; proxies do not carry it.
     Udp,
 }
 
@@ -39,11 +39,11 @@ pub struct Scheme {
     pub over: Over,
     /// Whether the two ends of the transport speak TLS.
     pub tls: bool,
-    /// Whether TLS reaches from the client to the server, which binds a log-in to its connection.
+    /// Whether TLS is end to end between client and server, which binds a log-in to its connection.
     /// Then a certificate alone is enough for a log-in, and an unknown client may introduce itself.
     /// A WebSocket may come through a reverse proxy that terminates TLS.
     pub binds_log_ins: bool,
-    /// Whether the transport begins with an HTTP request: then its URL may have a path.
+    /// Whether the transport begins with an HTTP request; its URL may then have a path.
     pub http: bool,
 }
 
@@ -109,7 +109,7 @@ impl Scheme {
     pub const TCP: Self = Self::row("tcp");
 
     /// One TCP port for carriers (`tls://`, `wss://`), for visitors of names and for a default
-    /// target. It is no row of the table: a server listens there, and a client dials one of its
+    /// target. It is not a row of the table: a server listens there, and a client dials one of its
     /// transports.
     pub const MUX: Self = Self {
         name: "mux",
@@ -131,7 +131,8 @@ impl Scheme {
         Self::ALL.iter().copied().filter(move |scheme| scheme.over == over)
     }
 
-    /// The recommended replacement for a transport without TLS on a path where others can listen.
+    /// The recommended replacement for a transport without TLS on a path where others can
+    /// eavesdrop.
     #[must_use]
     pub fn with_tls(self) -> Self {
         let alike = |other: &&Self| other.tls && (other.over, other.http) == (self.over, self.http);
@@ -149,7 +150,7 @@ impl Scheme {
         }
     }
 
-    /// The transport of a URL or `mux`, or the reason why the URL has none.
+    /// The transport of a URL, or `mux`, or the reason why the URL names none.
     pub(crate) fn of_url(name: &str) -> Result<Self, BadValue> {
         let mux = (name == Self::MUX.name).then_some(Self::MUX);
         Self::named(name).or(mux).ok_or_else(|| {
@@ -165,7 +166,7 @@ impl Scheme {
         })
     }
 
-    /// The row of a name. It runs at compile time.
+    /// The row with this name. It runs at compile time.
     const fn row(name: &str) -> Self {
         let mut n = 0;
         while n < TABLE.len() {

@@ -1,6 +1,6 @@
-//! Entries of a client whose place other entries have taken. An entry of a flag takes the place of
-//! an entry of the file, and an entry of a command takes the place of both. The entry behind is
-//! kept, because it comes back as soon as its place is free again.
+//! Entries of a client that other entries shadow. An entry of a flag shadows an entry of the file,
+//! and an entry of a command shadows both. The shadowed entry is kept, because it returns as soon
+//! as its name or address is free again.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use crate::BadValue;
 use crate::lists::{Kept, Lists, Places, is_same_place, open_to_all, publishes_admin};
 use crate::model::{ClientConfig, Forward};
 
-/// An entry that has the place of another entry.
+/// An entry that is shadowed by another entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shadow {
     /// The name of the service, or the address of the forward, that is in force.
     pub by: String,
-    /// The entry behind: the name and the public addresses of a service, or a forward.
+    /// The shadowed entry: the name and the public addresses of a service, or a forward.
     pub of: String,
 }
 
@@ -24,11 +24,11 @@ impl fmt::Display for Shadow {
 }
 
 impl ClientConfig {
-    /// Applies a change by commands. Entries whose place is free then come back, unless the change
-    /// removes them.
+    /// Applies a change by commands. Shadowed entries whose place is now free return, unless the
+    /// change removes them.
     ///
     /// # Errors
-    /// The result is too long; nothing has changed then.
+    /// The result is too long; nothing was changed.
     pub fn keep(&mut self, kept: &Kept) -> Result<(), BadValue> {
         let mut lists = Lists { services: self.services.clone(), forwards: self.forwards.clone() };
         let mut behind = self.shadowed.clone();
@@ -47,7 +47,8 @@ impl ClientConfig {
         }
         let lost = lists.add(added);
         if !kept.saved {
-            // An entry of a command in the place of an earlier one replaces it for good.
+            // An entry of a command that replaces an earlier entry of a command replaces it for
+            // good.
             behind.services.extend(lost.services.into_iter().filter(|service| !service.kept));
             behind.forwards.extend(lost.forwards.into_iter().filter(|forward| !forward.kept));
         }
@@ -65,7 +66,7 @@ impl ClientConfig {
         Ok(())
     }
 
-    /// Each entry that has the place of another entry.
+    /// Every shadowed entry.
     #[must_use]
     pub fn shadows(&self) -> Vec<Shadow> {
         let mut all = Vec::new();
@@ -86,8 +87,8 @@ impl ClientConfig {
 }
 
 impl Lists {
-    /// Removes the entry of this name or address that a command has added. Returns whether there
-    /// was one.
+    /// Removes the entry of this name or address that a command has added. Returns whether such an
+    /// entry existed.
     fn remove_kept(&mut self, what: &str) -> bool {
         let before = self.services.len() + self.forwards.len();
         self.services.retain(|service| !service.kept || service.name != what);
@@ -96,8 +97,8 @@ impl Lists {
     }
 }
 
-/// Moves the entries behind whose place is free. Of several for one place, the last comes back: it
-/// had the place of the others.
+/// Moves back the shadowed entries whose place is free. If several entries claim one place, the
+/// last returns: it shadowed the others.
 fn bring_back(lists: &mut Lists, behind: &mut Lists) {
     for n in (0..behind.services.len()).rev() {
         let place = Places::of(&behind.services[n..=n]);

@@ -1,6 +1,6 @@
-//! Finds conflicts of listeners. An address that stands for all addresses of a family occupies the
-//! port on each of them. Without this check, the second listener would fail later: at the start, on
-//! the other machine or after a reload.
+//! Finds conflicts of listeners. A wildcard address occupies the port on every address of its
+//! family. Without this check, the second listener would fail later: at the start, on the other
+//! machine or after a reload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,8 +12,8 @@ const LAST_V4: Bind = Bind::Ip(IpAddr::V4(Ipv4Addr::BROADCAST));
 /// All IPv6 addresses and, as a dual-stack listener, all IPv4 addresses.
 const ALL: Bind = Bind::Ip(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
 
-/// The address of a listener. The order of the variants and addresses serves the range of IPv4
-/// addresses in [`Taken::take`].
+/// The address of a listener. The order of the variants and addresses is needed for the range of
+/// IPv4 addresses in [`Taken::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Bind {
     /// The server's `public_bind`, `[::]` unless its file says otherwise.
@@ -64,7 +64,7 @@ impl Taken {
         clash
     }
 
-    /// The conflict of an address with those that are occupied, if there is one.
+    /// The conflict of an address with the occupied addresses, if there is one.
     pub(crate) fn clash(&self, bind: Bind, port: u16) -> Option<Clash> {
         // Port 0 is never occupied.
         let (bind, binds) = (bind.canonical(), self.0.get(&port)?);

@@ -10,8 +10,8 @@ use crate::BadValue;
 const MILLIS: &[(&str, u64)] =
     &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// The longest accepted duration, 10 years. A longer duration is a mistake in the unit, and the
-/// limit keeps sums of times far from overflow.
+/// The longest accepted duration: 10 years. A longer duration is a mistaken unit, and the limit
+/// keeps sums of durations far from overflow.
 const SPAN_MAX: u64 = 10 * 366 * 86_400 * 1000;
 
 const BYTES: &[(&str, u64)] = &[
@@ -29,13 +29,13 @@ const BYTES: &[(&str, u64)] = &[
 pub struct Span(u64);
 
 impl Span {
-    /// A duration from milliseconds.
+    /// Makes a duration from milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(if millis > SPAN_MAX { SPAN_MAX } else { millis })
     }
 
-    /// The duration as a type of the standard library.
+    /// The duration as the type of the standard library.
     #[must_use]
     pub const fn duration(self) -> Duration {
         Duration::from_millis(self.0)
@@ -65,7 +65,7 @@ impl fmt::Display for Span {
 pub struct Size(u64);
 
 impl Size {
-    /// A size from bytes.
+    /// Makes a size from bytes.
     #[must_use]
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
@@ -98,7 +98,7 @@ impl fmt::Display for Size {
 pub struct Rate(Size);
 
 impl Rate {
-    /// A rate from bytes per second.
+    /// Makes a rate from bytes per second.
     #[must_use]
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(Size::from_bytes(bytes))

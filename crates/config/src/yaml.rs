@@ -11,15 +11,15 @@ use crate::Problem;
 use crate::mistakes::{Mistake, explain};
 use crate::problem::shown;
 
-/// The largest file in bytes. Thousands of clients fit, and reading a wrong file (a log, a disk)
-/// ends early.
+/// The largest file in bytes. Thousands of clients fit, and a wrong file (a log, a disk) is refused
+/// early.
 pub const FILE_MAX: usize = 1 << 20;
 
 /// The deepest nesting; the model needs six levels.
 const DEPTH_MAX: usize = 32;
 
-/// The most values after the expansion of aliases, so that no small file becomes a large
-/// configuration.
+/// The largest number of values after the expansion of aliases, so that no small file becomes a
+/// large configuration.
 const NODES_MAX: usize = 200_000;
 
 /// The number of bytes of text that count as one more value, so that aliases of a long text are
@@ -37,7 +37,7 @@ pub(crate) enum At {
 pub(crate) struct Node {
     pub(crate) kind: Kind,
     pub(crate) at: At,
-    /// What the file has in the place of a text that is made of values of variables, for messages.
+    /// The text of the file before variables were expanded, for messages.
     pub(crate) written: Option<String>,
     /// The number of values in this node after the expansion of aliases, including the node itself.
     size: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Node {
 
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// `folded` is a text over several lines that is not in quotes.
+    /// `folded`: an unquoted text over several lines.
     Scalar {
         text: String,
         plain: bool,
@@ -80,7 +80,7 @@ impl Node {
         Rc::new(Self { kind, at, written: None, size, depth })
     }
 
-    /// The text with values of variables in it, for which the file has the text `written`.
+    /// The text with the values of variables; the file has the text `written`.
     pub(crate) fn filled_in(text: &str, at: At, written: &str) -> Rc<Self> {
         // The value of a variable is not expanded again.
         let text = text.replace("${", "$${");
@@ -152,7 +152,7 @@ fn is_core(tag: &Tag) -> bool {
 struct Open {
     at: At,
     anchor: usize,
-    /// `None` in a list. In a map, the key that waits for its value.
+    /// `None` for a list. For a map, the key whose value comes next.
     key: Option<Option<(String, At)>>,
     items: Vec<Rc<Node>>,
     entries: Vec<Entry>,
@@ -178,7 +178,7 @@ impl Builder {
                 "a second document; one file is one configuration",
                 "remove the line `---` or `...`",
             )),
-            // A tag says nothing here: each key has its type. `!home` would be an empty value.
+            // Tags are not used: each key has its type. `!home` would be an empty value.
             Event::Scalar(_, _, _, Some(tag)) if !is_core(&tag) => {
                 Err(("a value that begins with `!` is a tag of YAML", "put the value in quotes"))
             }

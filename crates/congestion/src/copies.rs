@@ -1,28 +1,28 @@
-//! Which packets leave twice: those of a sender that has little to send, over a path that loses
-//! packets.
+//! Decides which packets are sent twice: packets of a sender that has little to send, over a path
+//! that loses packets.
 //!
-//! If a packet of a request is lost, the request waits one and a half round trips for the
+//! If a packet of a request is lost, the request waits one and a half round-trip times for the
 //! retransmission. A lost retransmission costs as much again, and all later bytes of the stream
 //! wait as well. A sender with a few packets in flight uses little of the path. So it may send each
 //! packet twice, as the same datagram: the receiver drops a datagram that it has received already
 //! (RFC 9000 section 12.3). If the path loses a tenth of the packets, a hundredth of the pairs is
 //! lost.
 //!
-//! At most [`SPARSE`] packets are in flight twice. So copies cost a full path nearly nothing, and
-//! packets of a bulk transfer are sent once.
+//! At most [`SPARSE`] packets are in flight twice. So on a fully used path copies cost nearly
+//! nothing, and packets of a bulk transfer are sent once.
 
 /// With at most this number of packets in flight, each packet is sent twice. Any sender may send as
 /// many packets into an unknown path (RFC 9002 section 7.2).
 const SPARSE: u64 = 10;
 
 /// The number of packets over which the loss is smoothed, and the share of lost packets above which
-/// copies are sent. One packet that a queue drops now and then stays below this share. Two packets
-/// within this number exceed it.
+/// copies are sent. A single packet that a queue drops now and then stays below this share. Two
+/// packets within this number exceed it.
 const SMOOTH: f64 = 64.0;
 const LOSSY: f64 = 0.02;
 
 /// The number of packets for which copies are then sent. Few of the packets that are sent twice are
-/// lost, so these packets say nothing about the path.
+/// lost, so they provide no information about the path.
 const HELD: u32 = 2_000;
 
 /// The number of acknowledged packets before the first copy. A server that has not validated the
@@ -66,7 +66,7 @@ impl Copies {
     }
 
     /// Packets with `bytes` bytes in total are sent, which the peer will acknowledge. Returns
-    /// whether the packets are to be sent twice.
+    /// whether the packets should be sent twice.
     pub const fn on_sent(&mut self, bytes: u64, mtu: u64) -> bool {
         self.in_flight += bytes;
         let is_sparse = self.in_flight <= SPARSE * mtu;

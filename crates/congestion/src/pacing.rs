@@ -1,9 +1,9 @@
 //! When the timer of a pacer fires: up to a millisecond early instead of late.
 //!
 //! Between acknowledgements quinn sends a burst every 1.6 ms. If a timer is late, quinn does not
-//! send the delayed bytes later. Tokio's timers fire at the next full millisecond. On a path where
-//! acknowledgements come in lumps, late timers cost a fifth of the pace, so that the window was
-//! never filled. A sender that wakes early sends a smaller burst.
+//! send the delayed bytes later. Tokio's timers fire at the next full millisecond. On a path with
+//! aggregated acknowledgements, late timers cost a fifth of the rate, so that the window was never
+//! filled. A sender that wakes early sends a smaller burst.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(1);
 
 /// The time for which to set a timer: one tick before `deadline`. A deadline within the next tick
-/// stays as it is, otherwise the waiting task would spin until the deadline.
+/// is kept, otherwise the waiting task would spin until the deadline.
 #[must_use]
 pub fn fires(now: Instant, deadline: Instant) -> Instant {
     let early = deadline.checked_sub(TICK).filter(|early| *early > now);

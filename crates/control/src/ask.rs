@@ -28,25 +28,24 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::denied::Denied;
 
-/// Time limit of each read and write. A daemon answers most requests within 3 s, or reports an
+/// Time limit of each read and write. A daemon responds to most requests within 3 s, or reports an
 /// error.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Time limit of a reload: the daemon may have to wait for another reload, and both for new links.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time limit of a connection to a target: the client may wait 10 s for a link, and the server
-/// looks up a name and dials several addresses.
+/// Time limit of a connection to a target: the client may wait 10 s for a link, and the server may
+/// resolve a name and dial several addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time limit for a sign of life amid events: twice the period of 15 s, and one more.
+/// Time limit for a sign of life among events: twice the period of 15 s, plus one more.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Longest answer, in bytes. A status with tens of thousands of services fits.
 const MAX_ANSWER: u64 = 64 << 20;
 
-/// The error for an answer of the wrong kind. Only a daemon of another version can send such an
-/// answer.
+/// The error for an answer of the wrong kind. Only a daemon of another version can send it.
 const UNASKED: &str =
     "the daemon answers another question: it is of another version; restart the daemon";
 
@@ -78,7 +77,7 @@ impl Instance {
         Ok(Self { path: path.to_owned(), stream })
     }
 
-    /// Asks for a drain, or with `now` for the end, and returns immediately.
+    /// Requests a drain, or with `now` an immediate end, and returns immediately.
     pub fn begin_stop(&self, now: bool) -> anyhow::Result<Stopping> {
         let answer = self.ask(Command::Stop { now })?;
         let Answer::Stopping { pid, now } = answer else { bail!(UNASKED) };
@@ -124,7 +123,7 @@ pub fn status(instance: &Instance) -> anyhow::Result<Status> {
     Ok(*status)
 }
 
-/// Makes the daemon read its configuration again. The error may be a [`WrongConfig`].
+/// Makes the daemon reload its configuration. The error may be a [`WrongConfig`].
 pub fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
     let answer = instance.ask(Command::Reload)?;
@@ -146,8 +145,8 @@ pub fn console(instance: &Instance) -> anyhow::Result<ConsoleLink> {
     Ok(link)
 }
 
-/// Makes the daemon go on in a new process. `None`: the daemon was started from another file than
-/// that of the order.
+/// Makes the daemon continue in a new process. `None`: the daemon was started from a file other
+/// than that of the order.
 pub fn upgrade(instance: &Instance, order: UpgradeOrder) -> anyhow::Result<Option<Upgraded>> {
     let patience = Duration::from_millis(order.timeout_millis) + RELOAD_TIMEOUT;
     instance.stream.set_read_timeout(Some(patience))?;
@@ -182,7 +181,7 @@ pub fn requests(instance: &Instance, filter: RequestFilter) -> anyhow::Result<Se
     Ok(requests)
 }
 
-/// A kept request in full; `None`: it is not kept any more.
+/// A kept request in full; `None`: it is no longer kept.
 pub fn request(
     instance: &Instance,
     id: u64,
@@ -201,7 +200,7 @@ pub fn replay(instance: &Instance, id: u64) -> anyhow::Result<Option<RequestDeta
     Ok(request.map(|request| *request))
 }
 
-/// Resets a stream, or ends a flow. Returns false if the link has none of this number.
+/// Resets a stream, or ends a flow. Returns false if the link has no stream or flow of this number.
 pub fn kill(instance: &Instance, number: StreamNumber) -> anyhow::Result<bool> {
     let StreamNumber { link, kind, number: stream } = number;
     let answer = instance.ask(Command::Kill { link, stream, kind })?;
@@ -218,15 +217,14 @@ pub fn enroll(instance: &Instance, order: Order) -> anyhow::Result<Opened> {
 
 /// Adds rights to a client. Returns all its rights. The error may be a [`WrongConfig`].
 pub fn allow(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
-    // The daemon may have to wait for a reload, as a reload does.
+    // The daemon may have to wait for a reload in progress, as a reload does.
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
     let answer = instance.ask(Command::Allow(order))?;
     let Answer::Allowed(allowed) = answer else { bail!(UNASKED) };
     Ok(allowed)
 }
 
-/// Takes rights away from a client. Returns its remaining rights. The error may be a
-/// [`WrongConfig`].
+/// Removes rights from a client. Returns its remaining rights. The error may be a [`WrongConfig`].
 pub fn deny(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
     let answer = instance.ask(Command::Deny(order))?;
@@ -236,20 +234,21 @@ pub fn deny(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
 
 /// Makes a code for a visitor of a private service. The error may be a [`WrongConfig`].
 pub fn invite(instance: &Instance, order: InviteOrder) -> anyhow::Result<Invitation> {
-    // The daemon asks its server, and may have to wait for a reload.
+    // The daemon queries its server, and may have to wait for a reload.
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
     let answer = instance.ask(Command::Invite(order))?;
     let Answer::Invitation(invitation) = answer else { bail!(UNASKED) };
     Ok(invitation)
 }
 
-/// Lists the visitors of private services that came by codes.
+/// Lists the visitors of private services that were invited by codes.
 pub fn visitors(instance: &Instance) -> anyhow::Result<Vec<InvitedVisitor>> {
     let Answer::Visitors(visitors) = instance.ask(Command::Visitors)? else { bail!(UNASKED) };
     Ok(visitors)
 }
 
-/// Makes the tokens of a visitor void. No service: no visitor of this name came by a code.
+/// Invalidates the tokens of a visitor. An empty list of services: no visitor of this name was
+/// invited by a code.
 pub fn uninvite(instance: &Instance, visitor: String) -> anyhow::Result<Uninvited> {
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
     let answer = instance.ask(Command::Uninvite { visitor })?;
@@ -257,7 +256,7 @@ pub fn uninvite(instance: &Instance, visitor: String) -> anyhow::Result<Uninvite
     Ok(uninvited)
 }
 
-/// Ends the carriers of a client's links, which dial anew.
+/// Ends the carriers of a client's links, which then reconnect.
 pub fn reconnect(instance: &Instance, client: Option<String>) -> anyhow::Result<Reconnected> {
     let answer = instance.ask(Command::Reconnect { client })?;
     let Answer::Reconnected(reconnected) = answer else { bail!(UNASKED) };
@@ -272,8 +271,8 @@ pub fn limit(instance: &Instance, order: LimitOrder) -> anyhow::Result<Limits> {
     Ok(limits)
 }
 
-/// Puts a client of a server on hold, or ends its hold. The result is the hold in force. The error
-/// may be a [`WrongConfig`].
+/// Puts a client of a server on hold, or ends its hold. Returns the hold in force. The error may be
+/// a [`WrongConfig`].
 pub fn hold(instance: &Instance, order: HoldOrder) -> anyhow::Result<Option<Held>> {
     let answer = instance.ask(Command::Hold(order))?;
     let Answer::Held(held) = answer else { bail!(UNASKED) };
@@ -315,7 +314,7 @@ pub fn ping(instance: &Instance, patience: Duration) -> anyhow::Result<Ping> {
     Ok(ping)
 }
 
-/// Asks the client what stands between it and other clients.
+/// Queries the client for the NATs and firewalls between it and other clients.
 pub fn nat(instance: &Instance) -> anyhow::Result<NatReport> {
     let Answer::Nat(report) = instance.ask(Command::Nat)? else { bail!(UNASKED) };
     Ok(report)
@@ -384,10 +383,10 @@ pub fn speedtest(
     }
 }
 
-/// Shares a target as long as the connection lasts. `news` is called with each answer, the first of
-/// which is [`Answer::Shared`], and with [`Answer::Ok`] at least once in 2 s; it returns whether to
-/// go on. Returns `Ok` when `news` ended it, or the daemon has ended. The error may be a
-/// [`WrongConfig`].
+/// Shares a target for the lifetime of the connection. `news` is called with each answer, the first
+/// of which is [`Answer::Shared`], and with [`Answer::Ok`] at least once in 2 s; it returns whether
+/// to go on. Returns `Ok` when `news` ended the sharing, or the daemon has ended. The error may be
+/// a [`WrongConfig`].
 pub fn share(
     instance: &Instance,
     order: ShareOrder,
@@ -414,8 +413,8 @@ pub fn share(
     }
 }
 
-/// Listens to the events of the daemon, until it ends or standard output has no reader any more.
-/// `news` is called with each, and its error ends the listening.
+/// Listens for the events of the daemon, until it ends or standard output has no reader. `news` is
+/// called with each event, and its error ends the listening.
 pub fn events(
     instance: &Instance,
     mut news: impl FnMut(&Heard) -> anyhow::Result<()>,
@@ -449,12 +448,12 @@ pub fn events(
 pub struct Connected {
     /// The stream. Reads and writes have no time limit.
     pub socket: UnixStream,
-    /// The bytes of the target that arrived already.
+    /// The bytes of the target that have already arrived.
     pub early: Vec<u8>,
 }
 
-/// Makes the connection to the daemon the byte stream to a target on the server's side. The error
-/// may be a [`WrongConfig`].
+/// Turns the connection to the daemon into the byte stream to a target on the server's side. The
+/// error may be a [`WrongConfig`].
 pub fn connect(instance: Instance, target: String) -> anyhow::Result<Connected> {
     instance.stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
     instance.send(Command::Connect { target })?;
@@ -472,16 +471,16 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A daemon that stops.
+/// A daemon that is stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopping {
     /// The process id of the daemon.
     pub pid: u32,
-    /// The remaining streams are reset.
+    /// Whether the remaining streams are reset.
     pub now: bool,
 }
 
-/// What keeps a daemon that stops.
+/// The streams that a stopping daemon waits for.
 #[derive(Clone, Debug)]
 pub struct Left {
     /// The remaining streams.
@@ -490,30 +489,30 @@ pub struct Left {
     pub seconds: Option<u64>,
 }
 
-/// The most streams that are looked at while a daemon stops.
+/// The largest number of streams that are listed while a daemon stops.
 const LEFT_MAX: usize = 10_000;
 
-/// The time between two looks at the remaining streams.
+/// The interval between two queries of the remaining streams.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// What keeps the daemon at `path`. `None`: it does not answer any more.
+/// The streams that the daemon at `path` waits for. `None`: it no longer responds.
 fn left(path: &Path) -> Option<Left> {
     let streams = streams(&Instance::connect(path).ok()?, None, LEFT_MAX).ok()?;
     let seconds = status(&Instance::connect(path).ok()?).ok()?.drain_seconds;
     Some(Left { streams, seconds })
 }
 
-/// Ends the daemons of `tunnel run`, all or the one of this name, and starts them again. Returns as
-/// soon as the daemons have been asked.
+/// Ends the daemons of `tunnel run`, all or the named daemon, and starts them again. Returns as
+/// soon as the daemons were notified.
 pub fn restart(instance: &Instance, name: Option<String>, now: bool) -> anyhow::Result<Restarted> {
     let answer = instance.ask(Command::Restart { name, now })?;
     let Answer::Restarted(restarted) = answer else { bail!(UNASKED) };
     Ok(restarted)
 }
 
-/// Asks for a drain, or with `now` for the end, and waits, without a time limit, until the process
-/// has ended. `begun` is called with the answer of the daemon, and `news` from time to time with
-/// what is left.
+/// Requests a drain, or with `now` an immediate end, and waits, without a time limit, until the
+/// process has ended. `begun` is called with the answer of the daemon, and `news` repeatedly with
+/// the remaining streams.
 pub fn stop(
     instance: &Instance,
     now: bool,
@@ -521,7 +520,7 @@ pub fn stop(
     mut news: impl FnMut(&Left),
 ) -> anyhow::Result<u32> {
     // The descriptor is opened before the request, so that it cannot refer to another process that
-    // has got the same id.
+    // has reused the id.
     let process = process_of(&instance.stream);
     let stopping = instance.begin_stop(now)?;
     begun(stopping);
@@ -541,7 +540,7 @@ pub fn stop(
         // connection shows the end of the process.
         None => {
             instance.stream.set_read_timeout(None)?;
-            // An error, such as a reset, shows the end as well.
+            // An error, such as a reset, also shows the end.
             drop((&instance.stream).read(&mut [0; 1]));
         }
     }

@@ -1,4 +1,4 @@
-//! The error of a user who may not command a daemon: what the user may not enter, and whose it is.
+//! The error for a user who may not command a daemon: the inaccessible path, and its owner.
 
 use std::fmt;
 use std::fs;
@@ -13,13 +13,14 @@ pub struct Denied {
     pub path: PathBuf,
     /// Whether `path` is the socket of a daemon. A folder may also be empty.
     pub is_socket: bool,
-    /// The file or folder that refuses: `path`, or a folder above it, and the name of its owner.
+    /// The file or folder that denies access: `path`, or a folder above it, and the name of its
+    /// owner.
     barrier: Option<(PathBuf, String)>,
 }
 
 impl Denied {
     pub(crate) fn new(path: &Path, is_socket: bool) -> Self {
-        // A folder that cannot be entered hides its entries, and is visible itself.
+        // A folder that cannot be entered hides its entries, but is visible itself.
         let barrier = path.ancestors().find_map(|at| {
             let owner = fs::symlink_metadata(at).ok()?.uid();
             Some((at.to_owned(), user(owner)))
@@ -27,7 +28,7 @@ impl Denied {
         Self { path: path.to_owned(), is_socket, barrier }
     }
 
-    /// The denial, if the error of a connect or of a look into a folder is one.
+    /// The denial, if the error of a connect or of listing a folder is a denial.
     pub(crate) fn of(path: &Path, is_socket: bool, error: &io::Error) -> Option<Self> {
         (error.kind() == io::ErrorKind::PermissionDenied).then(|| Self::new(path, is_socket))
     }
@@ -47,7 +48,8 @@ impl fmt::Display for Denied {
 
 impl std::error::Error for Denied {}
 
-/// The name of a user. A user of systemd's `DynamicUser` is in no file, and has only a number.
+/// The name of a user. A user of systemd's `DynamicUser` is listed in no file, and has only a
+/// number.
 fn user(id: u32) -> String {
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let name = users.lines().find_map(|line| {

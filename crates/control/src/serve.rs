@@ -20,17 +20,18 @@ use tokio::time::{sleep, timeout};
 
 use crate::socket_path::SocketPath;
 
-/// Longest request, in bytes: hundreds of services to publish. A longer line is a mistake.
+/// Longest request, in bytes: it can hold hundreds of services to publish. A longer line is a
+/// mistake.
 const MAX_REQUEST: u64 = 64 << 10;
 
-/// Longest silence of a connection, and longest wait for a reader. A silent connection belongs to a
+/// Idle timeout of a connection, and longest wait for a reader. A silent connection belongs to a
 /// forgotten shell.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Pause after an error of the listener. The usual cause is a full descriptor table.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
-/// Most connections at a time, and the backlog of the listener.
+/// The largest number of connections at a time, and the backlog of the listener.
 const CONNECTIONS: usize = 16;
 
 /// A bound control socket. The socket file is removed when this value is dropped.
@@ -38,10 +39,10 @@ const CONNECTIONS: usize = 16;
 pub struct ControlSocket {
     listener: UnixListener,
     file: SocketFile,
-    /// Keep targets away from the socket, and from the sockets of other daemons beside it.
+    /// Keeps targets away from the socket, and from the sockets of other daemons next to it.
     _guards: (Guard, Option<Guard>),
-    /// Whether a process is one of this daemon, which has no reason to ask: it speaks for a
-    /// visitor.
+    /// Whether a process belongs to this daemon, which has no reason to send requests: it would act
+    /// for a visitor.
     is_own: fn(u32) -> bool,
 }
 
@@ -72,7 +73,7 @@ impl ControlSocket {
             made => made.map_err(|e| named(path, e)),
         };
         let mut made = made?;
-        // A folder that a person has chosen may have sockets of other programs.
+        // A folder that the user has chosen may contain sockets of other programs.
         if let Some(folder) = path.parent().filter(|_| !socket.fixed) {
             made._guards.1 = Some(Guard::folder(folder).map_err(|e| named(path, e))?);
         }
@@ -96,7 +97,7 @@ impl ControlSocket {
     }
 
     /// Accepts and serves connections until the future is dropped, or, after a hand-over, until the
-    /// last conversation has ended.
+    /// last connection has ended.
     pub async fn serve(self, source: Arc<dyn Daemon>, life: Life) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut conversations = tokio::task::JoinSet::new();
@@ -127,7 +128,7 @@ impl ControlSocket {
                     let (source, life) = (Arc::clone(&source), life.clone());
                     conversations.spawn(async move {
                         let _place = place;
-                        // The peer is a command line tool, which reports its own errors.
+                        // The client is a command line tool, which reports its own errors.
                         drop(converse(stream, source.as_ref(), &life).await);
                     });
                 }
@@ -140,20 +141,19 @@ impl ControlSocket {
             }
             while conversations.try_join_next().is_some() {}
         }
-        // New conversations are with the next generation of the daemon. Those that have begun go
-        // on.
+        // New connections go to the next generation of the daemon. Open connections continue.
         drop(self.listener);
         while conversations.join_next().await.is_some() {}
     }
 }
 
-/// The process that has connected. `None`: the system does not tell, as for a process of another
-/// container.
+/// The process that has connected. `None`: the system does not reveal it, as for a process of
+/// another container.
 fn peer_of(stream: &UnixStream) -> Option<u32> {
     u32::try_from(stream.peer_cred().ok()?.pid()?).ok()
 }
 
-/// Answers a peer that is a process of this daemon, without a look at its request.
+/// Answers a client that is a process of this daemon, without reading its request.
 async fn refuse(mut stream: UnixStream) -> io::Result<()> {
     let why =
         "the control socket is for people of this machine, and not for visitors of the tunnel";
@@ -182,8 +182,8 @@ async fn converse(stream: UnixStream, source: &dyn Daemon, life: &Life) -> io::R
     }
 }
 
-/// Carries out a command. Writes what comes before the answer, and returns the answer. If the
-/// connection ends meanwhile, the command ends as well.
+/// Runs a command. Writes the intermediate answers, and returns the final answer. If the connection
+/// ends before, the command ends as well.
 async fn answer(
     stream: &mut BufReader<UnixStream>,
     command: Command,
@@ -209,8 +209,8 @@ async fn connect(
 ) -> io::Result<()> {
     let is_early = !stream.buffer().is_empty();
     let socket = stream.into_inner().into_std()?;
-    // The daemon has the socket from now on, except for a refusal. This copy goes with the return,
-    // so the end of the stream is seen at the other end.
+    // The daemon owns the socket from now on, except after a refusal. This copy is dropped on
+    // return, so that the other end sees the end of the stream.
     let own = socket.try_clone()?;
     let outcome = if is_early {
         Err(anyhow::anyhow!("bytes arrived before the answer"))
@@ -223,8 +223,8 @@ async fn connect(
     }
 }
 
-/// Says in words of this socket why a request is not understood. The messages of the JSON library
-/// name types of this program.
+/// Explains in terms of this socket why a request is not understood. The messages of the JSON
+/// library name types of this program.
 fn not_understood(line: &[u8], error: &serde_json::Error) -> String {
     let value = serde_json::from_slice::<serde_json::Value>(line).ok();
     let command = value.as_ref().and_then(|value| value.get("command")?.as_str());

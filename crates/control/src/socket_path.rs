@@ -16,16 +16,16 @@ const SUFFIX: &str = ".sock";
 pub struct SocketPath {
     /// The path of the socket file.
     pub path: PathBuf,
-    /// Whether the user gave this path. At such a path, another live daemon is an error. At any
-    /// other path, the daemon takes another name instead.
+    /// Whether the user set this path. At such a path, another live daemon is an error. At any
+    /// other path, the daemon uses another name instead.
     pub fixed: bool,
 }
 
 impl SocketPath {
-    /// Chooses the place. `given` is the value of the flag or of the key `control`, and has
+    /// Chooses the place. `given` is the value of the flag or of the key `control`, and takes
     /// precedence. Otherwise the socket goes into the daemon's own state directory, if the daemon
-    /// has one, or else into the runtime directory. `instance` (`server`, `client-home`) keeps the
-    /// sockets of several daemons apart.
+    /// has one, or else into the runtime directory. `instance` (`server`, `client-home`)
+    /// distinguishes the sockets of several daemons.
     ///
     /// # Errors
     /// There is no runtime directory.
@@ -53,14 +53,15 @@ impl SocketPath {
 }
 
 impl SocketPath {
-    /// The beginning of the file names of an instance's sockets.
+    /// The start of the file names of an instance's sockets.
     pub fn file_name(instance: &str) -> String {
         file_name(instance)
     }
 }
 
-/// The instance as a file name. A client's name may contain characters that a file name may not.
-/// The result has at most 48 characters, because the whole path must fit into 107 bytes (unix(7)).
+/// The instance as a file name. A client's name may contain characters that are not allowed in file
+/// names. The result has at most 48 characters, because the whole path must fit into 107 bytes
+/// (unix(7)).
 fn file_name(instance: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     instance.chars().take(48).map(plain).collect()
@@ -105,8 +106,8 @@ fn running_in(folders: &[PathBuf]) -> Found {
     found
 }
 
-/// The entries of a folder. A missing folder has none. A folder that this user may not read is
-/// added to `denied`, because a daemon of another user may run there.
+/// The entries of a folder. A missing folder counts as empty. A folder that this user may not read
+/// is added to `denied`, because a daemon of another user may run there.
 fn entries(folder: &Path, denied: &mut Vec<Denied>) -> Vec<PathBuf> {
     match fs::read_dir(folder) {
         Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),

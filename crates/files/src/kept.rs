@@ -12,18 +12,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time for which the files of the folders are known. A daemon rarely makes a file, and the
-/// path of a new file is recognised before.
+/// How long the list of files in the folders stays valid. A daemon rarely creates a file, and the
+/// path of a new file is recognised in the meantime.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The most files of the folders that are looked at. A state folder has some hundred at most; a
-/// larger one is still recognised by its path.
+/// The largest number of files of the folders that are examined. A state folder has at most some
+/// hundred; further files are still recognised by their path.
 const FILES_MAX: usize = 10_000;
 
-/// The deepest folder below a kept folder that is looked at.
+/// The deepest folder below a kept folder that is examined.
 const DEPTH_MAX: usize = 8;
 
-/// The longest file in bytes that may be a copy of a token: a token has 256 at most.
+/// The largest file, in bytes, that may be a copy of a token: a token has at most 256.
 const TOKEN_MAX: usize = 512;
 
 static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
@@ -38,19 +38,19 @@ struct Kept {
     found: Option<(Instant, Arc<Found>)>,
 }
 
-/// Device, inode, and whether it is a folder: the system gives the inode of a file that has gone to
-/// the next file.
+/// Device, inode, and whether it is a folder: the system reuses the inode of a removed file for the
+/// next file.
 type Identity = (u64, u64, bool);
 
 fn identity(file: &Metadata) -> Identity {
     (file.dev(), file.ino(), file.is_dir())
 }
 
-/// What the paths lead to.
+/// The files to which the paths resolve.
 #[derive(Debug, Default)]
 struct Found {
     identities: HashSet<Identity>,
-    /// The folders without links.
+    /// The folders, with links resolved.
     folders: Vec<PathBuf>,
 }
 
@@ -59,7 +59,7 @@ impl Kept {
         KEPT.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the paths lead to, as it was a second ago at most.
+    /// The files to which the paths resolve, at most a second old.
     fn found(&mut self) -> Arc<Found> {
         if let Some((at, found)) = &self.found
             && at.elapsed() < FRESH
@@ -114,14 +114,14 @@ pub fn keep_folder(folder: &Path) {
     kept.found = None;
 }
 
-/// Keeps copies of a token from being served: files that hold the token and nothing else.
+/// Keeps copies of a token from being served: files that hold only the token.
 pub fn keep_token(token: &str) {
     let mut kept = Kept::lock();
     let hash = kept.key.hash_one(token.trim());
     kept.secrets.insert(hash);
 }
 
-/// Whether an open file or folder may not be served. It blocks.
+/// Whether an open file or folder must not be served. It blocks.
 #[must_use]
 pub fn is_kept(file: &File, metadata: &Metadata) -> bool {
     let found = Kept::lock().found();
@@ -150,7 +150,7 @@ pub fn leads_to_kept(path: &Path) -> bool {
 
 fn has_token(file: &File) -> bool {
     let mut bytes = [0; TOKEN_MAX];
-    // A file that was opened for its attributes alone cannot be read, and is not served.
+    // A file that was opened only for its attributes cannot be read, and is not served.
     let Ok(length) = file.read_at(&mut bytes, 0) else { return false };
     let Some(text) = bytes.get(..length).and_then(|bytes| std::str::from_utf8(bytes).ok()) else {
         return false;

@@ -1,9 +1,9 @@
 //! Files that the daemon itself keeps: tokens, keys, certificates, locks. New files have mode 0600.
 //!
 //! A symbolic link in the place of such a file is an error and is not followed (`O_NOFOLLOW`,
-//! open(2)). Otherwise somebody who can plant a link could make a daemon of root overwrite any file
-//! or take a key from elsewhere. Links among the parent directories are followed, because systemd
-//! makes one (`/var/lib/NAME` leads to `/var/lib/private/NAME`).
+//! open(2)). Otherwise an attacker who can plant a link could make a daemon with root rights
+//! overwrite any file or take a key from elsewhere. Links among the parent directories are
+//! followed, because systemd creates one (`/var/lib/NAME` leads to `/var/lib/private/NAME`).
 //!
 //! [`kept`] recognises files of the daemon where a target would serve them.
 //!
@@ -33,7 +33,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     open_with(OpenOptions::new().read(true), path)
 }
 
-/// Opens a file for reading and writing, and makes it with mode 0600 if it is missing.
+/// Opens a file for reading and writing, and creates it with mode 0600 if it is missing.
 ///
 /// # Errors
 /// As [`open`].
@@ -41,20 +41,20 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
     open_with(OpenOptions::new().read(true).write(true).create(true).truncate(false), path)
 }
 
-/// Makes a file with mode 0600 for writing.
+/// Creates a file with mode 0600 for writing.
 ///
 /// # Errors
-/// There is a file or a link of this name ([`io::ErrorKind::AlreadyExists`]), or the file cannot be
-/// made.
+/// A file or a link with this name exists ([`io::ErrorKind::AlreadyExists`]), or the file cannot be
+/// created.
 pub fn create_new(path: &Path) -> io::Result<File> {
     open_with(OpenOptions::new().write(true).create_new(true), path)
 }
 
-/// Makes a file with mode 0600 for writing. A file or link that has this name is removed first: it
-/// is the rest of a write that a crash interrupted.
+/// Creates a file with mode 0600 for writing. An existing file or link with this name is removed
+/// first: it is left over from a write that a crash interrupted.
 ///
 /// # Errors
-/// The old file cannot be removed, or the new file cannot be made.
+/// The old file cannot be removed, or the new file cannot be created.
 pub fn create_fresh(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -66,7 +66,7 @@ pub fn create_fresh(path: &Path) -> io::Result<File> {
 /// Reads a file of at most `limit` bytes.
 ///
 /// # Errors
-/// As [`open`]; and the file is larger.
+/// As [`open`], or the file is larger.
 pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     open(path)?.take(limit.saturating_add(1)).read_to_end(&mut content)?;
@@ -82,7 +82,7 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     options.mode(PRIVATE).custom_flags(flags).open(path).map_err(|error| {
-        // The system has the same error for a circle of links among the parent directories.
+        // The system reports the same error for a loop of links among the parent directories.
         let is_loop = Errno::from_io_error(&error) == Some(Errno::LOOP);
         if is_loop && fs::symlink_metadata(path).is_ok_and(|file| file.is_symlink()) {
             io::Error::other(

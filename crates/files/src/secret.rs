@@ -1,5 +1,5 @@
-//! A secret of 32 bytes that a process makes once, and that its successors with the same folder
-//! find again.
+//! A secret of 32 bytes that a process generates once, and that its successors load from the same
+//! folder.
 //!
 //! ```text
 //! the title of the file
@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 /// Bytes of a secret.
 pub const SECRET: usize = 32;
 
-/// Bytes of a file that are read. A valid file has about 85, so that a longer one is detected.
+/// The largest number of bytes that are read from a file. A valid file has about 85, so that a
+/// longer one is detected.
 const READ: u64 = 1_024;
 
 /// A file with a secret.
@@ -23,11 +24,11 @@ pub struct Secret {
     pub file: &'static str,
     /// The first line of the file. It names the purpose and the version of the format.
     pub title: &'static str,
-    /// What the file is not, and what happens without it; the error begins with "these are no".
+    /// What the file does not contain, and the consequence; the error begins with "these are no".
     pub meaning: &'static str,
 }
 
-/// The secret could not be loaded or made.
+/// The secret could not be loaded or generated.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file or its folder cannot be read or written.
@@ -38,7 +39,7 @@ pub enum SecretError {
         /// The error of the system.
         cause: io::Error,
     },
-    /// The file holds no secret of this title. It stays unchanged.
+    /// The file holds no secret with this title. It stays unchanged.
     #[error("{}: these are no {meaning}", path.display())]
     Unknown {
         /// The path of the file.
@@ -46,18 +47,18 @@ pub enum SecretError {
         /// The meaning of the file.
         meaning: &'static str,
     },
-    /// The system gave no random numbers.
+    /// The system provided no random numbers.
     #[error("the system gives no random numbers")]
     Random,
 }
 
 impl Secret {
-    /// Loads the secret of `folder`, or makes it if the file is missing. The folder must exist, and
-    /// two processes must not share it.
+    /// Loads the secret of `folder`, or generates it if the file is missing. The folder must exist,
+    /// and two processes must not share it.
     ///
     /// # Errors
-    /// The file or its folder cannot be read or written, the file has another content, or the
-    /// system gives no random numbers.
+    /// The file or its folder cannot be read or written, the file has a different content, or the
+    /// system provides no random numbers.
     pub fn of(&self, folder: &Path) -> Result<[u8; SECRET], SecretError> {
         let path = folder.join(self.file);
         let failed = |cause| SecretError::Io { path: path.clone(), cause };
@@ -73,10 +74,10 @@ impl Secret {
         }
     }
 
-    /// Makes a secret that is not stored.
+    /// Generates a secret that is not stored.
     ///
     /// # Errors
-    /// The system gives no random numbers.
+    /// The system provides no random numbers.
     pub fn random() -> Result<[u8; SECRET], SecretError> {
         let mut secret = [0; SECRET];
         getrandom::fill(&mut secret).map_err(|_| SecretError::Random)?;

@@ -1,4 +1,5 @@
-//! The head of a response (RFC 9112 section 4), and the framing of its body (section 6.3).
+//! The header section of a response (RFC 9112 section 4), and the framing of its body (section
+//! 6.3).
 //!
 //! A head is accepted if nginx, haproxy, Node, Go and hyper read the same framing in it. Where one
 //! of them differs, the head is a [`Doubt`], which [`mend`](crate::mend) may remove.
@@ -11,11 +12,11 @@ use crate::Doubt;
 use crate::framing::{Framing, Said};
 use crate::lines::{self, FIELDS, is_clean};
 
-/// The largest head of a response in bytes. By default nginx takes 4 to 8 KiB from a target,
+/// The largest head of a response in bytes. By default nginx accepts 4 to 8 KiB from a target,
 /// haproxy and Node 16 KiB, Envoy 60 KiB, Chromium 256 KiB, curl 300 KiB and Go 10 MiB.
 pub const ANSWER_HEAD: usize = 128 << 10;
 
-/// The largest number of fields in a response. By default haproxy takes 101, Node 2,000 and curl
+/// The largest number of fields in a response. By default haproxy accepts 101, Node 2,000 and curl
 /// 5,000; nginx and Go have no limit of their own.
 pub const ANSWER_FIELDS: usize = 500;
 
@@ -25,14 +26,14 @@ pub(crate) struct Answer {
     pub(crate) length: usize,
     pub(crate) status: u16,
     pub(crate) version10: bool,
-    /// The framing that the fields give; some responses have no body whatever their fields say.
+    /// The framing that the fields declare; some responses have no body regardless of their fields.
     pub(crate) body: Framing,
-    /// No response follows.
+    /// Whether no further response follows.
     pub(crate) close: bool,
 }
 
-/// Decodes the head at the front of `bytes`. `None`: the head is incomplete, or its lines are
-/// malformed, or it is over a limit.
+/// Decodes the head at the front of `bytes`. `None`: the head is incomplete or malformed, or it
+/// exceeds a limit.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Result<Answer, Doubt>> {
     let bytes = &bytes[..bytes.len().min(ANSWER_HEAD)];
     // httparse skips any number of empty lines.
@@ -50,7 +51,7 @@ fn parse_many(bytes: &[u8]) -> Option<Result<Answer, Doubt>> {
     parse_into(bytes, &mut fields).ok().flatten()
 }
 
-/// There are too many fields for `fields`.
+/// The head has more fields than `fields` holds.
 struct TooMany;
 
 fn parse_into<'b>(
@@ -68,8 +69,7 @@ fn parse_into<'b>(
     }
 }
 
-/// The doubt about a complete head that `parse` does not understand. Each of its lines ends in
-/// CRLF.
+/// The doubt about a complete head that `parse` rejects. Each of its lines ends in CRLF.
 #[cold]
 pub(crate) fn diagnose(head: &[u8]) -> Doubt {
     let line = head.iter().position(|byte| *byte == b'\n').unwrap_or(head.len());

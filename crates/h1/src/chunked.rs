@@ -1,22 +1,22 @@
-//! The end of a body in chunks (RFC 9112 section 7.1).
+//! Finds the end of a body in chunks (RFC 9112 section 7.1).
 //!
-//! Each byte of a line is looked at once, and the bytes of a chunk are counted. A line must end in
-//! CRLF: parsers that accept less would see another boundary.
+//! Each byte of a line is examined once, and the bytes of a chunk are only counted. A line must end
+//! in CRLF: parsers that accept other line ends would see a different boundary.
 
 use crate::lines::is_token;
 use crate::requests::take;
 use crate::{BodyPart, Fault};
 
-/// The longest line with the size of a chunk, extensions included.
+/// The longest chunk size line, including extensions.
 const LINE: u16 = 256;
 
-/// The most digits of a size: they fit into signed 64 bits, in which parsers count.
+/// The largest number of digits of a size: they fit into signed 64 bits, which parsers use.
 const DIGITS: u8 = 15;
 
 /// The largest trailer section.
 const TRAILERS: u16 = 8 << 10;
 
-/// The place in a body.
+/// The position in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Before the first digit of a size.
@@ -37,17 +37,17 @@ enum State {
     LastLf,
 }
 
-/// A body as far as it arrived.
+/// A body, as far as it has arrived.
 #[derive(Debug)]
 pub(crate) struct Chunked {
     state: State,
-    /// The bytes of the chunk that are still to come.
+    /// The number of bytes of the chunk that are still to come.
     left: u64,
     digits: u8,
     /// The length of the line or of the trailer section so far.
     line: u16,
-    /// White space may follow a size. Old servers fill sizes up with it, and each parser that the
-    /// oracles compare reads past it. No client does so.
+    /// White space may follow a size. Old servers pad sizes with it, and every parser that the
+    /// oracles compare skips it. No client sends it.
     may_pad: bool,
 }
 
@@ -56,9 +56,9 @@ pub(crate) struct Chunked {
 pub(crate) enum Passed {
     /// All bytes belong to the body, and more follow.
     More,
-    /// The body ends after so many bytes.
+    /// The body ends after this number of bytes.
     End(usize),
-    /// The byte after so many bytes makes the body malformed.
+    /// The byte after this number of bytes makes the body malformed.
     Bad(usize, Fault),
 }
 
@@ -71,7 +71,7 @@ impl Chunked {
         Self { may_pad: true, ..Self::of_request() }
     }
 
-    /// Looks at the next bytes of the body. `seen` gets the data and the trailer section.
+    /// Examines the next bytes of the body. `seen` receives the data and the trailer section.
     pub(crate) fn pass(&mut self, bytes: &[u8], mut seen: impl FnMut(BodyPart<'_>)) -> Passed {
         let mut at = 0;
         let mut trailers = self.is_in_trailers().then_some(0);
@@ -108,7 +108,7 @@ impl Chunked {
         outcome
     }
 
-    /// Whether the next byte belongs to the trailer section, or to the line end behind it.
+    /// Whether the next byte belongs to the trailer section, or to the line end after it.
     const fn is_in_trailers(&self) -> bool {
         matches!(
             self.state,

@@ -1,13 +1,13 @@
-//! Why a response is not passed on.
+//! The reasons why a response is not passed on.
 
 use crate::Fault;
 
 /// The reason why a response is refused: parsers disagree about where such a response ends, or
 /// about whether it is a response at all. A reverse proxy that sees an earlier end would take the
-/// rest for the answer to another request (response smuggling).
+/// rest for the response to another request (response smuggling).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// The bytes are no response of HTTP/1.0 or HTTP/1.1.
+    /// The bytes are not a response of HTTP/1.0 or HTTP/1.1.
     NotHttp,
     /// The status line is malformed, or its version is neither 1.0 nor 1.1 (RFC 9112 section 4).
     StatusLine,
@@ -15,11 +15,11 @@ pub enum Doubt {
     BareLf,
     /// CR, NUL or another control character inside a line (RFC 9110 section 5.5).
     Control,
-    /// The first field is a continuation of no field (RFC 9112 section 5.2). Other continued fields
-    /// are mended.
+    /// The first field line is a continuation without a field before it (RFC 9112 section 5.2).
+    /// Other continued fields are mended.
     Fold,
-    /// White space before the colon of a field (RFC 9112 section 5.1), in a head that another fault
-    /// keeps from being mended.
+    /// White space before the colon of a field (RFC 9112 section 5.1), in a head with a further
+    /// fault that cannot be mended.
     Blank,
     /// A field is malformed (RFC 9112 section 5).
     Field,
@@ -27,16 +27,16 @@ pub enum Doubt {
     Fields,
     /// The head is larger than [`ANSWER_HEAD`](crate::ANSWER_HEAD).
     HeadSize,
-    /// The head comes in pieces, and the server has too little memory to keep more of it.
+    /// The head arrives in pieces, and the server has too little memory to keep more of it.
     Memory,
-    /// `Content-Length` is no plain number, or too large a number (RFC 9110 section 8.6).
+    /// `Content-Length` is not a plain number, or too large (RFC 9110 section 8.6).
     Length,
     /// More than one `Content-Length`, and they differ (RFC 9110 section 8.6).
     Lengths,
     /// `Content-Length` and `Transfer-Encoding` in one response (RFC 9112 section 6.3), in a head
-    /// that another fault keeps from being mended.
+    /// with a further fault that cannot be mended.
     LengthAndEncoding,
-    /// `Transfer-Encoding` is another value than `chunked` (RFC 9112 section 6.1).
+    /// `Transfer-Encoding` has a value other than `chunked` (RFC 9112 section 6.1).
     Encoding,
     /// `Transfer-Encoding` in a response of HTTP/1.0 (RFC 9112 section 6.1).
     Encoding10,
@@ -47,18 +47,19 @@ pub enum Doubt {
     Interims,
     /// 101 without a request for another protocol (RFC 9110 section 15.2.2).
     Switch,
-    /// A 2xx response to CONNECT with a body, or one that never has a body (RFC 9110 section
-    /// 9.3.6). A reverse proxy that does not know CONNECT sees a complete response and sends the
-    /// next request into the tunnel.
+    /// A 2xx response to CONNECT with a body, or with a status that never has a body (RFC 9110
+    /// section 9.3.6). A reverse proxy that does not know CONNECT sees a complete response and
+    /// sends the next request into the tunnel.
     Connect,
     /// A chunk of the body, or a trailer field, is malformed (RFC 9112 section 7.1).
     Chunk,
-    /// The line of a chunk's size, or the trailer section, is too long.
+    /// A chunk size line, or the trailer section, is too long.
     ChunkSize,
 }
 
 impl Doubt {
-    /// The reason in a few words, for the log and for the page. It has no text of the target.
+    /// The reason in a few words, for the log and for the error page. It contains no text of the
+    /// target.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {
@@ -88,7 +89,7 @@ impl Doubt {
 }
 
 impl From<Fault> for Doubt {
-    /// The doubt about a response with lines or fields of this kind.
+    /// The doubt about a response whose lines or fields have this fault.
     fn from(fault: Fault) -> Self {
         let same = [
             (Fault::Control, Self::Control),

@@ -1,10 +1,10 @@
-//! Why bytes are no acceptable request.
+//! The reasons why bytes are not an acceptable request.
 
-/// The reason why a request is refused. The connection closes after the answer, because the place
-/// at which a next request would begin is not known.
+/// The reason why a request is refused. The connection closes after the response, because the start
+/// of the next request is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The bytes are no request of HTTP/1.
+    /// The bytes are not an HTTP/1 request.
     NotHttp,
     /// The first line is malformed (RFC 9112 section 3).
     RequestLine,
@@ -25,7 +25,7 @@ pub enum Fault {
     Field,
     /// `Content-Length` and `Transfer-Encoding` in one request (RFC 9112 section 6.3).
     LengthAndEncoding,
-    /// `Content-Length` is no number, or too large a number (RFC 9110 section 8.6).
+    /// `Content-Length` is not a number, or too large (RFC 9110 section 8.6).
     Length,
     /// More than one `Content-Length`, equal or not (RFC 9110 section 8.6).
     Lengths,
@@ -39,7 +39,7 @@ pub enum Fault {
     NoHost,
     /// More than one `Host` (RFC 9112 section 3.2).
     Hosts,
-    /// `Host`, or the host of the target, is no valid name or address (RFC 9112 section 3.2).
+    /// `Host`, or the host of the target, is not a valid name or address (RFC 9112 section 3.2).
     Host,
     /// The target and `Host` name different hosts (RFC 9112 section 3.2.2).
     HostDiffers,
@@ -55,12 +55,12 @@ pub enum Fault {
     Fields,
     /// A chunk is malformed (RFC 9112 section 7.1).
     Chunk,
-    /// The line of a chunk's size, or the trailer section, is too long.
+    /// A chunk size line, or the trailer section, is too long.
     ChunkSize,
 }
 
 impl Fault {
-    /// The status of the answer.
+    /// The status code of the response.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
@@ -92,7 +92,7 @@ impl Fault {
         }
     }
 
-    /// The reason in one sentence, for the page. It has no text of the visitor.
+    /// The reason in one sentence, for the error page. It contains no text of the visitor.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {

@@ -1,19 +1,20 @@
-//! What the fields of a head say about the end of the message and of the connection, for requests
-//! and responses alike. Only fields in which nginx, haproxy, Node, Go and hyper read the same pass.
+//! The framing of the message and the persistence of the connection, as the header fields of
+//! requests and responses declare them. Only fields that nginx, haproxy, Node, Go and hyper read in
+//! the same way are accepted.
 
 use crate::Fault;
 use crate::lines::{has_token, is_token, tokens};
 
-/// The most digits of a length: they fit into signed 64 bits, in which parsers count.
+/// The largest number of digits of a length: they fit into signed 64 bits, which parsers use.
 const DIGITS: usize = 18;
 
 /// The framing of a body by the fields of its head (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// No field says anything. A request has no body, and the body of a response ends with the
+    /// No field declares a framing. A request has no body, and the body of a response ends with the
     /// connection.
     Absent,
-    /// A body of so many bytes.
+    /// A body of this number of bytes.
     Length(u64),
     /// A body in chunks.
     Chunked,
@@ -23,12 +24,12 @@ pub enum Framing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coding {
     Chunked,
-    /// Other codings, and `chunked` as the last.
+    /// Other codings, followed by `chunked`.
     ChunkedLast,
     Other,
 }
 
-/// What the fields of a head say, as far as the fields were read.
+/// The meaning of the header fields that were read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     length: Option<u64>,
@@ -42,7 +43,7 @@ pub(crate) struct Said {
 impl Said {
     /// Reads a field of `head`.
     pub(crate) fn read(&mut self, head: &[u8], name: &str, value: &[u8]) -> Result<(), Fault> {
-        // The length of a name rules out nearly all fields.
+        // The length of the name excludes nearly all other fields.
         match name.len() {
             10 if name.eq_ignore_ascii_case("connection") => {
                 self.close |= has_token(value, b"close");
@@ -50,7 +51,7 @@ impl Said {
                 self.upgrade |= has_token(value, b"upgrade");
             }
             14 if name.eq_ignore_ascii_case("content-length") => {
-                // The bytes go on unchanged, so that equal lengths could not become one length.
+                // The bytes are passed on unchanged, so equal lengths could not be merged into one.
                 if self.length.is_some() || value.contains(&b',') {
                     return Err(Fault::Lengths);
                 }
@@ -80,13 +81,13 @@ impl Said {
         Ok(())
     }
 
-    /// The framing, once all fields were read.
+    /// The framing, after all fields were read.
     pub(crate) const fn framing(&self, version10: bool) -> Result<Framing, Fault> {
         match (self.length, self.coding) {
             (Some(_), Some(_)) => Err(Fault::LengthAndEncoding),
             (None, Some(_)) if version10 => Err(Fault::Encoding10),
             (None, Some(Coding::Chunked)) => Ok(Framing::Chunked),
-            // nginx and Go know chunked alone.
+            // nginx and Go support only `chunked`.
             (None, Some(Coding::ChunkedLast)) => Err(Fault::Coding),
             (None, Some(Coding::Other)) => Err(Fault::Encoding),
             (Some(length), None) => Ok(Framing::Length(length)),
@@ -100,14 +101,14 @@ impl Said {
     }
 }
 
-/// A length in bytes: digits alone, no sign and no blank (RFC 9110 section 8.6).
+/// Reads a length in bytes: only digits, no sign and no blank (RFC 9110 section 8.6).
 pub(crate) fn number(value: &[u8]) -> Option<u64> {
     let is_number = (1..=DIGITS).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
     is_number.then(|| str::from_utf8(value).ok()?.parse().ok()).flatten()
 }
 
-/// Whether the white space around the value of a field is spaces alone. For nginx a tab is a part
-/// of the value, which is then no number and no known coding.
+/// Whether the white space around the value of a field consists only of spaces. Nginx treats a tab
+/// as a part of the value, which is then neither a number nor a known coding.
 fn has_no_tab(head: &[u8], name: &str, value: &[u8]) -> bool {
     let place = |part: *const u8| part.addr().wrapping_sub(head.as_ptr().addr());
     let from = place(name.as_ptr()).wrapping_add(name.len());

@@ -1,5 +1,5 @@
-//! Names and addresses of hosts in the one form in which they are compared: lower case, without the
-//! last dot; an IPv6 address in the form of RFC 5952 and in brackets.
+//! Names and addresses of hosts in the normal form in which they are compared: lower case, without
+//! the last dot; an IPv6 address in the form of RFC 5952 and in brackets.
 
 use std::borrow::Cow;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -24,7 +24,7 @@ pub fn name(bytes: &[u8]) -> Option<Cow<'_, str>> {
     str::from_utf8(bytes).ok().map(normal)
 }
 
-/// The normal form of a text that is known to be a name, or a wildcard.
+/// The normal form of a text that is known to be a host name or a wildcard.
 #[must_use]
 pub fn normal(name: &str) -> Cow<'_, str> {
     let name = name.strip_suffix('.').unwrap_or(name);
@@ -35,8 +35,8 @@ pub fn normal(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// A DNS name that somebody may own, in its normal form. No label begins or ends with a hyphen, and
-/// the last label is no number: such a text is a mistyped address (RFC 3696 section 2).
+/// A DNS name that can be registered, in its normal form. No label begins or ends with a hyphen,
+/// and the last label is not a number: such a text is a mistyped address (RFC 3696 section 2).
 #[must_use]
 pub fn own_name(text: &str) -> Option<Cow<'_, str>> {
     name(text.as_bytes()).filter(|name| {
@@ -46,7 +46,8 @@ pub fn own_name(text: &str) -> Option<Cow<'_, str>> {
     })
 }
 
-/// A DNS name in its normal form. `None`: the bytes are no name, or the text of an IPv4 address.
+/// A DNS name in its normal form. `None`: the bytes are not a name, or are the text of an IPv4
+/// address.
 #[must_use]
 pub fn dns_name(bytes: &[u8]) -> Option<Cow<'_, str>> {
     name(bytes).filter(|name| name.parse::<Ipv4Addr>().is_err())
@@ -84,7 +85,7 @@ impl<'a> Authority<'a> {
     }
 }
 
-/// Reads the digits of a port, of which there may be none (RFC 3986 section 3.2.3).
+/// Reads the digits of a port, which may be absent (RFC 3986 section 3.2.3).
 fn port(bytes: &[u8]) -> Option<Option<u16>> {
     if bytes.is_empty() {
         return Some(None);

@@ -1,12 +1,12 @@
 //! HTTP/1 as plain values (RFC 9112): where a message begins and ends, and which host a request is
 //! for. The crate has no socket, clock, task or lock: bytes go in, decisions come out.
 //!
-//! Each decision about the framing of a message is made here and nowhere else. The doors, the guard
-//! of a kept connection and the gate in front of the HTTP proxy ask the same functions. Two parsers
-//! that read one message differently would let a part of the message pass as a message of its own
-//! (request and response smuggling, RFC 9112 section 11). So bytes with more than one meaning are
-//! refused: a request with a [`Fault`], a response with a [`Doubt`]. Some doubtful responses are
-//! mended instead, as RFC 9112 demands of a proxy.
+//! Each decision about the framing of a message is made only here. The doors, the guard of a kept
+//! connection and the gate of the HTTP proxy call the same functions. Two parsers that read one
+//! message differently would let a part of the message pass as a message of its own (request and
+//! response smuggling, RFC 9112 section 11). So bytes with more than one meaning are refused: a
+//! request with a [`Fault`], a response with a [`Doubt`]. Some doubtful responses are mended
+//! instead, as RFC 9112 demands of a proxy.
 //!
 //! | file | content |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The lines of a head: line ends, tokens, lists, and why a line is malformed.
+//! The lines of a head: line ends, tokens, lists, and the faults of malformed lines.
 
 use httparse::{EMPTY_HEADER, Request, Status};
 
@@ -7,20 +7,20 @@ use crate::Fault;
 /// The largest number of fields in the head of a request.
 pub const FIELDS: usize = 100;
 
-/// The first line of a request. What its parts mean is not looked at.
+/// The first line of a request. The meaning of its parts is not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstLine<'a> {
     /// The method.
     pub method: &'a str,
     /// The target.
     pub target: &'a str,
-    /// The request is one of HTTP/1.0.
+    /// Whether the request has version HTTP/1.0.
     pub version10: bool,
 }
 
 /// Reads the lines of the complete head of a request: calls `field` with the name and the value of
 /// each field, and returns the first line. `None`: a line is malformed, or there are more than
-/// [`FIELDS`] fields. What the lines mean is not looked at.
+/// [`FIELDS`] fields. The meaning of the lines is not checked.
 pub fn lines<'a>(
     head: &'a [u8],
     mut field: impl FnMut(&'a str, &'a [u8]),
@@ -38,14 +38,14 @@ pub fn lines<'a>(
 
 /// Whether each line of a complete head ends in CRLF.
 pub(crate) fn is_clean(head: &[u8]) -> bool {
-    // Without a way out of the loop, it compiles to vector instructions.
+    // The loop has no early exit, so it compiles to vector instructions.
     let bare = |(before, byte): (&u8, &u8)| *byte == b'\n' && *before != b'\r';
     let pairs = head.iter().zip(head.get(1..).unwrap_or_default());
     head.first() != Some(&b'\n') && !pairs.fold(false, |found, pair| found | bare(pair))
 }
 
-/// The fault of the fields of a complete head, which may have so many: the lines after its first
-/// line.
+/// The fault of the fields of a complete head with at most this number of fields: the lines after
+/// its first line.
 #[cold]
 pub(crate) fn diagnose(fields: &[u8], most: usize) -> Fault {
     let mut count = 0;

@@ -1,5 +1,5 @@
-//! A doubtful head of a response in a form that has one meaning, as far as RFC 9112 lets a proxy
-//! write it. Old and careless servers send such heads, and every browser takes them.
+//! Rewrites a doubtful response head in a form with a single meaning, as far as RFC 9112 lets a
+//! proxy write it. Old and careless servers send such heads, and every browser accepts them.
 //!
 //! | doubt | what is written | section |
 //! |---|---|---|
@@ -10,9 +10,9 @@
 //! | white space before a colon | none | 5.1 |
 //! | a field on several lines | one line | 5.2 |
 //!
-//! A reader of the written head cannot see another end of the body than this crate. All the same no
-//! response follows on a connection that others share: the written head says `Connection: close`,
-//! because a service that is in doubt about one end may be in doubt about others.
+//! A reader of the rewritten head cannot find a different end of the body than this crate. Even so,
+//! no response follows on a shared connection: the rewritten head says `Connection: close`, because
+//! a service with one doubtful boundary may have others.
 
 use crate::answer::ANSWER_FIELDS;
 use crate::framing::number;
@@ -21,8 +21,8 @@ use crate::lines::{has_control, is_token, tokens};
 /// A field: the name, and the value without line ends.
 type Field<'h> = (&'h [u8], Vec<u8>);
 
-/// Writes the complete head `head`, each of whose lines ends in CRLF, in a form with one meaning.
-/// `closes`: no response follows. `None`: only the service knows what it means.
+/// Writes the complete head `head`, each of whose lines ends in CRLF, in a form with a single
+/// meaning. `closes`: no further response follows. `None`: only the service knows the meaning.
 #[cold]
 pub(crate) fn mend(head: &[u8], closes: bool) -> Option<Vec<u8>> {
     let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r"));

@@ -1,5 +1,5 @@
-//! The requests of one connection, one after the other: where the next head ends, and where the
-//! body behind it ends.
+//! The requests of one connection, in sequence: where the next head ends, and where the body after
+//! it ends.
 
 use std::rc::Rc;
 
@@ -7,19 +7,19 @@ use crate::chunked::{Chunked, Passed};
 use crate::request::{Found, Scanner};
 use crate::{BodyPart, Fault, Framing, Request};
 
-/// The place in the bytes of a connection.
+/// The position in the bytes of a connection.
 #[derive(Debug)]
 enum Phase {
     /// At the start of a request.
     Head,
-    /// So many bytes of a body follow.
+    /// This number of bytes of a body follows.
     Length(u64),
     Chunks(Chunked),
 }
 
-/// Finds the boundaries of requests. The caller gives the bytes that were not passed yet to
-/// [`Requests::step`], follows the outcome, and gives the rest again. A head passes only by
-/// [`Requests::begin`], so the caller may decide against it.
+/// Finds the boundaries of requests. The caller passes the bytes that have not been accepted yet to
+/// [`Requests::step`], follows the outcome, and passes the rest again. A head is accepted only by
+/// [`Requests::begin`], so the caller may reject it.
 #[derive(Debug)]
 pub struct Requests {
     place: Phase,
@@ -29,21 +29,21 @@ pub struct Requests {
 /// The meaning of the next bytes.
 #[derive(Debug)]
 pub enum Step<'a> {
-    /// The first so many bytes belong to a body.
+    /// The first bytes, as many as this number, belong to a body.
     Body(usize),
     /// The bytes begin with a complete head.
     Head(Request<'a>),
     /// The bytes are a part of a head.
     More,
-    /// The bytes begin with no acceptable request.
+    /// The bytes do not begin with an acceptable request.
     Refused(Fault),
-    /// After so many bytes the body is malformed.
+    /// After this number of bytes the body is malformed.
     Broken(usize, Fault),
 }
 
-/// Whether the bytes of a connection, from its begin, may reach another target as well: they are
-/// one request with a safe method (RFC 9110 section 9.2.1), without a body and without the wish for
-/// another protocol, or a part of its head.
+/// Whether the bytes of a connection, from its start, may also be sent to another target: they are
+/// a single request with a safe method (RFC 9110 section 9.2.1), without a body and without an
+/// upgrade, or a part of its head.
 #[must_use]
 pub fn is_repeatable(bytes: &[u8]) -> bool {
     let is_safe = [&b"GET "[..], b"HEAD ", b"OPTIONS "].iter().any(|safe| bytes.starts_with(safe));
@@ -66,18 +66,18 @@ impl Requests {
         Self { place: Phase::Head, scanner: Scanner::new(route_header) }
     }
 
-    /// Whether the next byte is the first byte of a head that has not passed.
+    /// Whether the next byte is the first byte of a head that was not accepted yet.
     #[must_use]
     pub const fn is_between(&self) -> bool {
         matches!(self.place, Phase::Head)
     }
 
-    /// Looks at the bytes that were not passed, of which there is at least one.
+    /// Examines the bytes that were not accepted yet, at least one.
     pub fn step<'a>(&mut self, bytes: &'a [u8]) -> Step<'a> {
         self.step_seen(bytes, |_| {})
     }
 
-    /// As [`Self::step`]; `seen` gets the content of bodies.
+    /// As [`Self::step`]; `seen` receives the content of bodies.
     pub(crate) fn step_seen<'a>(
         &mut self,
         bytes: &'a [u8],
@@ -112,7 +112,7 @@ impl Requests {
         Step::Body(length)
     }
 
-    /// The head of a request passes: its body follows.
+    /// Accepts the head of a request: its body follows.
     pub fn begin(&mut self, body: Framing) {
         self.scanner.reset();
         self.place = match body {
@@ -123,8 +123,8 @@ impl Requests {
     }
 }
 
-/// Takes the bytes of a body with `left` bytes to come: the place of its end in `bytes`, or `None`
-/// if all bytes belong to the body and more follow.
+/// Consumes the bytes of a body with `left` bytes to come: returns the position of its end in
+/// `bytes`, or `None` if all bytes belong to the body and more follow.
 pub(crate) fn take(left: &mut u64, bytes: &[u8]) -> Option<usize> {
     let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     if *left > length {

@@ -1,9 +1,9 @@
-//! The search for the end of a head, which looks at each byte once.
+//! Searches for the end of a head, and examines each byte once.
 
-/// How far the lines of a head were looked at.
+/// How far the lines of a head were scanned.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scan {
-    /// The number of bytes that were looked at.
+    /// The number of scanned bytes.
     at: usize,
     /// Where the current line begins.
     line: usize,
@@ -29,7 +29,7 @@ impl Scan {
         Self { at, line: at }
     }
 
-    /// Looks at `bytes`, which are all of the head as far as it arrived.
+    /// Scans `bytes`, which are the whole part of the head that has arrived.
     pub fn look(&mut self, bytes: &[u8], limit: usize) -> Scanned {
         let known = &bytes[..bytes.len().min(limit)];
         while let Some(rest) = known.get(self.at..) {

@@ -22,28 +22,28 @@ pub(crate) fn at(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// The address of a local target: a wildcard and nothing are this machine.
+/// The address of a local target: a wildcard or an empty host means this machine.
 pub(crate) fn local(host: &str) -> &str {
     if is_everywhere(host) { "127.0.0.1" } else { host }
 }
 
-/// The address that a host is, perhaps in brackets.
+/// Parses a host that is an address, possibly in brackets.
 pub(crate) fn ip(host: &str) -> Option<IpAddr> {
     host.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
-/// Whether a listener at this host has all addresses of its machine.
+/// Whether a listener at this host covers all addresses of its machine.
 pub(crate) fn is_everywhere(host: &str) -> bool {
     host.is_empty() || host == "*" || ip(host).is_some_and(|ip| ip.is_unspecified())
 }
 
-/// Whether nobody but this machine reaches a listener at this host.
+/// Whether only this machine can reach a listener at this host.
 pub(crate) fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
         || ip(host).is_some_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// The address where a listener of ours has a literal address.
+/// The address for settings of ours that require a literal address.
 pub(crate) fn bind(host: &str) -> &str {
     match host {
         "" | "*" => "[::]",
@@ -52,9 +52,10 @@ pub(crate) fn bind(host: &str) -> &str {
     }
 }
 
-/// A published port: `tcp://:22`, or with the address where only some address is meant.
+/// A published port: `tcp://:22`, or with the address where only that address is meant.
 pub(crate) fn public(over: &str, host: &str, port: u16) -> String {
-    // A host name stays, and our own check refuses it: at all addresses the port is more open.
+    // A host name is kept, and our own check refuses it: a listener at all addresses would be more
+    // open.
     if is_everywhere(host) {
         format!("{over}://:{port}")
     } else {
@@ -62,7 +63,7 @@ pub(crate) fn public(over: &str, host: &str, port: u16) -> String {
     }
 }
 
-/// A name of ours made of any text.
+/// A valid name made of any text.
 pub(crate) fn name(text: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let name: String = text.chars().take(64).map(|c| if allowed(c) { c } else { '-' }).collect();
@@ -108,7 +109,7 @@ pub(crate) fn url(text: &str) -> Option<Url<'_>> {
     Some(Url { scheme, host, port, path })
 }
 
-/// Whether a text is a DNS name with two labels or more, or `*.` and such a name.
+/// Whether a text is a DNS name with at least two labels, or `*.` and such a name.
 pub(crate) fn is_name(host: &str) -> bool {
     let host = host.strip_prefix("*.").unwrap_or(host).trim_end_matches('.');
     let label = |label: &str| {
@@ -123,7 +124,7 @@ pub(crate) fn is_name(host: &str) -> bool {
         && host.parse::<IpAddr>().is_err()
 }
 
-/// Seconds, or a duration of Go (`90s`, `1m30s`, `500ms`), as a duration of ours.
+/// Converts seconds, or a Go duration (`90s`, `1m30s`, `500ms`), to a duration of ours.
 pub(crate) fn span(text: &str) -> Option<String> {
     let millis = go_millis(text.trim())?;
     Some(if millis % 1000 == 0 { format!("{}s", millis / 1000) } else { format!("{millis}ms") })

@@ -1,4 +1,4 @@
-//! What cannot be read, and what has no counterpart.
+//! Errors for unreadable sources, and findings about values without a counterpart.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use proto::text::escaped;
 
 use crate::Program;
 
-/// The longest piece of a source that a message repeats, in characters.
+/// The longest excerpt of a source that a message repeats, in characters.
 const SHOWN_MAX: usize = 100;
 
 /// A text of a source that is safe for a terminal: short, and without control characters.
@@ -16,7 +16,7 @@ pub(crate) fn shown(text: &str) -> String {
     format!("{}{cut}", escaped(&short))
 }
 
-/// A line of a source that nothing of the new files does.
+/// A line of a source without an effect in the new files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The source.
@@ -27,7 +27,7 @@ pub struct Finding {
     pub key: String,
     /// The reason.
     pub why: String,
-    /// The nearest thing that this program has. Empty: there is none.
+    /// The nearest feature of this program. Empty if there is none.
     pub nearest: String,
 }
 
@@ -59,7 +59,7 @@ impl Problem {
     }
 }
 
-/// A message of a library may repeat a piece of the source.
+/// A message of a library may repeat an excerpt of the source.
 fn cut(message: &str) -> String {
     message.chars().take(4 * SHOWN_MAX).collect()
 }
@@ -76,7 +76,7 @@ pub enum Failure {
     /// A text cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Problem),
-    /// The texts do not tell their program.
+    /// The program of the texts cannot be recognised.
     #[error(
         "{file}: no configuration of a program that is known (hint: name one by --from: {})",
         names(programs)
@@ -84,10 +84,10 @@ pub enum Failure {
     Unknown {
         /// The source.
         file: String,
-        /// The programs that may be named.
+        /// The programs that may be specified.
         programs: Vec<Program>,
     },
-    /// Several programs fit.
+    /// Several programs match.
     #[error(
         "{file}: this may be a configuration of {} (hint: name one by --from)",
         names(programs)
@@ -95,19 +95,19 @@ pub enum Failure {
     Ambiguous {
         /// The source.
         file: String,
-        /// The programs that fit.
+        /// The programs that match.
         programs: Vec<Program>,
     },
     /// The texts belong to different programs.
     #[error("{0} belongs to {1}, and {2} to {3} (hint: import the files of one program at a time)")]
     Mixed(String, Program, String, Program),
-    /// There is nothing in the texts.
+    /// The texts are empty.
     #[error("{0}: nothing to import (hint: is this the file that {1} reads?)")]
     Nothing(String, Program),
-    /// A value of the command line is wrong.
+    /// A value of the command line is invalid.
     #[error("{0}")]
     Option(String),
-    /// The system has no randomness.
+    /// The system provides no randomness.
     #[error("{0}")]
     Material(String),
 }

@@ -8,8 +8,8 @@ use crate::{Certificate, Material, Options, Program, Source, Text, import};
 /// A token that no input contains.
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 
-/// The name of a file whose line ends of YAML would begin a line of their own in a comment. The
-/// last part keeps the name from telling a format.
+/// The name of a file with YAML line breaks, which would start a new line inside a comment. The
+/// last part prevents a format from being derived from the name.
 const NAME: &str = "in\ninjected: 1\rinjected: 2\u{85}injected: 3\u{2028}injected: 4\u{1b}[2Jput";
 
 /// The characters that end a line in YAML 1.1 or 1.2.
@@ -29,9 +29,9 @@ impl Material for Fixed {
     }
 }
 
-/// Imports the text as a file of each program, under a hostile name. Whatever is imported passes
-/// our own decoder, the name begins no line, a message is one printable line, and no message has a
-/// secret.
+/// Imports the text as a file of each program, under a hostile name. Everything that is imported is
+/// accepted by our own decoder, the name starts no new line, a message is one printable line, and
+/// no message contains a secret.
 pub fn fuzz(data: &[u8]) {
     let text = String::from_utf8_lossy(data).into_owned();
     if text.contains(TOKEN) {

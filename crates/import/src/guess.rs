@@ -1,4 +1,4 @@
-//! Which program a text belongs to, by its content.
+//! Recognises the program of a text by its content.
 
 use proto::text::escaped;
 
@@ -8,7 +8,7 @@ use crate::section::Read;
 use crate::tree::{Kind, Node};
 use crate::{Failure, Options, Problem, Program, Source, Text};
 
-/// Reads all sources, which have to belong to one program.
+/// Reads all sources, which must belong to one program.
 pub(crate) fn read(sources: &[Source], options: &Options) -> Result<(Program, Vec<Read>), Failure> {
     let mut all: Vec<Read> = Vec::new();
     let mut known: Option<(String, Program)> = None;
@@ -82,11 +82,11 @@ fn one(name: &str, source: &Source, from: Option<Program>) -> Result<(Program, N
     }
 }
 
-/// Whether a text is to be read as a command line: its first word starts such a program.
+/// Whether a text should be read as a command line: its first word starts a known program.
 fn may_be_command(text: &str, from: Option<Program>) -> bool {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
     let words = lines.flat_map(str::split_whitespace);
-    // A word in front sets a variable, or is `sudo` or `exec`.
+    // A leading word may set a variable, or be `sudo` or `exec`.
     let mut first = words.take(4);
     let starts = first.any(|word| flags::program(word).is_some());
     match from {
@@ -95,7 +95,7 @@ fn may_be_command(text: &str, from: Option<Program>) -> bool {
     }
 }
 
-/// The command line of a program, behind its name.
+/// The arguments of a program, after its name.
 fn of_command(
     name: &str,
     words: &[Node],

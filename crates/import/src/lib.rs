@@ -1,4 +1,4 @@
-//! Configurations of other tunnel programs become files of this program.
+//! Converts configurations of other tunnel programs to files of this program.
 //!
 //! ```text
 //!   files ──► read ──► tree with lines ──► programs ──► plan ──► write ──► server.yaml, …
@@ -6,21 +6,22 @@
 //!                            └──► values that no file took ──► tables ──► findings
 //! ```
 //!
-//! * `source`, `material`: what comes in, texts and secrets
-//! * `read`: TOML, INI, YAML, JSON and command lines become one kind of tree
-//! * `guess`: which program a file belongs to
+//! * `source`, `material`: the inputs, that is texts and secrets
+//! * `read`: converts TOML, INI, YAML, JSON and command lines to one kind of tree
+//! * `guess`: recognises the program of a file
 //! * `section`: reads values of the tree and marks them as used
-//! * `table`: what becomes of each key of a program. A value that is not used afterwards is a
+//! * `table`: the result for each key of a program. A value that is not used afterwards is a
 //!   [`Finding`], with the reason of its row
 //! * `program`: the names of the programs; `programs`: a module for each, with its table and its
 //!   mapping
-//! * `plan`: what is to be written, and the rights that it needs; `write`: its text
-//! * `verify`: our own decoder reads the text. What it refuses is left out, and is a finding
+//! * `plan`: the planned files, and the rights that they need; `write`: their text
+//! * `verify`: our own decoder reads the text. Refused parts are left out and become findings
 //!
-//! A service is never more open than in the source: where a restriction has no counterpart, nobody
-//! may visit the service until a person has decided (`Service::close`).
+//! A service is never more open than in the source: where a restriction has no counterpart, the
+//! service has no visitors until the user has decided (`Service::close`).
 //!
-//! The crate is pure: texts come in, and random tokens and the certificate by [`Material`].
+//! The crate is pure: texts are arguments, and random tokens and the certificate come from
+//! [`Material`].
 
 mod address;
 mod finding;
@@ -51,25 +52,25 @@ pub use write::File;
 
 use section::Book;
 
-/// What the sources became.
+/// The result of an import.
 #[derive(Clone, Debug)]
 pub struct Imported {
     /// The program of the sources.
     pub program: Program,
     /// The files, the server's first.
     pub files: Vec<File>,
-    /// The number of source lines that the files or the program itself do.
+    /// The number of source lines that the files or the program itself cover.
     pub mapped: usize,
-    /// The source lines that nothing does.
+    /// The source lines without an effect.
     pub findings: Vec<Finding>,
-    /// What a person does next, one step per entry.
+    /// The next steps for the user.
     pub next: Vec<String>,
 }
 
 /// Imports the texts of one program.
 ///
 /// # Errors
-/// A text cannot be read, the program is not known, or there is nothing to import.
+/// A text cannot be read, the program is not recognised, or there is nothing to import.
 pub fn import(
     sources: &[Source],
     options: &Options,

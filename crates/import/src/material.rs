@@ -24,12 +24,12 @@ pub trait Material {
     /// A random token.
     ///
     /// # Errors
-    /// The system has no randomness.
+    /// The system provides no randomness.
     fn token(&mut self) -> Result<String, String>;
 
     /// A self-signed certificate for a server with these names.
     ///
     /// # Errors
-    /// The system has no randomness.
+    /// The system provides no randomness.
     fn certificate(&mut self, hosts: &[String]) -> Result<Certificate, String>;
 }

@@ -1,4 +1,4 @@
-//! What a person does after an import.
+//! The steps for the user after an import.
 
 use proto::text::escaped;
 
@@ -7,7 +7,7 @@ use crate::address::url;
 use crate::plan::{Plan, Rights};
 use crate::write::{self, client_file};
 
-/// The step about the findings.
+/// The step that asks for decisions about the findings.
 fn decide(findings: usize) -> Option<String> {
     (findings > 0).then(|| {
         format!(
@@ -82,7 +82,7 @@ pub(crate) fn steps(program: Program, plan: &Plan, findings: usize) -> Vec<Strin
     }
     steps
         .push("As units of systemd: sudo tunnel install server, sudo tunnel install client".into());
-    // A right may have any text of a source.
+    // A right may contain any text of a source.
     steps.into_iter().map(|step: String| escaped(&step).into_owned()).collect()
 }
 

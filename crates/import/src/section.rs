@@ -32,7 +32,7 @@ impl Read {
         Section { source: self, node: &self.root, path: String::new(), book }
     }
 
-    /// A path of the source for a file in another folder.
+    /// The path of a source, relative to another folder.
     pub(crate) fn path(&self, path: &str) -> String {
         let relative = !path.starts_with(['/', '~', VARIABLE]);
         if self.folder.is_empty() || !relative {
@@ -88,7 +88,7 @@ impl<'a> Section<'a> {
         self.node.has(key)
     }
 
-    /// The text of a key. Empty texts mean nothing in all of the programs.
+    /// The text of a key. Empty texts have no meaning in any of the programs.
     pub(crate) fn text(&self, key: &str) -> Option<&'a str> {
         let node = &self.node.at(key)?.node;
         let text = node.as_text()?.trim();
@@ -96,7 +96,7 @@ impl<'a> Section<'a> {
         (!text.is_empty()).then_some(text)
     }
 
-    /// The number of a key. A text that is no such number stays unused, and becomes a finding.
+    /// The number of a key. A text that is not such a number stays unused, and becomes a finding.
     pub(crate) fn number<T: FromStr>(&self, key: &str) -> Option<T> {
         let node = &self.node.at(key)?.node;
         let number = node.as_text()?.trim().parse().ok()?;
@@ -115,7 +115,7 @@ impl<'a> Section<'a> {
         Some(is)
     }
 
-    /// The texts of a key: a list, or one text with commas.
+    /// The texts of a key: a list, or one text separated by commas.
     pub(crate) fn texts(&self, key: &str) -> Vec<&'a str> {
         let Some(entry) = self.node.at(key) else { return Vec::new() };
         let texts: Vec<&str> = match &entry.node.kind {
@@ -138,7 +138,7 @@ impl<'a> Section<'a> {
         entry.node.items().filter_map(Node::as_text).collect()
     }
 
-    /// The value of an option of a command line that counts once: the last one.
+    /// The value of a command line option of which only the last occurrence applies.
     pub(crate) fn last(&self, key: &str) -> Option<&'a str> {
         self.words(key).last().copied()
     }
@@ -155,7 +155,7 @@ impl<'a> Section<'a> {
         entry.node.items().filter_map(|item| Some((item.line, item.as_text()?))).collect()
     }
 
-    /// A word of the command line at this line has no counterpart, or needs a person.
+    /// A word of the command line in this line has no counterpart, or needs a decision of the user.
     pub(crate) fn note_word(&self, line: usize, word: &str, why: &str, nearest: &str) {
         self.book.add(&self.source.name, line, word, why, nearest);
     }
@@ -207,7 +207,7 @@ impl<'a> Section<'a> {
         entries.iter().filter_map(pair).collect()
     }
 
-    /// A path of a file, which the new files can use.
+    /// A path of a file, in a form that the new files can use.
     pub(crate) fn path(&self, key: &str) -> Option<String> {
         self.text(key).map(|path| self.source.path(path))
     }
@@ -225,13 +225,13 @@ impl<'a> Section<'a> {
         self.note(why, nearest);
     }
 
-    /// Something about this part has no counterpart; its values are read further.
+    /// An aspect of this part has no counterpart; its values are still read.
     pub(crate) fn note(&self, why: &str, nearest: &str) {
         let key = if self.path.is_empty() { "the file" } else { &self.path };
         self.book.add(&self.source.name, self.node.line, key, why, nearest);
     }
 
-    /// A value of this key was used; something about it needs a person.
+    /// A value of this key was used, but an aspect of it needs a decision of the user.
     pub(crate) fn note_at(&self, key: &str, why: &str, nearest: &str) {
         let Some(entry) = self.node.at(key) else { return self.note(why, nearest) };
         self.book.add(&self.source.name, entry.line, &self.key(key), why, nearest);

@@ -1,4 +1,4 @@
-//! What is imported: texts, and what a person adds to them.
+//! The input: texts, and the additions of the user.
 
 use crate::Program;
 
@@ -7,7 +7,7 @@ use crate::Program;
 pub struct Source {
     /// The name of the file, for messages. For a command, the name of the program.
     pub name: String,
-    /// The folder that paths of the file are relative to. Empty: they stay as they are.
+    /// The folder to which paths in the file are relative. If empty, they are kept unchanged.
     pub folder: String,
     /// The text.
     pub text: Text,
@@ -22,15 +22,15 @@ pub enum Text {
     Command(Vec<String>),
 }
 
-/// What the sources do not say.
+/// Data that the sources do not contain.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The program, where the texts do not tell.
+    /// The program, if it cannot be recognised from the texts.
     pub from: Option<Program>,
     /// The name of the client.
     pub name: Option<String>,
     /// The URL or the host by which clients reach the server.
     pub server: Option<String>,
-    /// The domain of names whose source has the first label alone.
+    /// The domain of names of which the source has only the first label.
     pub domain: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What becomes of the keys of a program. Every program has one table of all its keys, from which
+//! The conversion of the keys of a program. Every program has one table of all its keys, from which
 //! both the findings and the manual are made.
 
 use crate::section::{Book, Read};
@@ -7,20 +7,20 @@ use crate::tree::{Kind, Node};
 /// A key of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// The path of the key: `[]` is an item of a list, `*` any name, `**` everything below.
+    /// The path of the key: `[]` is an item of a list, `*` any name, `**` everything below it.
     pub key: &'static str,
-    /// What becomes of it.
+    /// The result of the conversion.
     pub fate: Fate,
 }
 
-/// What becomes of a key.
+/// The result of the conversion of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// A key of ours, or what does the same.
+    /// A key of ours, or an equivalent.
     Mapped(&'static str),
-    /// Nothing has to be written: the reason.
+    /// Nothing needs to be written: the reason.
     Already(&'static str),
-    /// There is no counterpart: the reason, and the nearest thing.
+    /// There is no counterpart: the reason, and the nearest feature.
     Lacks(&'static str, &'static str),
 }
 
@@ -36,7 +36,7 @@ pub(crate) const fn lacks(key: &'static str, why: &'static str, nearest: &'stati
     Row { key, fate: Fate::Lacks(why, nearest) }
 }
 
-/// A finding for each value of a source that was not used, and the number of values that are done.
+/// A finding for each unused value of a source, and the number of used values.
 pub(crate) fn settle(rows: &[Row], source: &Read, book: &Book) -> usize {
     let mut settle = Settle { rows, source, book, steps: Vec::new(), done: 0 };
     settle.node(&source.root, source.root.line);
@@ -63,7 +63,7 @@ impl<'a> Settle<'a> {
             self.done += leaves(node);
             return;
         }
-        // A row for everything below stands for all of it.
+        // A row for everything below a key covers all of it.
         let below = self.row(true);
         match &node.kind {
             Kind::Map(entries) if below.is_none() && !entries.is_empty() => {
@@ -74,7 +74,7 @@ impl<'a> Settle<'a> {
                 }
             }
             Kind::List(items) if below.is_none() && !items.is_empty() => {
-                // The row of the list itself stands for a list of texts.
+                // A list of texts is covered by the row of the list itself.
                 let row = self.row(false);
                 if row.is_some() && items.iter().all(|item| item.as_text().is_some()) {
                     return self.leaf(node, line, row);
@@ -98,7 +98,7 @@ impl<'a> Settle<'a> {
             self.done += leaves(node);
             return;
         }
-        // A switch that is off asks for nothing.
+        // A switch that is off has no effect.
         let is_off = matches!(node.as_text(), Some("" | "false"));
         let (why, nearest) = match row {
             Some(Fate::Lacks(..)) if is_off => {
@@ -118,7 +118,8 @@ impl<'a> Settle<'a> {
         self.book.add(&self.source.name, line, &self.path(), why, nearest);
     }
 
-    /// The fate of the row that fits the path here. `below`: of a row for everything below it.
+    /// The entry of the row that matches the path here. `below`: whether the row covers everything
+    /// below it.
     fn row(&self, below: bool) -> Option<Fate> {
         let fits = |row: &&Row| match row.key.strip_suffix("**") {
             Some(key) => below && self.fits(key.strip_suffix('.').unwrap_or(key)),
@@ -144,7 +145,7 @@ impl<'a> Settle<'a> {
                 }
             }
         }
-        // An item of a list of texts has the row of its list.
+        // An item of a list of texts is covered by the row of its list.
         steps.next().is_none()
     }
 
@@ -161,7 +162,7 @@ impl<'a> Settle<'a> {
     }
 }
 
-/// The number of values in a value.
+/// The number of single values in a value.
 fn leaves(node: &Node) -> usize {
     match &node.kind {
         Kind::Nothing => 0,

@@ -1,5 +1,5 @@
-//! The tree of a source file: what all formats become. Each value knows its line, and whether it
-//! has been used.
+//! The tree of a source file, the common form of all formats. Each value knows its line, and
+//! whether it has been used.
 
 use std::cell::Cell;
 
@@ -44,7 +44,7 @@ impl Node {
         self.used.set(true);
     }
 
-    /// Marks every value in this one.
+    /// Marks every value in this value.
     pub(crate) fn mark_all(&self) {
         self.mark();
         match &self.kind {
@@ -65,10 +65,10 @@ impl Node {
         }
     }
 
-    /// The entry of a key. The programs read keys in any case.
+    /// The entry of a key. The programs read keys case-insensitively.
     pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
         let Kind::Map(entries) = &self.kind else { return None };
-        // The last one of two wins in most of the programs.
+        // Of two equal keys, the last applies in most of the programs.
         entries.iter().rev().find(|entry| entry.key.eq_ignore_ascii_case(key))
     }
 

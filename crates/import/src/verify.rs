@@ -1,7 +1,8 @@
-//! Our own decoder reads the files before anybody sees them. A part that it refuses is left out and
-//! becomes a finding, so that every import passes `tunnel check`.
+//! Our own decoder reads the files before they are shown or written. A part that it refuses is left
+//! out and becomes a finding, so that every import passes `tunnel check`.
 //!
-//! A service goes as a whole: without one of its keys it might be more open than in the source.
+//! A refused service is left out as a whole: without one of its keys it might be more open than in
+//! the source.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +16,13 @@ use crate::plan::{Keys, PORT, Path, Plan, UNKNOWN};
 use crate::section::Book;
 use crate::{Failure, write};
 
-/// A token for variables and files that are not on this machine.
+/// A placeholder token for variables and files that are not on this machine.
 const TOKEN: &str = "Kw5vN1xTq8Zr3LbYc6MsPd2GhJ9fUe4a";
 
-/// Leaving out one part can make another one wrong, such as a target without its service.
+/// Leaving out one part can make another invalid, such as a target without its service.
 const ROUNDS: usize = 8;
 
-/// Decodes a file as our daemons do. Returns what it would run.
+/// Decodes a file as our daemons do. Returns a summary of the result.
 pub(crate) fn check(name: &str, text: &str) -> Result<Vec<String>, Vec<Problem>> {
     let sources = Sources { env: &|_| Some(TOKEN.to_owned()), read: &|_| Ok(TOKEN.to_owned()) };
     let file = Some(Text { name, text });
@@ -39,7 +40,7 @@ pub(crate) fn check(name: &str, text: &str) -> Result<Vec<String>, Vec<Problem>>
     }
 }
 
-/// Leaves out what the decoder refuses in the files of the clients.
+/// Leaves out the parts of the clients' files that the decoder refuses.
 pub(crate) fn settle_clients(plan: &mut Plan, book: &Book) -> Result<(), Failure> {
     for n in 0..plan.clients.len() {
         rounds(plan, |plan| {
@@ -52,7 +53,7 @@ pub(crate) fn settle_clients(plan: &mut Plan, book: &Book) -> Result<(), Failure
     Ok(())
 }
 
-/// Leaves out what the decoder refuses in the file of the server.
+/// Leaves out the parts of the server's file that the decoder refuses.
 pub(crate) fn settle_server(plan: &mut Plan, book: &Book) -> Result<(), Failure> {
     rounds(plan, |plan| {
         let text = file(&write::server(plan));
@@ -62,7 +63,8 @@ pub(crate) fn settle_server(plan: &mut Plan, book: &Book) -> Result<(), Failure>
     })
 }
 
-/// Leaves out what the decoder refuses in the file of a proxy. An entry goes as a whole.
+/// Leaves out the parts of a proxy's file that the decoder refuses. A refused entry is left out as
+/// a whole.
 pub(crate) fn settle_proxy(plan: &mut Plan, book: &Book) -> Result<(), Failure> {
     rounds(plan, |plan| {
         let proxy = plan.proxy.as_mut()?;
@@ -213,7 +215,7 @@ fn leave_out_of_server(plan: &mut Plan, problems: &[Problem], book: &Book) {
         drop_key(&mut server.keys, key);
     }
     remove(&mut server.listen, &listen);
-    // From the last one on, so that the places of the others stay.
+    // From the last to the first, so that the other indexes stay valid.
     for (n, right, entry) in rights.into_iter().rev() {
         if let Some(list) = server.clients[n].rights.kind(right).filter(|list| entry < list.len()) {
             list.remove(entry);

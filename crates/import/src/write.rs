@@ -149,7 +149,7 @@ pub(crate) fn server(plan: &Plan) -> Keys {
     keys
 }
 
-/// Sets a key, or the keys of a map in a map that is there.
+/// Sets a key, or the keys of a map in an existing map.
 fn set_below(keys: &mut Keys, key: &str, value: &Value) {
     let there = keys.iter_mut().find(|(other, _)| other == key).map(|(_, value)| value);
     if let (Some(Value::Map(there)), Value::Map(more)) = (there, value) {

@@ -1,7 +1,7 @@
-//! The names of authenticated encryption.
+//! Algorithms for authenticated encryption.
 
-/// Algorithms of authenticated encryption. kcptun knows the first alone, and the project's own
-/// packets have no AES-192.
+/// Algorithms for authenticated encryption. kcptun supports only the first, and the project's own
+/// packets do not use AES-192.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// AES-GCM with a key of 16 bytes.

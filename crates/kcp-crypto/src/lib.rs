@@ -1,5 +1,6 @@
 //! The encryption of the packets of crate `kcp`, by aws-lc: of the project's own packets, and with
-//! the feature `compat` of kcp-go's datagrams, with the key that kcptun derives of its passphrase.
+//! the feature `compat` of kcp-go's datagrams, with the key that kcptun derives from its
+//! passphrase.
 //!
 //! | module or type | content |
 //! |---|---|
@@ -11,8 +12,8 @@
 //! | `XChaCha` | feature `xchacha`: XChaCha20-Poly1305 |
 //! | `legacy` | feature `legacy`: **insecure**, everything that kcp-go had before it had AES-GCM |
 //!
-//! What kcp-go lays down limits its envelopes: one key serves both directions and all sessions, and
-//! nothing notices a datagram that is sent again. Traffic that matters needs TLS inside.
+//! The design of kcp-go limits its envelopes: one key serves both directions and all sessions, and
+//! a replayed datagram is not detected. Sensitive traffic needs TLS inside.
 
 mod algorithm;
 #[cfg(feature = "compat")]

@@ -1,5 +1,5 @@
-//! The access log: one line per ended visitor. It is the only log of level INFO with the addresses
-//! of visitors, and is off by default.
+//! The access log: one line for each visitor that has left. It is the only log at level INFO with
+//! visitor addresses, and it is off by default.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -18,10 +18,10 @@ use crate::file::LogFile;
 /// The target of the lines.
 pub const ACCESS: &str = "access";
 
-/// Whether there is an access log. Streams ask this once at their begin.
+/// Whether there is an access log. A stream checks this once, at its start.
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
-/// The place of the access log.
+/// The destination of the access log.
 static SINK: RwLock<Option<Sink>> = RwLock::new(None);
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ enum Sink {
     File(LogFile, bool),
 }
 
-/// An ended visitor.
+/// A visitor that has left.
 #[derive(Clone, Debug)]
 pub struct Access<'a> {
     /// The name of the service, or the address of the forward.
@@ -47,7 +47,7 @@ pub struct Access<'a> {
     pub bytes_in: u64,
     /// The bytes from the target to the visitor.
     pub bytes_out: u64,
-    /// The time from the first to the last moment.
+    /// The time from the arrival to the end of the visitor.
     pub duration: Duration,
     /// How the connection ended.
     pub end: String,
@@ -59,11 +59,11 @@ pub fn has_access_log() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// Begins, moves or ends the access log. The size and the number of its files are those of the log
-/// file, or their defaults. `json`: the format of its own file.
+/// Starts, redirects or stops the access log. The size and the number of its files are those of the
+/// log file, or their defaults. `json`: the format of its own file.
 ///
 /// # Errors
-/// The file cannot be opened. The access log is as before then.
+/// The file cannot be opened. The access log is unchanged in this case.
 pub fn follow_access(wanted: &AccessLog, json: bool) -> anyhow::Result<()> {
     let place = match wanted {
         AccessLog::Off => None,
@@ -79,7 +79,7 @@ pub fn follow_access(wanted: &AccessLog, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the line about an ended visitor.
+/// Writes the line about a visitor that has left.
 pub fn access(access: &Access<'_>) {
     let place = SINK.read().unwrap_or_else(PoisonError::into_inner);
     match &*place {
@@ -102,7 +102,7 @@ pub fn access(access: &Access<'_>) {
     }
 }
 
-/// Seconds with three digits behind the point.
+/// Seconds with three decimal places.
 fn seconds(access: &Access<'_>) -> f64 {
     (access.duration.as_secs_f64() * 1000.0).round() / 1000.0
 }

@@ -1,5 +1,5 @@
-//! Message and fields of an event without control characters. Text of a peer may be in any of them;
-//! a line end would forge a line, and ESC would command the terminal that shows the log.
+//! Message and fields of an event without control characters. Any of them may contain text of a
+//! peer; a line break would forge a line, and ESC would control the terminal that shows the log.
 
 use std::fmt;
 
@@ -23,11 +23,11 @@ impl<'w> FormatFields<'w> for EscapedFields {
     }
 }
 
-/// The field that charges a line of a client to the quota of its server ([`crate::quota`]). A
-/// client has one server, so a person learns nothing from it; JSON and the journal have it.
+/// The field that charges a client's line to the quota of its server ([`crate::quota`]). A client
+/// has only one server, so text lines omit the field; JSON and the journal have it.
 pub(crate) const SERVER: &str = "server";
 
-/// Passes all fields on but [`SERVER`].
+/// Forwards all fields except [`SERVER`].
 struct WithoutServer<'v>(&'v mut dyn Visit);
 
 impl Visit for WithoutServer<'_> {

@@ -26,11 +26,11 @@ pub(crate) struct LogFile {
 struct OpenFile {
     file: File,
     size: u64,
-    /// The file is one that can be renamed: no pipe, no terminal (`/dev/stdout`).
+    /// Whether the file can be renamed, unlike a pipe or a terminal (`/dev/stdout`).
     is_regular: bool,
     /// The last write failed, and the failure was reported.
     is_broken: bool,
-    /// The file ends with a part of a line: the disk was full within the line.
+    /// Whether the file ends in the middle of a line, because the disk was full.
     is_torn: bool,
 }
 
@@ -44,7 +44,7 @@ impl OpenFile {
 }
 
 impl OpenFile {
-    /// Writes the bytes, and notes whether a part of a line was written.
+    /// Writes the bytes, and records whether the write ended in the middle of a line.
     fn put(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let written = match self.file.write(bytes) {
@@ -84,7 +84,7 @@ impl LogFile {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The size from which on the file is renamed, in bytes.
+    /// The size, in bytes, at which the file is renamed.
     pub(crate) const fn most(&self) -> u64 {
         self.settings.size.bytes()
     }
@@ -119,13 +119,13 @@ impl LogFile {
     fn turn(&self, open: &mut OpenFile) -> io::Result<()> {
         let Settings { path, keep, .. } = &self.settings;
         for n in (1..*keep).rev() {
-            // The error is ignored: there may be fewer files than `keep`.
+            // The error is ignored: fewer files than `keep` may exist.
             drop(fs::rename(numbered(path, n), numbered(path, n + 1)));
         }
         let gone =
             if *keep == 0 { fs::remove_file(path) } else { fs::rename(path, numbered(path, 1)) };
-        // A missing file is no error: an earlier rotation failed at this point, or somebody removed
-        // the file.
+        // A missing file is not an error: an earlier rotation failed at this point, or the file was
+        // removed.
         if let Err(error) = gone
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -145,7 +145,7 @@ fn numbered(path: &Path, n: u32) -> PathBuf {
 /// Each call of `write` gets one whole line.
 impl Write for &LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // With a full disk, the line goes to standard error, so that it is not lost.
+        // If the disk is full, the line goes to standard error, so that it is not lost.
         if self.append(line).is_err() {
             return io::stderr().write(line);
         }

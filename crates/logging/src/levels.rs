@@ -6,10 +6,10 @@ const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 /// text unchanged.
 ///
 /// A single word that is not a level is refused. The parser of `tracing` would take it for a
-/// directive for the module of that name, which silences all other modules.
+/// directive for a module of that name, which silences all other modules.
 ///
 /// # Errors
-/// Names the unknown level, or the text that cannot be a part of this program.
+/// The unknown level, or the text that names no part of this program.
 pub fn levels(text: &str) -> Result<String, String> {
     for directive in text.split(',') {
         let (part, level) = directive.rsplit_once('=').unwrap_or(("_", directive));

@@ -27,8 +27,8 @@ use crate::recent::Keep;
 /// The environment variable with a level or with directives: `debug`, `info,link=trace`.
 const VARIABLE: &str = "TUNNEL_LOG";
 
-/// The environment variable with the name of the daemon: each of its lines on standard error begins
-/// with the name, where several daemons share standard error.
+/// The environment variable with the name of the daemon, which prefixes each of its lines if
+/// several daemons share standard error.
 pub const NAME_VARIABLE: &str = "TUNNEL_NAME";
 
 /// The form of log lines.
@@ -50,12 +50,12 @@ pub struct Settings {
     pub filter: String,
     /// The form of the lines.
     pub format: Format,
-    /// Whether a flag or the environment variable sets the filter, so that the configuration file
-    /// does not count.
+    /// Whether a flag or the environment variable sets the filter, which overrides the
+    /// configuration file.
     pub fixed: bool,
 }
 
-/// The filter of this process, and the fixed filter, if the configuration file does not count.
+/// The filter of this process, and whether it overrides the configuration file.
 static FILTER: OnceLock<(Handle, Option<String>)> = OnceLock::new();
 
 type Handle = reload::Handle<Targets, Registry>;
@@ -95,12 +95,12 @@ fn filter<'a>(
     flag.or(verbose).or_else(|| variable.filter(|v| !v.is_empty())).or(file).unwrap_or("info")
 }
 
-/// Whether a flag or the variable has precedence over the file.
+/// Whether a flag or the variable overrides the file.
 fn is_fixed(flag: Option<&str>, verbose: u8, variable: Option<&str>) -> bool {
     !filter(flag, verbose, variable, Some("")).is_empty()
 }
 
-/// Checks the filter. An error can only come from the variable, because the flag and the file were
+/// Checks the filter. Only the variable can cause an error, because the flag and the file were
 /// checked when they were read.
 fn checked(filter: &str) -> Result<String, WrongConfig> {
     levels(filter).map_err(|problem| WrongConfig::one(format!("{VARIABLE}: {problem}")))
@@ -115,7 +115,7 @@ static FILE: OnceLock<LogFile> = OnceLock::new();
 /// The settings conflict, the file or the journal cannot be opened, or logging was started before.
 pub fn start(settings: &Settings, file: Option<&config::LogFile>) -> anyhow::Result<()> {
     let (layer, filter) = match file {
-        // The decoder refuses a configuration file that says both, so the format comes from the
+        // The decoder refuses a configuration file that sets both, so the format comes from the
         // flag.
         Some(_) if settings.format == Format::Journald => {
             let text = "--log-format journald: `log.file` says that the log is a file (hint: it cannot \
@@ -180,7 +180,7 @@ fn layer<W>(settings: &Settings, to: W, journal: &Path) -> anyhow::Result<Layere
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    // `Targets` is enough. `EnvFilter` can filter by fields, and would add a regular expression
+    // `Targets` is enough. `EnvFilter` can filter by fields, but would add a regular expression
     // engine to the binary.
     let filter = settings
         .filter
@@ -188,7 +188,7 @@ where
         .with_context(|| format!("log level `{}` (try `info` or `debug`)", settings.filter))?;
     let (filter, handle) = reload::Layer::new(filter);
     // The access log has a switch of its own and no level. The quota is outermost: `filter_fn`
-    // answers for levels and targets alone, and lets every single event pass.
+    // decides by levels and targets alone, and accepts every single event.
     let is_access = filter_fn(|metadata| metadata.target() == ACCESS);
     let filter = filter.or(is_access).and(Quota::new());
     let layer = tracing_subscriber::fmt::layer().with_writer(to);
@@ -216,7 +216,8 @@ where
     Ok((layer, handle))
 }
 
-/// The name of this daemon, if it shares standard error with others. A log file is its own.
+/// The name of this daemon, if it shares standard error with other daemons. A log file belongs to
+/// one daemon.
 fn name() -> Option<String> {
     if FILE.get().is_some() {
         return None;

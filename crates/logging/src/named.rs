@@ -1,4 +1,4 @@
-//! The name of a daemon in each of its lines, for daemons that share one standard error.
+//! The name of a daemon in each of its lines, for daemons that share standard error.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use tracing_subscriber::registry::LookupSpan;
 #[derive(Debug)]
 pub(crate) struct Named<F> {
     pub(crate) inner: F,
-    /// `None`: lines stay as they are.
+    /// `None`: lines are left unchanged.
     pub(crate) name: Option<String>,
     pub(crate) is_json: bool,
 }

@@ -1,7 +1,7 @@
-//! The number of lines that a peer may cause. A peer that connects, registers or breaks the
-//! protocol again and again would fill a disk, or push all other lines out of a rotated file.
+//! Limits the number of lines that a peer may cause. A peer that repeatedly connects, registers or
+//! breaks the protocol would fill a disk, or push all other lines out of a rotated file.
 //!
-//! The fields of an event say who caused the event:
+//! The fields of an event identify the peer that caused it:
 //!
 //! | fields | the line costs a line of the quota of |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | an event of a library that parses bytes of peers | that library, and all peers |
 //! | none of these | nobody: no peer can cause the event at will |
 //!
-//! When the quota of all runs short, members with few lines go before members with many. So a
-//! member with many lines hides no line about another member. An event beyond a quota is left out
-//! and counted; [`tell_left_out`] writes the counts into the log.
+//! When the shared quota runs short, members with few lines take precedence over members with many.
+//! So a member with many lines suppresses no line about another member. An event beyond a quota is
+//! suppressed and counted; [`tell_left_out`] writes the counts into the log.
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
@@ -29,14 +29,14 @@ use tracing_subscriber::layer::{Context, Filter};
 
 use crate::access::ACCESS;
 
-/// The field with the address of a stranger.
+/// The field with the address of an unauthenticated peer.
 const SOURCE: &str = "source";
 
-/// The fields that name a peer, in the order in which they count.
+/// The fields that name a peer, in order of precedence.
 const PEERS: [&str; 6] = ["client", "server", "service", "forward", "link", "host"];
 
 /// The libraries that parse bytes of peers. Each has the quota of a peer, because a library does
-/// not say which peer caused an event.
+/// not report which peer caused an event.
 const LIBRARIES: [&str; 7] =
     ["quinn", "quinn_proto", "quinn_udp", "h2", "hyper", "hyper_util", "instant_acme"];
 
@@ -44,50 +44,52 @@ const LIBRARIES: [&str; 7] =
 const CLIENT: Rate = Rate { burst: 1_200.0, per_second: 1.0 };
 
 /// The quota of all clients together: the clients of a large server that restarts log in within
-/// seconds, and a line per client is wanted. The rate is 432,000 lines (about 80 MB) a day.
+/// seconds, and each of them should get a line. The rate is 432,000 lines (about 80 MB) a day.
 const CLIENTS: Rate = Rate { burst: 20_000.0, per_second: 5.0 };
 
-/// The quota of one source of strangers: 30 clients behind one address that restart, and then 2,880
-/// lines a day.
+/// The quota of one source of unauthenticated peers: 30 clients behind one address that restart,
+/// and then 2,880 lines a day.
 const STRANGER: Rate = Rate { burst: 100.0, per_second: 1.0 / 30.0 };
 
-/// The quota of the strangers of one network, which is that of three sources. A provider gives a
-/// customer at most a network of this size, see [`network`].
+/// The quota of the unauthenticated peers of one network: three times that of a source. A provider
+/// assigns at most a network of this size to a customer, see [`network`].
 const NETWORK: Rate = Rate { burst: 300.0, per_second: 0.1 };
 
-/// The quota of all strangers together: 43,200 lines (about 9 MB) a day.
+/// The quota of all unauthenticated peers together: 43,200 lines (about 9 MB) a day.
 const STRANGERS: Rate = Rate { burst: 1_000.0, per_second: 0.5 };
 
-/// The part of the quota of all in which members with few lines go before members with many: the
-/// more of its own quota a member has used, the more of this part has to be left.
+/// The part of the shared quota in which members with few lines take precedence: the more of its
+/// own quota a member has used, the more of this part must be left.
 const KEPT: f64 = 0.5;
 
-/// The part of the quota of all that is for the first line of members that were quiet for
-/// [`QUIET`]. Members whose own quota fills again would else use up what comes in.
+/// The part of the shared quota that is reserved for the first line of members that were quiet for
+/// [`QUIET`]. Otherwise members whose own quota refills would use up the refill of the shared
+/// quota.
 const KEPT_FOR_QUIET: f64 = 0.1;
 const QUIET: Duration = Duration::from_secs(3600);
 
-/// Members of one kind that are distinguished. The quota of all bounds further members.
+/// The largest number of members of one kind that are distinguished. The shared quota bounds
+/// further members.
 const MEMBERS: usize = 4_096;
 
-/// The shortest time between two searches for members that can be forgotten.
+/// The shortest time between two searches for members that can be evicted.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// The lines that were left out since the start of the process.
+/// The lines that were suppressed since the start of the process.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
-/// The lines that were left out since [`tell_left_out`] told their number.
+/// The lines that were suppressed since the last report by [`tell_left_out`].
 static UNTOLD: Mutex<Untold> = Mutex::new(Untold { clients: 0, strangers: 0, last: None });
 
-/// The number of lines that were left out since the start of the process, because a client or
-/// strangers caused too many.
+/// The number of suppressed lines since the start of the process, because a client or
+/// unauthenticated peers caused too many.
 #[must_use]
 pub fn left_out() -> u64 {
     LEFT_OUT.load(Ordering::Relaxed)
 }
 
-/// Logs how many lines were left out since the last call; without such lines it logs nothing. The
-/// line has no quota: the caller chooses the period.
+/// Logs the number of suppressed lines since the last call; without such lines it logs nothing.
+/// This line has no quota: the caller chooses the interval.
 pub fn tell_left_out() {
     crate::requests::tell_lost();
     let none = Untold { clients: 0, strangers: 0, last: None };
@@ -105,29 +107,29 @@ pub fn tell_left_out() {
     }
 }
 
-/// The lines that were left out, by the class of their cause.
+/// The suppressed lines, by the class of their cause.
 #[derive(Debug)]
 struct Untold {
     clients: u64,
     strangers: u64,
-    /// The peer of the last line.
+    /// The peer of the last suppressed line.
     last: Option<Cause>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Rate {
-    /// Lines at once.
+    /// The burst: lines allowed at once.
     burst: f64,
-    /// Lines per second after that.
+    /// The refill rate, in lines per second.
     per_second: f64,
 }
 
-/// A token bucket: it fills at the rate, and a line takes one token.
+/// A token bucket: it refills at the rate, and a line takes one token.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     lines: f64,
     since: Instant,
-    /// The last line that passed.
+    /// When the last line passed.
     written: Option<Instant>,
 }
 
@@ -142,7 +144,7 @@ impl Bucket {
         self.since = now;
     }
 
-    /// Takes one line if `kept` lines are left afterwards.
+    /// Takes one token if `kept` tokens are left afterwards.
     fn take(&mut self, rate: Rate, kept: f64, now: Instant) -> bool {
         self.refill(rate, now);
         let passes = self.lines >= 1.0 + kept;
@@ -154,17 +156,17 @@ impl Bucket {
     }
 }
 
-/// What a member did before a line.
+/// The history of a member before a line.
 #[derive(Clone, Copy, Debug)]
 struct Past {
     /// The used part of its own quota, from 0 to 1.
     used: f64,
-    /// It has caused no line for [`QUIET`].
+    /// Whether it has caused no line for [`QUIET`].
     is_quiet: bool,
 }
 
 impl Past {
-    /// The past of a member that cannot be told from others.
+    /// The history of a member that cannot be distinguished from others.
     const UNKNOWN: Self = Self { used: 1.0, is_quiet: false };
 
     fn and(self, other: Self) -> Self {
@@ -185,7 +187,7 @@ impl<K: Eq + Hash> Members<K> {
         Self { rate, buckets: HashMap::new(), swept: None }
     }
 
-    /// Takes a line of a member. `None`: the member has none left.
+    /// Takes a token for a line of a member. `None`: the member has no token left.
     fn take(&mut self, key: K, now: Instant) -> Option<Past> {
         let Self { rate, buckets, swept } = self;
         if buckets.len() >= MEMBERS && !buckets.contains_key(&key) {
@@ -197,7 +199,7 @@ impl<K: Eq + Hash> Members<K> {
                 });
             }
             if buckets.len() >= MEMBERS {
-                // The member cannot be told from the others that are too many.
+                // The member cannot be distinguished, because there are too many members.
                 return Some(Past::UNKNOWN);
             }
         }
@@ -224,14 +226,14 @@ impl Sum {
 
     fn take(&mut self, past: Past, now: Instant) -> bool {
         let for_quiet = if past.is_quiet { 0.0 } else { KEPT_FOR_QUIET };
-        // The root lets the first lines of a member differ the most.
+        // The square root gives the first lines of a member the largest effect.
         let kept = for_quiet + KEPT * past.used.max(0.0).sqrt();
         self.bucket.take(self.rate, kept * self.rate.burst, now)
     }
 }
 
-/// The network of a source: 48 bits of IPv6, which a provider gives a customer at most, and 24 bits
-/// of IPv4.
+/// The network of a source: 48 bits for IPv6, the largest network that a provider assigns to a
+/// customer, and 24 bits for IPv4.
 fn network(source: IpAddr) -> IpAddr {
     match source {
         IpAddr::V4(ip) => IpAddr::V4((u32::from(ip) >> 8 << 8).into()),
@@ -244,7 +246,7 @@ fn network(source: IpAddr) -> IpAddr {
 enum Cause {
     /// A peer that has logged in.
     Peer(String),
-    /// A source of strangers.
+    /// A source of unauthenticated peers.
     Stranger(IpAddr),
 }
 
@@ -311,7 +313,7 @@ impl<S: Subscriber> Filter<S> for Quota {
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         let metadata = event.metadata();
-        // The access log has a switch of its own.
+        // The access log has its own switch and no quota.
         if metadata.target() == ACCESS {
             return true;
         }
@@ -342,7 +344,7 @@ fn cause(event: &Event<'_>) -> Option<Cause> {
     found.cause()
 }
 
-/// Counts a line that is left out.
+/// Counts a suppressed line.
 fn note(cause: Cause) {
     LEFT_OUT.fetch_add(1, Ordering::Relaxed);
     let mut untold = UNTOLD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -353,11 +355,11 @@ fn note(cause: Cause) {
     untold.last = Some(cause);
 }
 
-/// The fields of an event that say who caused the event.
+/// The fields of an event that identify the peer that caused it.
 #[derive(Default)]
 struct Found {
     source: Option<IpAddr>,
-    /// The place of the field in [`PEERS`], and its value.
+    /// The index of the field in [`PEERS`], and its value.
     peer: Option<(usize, String)>,
 }
 
@@ -369,7 +371,7 @@ impl Found {
         }
     }
 
-    /// Whether the value of this field counts more than what was found before.
+    /// Whether the value of this field takes precedence over the present result.
     fn place(&self, field: &Field) -> Option<usize> {
         let place = PEERS.iter().position(|name| *name == field.name())?;
         self.peer.as_ref().is_none_or(|(known, _)| place < *known).then_some(place)
@@ -387,7 +389,7 @@ impl Visit for Found {
         if field.name() == SOURCE {
             self.source = format!("{value:?}").parse().ok();
         } else if let Some(place) = self.place(field) {
-            // The serial number of a link is new for each link, and says nothing of the peer.
+            // The serial number is new for each link, and does not identify the peer.
             let value =
                 if field.name() == "link" { "a link".to_owned() } else { format!("{value:?}") };
             self.peer = Some((place, value));

@@ -1,5 +1,5 @@
-//! The last lines of the log, for a person who looks at the daemon from elsewhere. Number and bytes
-//! of the lines are bounded, so they cost the same whatever a peer causes.
+//! The latest log lines, for remote inspection of the daemon. The number and size of the lines are
+//! bounded, so their memory is constant whatever a peer causes.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -15,10 +15,10 @@ use tracing_subscriber::layer::Context;
 use crate::access::ACCESS;
 use crate::fields::SERVER;
 
-/// The number of lines that are kept.
+/// The number of kept lines.
 const LINES: usize = 1_000;
 
-/// The sum of all texts that are kept, in bytes. A line of a usual log has 100.
+/// The total size of all kept texts, in bytes. A usual log line has 100 bytes.
 const BYTES: usize = 256 << 10;
 
 /// The longest text of a line, in bytes.
@@ -26,7 +26,7 @@ const TEXT: usize = 2 << 10;
 
 static RECENT: Mutex<Recent> = Mutex::new(Recent::new());
 
-/// The lines from number `after` + 1 on, at most `limit` of the newest.
+/// The lines numbered above `after`, at most `limit` of the newest.
 pub fn recent(after: u64, limit: usize) -> Lines {
     locked(&RECENT).after(after, limit)
 }
@@ -74,7 +74,7 @@ impl Recent {
     }
 }
 
-/// The layer that keeps the lines. The filter of the log is around it.
+/// The layer that keeps the lines. The filter of the log wraps it.
 #[derive(Debug)]
 pub(crate) struct Keep(&'static Mutex<Recent>);
 
@@ -87,7 +87,7 @@ impl Keep {
 
 impl<S: Subscriber> Layer<S> for Keep {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        // The access log has addresses of visitors, and a switch of its own.
+        // The access log contains visitor addresses, and has its own switch.
         if event.metadata().target() == ACCESS {
             return;
         }
@@ -118,7 +118,7 @@ impl Visit for Text {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             SERVER => Ok(()),

@@ -1,5 +1,5 @@
 //! Limits log lines that a hostile or broken peer can cause at will: one line per key and period
-//! (10 s unless the owner wants another), with the number of suppressed lines.
+//! (10 s by default), with the number of suppressed lines.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 /// rare enough not to fill a disk.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Most keys that are distinguished. An attacker may invent keys (addresses). If the table is full
-/// of keys of the last period, new keys share one line; see also [`RepeatLimit::with_quota`].
+/// The largest number of keys that are distinguished. An attacker may invent keys (addresses). If
+/// the table is full of keys of the last period, new keys share one line; see also
+/// [`RepeatLimit::with_quota`].
 const KEYS: usize = 1024;
 
 /// The shortest time between two searches of a full table, each of which visits all keys.
@@ -32,9 +33,9 @@ pub struct RepeatLimit<K> {
     /// The key `None` is shared by all keys for which the table had no room.
     seen: RefCell<HashMap<Option<K>, Seen>>,
     period: Duration,
-    /// When a full table was last searched for keys that can be forgotten.
+    /// When a full table was last searched for keys that can be evicted.
     swept: Cell<Option<Instant>>,
-    /// A key for which the table has no room passes.
+    /// Whether a key passes for which the table has no room.
     has_quota: bool,
 }
 
@@ -51,7 +52,7 @@ impl<K: Hash + Eq> Default for RepeatLimit<K> {
 }
 
 impl<K: Hash + Eq> RepeatLimit<K> {
-    /// A limit without any seen key.
+    /// A limit that has seen no key.
     pub fn new() -> Self {
         Self::every(PERIOD)
     }
@@ -76,7 +77,7 @@ impl<K: Hash + Eq> RepeatLimit<K> {
         let mut seen = self.seen.borrow_mut();
         let mut key = Some(key);
         if seen.len() >= KEYS && !seen.contains_key(&key) {
-            // The number of suppressed lines of a forgotten key is lost; the next line of that key
+            // The number of suppressed lines of an evicted key is lost; the next line of that key
             // starts at 0.
             if self.swept.get().is_none_or(|last| now.saturating_duration_since(last) >= SWEEP) {
                 self.swept.set(Some(now));

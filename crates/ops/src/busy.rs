@@ -5,15 +5,15 @@ use std::time::Instant;
 
 use crate::status::{Stream, Streams};
 
-/// The streams among which the busiest are found, where a daemon lists them for a status.
+/// The number of streams among which the busiest are found, where a daemon lists them for a status.
 pub(crate) const SEEN: usize = 5_000;
 
 /// A stream with its rates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BusyStream {
     pub stream: Stream,
-    /// Bytes per second since the look before: from the visitor to the target, and back. 0 at the
-    /// first look.
+    /// Bytes per second since the previous sample: from the visitor to the target, and back. 0 at
+    /// the first sample.
     pub rate: (f64, f64),
 }
 
@@ -22,11 +22,11 @@ pub struct BusyStream {
 pub struct BusyStreams {
     /// The number of all streams and flows.
     pub total: u64,
-    /// The busiest first. Streams without a rate follow, if there is room for them.
+    /// The busiest stream first. Streams without a rate follow, if there is room for them.
     pub list: Vec<BusyStream>,
 }
 
-/// The bytes of each stream of the last look.
+/// The byte counts of each stream at the last sample.
 #[derive(Debug)]
 pub(crate) struct Notes {
     at: Instant,
@@ -34,8 +34,8 @@ pub(crate) struct Notes {
 }
 
 impl BusyStreams {
-    /// Finds the busiest of a list that was read at `at`, by the notes of the look before. Returns
-    /// the notes of this one.
+    /// Finds the busiest streams of a list that was read at `at`, compared with the notes of the
+    /// previous sample. Returns the notes of this sample.
     pub(crate) fn among(
         all: Streams,
         at: Instant,
@@ -57,7 +57,7 @@ impl BusyStreams {
         (Self { total: all.total, list }, now)
     }
 
-    /// Puts the busiest first. Streams of the same rate keep their order.
+    /// Sorts the busiest streams first. Streams with equal rates keep their order.
     pub fn sort(list: &mut [BusyStream]) {
         let sum = |one: &BusyStream| one.rate.0 + one.rate.1;
         list.sort_by(|a, b| sum(b).total_cmp(&sum(a)));

@@ -11,14 +11,14 @@ pub use crate::hold::Held;
 use crate::status::{ClientState, Session, State as _, Told, tables};
 use crate::term::{self, Column, Drawn, Screen, Sheet, Table, bytes, duration, natural};
 
-/// The longest reason of a refusal in bytes. A reason may contain text of a peer.
+/// The longest reason of a refusal, in bytes. A reason may contain text of a peer.
 pub const REASON_MAX: usize = 200;
 
 /// The most clients on hold at a time.
 pub const HOLDS_MAX: usize = 1_000;
 
-/// The longest page of a hold in bytes: with its escapes it fits a request of the control socket
-/// and of the API.
+/// The longest page of a hold, in bytes: with its escapes it fits into a request of the control
+/// socket and of the API.
 pub const HOLD_PAGE_MAX: usize = 32 << 10;
 
 /// The default of `--retry-after`.
@@ -27,24 +27,24 @@ const RETRY_AFTER: &str = "10m";
 /// The longest `--retry-after` in seconds: a month.
 const RETRY_AFTER_MAX: u64 = 31 * 86_400;
 
-/// The number of rights that the list shows of a client.
+/// The number of rights of a client that the list shows.
 const RIGHTS_SHOWN: usize = 3;
 
 /// All clients that a server knows: configured, enrolled and connected ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Clients {
-    /// The seconds since the start of the server. What is known of a client that is away is from
+    /// The seconds since the start of the server. Information about a disconnected client covers
     /// this time.
     pub uptime_seconds: u64,
-    /// The pin of the certificate that clients are shown; absent without TLS.
+    /// The pin of the certificate that is presented to clients; absent without TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pin: Option<String>,
     /// The clients in the order of their names.
     pub list: Vec<Client>,
 }
 
-/// Where a server has a client from.
+/// The source from which a server knows a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -76,24 +76,25 @@ impl fmt::Display for Origin {
 pub struct Client {
     /// The name of the client.
     pub name: String,
-    /// Where the server has the client from.
+    /// The source from which the server knows the client.
     pub from: Origin,
     /// Whether the client is connected. The text also has the duration and the hold.
     #[serde(flatten)]
     pub state: Told<ClientState>,
-    /// The number of links; 0: the client is away.
+    /// The number of links; 0: the client is disconnected.
     pub links: u64,
-    /// For how many seconds none of the links has had a connection. Absent while one has.
+    /// The number of seconds since the last link lost its connection. Absent while any link has a
+    /// connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalled_seconds: Option<u64>,
-    /// For how many seconds the client has been away. Absent while the client is connected, and
-    /// before its first log-in since the server's start.
+    /// The number of seconds since the client disconnected. Absent while the client is connected,
+    /// and before its first log-in since the server's start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub away_seconds: Option<u64>,
     /// The address of the last log-in since the server's start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// The last refused log-in by this name since the server's start.
+    /// The last refused log-in under this name since the server's start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refused>,
     /// The hold of the client; absent: the client is not on hold.
@@ -101,11 +102,11 @@ pub struct Client {
     pub hold: Option<Held>,
     /// The rights of the client.
     pub rights: Rights,
-    /// A renewed token waits for its first log-in, and the old token is still valid.
+    /// Whether a renewed token waits for its first log-in, while the old token is still valid.
     pub renewal: bool,
 }
 
-/// A refused log-in. Whoever claims the name may have caused it.
+/// A refused log-in. Any peer that claims the name may have caused it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Refused {
@@ -140,7 +141,7 @@ pub struct Rights {
     pub forward: Vec<String>,
     /// Private services of other clients that the client may visit.
     pub visit: Vec<String>,
-    /// Whether the client may let visitors come to its private services by codes.
+    /// Whether the client may invite visitors to its private services by codes.
     #[serde(default)]
     pub invite: bool,
     /// Whether the client may run a speed test.
@@ -202,7 +203,7 @@ impl fmt::Display for Limits {
     }
 }
 
-/// An order of `tunnel clients limit`. A limit without a value stays as it is, and the value `none`
+/// An order of `tunnel clients limit`. A limit without a value is unchanged, and the value `none`
 /// removes a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -225,7 +226,7 @@ pub struct LimitOrder {
 }
 
 impl LimitOrder {
-    /// The limits that the order names, by the keys of the configuration.
+    /// The limits that the order sets, by the keys of the configuration.
     pub fn limits(&self) -> Vec<(&str, &str)> {
         let Self { name: _, streams, new_per_second, up, down, ports, hosts } = self;
         let all = [
@@ -246,7 +247,7 @@ impl LimitOrder {
 pub struct HoldOrder {
     /// The name of the client.
     pub name: String,
-    /// The HTML page, in which `{reason}` and `{status}` are replaced.
+    /// The HTML page, with the placeholders `{reason}` and `{status}`.
     #[serde(default)]
     pub page: Option<String>,
     /// The duration for `Retry-After`: `10m`.
@@ -272,10 +273,10 @@ impl HoldOrder {
         }
     }
 
-    /// The seconds after which a visitor may try again.
+    /// The seconds after which a visitor may retry.
     ///
     /// # Errors
-    /// The text is no duration of whole seconds from one second to a month.
+    /// The text is not a duration in whole seconds between one second and a month.
     pub fn retry_after(&self) -> Result<u32, WrongConfig> {
         let text = self.retry_after.as_deref().unwrap_or(RETRY_AFTER);
         let span = text.parse::<config::Span>().map(config::Span::duration).ok();
@@ -289,7 +290,7 @@ impl HoldOrder {
         })
     }
 
-    /// Checks that an order that ends a hold has no settings of one.
+    /// Checks that an order that ends a hold has no settings for a hold.
     ///
     /// # Errors
     /// It has.
@@ -333,7 +334,7 @@ pub struct Applied {
 }
 
 impl Client {
-    /// The client as it is `seconds` later, if nothing but the time has changed.
+    /// The client `seconds` later, if only time has passed.
     #[must_use]
     pub fn aged(mut self, seconds: u64) -> Self {
         let older = |age: &mut Option<u64>| *age = age.map(|age| age.saturating_add(seconds));
@@ -348,7 +349,7 @@ impl Client {
         self.settled()
     }
 
-    /// The client with the state that follows from its links and its hold.
+    /// The client with the state derived from its links and its hold.
     #[must_use]
     pub fn settled(mut self) -> Self {
         let (state, since) = match (self.links, self.away_seconds, self.stalled_seconds) {
@@ -423,7 +424,7 @@ pub fn render(clients: &Clients, screen: Screen) -> Drawn {
         Column::new("state").text().state(),
         Column::new("last address").address().worth(60),
         Column::new("rights").text().worth(30),
-        // `tunnel clients show` has it in full.
+        // `tunnel clients show` prints it in full.
         Column::new("last refusal").text().worth(10),
     ]);
     let mut list: Vec<_> = list.iter().collect();

@@ -5,15 +5,15 @@ pub use config::Target;
 
 use crate::WrongConfig;
 
-/// The line by which a daemon tells the command that the target is connected. The bytes of the
-/// target follow. It is the answer `ok` of the control socket, in JSON.
+/// The line that tells the command that the target is connected. The bytes of the target follow it.
+/// It is the answer `ok` of the control socket, in JSON.
 pub const CONNECTED: &[u8] = b"\"ok\"\n";
 
 /// Reads the target of the command: `host:port`, `tcp://host:port` or `unix:///path`. An IPv6
-/// address may stand without brackets (`::1:22`), as ssh writes `%h:%p`.
+/// address may lack brackets (`::1:22`), as ssh writes `%h:%p`.
 ///
 /// # Errors
-/// The text is no such target.
+/// The text is not such a target.
 pub fn target(text: &str) -> Result<Target, WrongConfig> {
     config::connect_target(text).map_err(|bad| WrongConfig::one(bad.line()))
 }

@@ -1,9 +1,9 @@
-//! What changes in a daemon, as a stream of events: a link, a service, a client, a certificate, a
-//! refusal. A state is logged and told at the same place.
+//! Changes in a daemon, as a stream of events: links, services, clients, certificates, refusals. A
+//! state change is logged and reported at the same place.
 //!
 //! ```text
 //!   workers, registry ──tell──► ring of the last 256 events ──► listener: event, event, …
-//!                     never waits                               └─► slow: the number of lost events
+//!                     never waits                               └─► slow: number of lost events
 //! ```
 
 use std::fmt;
@@ -17,11 +17,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::clients::REASON_MAX;
 use crate::status::LinkState;
 
-/// Events that wait for a listener: those of a reconnect of a hundred clients with a service each.
+/// The number of queued events for a listener: those of a reconnect of a hundred clients with a
+/// service each.
 const RING: usize = 256;
 
-/// Most listeners at a time. The control socket and the admin API have a few connections each, of
-/// which listeners must not take all.
+/// Most listeners at a time. The control socket and the admin API have few connections, and
+/// listeners must not take all of them.
 const LISTENERS: usize = 8;
 
 /// A change in a daemon.
@@ -33,8 +34,8 @@ pub struct Event {
     pub change: Changed,
 }
 
-/// What has changed. `peer` is the other side: on a server the client, on a client the server.
-/// `reason` is a text for a person.
+/// The change. `peer` is the other side: the client on a server, the server on a client. `reason`
+/// is a readable text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Changed {
@@ -60,21 +61,22 @@ pub enum Changed {
     },
     /// A client that a server knows.
     Client { client: String, state: ClientChange },
-    /// The certificate of a host. With a reason there is none, or it is not renewed.
+    /// The certificate of a host. If there is a reason, the certificate is missing or is not
+    /// renewed.
     Certificate {
         host: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// A log-in that was refused. Strangers cause it at will, so the events are as few as the lines
-    /// of the log.
+    /// A log-in that was refused. Unauthenticated peers cause it at will, so the events are limited
+    /// like the log lines.
     Refusal { source: String, reason: String },
 }
 
 /// An address that is not published.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedAddress {
-    /// The address as the client asked for it.
+    /// The address as the client requested it.
     pub address: String,
     pub reason: String,
 }
@@ -82,20 +84,20 @@ pub struct RefusedAddress {
 /// The most refused addresses in one event.
 pub const REFUSED_MAX: usize = 16;
 
-/// What happened to a service. What the service is afterwards is a state of
-/// [the status](crate::status::ServiceState).
+/// What happened to a service. The resulting state of the service is a state of [the
+/// status](crate::status::ServiceState).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceChange {
     Published,
     /// The service could not be published.
     Refused,
-    /// The service is published no more.
+    /// The service is no longer published.
     Withdrawn,
 }
 
 impl ServiceChange {
-    /// The changes that a daemon of this version tells.
+    /// The changes that this version reports.
     pub const ALL: &[Self] = &[Self::Published, Self::Refused, Self::Withdrawn];
 }
 
@@ -116,12 +118,12 @@ pub enum ClientChange {
 }
 
 impl ClientChange {
-    /// The changes that a daemon of this version tells.
+    /// The changes that this version reports.
     pub const ALL: &[Self] =
         &[Self::Enrolled, Self::Renewed, Self::Revoked, Self::Changed, Self::Held, Self::Released];
 }
 
-/// The events of a daemon. Clones tell and hear the same events.
+/// The events of a daemon. Clones share one stream of events.
 #[derive(Clone, Debug)]
 pub struct Events {
     ring: broadcast::Sender<Event>,
@@ -135,36 +137,36 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Tells all listeners of a change. Never waits: a listener that is slow loses events.
+    /// Reports a change to all listeners. Never waits: a slow listener loses events.
     pub fn tell(&self, change: impl FnOnce() -> Changed) {
         if self.ring.receiver_count() == 0 {
             return;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        // An error means that the last listener has gone meanwhile.
+        // An error means that the last listener has gone in the meantime.
         let _ = self.ring.send(Event { unix_millis, change: change().bounded() });
     }
 
-    /// Listens to the events from now on. `None`: there are too many listeners.
+    /// Listens to events from now on. `None`: there are too many listeners.
     pub fn listen(&self) -> Option<Listener> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         Some(Listener { events: self.ring.subscribe(), _place: place })
     }
 }
 
-/// A listener to the events of a daemon.
+/// A listener for the events of a daemon.
 #[derive(Debug)]
 pub struct Listener {
     events: broadcast::Receiver<Event>,
     _place: OwnedSemaphorePermit,
 }
 
-/// What a listener hears.
+/// An item that a listener receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     Event(Event),
-    /// So many events were lost, because the listener was slow.
+    /// This number of events was lost, because the listener was slow.
     Lost(u64),
 }
 
@@ -201,7 +203,7 @@ impl Changed {
         Self::Service { peer, service, state, reason, refused: refused.collect() }
     }
 
-    /// A service is published no more.
+    /// A service is no longer published.
     pub fn withdrawn(peer: &str, service: &str) -> Self {
         let (peer, service) = (peer.to_owned(), service.to_owned());
         let (state, reason, refused) = (ServiceChange::Withdrawn, None, Vec::new());

@@ -1,4 +1,4 @@
-//! The type of what a daemon does in its own time.
+//! The future type of operations of a daemon.
 
 use std::future::Future;
 use std::pin::Pin;

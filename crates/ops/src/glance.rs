@@ -1,4 +1,4 @@
-//! A look at a daemon that goes on: each one tells what has changed since the one before.
+//! A repeated status query: each one reports the changes since the previous one.
 
 use std::any::Any;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::fmt;
 use crate::clients::Client;
 use crate::status::{Session, Status};
 
-/// What a caller has seen so far, in the form of the daemon. The first look with a new value has
-/// everything. A caller that drops it ends the look, and frees the memory of the daemon's notes.
+/// The state of a caller's previous query, in the form of the daemon. The first query with a new
+/// value reports everything. Dropping it ends the series of queries, and frees the daemon's notes.
 #[derive(Default)]
 pub struct Seen(Option<Box<dyn Any + Send>>);
 
@@ -18,28 +18,27 @@ impl fmt::Debug for Seen {
 }
 
 impl Seen {
-    /// Takes the notes of the last look. `None`: there was none. A look that is given up halfway
-    /// leaves no notes, so the next one has everything.
+    /// Takes the notes of the previous query. `None`: there was no previous query. An aborted query
+    /// leaves no notes, so the next query reports everything.
     pub fn take<T: 'static>(&mut self) -> Option<T> {
         self.0.take()?.downcast().ok().map(|notes| *notes)
     }
 
-    /// Keeps the notes of a look that is complete.
+    /// Keeps the notes of a complete query.
     pub fn keep<T: Send + 'static>(&mut self, notes: T) {
         self.0 = Some(Box::new(notes));
     }
 }
 
-/// What has changed since the look before.
+/// The changes since the previous query.
 #[derive(Clone, Debug, Default)]
 pub struct Glance {
-    /// Everything is told, and whatever is not told is gone.
+    /// Whether everything is reported, so that unreported items are gone.
     pub whole: bool,
-    /// The status without sessions. A daemon may leave out what does not change by itself.
+    /// The status without sessions. A daemon may omit values that do not change by themselves.
     pub status: Status,
-    /// The sessions that are new or have changed, with the number by which the next look names
-    /// them. The seconds since an event do not count as a change, and neither do packets that carry
-    /// no payload.
+    /// The new and changed sessions, with the numbers that identify them in the next query. Neither
+    /// the seconds since an event nor packets without payload count as a change.
     pub sessions: Vec<(u64, Session)>,
     /// The numbers of the sessions that have ended.
     pub gone: Vec<u64>,
@@ -52,12 +51,12 @@ pub struct Glance {
 pub struct ClientChanges {
     /// New and changed clients.
     pub list: Vec<Client>,
-    /// The names of the clients that the server does not know any more.
+    /// The names of the clients that the server no longer knows.
     pub gone: Vec<String>,
 }
 
 impl Glance {
-    /// A look that tells everything.
+    /// A query result that reports everything.
     pub fn whole(mut status: Status, clients: Option<Vec<Client>>) -> Self {
         let sessions = std::mem::take(&mut status.sessions);
         let clients = clients.map(|list| ClientChanges { list, gone: Vec::new() });

@@ -12,13 +12,13 @@ use crate::term::duration;
 pub struct Held {
     /// The seconds since the command.
     pub seconds: u64,
-    /// The seconds after which a visitor may try again (`Retry-After`).
+    /// The seconds after which a visitor may retry (`Retry-After`).
     pub retry_after_seconds: u64,
     /// The hold has a page of its own.
     pub page: bool,
 }
 
-/// A description for people.
+/// A readable description.
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seconds, retry_after_seconds, page } = *self;

@@ -44,22 +44,22 @@ impl Life {
         Self(Arc::new(Inner { phase, reload: Notify::new() }))
     }
 
-    /// Asks for a reload. Requests that come before the waiting task takes one count as one.
+    /// Asks for a reload. Requests that arrive before the waiting task handles one count as one.
     pub fn reload(&self) {
         self.0.reload.notify_one();
     }
 
-    /// Ready when a reload is asked for. Cancel-safe.
+    /// Completes when a reload is requested. Cancel-safe.
     pub async fn reload_asked(&self) {
         self.0.reload.notified().await;
     }
 
-    /// Asks for a drain. No effect when the drain or the end has begun.
+    /// Asks for a drain. No effect if the drain or the end has already begun.
     pub fn drain(&self) {
         self.advance(Phase::Draining);
     }
 
-    /// Asks for the end at once.
+    /// Requests an immediate end.
     pub fn end(&self) {
         self.advance(Phase::Ending);
     }
@@ -69,7 +69,7 @@ impl Life {
         *self.0.phase.borrow()
     }
 
-    /// Ready when `phase` or a later one is reached. Cancel-safe.
+    /// Completes when `phase` or a later phase is reached. Cancel-safe.
     pub async fn reached(&self, phase: Phase) {
         // Fails only when the sender is gone, but `self` holds the sender.
         drop(self.0.phase.subscribe().wait_for(|now| *now >= phase).await);

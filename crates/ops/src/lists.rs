@@ -17,7 +17,7 @@ pub struct ListChange {
     pub forward: Vec<String>,
     /// Services to withdraw, by name, and forwards to close, by the address of their listener.
     pub without: Vec<String>,
-    /// The change goes into the configuration file instead of the state directory.
+    /// Whether the change is written to the configuration file instead of the state directory.
     pub save: bool,
 }
 
@@ -31,25 +31,25 @@ pub struct ServiceOptions {
     /// Pairs `user:password`, or users with the hash of their password.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub basic_auth: Vec<Pair>,
-    /// The path of the requests that the service gets.
+    /// The path of the requests that the service receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// The networks of the visitors.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow_from: Vec<String>,
-    /// When the services end: `2026-12-01T18:00:00Z`.
+    /// When the services expire: `2026-12-01T18:00:00Z`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// The `Host` that the target sees.
+    /// The `Host` that is sent to the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_rewrite: Option<String>,
     /// The file with the authorities of an `https://` target, an absolute path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ca: Option<String>,
-    /// The certificate of an `https://` target is not verified.
+    /// Whether the certificate of an `https://` target is accepted unverified.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
-    /// Datagrams may go to all machines of a network.
+    /// Whether datagrams may go to all machines of a network.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub broadcast: bool,
 }

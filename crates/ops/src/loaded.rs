@@ -23,7 +23,7 @@ impl From<Vec<Problem>> for WrongConfig {
 }
 
 impl WrongConfig {
-    /// A problem that shows only on the machine itself, such as a certificate file that is no
+    /// A problem that shows only on the machine itself, such as a certificate file without a
     /// certificate.
     pub fn one(text: String) -> Self {
         Self(vec![text])

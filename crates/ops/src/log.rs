@@ -1,4 +1,4 @@
-//! The last lines of a daemon's log. Field names are an interface: fields are added, and none is
+//! The latest lines of a daemon's log. Field names are an interface: fields are added, and none is
 //! removed.
 
 use serde::{Deserialize, Serialize};
@@ -15,15 +15,15 @@ pub struct Line {
     pub level: String,
     /// The part of the program, or `audit`.
     pub target: String,
-    /// Message and fields. It may have text of a peer.
+    /// Message and fields. It may contain text of a peer.
     pub text: String,
 }
 
-/// Lines of the log, the oldest first.
+/// Log lines, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lines {
-    /// The number of lines that were asked for and are not kept any more.
+    /// The number of requested lines that are no longer kept.
     pub lost: u64,
     /// The number of the last line of the log.
     pub last: u64,

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::SendFuture;
 
-/// The longest speed test per direction. Any window has grown to its full size by then, and a
+/// The longest speed test per direction. By then any window has grown to its full size, and a
 /// forgotten test does little harm.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// The longest time-out of a ping.
+/// The longest timeout of a ping.
 pub const PATIENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The result of a ping: one round trip over every link.
@@ -20,14 +20,14 @@ pub const PATIENCE_MAX: Duration = Duration::from_secs(10);
 pub struct Ping {
     /// The name of the server. In the result of a server: `clients`.
     pub peer: String,
-    /// Whether the tunnel works. For programs only; a person sees the links.
+    /// Whether the tunnel works. For programs only; the text output shows the links.
     #[serde(skip)]
     pub ok: bool,
-    /// The reason for which the server is not reached, or a note that no client is connected.
+    /// The reason why the server is not reachable, or a note that no client is connected.
     pub trouble: Option<String>,
     /// The round trips by link.
     pub links: Vec<Pong>,
-    /// The number of links that a server omitted this time, because it has too many.
+    /// The number of links that a server omitted in this query, because it has too many.
     pub omitted: usize,
 }
 
@@ -45,9 +45,9 @@ pub struct Pong {
     pub address: String,
     /// The round trip in microseconds; `null` without an answer.
     pub micros: Option<u64>,
-    /// The reason of a missing answer.
+    /// The reason for a missing answer.
     pub error: Option<String>,
-    /// The other side refused the measurement, so it is there.
+    /// Whether the other side refused the measurement, which shows that it is reachable.
     #[serde(skip)]
     pub refused: bool,
 }
@@ -101,7 +101,7 @@ pub struct Speed {
 pub struct Flow {
     /// The payload bytes that arrived.
     pub bytes: u64,
-    /// Microseconds from the first byte that arrived to the last; the longest of all streams.
+    /// Microseconds from the first received byte to the last; the longest of all streams.
     pub micros: u64,
     /// The rate: `bytes` within `micros`.
     pub bits_per_second: u64,
@@ -132,7 +132,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// An explanation for a person.
+    /// A readable explanation.
     pub fn explain(self) -> &'static str {
         match self {
             Self::Window => "window (the sender was out of credit; window.max allows more)",
@@ -146,18 +146,18 @@ impl Limit {
 
 /// The round trips of a daemon's links.
 pub trait Meter: Send + Sync {
-    /// Measures one round trip over every link, or over as many links as are asked at a time. A
-    /// link without an answer within `patience` has failed.
+    /// Measures one round trip over every link, up to the limit of links per query. A link without
+    /// an answer within `patience` has failed.
     fn ping(&self, patience: Duration) -> SendFuture<'_, Ping>;
 }
 
 /// The throughput of a client's links.
 pub trait SpeedTest: Send + Sync {
-    /// Tests the direction up, then the direction down, for `span` each. Progress goes to `news`
+    /// Tests the direction up, then the direction down, for `span` each. Progress is sent to `news`
     /// until the end. Dropping the future ends the test.
     ///
     /// # Errors
-    /// A line for a person.
+    /// The reason, as a readable line.
     fn run(
         &self,
         span: Duration,

@@ -1,31 +1,31 @@
-//! The result of `tunnel nat`: what stands between a client and other clients. Field names are an
-//! interface (`--json`): fields are added, and none is removed.
+//! The result of `tunnel nat`: the NATs and firewalls between a client and other clients. Field
+//! names are an interface (`--json`): fields are added, and none is removed.
 
 use serde::{Deserialize, Serialize};
 
 use crate::SendFuture;
 
-/// What stands between a client and other clients.
+/// The NATs and firewalls between a client and other clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NatReport {
     /// The name of the server.
     pub peer: String,
     /// Whether UDP passes.
     pub udp: Udp,
-    /// The STUN servers that were asked.
+    /// The STUN servers that were queried.
     pub servers: Vec<StunServer>,
-    /// The network of IPv4; absent when no server was asked over it.
+    /// The IPv4 network; absent when no server was queried over IPv4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv4: Option<Network>,
-    /// The network of IPv6; absent when no server was asked over it.
+    /// The IPv6 network; absent when no server was queried over IPv6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Network>,
-    /// Whether the router opens a port; absent where the configuration does not permit to ask.
+    /// Whether the router maps a port; absent where the configuration forbids the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub router: Option<RouterPort>,
-    /// The addresses of this machine at which peers are told to try it.
+    /// The addresses of this machine that peers are told to try.
     pub candidates: Vec<String>,
-    /// What is to be expected with each kind of peer.
+    /// The expected path for each kind of peer.
     pub peers: Vec<Expected>,
 }
 
@@ -38,16 +38,16 @@ impl NatReport {
     }
 }
 
-/// A port that the router was asked for.
+/// A port mapping that was requested from the router.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RouterPort {
-    /// By which protocol the router opened it: `PCP`, `NAT-PMP`, `UPnP`; `null`: it did not.
+    /// The protocol of the mapping: `PCP`, `NAT-PMP`, `UPnP`; `null`: no mapping.
     pub protocol: Option<String>,
     /// The outer address of the port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outer: Option<String>,
-    /// Why there is no port.
+    /// The reason why there is no mapping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -68,38 +68,38 @@ pub enum Udp {
 pub struct StunServer {
     /// Its address.
     pub address: String,
-    /// The address of this machine that it sees; `null` without an answer.
+    /// The address of this machine that the server sees; `null` without an answer.
     pub outer: Option<String>,
-    /// Why there is no answer, where this machine knows.
+    /// The reason for a missing answer, where this machine knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What is known of the network over one address family.
+/// The network properties for one address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
-    /// The addresses that the NAT gives.
+    /// How the NAT assigns addresses.
     pub mapping: Mapping,
-    /// The datagrams that arrive.
+    /// Which datagrams arrive.
     pub filtering: Filtering,
 }
 
-/// Which address a NAT gives to a socket.
+/// How a NAT assigns an address to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mapping {
-    /// Fewer than two answers.
+    /// Fewer than two answers arrived.
     Unknown,
     /// No NAT.
     None,
-    /// One address towards all destinations.
+    /// The same address towards all destinations.
     Same,
-    /// Another address or port per destination.
+    /// A different address or port for each destination.
     PerDestination,
 }
 
 impl Mapping {
-    /// The words for a person.
+    /// A readable explanation.
     pub fn explain(self) -> &'static str {
         match self {
             Self::Unknown => "unknown: it takes the answers of two ports or servers",
@@ -110,20 +110,20 @@ impl Mapping {
     }
 }
 
-/// Whose datagrams a NAT or a firewall admits.
+/// The sources whose datagrams a NAT or a firewall admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Filtering {
-    /// The server could not answer from its other port, or the answer could not arrive.
+    /// Unknown: the server could not answer from its other port, or its answer did not arrive.
     Unknown,
-    /// Those of ports that were not sent to, too.
+    /// Datagrams from ports to which nothing was sent are admitted as well.
     Open,
-    /// Those of addresses and ports that were sent to.
+    /// Only datagrams from addresses and ports to which something was sent.
     AddressAndPort,
 }
 
 impl Filtering {
-    /// The words for a person.
+    /// A readable explanation.
     pub fn explain(self) -> &'static str {
         match self {
             Self::Unknown => "unknown: no answer came from the other port of a server",
@@ -133,7 +133,7 @@ impl Filtering {
     }
 }
 
-/// What is to be expected with a kind of peer.
+/// The expected path to a kind of peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expected {
     /// The kind of peer.
@@ -146,11 +146,11 @@ pub struct Expected {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Peer {
-    /// Without NAT and filter, or behind a NAT that admits everybody.
+    /// Without NAT and filter, or behind a NAT that admits all sources.
     Open,
-    /// The same outer port towards all, and a filter.
+    /// The same outer port towards all destinations, and a filter.
     Plain,
-    /// Another outer port per destination, and a filter.
+    /// A different outer port for each destination, and a filter.
     Symmetric,
     /// UDP does not pass.
     Blocked,
@@ -160,7 +160,7 @@ impl Peer {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Open, Self::Plain, Self::Symmetric, Self::Blocked];
 
-    /// The words for a person.
+    /// A readable explanation.
     pub fn explain(self) -> &'static str {
         match self {
             Self::Open => "open: no NAT, or a NAT that admits everybody",
@@ -179,12 +179,12 @@ pub enum Path {
     Direct,
     /// Through the server.
     Relayed,
-    /// What is not known decides.
+    /// Depends on unknown properties.
     Unclear,
 }
 
 impl Path {
-    /// The word for a person.
+    /// A readable word.
     pub fn explain(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -194,11 +194,11 @@ impl Path {
     }
 }
 
-/// What a client can find out of its network.
+/// Finds out the network properties of a client.
 pub trait NatProbe: Send + Sync {
-    /// Asks the STUN servers and the router, for 3 s at most.
+    /// Queries the STUN servers and the router, for at most 3 s.
     ///
     /// # Errors
-    /// There is no server to ask, or this machine has no socket for it; a line for a person.
+    /// There is no server to query, or this machine has no socket for it; a readable line.
     fn probe(&self) -> SendFuture<'_, anyhow::Result<NatReport>>;
 }

@@ -1,4 +1,4 @@
-//! QR codes (ISO/IEC 18004) of texts that a person carries to another machine.
+//! QR codes (ISO/IEC 18004) of texts that a user carries to another machine.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ const MARGIN: i32 = 4;
 /// A QR code as a drawing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qr {
-    /// The number of modules of a side, without the margin of 4.
+    /// The number of modules per side, without the margin of 4.
     pub size: i32,
     /// The dark modules as a path of SVG, in modules.
     pub path: String,
@@ -27,7 +27,7 @@ pub fn qr(text: &str) -> Option<Qr> {
             let run = (x..size).take_while(|x| code.get_module(*x, y)).count();
             let run = i32::try_from(run).unwrap_or(0);
             if run > 0 {
-                // Writing into a string cannot fail.
+                // Writing to a string cannot fail.
                 let _ = write!(path, "M{x} {y}h{run}v1h-{run}z");
             }
             x += run.max(1);
@@ -42,11 +42,11 @@ pub fn lines(text: &str) -> Option<String> {
     let code = QrCode::encode_text(text, QrCodeEcc::Low).ok()?;
     let mut out = String::new();
     for y in (-MARGIN..code.size() + MARGIN).step_by(2) {
-        // White on black: a light module is drawn, and a dark one is left out.
+        // White on black: light modules are drawn, dark modules are left out.
         out.push_str("\x1b[97;40m");
         for x in -MARGIN..code.size() + MARGIN {
             let is_light = |y| !code.get_module(x, y);
-            // The row behind the last one is not drawn.
+            // The row after the last is not drawn.
             let below = y + 1 < code.size() + MARGIN && is_light(y + 1);
             out.push(match (is_light(y), below) {
                 (true, true) => '█',

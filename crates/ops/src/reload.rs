@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reloaded {
-    /// The changes in force, one line each.
+    /// The applied changes, one line each.
     pub applied: Vec<String>,
     /// Keys whose new value takes effect at a restart.
     pub restart: Vec<String>,
@@ -18,12 +18,12 @@ pub struct Reloaded {
     /// The services of this change that are published, with the addresses that visitors use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
-    /// The warnings of the log about the new configuration that the configuration before did not
-    /// cause; for the person at the terminal.
+    /// The log warnings about the new configuration that the previous configuration did not cause;
+    /// for the user at the terminal.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// The names of the services of a command that the server has refused. They are in force no
-    /// more, and `failed` has the reasons.
+    /// The names of the services of a command that the server has refused. They are no longer in
+    /// force, and `failed` has the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
 }
@@ -39,8 +39,7 @@ pub struct Published {
 }
 
 impl Reloaded {
-    /// Sorts the changed `keys` by the time at which they take effect. `applied` has the other
-    /// changes.
+    /// Sorts the changed `keys` by when they take effect. `applied` has the other changes.
     pub fn new(mut applied: Vec<String>, keys: &[Changed]) -> Self {
         let mut restart = Vec::new();
         for Changed { key, change } in keys {

@@ -1,32 +1,32 @@
-//! The requests of visitors that a client keeps for a look, as plain data: the list, one request in
-//! full, and what of them is a secret.
+//! The requests of visitors that a client records for inspection, as plain data: the list, one
+//! request in full, and the masking of secrets.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 
-/// What stands in the place of a secret.
+/// Replaces a secret.
 pub const MASK: &str = "(secret)";
 
-/// The fields whose values are secrets: credentials, and cookies, which are often credentials
-/// (RFC 9110 sections 11.6.2 and 11.7.2, RFC 6265).
+/// The header fields whose values are secrets: credentials, and cookies, which are often
+/// credentials (RFC 9110 sections 11.6.2 and 11.7.2, RFC 6265).
 const SECRET_FIELDS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "cookie2", "set-cookie", "set-cookie2"];
 
-/// Which requests are listed. All conditions hold.
+/// A filter for listed requests. All conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RequestFilter {
     /// The name of the service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// The method, without regard to case.
+    /// The method, ignoring case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// The class of the status: 4 for 400 to 499.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<u8>,
-    /// A text in the path, without regard to case.
+    /// A text in the path, ignoring case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Only requests with a greater number.
@@ -35,7 +35,7 @@ pub struct RequestFilter {
 }
 
 impl RequestFilter {
-    /// Whether a request is listed.
+    /// Whether the filter accepts a request.
     #[must_use]
     pub fn takes(&self, one: &SeenRequest) -> bool {
         let Self { service, method, class, path, since } = self;
@@ -48,19 +48,19 @@ impl RequestFilter {
     }
 }
 
-/// The kept requests, the newest last.
+/// The kept requests, newest last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenRequests {
     pub requests: Vec<SeenRequest>,
     /// The requests that were not kept, because memory was short.
     #[serde(default)]
     pub lost: u64,
-    /// Bytes of memory that the kept requests take.
+    /// Memory of the kept requests, in bytes.
     #[serde(default)]
     pub memory_bytes: u64,
 }
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestProgress {
@@ -69,9 +69,9 @@ pub enum RequestProgress {
     Open,
     /// Request and response are complete.
     Complete,
-    /// The connection ended before the end of the response, or the bytes were not understood.
+    /// The connection ended before the end of the response, or the bytes could not be parsed.
     Cut,
-    /// A word of a newer daemon.
+    /// A word from a newer daemon.
     #[serde(other)]
     Unknown,
 }
@@ -88,44 +88,44 @@ pub struct SeenRequest {
     pub id: u64,
     /// The name of the service.
     pub service: String,
-    /// When the head of the request came, in milliseconds since 1970.
+    /// When the request header arrived, in milliseconds since 1970.
     pub unix_millis: u64,
     pub progress: RequestProgress,
-    /// The address of the visitor, if the server tells it.
+    /// The address of the visitor, if the server reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visitor: Option<String>,
-    /// The method; empty: a connection whose bytes are not understood, such as HTTP/2 in clear.
+    /// The method; empty: a connection whose bytes cannot be parsed, such as unencrypted HTTP/2.
     pub method: String,
-    /// The target of the request, cut after 512 bytes.
+    /// The target of the request, truncated to 512 bytes.
     pub path: String,
     /// The final status of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Time from the head of the request to the head of the final response, in microseconds.
+    /// Time from the request header to the header of the final response, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_micros: Option<u64>,
-    /// Time from the head of the request to the end, in microseconds.
+    /// Time from the request header to the end, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole_micros: Option<u64>,
-    /// Bytes of the body of the request; after a switch of protocols, bytes of the visitor.
+    /// Size of the request body; after a switch of protocols, the bytes of the visitor.
     pub request_bytes: u64,
-    /// Bytes of the body of the response; after a switch of protocols, bytes of the target.
+    /// Size of the response body; after a switch of protocols, the bytes of the target.
     pub response_bytes: u64,
-    /// The messages of a WebSocket.
+    /// The WebSocket messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Messages>,
-    /// The request is a replay of the request of this number.
+    /// The number of the request of which this request is a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_of: Option<u64>,
 }
 
-/// Messages of a WebSocket (RFC 6455), without control frames.
+/// WebSocket messages (RFC 6455), without control frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Messages {
-    /// Of the visitor.
+    /// From the visitor.
     #[serde(rename = "in")]
     pub incoming: u64,
-    /// Of the target.
+    /// From the target.
     #[serde(rename = "out")]
     pub outgoing: u64,
 }
@@ -135,7 +135,7 @@ pub struct Messages {
 pub struct RequestDetail {
     #[serde(flatten)]
     pub seen: SeenRequest,
-    /// Absent: the bytes of the connection are not understood.
+    /// Absent: the bytes of the connection cannot be parsed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<HttpMessage>,
     /// Interim responses (RFC 9110 section 15.2).
@@ -144,7 +144,7 @@ pub struct RequestDetail {
     /// The final response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<HttpMessage>,
-    /// Why there is no replay; absent: the request can be replayed.
+    /// The reason why the request cannot be replayed; absent: it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_replay: Option<String>,
 }
@@ -155,48 +155,48 @@ pub struct HttpMessage {
     /// The first line.
     pub line: String,
     pub fields: Vec<HttpField>,
-    /// The fields behind a body in chunks.
+    /// The trailer fields after a chunked body.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trailers: Vec<HttpField>,
     pub body: KeptBody,
 }
 
-/// A field of a head or of a trailer section.
+/// A field of a header or trailer section.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpField {
     pub name: String,
     pub value: String,
-    /// A part of the value is left out, because it is a secret.
+    /// Whether a part of the value is omitted, because it is secret.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub masked: bool,
 }
 
-/// The kept bytes of a body, as they passed: a content coding is not taken off.
+/// The kept bytes of a body, as received: a content coding is not decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptBody {
-    /// Bytes of the whole body.
+    /// Size of the whole body, in bytes.
     pub bytes: u64,
-    /// The kept bytes, if they are UTF-8 without control characters but line ends and tabs.
+    /// The kept bytes, if they are UTF-8 without control characters except line ends and tabs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The kept bytes in base64, if they are no text.
+    /// The kept bytes in base64, if they are not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
-    /// Only the first bytes of the body are kept.
+    /// Whether only the first bytes of the body are kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-    /// Nothing of the body is kept, because memory was short.
+    /// Whether nothing of the body is kept, because memory was short.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left_out: bool,
 }
 
 impl KeptBody {
-    /// The body of `bytes` bytes of which `kept` are kept.
+    /// A body of `bytes` bytes of which `kept` bytes are kept.
     #[must_use]
     pub fn of(kept: &[u8], bytes: u64, left_out: bool) -> Self {
         let text = match std::str::from_utf8(kept) {
             Ok(text) => Some(text),
-            // The cut may have gone through a character.
+            // The truncation may have split a character.
             Err(error) if error.error_len().is_none() && (kept.len() as u64) < bytes => {
                 kept.get(..error.valid_up_to()).and_then(|whole| std::str::from_utf8(whole).ok())
             }
@@ -210,8 +210,8 @@ impl KeptBody {
 }
 
 impl HttpMessage {
-    /// The message of a head that was found to be one. Bytes that are no UTF-8 become U+FFFD.
-    /// Without `secrets` the secrets are masked.
+    /// The message of a head that was parsed successfully. Invalid UTF-8 becomes U+FFFD. Without
+    /// `secrets` the secrets are masked.
     #[must_use]
     pub fn of(head: &[u8], trailers: &[u8], body: KeptBody, secrets: bool) -> Self {
         let mut lines = lines(head);
@@ -254,8 +254,8 @@ fn fields<'a>(lines: impl Iterator<Item = &'a [u8]>, secrets: bool) -> Vec<HttpF
     unfolded(lines).into_iter().map(field).collect()
 }
 
-/// The lines, with a field on several lines as one (RFC 9112 section 5.2): its secret may stand on
-/// any of them.
+/// The lines, with each continued field joined into one line (RFC 9112 section 5.2): its secret may
+/// be in any of its lines.
 fn unfolded<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     for line in lines {
@@ -270,7 +270,7 @@ fn unfolded<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     all
 }
 
-/// The text with the user information of its URLs masked (RFC 3986 section 3.2.1), and whether
+/// The text with the user information in its URLs masked (RFC 3986 section 3.2.1), and whether
 /// there was any.
 #[must_use]
 pub fn without_users(text: &str) -> (String, bool) {

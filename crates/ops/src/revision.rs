@@ -1,5 +1,5 @@
-//! A change of the configuration file before it is made: what is wrong with it, how the file
-//! differs, and what waits for a restart.
+//! A change of the configuration file before it is made: its problems, the difference to the file,
+//! and the keys that need a restart.
 
 use config::edit::Operation;
 use serde::{Deserialize, Serialize};
@@ -9,22 +9,22 @@ use serde::{Deserialize, Serialize};
 pub enum NewConfig {
     /// Operations on the file.
     Patch(Vec<Operation>),
-    /// The whole text. A line that has `(secret)` as it is shown keeps its secret.
+    /// The whole text. A line that contains `(secret)` as shown keeps its secret.
     Text(String),
 }
 
-/// The file is another one than that which the change was made for.
+/// The file differs from the file for which the change was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the file has changed since: look at the new one, and make the change there")]
 pub struct Stale;
 
-/// The outcome of a check. No field has a secret.
+/// The outcome of a check. No field contains a secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Checked {
     /// Whether a daemon could start with the changed file.
     pub ok: bool,
-    /// The entity tag of the file as it is now.
+    /// The entity tag of the current file.
     pub etag: String,
     pub problems: Vec<Finding>,
     /// Warnings about the changed file.
@@ -33,7 +33,7 @@ pub struct Checked {
     pub diff: Vec<Difference>,
     /// Changed keys that take effect at once, or for new connections.
     pub live: Vec<String>,
-    /// Changed keys that wait for a restart.
+    /// Changed keys that need a restart.
     pub restart: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ pub struct Checked {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Finding {
-    /// Line and column from 1; 0: the problem has no place.
+    /// Line and column from 1; 0: the problem has no position.
     pub line: usize,
     pub column: usize,
     /// The path of the key, such as `services[0].target`; empty for the whole file.
@@ -64,7 +64,7 @@ pub enum Difference {
     Remove {
         line: String,
     },
-    /// So many unchanged lines are left out.
+    /// This number of unchanged lines is left out.
     Fold {
         count: usize,
     },

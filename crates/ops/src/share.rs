@@ -1,5 +1,5 @@
-//! `tunnel share`: a service that lives as long as the command that asked for it, and what its
-//! visitors do.
+//! `tunnel share`: a service that exists as long as the command that requested it, and the actions
+//! of its visitors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::lists::ServiceOptions;
 
-/// Visits that wait for a reader. A reader that is slow loses the rest.
+/// The number of visits queued for a reader. A slow reader loses further visits.
 const WAITING: usize = 256;
 
 /// The longest kept text of a request's method or target, in bytes.
@@ -28,12 +28,12 @@ pub struct ShareOrder {
     /// The only file that is served, if the target is its directory. Other directories are listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<String>,
-    /// The requests of the visitors are not kept for a look.
+    /// Whether the requests of the visitors are not recorded for inspection.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_requests: bool,
 }
 
-/// A target that is shared.
+/// A shared target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shared {
     /// The name of the service.
@@ -42,37 +42,37 @@ pub struct Shared {
     pub addresses: Vec<String>,
 }
 
-/// What a visitor of a shared target did.
+/// An action of a visitor of a shared target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Visit {
-    /// A request by HTTP, with the final response or the end of the connection.
+    /// An HTTP request, with the final response or the end of the connection.
     Request {
-        /// The address of the visitor, if the server tells it.
+        /// The address of the visitor, if the server reports it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         visitor: Option<String>,
         method: String,
-        /// The target of the request, such as `/index.html?page=2`, cut after 512 bytes.
+        /// The target of the request, such as `/index.html?page=2`, truncated to 512 bytes.
         path: String,
         /// The status of the response; absent: the connection ended before a response.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         status: Option<u16>,
-        /// Bytes of the response behind its head.
+        /// Size of the response body, in bytes.
         bytes: u64,
-        /// Time from the head of the request to the end of the response.
+        /// Time from the request header to the end of the response.
         millis: u64,
-        /// The connection ended before the response was whole.
+        /// Whether the connection ended before the response was complete.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         cut: bool,
     },
-    /// No target could be reached for a visitor, who got an error.
+    /// No target was reachable for a visitor, who got an error.
     Failed {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         visitor: Option<String>,
         /// The target and the reason, in words.
         reason: String,
     },
-    /// A connection whose bytes are not read, from its begin to its end.
+    /// A connection whose bytes are not parsed, from its start to its end.
     Connection {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         visitor: Option<String>,
@@ -84,7 +84,7 @@ pub enum Visit {
     },
 }
 
-/// The warning about visitors who send a password to one of these addresses over HTTP without TLS.
+/// The warning about visitors who send a password over HTTP without TLS to one of these addresses.
 #[must_use]
 pub fn open_password(addresses: &[String]) -> Option<String> {
     let open = addresses.iter().find(|address| address.starts_with("http://"))?;
@@ -95,13 +95,13 @@ pub fn open_password(addresses: &[String]) -> Option<String> {
     ))
 }
 
-/// A text of a peer, cut at 512 bytes. Bytes that are no UTF-8 become U+FFFD.
+/// A text of a peer, truncated to 512 bytes. Invalid UTF-8 becomes U+FFFD.
 #[must_use]
 pub fn bounded(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..TEXT_MAX).unwrap_or(bytes)).into_owned()
 }
 
-/// Tells of the visits of one shared target. Clones tell the same reader.
+/// Reports the visits of one shared target. Clones report to the same reader.
 #[derive(Clone, Debug)]
 pub struct Visits {
     sender: mpsc::Sender<Visit>,
@@ -115,7 +115,7 @@ pub struct VisitReader {
     lost: Arc<AtomicU64>,
 }
 
-/// What a reader of visits gets.
+/// An item that a reader of visits receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     Visit(Visit),
@@ -132,14 +132,14 @@ pub fn visits() -> (Visits, VisitReader) {
 }
 
 impl Visits {
-    /// Tells of a visit. Never waits: a reader that is slow loses visits, and learns how many.
+    /// Reports a visit. Never waits: a slow reader loses visits, and receives their number.
     pub fn tell(&self, visit: Visit) {
         if self.sender.try_send(visit).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether nobody reads any more.
+    /// Whether the reader has gone.
     #[must_use]
     pub fn are_over(&self) -> bool {
         self.sender.is_closed()
@@ -147,7 +147,7 @@ impl Visits {
 }
 
 impl VisitReader {
-    /// The next visit; `None`: nobody tells any more. Cancel-safe.
+    /// The next visit; `None`: all senders have gone. Cancel-safe.
     pub async fn next(&mut self) -> Option<Told> {
         match self.lost.swap(0, Ordering::Relaxed) {
             0 => self.visits.recv().await.map(Told::Visit),
@@ -156,7 +156,7 @@ impl VisitReader {
     }
 }
 
-/// Ends the sharing of a target when it is dropped.
+/// Ends the sharing of a target when dropped.
 pub struct Sharing(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl Sharing {

@@ -15,7 +15,7 @@ pub struct Shown {
     pub path: PathBuf,
     /// Whether the file can be written.
     pub writable: bool,
-    /// The reason for which the file cannot be written.
+    /// The reason why the file cannot be written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
     /// The content, without secrets.
@@ -27,7 +27,7 @@ pub struct Shown {
     /// safely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The last change can be undone.
+    /// Whether the last change can be undone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undo: bool,
 }

@@ -1,6 +1,6 @@
-//! A listening Unix socket and its file. The file has its mode before anybody can connect. A file
-//! that a crash left behind is replaced, but never the file of a living process. The file is
-//! removed at the end.
+//! A listening Unix socket and its file. The file has its final mode before any process can
+//! connect. A file that a crash left behind is replaced, but never the file of a living process.
+//! The file is removed at the end.
 
 use std::fs;
 use std::io;
@@ -49,12 +49,11 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Makes a non-blocking socket that listens at `path`. The file has the permission bits `mode`;
-/// `backlog` connections may wait. A socket of this path that the process inherited is taken
-/// instead.
+/// `backlog` connections may wait. An inherited socket with this path is used instead.
 ///
 /// # Errors
-/// Fails with [`io::ErrorKind::AddrInUse`] when another process listens there. A file that is no
-/// socket is an error and stays untouched.
+/// Fails with [`io::ErrorKind::AddrInUse`] when another process listens there. A file that is not a
+/// socket is an error and is left unchanged.
 pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(UnixListener, SocketFile)> {
     let address = SocketAddrUnix::new(path)?;
     if let Some(socket) = net::inherited::unix(&address)? {
@@ -75,7 +74,7 @@ pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(UnixListener,
     let socket = socket()?;
     rustix::net::bind(&socket, &address)?;
     let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
-    // Set before `listen`, so nobody can connect while the mode depends on the umask.
+    // Set before `listen`, so that no process can connect while the mode depends on the umask.
     chmod(path, Mode::from_raw_mode(mode))?;
     rustix::net::listen(&socket, backlog)?;
     net::handover::note(&[&socket]);
@@ -115,8 +114,8 @@ fn socket() -> io::Result<std::os::fd::OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Whether a process listens there. False when the file is missing, was left by a crash, or is no
-/// socket.
+/// Whether a process listens at the path. False when the file is missing, was left by a crash, or
+/// is not a socket.
 pub fn probe(path: &Path) -> io::Result<bool> {
     match rustix::net::connect(&socket()?, &SocketAddrUnix::new(path)?) {
         // A full backlog belongs to a living process.

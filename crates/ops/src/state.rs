@@ -1,6 +1,6 @@
-//! The state directory, with the keys and tokens that are made at the first start. One process at a
-//! time owns the directory, and other users can neither read the files (a new directory has mode
-//! 0700, files have mode 0600) nor put files there (such a directory is refused).
+//! The state directory, with the keys and tokens that are generated at the first start. One process
+//! at a time owns the directory, and other users can neither read the files (a new directory has
+//! mode 0700, files have mode 0600) nor put files there (such a directory is refused).
 
 use std::env;
 use std::ffi::OsString;
@@ -14,11 +14,11 @@ use rustix::process::{geteuid, getpid};
 
 const LOCK: &str = "lock";
 
-/// The largest size in bytes of a file that is read. A file here is a token; a larger file is not
-/// ours.
+/// The largest size in bytes of a file that is read. The files here are tokens; a larger file
+/// belongs to another program.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The reason for which the state directory cannot be used.
+/// The reason why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error(
@@ -34,12 +34,12 @@ pub enum StateError {
     NoPlace,
 }
 
-/// The name of a file that [`StateDir::check_room`] removes, and its size in bytes: more than all
-/// files that a server writes in a usual hour.
+/// The name of a file that [`StateDir::check_room`] removes, and its size in bytes: more than a
+/// server usually writes in an hour.
 const TRIAL: &str = "upgrade";
 const ROOM: usize = 64 << 10;
 
-/// Writes the number of this process into its lock.
+/// Writes the id of this process into its lock file.
 fn sign(mut lock: &File) -> io::Result<()> {
     lock.set_len(0)?;
     lock.rewind()?;
@@ -80,7 +80,7 @@ impl StateDir {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut owner = String::new();
-                // The message is true without the process number as well.
+                // The message is also correct without the process id.
                 drop((&lock).take(32).read_to_string(&mut owner));
                 let owner = owner.trim();
                 let owner = if owner.is_empty() { "unknown" } else { owner }.to_owned();
@@ -94,8 +94,8 @@ impl StateDir {
         Ok(Self { path, mode, lock })
     }
 
-    /// Checks that files can be written, as a process does before it takes the place of a running
-    /// one: what that process has not been able to write would be lost.
+    /// Checks that files can be written, before a process takes over from a running process: the
+    /// changes that the running process could not write would be lost.
     ///
     /// # Errors
     /// [`StateError::Io`]: the disk is full, or cannot be written to.
@@ -105,21 +105,21 @@ impl StateDir {
         room.map(drop).map_err(|cause| StateError::Io { path: path(), cause })
     }
 
-    /// A call that writes the number of this process into the lock of a former generation, whose
-    /// place this process takes. The number is for messages alone.
+    /// Returns a call that writes the id of this process into the lock file of the former
+    /// generation that this process replaces. The id is only used in messages.
     ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// The process has no free descriptor.
     pub fn signing(&self) -> io::Result<impl FnOnce() + Send + use<>> {
         let lock = self.lock.try_clone()?;
         Ok(move || drop(sign(&lock)))
     }
 
-    /// The warning about a directory whose list of files other users may read.
+    /// The warning about a directory whose file names other users may list.
     ///
-    /// Such a directory is used, and its mode stays: somebody chose it, and 0755 is the default of
-    /// systemd's `StateDirectoryMode=`. The files have mode 0600 all the same. So other users see
-    /// their names, which contain the names of clients, and no secret.
+    /// Such a directory is used, and its mode is kept: it was chosen on purpose, and 0755 is the
+    /// default of systemd's `StateDirectoryMode=`. The files still have mode 0600. So other users
+    /// see the file names, which contain the names of clients, but no secret.
     pub fn warning(&self) -> Option<String> {
         let dir = self.path.display();
         (self.mode & 0o044 != 0).then(|| {
@@ -165,7 +165,7 @@ pub fn read_private(folder: &Path, name: &str) -> io::Result<Option<String>> {
     read_private_at_most(folder, name, MAX_FILE)
 }
 
-/// Reads a text file as [`read_private`], with another limit in bytes.
+/// Reads a text file as [`read_private`], with another size limit in bytes.
 pub fn read_private_at_most(folder: &Path, name: &str, most: u64) -> io::Result<Option<String>> {
     match files::read(&folder.join(name), most) {
         Ok(content) => match String::from_utf8(content) {
@@ -177,8 +177,8 @@ pub fn read_private_at_most(folder: &Path, name: &str, most: u64) -> io::Result<
     }
 }
 
-/// Writes a file with mode 0600 in `folder`. The write is atomic: after a crash the file is the old
-/// or the new one.
+/// Writes a file with mode 0600 in `folder`. The write is atomic: after a crash the file has the
+/// old or the new content.
 pub fn write_private(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     write_like(folder, name, content, None)
 }
@@ -194,40 +194,41 @@ pub fn write_like(
     Room::reserve(folder, name, 0)?.fill(content, like)
 }
 
-/// Room on the disk for the new content of a file, in a file beside it. What happens only once,
-/// such as the exchange of a code for a token, happens after its result is certain to have room.
+/// Reserved disk space for the new content of a file, in a temporary file beside it. A step that
+/// cannot be repeated, such as the exchange of a code for a token, is taken only after space for
+/// its result is reserved.
 #[derive(Debug)]
 pub struct Room {
     folder: PathBuf,
     name: String,
-    /// Opened before anything else: a folder that cannot be opened cannot be synchronized later.
+    /// Opened first: a folder that cannot be opened cannot be synchronized later.
     opened: File,
     file: File,
 }
 
 impl Room {
-    /// Reserves room for `size` bytes. The room is given back on drop.
+    /// Reserves space for `size` bytes. The space is released on drop.
     ///
     /// # Errors
-    /// The folder takes no file of this size.
+    /// The folder has no room for a file of this size.
     pub fn reserve(folder: &Path, name: &str, size: usize) -> io::Result<Self> {
         let opened = File::open(folder)?;
         let file = files::create_fresh(&fresh(folder, name))?;
         let mut room = Self { folder: folder.to_owned(), name: name.to_owned(), opened, file };
         if size > 0 {
             room.file.write_all(&vec![0; size])?;
-            // Some file systems find out only now that the disk is full.
+            // Some file systems report only at this point that the disk is full.
             room.file.sync_all()?;
             room.file.rewind()?;
         }
         Ok(room)
     }
 
-    /// Writes the content, with the mode and owner of another file if `like` is given, and puts it
-    /// in the place of the file. The write is atomic.
+    /// Writes the content, with the mode and owner of another file if `like` is given, and replaces
+    /// the file with it. The write is atomic.
     ///
     /// # Errors
-    /// The content cannot be written; the file stays as it was.
+    /// The content cannot be written; the file is unchanged.
     pub fn fill(mut self, content: &[u8], like: Option<&Metadata>) -> io::Result<()> {
         let file = &mut self.file;
         file.write_all(content)?;
@@ -242,8 +243,8 @@ impl Room {
         file.sync_all()?;
         let folder = &self.folder;
         fs::rename(fresh(folder, &self.name), folder.join(&self.name))?;
-        // The file is in place. Whether it survives a loss of power is uncertain, but that is no
-        // error of the change.
+        // The file is in place. Its durability across a power loss is uncertain, but the change
+        // itself succeeded.
         if let Err(error) = self.opened.sync_all() {
             tracing::warn!(folder = %folder.display(), %error, "a new file in {} may not be on disk yet: {error}", folder.display());
         }
@@ -253,8 +254,8 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        // After a write that failed, the rest of the file is useless. After one that did not, there
-        // is no such file.
+        // After a failed write, the temporary file is useless. After a successful write it no
+        // longer exists.
         drop(fs::remove_file(fresh(&self.folder, &self.name)));
     }
 }
@@ -272,15 +273,15 @@ pub fn check_private(dir: &Path) -> Result<(), StateError> {
 }
 
 /// Checks that only the user `me` and root can put files into a directory, and returns its
-/// permission bits. Whoever can write to the directory can replace the keys in it, and choose who
-/// may log in.
+/// permission bits. A user who can write to the directory can replace its keys, and decide which
+/// clients may log in.
 ///
-/// The directory may be a symbolic link, but not a link of a third user, who could change it.
+/// The directory may be a symbolic link, unless a third user owns the link and could change it.
 fn is_safe(dir: &Path, me: u32) -> Result<u32, StateError> {
     let failed = |cause| StateError::Io { path: dir.to_owned(), cause };
     let refuse = |problem| Err(StateError::Unsafe { dir: dir.to_owned(), problem });
     let is_trusted = |user| user == me || user == 0;
-    // The components have no slash at the end, behind which the system would follow the link.
+    // The path has no trailing slash, after which the system would follow the link.
     let plain: PathBuf = dir.components().collect();
     let link = fs::symlink_metadata(&plain).map_err(failed)?;
     if link.is_symlink() && !is_trusted(link.uid()) {
@@ -307,7 +308,7 @@ fn is_safe(dir: &Path, me: u32) -> Result<u32, StateError> {
 }
 
 /// Makes a directory and its missing parents with mode 0700. An existing directory keeps its mode,
-/// because somebody chose it.
+/// because it was chosen on purpose.
 pub fn create_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -331,7 +332,7 @@ impl Places {
 
     fn from_environment(root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Self {
         // The XDG specification says to ignore relative paths. systemd separates several
-        // directories by colons; the first one is ours.
+        // directories by colons; the first directory is used.
         let folder = |name| {
             let value = variable(name)?.into_string().ok()?;
             let first = PathBuf::from(value.split(':').next()?);
@@ -358,8 +359,8 @@ impl Places {
         self.default_state_dir().ok_or(StateError::NoPlace)
     }
 
-    /// The directory of the control sockets. It is emptied at a reboot where the system offers such
-    /// a directory; else it is the state directory.
+    /// The directory of the control sockets. Where the system has a directory that is emptied at a
+    /// reboot, it is used; else the state directory.
     ///
     /// # Errors
     /// [`StateError::NoPlace`] when the environment names no folder.
@@ -370,8 +371,8 @@ impl Places {
         self.default_runtime_dir().map_or_else(|| self.state_dir(), Ok)
     }
 
-    /// The directories in which `tunnel status` looks for running instances, each once: those of an
-    /// instance started by hand, and those of systemd (`/run/tunnel/INSTANCE`).
+    /// The directories in which `tunnel status` looks for running instances, each once: those of
+    /// manually started instances, and those of systemd (`/run/tunnel/INSTANCE`).
     pub fn known(&self) -> Vec<PathBuf> {
         let mut known: Vec<PathBuf> = [
             self.systemd_runtime.clone(),

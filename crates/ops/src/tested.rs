@@ -1,5 +1,5 @@
-//! The result of a test of a service: its targets are dialled from where they are dialled for
-//! visitors, and each step is told with its time.
+//! The result of a test of a service: its targets are dialled from the same place as for visitors,
+//! and each step is reported with its duration.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +10,10 @@ use crate::SendFuture;
 #[serde(default)]
 pub struct Tested {
     pub service: String,
-    /// On a server, the client whose service it is.
+    /// On a server, the client that provides the service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
-    /// Every target serves.
+    /// Whether every target is healthy.
     pub ok: bool,
     /// On a server, one round trip over the link to the client, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -22,7 +22,7 @@ pub struct Tested {
     pub targets: Vec<TestedTarget>,
 }
 
-/// Most targets of a service that are tested.
+/// The largest number of targets of a service that are tested.
 pub const TARGETS: usize = 16;
 
 /// One target of a service.
@@ -30,11 +30,11 @@ pub const TARGETS: usize = 16;
 #[serde(default)]
 pub struct TestedTarget {
     pub target: String,
-    /// The target serves, as far as the steps tell.
+    /// Whether the target is healthy, as far as the steps show.
     pub ok: bool,
-    /// The steps that have succeeded, in their order.
+    /// The successful steps, in order.
     pub steps: Vec<Step>,
-    /// Why the next step has failed.
+    /// The reason why the next step failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -43,26 +43,26 @@ pub struct TestedTarget {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Step {
-    /// What was done: `resolve`, `connect`, `tls`, `first_byte` (of the answer to a request over
+    /// The action: `resolve`, `connect`, `tls`, `first_byte` (of the answer to a request over
     /// HTTP), `open` (of a folder), `inside` (the client itself is the target, and nothing is
-    /// dialled), `unheard` (UDP: nothing was sent, because no answer would be expected). Words may
-    /// be added.
+    /// dialled), `unheard` (UDP: nothing was sent, because no reply could be expected). Further
+    /// words may be added.
     pub step: String,
-    /// How long it took, in microseconds.
+    /// The duration, in microseconds.
     pub micros: u64,
-    /// What was found: an address, a status of HTTP.
+    /// The result: an address, an HTTP status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
 }
 
 /// Tests of services.
 pub trait Tester: Send + Sync {
-    /// Tests a service, on a server that of this client. The caller sets no deadline: each test
-    /// ends after some seconds.
+    /// Tests a service; on a server, a service of the given client. The caller sets no deadline:
+    /// each test ends after some seconds.
     ///
     /// # Errors
-    /// There is no such service, several clients have one of this name and none was named, too many
-    /// tests are under way, or the client does not answer.
+    /// There is no such service, several clients have a service of this name and none was
+    /// specified, too many tests are in progress, or the client does not respond.
     fn test(
         &self,
         service: String,

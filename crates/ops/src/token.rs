@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 /// Makes a random token of 256 bits: 43 characters that need no quotes in YAML, shells and URLs.
 ///
 /// # Errors
-/// The system gives no random bytes.
+/// The system provides no random bytes.
 pub fn token() -> anyhow::Result<String> {
     let mut bytes = [0; 32];
     loop {
@@ -23,7 +23,7 @@ pub fn token() -> anyhow::Result<String> {
 /// Fills a buffer from the system's random source.
 ///
 /// # Errors
-/// The system gives no random bytes.
+/// The system provides no random bytes.
 pub fn random(bytes: &mut [u8]) -> anyhow::Result<()> {
     getrandom::fill(bytes).context("the system gives no randomness")
 }

@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::SendFuture;
 
-/// An order to go on in a new process of a binary.
+/// An order to continue in a new process of a binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpgradeOrder {
-    /// The binary. `None`: the file from which the daemon was started, as it is now.
+    /// The binary. `None`: the current version of the file from which the daemon was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binary: Option<PathBuf>,
-    /// A daemon that was started from another file than this file is left alone.
+    /// A daemon that was started from a different file is left unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<PathBuf>,
-    /// The time in milliseconds in which the new process has to be ready.
+    /// The deadline by which the new process must be ready, in milliseconds.
     pub timeout_millis: u64,
 }
 
@@ -30,10 +30,10 @@ pub struct Upgraded {
     pub former_pid: u32,
     /// The version of the former process.
     pub former_version: String,
-    /// The streams and flows that go on in the former process.
+    /// The streams and flows that continue in the former process.
     pub streams: u64,
-    /// The former process stays as the parent of the new one: it was started by a program that may
-    /// watch it, and that is not the service manager systemd.
+    /// Whether the former process stays as the parent of the new process: it was started by a
+    /// program that may watch it, other than the service manager systemd.
     #[serde(default, skip_serializing_if = "is_false")]
     pub parent: bool,
 }
@@ -43,13 +43,13 @@ const fn is_false(is: &bool) -> bool {
     !*is
 }
 
-/// A daemon that can go on in a new process.
+/// A daemon that can continue in a new process.
 pub trait Upgrade: Send + Sync {
     /// Starts the new process, and hands the listening sockets over when the process is ready.
-    /// `None`: the daemon was started from another file than that of the order.
+    /// `None`: the daemon was started from a file other than that of the order.
     ///
     /// # Errors
-    /// The new process is not ready in time, or says why it cannot serve. This process serves on
-    /// then as if nothing had been asked.
+    /// The new process is not ready in time, or reports why it cannot serve. Then this process
+    /// continues to serve as before.
     fn upgrade(&self, order: UpgradeOrder) -> SendFuture<'_, anyhow::Result<Option<Upgraded>>>;
 }

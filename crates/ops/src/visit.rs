@@ -1,9 +1,9 @@
-//! Invitations to private services as data: the order of a person at the client that has the
-//! service, its answer, and the code that a visitor gets.
+//! Invitations to private services as data: the order of a user at the client that provides the
+//! service, the answer, and the code for the visitor.
 //!
-//! A code has two secrets. One is between the visitor and the server: the one-time code by which the
-//! visitor enrols. The other is between the two clients, and the server never sees it: the token
-//! of the visits.
+//! A code has two secrets. The first is shared by the visitor and the server: the one-time code
+//! with which the visitor enrols. The second is shared by the two clients, and the server never
+//! sees it: the token of the visits.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::enrol::Code;
 
-/// The prefix of each code. It has the version of the format.
+/// The prefix of each code. It contains the version of the format.
 const PREFIX: &str = "visit1.";
 
 /// The longest text, in bytes, that is read as a code.
@@ -28,7 +28,7 @@ pub struct InviteOrder {
     /// The name of the visitor. Without a name, a new visitor gets a random one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visitor: Option<String>,
-    /// The visitor is a client of the server already.
+    /// Whether the visitor is already a client of the server.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub existing: bool,
 }
@@ -42,13 +42,13 @@ pub struct Invitation {
     pub visitor: String,
     /// The code, for `tunnel visit CODE`.
     pub code: String,
-    /// For how many seconds the code is valid.
+    /// The validity of the code, in seconds.
     pub valid_seconds: u64,
-    /// What is still to be done on the machine of the server.
+    /// The remaining step on the server's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_to_do: Option<String>,
-    /// The file with the authority by which this client verifies the server. The code has no pin
-    /// then, and a new visitor needs the authority as well.
+    /// The file with the authority by which this client verifies the server. The code then contains
+    /// no pin, and a new visitor needs the authority as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<String>,
 }
@@ -59,14 +59,14 @@ impl fmt::Debug for Invitation {
     }
 }
 
-/// A visitor that came by a code, or may still come.
+/// A visitor that was invited by a code, whether or not it has logged in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvitedVisitor {
     /// The name of the service.
     pub service: String,
     /// The name of the visitor.
     pub visitor: String,
-    /// For how many more seconds the code is valid; absent once the visitor has come.
+    /// The remaining validity of the code, in seconds; absent after the visitor has logged in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_seconds: Option<u64>,
 }
@@ -88,12 +88,12 @@ impl fmt::Debug for Visited {
     }
 }
 
-/// What a revocation has done.
+/// The result of a revocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uninvited {
     /// The services that the visitor can no longer visit.
     pub services: Vec<String>,
-    /// What is still to be done on the machine of the server.
+    /// The remaining step on the server's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_to_do: Option<String>,
 }
@@ -107,7 +107,7 @@ pub struct VisitCode {
     pub token: String,
     /// The name of the visitor.
     pub visitor: String,
-    /// The code with which a new client enrols. `None`: the visitor is a client already.
+    /// The code with which a new client enrols. `None`: the visitor is already a client.
     pub enrolment: Option<Code>,
 }
 
@@ -122,7 +122,7 @@ impl VisitCode {
     pub fn text(&self) -> String {
         let enrolment = self.enrolment.as_ref().map(Code::text).unwrap_or_default();
         let lines = [&self.service, &self.token, &self.visitor, &enrolment];
-        // The last line end shows that nothing is missing behind it.
+        // The final line end shows that the code is complete.
         let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
         format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(text))
     }
@@ -130,7 +130,7 @@ impl VisitCode {
     /// Reads a code. The caller checks the values.
     ///
     /// # Errors
-    /// A line for a person: the text is no code, or the code is damaged.
+    /// A readable line: the text is not a code, or the code is damaged.
     pub fn read(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let not_one = || "this is no code of `tunnel visit --new`".to_owned();

@@ -1,13 +1,13 @@
 //! The page by which a browser visits a private service: the files of `browser/page` and the crate
-//! `browser` as wasm, compressed at build time (`build.rs`). Where Rust has no target wasm32, there
-//! are none.
+//! `browser` as wasm, compressed at build time (`build.rs`). Without the wasm32 target of Rust, the
+//! list is empty.
 
 /// A file of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct Asset {
     /// Its name, like `app.js`.
     pub name: &'static str,
-    /// Its bytes in the form of gzip.
+    /// Its content, compressed by gzip.
     pub gzip: &'static [u8],
 }
 
@@ -18,7 +18,7 @@ impl Asset {
         ASSETS.iter().find(|asset| asset.name == name)
     }
 
-    /// The type of its content.
+    /// The media type of its content.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self.name.rsplit('.').next() {
@@ -31,7 +31,7 @@ impl Asset {
     }
 }
 
-/// Whether this build has the page.
+/// Whether this build includes the page.
 #[must_use]
 pub const fn is_there() -> bool {
     !ASSETS.is_empty()

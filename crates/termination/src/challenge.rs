@@ -1,6 +1,6 @@
-//! The answer to the challenge of the order in progress. One order is in progress at a time, so
-//! there is at most one answer. It exists from the moment at which the authority is told to check
-//! the name until the check has ended.
+//! The response to the challenge of the order in progress. Only one order is in progress at a time,
+//! so there is at most one response. It exists from the moment at which the authority is asked to
+//! check the name until the check has ended.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// The answer for one name.
+/// The response for one name.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) host: Box<str>,
@@ -54,12 +54,12 @@ pub(crate) enum Answer {
     Tls(Arc<ServerConfig>),
 }
 
-/// The place of the answer.
+/// The slot for the response.
 #[derive(Debug, Default)]
 pub(crate) struct Slot(ArcSwapOption<Pending>);
 
 impl Slot {
-    /// Gives an answer until the guard is dropped.
+    /// Serves a response until the guard is dropped.
     pub(crate) fn show(&self, pending: Pending) -> ShownAnswer<'_> {
         self.0.store(Some(Arc::new(pending)));
         ShownAnswer(self)
@@ -88,7 +88,7 @@ impl Slot {
     }
 }
 
-/// Removes the answer when it is dropped.
+/// Removes the response on drop.
 #[derive(Debug)]
 pub(crate) struct ShownAnswer<'a>(&'a Slot);
 
@@ -98,7 +98,7 @@ impl Drop for ShownAnswer<'_> {
     }
 }
 
-/// The configuration that answers tls-alpn-01: a self-signed certificate for the name alone, whose
+/// The configuration that answers tls-alpn-01: a self-signed certificate for this name only, whose
 /// critical extension acmeIdentifier holds the digest of the key authorization (RFC 8737 section
 /// 3).
 pub(crate) fn tls_answer(host: &str, digest: &[u8]) -> Result<Arc<ServerConfig>, String> {
@@ -114,7 +114,7 @@ pub(crate) fn tls_answer(host: &str, digest: &[u8]) -> Result<Arc<ServerConfig>,
     let failed = |error: rustls::Error| format!("the handshake of the challenge: {error}");
     let provider = tls::provider();
     let secret = PrivateKeyDer::Pkcs8(pair.serialize_der().into());
-    // `CertifiedKey::from_der` would refuse a critical extension that it does not know.
+    // `CertifiedKey::from_der` would refuse an unknown critical extension.
     let secret = provider.key_provider.load_private_key(secret).map_err(failed)?;
     let key = CertifiedKey::new(vec![certificate.der().clone()], secret);
     let shown: Arc<dyn ResolvesServerCert> = Arc::new(SingleCertAndKey::from(key));

@@ -8,12 +8,12 @@
 //!               └──► failed: a pause of 1 min, doubled up to 6 h ────────────────┘
 //! ```
 //!
-//! The pauses of a name outlast its service, because a client must not order at will by publishing
-//! a name again and again.
+//! The back-off of a name outlasts its service, because otherwise a client could order at will by
+//! publishing a name repeatedly.
 //!
-//! Clients take turns: of the clients with a name that is due, the client whose last order is the
-//! longest ago is next. Of its names, those without a certificate come before renewals, because a
-//! certificate is renewed long before its end. `turns` counts the orders of each client.
+//! Clients take turns: among the clients with a name that is due, the client with the oldest last
+//! order is next. Of its names, names without a certificate take precedence over renewals, because
+//! a certificate is renewed long before its expiry. `turns` counts the orders of each client.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -30,20 +30,20 @@ use crate::turns::{ORDERS, ORDERS_ALL, Turns};
 const PAUSE_MIN: Duration = Duration::from_secs(60);
 const PAUSE_MAX: Duration = Duration::from_secs(6 * 3600);
 
-/// The longest pause for all names, after the authority itself failed.
+/// The longest pause for all names, after a failure of the authority itself.
 const OUTAGE_MAX: Duration = Duration::from_secs(3600);
 
-/// The longest pause that the authority can ask for. Limits of a week are usual.
+/// The longest pause that the authority can request. Limits of a week are usual.
 const ASKED_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
 
-/// The least time between two successful orders of a name, so that a wrong clock or certificates
-/// that are born expired do not cause orders in a loop.
+/// The shortest time between two successful orders of a name, so that a wrong clock or certificates
+/// that are issued expired do not cause a loop of orders.
 const SETTLED: Duration = Duration::from_secs(600);
 
 /// The longest sleep. The dates of certificates are compared with the wall clock, which may jump.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
-/// The bounds of the pause between two questions about a renewal (RFC 9773 section 4.3.2).
+/// The bounds of the pause between two queries for renewal information (RFC 9773 section 4.3.2).
 const ASK_MIN: Duration = Duration::from_secs(60);
 const ASK_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -51,20 +51,20 @@ const ASK_MAX: Duration = Duration::from_secs(24 * 3600);
 /// number of first orders that a client may make in a day: a further name would wait longer.
 pub(crate) const WAITING_MAX: usize = ORDERS as usize;
 
-/// Most names below the wildcards of a client that visitors may have asked for and that wait for
-/// their order. Strangers choose them, so they must not fill the queue of the client.
+/// The largest number of names below a client's wildcards that visitors may request and that wait
+/// for their order. Any visitor can choose them, so they must not fill the queue of the client.
 const DEMANDED_MAX: usize = 20;
 
-/// Most names of all clients that may wait for their first order. Each look at the ledger visits
-/// all of them. A client of which no name waits may add one all the same.
+/// The largest number of names of all clients that may wait for their first order. Each scan of the
+/// ledger visits all of them. A client without a waiting name may still add one.
 const WAITING_ALL: usize = 2_000;
 
-/// What a failure concerns.
+/// The scope of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// The name: other names may succeed.
     Name,
-    /// The authority or the account: other names would fail as well.
+    /// The authority or the account: orders of other names would fail as well.
     Authority,
 }
 
@@ -75,20 +75,20 @@ struct Name {
     client: Arc<str>,
     /// The number of services that publish the name.
     wants: u32,
-    /// A visitor of a published wildcard asked for the name, and no order has followed yet.
+    /// Whether a visitor of a published wildcard requested the name, and no order has followed yet.
     is_demanded: bool,
     failures: u32,
-    /// No order before this moment.
+    /// The earliest time of the next order.
     not_before: Option<Instant>,
-    /// The order in which names came.
+    /// The order in which names were added.
     serial: u64,
     error: Option<String>,
-    /// An order was made.
+    /// Whether an order was made.
     tried: bool,
     /// The number of the account that orders the name, see [`Ledger::assign`].
     account: usize,
-    /// The second of the wall clock in which the authority suggests the renewal, and the moment
-    /// from which it is asked again (RFC 9773).
+    /// The time of the renewal that the authority suggests, in seconds of the wall clock, and the
+    /// time of the next query (RFC 9773).
     suggested: Option<u64>,
     ask: Option<Instant>,
 }
@@ -112,7 +112,7 @@ impl Name {
 }
 
 impl Name {
-    /// Whether the name is to be ordered.
+    /// Whether the name should be ordered.
     const fn is_wanted(&self) -> bool {
         self.wants > 0 || self.is_demanded
     }
@@ -123,7 +123,7 @@ impl Name {
 pub(crate) struct Ledger {
     names: HashMap<Box<str>, Name>,
     serial: u64,
-    /// Failures of orders and of questions about renewals, by the number of the account.
+    /// Failures of orders and of queries for renewal information, by the number of the account.
     outages: HashMap<usize, Outage>,
     silences: HashMap<usize, Outage>,
     turns: Turns,
@@ -136,25 +136,25 @@ struct Outage {
     not_before: Option<Instant>,
 }
 
-/// What the driver does next.
+/// The next step of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Order a certificate for this name.
     Order(Box<str>),
-    /// Ask the authority when the certificate of this name should be renewed (RFC 9773).
+    /// Query when the certificate of this name should be renewed (RFC 9773).
     Ask(Box<str>),
-    /// Look again at this moment, or when names change.
+    /// Scan again at this time, or when names change.
     Sleep(Instant),
 }
 
-/// A name as its order sees it.
+/// The need of a name for an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// No order: a file covers the name, or it cannot be ordered.
     Nothing,
     /// The name has no certificate.
     First,
-    /// The certificate is renewed from this second of the wall clock on.
+    /// The certificate is due for renewal from this second of the wall clock on.
     Renewal(u64),
 }
 
@@ -179,15 +179,15 @@ impl Ledger {
         if !name.is_wanted() && name.not_before.is_none() {
             self.names.remove(host);
         }
-        // The names below that visitors have asked for go with their wildcard.
+        // The names below it that visitors have requested are removed with their wildcard.
         if is_last && host.starts_with("*.") {
             self.drop_demands(|_| false);
             self.names.retain(|_, name| name.is_wanted() || name.not_before.is_some());
         }
     }
 
-    /// Forgets what visitors have asked for where the name is below no published wildcard any more,
-    /// or `needs_nothing`.
+    /// Removes requested names that no published wildcard covers any more, or that satisfy
+    /// `needs_nothing`.
     fn drop_demands(&mut self, needs_nothing: impl Fn(&str) -> bool) {
         let demanded = self.names.iter().filter(|(_, name)| name.is_demanded);
         let gone = |host: &str| needs_nothing(host) || self.wildcard_client(host).is_none();
@@ -200,7 +200,7 @@ impl Ledger {
         }
     }
 
-    /// The client that publishes a wildcard with this name below, at any depth.
+    /// The client that publishes a wildcard above this name, at any depth.
     pub(crate) fn wildcard_client(&self, host: &str) -> Option<Arc<str>> {
         let mut rest = host;
         while let Some((_, below)) = rest.split_once('.') {
@@ -237,22 +237,22 @@ impl Ledger {
         name.error.is_none()
     }
 
-    /// The names to be ordered in the order in which they came.
+    /// The names to be ordered, in the order in which they were added.
     pub(crate) fn wanted(&self) -> Vec<Box<str>> {
         let mut names: Vec<_> = self.names.iter().filter(|(_, name)| name.is_wanted()).collect();
         names.sort_unstable_by_key(|(_, name)| name.serial);
         names.into_iter().map(|(host, _)| host.clone()).collect()
     }
 
-    /// Sets which account orders each name: the number by which the accounts are in the settings.
+    /// Sets which account orders each name, by the account's index in the settings.
     pub(crate) fn assign(&mut self, account: impl Fn(&str) -> usize) {
         for (host, name) in self.names.iter_mut().filter(|(_, name)| name.is_wanted()) {
             name.account = account(host);
         }
     }
 
-    /// Whether so many names wait for their first order that a further name of this client would
-    /// wait too long. `need` tells what a name needs.
+    /// Whether the number of names that wait for their first order is so large that another name of
+    /// this client would wait too long. `need` returns the need of a name.
     pub(crate) fn is_full(&self, host: &str, client: &str, need: impl Fn(&str) -> Need) -> bool {
         if self.names.get(host).is_some_and(|name| name.wants > 0) {
             return false;
@@ -267,11 +267,11 @@ impl Ledger {
         own >= WAITING_MAX || own > 0 && all >= WAITING_ALL
     }
 
-    /// What the driver does next at the moment `now`, which is the second `wall` by the wall clock;
-    /// for the order of names see the module. An order counts for its client at once.
+    /// The next step of the driver at the time `now`, which is the second `wall` of the wall clock;
+    /// see the module for the order of names. An order counts for its client at once.
     pub(crate) fn next(&mut self, now: Instant, wall: u64, need: impl Fn(&str) -> Need) -> Next {
         self.drop_demands(|host| need(host) == Need::Nothing);
-        // A name that nobody publishes is remembered for the longest pause after its own pause.
+        // A name that no service publishes is remembered for the longest pause after its own pause.
         self.names.retain(|_, name| {
             name.is_wanted() || name.not_before.is_some_and(|until| until + PAUSE_MAX > now)
         });
@@ -335,13 +335,13 @@ impl Ledger {
             self.outages.remove(&name.account);
             (name.failures, name.error, name.tried) = (0, None, true);
             name.is_demanded = false;
-            // A suggestion was for the old certificate.
+            // A suggestion applied to the old certificate.
             (name.suggested, name.ask) = (None, None);
             name.not_before = Some(now + SETTLED);
         }
     }
 
-    /// The authority suggests a second of the wall clock for the renewal, or `None`, and is asked
+    /// The authority suggests a second of the wall clock for the renewal, or `None`, and is queried
     /// again after `pause`.
     pub(crate) fn suggest(&mut self, host: &str, now: Instant, at: Option<u64>, pause: Duration) {
         if let Some(name) = self.names.get_mut(host) {
@@ -350,8 +350,8 @@ impl Ledger {
         }
     }
 
-    /// The authority did not answer a question about a renewal. An earlier suggestion stays. The
-    /// result is the pause until the next question to this authority.
+    /// The authority did not answer a query for renewal information. An earlier suggestion is kept.
+    /// Returns the pause until the next query to this authority.
     pub(crate) fn unanswered(&mut self, host: &str, now: Instant) -> Duration {
         let account = self.names.get(host).map_or(0, |name| name.account);
         let silence = self.silences.entry(account).or_default();
@@ -361,13 +361,13 @@ impl Ledger {
         pause
     }
 
-    /// The second of the wall clock in which the authority suggests the renewal of a name.
+    /// The suggested time of the renewal of a name, in seconds of the wall clock.
     pub(crate) fn suggested(&self, host: &str) -> Option<u64> {
         self.names.get(host)?.suggested
     }
 
-    /// An order failed. `asked` is the pause for which the authority asked. The result is the pause
-    /// until the next attempt.
+    /// An order failed. `asked` is the pause that the authority requested. Returns the pause until
+    /// the next attempt.
     pub(crate) fn failed(
         &mut self,
         host: &str,
@@ -377,10 +377,10 @@ impl Ledger {
         error: String,
     ) -> Duration {
         let asked = asked.unwrap_or_default().min(ASKED_MAX);
-        // The service may have gone meanwhile. The name is remembered all the same.
+        // The service may have been withdrawn in the meantime. The name is remembered all the same.
         let name = self.names.entry(host.into()).or_insert_with(|| Name::new(&Arc::from("")));
         (name.error, name.tried) = (Some(error), true);
-        // The first visitor after the pause asks again.
+        // The first visitor after the pause requests it again.
         name.is_demanded = false;
         match scope {
             Scope::Name => {
@@ -400,7 +400,7 @@ impl Ledger {
         }
     }
 
-    /// New settings of the authority: a person may have removed the cause of each failure.
+    /// New settings of the authority: the cause of each failure may have been removed.
     pub(crate) fn forget_failures(&mut self) {
         (self.outages, self.silences) = Default::default();
         for name in self.names.values_mut() {
@@ -440,8 +440,8 @@ impl Ledger {
     }
 }
 
-/// The pause after failure number `failures`: it doubles up to `max`, and a quarter of it is random
-/// so that the names of an outage do not come back in step.
+/// The back-off after failure number `failures`: it doubles up to `max`, and a quarter of it is
+/// random so that names do not retry in lockstep after an outage.
 fn pause(failures: u32, max: Duration) -> Duration {
     let doubled = PAUSE_MIN.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(max);
     // `RandomState` has new random keys each time.
@@ -456,7 +456,7 @@ fn pause(failures: u32, max: Duration) -> Duration {
 )]
 type Lock<T> = std::sync::Mutex<T>;
 
-/// The ledger as threads share it.
+/// The ledger, shared between threads.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     ledger: Lock<Ledger>,

@@ -1,19 +1,20 @@
 //! TLS that ends at the server: certificates by name, the handshake with visitors, and ACME (RFC
-//! 8555), by which the server gets the certificates of published names itself.
+//! 8555), by which the server orders the certificates of published names itself.
 //!
-//! * `settings`: what the server is configured with.
-//! * `shelf`: the certificates that visitors are shown, and which one has a name. A handshake reads
-//!   the shelf without a lock.
-//! * `terminator`: the surface for workers and reloads; `stream`: a terminated connection.
-//! * `challenge`: the answer to the challenge of the order in progress.
-//! * `ledger`: the published names, and which of them is ordered next. Pure: the time comes in.
+//! * `settings`: the settings of the server.
+//! * `shelf`: the certificates that are presented to visitors, and the choice among them by name. A
+//!   handshake reads the shelf without a lock.
+//! * `terminator`: the interface for workers and reloads; `stream`: a terminated connection.
+//! * `challenge`: the response to the challenge of the order in progress.
+//! * `ledger`: the published names, and which of them is ordered next. Pure: the time is an
+//!   argument.
 //! * `store`: the files of the account and of the certificates.
 //! * `acme`: orders. `http` is its client, `account` its account, `order` one order, `hook` the
 //!   program
 //!   of dns-01, `visible` the wait for its record, `renewal` the renewal information, and `driver`
 //!   runs orders one after the other.
 //!
-//! No type of rustls and of the ACME library is part of the surface.
+//! No type of rustls or of the ACME library is part of the interface.
 
 mod acme;
 mod challenge;
@@ -32,7 +33,7 @@ pub use terminator::{
     CertificateSource, Cover, HELD, NameStatus, Prepared, Terminator, UNSENT_MOST,
 };
 
-/// The target of log lines for audits, as `logging::AUDIT`. This crate does not know `logging`.
+/// The target of audit log lines, as `logging::AUDIT`. This crate does not know `logging`.
 const AUDIT: &str = "audit";
 
 /// The current second since 1970 by the wall clock. Only the dates of certificates are compared

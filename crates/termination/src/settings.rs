@@ -1,4 +1,4 @@
-//! What the server is configured with, and the error that lists all problems of it.
+//! The settings of the server, and the error that lists all their problems.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,8 +10,8 @@ use tls::MaterialError;
 /// The settings of a terminator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Certificates with their keys. A name in the first file that contains it has that
-    /// certificate.
+    /// Certificates with their keys. A name gets the certificate of the first file that contains
+    /// it.
     pub certificates: Vec<Files>,
     /// The oldest accepted version of TLS.
     pub min_version: MinVersion,
@@ -20,7 +20,7 @@ pub struct Settings {
     pub acme: Vec<Acme>,
     /// The state directory. ACME needs it and writes to its folder `acme`.
     pub state_dir: Option<PathBuf>,
-    /// Where the certificate authority can reach this server.
+    /// The ports at which the certificate authority can reach this server.
     pub doors: Doors,
 }
 
@@ -63,26 +63,26 @@ pub struct Acme {
     /// A PEM file with the authority that issued the certificate of the directory's own server.
     /// `None`: an authority that the system trusts.
     pub ca: Option<PathBuf>,
-    /// The names for which this account orders, in normal form: `app.example.com`, or
-    /// `*.example.com` for every name below. Empty: every name.
+    /// The names that this account orders, in normal form: `app.example.com`, or `*.example.com`
+    /// for every name below it. Empty: every name.
     pub names: Vec<String>,
-    /// The name of the account in the state directory, where two accounts have one directory.
+    /// The name of the account in the state directory, where two accounts share a directory.
     pub account: Option<String>,
     /// Binds the account to an account of another kind (RFC 8555 section 7.3.4).
     pub binding: Option<Binding>,
-    /// Proves names by records in DNS, and by nothing else. `None`: by the doors.
+    /// Proves control of names only by DNS records. `None`: by the doors.
     pub dns: Option<Dns>,
-    /// A wildcard is served without a certificate of its own: a name below is ordered when its
-    /// first visitor comes.
+    /// Whether a wildcard is served without a certificate of its own: a name below it is ordered
+    /// when its first visitor comes.
     pub on_demand: bool,
 }
 
 /// An external account binding (RFC 8555 section 7.3.4).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Binding {
-    /// The key identifier that the authority gave.
+    /// The key identifier that the authority issued.
     pub id: String,
-    /// The HMAC key that the authority gave, decoded.
+    /// The HMAC key that the authority issued, decoded.
     pub key: Vec<u8>,
 }
 
@@ -98,11 +98,11 @@ impl fmt::Debug for Binding {
 pub struct Dns {
     /// The program, an absolute path.
     pub program: PathBuf,
-    /// The longest time of a call of the program.
+    /// The timeout of a call of the program.
     pub timeout: Duration,
     /// How the server waits until the record is visible.
     pub wait: Wait,
-    /// Name servers that the server asks for zones and their servers. Empty: those of
+    /// The name servers that are queried for zones and their servers. Empty: the name servers in
     /// `/etc/resolv.conf`.
     pub resolvers: Vec<SocketAddr>,
 }
@@ -110,13 +110,13 @@ pub struct Dns {
 /// How the server waits between a record and its check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Until every name server of the zone has the record, at most this time.
+    /// Until every name server of the zone has the record, for at most this time.
     Visible(Duration),
-    /// This time, without a question.
+    /// For this time, without queries.
     Fixed(Duration),
 }
 
-/// The public ports by which the certificate authority can check a name. An authority connects to
+/// The public ports at which the certificate authority can check a name. An authority connects to
 /// port 80 for http-01 (RFC 8555 section 8.3) and to port 443 for tls-alpn-01 (RFC 8737 section 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doors {
@@ -131,7 +131,7 @@ pub struct Doors {
 pub struct Unusable(pub(crate) Vec<MaterialError>);
 
 impl Unusable {
-    /// The problems, at least one. Each one is a line with the file or the key, and a remedy.
+    /// The problems, at least one. Each problem is a line with the file or the key, and a remedy.
     pub fn problems(&self) -> impl Iterator<Item = &MaterialError> {
         self.0.iter()
     }

@@ -1,10 +1,10 @@
-//! The certificates that visitors are shown. The table of the files and the table of the issued
-//! certificates are replaced as a whole, so that a handshake reads them without a lock, and a
-//! connection keeps what it was shown.
+//! The certificates that are presented to visitors. The table of the files and the table of the
+//! issued certificates are replaced as a whole, so that a handshake reads them without a lock, and
+//! a connection keeps its certificate.
 //!
-//! Several certificates may be for one name: a renewed one beside the old one, a wildcard beside
-//! the exact name, an RSA key beside an ECDSA key. [`Shelf::choose`] decides at each handshake,
-//! because a certificate expires while it lies here, and because visitors differ.
+//! Several certificates may cover one name: a renewed certificate beside the old one, a wildcard
+//! beside the exact name, an RSA key beside an ECDSA key. [`Shelf::choose`] decides at each
+//! handshake, because stored certificates expire, and because visitors differ.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,19 +20,19 @@ use crate::challenge::Kind;
 use crate::settings::Files;
 use crate::wall;
 
-/// Most names that a line of the log lists.
+/// The largest number of names that a log line lists.
 const LISTED: usize = 3;
 
-/// How long an issued certificate stays after its end, in seconds.
+/// How long an issued certificate is kept after its expiry, in seconds.
 const STALE: u64 = 30 * 86_400;
 
-/// A certificate on the shelf.
+/// A certificate in the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub(crate) key: Arc<CertifiedKey>,
-    /// The first second in which the certificate is valid, since 1970.
+    /// The start of the certificate's validity, in seconds since 1970.
     pub(crate) begins: u64,
-    /// The last second in which the certificate is valid, since 1970.
+    /// The end of the certificate's validity, in seconds since 1970.
     pub(crate) ends: u64,
     /// The file of the configuration; `None` for an issued certificate.
     pub(crate) file: Option<Arc<Path>>,
@@ -51,12 +51,12 @@ impl Shown {
         self.begins <= wall && wall <= self.ends
     }
 
-    /// The second from which the certificate is renewed: a third of its life is left.
+    /// The time of the renewal, in seconds since 1970: a third of its life is left.
     pub(crate) const fn renewal(&self) -> u64 {
         self.ends.saturating_sub(self.ends.saturating_sub(self.begins) / 3)
     }
 
-    /// Whether the certificate ended so long ago that nobody misses it.
+    /// Whether the certificate expired so long ago that it is no longer needed.
     pub(crate) const fn is_stale(&self, wall: u64) -> bool {
         self.ends.saturating_add(STALE) < wall
     }
@@ -67,7 +67,7 @@ impl Shown {
     }
 }
 
-/// Issued certificates by the names for which they were ordered; a wildcard has the name
+/// Issued certificates by the names for which they were ordered; a wildcard is stored as
 /// `*.example.com`.
 pub(crate) type ByName = HashMap<Box<str>, Shown>;
 
@@ -82,25 +82,26 @@ pub(crate) type InOrder = Vec<Shown>;
 pub(crate) struct Shelf {
     /// The certificates of the configured files.
     pub(crate) files: ArcSwap<OfFiles>,
-    /// The same certificates, for visitors who name no host.
+    /// The same certificates, for visitors that send no server name.
     pub(crate) in_order: ArcSwap<InOrder>,
     /// The certificates that the authority issued, each for one name.
     pub(crate) issued: ArcSwap<ByName>,
 }
 
 impl Shelf {
-    /// The certificate for a name in normal form at this moment, for a visitor who takes any key.
+    /// The certificate for a name in normal form at this time, for a visitor that accepts any key.
     pub(crate) fn find(&self, host: &str) -> Option<Shown> {
         self.choose(host, wall(), |_| true)
     }
 
-    /// The best certificate for a name in normal form in the second `wall`. In this order count:
+    /// The best certificate for a name in normal form in the second `wall`. The criteria, in order
+    /// of precedence:
     ///
     /// 1. the visitor can verify signatures of its key (`fits`);
     /// 2. it is valid now;
-    /// 3. it is of a file for the exact name, of a file for the wildcard, issued for the exact
-    ///    name, issued for the wildcard;
-    /// 4. it ends later; of equal ones, it is first in the configuration.
+    /// 3. it comes from a file for the exact name, from a file for the wildcard, was issued for the
+    ///    exact name, was issued for the wildcard;
+    /// 4. it expires later; of several equal certificates, it is first in the configuration.
     pub(crate) fn choose(
         &self,
         host: &str,
@@ -120,17 +121,17 @@ impl Shelf {
         let below = wildcard.and_then(|name| issued.get(name)).map(|shown| (0, shown));
         let rank =
             |(place, shown): &(u8, &Shown)| (fits(shown), shown.is_valid(wall), *place, shown.ends);
-        // `max_by_key` returns the last of equal ones.
+        // `max_by_key` returns the last of several equal elements.
         let all: Vec<_> = exact.chain(ordered).chain(below).collect();
         all.into_iter().rev().max_by_key(rank).map(|(_, shown)| shown.clone())
     }
 
-    /// The certificate for a visitor who names no host, in the second `wall`: the first of the
-    /// configuration that the visitor can verify and that is valid, as with other servers. Without
-    /// a file, the issued certificate that ends last.
+    /// The certificate for a visitor that sends no server name, in the second `wall`: the first
+    /// certificate of the configuration that the visitor can verify and that is valid, as with
+    /// other servers. Without a file, the issued certificate that expires last.
     pub(crate) fn choose_default(&self, wall: u64, fits: impl Fn(&Shown) -> bool) -> Option<Shown> {
         let rank = |shown: &&Shown| (fits(shown), shown.is_valid(wall));
-        // `max_by_key` returns the last of equal ones.
+        // `max_by_key` returns the last of several equal elements.
         let of_files = self.in_order.load();
         if let Some(shown) = of_files.iter().rev().max_by_key(rank) {
             return Some(shown.clone());
@@ -139,20 +140,20 @@ impl Shelf {
         issued.values().max_by_key(|shown| (fits(shown), shown.ends)).cloned()
     }
 
-    /// Whether there is a certificate for visitors who name no host.
+    /// Whether there is a certificate for visitors that send no server name.
     pub(crate) fn has_default(&self) -> bool {
         self.choose_default(wall(), |_| true).is_some()
     }
 
-    /// Whether a file is for a name in normal form.
+    /// Whether a file covers a name in normal form.
     pub(crate) fn is_configured(&self, host: &str) -> bool {
         let files = self.files.load();
         files.contains_key(host)
             || wildcard_of(host).is_some_and(|name| files.contains_key(name.as_str()))
     }
 
-    /// Adds an issued certificate, and drops those that ended long ago. Only one caller at a time
-    /// may change the table.
+    /// Adds an issued certificate, and removes certificates that expired long ago. Only one caller
+    /// at a time may change the table.
     pub(crate) fn show_issued(&self, host: &str, shown: Shown) {
         let mut table = ByName::clone(&self.issued.load());
         let wall = wall();
@@ -173,7 +174,7 @@ impl ResolvesServerCert for Shelf {
     }
 }
 
-/// The wildcard that covers a name: it replaces the first label alone (RFC 9525 section 6.3). A
+/// The wildcard that covers a name: it replaces only the first label (RFC 9525 section 6.3). A
 /// wildcard itself is covered by the same wildcard.
 pub(crate) fn wildcard_of(host: &str) -> Option<String> {
     let (_, rest) = host.split_once('.')?;
@@ -221,8 +222,8 @@ pub(crate) fn load(files: &[Files], problems: &mut Vec<MaterialError>) -> (OfFil
     (table, in_order)
 }
 
-/// A sentence for each two files with a common name. Two valid certificates with keys of different
-/// algorithms are there for different visitors.
+/// A sentence for each pair of files with a common name. Two valid certificates with different key
+/// algorithms serve different visitors.
 fn rivals(table: &OfFiles, wall: u64) -> Vec<String> {
     let mut pairs: Vec<(&Shown, &Shown, Vec<&str>)> = Vec::new();
     let mut names: Vec<_> = table.iter().filter(|(_, all)| all.len() > 1).collect();

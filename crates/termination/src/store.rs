@@ -1,7 +1,8 @@
 //! The files of ACME: `acme/DIRECTORY/account.json`, and `acme/DIRECTORY/NAME.pem` for each
 //! certificate with its key. DIRECTORY is the URL of the authority's directory as a file name, so
-//! the certificates of a test authority and of the real one never mix. A named account has a folder
-//! DIRECTORY+ACCOUNT of its own. The file of a wildcard begins with `*.`, as its name does.
+//! the certificates of a test authority and of the production authority never mix. A named account
+//! has a folder DIRECTORY+ACCOUNT of its own. The file of a wildcard begins with `*.`, as its name
+//! does.
 //!
 //! A certificate and its key are one file, because they are replaced together. A line before the
 //! PEM blocks names the directory and the challenge that proved the name.
@@ -17,16 +18,17 @@ use tls::{Identity, MaterialError};
 use crate::challenge::Kind;
 use crate::shelf::{ByName, Shown};
 
-/// The largest size in bytes of a file that is read. The files have less than 20 KB.
+/// The largest file that is read, in bytes. The files have less than 20 KB.
 const FILE_MAX: u64 = 256 << 10;
 
 /// The longest name of a folder.
 const FOLDER_MAX: usize = 200;
 
-/// Most certificates that are loaded at a start; those that ended long ago do not count.
+/// The largest number of certificates that are loaded at a start; certificates that expired long
+/// ago do not count.
 const LOADED_MAX: usize = 20_000;
 
-/// The longest name whose file name, with its ending, is at most 255 bytes long.
+/// The longest name whose file name, including its extension, has at most 255 bytes.
 pub(crate) const HOST_MAX: usize = 240;
 
 /// The folder of one authority.
@@ -37,7 +39,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the folder of an account at a directory, and makes it if it is missing.
+    /// Opens the folder of an account at a directory, and creates it if it is missing.
     pub(crate) fn open(
         state_dir: &Path,
         directory: &str,
@@ -46,7 +48,7 @@ impl Store {
         let acme = state_dir.join("acme");
         let mut name = file_name(directory);
         if let Some(account) = account {
-            // No directory has a plus in its folder.
+            // The folder name of a directory never contains a plus.
             name = format!("{name}+{}", file_name(account));
         }
         let folder = acme.join(name);
@@ -56,11 +58,12 @@ impl Store {
         Ok(Self { folder, directory: directory.to_owned() })
     }
 
-    /// Loads the certificates of the folder, those of the `published` names first. A file that
-    /// cannot be used is logged and left alone; the next order replaces it. A certificate that
-    /// ended long before the second `wall` is not loaded, and removed if `removes`: strangers
-    /// choose the names of an account that orders on demand, and nobody else would remove what they
-    /// have left. No order may be in progress then, because it may replace the file.
+    /// Loads the certificates of the folder, certificates of `published` names first. A file that
+    /// cannot be used is logged and left unchanged; the next order replaces it. A certificate that
+    /// expired long before the second `wall` is not loaded, and is removed if `removes`: any
+    /// visitor can choose the names of an account that orders on demand, and nothing else would
+    /// remove these files. No order may be in progress in this case, because it may replace the
+    /// file.
     pub(crate) fn load(
         &self,
         published: &[Box<str>],
@@ -102,7 +105,7 @@ impl Store {
         Ok(table)
     }
 
-    /// The names that have a file in the folder, the `published` ones first.
+    /// The names that have a file in the folder, the `published` names first.
     fn hosts(&self, published: &[Box<str>]) -> Result<Vec<Box<str>>, MaterialError> {
         let failed = |error: io::Error| problem(&self.folder, error);
         let published: HashSet<&str> = published.iter().map(|host| &**host).collect();
@@ -131,12 +134,12 @@ impl Store {
         Ok(Shown::of(&identity).map(|shown| Shown { by, ..shown }))
     }
 
-    /// The challenge that proved the name the last time.
+    /// The challenge that last proved the name.
     pub(crate) fn proved_by(&self, host: &str) -> Option<Kind> {
         head(&files::read(&self.path(host), FILE_MAX).ok()?)?.1
     }
 
-    /// Checks that a chain and a key belong together and are for the name.
+    /// Checks that a chain and a key belong together and cover the name.
     pub(crate) fn check(&self, host: &str, key: &str, chain: &str) -> Result<Shown, MaterialError> {
         let path = self.path(host);
         let identity = Identity::of_pem(&path, format!("{key}{chain}").as_bytes())?;
@@ -147,7 +150,7 @@ impl Store {
             .ok_or_else(|| problem(&path, "the dates of the issued certificate cannot be read"))
     }
 
-    /// Keeps a certificate.
+    /// Stores a certificate.
     pub(crate) fn keep(
         &self,
         host: &str,
@@ -162,7 +165,7 @@ impl Store {
         replace(&path, text.as_bytes()).map_err(|error| problem(&path, error))
     }
 
-    /// The content of the file of the account, if there is one.
+    /// The content of the account file, if it exists.
     pub(crate) fn account(&self) -> Result<Option<Vec<u8>>, MaterialError> {
         let path = self.account_path();
         match files::read(&path, FILE_MAX) {
@@ -172,7 +175,7 @@ impl Store {
         }
     }
 
-    /// Keeps the account.
+    /// Stores the account.
     pub(crate) fn keep_account(&self, text: &[u8]) -> Result<(), MaterialError> {
         let path = self.account_path();
         replace(&path, text).map_err(|error| problem(&path, error))
@@ -183,7 +186,7 @@ impl Store {
         self.folder.join("account.json")
     }
 
-    /// Whether both are the same folder and directory.
+    /// Whether both have the same folder and directory.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.directory == other.directory && self.folder == other.folder
     }
@@ -195,7 +198,7 @@ impl Store {
 
 const HEAD: &str = "# tunnel: certificate of ";
 
-/// The directory and the challenge in the first line of a kept certificate.
+/// The directory and the challenge in the first line of a stored certificate.
 fn head(text: &[u8]) -> Option<(String, Option<Kind>)> {
     let line = text.split(|&b| b == b'\n').next()?;
     let (directory, by) = str::from_utf8(line).ok()?.strip_prefix(HEAD)?.split_once(" by ")?;
@@ -210,7 +213,7 @@ fn file_name(url: &str) -> String {
     let mut dotted = false;
     url.chars()
         .map(|c| {
-            // Two dots in a row, or a dot at the begin, could lead out of the folder.
+            // Two consecutive dots, or a leading dot, could lead out of the folder.
             let keeps = c == '.' && dotted;
             dotted = c.is_ascii_alphanumeric();
             if keeps { c } else { safe(c) }

@@ -13,17 +13,17 @@ use tokio_rustls::server::TlsStream;
 pub enum Alpn {
     /// HTTP/2.
     H2,
-    /// HTTP/1.1, and visitors that name no protocol.
+    /// HTTP/1.1, also for visitors that offer no protocol.
     Http1,
 }
 
 /// A connection whose TLS ends here: plaintext in and out. An idle connection costs about 7 KB of
-/// the heap (`tests/memory.rs`), of which 4 KB are the next read.
+/// the heap (`tests/memory.rs`), of which 4 KB are the buffer for the next read.
 ///
 /// A visitor that closes without an alert of TLS (`close_notify`) becomes
-/// [`io::ErrorKind::UnexpectedEof`] at a read, because somebody on the way may have cut the bytes
-/// off (RFC 8446 section 6.1). Browsers close so after a complete answer; the caller decides what
-/// is cut off in its protocol.
+/// [`io::ErrorKind::UnexpectedEof`] at a read, because an attacker may have truncated the bytes
+/// (RFC 8446 section 6.1). Browsers close in this way after a complete response; the caller decides
+/// what counts as truncated in its protocol.
 pub struct TlsIo<IO>(TlsStream<IO>);
 
 impl<IO> TlsIo<IO> {

@@ -1,4 +1,4 @@
-//! The surface for workers, reloads and the status.
+//! The interface for workers, reloads and the status.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,25 +30,26 @@ use crate::wall;
 /// The protocols inside TLS, preferred first.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// How much plaintext and ciphertext of one connection may wait for a slow visitor, in bytes, each.
-/// Four records are sealed and written together; a smaller limit costs system calls.
+/// The largest amount of plaintext and of ciphertext of one connection that may wait for a slow
+/// visitor, in bytes, each. Four records are sealed and written together; a smaller limit costs
+/// system calls.
 const WAITING_BYTES: usize = 64 << 10;
 
-/// Bytes that a terminated connection keeps at most while the visitor does not read.
+/// The largest number of bytes that a terminated connection holds while the visitor does not read.
 pub const UNSENT_MOST: u64 = WAITING_BYTES as u64 + RECORD;
 
-/// Bytes of a connection beside them: the session, and a record that has not arrived completely. A
-/// handshake takes no more.
+/// The other memory of a connection, in bytes: the session, and an incomplete record. A handshake
+/// needs no more.
 pub const HELD: u64 = (7 << 10) + RECORD;
 
-/// A record of the largest size, with its head and its seal (RFC 8446 section 5.2).
+/// A record of the largest size, with its header and its authentication tag (RFC 8446 section 5.2).
 const RECORD: u64 = (16 << 10) + 261;
 
-/// The longest time that a visitor waits for the certificate that the visit has ordered. It ends
-/// before the time for a handshake; an order takes 2 to 5 s.
+/// The longest time that a visitor waits for the certificate that its visit has ordered. It is
+/// shorter than the handshake timeout; an order takes 2 to 5 s.
 const ORDERED_IN: Duration = Duration::from_secs(8);
 
-/// Ends TLS for the visitors of published names. All workers and the slow runtime share one.
+/// Ends TLS for the visitors of published names. All workers and the slow runtime share one value.
 pub struct Terminator {
     pub(crate) shelf: Arc<Shelf>,
     pub(crate) live: ArcSwap<Live>,
@@ -56,17 +57,17 @@ pub struct Terminator {
     pub(crate) slot: Slot,
     ticketer: Arc<dyn ProducesTickets>,
     tell: OnceLock<Tell>,
-    /// Wakes visitors who wait for the outcome of an order.
+    /// Wakes visitors that wait for the outcome of an order.
     settled: Notify,
 }
 
-/// Takes the outcome of each order: the host, and the reason of a failure.
+/// Receives the outcome of each order: the host, and the reason of a failure.
 type Tell = Box<dyn Fn(&str, Option<&str>) + Send + Sync>;
 
-/// The trouble of a name, and the second in which its authority suggests the renewal.
+/// The problem of a name, and the time of the renewal that its authority suggests.
 type Outlook = (Option<(String, Duration)>, Option<u64>);
 
-/// What a reload replaces.
+/// The state that a reload replaces.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) authorities: Vec<Arc<Authority>>,
@@ -76,9 +77,9 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// The challenges for names of an account: dns-01 alone where a program writes records,
+    /// The challenges for names of an account: only dns-01 where a program writes records,
     /// otherwise what the doors permit. tls-alpn-01 comes first of those: port 443 is open on every
-    /// server that ends TLS, and its answer never meets a service.
+    /// server that ends TLS, and its response never conflicts with a service.
     pub(crate) fn kinds(&self, authority: &Authority) -> Vec<Kind> {
         if authority.acme.dns.is_some() {
             return vec![Kind::Dns];
@@ -113,21 +114,21 @@ impl Live {
     }
 }
 
-/// Whether the server can end TLS for a name.
+/// Whether the server can terminate TLS for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cover {
     /// A configured certificate is for the name.
     Configured,
     /// A certificate was or will be ordered.
     Acme,
-    /// A certificate can be ordered, but too many orders wait. A later attempt may succeed. The
-    /// sentence has the reason and a hint.
+    /// A certificate can be ordered, but too many orders are waiting. A later attempt may succeed.
+    /// The sentence contains the reason and a hint.
     Full(String),
-    /// Neither. The sentence has the reason and a hint.
+    /// Neither. The sentence contains the reason and a hint.
     None(String),
 }
 
-/// Where the certificate of a name comes from.
+/// The origin of a name's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateSource {
     /// A configured file.
@@ -155,20 +156,20 @@ impl CertificateSource {
 pub struct NameStatus {
     /// The name. A name of a configured certificate may be a wildcard.
     pub host: String,
-    /// Where the certificate comes from.
+    /// The origin of the certificate.
     pub source: CertificateSource,
-    /// The last second in which the certificate is valid, since 1970.
+    /// The end of the certificate's validity, in seconds since 1970.
     pub expires: Option<u64>,
-    /// Why the last order failed, or why the name has no certificate and will not get one. Without
-    /// control characters.
+    /// The reason why the last order failed, or why the name has no certificate and will not get
+    /// one. Without control characters.
     pub error: Option<String>,
     /// The time until the next order after a failure; `None` when no order follows.
     pub retry_in: Option<Duration>,
     /// The challenge that proved the name of an ordered certificate: `http-01`, `tls-alpn-01` or
     /// `dns-01`.
     pub challenge: Option<&'static str>,
-    /// The second since 1970 in which an ordered certificate is renewed, unless the authority
-    /// suggests another one meanwhile; `None` for a certificate that is not renewed.
+    /// The time of the renewal of an ordered certificate, in seconds since 1970, unless the
+    /// authority suggests another time; `None` for a certificate that is not renewed.
     pub renews: Option<u64>,
 }
 
@@ -190,14 +191,14 @@ struct Parts {
     live: Live,
     files: OfFiles,
     in_order: InOrder,
-    /// Kept certificates, where other accounts are in use than before.
+    /// Stored certificates, where the accounts in use have changed.
     issued: Option<ByName>,
 }
 
 impl Prepared {
     /// Applies the settings to later connections and orders. Established connections keep their
-    /// certificate. A published name that loses its certificate stays published; one line of the
-    /// log tells of all such names.
+    /// certificate. A published name that loses its certificate stays published; a single log line
+    /// names all of them.
     pub fn apply(self) {
         let Self { terminator, parts } = self;
         let before = terminator.live.load_full();
@@ -209,7 +210,7 @@ impl Prepared {
             terminator.shelf.files.store(Arc::new(parts.files));
             terminator.shelf.in_order.store(Arc::new(parts.in_order));
             if let Some(mut issued) = parts.issued {
-                // The driver may have added one since the files were read.
+                // The driver may have added a certificate since the files were read.
                 let wall = wall();
                 for (host, shown) in terminator.shelf.issued.load().iter() {
                     let stays = !shown.is_stale(wall)
@@ -238,7 +239,7 @@ impl fmt::Debug for Terminator {
 }
 
 impl Terminator {
-    /// Loads certificates, kept ones too. No order is made before [`Terminator::run`].
+    /// Loads certificates, including stored ones. No order is made before [`Terminator::run`].
     ///
     /// # Errors
     /// All problems of the settings.
@@ -263,12 +264,12 @@ impl Terminator {
     }
 
     /// Calls `tell` with the outcome of each order from now on: the host, and the reason of a
-    /// failure. The first call of this method counts.
+    /// failure. Only the first call of this method takes effect.
     pub fn tell_orders(&self, tell: impl Fn(&str, Option<&str>) + Send + Sync + 'static) {
         let _ = self.tell.set(Box::new(tell));
     }
 
-    /// Tells the outcome of an order.
+    /// Reports the outcome of an order.
     pub(crate) fn tell(&self, host: &str, failure: Option<&str>) {
         if let Some(tell) = self.tell.get() {
             tell(host, failure);
@@ -315,21 +316,22 @@ impl Terminator {
     }
 
     /// A service of this client publishes the name: a certificate is ordered and renewed until the
-    /// result is dropped. Names that [`Terminator::covers`] does not cover are noted without an
+    /// result is dropped. Names that [`Terminator::covers`] does not cover are recorded without an
     /// order, since a reload may cover them later.
     pub fn want(&self, host: &str, client: &str) -> Wanted {
         self.names.want(normal(host).into(), &client.into())
     }
 
-    /// The body of the answer to `GET /.well-known/acme-challenge/TOKEN` for a host, while the
-    /// authority checks the host by http-01. Otherwise `None`, and the request is the service's.
+    /// The body of the response to `GET /.well-known/acme-challenge/TOKEN` for a host, while the
+    /// authority checks the host by http-01. Otherwise `None`, and the request belongs to the
+    /// service.
     #[must_use]
     pub fn challenge_token(&self, host: &str, token: &str) -> Option<String> {
         self.slot.http(&normal(host), token)
     }
 
-    /// Whether a connection is a check by tls-alpn-01 that is awaited: the ClientHello offers
-    /// `acme-tls/1` alone (RFC 8737 section 3).
+    /// Whether a connection is an expected check by tls-alpn-01: the ClientHello offers only
+    /// `acme-tls/1` (RFC 8737 section 3).
     #[must_use]
     pub fn is_challenge(&self, server_name: &str, alpn: &[Box<[u8]>]) -> bool {
         matches!(alpn, [only] if &**only == challenge::ALPN)
@@ -342,11 +344,11 @@ impl Terminator {
         self.shelf.find(&normal(server_name)).is_some()
     }
 
-    /// Shakes hands with a visitor. `io` begins with the ClientHello, and `server_name` is the name
-    /// in it. The caller bounds the time.
+    /// Performs the handshake with a visitor. `io` begins with the ClientHello, and `server_name`
+    /// is the name in it. The caller bounds the time.
     ///
     /// # Errors
-    /// The handshake failed; the text is a sentence. An alert of TLS was sent where TLS has one.
+    /// The handshake failed; the text is a sentence. A TLS alert was sent where TLS defines one.
     pub async fn accept<IO>(&self, io: IO, server_name: &str) -> io::Result<TlsIo<IO>>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
@@ -356,8 +358,9 @@ impl Terminator {
         self.shake_hands(io, &live, Some(&host)).await
     }
 
-    /// As [`Self::accept`], for a ClientHello without a server name, as load balancers and devices
-    /// send that ask by address. The visitor is shown the first certificate of the configuration.
+    /// As [`Self::accept`], for a ClientHello without a server name, which load balancers and
+    /// devices send that connect by address. The first certificate of the configuration is
+    /// presented to the visitor.
     ///
     /// # Errors
     /// As [`Self::accept`].
@@ -368,7 +371,7 @@ impl Terminator {
         self.shake_hands(io, &self.live.load_full(), None).await
     }
 
-    /// Whether a visitor who names no host can be shown a certificate.
+    /// Whether a certificate can be presented to a visitor that sends no server name.
     #[must_use]
     pub fn has_default(&self) -> bool {
         self.shelf.has_default()
@@ -392,7 +395,7 @@ impl Terminator {
                 if shown.as_deref() == host {
                     Ok(TlsIo::new(stream))
                 } else {
-                    // The certificate was chosen by the name that the handshake contains.
+                    // The certificate was chosen by the server name in the handshake.
                     Err(invalid(format!("the handshake is for another name than {shown_as}")))
                 }
             }
@@ -400,8 +403,8 @@ impl Terminator {
         }
     }
 
-    /// Orders a name below a published wildcard for its visitor, where the account of the name does
-    /// that, and waits for the outcome.
+    /// Orders a name below a published wildcard for its visitor, if the account of the name orders
+    /// on demand, and waits for the outcome.
     async fn order_on_demand(&self, live: &Live, host: &str) {
         if !live.orders_on_demand(host) {
             return;
@@ -417,7 +420,7 @@ impl Terminator {
         if !follows || is_valid() {
             return;
         }
-        // The bounds of first orders do not concern a renewal.
+        // The limits of first orders do not apply to a renewal.
         let is_first = shown.is_none();
         let outcome = async {
             loop {
@@ -430,15 +433,15 @@ impl Terminator {
                 settled.await;
             }
         };
-        // Without a certificate the handshake fails, and says why. A visitor of an expired one sees
-        // it.
+        // Without a certificate the handshake fails, and the reason is logged. A visitor of an
+        // expired certificate receives it.
         let _ = timeout(ORDERED_IN, outcome).await;
     }
 
     /// Completes the handshake of a check by tls-alpn-01, then closes.
     ///
     /// # Errors
-    /// The check is no longer awaited, or the handshake failed.
+    /// The check is no longer expected, or the handshake failed.
     pub async fn answer_challenge<IO>(&self, io: IO, server_name: &str) -> io::Result<()>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
@@ -452,8 +455,8 @@ impl Terminator {
         }
     }
 
-    /// The names that services publish and the names of the configured certificates, in the order
-    /// of the alphabet.
+    /// The names that services publish and the names of the configured certificates, in
+    /// alphabetical order.
     #[must_use]
     pub fn status(&self) -> Vec<NameStatus> {
         let files = self.shelf.files.load_full();
@@ -468,7 +471,7 @@ impl Terminator {
                 let suggested = ledger.suggested(&host);
                 hosts.insert(host, (trouble, suggested));
             }
-            // Names that visitors have had ordered are nobody's, and their wildcard has no
+            // Names that visitors have had ordered belong to no service, and their wildcard has no
             // certificate.
             if live.authorities.iter().any(|authority| authority.acme.on_demand) {
                 for host in issued.keys() {
@@ -495,7 +498,7 @@ impl Terminator {
             let refusal = self.uncovered(&live, &host);
             let (error, retry_in) = match (source, &refusal) {
                 (CertificateSource::File, _) => (None, None),
-                // No order follows, so an earlier failure does not matter any more.
+                // No order follows, so an earlier failure no longer matters.
                 (CertificateSource::Acme | CertificateSource::None, Some(refusal)) => {
                     (Some(refusal.clone()), None)
                 }
@@ -513,7 +516,7 @@ impl Terminator {
         all
     }
 
-    /// What a name needs.
+    /// The need of a name for an order.
     pub(crate) fn need(&self, live: &Live, host: &str) -> Need {
         let is_open = host.starts_with("*.") && live.orders_on_demand(host);
         if is_open || self.shelf.is_configured(host) || refusal(live, host).is_some() {
@@ -523,8 +526,9 @@ impl Terminator {
         if let Some(shown) = issued.get(host) {
             return Need::Renewal(shown.renewal());
         }
-        // A published wildcard has a certificate for the names below as well. It is not renewed
-        // when nobody publishes it any more; then the names get their own in time.
+        // A published wildcard has a certificate that also covers the names below it. It is no
+        // longer renewed after the wildcard is withdrawn; the names then get their own certificates
+        // in time.
         let below = wildcard_of(host).and_then(|name| issued.get(name.as_str()).cloned());
         match below {
             Some(shown) if wall() < shown.renewal() => Need::Nothing,
@@ -532,12 +536,14 @@ impl Terminator {
         }
     }
 
-    /// Why a name has no configured certificate and cannot have an ordered one; `None`: it can.
+    /// The reason why a name has no configured certificate and cannot have an ordered one; `None`:
+    /// it can.
     fn uncovered(&self, live: &Live, host: &str) -> Option<String> {
         if self.shelf.is_configured(host) { None } else { refusal(live, host) }
     }
 
-    /// Logs which of the published names `before`, all of them covered before, lost their cover.
+    /// Logs which of the published names `before`, all of them covered previously, lost their
+    /// cover.
     fn tell_lost(&self, before: &[Box<str>]) {
         let live = self.live.load_full();
         let mut lost = before.iter().filter_map(|host| Some((host, self.uncovered(&live, host)?)));
@@ -558,7 +564,7 @@ impl Terminator {
             && self.names.with(|ledger| ledger.is_full(host, client, |host| self.need(live, host)))
     }
 
-    /// A failed handshake in words.
+    /// A failed handshake, explained.
     fn explained(&self, error: &io::Error, host: &str, oldest: MinVersion) -> io::Error {
         let tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
         match tls {
@@ -581,7 +587,7 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// Why a name in normal form, which no file covers, cannot be ordered.
+/// The reason why a name in normal form that no file covers cannot be ordered.
 fn refusal(live: &Live, host: &str) -> Option<String> {
     let by_file = "add a certificate for it to `tls_routes.certificates` of the server";
     if live.authorities.is_empty() {
@@ -612,7 +618,7 @@ fn refusal(live: &Live, host: &str) -> Option<String> {
              `tls_routes.acme.dns`, or {by_file})"
         ));
     }
-    // The name becomes the name of a file.
+    // The name is used as a file name.
     if !matches!(host.parse(), Ok(HostName::Name(name)) if name == host) {
         return Some(format!("`{}` is no host name", crate::plain(host)));
     }
@@ -624,7 +630,7 @@ fn refusal(live: &Live, host: &str) -> Option<String> {
     None
 }
 
-/// Loads and checks settings. `before` is what is in use: then orders may be in progress.
+/// Loads and checks settings. `before` is the state in use: if present, orders may be in progress.
 fn prepare(
     settings: &Settings,
     shelf: &Arc<Shelf>,
@@ -646,8 +652,8 @@ fn prepare(
             )));
         }
     }
-    // The driver may add certificates until the settings are applied, so the tables of accounts
-    // that stay are not read again.
+    // The driver may add certificates until the settings are applied, so the tables of unchanged
+    // accounts are not read again.
     let stays = before.is_some_and(|before| {
         let was = |authority: &Authority| before.is_of(authority);
         before.acme() == authorities.iter().map(|authority| &authority.acme).collect::<Vec<_>>()
@@ -671,8 +677,9 @@ fn prepare(
     }
 }
 
-/// The kept certificates of all accounts. A name that several accounts have ordered has that of the
-/// account which orders it now. For `published` and `removes` see [`crate::store::Store::load`].
+/// The stored certificates of all accounts. For a name that several accounts have ordered, the
+/// certificate of its current account is used. For `published` and `removes` see
+/// [`crate::store::Store::load`].
 fn kept(
     authorities: &[Authority],
     published: &[Box<str>],
@@ -715,7 +722,7 @@ fn config(
         .with_no_client_auth()
         .with_cert_resolver(shelf);
     config.alpn_protocols = ALPN.iter().map(|name| name.to_vec()).collect();
-    // Browsers resume. Tickets need no memory here, are valid on every worker and outlive a reload;
+    // Browsers resume. Tickets need no memory here, are valid on every worker and survive a reload;
     // their keys change every six hours. A ticket is bound to its server name. 0-RTT stays off: its
     // requests could be replayed.
     config.ticketer = Arc::clone(ticketer);

@@ -1,5 +1,5 @@
-//! The turns of clients at the certificate authority: when the last order of each client was, and
-//! how many first orders the client may still make. Pure: the time comes in.
+//! The turns of clients at the certificate authority: the last order of each client, and the number
+//! of first orders that the client may still make. Pure: the time is an argument.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// First orders that a client may make at once, and in a day after that. Failed orders count.
+/// The number of first orders that a client may make at once, and then per day. Failed orders
+/// count.
 pub(crate) const ORDERS: u32 = 100;
 
-/// First orders of all clients by one account that are made at once, and in 3 hours after that.
-/// Let's Encrypt permits 300 orders of an account in 3 hours, and renewals beyond that.
+/// The number of first orders of all clients by one account at once, and then per 3 hours. Let's
+/// Encrypt permits 300 orders of an account in 3 hours, and renewals beyond that.
 pub(crate) const ORDERS_ALL: u32 = 150;
 
-/// The time after which an account may make one order more.
+/// The time after which an account may make one more order.
 const PER_ORDER_ALL: Duration = Duration::from_secs(3 * 3600 / ORDERS_ALL as u64);
 
-/// The time after which a client may make one order more.
+/// The time after which a client may make one more order.
 const PER_ORDER: Duration = Duration::from_secs(24 * 3600 / ORDERS as u64);
 
 /// The orders of one client.
@@ -25,10 +26,10 @@ const PER_ORDER: Duration = Duration::from_secs(24 * 3600 / ORDERS as u64);
 struct Orders {
     /// The number of the last order, over all clients.
     last: u64,
-    /// When all first orders are paid for at the even rate; see the generic cell rate algorithm
-    /// (ITU-T I.371).
+    /// When all first orders are accounted for at the even rate; see the generic cell rate
+    /// algorithm (ITU-T I.371).
     paid: Instant,
-    /// The moment of the last order.
+    /// The time of the last order.
     at: Instant,
 }
 
@@ -36,7 +37,7 @@ struct Orders {
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     clients: HashMap<Arc<str>, Orders>,
-    /// When the first orders of each account are paid for, as `Orders::paid`.
+    /// When the first orders of each account are accounted for, as `Orders::paid`.
     accounts: HashMap<usize, Instant>,
     orders: u64,
 }
@@ -57,7 +58,7 @@ impl Turns {
         self.accounts.get(&account)?.checked_sub(PER_ORDER_ALL * (ORDERS_ALL - 1))
     }
 
-    /// Counts an order. Renewals take a turn only: their number follows from that of the first
+    /// Counts an order. Renewals only take a turn: their number follows from the number of first
     /// orders.
     pub(crate) fn count(
         &mut self,
@@ -77,7 +78,7 @@ impl Turns {
         }
     }
 
-    /// Forgets the clients that made no order for a day and owe none.
+    /// Removes the clients that made no order for a day and whose quota is full.
     pub(crate) fn forget(&mut self, now: Instant) {
         let is_recent = |turn: &Orders| now.saturating_duration_since(turn.at) < PER_ORDER * ORDERS;
         self.clients.retain(|_, turn| turn.paid > now || is_recent(turn));

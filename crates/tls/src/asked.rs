@@ -1,7 +1,7 @@
-//! Whether a server asked for the client's certificate.
+//! Whether a server requested the client's certificate.
 //!
 //! In TLS 1.3 a client completes the handshake before the server has accepted the certificate. A
-//! transport that knows of the request waits for the server's answer, and only then.
+//! transport that knows of the request waits for the server's response, and only then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, SignatureScheme};
 
-/// The client's certificate, and the number of times that servers asked for it.
+/// The client's certificate, and the number of times that servers requested it.
 #[derive(Debug)]
 pub struct Asked {
     ours: Arc<dyn ResolvesClientCert>,
@@ -18,7 +18,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Counts from now on how often servers ask sessions of this configuration for a certificate.
+    /// Counts from now on how often servers request a certificate in sessions of this
+    /// configuration.
     pub fn watch(config: &mut ClientConfig) -> Arc<Self> {
         let ours = Arc::clone(&config.client_auth_cert_resolver);
         let asked = Arc::new(Self { ours, times: AtomicU64::new(0) });

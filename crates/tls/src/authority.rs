@@ -28,7 +28,7 @@ const AUTHORITY_YEARS: u8 = 10;
 /// The longest common name (`ub-common-name` in RFC 5280, appendix A.1).
 const COMMON_NAME_MAX: usize = 64;
 
-/// Certificates are valid from a day ago, because the clock of the other machine may be late.
+/// Certificates are valid from a day ago, because the clock of the other machine may be slow.
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A certificate authority with its key.
@@ -72,8 +72,8 @@ impl Authority {
     /// Loads PEM files. The key may be of any kind that can sign.
     ///
     /// # Errors
-    /// The file is unreadable, no authority or expired, or the key is encrypted or of another
-    /// certificate. The error names the file.
+    /// The file is unreadable, expired or not an authority, or the key is encrypted or belongs to
+    /// another certificate. The error names the file.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, MaterialError> {
         let problem = |what: &str| MaterialError::file(certificate, what);
         let chain = load_certificates(certificate)?;
@@ -118,7 +118,7 @@ impl Authority {
     /// The machine has no randomness.
     pub fn server(&self, names: &[HostName], years: u8) -> Result<Issued, MaterialError> {
         let first = names.first().map(ToString::to_string);
-        // Verifiers look at the alternative names, which contain a longer name as well.
+        // Verifiers check the alternative names, which also hold longer names.
         let common = first.filter(|name| name.len() <= COMMON_NAME_MAX);
         let mut params = parameters(common.as_deref().unwrap_or("a tunnel server"))?;
         params.subject_alt_names = names
@@ -137,7 +137,7 @@ impl Authority {
     /// # Errors
     /// The machine has no randomness.
     pub fn client(&self, name: &str, years: u8) -> Result<Issued, MaterialError> {
-        // The common name alone: client names are no host names, they may have capitals and `_`.
+        // Only the common name: client names are not host names, and may contain capitals and `_`.
         self.issue(parameters(name)?, ExtendedKeyUsagePurpose::ClientAuth, years)
     }
 
@@ -178,7 +178,7 @@ fn parameters(name: &str) -> Result<CertificateParams, MaterialError> {
 fn years_from(now: &ASN1Time, years: u8) -> ASN1Time {
     let now = now.to_datetime();
     let then = now.replace_year(now.year() + i32::from(years));
-    // In most years February has no 29th day.
+    // Most years have no 29th of February.
     ASN1Time::new(then.unwrap_or_else(|_| now + DAY * 365 * u32::from(years)))
 }
 

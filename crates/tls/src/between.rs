@@ -1,9 +1,9 @@
-//! TLS between two clients, whose log-in proves who they are.
+//! TLS between two clients that prove their identity by the log-in.
 //!
 //! Both ends know a secret. The greeting proves the secret and binds the proof to the TLS session
 //! by keying material of that session (RFC 9266 describes such a binding). A machine between the
 //! ends has two sessions with different keying material, so its proofs fail, whichever certificate
-//! it shows. The certificate is therefore not verified, and each process makes its own.
+//! it presents. The certificate is therefore not verified, and each process generates its own.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,11 +14,11 @@ use rustls::{ClientConfig, ServerConfig};
 use crate::verify::KeyVerifier;
 use crate::{Identity, MaterialError, fleeting, provider, server_config};
 
-/// The name that a client asks for; nobody verifies it.
+/// The server name that a client sends; it is not verified.
 pub const PEER_NAME: &str = "peer.invalid";
 
-/// The configuration of the visitor's end. The certificate of the other end may be any: the caller
-/// has to demand a greeting with a proof that is bound to the session.
+/// The configuration of the visitor's end. Any certificate of the other end is accepted: the caller
+/// must demand a greeting with a proof that is bound to the session.
 pub fn peer_client_config(alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, MaterialError> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
@@ -28,7 +28,7 @@ pub fn peer_client_config(alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, MaterialE
         .with_no_client_auth();
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     config.resumption = Resumption::disabled();
-    // The server of the tunnel reads the ClientHello of an inner session.
+    // The tunnel's server can read the ClientHello of an inner session.
     config.enable_sni = false;
     Ok(Arc::new(config))
 }

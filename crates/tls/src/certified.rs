@@ -1,12 +1,13 @@
 //! TLS between two clients that have certificates of one authority.
 //!
-//! Both ends show the certificate of a client (`clientAuth`, as `tunnel generate certs --client`
-//! issues it), because each of them is one. Its name is the name of the client at the server. The
-//! certificate of a server proves nothing here: whoever runs the server cannot take part with it.
+//! Both ends present a client certificate (`clientAuth`, as `tunnel generate certs --client` issues
+//! it), because both are clients. Its name is the name of the client at the server. A server
+//! certificate is not accepted here, so the operator of the server cannot impersonate a client with
+//! it.
 //!
-//! The end with the service does not refuse a certificate in the handshake. It notes the problem,
-//! and the log-in is refused as one with a wrong token: a stranger learns neither the reason nor
-//! the authority.
+//! The publishing end does not refuse a certificate in the handshake. It records the problem, and
+//! the log-in is refused like one with a wrong token: an unauthenticated peer learns neither the
+//! reason nor the authority.
 
 use std::fmt;
 use std::path::Path;
@@ -26,24 +27,24 @@ use crate::signatures::signatures_by;
 use crate::words;
 use crate::{Identity, MaterialError, certificate_name, load_certificates, order_suites, provider};
 
-/// The certificate of this client, and the authority of the others.
+/// The certificate of this client, and the authority of the other clients.
 #[derive(Clone)]
 pub struct PeerMaterial {
     identity: Identity,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-/// What the other client has shown.
+/// The certificate that the other client presented.
 #[derive(Clone, Debug, Default)]
 pub struct Shown(Arc<OnceLock<Vec<CertificateDer<'static>>>>);
 
-/// Why the certificate of the other client is refused.
+/// The reason why the certificate of the other client is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PeerFault(String);
 
 impl PeerMaterial {
-    /// Loads PEM files: the authority of the other clients, and the certificate of this one with
+    /// Loads PEM files: the authority of the other clients, and the certificate of this client with
     /// its key.
     ///
     /// # Errors
@@ -59,7 +60,7 @@ impl PeerMaterial {
     /// Verifies the certificate of the client `name` at this time.
     ///
     /// # Errors
-    /// The problem, which goes on after "its certificate" or says that there is none.
+    /// The problem, which continues the sentence "its certificate", or says that there is none.
     pub fn verify(&self, shown: &Shown, name: &str) -> Result<(), PeerFault> {
         let chain = shown.0.get().map(Vec::as_slice).unwrap_or_default();
         let [leaf, others @ ..] = chain else {
@@ -68,7 +69,7 @@ impl PeerMaterial {
         judge(&*self.verifier, leaf, others, name, UnixTime::now())
     }
 
-    /// The configuration of a visitor, which reaches the client `name` and no other.
+    /// The configuration of a visitor, which accepts only the client `name`.
     ///
     /// # Errors
     /// TLS cannot be set up.
@@ -86,13 +87,13 @@ impl PeerMaterial {
             .with_client_cert_resolver(self.shown_key());
         config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         config.resumption = Resumption::disabled();
-        // The server of the tunnel reads the ClientHello of an inner session.
+        // The tunnel's server can read the ClientHello of an inner session.
         config.enable_sni = false;
         Ok(Arc::new(config))
     }
 
-    /// The configuration of the end with the service for one session. What the visitor shows is
-    /// noted in `shown`, and the caller has to [verify](Self::verify) it after the handshake.
+    /// The configuration of the publishing end for one session. The visitor's certificate is
+    /// recorded in `shown`, and the caller must [verify](Self::verify) it after the handshake.
     ///
     /// # Errors
     /// TLS cannot be set up.
@@ -166,7 +167,7 @@ fn problem(error: &Error) -> String {
     }
 }
 
-/// Verifies the client with the service for a visitor.
+/// Verifies the publishing client for a visitor.
 #[derive(Debug)]
 struct Publisher {
     verifier: Arc<dyn ClientCertVerifier>,
@@ -194,8 +195,8 @@ impl ServerCertVerifier for Publisher {
     signatures_by!(verifier);
 }
 
-/// Notes what a visitor shows. Its signature, which is verified as usual, proves that it has the
-/// key.
+/// Records the certificate that a visitor presents. Its signature, which is verified as usual,
+/// proves that it has the key.
 #[derive(Debug)]
 struct Visitor {
     verifier: Arc<dyn ClientCertVerifier>,
@@ -203,12 +204,13 @@ struct Visitor {
 }
 
 impl ClientCertVerifier for Visitor {
-    /// A visitor without a certificate is refused by the log-in as any other.
+    /// A visitor without a certificate is refused by the log-in like any other.
     fn client_auth_mandatory(&self) -> bool {
         false
     }
 
-    /// The names of authorities would tell a stranger who is trusted.
+    /// The names of authorities would reveal to an unauthenticated peer which authorities are
+    /// trusted.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -220,7 +222,7 @@ impl ClientCertVerifier for Visitor {
         _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let chain = std::iter::once(end_entity).chain(intermediates);
-        // Each session has its own verifier, which is asked once.
+        // Each session has its own verifier, which is called once.
         let _ = self.shown.0.set(chain.map(|one| one.clone().into_owned()).collect());
         Ok(ClientCertVerified::assertion())
     }

@@ -61,8 +61,8 @@ pub fn server_config(
 /// The oldest version of TLS that a client accepts. Older versions than 1.2 are never accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Oldest {
-    /// TLS 1.2 (RFC 5246) with ECDHE and AEAD suites, and TLS 1.3. For servers whose TLS is another
-    /// program's.
+    /// TLS 1.2 (RFC 5246) with ECDHE and AEAD suites, and TLS 1.3. For servers whose TLS is
+    /// provided by another program.
     Tls12,
     /// TLS 1.3 (RFC 8446) alone.
     #[default]
@@ -90,7 +90,7 @@ pub fn client_config(
     client_config_from(Oldest::Tls13, trust, identity, alpn)
 }
 
-/// As [`client_config`], with another oldest version of TLS.
+/// As [`client_config`], with a different oldest version of TLS.
 pub fn client_config_from(
     oldest: Oldest,
     trust: &Trust,
@@ -111,7 +111,7 @@ pub fn client_config_from(
         }
     };
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    // A carrier is dialled rarely and lives long, so each carrier verifies the certificate anew.
+    // A carrier is dialled rarely and lives long, so each carrier verifies the certificate again.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }

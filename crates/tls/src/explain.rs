@@ -16,7 +16,7 @@ use crate::verify::Unpinned;
 use crate::words;
 use transport::{CarrierError, Side};
 
-/// The other end, for messages.
+/// The other end, as named in messages.
 const fn peer_of(side: Side) -> &'static str {
     match side {
         Side::Client => "the server",
@@ -24,7 +24,7 @@ const fn peer_of(side: Side) -> &'static str {
     }
 }
 
-/// ALPN (RFC 7301) found nothing in common.
+/// ALPN (RFC 7301) found no common protocol.
 fn other_protocol(peer: impl std::fmt::Display) -> CarrierError {
     CarrierError::Tls(format!(
         "{peer} wants another protocol inside TLS (ALPN); tls:// and wss:// are not the same"
@@ -57,8 +57,8 @@ pub fn io_error(error: &Error, side: Side) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, explain(error, side, true))
 }
 
-/// The failure of a handshake with a visitor, who is no program of the project. `oldest` is the
-/// oldest accepted version of TLS.
+/// The failure of a handshake with a visitor, which is not a program of the project. `oldest` is
+/// the oldest accepted version of TLS.
 #[must_use]
 pub fn of_visitor(error: &Error, oldest: &str) -> String {
     use rustls::PeerIncompatible as P;
@@ -114,10 +114,10 @@ pub fn of_authority(error: &Error, setting: &str) -> String {
     }
 }
 
-/// The remedy when the server's certificate does not have the dialled name.
+/// The remedy when the server's certificate does not contain the dialled name.
 const SNI: &str = "dial that name, or set `sni` beside the `url` under `servers`";
 
-/// The remedy for a certificate that has expired by the clock of this machine.
+/// The remedy for a certificate that has expired according to the clock of this machine.
 const RENEW: &str = "renew it, unless the clock here is wrong";
 
 fn certificate(why: &CertificateError, side: Side) -> CarrierError {
@@ -212,7 +212,7 @@ fn alerted(alert: Alert, side: Side) -> CarrierError {
 }
 
 /// The peer's reason for refusing our certificate. An alert is only a number (RFC 8446 section
-/// 6.2), so the text gives its usual meaning. The peer's own log is exact.
+/// 6.2), so the text gives its usual meaning. The peer's own log has the exact reason.
 const fn refused(alert: Alert, side: Side) -> Option<&'static str> {
     Some(match (alert, side) {
         (Alert::UnknownCA, Side::Client) => {

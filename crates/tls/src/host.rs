@@ -7,13 +7,13 @@ use std::str::FromStr;
 /// A DNS name, which may have `*` as its first label, or an IP address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostName {
-    /// A DNS name in lower case, without a dot at its end.
+    /// A DNS name in lower case, without a trailing dot.
     Name(String),
     /// An address of IPv4 or IPv6.
     Address(IpAddr),
 }
 
-/// The text is no [`HostName`]. The message says what to write instead.
+/// The text is not a [`HostName`]. The message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` {problem}")]
 pub struct HostNameError {

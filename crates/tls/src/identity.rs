@@ -21,7 +21,7 @@ pub struct Identity {
     pin: Pin,
 }
 
-/// Why a key with a passphrase is refused: a daemon starts without a person who types it.
+/// The reason why a key with a passphrase is refused: a daemon starts without a user who types it.
 pub(crate) const ENCRYPTED: &str = "the private key is encrypted with a passphrase, which a daemon \
      cannot ask for; write it without one: openssl pkey -in THIS -out NEW.key";
 
@@ -36,13 +36,13 @@ pub(crate) fn is_encrypted(text: &[u8]) -> bool {
 
 impl Identity {
     /// Loads PEM files. `certificate` holds the chain, leaf first; `key` a PKCS#8, PKCS#1 or SEC1
-    /// key. An error names the file and the problem: unreadable, empty, a key of another
+    /// key. An error names the file and the problem: unreadable, empty, or the key of another
     /// certificate. The function ignores dates: see [`Identity::out_of_date`].
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, MaterialError> {
         Self::load_by(&read, certificate, key)
     }
 
-    /// Makes an identity of one PEM text that holds the key and the chain. An error names `file`.
+    /// Makes an identity from one PEM text that holds the key and the chain. An error names `file`.
     ///
     /// # Errors
     /// As [`Identity::load`].
@@ -50,7 +50,7 @@ impl Identity {
         Self::load_by(&|_| Ok(text.to_vec()), file, file)
     }
 
-    /// Loads PEM files as [`Identity::load`] does, and reads them by `read`.
+    /// Loads PEM files as [`Identity::load`] does, but reads them with `read`.
     pub(super) fn load_by(
         read: &dyn Fn(&Path) -> Result<Vec<u8>, MaterialError>,
         certificate: &Path,
@@ -88,7 +88,8 @@ impl Identity {
         self.pin
     }
 
-    /// The problem with the dates of the leaf by the clock of this machine, and the remedy.
+    /// The problem with the dates of the leaf according to the clock of this machine, and the
+    /// remedy.
     ///
     /// The caller logs a warning and starts anyway. A machine without a battery starts in 1970, a
     /// peer that pins the key ignores dates, and a peer that checks dates refuses the certificate
@@ -107,8 +108,8 @@ impl Identity {
         }
     }
 
-    /// The DNS names of the leaf in lower case, in the order of the certificate. The common name
-    /// counts for no verifier (RFC 9525 section 6.3), so it is left out.
+    /// The DNS names of the leaf in lower case, in the order of the certificate. No verifier
+    /// accepts the common name (RFC 9525 section 6.3), so it is left out.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let Some((_, leaf)) =
@@ -127,13 +128,13 @@ impl Identity {
         dns.collect()
     }
 
-    /// The name of a client in the leaf: the first DNS name, else the common name.
+    /// The client name in the leaf: the first DNS name, else the common name.
     #[must_use]
     pub fn client_name(&self) -> Option<String> {
         certificate_name(self.key.cert.first()?)
     }
 
-    /// The first and the last second in which the leaf is valid, in seconds since 1970.
+    /// The start and the end of the leaf's validity, in seconds since 1970.
     #[must_use]
     pub fn validity(&self) -> Option<(u64, u64)> {
         let (_, leaf) = X509Certificate::from_der(self.key.cert.first()?).ok()?;
@@ -176,14 +177,14 @@ fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, MaterialError> {
     let mut text = fs::read(path).map_err(|error| MaterialError::file(path, error))?;
-    // Editors of Windows write a mark, which hides the first line from the parser.
+    // Windows editors write a byte order mark, which hides the first line from the parser.
     if text.starts_with(BYTE_ORDER_MARK) {
         text.drain(..BYTE_ORDER_MARK.len());
     }
     Ok(text)
 }
 
-/// The mark at the begin of a text in UTF-8.
+/// The byte order mark of a UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A date as `2031-04-05`, in UTC.
@@ -192,7 +193,7 @@ pub(super) fn day(time: &ASN1Time) -> String {
     format!("{:04}-{:02}-{:02}", time.year(), u8::from(time.month()), time.day())
 }
 
-/// The day of a second since 1970 as `2031-04-05`, in UTC.
+/// The day of a time in seconds since 1970, as `2031-04-05`, in UTC.
 #[must_use]
 pub fn day_of(second: u64) -> String {
     let time = i64::try_from(second).ok().and_then(|second| ASN1Time::from_timestamp(second).ok());

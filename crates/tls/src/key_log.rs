@@ -1,5 +1,5 @@
-//! The key log: the secrets of connections, by which Wireshark and other programs read what was
-//! recorded of them. It is off unless the environment names its file.
+//! The key log: the secrets of connections, with which Wireshark and other programs decrypt
+//! recorded traffic. It is off unless the environment names its file.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -10,16 +10,16 @@ use std::sync::{Arc, OnceLock};
 
 use rustls::{ClientConfig, KeyLog, ServerConfig};
 
-/// The variable that browsers, curl and other programs of TLS know.
+/// The variable that browsers, curl and other TLS programs use.
 const VARIABLE: &str = "SSLKEYLOGFILE";
 
 /// A key log in a file, in the format of NSS (draft-ietf-tls-keylogfile): a line for each secret.
-/// `rustls::KeyLogFile` reports a file that it cannot open to the crate `log` alone, so the log of
-/// the daemon would not say it.
+/// `rustls::KeyLogFile` reports a file that it cannot open only to the crate `log`, so the report
+/// would be missing in the log of the daemon.
 struct KeyFile(File);
 
 impl KeyFile {
-    /// Opens the file to append to it. A new file belongs to its owner alone.
+    /// Opens the file to append to it. A new file is accessible only to its owner.
     fn open(path: &Path) -> io::Result<Self> {
         OpenOptions::new().append(true).create(true).mode(0o600).open(path).map(Self)
     }
@@ -29,8 +29,8 @@ impl KeyLog for KeyFile {
     fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let line = format!("{label} {} {}\n", hex(client_random), hex(secret));
-        // One call, so that the lines of several threads and processes do not mix. A full disk
-        // costs the log, and no connection.
+        // A single call, so that lines of several threads and processes do not mix. A full disk
+        // affects the log, but no connection.
         if let Err(error) = (&self.0).write_all(line.as_bytes()) {
             tracing::debug!(%error, "a secret is not in the file of {VARIABLE}");
         }
@@ -71,7 +71,7 @@ fn of_process() -> Option<Arc<dyn KeyLog>> {
     log.clone().map(|log| log as _)
 }
 
-/// The configuration of a server, with the key log of the process if `SSLKEYLOGFILE` asks for one.
+/// The configuration of a server, with the key log of the process if `SSLKEYLOGFILE` is set.
 #[must_use]
 pub fn server_with_key_log(config: Arc<ServerConfig>) -> Arc<ServerConfig> {
     let Some(key_log) = of_process() else { return config };
@@ -80,7 +80,7 @@ pub fn server_with_key_log(config: Arc<ServerConfig>) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// The configuration of a client, with the key log of the process if `SSLKEYLOGFILE` asks for one.
+/// The configuration of a client, with the key log of the process if `SSLKEYLOGFILE` is set.
 #[must_use]
 pub fn client_with_key_log(config: Arc<ClientConfig>) -> Arc<ClientConfig> {
     let Some(key_log) = of_process() else { return config };

@@ -1,10 +1,10 @@
 //! TLS for all transports that use it: crypto provider, certificates, pins and verifiers.
 //!
 //! The configurations use rustls with aws-lc and, for AES-GCM on some CPUs, ring. They speak TLS
-//! 1.3 and prefer hybrid post-quantum key exchange. TLS 1.2 is for the programs of others: a proxy
-//! in front of the server where the client's file permits it, an authority. The provider is passed
-//! explicitly, because a process default is a hidden global and rustls, which is built with two
-//! libraries, panics where it has to guess. Resumption and 0-RTT are off; `transport-quic` turns
+//! 1.3 and prefer hybrid post-quantum key exchange. TLS 1.2 is for other programs: a proxy in front
+//! of the server where the client's file permits it, or a certificate authority. The provider is
+//! passed explicitly, because a process default is a hidden global, and rustls, which is built with
+//! two libraries, panics where it must guess. Resumption and 0-RTT are off; `transport-quic` turns
 //! both on.
 
 mod asked;

@@ -7,7 +7,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::MaterialError;
 
 /// The name that a server certificate must have, which is also the SNI: a DNS name, or an IP
-/// address, for which no SNI is sent. The address may have brackets.
+/// address, for which no SNI is sent. The address may be in brackets.
 pub fn server_name(host: &str) -> Result<ServerName<'static>, MaterialError> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let bare = bare.strip_suffix('.').unwrap_or(bare);
@@ -17,7 +17,7 @@ pub fn server_name(host: &str) -> Result<ServerName<'static>, MaterialError> {
 }
 
 /// The key identifier of the issuer and the serial number, as the certificate encodes both. They
-/// name a certificate at its authority (RFC 9773 section 4.1).
+/// identify a certificate at its authority (RFC 9773 section 4.1).
 #[must_use]
 pub fn issuer_and_serial(certificate: &CertificateDer<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;

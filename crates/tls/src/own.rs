@@ -1,4 +1,4 @@
-//! The self-signed certificate that a server makes at its first start.
+//! The self-signed certificate that a server generates at its first start.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -9,9 +9,9 @@ use x509_parser::time::ASN1Time;
 
 use crate::{Identity, Issued, MaterialError};
 
-/// The lifetime of the certificate. Clients trust the key by its pin and ignore dates, so an end
-/// could only hurt a forgotten machine. But some tools refuse a certificate without an end. Ten
-/// years outlives the hardware.
+/// The lifetime of the certificate. Clients trust the key by its pin and ignore dates, so an expiry
+/// could only harm a forgotten machine. But some tools refuse a certificate without an expiry date.
+/// Ten years exceed the lifetime of the hardware.
 const YEARS: i32 = 10;
 
 /// The file of the key in the folder of the certificate.
@@ -20,19 +20,19 @@ pub const OWN_KEY: &str = "key.pem";
 /// The file of the certificate.
 pub const OWN_CERTIFICATE: &str = "cert.pem";
 
-/// The largest size in bytes of a file that is read. The files have less than 1 KB.
+/// The largest file that is read, in bytes. The files have less than 1 KB.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Loads the self-signed identity of `folder` (`cert.pem`, `key.pem`), or makes it if the
+/// Loads the self-signed identity of `folder` (`cert.pem`, `key.pem`), or generates it if the
 /// certificate is missing. `names` are DNS names or IP addresses for clients that trust the file as
 /// a CA.
 ///
 /// The key is written first, with mode 0600. Each file is written under another name, synced and
 /// renamed, so a crash leaves either a complete pair or no certificate. The folder must exist, and
-/// two instances must not share it. A symbolic link in the place of a file is an error.
+/// two instances must not share it. A symbolic link instead of a file is an error.
 pub fn self_signed(folder: &Path, names: &[String]) -> Result<Identity, MaterialError> {
     let (certificate, key) = (folder.join(OWN_CERTIFICATE), folder.join(OWN_KEY));
-    // A link without a target counts as existing: it is an error below.
+    // A dangling link counts as existing: it is an error below.
     if fs::symlink_metadata(&certificate).is_err() {
         let (own, secret) = make(names)?;
         write(&key, &secret)?;
@@ -43,7 +43,7 @@ pub fn self_signed(folder: &Path, names: &[String]) -> Result<Identity, Material
     Identity::load_by(&read, &certificate, &key)
 }
 
-/// Makes a self-signed identity that is not stored: the key ends with the process.
+/// Generates a self-signed identity that is not stored: the key ends with the process.
 pub fn fleeting(names: &[String]) -> Result<Identity, MaterialError> {
     let (own, secret) = make(names)?;
     let (certificate, key) = (Path::new(OWN_CERTIFICATE), Path::new(OWN_KEY));
@@ -54,7 +54,7 @@ pub fn fleeting(names: &[String]) -> Result<Identity, MaterialError> {
     Identity::load_by(&read, certificate, key)
 }
 
-/// Makes a self-signed identity as texts, for files that the caller writes.
+/// Generates a self-signed identity as texts, for files that the caller writes.
 ///
 /// # Errors
 /// A name cannot be part of a certificate, or the machine has no randomness.
@@ -71,7 +71,7 @@ fn make(names: &[String]) -> Result<(String, String), MaterialError> {
     let mut parameters = CertificateParams::new(names).map_err(failed)?;
     parameters.distinguished_name.push(DnType::CommonName, "tunnel");
     let now = ASN1Time::now().to_datetime();
-    // The certificate is valid from yesterday, because the clock of the other machine may be late.
+    // The certificate is valid from yesterday, because the clock of the other machine may be slow.
     parameters.not_before =
         rcgen::date_time_ymd(now.year(), now.month().into(), now.day().min(28)) - DAY;
     parameters.not_after = rcgen::date_time_ymd(now.year() + YEARS, now.month().into(), 28);

@@ -14,7 +14,7 @@ use rustls::server::ParsedCertificate;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pin([u8; 32]);
 
-/// The text is no pin.
+/// The text is not a pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a pin is `sha256:` and 44 characters of Base64, as the server prints it at start")]
 pub struct PinError;

@@ -1,7 +1,7 @@
-//! The signatures of a handshake, which a verifier of certificates has another verifier check.
+//! The signature methods that a certificate verifier delegates to another verifier.
 
-/// The methods of a `ServerCertVerifier` or a `ClientCertVerifier` about signatures: those of the
-/// verifier in the named field.
+/// The methods of a `ServerCertVerifier` or a `ClientCertVerifier` about signatures, delegated to
+/// the verifier in the named field.
 macro_rules! signatures_by {
     ($verifier:ident) => {
         fn verify_tls12_signature(

@@ -1,5 +1,6 @@
-//! TLS to a target: a web site behind the client, often of a device of the local network whose
-//! certificate no authority has issued. A failure says what the certificate is and how to trust it.
+//! TLS to a target: a web site behind the client, often of a device in the local network whose
+//! certificate no authority has issued. An error describes the certificate and says how to trust
+//! it.
 
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -27,7 +28,7 @@ use crate::signatures::signatures_by;
 use crate::verify::Unpinned;
 use crate::{MaterialError, Pin, Trust, load_certificates, provider, server_name, words};
 
-/// Names of a certificate that a message shows.
+/// The largest number of names of a certificate that a message lists.
 const SHOWN: usize = 4;
 
 /// Makes the TLS of connections to one target.
@@ -41,15 +42,15 @@ pub struct TargetTls {
 }
 
 impl TargetTls {
-    /// `trust` is what the certificate must be, and `None` anything. `name` is the host name or IP
-    /// address that the certificate must have; a host name is told to the target (SNI).
+    /// `trust` is the requirement for the certificate; `None` accepts any. `name` is the host name
+    /// or IP address that the certificate must have; a host name is sent to the target (SNI).
     ///
     /// # Errors
-    /// A file cannot be read, this system has no authorities, or the name is none.
+    /// A file cannot be read, this system has no authorities, or the name is invalid.
     pub fn new(trust: Option<&Trust>, name: &str) -> Result<Self, MaterialError> {
         let name = server_name(name)?;
         let verifier = Arc::new(TargetVerifier {
-            // Without trust it verifies signatures of the handshake alone.
+            // Without trust it verifies only the handshake signatures.
             inner: verifier(trust.unwrap_or(&Trust::Pins(Vec::new())))?,
             is_insecure: trust.is_none(),
             listed: match trust {
@@ -58,7 +59,7 @@ impl TargetTls {
             },
         });
         let config = |protocol: Option<&[u8]>| {
-            // Devices of the local network may know no TLS 1.3.
+            // Devices of the local network may not support TLS 1.3.
             let mut config = ClientConfig::builder_with_provider(provider())
                 .with_protocol_versions(&[&TLS13, &TLS12])
                 .map_err(|error| MaterialError::Setting(error.to_string()))?
@@ -72,10 +73,11 @@ impl TargetTls {
         Ok(Self { http1, http2, bytes: config(None)?, name })
     }
 
-    /// Shakes hands over a connection to a target that speaks any protocol inside. None is offered.
+    /// Performs the handshake over a connection to a target with any inner protocol. No protocol is
+    /// offered.
     ///
     /// # Errors
-    /// The certificate with the remedy, or what else failed.
+    /// A description of the certificate with the remedy, or another failure.
     pub async fn connect_bytes<IO>(&self, io: IO) -> Result<TargetStream<IO>, TargetError>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
@@ -85,11 +87,11 @@ impl TargetTls {
         Ok(TargetStream(connected.map_err(|error| explain(&error, false))?))
     }
 
-    /// Shakes hands over a connection to the target. `is_http2`: the target has to choose HTTP/2 by
-    /// ALPN (RFC 9113 section 3.3); otherwise HTTP/1.1 is offered.
+    /// Performs the handshake over a connection to the target. `is_http2`: the target must select
+    /// HTTP/2 by ALPN (RFC 9113 section 3.3); otherwise HTTP/1.1 is offered.
     ///
     /// # Errors
-    /// The certificate with the remedy, or what else failed.
+    /// A description of the certificate with the remedy, or another failure.
     pub async fn connect<IO>(&self, io: IO, is_http2: bool) -> Result<TargetStream<IO>, TargetError>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
@@ -107,12 +109,13 @@ impl TargetTls {
     }
 }
 
-/// Why the TLS of a target failed.
+/// The reason why the TLS of a target failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetError {
-    /// The reason in words, which goes on after "the target".
+    /// The reason as text that continues the words "the target".
     pub reason: String,
-    /// The target does not speak the version of HTTP that was asked for, and may speak the other.
+    /// Whether the target does not support the requested version of HTTP, and may support the
+    /// other.
     pub lacks_protocol: bool,
 }
 
@@ -135,8 +138,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for TargetStream<IO> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match Pinned::new(&mut self.0).poll_read(cx, buf) {
-            // Many devices close the connection without close_notify. An answer has its own end
-            // (RFC 9112 section 8), and browsers take this end for that of an answer without one.
+            // Many devices close the connection without close_notify. A response has its own end
+            // (RFC 9112 section 8), and browsers accept this end for a response without one.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Poll::Ready(Ok(()))
             }
@@ -179,14 +182,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TargetStream<IO> {
 #[derive(Debug)]
 struct TargetVerifier {
     inner: Arc<dyn ServerCertVerifier>,
-    /// Every certificate will do.
+    /// Whether every certificate is accepted.
     is_insecure: bool,
-    /// Certificates that are trusted themselves. A device shows one certificate that is its own
-    /// authority, which webpki takes for no certificate of a server.
+    /// Certificates that are trusted themselves. A device may present one certificate that is its
+    /// own authority, which webpki does not accept as a server certificate.
     listed: Vec<CertificateDer<'static>>,
 }
 
-/// A certificate that is not trusted, in words; travels inside [`Error`].
+/// A description of an untrusted certificate; carried inside [`Error`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Untrusted(String);
@@ -220,7 +223,7 @@ impl ServerCertVerifier for TargetVerifier {
     signatures_by!(inner);
 }
 
-/// What a refused certificate is, and how to trust it.
+/// Describes a refused certificate, and how to trust it.
 fn untrusted(
     why: &CertificateError,
     certificate: &CertificateDer<'_>,
@@ -300,7 +303,7 @@ fn names(certificate: &X509Certificate<'_>) -> String {
     if shown.is_empty() { "none".into() } else { shown.join(" ") }
 }
 
-/// Why a handshake failed, after "the target".
+/// The reason why a handshake failed, as text after "the target".
 fn explain(error: &io::Error, is_http2: bool) -> TargetError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     if let Some(

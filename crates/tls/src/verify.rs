@@ -1,4 +1,4 @@
-//! The verifier of servers whose certificate proves nothing but the possession of a key.
+//! The verifier for servers whose certificate proves only the possession of a key.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ pub(super) struct KeyVerifier {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// Which keys are trusted.
+/// The trusted keys.
 #[derive(Debug)]
 enum Trusted {
     Pins(Vec<Pin>),
-    /// Every key, where a log-in over the session proves the server.
+    /// Every key, where a log-in over the session authenticates the server.
     Any,
 }
 
-/// The server's key is none of the pinned ones; travels inside [`rustls::Error`].
+/// The server's key matches no pin; carried inside [`rustls::Error`].
 #[derive(Debug, thiserror::Error)]
 #[error("the presented key {0} is not pinned")]
 pub(super) struct Unpinned(pub(super) Pin);

@@ -15,8 +15,9 @@ use tokio_rustls::server::TlsStream;
 use crate::suites::order_suites;
 use crate::{Identity, MaterialError, provider};
 
-/// How much plaintext and ciphertext of one connection may wait for a slow visitor, in bytes, each.
-/// Four records are sealed and written together; a smaller limit costs system calls.
+/// The largest amount of plaintext and of ciphertext of one connection that may wait for a slow
+/// visitor, in bytes, each. Four records are sealed and written together; a smaller limit costs
+/// system calls.
 const WAITING_BYTES: usize = 64 << 10;
 
 /// Ends the TLS of visitors.
@@ -31,7 +32,7 @@ impl std::fmt::Debug for VisitorTls {
 
 impl VisitorTls {
     /// Reads the certificate chain and its key, two PEM files. No protocol is chosen by ALPN (RFC
-    /// 7301): what is spoken inside is a matter of the visitor and of the target.
+    /// 7301): the inner protocol is a matter of the visitor and the target.
     ///
     /// # Errors
     /// A file cannot be used.
@@ -39,7 +40,7 @@ impl VisitorTls {
         let identity = Identity::load(certificate, key)?;
         let shown: Arc<dyn ResolvesServerCert> =
             Arc::new(SingleCertAndKey::from(Arc::clone(identity.key())));
-        // The programs of visitors may know no TLS 1.3.
+        // The programs of visitors may not support TLS 1.3.
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| MaterialError::Setting(error.to_string()))?
@@ -52,7 +53,7 @@ impl VisitorTls {
         Ok(Self(TlsAcceptor::from(Arc::new(config))))
     }
 
-    /// Shakes hands with a visitor.
+    /// Performs the handshake with a visitor.
     ///
     /// # Errors
     /// The handshake failed.
@@ -64,6 +65,6 @@ impl VisitorTls {
     }
 }
 
-/// The bytes inside the TLS of a visitor. An end without close_notify may be that of an attacker
+/// The bytes inside the TLS of a visitor. An end without close_notify may be caused by an attacker
 /// (RFC 8446 section 6.1), and is an error.
 pub type VisitorStream<IO> = TlsStream<IO>;

@@ -1,7 +1,8 @@
-//! Sentences for the errors of the TLS libraries, whose own texts are names of their variants. Each
-//! sentence goes on after "the server's certificate" or "the server", and says what to do.
+//! Sentences for the errors of the TLS libraries, whose own texts are the names of their variants.
+//! Each sentence continues the words "the server's certificate" or "the server", and says what to
+//! do.
 //!
-//! The enums of rustls and webpki are open. A variant that has no sentence here is shown as the
+//! The enums of rustls and webpki are open. A variant without a sentence here is shown as the
 //! report of the library ([`reported`]), so that it can be looked up.
 
 #![allow(
@@ -19,13 +20,13 @@ pub(crate) fn reported(error: &dyn Debug) -> String {
     format!("the TLS library reports: {error:?}")
 }
 
-/// Makes a certificate that is its own authority and can be the certificate of a server as well.
+/// A command that makes a certificate which is its own authority and also a server certificate.
 /// `certificates.md` shows the same line.
 const OPENSSL: &str = "`openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 825 \
                        -subj /CN=NAME -addext subjectAltName=DNS:NAME \
                        -addext basicConstraints=critical,CA:FALSE -keyout server.key -out server.crt`";
 
-/// The problem of a certificate, for the variants that webpki finds and rustls has no name for.
+/// The problem of a certificate, for the variants of webpki that rustls does not map.
 pub(crate) fn certificate(error: &webpki::Error, side: Side) -> String {
     use webpki::Error as E;
     let issue = "issue a new certificate, for example with `tunnel generate certs`";
@@ -109,7 +110,7 @@ pub(crate) fn of_rustls(error: &CertificateError) -> String {
     }
 }
 
-/// What two ends have not in common.
+/// The properties that the two ends do not share.
 pub(crate) fn incompatible(why: &PeerIncompatible, peer: &str) -> String {
     use PeerIncompatible as P;
     match why {
@@ -139,7 +140,7 @@ const UPGRADE: &str = "upgrade the TLS library of the other program, or the prox
 
 /// A peer without TLS 1.3.
 fn old(peer: &str) -> String {
-    // Clients of the project have a key for it.
+    // Clients of the project have a configuration key for it.
     let key = if peer == "the server" {
         ", or set `tls: { min_version: \"1.2\" }` for wss://"
     } else {
@@ -148,7 +149,7 @@ fn old(peer: &str) -> String {
     format!("{peer} does not speak TLS 1.3; let the proxy in front of it offer TLS 1.3{key}")
 }
 
-/// Errors of a handshake that blame no certificate.
+/// Errors of a handshake that do not concern a certificate.
 pub(crate) fn failure(error: &Error, peer: &str) -> String {
     let changed = "is there a program on the way that changes bytes?";
     match error {
@@ -170,7 +171,7 @@ pub(crate) fn failure(error: &Error, peer: &str) -> String {
     }
 }
 
-/// The meaning of an alert of the peer that blames no certificate (RFC 8446 section 6).
+/// The meaning of an alert of the peer that does not concern a certificate (RFC 8446 section 6).
 pub(crate) fn alert(alert: Alert, peer: &str) -> String {
     let log = "the log of that side has the reason";
     match alert {

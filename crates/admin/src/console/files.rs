@@ -1,5 +1,5 @@
-//! The embedded files: one line for each file of the folder `console`, in the order of the paths. A
-//! test compares the list with the folder.
+//! The embedded files: one line for each file of the folder `console`, in path order. A test
+//! compares the list with the folder.
 
 macro_rules! files {
     ($($path:literal)*) => {

@@ -1,4 +1,4 @@
-//! The files of the web console. They are the same for everybody and hold no secret, so they need
+//! The files of the web console. They are the same for every user and hold no secret, so they need
 //! no token. The console is a client of `/api/v1` like any other.
 
 mod files;
@@ -16,13 +16,13 @@ use files::FILES;
 
 use crate::answer::problem;
 
-/// The place of a page. A page has no other one, because its links are those of the place.
+/// The URL of a page. A page has no other URL, because its links are relative to this URL.
 const PAGE: &str = "/";
 
 /// The file of the page of the console.
 const CONSOLE: &str = "index.html";
 
-/// The file of the set-up page, which has a port of its own.
+/// The file of the set-up page, which is served at a port of its own.
 const SET_UP: &str = "setup.html";
 
 /// The folder of all other files of the console.
@@ -31,8 +31,8 @@ const FOLDER: &str = "/console/";
 /// The route of [`FOLDER`].
 pub(crate) const ROUTE: &str = "/console/{*path}";
 
-/// Fields of every answer. A page of this origin runs only scripts that came from here, and no
-/// other page can show or read it.
+/// Header fields of every response. A page of this origin runs only scripts of this origin, and no
+/// other page can frame or read it.
 pub(crate) const PROTECTION: [(HeaderName, &str); 5] = [
     (
         HeaderName::from_static("content-security-policy"),
@@ -46,7 +46,7 @@ pub(crate) const PROTECTION: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("x-content-type-options"), "nosniff"),
 ];
 
-/// A file with the fields of its answer.
+/// A file with the header fields of its response.
 struct File {
     path: &'static str,
     bytes: &'static [u8],
@@ -62,7 +62,7 @@ static ALL: LazyLock<Vec<File>> = LazyLock::new(|| {
     FILES.iter().filter_map(file).collect()
 });
 
-/// The media type of a file; `None`: a file of this kind is not served.
+/// The media type of a file; `None`: files of this kind are not served.
 fn media(path: &str) -> Option<&'static str> {
     let (_, kind) = path.rsplit_once('.')?;
     Some(match kind {
@@ -74,12 +74,12 @@ fn media(path: &str) -> Option<&'static str> {
     })
 }
 
-/// The entity tag of a content (RFC 9110 section 8.8.3), with its quotes.
+/// The entity tag of the content (RFC 9110 section 8.8.3), with its quotes.
 #[must_use]
 pub fn tag_of(bytes: &[u8]) -> String {
     let mut text = String::from("\"");
     for byte in &Sha256::digest(bytes)[..16] {
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     text.push('"');
@@ -97,12 +97,12 @@ pub(crate) fn is_file(request: &Request) -> bool {
     reads && (path == PAGE || path.starts_with(FOLDER))
 }
 
-/// Answers with the file of a request to the console.
+/// Responds with a file of the console.
 pub(crate) async fn file(request: Request) -> Response {
     answer(&request, CONSOLE)
 }
 
-/// Answers with the file of a request to the set-up page.
+/// Responds with a file of the set-up page.
 pub(crate) async fn file_of_set_up(request: Request) -> Response {
     answer(&request, SET_UP)
 }
@@ -118,7 +118,7 @@ fn answer(request: &Request, page: &str) -> Response {
     let Some(file) = ALL.iter().find(|file| file.path == path) else {
         return problem(StatusCode::NOT_FOUND, "no such file of the console");
     };
-    // A new version of the daemon has other files, so a browser asks each time.
+    // A new version of the daemon has different files, so a browser revalidates each time.
     let fields = [(ETAG, file.tag.clone()), (CACHE_CONTROL, HeaderValue::from_static("no-cache"))];
     if is_known(request.headers(), &file.tag) {
         return (StatusCode::NOT_MODIFIED, fields).into_response();
@@ -126,7 +126,7 @@ fn answer(request: &Request, page: &str) -> Response {
     (fields, [(CONTENT_TYPE, file.media)], file.bytes).into_response()
 }
 
-/// Whether the browser has the file (RFC 9110 section 13.1.2).
+/// Whether the browser has the current file (RFC 9110 section 13.1.2).
 fn is_known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
     let (all, tag) = (headers.get_all(IF_NONE_MATCH).iter(), tag.to_str().unwrap_or_default());
     let mut each = all.filter_map(|field| field.to_str().ok()).flat_map(|field| field.split(','));

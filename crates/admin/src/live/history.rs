@@ -1,4 +1,4 @@
-//! Rates of the past: rings of a bounded number of values, for a bounded number of series.
+//! Past rates: rings of a bounded number of values, for a bounded number of series.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 /// The steps in seconds, and the number of values of each: 5 minutes, an hour, a day.
 pub(super) const RINGS: [(u64, usize); 3] = [(1, 300), (10, 360), (60, 1_440)];
 
-/// Most series. A full one has 17 KB.
+/// Most series. A full series has 17 KB.
 pub(super) const SERIES: usize = 64;
 
-/// After this time without a byte, a series gives way to another that has some.
+/// After this time without a byte, a series gives way to another with traffic.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// The series of all visitors.
+/// The series of all visitors together.
 pub(super) const TOTAL: &str = "total";
 
 /// Bytes since the start: from visitors to targets, and back.
@@ -47,15 +47,15 @@ struct Series {
     rings: [VecDeque<[f32; 2]>; RINGS.len()],
     /// The reading at the last value of each ring.
     last: [Option<(Instant, Bytes)>; RINGS.len()],
-    /// When bytes came last.
+    /// When the last bytes were moved.
     moved: Instant,
 }
 
-/// The values of a ring, the oldest first. The last one ends now.
+/// The values of a ring, oldest first. The last value ends now.
 #[derive(Debug, Serialize)]
 pub(super) struct Shown {
     pub(super) step_seconds: u64,
-    /// Bytes per second from visitors to targets; `null` where nothing was read.
+    /// Bytes per second from visitors to targets; `null` where no reading was taken.
     #[serde(rename = "in")]
     incoming: Vec<Option<f32>>,
     #[serde(rename = "out")]
@@ -67,7 +67,7 @@ impl Series {
         Self { rings: Default::default(), last: [None; RINGS.len()], moved: now }
     }
 
-    /// Adds a value to each ring that is due in this second. `None`: nothing was read.
+    /// Adds a value to each ring that is due in this second. `None`: no reading was taken.
     fn push(&mut self, second: u64, now: Instant, read: Option<Bytes>) {
         for (n, (step, room)) in RINGS.into_iter().enumerate() {
             if !second.is_multiple_of(step) {
@@ -96,7 +96,8 @@ impl Series {
     }
 }
 
-/// The rate between two readings. A service that ended takes its bytes along, which is no traffic.
+/// The rate between two readings. The bytes of a service that ended leave the sum, which is not
+/// traffic.
 pub(super) fn rate(last: (Instant, Bytes), now: (Instant, Bytes)) -> Rate {
     let seconds = (now.0 - last.0).as_secs_f64();
     if seconds <= 0.0 {
@@ -112,9 +113,10 @@ impl History {
         for (name, series) in &mut self.0 {
             series.push(second, now, read.get(name).map(|sum| sum.bytes));
         }
-        // A server has thousands of clients, whose names are looked at only while there is room.
+        // A server may have thousands of clients, whose names are examined only while there is
+        // room.
         let mut room = self.has_room(now);
-        // The total is first, whatever the names of the others are.
+        // The total comes first, regardless of the other names.
         for (name, Sum { bytes, .. }) in read.get_key_value(TOTAL).into_iter().chain(read) {
             if !room {
                 break;
@@ -133,12 +135,12 @@ impl History {
         }
     }
 
-    /// Whether a further series has room, or gets the room of another.
+    /// Whether there is room for another series, possibly by evicting one.
     fn has_room(&self, now: Instant) -> bool {
         self.0.len() < SERIES || self.quiet(now).is_some()
     }
 
-    /// The series that was quiet longest and gives way to one with bytes.
+    /// The series that was quiet longest and is evicted for one with bytes.
     fn quiet(&self, now: Instant) -> Option<String> {
         let others = self.0.iter().filter(|(name, _)| *name != TOTAL);
         let quietest = others.min_by_key(|(_, series)| series.moved);
@@ -151,7 +153,7 @@ impl History {
         self.0.keys().cloned().collect()
     }
 
-    /// The rings of a series; `step`: that one alone. `None`: no such series.
+    /// The rings of a series; `step`: only this ring. `None`: no such series.
     pub(super) fn of(&self, name: &str, step: Option<u64>) -> Option<Vec<Shown>> {
         let series = self.0.get(name)?;
         let rings = RINGS.into_iter().zip(&series.rings);

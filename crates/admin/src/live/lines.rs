@@ -1,8 +1,7 @@
-//! `GET /api/v1/events?topics=…`: lines of JSON, once a second a line for each topic. A line is
-//! made when the connection has room for it, so a reader that is slow gets fewer lines and never
-//! older ones. With `changes=true` a line of a list has what has changed since the last line of
-//! this reader: nothing waits for a reader, and a reader that has missed too much gets the whole
-//! list.
+//! `GET /api/v1/events?topics=…`: lines of JSON, one per second and topic. A line is made when the
+//! connection has room for it, so a slow reader gets fewer lines, but never outdated ones. With
+//! `changes=true` a line of a list contains the changes since the last line of this reader: nothing
+//! is queued for a reader, and a reader that has missed too much gets the whole list.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -26,18 +25,18 @@ use super::{Live, VIEWERS, locked, unix_millis};
 use crate::answer::problem;
 use crate::events::UNBUFFERED;
 
-/// Streams of a line without another number, and most.
+/// The default and the largest number of streams in a line.
 const STREAMS: usize = 200;
 const STREAMS_MAX: usize = 1_000;
 
-/// Services of a line of `busiest` without another number, and most.
+/// The default and the largest number of services in a line of `busiest`.
 const BUSIEST: usize = 6;
 const BUSIEST_MAX: usize = 100;
 
-/// Lines of the log in one line of the topic.
+/// The number of log lines in one line of the topic.
 const LOG_LINES: usize = 200;
 
-/// What a viewer asks for.
+/// The topics that a viewer requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Topics {
     totals: bool,
@@ -48,7 +47,7 @@ pub(crate) struct Topics {
     streams: Option<usize>,
     log: bool,
     requests: bool,
-    /// Lists tell what has changed.
+    /// Lists contain only changes.
     changes: bool,
 }
 
@@ -58,7 +57,7 @@ impl Topics {
         self.requests
     }
 
-    /// The same topics, whose lists tell what has changed.
+    /// The same topics, with lists of changes.
     pub(crate) const fn with_changes(self, changes: bool) -> Self {
         Self { changes, ..self }
     }
@@ -66,7 +65,7 @@ impl Topics {
     /// Reads `totals,services,clients,needs,busiest:6,streams:200,log,requests`.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// The text is not a list of topics.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut topics = Self::default();
         for topic in text.split(',') {
@@ -94,14 +93,14 @@ impl Topics {
     }
 }
 
-/// The number behind a topic.
+/// The number after a topic.
 fn count(topic: &str, number: Option<&str>, usual: usize, most: usize) -> Result<usize, String> {
     let number = number.map_or(Some(usual), |number| number.parse().ok());
     let number = number.filter(|number| *number <= most);
     number.ok_or_else(|| format!("`{topic}:N` takes a number up to {most}"))
 }
 
-/// The answer whose body has the lines.
+/// The response whose body has the lines.
 pub(crate) fn answer(live: &Live, daemon: &Arc<dyn Daemon>, topics: Topics) -> Response {
     let Ok(permit) = Arc::clone(&live.0.viewers).try_acquire_owned() else {
         let why = format!("{VIEWERS} programs look at this daemon; end one of them");
@@ -128,7 +127,7 @@ pub(crate) fn answer(live: &Live, daemon: &Arc<dyn Daemon>, topics: Topics) -> R
 
 type Next = Pin<Box<dyn Future<Output = (Viewer, String)> + Send>>;
 
-/// The lines of a viewer. The next one is made as soon as there is room for it.
+/// The lines of a viewer. The next line is made as soon as there is room for it.
 struct Lines(Next);
 
 impl HttpBody for Lines {
@@ -151,17 +150,17 @@ struct Viewer {
     daemon: Arc<dyn Daemon>,
     topics: Topics,
     looks: Receiver<u64>,
-    /// The revisions of the last lines of services and clients; 0: there was none.
+    /// The revisions of the last lines of services and clients; 0: none yet.
     services: u64,
     clients: u64,
-    /// The print of the last line of `needs`.
+    /// The fingerprint of the last line of `needs`.
     needs: Option<u64>,
     streams: StreamsTold,
-    /// The number of the last line of the log that was told.
+    /// The number of the last log line that was sent.
     log: Option<u64>,
-    /// The revision of the requests that were told.
+    /// The last revision of the requests that was sent.
     requests: u64,
-    /// Topics of the present second that were not told yet.
+    /// Topics of the current second that were not sent yet.
     ready: VecDeque<Topic>,
     _permit: OwnedSemaphorePermit,
 }
@@ -179,7 +178,7 @@ enum Topic {
 }
 
 impl Viewer {
-    /// Makes the next line, with the end of the line.
+    /// Makes the next line, including the line end.
     async fn next(mut self) -> (Self, String) {
         loop {
             let Some(topic) = self.ready.pop_front() else {
@@ -202,7 +201,7 @@ impl Viewer {
         }
     }
 
-    /// A line of what is on the board.
+    /// A line from the board.
     fn board_line(&mut self, topic: Topic) -> Option<String> {
         let live = self.live.clone();
         let kept = locked(&live.0.board);
@@ -221,7 +220,7 @@ impl Viewer {
 
     /// Waits for the next second.
     async fn second(&mut self) {
-        // The task that looks at the daemon lives as long as the API.
+        // The task that samples the daemon lives as long as the API.
         let _ = self.looks.changed().await;
         self.live.look();
         let Topics { totals, services, clients, needs, busiest, streams, log, requests, .. } =
@@ -260,7 +259,7 @@ impl Viewer {
         self.streams.line(traffic, number, self.topics.changes).await
     }
 
-    /// The lines of the log since the last look. `None`: there are none.
+    /// The log lines since the last sample. `None`: no new lines.
     fn log_line(&mut self) -> Option<String> {
         let log = self.daemon.log()?;
         let lines = log.lines(self.log.unwrap_or(0), LOG_LINES);
@@ -271,7 +270,7 @@ impl Viewer {
         let mut told = Map::new();
         told.insert("topic".into(), "log".into());
         told.insert("unix_millis".into(), unix_millis().into());
-        // What was there before the viewer is not lost to it.
+        // Lines from before the viewer connected are sent as well.
         if !is_first && lines.lost > 0 {
             told.insert("lost".into(), lines.lost.into());
         }

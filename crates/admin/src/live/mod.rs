@@ -1,4 +1,4 @@
-//! What moves: figures of each second for pages that look, and rates of the past.
+//! Live data: figures of each second for open pages, and past rates.
 //!
 //! ```text
 //!   each second, and only the sum of all bytes ───────┐
@@ -6,8 +6,8 @@
 //!   what has changed since the look before ───────────┴─► the board ─► lines of each viewer
 //! ```
 //!
-//! All viewers share one look at the daemon, and the board that it changes. While nobody looks
-//! there is no board.
+//! All viewers share one sample of the daemon per second, and the board that it updates. Without
+//! viewers there is no board.
 
 mod board;
 mod history;
@@ -30,34 +30,34 @@ use history::{Bytes, History, Rate, Shown, Sum, TOTAL, rate};
 
 pub(crate) use lines::{Topics, answer};
 
-/// Time between two looks at the sum of all bytes.
+/// Interval between two samples of the sum of all bytes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Seconds between two looks at the whole status while nobody looks.
+/// Interval between two samples of the whole status without viewers, in seconds.
 const STATUS_EVERY: u64 = 10;
 
-/// How long the daemon is looked at each second after somebody looked.
+/// How long sampling each second continues after the last viewer.
 const WATCHED: Duration = Duration::from_secs(60);
 
-/// Most viewers at a time.
+/// The largest number of viewers at a time.
 const VIEWERS: usize = 8;
 
-/// What moves in a daemon. Clones are one.
+/// The live data of a daemon. Clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct Live(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Counts the looks that have changed the board.
+    /// Counts the samples that have changed the board.
     looks: watch::Sender<u64>,
-    /// `None`: nobody looks, and the board is large on a busy server.
+    /// `None`: there are no viewers, and the board is large on a busy server.
     board: Mutex<Option<Board>>,
     history: Mutex<History>,
     looked: Mutex<Option<Instant>>,
     viewers: Arc<Semaphore>,
 }
 
-/// What the next look goes on from.
+/// The state from which the next sample continues.
 #[derive(Debug, Default)]
 struct Before {
     total: Option<(Instant, Bytes)>,
@@ -75,7 +75,7 @@ impl Live {
         }))
     }
 
-    /// Notes that somebody looks now.
+    /// Records that a viewer is active now.
     fn look(&self) {
         *locked(&self.0.looked) = Some(Instant::now());
     }
@@ -89,17 +89,17 @@ impl Live {
         locked(&self.0.history).names()
     }
 
-    /// A series of the past. `None`: no such series.
+    /// A past series. `None`: no such series.
     pub(crate) fn past(&self, of: &str, step: Option<u64>) -> Option<Vec<impl serde::Serialize>> {
         self.look();
         let shown: Option<Vec<Shown>> = locked(&self.0.history).of(of, step);
         shown
     }
 
-    /// Looks at the daemon until the future is dropped.
+    /// Samples the daemon until the future is dropped.
     pub(crate) async fn follow(self, daemon: Arc<dyn Daemon>) {
         let mut ticks = interval(TICK);
-        // After a pause, the next second is looked at once.
+        // After a pause, the next sample is taken at once.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let (mut before, mut second) = (Before::default(), 0);
         loop {
@@ -111,7 +111,7 @@ impl Live {
 
     async fn tick(&self, daemon: &dyn Daemon, second: u64, before: &mut Before) {
         let Some(traffic) = daemon.traffic() else { return };
-        // A worker that does not answer leaves a gap.
+        // A worker that does not respond leaves a gap.
         let Ok(carried) = timeout(PATIENCE, traffic.carried()).await else { return };
         let Carried { bytes_in, bytes_out } = carried;
         let (now, carried) = (Instant::now(), (bytes_in, bytes_out));

@@ -1,27 +1,27 @@
-//! The rows that are listed: which of them have come, changed or gone since a revision.
+//! The listed rows: which of them have been added, changed or removed since a revision.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The most rows that are remembered after they have gone. A reader that has missed more gets the
+/// The largest number of removed rows that are remembered. A reader that has missed more gets the
 /// whole list.
 const GONE: usize = 1_000;
 
 /// The keys of the listed rows.
 #[derive(Debug)]
 pub(super) struct Roll<K> {
-    /// With the revision at which a row came into the list.
+    /// With the revision at which the row was added to the list.
     listed: BTreeMap<K, u64>,
-    /// The rows that have gone, the last ones behind, with the revision at which they went.
+    /// The removed rows, latest last, with the revision of their removal.
     gone: VecDeque<(u64, K)>,
-    /// What went up to this revision may be forgotten.
+    /// Removals up to this revision may have been forgotten.
     forgotten: u64,
 }
 
-/// What has happened to a list since a revision. A reader takes the rows of `gone` out before it
-/// puts those of `listed` in.
+/// The changes of a list since a revision. A reader removes the rows of `gone` before it inserts
+/// those of `listed`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Since<'a, K> {
-    /// All rows are listed, in the place of those that were listed before.
+    /// All rows are listed, and replace the previously listed rows.
     pub(super) whole: bool,
     pub(super) listed: Vec<&'a K>,
     pub(super) gone: Vec<&'a K>,
@@ -52,8 +52,8 @@ impl<K: Ord + Clone> Roll<K> {
         }
     }
 
-    /// What has happened after the revision `after`; 0: the reader knows nothing yet. `changed`
-    /// gives the revision of the last change of a row.
+    /// The changes after the revision `after`; 0: the reader has no list yet. `changed` returns the
+    /// revision of the last change of a row.
     pub(super) fn since(&self, after: u64, changed: impl Fn(&K) -> u64) -> Since<'_, K> {
         let whole = after == 0 || after < self.forgotten;
         let is_news = |(key, came): &(&K, &u64)| whole || **came > after || changed(key) > after;

@@ -1,4 +1,4 @@
-//! The rows of services and clients as JSON, and the lines that have them.
+//! The rows of services and clients as JSON, and the lines that contain them.
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,10 +13,10 @@ use super::board::{Board, Known, Owner, Place, Row};
 use super::roll::Since;
 use super::{Bytes, Rate};
 
-/// Most services, and most clients, of a line of the topic `needs`.
+/// The largest number of services, and of clients, in a line of the topic `needs`.
 const NEEDY: usize = 100;
 
-/// A refused log-in that is older, in seconds, needs nobody.
+/// Refused log-ins older than this, in seconds, need no attention.
 const RECENT: u64 = 3_600;
 
 /// A list of a topic.
@@ -30,17 +30,17 @@ pub(super) struct List<'a, T> {
     pub(super) list: Vec<T>,
 }
 
-/// What makes a list one of changes.
+/// The fields that make a list a list of changes.
 #[derive(Debug, Serialize)]
 pub(super) struct Changes<'a> {
-    /// The list takes the place of the one before.
+    /// The list replaces the previous list.
     pub(super) whole: bool,
     /// The number of this line.
     pub(super) revision: u64,
-    /// The line that this one goes on from; absent where the list is whole.
+    /// The line that this line continues; absent where the list is whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) after: Option<u64>,
-    /// The rows that are listed no more.
+    /// The rows that are no longer listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) gone: Vec<Cow<'a, str>>,
 }
@@ -54,7 +54,7 @@ pub(super) struct Rated {
 
 impl From<Rate> for Rated {
     fn from((incoming, outgoing): Rate) -> Self {
-        // The conversion keeps to the range, and a rate is never negative.
+        // The conversion stays within the range, and a rate is never negative.
         let whole = |rate: f64| rate.round() as u64;
         Self { in_bytes_per_second: whole(incoming), out_bytes_per_second: whole(outgoing) }
     }
@@ -98,7 +98,7 @@ enum Side<'a> {
     },
 }
 
-/// The name of a place, which is the name of its row.
+/// The name of a place, which identifies its row.
 fn id((owner, nth): Place) -> String {
     match owner {
         Owner::Session(session) => format!("{session}.{nth}"),
@@ -107,7 +107,7 @@ fn id((owner, nth): Place) -> String {
     }
 }
 
-/// A line, with its end.
+/// A line, including its end.
 pub(super) fn line(line: &impl Serialize) -> Option<String> {
     let mut text = serde_json::to_string(line).ok()?;
     text.push('\n');
@@ -115,7 +115,7 @@ pub(super) fn line(line: &impl Serialize) -> Option<String> {
 }
 
 impl Board {
-    /// The services: all that are listed, or what has changed after a revision.
+    /// The services: all that are listed, or the changes after a revision.
     pub(super) fn services_line(&self, after: Option<u64>) -> Option<String> {
         let changed = |place: &Place| self.row(*place).map_or(0, |(_, row)| row.changed);
         let since = after.map(|after| (after, self.listed_services.since(after, changed)));
@@ -166,8 +166,8 @@ impl Board {
         line(&List { topic, unix_millis, total, changes: None, list })
     }
 
-    /// The services and clients that need somebody. `None`: they are the same as at the last line,
-    /// whose print is `told`.
+    /// The services and clients that need attention. `None`: they equal those of the last line,
+    /// whose fingerprint is `told`.
     pub(super) fn needs_line(&self, told: &mut Option<u64>) -> Option<String> {
         let services = self.rows().filter(|(_, _, row)| is_needy(&row.service));
         let services: Vec<_> = services.map(|(place, _, row)| (place, row.changed)).collect();
@@ -319,7 +319,7 @@ impl Board {
 }
 
 impl Known {
-    /// The client as it is now.
+    /// The current state of the client.
     fn now(&self) -> Client {
         match Instant::now().saturating_duration_since(self.at).as_secs() {
             0 => self.client.clone(),
@@ -343,7 +343,7 @@ fn is_needy(service: &Service) -> bool {
     )
 }
 
-/// Whether the row has seconds since an event.
+/// Whether the row contains seconds since an event.
 fn has_age(service: &Service) -> bool {
     service.down.is_some() || service.targets.iter().any(|target| target.down.is_some())
 }

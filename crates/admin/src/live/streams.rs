@@ -1,5 +1,5 @@
-//! The lines of the busiest streams. The list of a reader depends on the number that it asks for,
-//! so each reader has a look of its own.
+//! The lines of the busiest streams. The list of a reader depends on the number that it requests,
+//! so each reader takes its own samples.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,11 @@ use tokio::time::timeout;
 use super::rows::{Changes, List, Rated, line};
 use super::unix_millis;
 
-/// What a reader was told.
+/// The lines that a reader has received.
 #[derive(Debug, Default)]
 pub(super) struct StreamsTold {
     seen: Seen,
-    /// The number of the last line; 0: there was none.
+    /// The number of the last line; 0: none yet.
     revision: u64,
     /// The figures of the streams of the last line.
     rows: HashMap<String, Figures>,
@@ -39,7 +39,7 @@ struct StreamRow<'a> {
 }
 
 impl StreamsTold {
-    /// The line with at most `most` streams; with `changes` those that have changed since the last
+    /// The line with at most `most` streams; with `changes`, those that have changed since the last
     /// line.
     pub(super) async fn line(
         &mut self,

@@ -20,7 +20,7 @@ pub(super) struct Resource {
 
 impl Resource {
     /// Makes a resource with a random instance id. A collector would take two processes with the
-    /// same id for one process whose sums jump.
+    /// same id for a single process whose sums jump.
     pub(super) fn of_process() -> Result<Self, getrandom::Error> {
         let mut id = [0; 16];
         getrandom::fill(&mut id)?;
@@ -38,7 +38,7 @@ fn uuid(mut id: [u8; 16]) -> String {
     parts.join("-")
 }
 
-/// Encodes one request. `times` is the time at which the sums were 0, and the current time.
+/// Encodes one request. `times` holds the time at which the sums were 0, and the current time.
 pub(super) fn message(
     resource: &Resource,
     status: &Status,
@@ -74,7 +74,7 @@ fn attribute((key, text): (&str, &str)) -> Json {
 }
 
 fn nanos(time: SystemTime) -> String {
-    // A time before 1970 comes from a clock that is not set; it becomes 0.
+    // A time before 1970 comes from an unset clock; it becomes 0.
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().to_string()
 }
 

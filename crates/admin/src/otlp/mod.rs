@@ -1,8 +1,8 @@
 //! Pushes the figures of `/metrics` to a collector: OTLP over HTTP, as JSON.
 //!
-//! The pusher has its own thread and runtime, and asks the workers as the admin API does. At most
-//! one push is in memory. If the collector does not answer, the pusher logs a warning at most once
-//! per 10 s, and pushes less often. Figures of a failed push are not kept: sums count from the
+//! The pusher has its own thread and runtime, and queries the workers as the admin API does. At
+//! most one push is in memory. If the collector does not respond, the pusher logs a warning at most
+//! once per 10 s, and pushes less often. Figures of a failed push are not kept: sums count from the
 //! start of the process, so the next push contains them.
 //!
 //! The crate does not use `opentelemetry-otlp`, which would add 40 crates and a second metrics
@@ -33,14 +33,14 @@ use encode::Resource;
 
 pub use send::fields;
 
-/// Time limit of one push, including the answers of the workers.
+/// Time limit of one push, including the workers' answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time limit of the last push. It is short because the end of the daemon waits for that push.
+/// Time limit of the last push. It is short because the daemon waits for that push before it ends.
 const LAST: Duration = Duration::from_secs(2);
 
-/// Most intervals that are skipped after repeated failures. With an interval of one minute, the
-/// pusher finds a recovered collector within four minutes.
+/// The largest number of intervals that are skipped after repeated failures. With an interval of
+/// one minute, the pusher finds a recovered collector within four minutes.
 const SKIPPED_MAX: u32 = 3;
 
 /// A running pusher. It pushes until this value is finished or dropped.
@@ -66,14 +66,14 @@ impl Push {
         let push = move || {
             runtime.block_on(pusher.run(stopped));
             runtime.shutdown_background();
-            // An error means that the receiver was dropped, so nobody waits for the end.
+            // An error means that the receiver was dropped, so nothing waits for the end.
             let _ = end.send(());
         };
         std::thread::Builder::new().name("tunnel-otlp".into()).spawn(push)?;
         Ok(Self { stop, ended })
     }
 
-    /// Pushes once more and ends the pusher. Waits 4 s at most.
+    /// Pushes once more and ends the pusher. Waits at most 4 s.
     pub async fn finish(self) {
         // An error means that the thread has panicked; the panic was logged.
         let _ = self.stop.send(());

@@ -13,16 +13,16 @@ use hyper_util::rt::TokioIo;
 use net::resolve::Lookups;
 use tokio::net::TcpStream;
 
-/// Longest answer that is read, in bytes. An answer is one line of JSON.
+/// Longest response that is read, in bytes. A response is one line of JSON.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// Most characters of the collector's error message that are logged.
+/// The largest number of characters of the collector's error message that are logged.
 const WORDS_MAX: usize = 200;
 
 /// The header fields of every request.
 ///
 /// # Errors
-/// A name or a value that HTTP does not permit. The error contains the name of the field and never
+/// A name or a value that HTTP does not permit. The error contains the name of the field but never
 /// its value.
 pub fn fields(given: &[Field]) -> Result<HeaderMap, String> {
     let mut fields = HeaderMap::new();
@@ -36,17 +36,17 @@ pub fn fields(given: &[Field]) -> Result<HeaderMap, String> {
     Ok(fields)
 }
 
-/// Sends a message and checks the answer. A partial success is an error as well.
+/// Sends a message and checks the response. A partial success is an error as well.
 pub(super) async fn post(to: &Collector, fields: &HeaderMap, body: Vec<u8>) -> anyhow::Result<()> {
     let host = to.host.to_string();
-    // The brackets of an IPv6 address belong to the URL and not to the address.
+    // The brackets of an IPv6 address belong to the URL, not to the address.
     let name = host.trim_start_matches('[').trim_end_matches(']');
     let found = Lookups::of_servers().resolve(name).await;
     let found = found.with_context(|| format!("looking {name} up"))?;
     let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, to.port)).collect();
     let stream = TcpStream::connect(&addresses[..]).await.context("connecting")?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The connection ends with the answer. Its errors also appear in `send_request`.
+    // The connection ends with the response. Its errors also appear in `send_request`.
     tokio::spawn(connection);
     let mut request = Request::post(format!("{}/v1/metrics", to.path)).body(Body::from(body))?;
     let head = request.headers_mut();
@@ -60,7 +60,7 @@ pub(super) async fn post(to: &Collector, fields: &HeaderMap, body: Vec<u8>) -> a
     if !status.is_success() {
         bail!("the collector answers {status}");
     }
-    // An answer that is too long or not JSON counts as an empty answer, which means success.
+    // A response that is too long or not JSON counts as an empty response, which means success.
     let answer = to_bytes(Body::new(answer.into_body()), ANSWER_MAX).await.unwrap_or_default();
     let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap_or_default();
     match rejected(&answer) {

@@ -1,5 +1,5 @@
-//! HTTP/1.1 over a stream, one request each: the stream ends with the response, so that the framing
-//! of one response decides about nothing else.
+//! HTTP/1.1 over a stream, one request per stream: the stream ends with the response, so the
+//! framing of a response affects no other message.
 
 mod request;
 mod response;

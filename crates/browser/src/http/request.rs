@@ -2,14 +2,14 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-/// How long the body of a request is.
+/// The length of the body of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// There is none.
+    /// No body.
     None,
-    /// So many bytes.
+    /// A body of this length, in bytes.
     Length(u64),
-    /// Nobody knows yet: the body goes in chunks.
+    /// The length is unknown: the body is sent in chunks.
     Unknown,
 }
 
@@ -28,12 +28,12 @@ pub struct Request<'a> {
     pub body: Body,
 }
 
-/// A request that would not be one message.
+/// A request that cannot be encoded as a single message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a part of the request has a character that ends the part")]
 pub struct BadRequest;
 
-/// Fields that are about the connection, or that this end writes itself.
+/// Header fields about the connection, and fields that this end writes itself.
 const OURS: [&str; 9] = [
     "connection",
     "content-length",
@@ -80,8 +80,8 @@ impl Request<'_> {
 }
 
 impl Body {
-    /// Some bytes of the body, as they are sent. `None`: the body is longer than the head says, and
-    /// the rest would be a request of its own.
+    /// Encodes a piece of the body. `None`: the body is longer than declared, and the rest would be
+    /// taken for another request.
     pub(crate) fn piece(&mut self, bytes: &[u8]) -> Option<Bytes> {
         let left = match self {
             Self::None => 0,
@@ -101,8 +101,8 @@ impl Body {
         Some(Bytes::copy_from_slice(bytes))
     }
 
-    /// What is sent at the end of the body; nothing follows it. `None`: the body is shorter than
-    /// the head says.
+    /// The bytes at the end of the body; nothing follows them. `None`: the body is shorter than
+    /// declared.
     pub(crate) fn end(&mut self) -> Option<&'static [u8]> {
         match std::mem::replace(self, Self::None) {
             Self::None | Self::Length(0) => Some(b""),

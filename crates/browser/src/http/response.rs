@@ -1,5 +1,5 @@
-//! A response from bytes (RFC 9112 sections 4 and 6.3). The stream carries one response, so bytes
-//! behind it are dropped.
+//! A response from bytes (RFC 9112 sections 4 and 6.3). The stream carries one response, so further
+//! bytes are dropped.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use httparse::{EMPTY_HEADER, Header, Status};
@@ -10,16 +10,16 @@ const HEAD_MAX: usize = 128 << 10;
 /// The most fields of a response.
 const FIELDS: usize = 200;
 
-/// The longest line with the size of a chunk.
+/// The longest chunk size line.
 const LINE_MAX: usize = 256;
 
-/// The most bytes of trailers, which nobody reads.
+/// The largest size of trailers, which are discarded, in bytes.
 const TRAILERS_MAX: usize = 16 << 10;
 
-/// What a response begins with (RFC 9112 section 4).
+/// The start of a response (RFC 9112 section 4).
 const START: &[u8] = b"HTTP/1.";
 
-/// A response that makes no sense.
+/// A malformed response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the response of the service is no HTTP")]
 pub(crate) struct BadResponse;
@@ -27,7 +27,7 @@ pub(crate) struct BadResponse;
 /// A part of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// `200 OK`, then a field in each line.
+    /// `200 OK`, then one field per line.
     Head(Bytes),
     Body(Bytes),
     End,
@@ -37,11 +37,11 @@ pub(crate) enum Piece {
 enum State {
     Head,
     Length(u64),
-    /// The bytes of a chunk that are still to come, with its line end.
+    /// The bytes of a chunk that are still to come, including its line end.
     Chunk(u64),
     ChunkEnd,
     Size,
-    /// The bytes that trailers may still have.
+    /// The number of bytes that trailers may still have.
     Trailers(usize),
     /// The body ends with the stream.
     Rest,
@@ -53,8 +53,8 @@ enum State {
 pub(crate) struct Response {
     state: State,
     input: BytesMut,
-    /// Bytes of the input in which the end of the head, or of a line, has been looked for: a
-    /// service that sends single bytes would cost a look at all of them for each byte.
+    /// The number of bytes that were searched for the end of the header or of a line: otherwise a
+    /// service that sends single bytes would cause a search of all of them for each byte.
     looked: usize,
     /// The request was HEAD, whose response has no body.
     is_head: bool,
@@ -77,7 +77,7 @@ impl Response {
         }
     }
 
-    /// The stream has ended: the last part, if the response is whole.
+    /// The stream has ended: returns the last part, if the response is complete.
     pub(crate) fn finish(&mut self) -> Result<Option<Piece>, BadResponse> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Over => Ok(None),
@@ -91,7 +91,7 @@ impl Response {
         }
     }
 
-    /// The next part of what has arrived.
+    /// The next part of the received bytes.
     pub(crate) fn poll(&mut self) -> Result<Option<Piece>, BadResponse> {
         loop {
             match self.state {
@@ -169,9 +169,9 @@ impl Response {
         if line.len() > max { Err(BadResponse) } else { Ok(Some(line.freeze())) }
     }
 
-    /// Whether an empty line has come, behind which a head is whole.
+    /// Whether an empty line has arrived, which completes the header.
     fn has_empty_line(&mut self) -> bool {
-        // The empty line may have begun in the bytes that were looked at.
+        // The empty line may have begun in the bytes that were already searched.
         let new = self.input.get(self.looked.saturating_sub(3)..).unwrap_or_default();
         let has = new.windows(2).any(|two| two == b"\n\n")
             || new.windows(3).any(|three| three == b"\n\r\n");
@@ -188,7 +188,7 @@ impl Response {
         text[..common] == START[..common]
     }
 
-    /// The head of the response, once it is there. Interim responses are skipped.
+    /// The header of the response, once it is complete. Interim responses are skipped.
     fn head(&mut self) -> Result<Option<Bytes>, BadResponse> {
         loop {
             if !self.begins_well() {
@@ -214,7 +214,7 @@ impl Response {
                 continue;
             }
             // RFC 9110 section 15: a number out of range counts as an error of the server. Browsers
-            // make no response with it.
+            // cannot construct a response with it.
             let status = if (200..=599).contains(&status) { status } else { 500 };
             let mut head = BytesMut::new();
             let reason = response.reason.unwrap_or_default();
@@ -224,7 +224,7 @@ impl Response {
                 head.put_slice(value);
             }
             let framing = framing(response.version, response.headers)?;
-            // A browser makes no response with the status 205 and a body.
+            // A browser cannot construct a response with status 205 and a body.
             let is_empty = self.is_head || matches!(status, 204 | 205 | 304);
             self.state = if is_empty { State::Length(0) } else { framing };
             self.input.advance(length);
@@ -234,8 +234,7 @@ impl Response {
     }
 }
 
-/// How the body ends. A message whose end two programs could see at two places is refused
-/// (RFC 9112 section 6.3).
+/// How the body ends. A message whose end is ambiguous is refused (RFC 9112 section 6.3).
 fn framing(version: Option<u8>, fields: &[Header<'_>]) -> Result<State, BadResponse> {
     let mut lengths = values(fields, "content-length");
     let mut codings = values(fields, "transfer-encoding");
@@ -264,7 +263,7 @@ fn values<'a>(fields: &'a [Header<'a>], wanted: &'a str) -> impl Iterator<Item =
     fields.iter().filter(is).map(|field| field.value)
 }
 
-/// The size in the line of a chunk.
+/// The size in a chunk size line.
 fn size(line: &[u8]) -> Option<u64> {
     let text = str::from_utf8(line.get(..line.len().min(LINE_MAX))?).ok()?;
     let digits = text.split(';').next()?.trim();

@@ -1,4 +1,4 @@
-//! The data channel of the page straight to the other client, as a further carrier of the inner
+//! The data channel from the page directly to the other client, as a further carrier of the inner
 //! link.
 //!
 //! ```text
@@ -18,42 +18,42 @@ use super::{DIRECT, Visit};
 use crate::news::{News, Path};
 use crate::signal::{self, Said};
 
-/// How long an attempt may take: a second for the browser's addresses, names of STUN servers of the
-/// other client, checks of 10 s, the handshake.
+/// The timeout of an attempt: a second for the browser's addresses, name lookups for the other
+/// client's STUN servers, checks of 10 s, the handshake.
 const TRIAL: Duration = Duration::from_secs(25);
 
-/// The first pause between attempts, and its doublings: up to 16 minutes.
+/// The first pause between attempts, and the number of doublings: up to 16 minutes.
 const PAUSE: Duration = Duration::from_secs(15);
 const DOUBLINGS: u32 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Idle,
-    /// The page makes an offer.
+    /// The page prepares an offer.
     Asked,
-    /// The offer with this certificate is on its way.
+    /// The offer with this certificate was sent.
     Offered([u8; 32]),
-    /// The channel is about to open; its greeting is bound to both certificates.
+    /// The channel is opening; its greeting is bound to both certificates.
     Answered([u8; 32]),
     /// The channel carries bytes.
     Open,
 }
 
-/// The attempts at a data channel.
+/// The attempts to open a data channel.
 #[derive(Debug)]
 pub(super) struct Seek {
     stage: Stage,
     round: u32,
-    /// When the next attempt begins. `None`: the other client does not want any.
+    /// When the next attempt begins. `None`: the other client wants no attempt.
     at: Option<Instant>,
-    /// When the attempt is given up.
+    /// When the attempt times out.
     until: Option<Instant>,
     failures: u32,
-    /// Where the server answers STUN.
+    /// The ports at which the server answers STUN.
     stun: Vec<u16>,
     outer: ControlDecoder,
     inner: ControlDecoder,
-    /// The channel may be dead.
+    /// Whether the channel may be dead.
     pub(super) is_suspect: bool,
 }
 
@@ -72,7 +72,7 @@ impl Seek {
         }
     }
 
-    /// The control stream of the outer link begins anew.
+    /// The control stream of the outer link was opened anew.
     pub(super) fn outer_begins(&mut self) {
         self.outer = ControlDecoder::new();
     }
@@ -84,7 +84,7 @@ impl Seek {
 }
 
 impl Visit {
-    /// The page offers a data channel: its session description, or nothing where it cannot.
+    /// The page offers a data channel: its session description, or nothing if it cannot offer one.
     pub fn offer(&mut self, now: Instant, text: &str) {
         if self.seek.stage == Stage::Asked && self.offered(text).is_none() {
             self.seek_failed(now);
@@ -101,7 +101,7 @@ impl Visit {
         Some(())
     }
 
-    /// Begins an attempt if it is time. Returns whether it did.
+    /// Starts an attempt if one is due. Returns whether it did.
     pub(super) fn seek(&mut self, now: Instant) -> bool {
         let is_time = self.seek.at.is_some_and(|at| at <= now) && self.seek.stage == Stage::Idle;
         if !is_time || !self.is_relayed() || self.is_over() {
@@ -114,7 +114,7 @@ impl Visit {
         true
     }
 
-    /// Whether the inner link lives through the server.
+    /// Whether the inner link runs through the server.
     pub(super) fn is_relayed(&self) -> bool {
         self.inner.is_live() && self.inner.active() == Some(Path::Relay)
     }
@@ -135,7 +135,7 @@ impl Visit {
         self.seek.failures = 0;
     }
 
-    /// There is no channel, or none any more.
+    /// There is no channel, or it was lost.
     pub(super) fn seek_failed(&mut self, now: Instant) {
         if self.seek.stage == Stage::Idle {
             return;
@@ -149,7 +149,7 @@ impl Visit {
         self.seek.at = Some(now + PAUSE.saturating_mul(1 << doublings));
     }
 
-    /// Gives up an attempt that takes too long.
+    /// Abandons an attempt that takes too long.
     pub(super) fn seek_timeout(&mut self, now: Instant) {
         if self.seek.until.is_some_and(|until| until <= now) {
             self.seek_failed(now);
@@ -157,7 +157,7 @@ impl Visit {
         }
     }
 
-    /// The inner link has ended, and its successor begins with the server.
+    /// The inner link has ended, and its successor starts through the server.
     pub(super) fn seek_anew(&mut self, now: Instant) {
         self.seek_failed(now);
         self.seek.inner = ControlDecoder::new();
@@ -165,7 +165,7 @@ impl Visit {
     }
 
     pub(super) fn outer_control(&mut self, mut bytes: Bytes) {
-        // What else the server says concerns services. What makes no sense is not heard.
+        // All other messages of the server concern services. Malformed messages are ignored.
         while let Ok(Some(message)) = self.seek.outer.decode(&mut bytes) {
             if let ControlMessage::Stun(ports) = message {
                 self.seek.stun = ports.0;

@@ -1,4 +1,4 @@
-//! What follows from what the two links tell.
+//! Handles the events of the two links.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::end::Told;
 use crate::news::{News, Path, State};
 
 impl Visit {
-    /// Lets everything happen that can happen now.
+    /// Runs every step that is possible now.
     pub(super) fn drive(&mut self, now: Instant) {
         loop {
             self.outer.hear(now);
@@ -54,7 +54,7 @@ impl Visit {
                 self.offline();
             }
             Told::Control(bytes) => self.outer_control(bytes),
-            // Its carriers are the page's, which dials anew when one is lost.
+            // Its carriers belong to the page, which reconnects when one is lost.
             Told::Suspect => {}
             Told::Stream(event) => self.outer_stream(now, event),
         }
@@ -78,7 +78,7 @@ impl Visit {
                     link.consume(now, key, bytes.len());
                 }
             }
-            // A stop overtakes bytes that were sent before it: the reason of a refusal is among
+            // A STOP overtakes bytes that were sent before it: the reason of a refusal is among
             // them.
             Event::Stopped { key, code } if is_relay(key) => {
                 if let Some(relay) = &mut self.relay {
@@ -120,7 +120,7 @@ impl Visit {
             ResetCode::Unknown => self.over("unknown"),
             ResetCode::Denied => self.over("denied"),
             ResetCode::Unreachable => {
-                // The server has waited for the other client for 10 s, which is pause enough.
+                // The server has waited 10 s for the other client, which is enough of a pause.
                 self.retry.begin();
                 self.try_later(now);
                 if !self.inner.is_live() {
@@ -145,7 +145,7 @@ impl Visit {
         }
     }
 
-    /// The stream to the other client has ended, for the reason of its stop or for this reason.
+    /// The stream to the other client has ended, for the reason in its STOP or for this reason.
     pub(super) fn relay_ended(&mut self, now: Instant, code: Option<ResetCode>) {
         let stopped = self.relay.as_ref().and_then(|relay| relay.stopped);
         self.relay_lost(now);
@@ -171,14 +171,14 @@ impl Visit {
         }
     }
 
-    /// The data channel is gone, or there is none.
+    /// The data channel was lost, or could not be opened.
     pub(super) fn direct_lost(&mut self, now: Instant) {
         self.seek_failed(now);
         // A relayed carrier that was added takes over.
         if !self.inner.is_live() && !self.inner.is_attached(Path::Relay) {
             self.offline();
             self.silent(now);
-            // The server is there, and has not been asked yet.
+            // The connection to the server is live, and no query was sent yet.
             if self.relay.is_none() {
                 self.retry_at = None;
             }
@@ -199,13 +199,13 @@ impl Visit {
             }
             Told::Lost(Path::Relay) => {
                 self.relay_lost(now);
-                // A data channel may have taken its place.
+                // A data channel may have replaced it.
                 if !self.inner.is_attached(Path::Direct) {
                     self.silent(now);
                 }
             }
             Told::Lost(Path::Direct) => self.direct_lost(now),
-            // The link goes on as it is.
+            // The link continues unchanged.
             Told::Failed(Path::Direct, _) => {}
             Told::Failed(_, GreetingError::Refused(Refusal::BadCredential)) => self.over("token"),
             Told::Failed(_, GreetingError::Refused(Refusal::Binding | Refusal::Denied)) => {
@@ -222,7 +222,7 @@ impl Visit {
             Told::Control(bytes) => self.inner_control(now, bytes),
             Told::Suspect => self.seek.is_suspect = true,
             Told::Stream(event) => self.inner_stream(now, event),
-            // A token is no code.
+            // A token is not a code.
             Told::Enrolled(_) => {}
         }
     }
@@ -233,13 +233,13 @@ impl Visit {
         self.fail_requests("over");
     }
 
-    /// Opens the stream that carries the inner link, where it is wanted. Returns whether it did.
+    /// Opens the stream that carries the inner link, if it is wanted. Returns whether it did.
     fn relay(&mut self, now: Instant) -> bool {
         let waits = self.retry_at.is_some_and(|at| at > now);
         if self.relay.is_some() || self.is_over() || waits || !self.outer.is_live() {
             return false;
         }
-        // A data channel is enough, as long as it does not fall silent.
+        // A data channel is enough, as long as it is not silent.
         if self.inner.is_attached(Path::Direct) && !self.seek.is_suspect {
             return false;
         }
@@ -258,7 +258,7 @@ impl Visit {
         true
     }
 
-    /// Moves bytes of the inner link to its carriers. Returns whether any moved.
+    /// Moves bytes of the inner link to its carriers. Returns whether any were moved.
     fn transmit(&mut self, now: Instant) -> bool {
         let flushed = self.flush_relay();
         let is_free = |relay: &Relay| relay.waiting.is_empty() && relay.stopped.is_none();
@@ -272,7 +272,7 @@ impl Visit {
                     out.iter().for_each(|frame| relay.waiting.extend_from_slice(frame));
                 }
             }
-            // Its greeting. All else waits until the page takes it.
+            // Its greeting. Everything else waits until the page accepts it.
             Some(Path::Direct) => self.news.push_back(News::Send(DIRECT, super::joined(&out))),
         }
         true
@@ -284,7 +284,7 @@ impl Visit {
     }
 }
 
-/// Sends what the stream has room for. Returns whether it was anything.
+/// Sends as many bytes as the stream has room for. Returns whether any were sent.
 pub(super) fn send(link: &mut Link, key: StreamKey, waiting: &mut BytesMut) -> bool {
     let mut sent = false;
     while !waiting.is_empty() {

@@ -1,5 +1,5 @@
-//! A visit: the outer link to the server, the inner link to the client that has the service, and
-//! the requests over the inner link.
+//! A visit: the outer link to the server, the inner link to the client that provides the service,
+//! and the requests over the inner link.
 //!
 //! | file | content |
 //! |---|---|
@@ -30,20 +30,19 @@ use direct::Seek;
 use requests::Asked;
 use retry::Retry;
 
-/// How long the greeting of the inner link may take: the server waits 10 s for a client that is
-/// away.
+/// The timeout of the greeting of the inner link: the server waits 10 s for a disconnected client.
 const GREETING_INSIDE: Duration = GREETING_TIMEOUT.saturating_mul(2);
 
-/// How long bytes are waited for that a stop has overtaken.
+/// How long to wait for bytes that a STOP has overtaken.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Bytes of streams that wait for the page, all of them together.
+/// The largest number of bytes of all streams together that wait for the page.
 const MEMORY: u64 = 32 << 20;
 
 /// The slot of the data channel. Connections to the server have other numbers.
 const DIRECT: u32 = 0;
 
-/// Who visits what.
+/// The visitor and the visited service.
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor<'a> {
     /// The name of the visitor at the server.
@@ -56,11 +55,11 @@ pub struct Visitor<'a> {
     pub service: &'a str,
     /// The token that only the two clients have.
     pub token: &'a str,
-    /// 32 bytes of the browser's generator of random numbers.
+    /// 32 bytes from the browser's random number generator.
     pub seed: [u8; 32],
 }
 
-/// A visitor that cannot be one.
+/// Invalid data of a visitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadVisit(&'static str);
@@ -69,14 +68,14 @@ pub struct BadVisit(&'static str);
 #[derive(Debug)]
 struct Relay {
     key: StreamKey,
-    /// Bytes that the stream has no room for yet.
+    /// Bytes for which the stream has no room yet.
     waiting: BytesMut,
-    /// The far end takes no more bytes, for this reason. Until then its own last bytes are waited
-    /// for.
+    /// The far end accepts no more bytes, for this reason. Until then its own last bytes are
+    /// awaited.
     stopped: Option<(ResetCode, Instant)>,
 }
 
-/// A visit. Inputs are the methods that take the time; after each of them the page drains
+/// A visit. Inputs are the methods that take the time; after each input the page drains
 /// [`Visit::poll`] and arms a timer for [`Visit::poll_timeout`].
 #[derive(Debug)]
 pub struct Visit {
@@ -88,13 +87,13 @@ pub struct Visit {
     /// Its carriers are the stream of `relay` and the data channel.
     inner: End<Path>,
     relay: Option<Relay>,
-    /// When the inner link is dialled again.
+    /// When the inner link is retried.
     retry_at: Option<Instant>,
     retry: Retry,
     seek: Seek,
     requests: BTreeMap<u32, Asked>,
     last_request: u32,
-    /// The carriers of the page that take no bytes for now.
+    /// The carriers of the page that accept no bytes at present.
     paused: HashSet<u32>,
     news: VecDeque<News>,
     state: Option<State>,
@@ -104,7 +103,7 @@ impl Visit {
     /// A visit without a carrier.
     ///
     /// # Errors
-    /// A value of the code is none.
+    /// A value of the code is invalid.
     pub fn new(now: Instant, visitor: &Visitor<'_>) -> Result<Self, BadVisit> {
         let name = |text| Name::new(text).map_err(|_| BadVisit("a name in the code is no name"));
         let token = |text| Token::new(text).map_err(|_| BadVisit("a secret in the code is none"));
@@ -125,7 +124,7 @@ impl Visit {
             service: name(service)?,
             is_code: visitor.is_code,
             entropy,
-            // What comes over it is passed on at once.
+            // Its bytes are passed on at once.
             outer: End::new(outer, Features::PRIVATE, Rc::new(Unlimited)),
             inner: End::new(inner, Features::default(), Rc::new(Memory::new(MEMORY))),
             relay: None,
@@ -140,7 +139,7 @@ impl Visit {
         })
     }
 
-    /// A connection to the server is open, or the data channel is (slot 0).
+    /// A connection to the server was opened, or the data channel (slot 0).
     pub fn dial(&mut self, now: Instant, slot: u32) {
         if slot == DIRECT {
             self.channel_opened(now);
@@ -161,7 +160,7 @@ impl Visit {
         self.drive(now);
     }
 
-    /// A connection to the server is gone.
+    /// A connection to the server was lost.
     pub fn lost(&mut self, now: Instant, slot: u32) {
         self.paused.remove(&slot);
         if slot == DIRECT {
@@ -174,7 +173,7 @@ impl Visit {
         self.drive(now);
     }
 
-    /// Whether a connection of the page takes bytes for now.
+    /// Sets whether a connection of the page accepts bytes at present.
     pub fn pause(&mut self, slot: u32, paused: bool) {
         if paused {
             self.paused.insert(slot);
@@ -183,7 +182,7 @@ impl Visit {
         }
     }
 
-    /// The time has come for what [`Visit::poll_timeout`] has said.
+    /// The time that [`Visit::poll_timeout`] returned has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.outer.handle_timeout(now);
         self.inner.handle_timeout(now);
@@ -195,11 +194,11 @@ impl Visit {
         self.drive(now);
     }
 
-    /// When [`Visit::handle_timeout`] is to be called next.
+    /// When [`Visit::handle_timeout`] must be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let links = [self.outer.poll_timeout(), self.inner.poll_timeout()].into_iter().flatten();
         if self.is_over() {
-            // Nothing is tried any more.
+            // Nothing is retried any more.
             return links.min();
         }
         let retry = self.retry_at.filter(|_| self.relay.is_none() && self.outer.is_live());
@@ -208,14 +207,14 @@ impl Visit {
         links.chain([retry, stopped, seek].into_iter().flatten()).min()
     }
 
-    /// The next news.
+    /// The next event.
     pub fn poll(&mut self, now: Instant) -> Option<News> {
         if let Some(news) = self.news.pop_front() {
             return Some(news);
         }
         let news = self.transmit_to_page(now)?;
-        // What has left makes room: without this the next bytes would wait for the far end to say
-        // something.
+        // Sent bytes make room: without this the next bytes would wait for a message of the far
+        // end.
         self.drive(now);
         Some(news)
     }
@@ -234,7 +233,7 @@ impl Visit {
         }
     }
 
-    /// Tells the state where it is another one.
+    /// Reports the state if it has changed.
     fn tell(&mut self, state: State) {
         if self.state.as_ref() != Some(&state) && !self.is_over() {
             self.news.push_back(News::State(state.clone()));

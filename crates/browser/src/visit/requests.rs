@@ -1,4 +1,4 @@
-//! Requests and their responses, a stream of the inner link for each.
+//! Requests and their responses, with a stream of the inner link for each.
 
 use bytes::{Bytes, BytesMut};
 use proto::{Event, Instant, Open, Priority, ResetCode, StreamKey, Target};
@@ -8,32 +8,32 @@ use super::drive::send;
 use crate::http::{BadRequest, Body, Piece, Request, Response};
 use crate::news::News;
 
-/// Bytes of a body that wait; the page brings more when fewer wait.
+/// The largest number of queued bytes of a body; the page supplies more when fewer are queued.
 const WAITING_LOW: usize = 64 << 10;
 
-/// Requests at a time: more than the service worker has under way.
+/// The largest number of requests at a time: more than the service worker has in progress.
 const REQUESTS_MAX: usize = 256;
 
 /// A request.
 #[derive(Debug)]
 pub(super) struct Asked {
-    /// Its stream, once the inner link was live.
+    /// Its stream, after the inner link was live.
     key: Option<StreamKey>,
     body: Body,
-    /// What the stream has no room for yet.
+    /// Bytes for which the stream has no room yet.
     waiting: BytesMut,
     /// The page waits for room.
     is_full: bool,
     response: Response,
-    /// The page has the head of the response.
+    /// Whether the page has the header of the response.
     has_head: bool,
 }
 
 impl Visit {
-    /// Begins a request. Its body follows by [`Visit::body`] and ends by [`Visit::end_body`].
+    /// Starts a request. Its body follows by [`Visit::body`] and ends by [`Visit::end_body`].
     ///
     /// # Errors
-    /// The parts of the request do not make one message.
+    /// The parts of the request do not form a single message.
     pub fn ask(&mut self, now: Instant, request: &Request<'_>) -> Result<u32, BadRequest> {
         let waiting = BytesMut::from(request.head()?);
         self.last_request = self.last_request.wrapping_add(1);
@@ -52,8 +52,8 @@ impl Visit {
         Ok(number)
     }
 
-    /// The next bytes of a body. False: [`News::Room`] comes before the next ones. Bytes that come
-    /// before it, or that are more than the head says, end the request: the page runs code of the
+    /// The next bytes of a body. False: wait for [`News::Room`] before the next bytes. Bytes that
+    /// arrive too early, or beyond the declared length, end the request: the page runs code of the
     /// service in frames beside it.
     pub fn body(&mut self, now: Instant, request: u32, bytes: &[u8]) -> bool {
         let Some(asked) = self.requests.get_mut(&request) else { return true };
@@ -62,8 +62,8 @@ impl Visit {
             Some(piece) => {
                 asked.waiting.extend_from_slice(&piece);
                 asked.is_full = asked.waiting.len() > WAITING_LOW;
-                // Where there is room at once, the news say so all the same: twice would be a piece
-                // too much.
+                // If there is room at once, the event is reported all the same: otherwise two
+                // pieces could be sent at once.
                 waits = asked.is_full;
             }
             None => self.fail(request, "bad"),
@@ -74,7 +74,7 @@ impl Visit {
 
     /// The body of a request is complete.
     pub fn end_body(&mut self, now: Instant, request: u32) {
-        // The direction stays open: many servers take its end for a visitor that has left.
+        // The direction stays open: many servers take its end to mean that the visitor has left.
         if let Some(asked) = self.requests.get_mut(&request) {
             match asked.body.end() {
                 Some(end) => asked.waiting.extend_from_slice(end),
@@ -84,13 +84,13 @@ impl Visit {
         self.drive(now);
     }
 
-    /// Nobody waits for the response any more.
+    /// The page no longer needs the response.
     pub fn cancel(&mut self, now: Instant, request: u32) {
         self.close(request);
         self.drive(now);
     }
 
-    /// The page has passed on so many bytes of [`News::Body`].
+    /// The page has delivered this number of bytes of [`News::Body`].
     pub fn took(&mut self, now: Instant, request: u32, bytes: usize) {
         let key = self.requests.get(&request).and_then(|asked| asked.key);
         if let (Some(key), Some(link)) = (key, self.inner.link()) {
@@ -99,7 +99,7 @@ impl Visit {
         self.drive(now);
     }
 
-    /// Forgets a request and aborts what is left of its stream.
+    /// Removes a request and aborts its stream.
     fn close(&mut self, number: u32) {
         let asked = self.requests.remove(&number);
         if let (Some(key), Some(link)) = (asked.and_then(|asked| asked.key), self.inner.link()) {
@@ -113,8 +113,8 @@ impl Visit {
         self.news.push_back(News::Failed(number, why));
     }
 
-    /// Fails all requests that have a stream; those that wait for one go on waiting unless the
-    /// visit is over.
+    /// Fails all requests that have a stream; requests that wait for a stream keep waiting unless
+    /// the visit is over.
     pub(super) fn fail_requests(&mut self, why: &'static str) {
         let is_over = self.is_over();
         let gone = self.requests.iter().filter(|(_, asked)| is_over || asked.key.is_some());
@@ -123,8 +123,8 @@ impl Visit {
         }
     }
 
-    /// Opens the streams of the requests that have waited for the link. Returns whether it opened
-    /// any: a link that goes away opens none, and its successor does.
+    /// Opens the streams of the requests that waited for the link. Returns whether it opened any: a
+    /// link that is going away opens none, but its successor does.
     pub(super) fn open_requests(&mut self) -> bool {
         if !self.inner.is_live() || self.requests.values().all(|asked| asked.key.is_some()) {
             return false;
@@ -140,11 +140,11 @@ impl Visit {
         opened
     }
 
-    /// Sends what there is room for. Returns whether it was anything.
+    /// Sends as many bytes as there is room for. Returns whether any were sent.
     pub(super) fn ask_again(&mut self) -> bool {
         let mut moved = self.open_requests();
         let Some(link) = self.inner.link() else { return false };
-        // Their room is looked at anyway.
+        // Their room is checked anyway.
         while link.poll_room().is_some() {}
         for (number, asked) in &mut self.requests {
             let Some(key) = asked.key else { continue };
@@ -185,7 +185,7 @@ impl Visit {
                     self.fail(number, reason(code));
                 }
             }
-            // The service may have answered before it has read the whole request.
+            // The service may respond before it has read the whole request.
             Event::Stopped { .. } | Event::Closed { .. } => {}
             Event::Opened { key, .. } => {
                 if let Some(link) = self.inner.link() {
@@ -207,11 +207,11 @@ impl Visit {
         }
     }
 
-    /// Bytes of a response have come.
+    /// Bytes of a response have arrived.
     fn arrived(&mut self, now: Instant, number: u32, key: StreamKey, bytes: &Bytes) {
         let Some(asked) = self.requests.get_mut(&number) else { return };
         asked.response.push(bytes);
-        // The page takes the bytes of the body, all others are read here.
+        // The page reads the bytes of the body; all others are read here.
         let mut passed = 0;
         let is_over = loop {
             match asked.response.poll() {

@@ -1,5 +1,5 @@
-//! The pauses between attempts to reach the other client: longer from attempt to attempt, and
-//! different for each browser, because all browsers of a service lose it at the same moment.
+//! The back-off between attempts to reach the other client: increasing, and different for each
+//! browser, because all browsers of a service lose it at the same moment.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ const FIRST: Duration = Duration::from_secs(2);
 /// Doublings of the pause: up to 16 s.
 const DOUBLINGS: u32 = 3;
 
-/// The pauses so far.
+/// The number of pauses so far.
 #[derive(Debug, Default)]
 pub(super) struct Retry(u32);
 
 impl Retry {
-    /// The next pause is the first one again.
+    /// The next pause is the first again.
     pub(super) const fn begin(&mut self) {
         self.0 = 0;
     }

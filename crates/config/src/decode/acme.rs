@@ -17,8 +17,8 @@ const ACCOUNTS_MAX: usize = 32;
 /// Longest HMAC key in characters.
 const HMAC_MAX: usize = 1024;
 
-/// Default of `dns.timeout` and its maximum, and the maximum of `dns.wait`, in milliseconds. One
-/// order is in progress at a time, so a long one delays the others.
+/// Default of `dns.timeout` and its maximum, and the maximum of `dns.wait`, in milliseconds. Only
+/// one order is in progress at a time, so a long order delays the others.
 const EXEC: u64 = 60_000;
 const EXEC_MAX: u64 = 600_000;
 const WAIT_MAX: u64 = 3_600_000;

@@ -7,8 +7,8 @@ use crate::keys::{AUTH, AUTH_HTTP, AUTH_TLS};
 use crate::model::{HttpAuth, Path, TlsVersion, Trust};
 use crate::{BadValue, Endpoint, Span};
 
-/// Default of `auth.http.timeout`, in milliseconds, and its maximum: a greeting must end within 10
-/// s altogether.
+/// Default of `auth.http.timeout`, in milliseconds, and its maximum: the whole greeting must end
+/// within 10 s.
 const TIMEOUT: u64 = 5_000;
 const TIMEOUT_MAX: u64 = 8_000;
 
@@ -44,7 +44,7 @@ pub(crate) fn auth(s: &Section<'_>) -> Option<HttpAuth> {
 }
 
 /// Parses the URL: `https://` for any host, `http://` only on loopback, because an attacker on the
-/// path could accept any client. The endpoint has the scheme of a WebSocket, whose transport
+/// path could accept any client. The endpoint has the scheme of a WebSocket, because that transport
 /// carries HTTP as well.
 fn url(text: &str) -> Result<Endpoint, BadValue> {
     let hint = "for example https://auth.example.com/tunnel, or http://127.0.0.1:8080/tunnel";

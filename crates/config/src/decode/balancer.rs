@@ -23,14 +23,14 @@ use crate::lists::publishes_admin;
 use crate::model::{Admin, Balancer, Exit, Files, KeyPair, ProxyConfig, Public, Service};
 use crate::{BadValue, Host, Local, LocalAddr, Net, Over, Target};
 
-/// Default of `timeouts.dial`, which is longer than that of a service: no visitor has waited for a
-/// tunnel before.
+/// Default of `timeouts.dial`, which is longer than that of a service: the visitor has not already
+/// waited for a tunnel.
 const DIAL: Duration = Duration::from_secs(15);
 
-/// An entry, as an example.
+/// An example of an entry.
 const EXAMPLE: &str = "for example [{ listen: \"tcp://:5201\", target: [\"tcp://10.0.1.4:5201\", \"tcp://10.0.1.5:5201\"] }]";
 
-/// Names and addresses that were decoded so far.
+/// The names and addresses that were decoded so far.
 #[derive(Default)]
 struct Seen {
     names: BTreeSet<String>,
@@ -158,8 +158,8 @@ fn tls(s: &Section<'_>) -> Option<KeyPair> {
     pair
 }
 
-/// Parses the address of a listener. Without a host it has all addresses of the machine, as the
-/// `public` of a service has.
+/// Parses the address of a listener. Without a host it listens on all addresses of the machine, as
+/// the `public` of a service does.
 fn listener(text: &str, mode: u32) -> Result<Local, BadValue> {
     if let Some(address) = unix(text) {
         return address.map(|address| Local::Unix { address, mode });
@@ -184,7 +184,7 @@ fn listener(text: &str, mode: u32) -> Result<Local, BadValue> {
     }
 }
 
-/// The listener as the public address of a service. A Unix socket has the protocol of TCP.
+/// The listener in the form of a service's public address. A Unix socket counts as TCP.
 fn place(listen: &Local) -> Public {
     match listen.socket() {
         Some((over, at)) => {
@@ -194,7 +194,7 @@ fn place(listen: &Local) -> Public {
     }
 }
 
-/// The name of an entry without a name.
+/// The name of an entry that has none of its own.
 fn own_name(listen: &Local) -> String {
     match listen {
         Local::Unix { address, .. } => Targets::One(Target::Unix(address.clone())).name(Over::Tcp),
@@ -203,8 +203,8 @@ fn own_name(listen: &Local) -> String {
     }
 }
 
-/// Reports targets that do not fit the listener, and returns whether there are any; and settings
-/// that have no effect at a listener of datagrams. [`fit::fit`] reports the rest.
+/// Reports targets that do not fit the listener, and returns whether there are any; also reports
+/// settings that have no effect at a listener for datagrams. [`fit::fit`] reports the rest.
 fn unfit(s: &Section<'_>, listen: &Local, targets: &Listed) -> bool {
     let is_udp = matches!(listen, Local::Udp(_));
     let all = iter::once(&targets.first).chain(targets.others.iter().map(|(target, _)| target));

@@ -1,5 +1,5 @@
-//! `broadcast`: datagrams to an address of many machines, for which the system asks for consent,
-//! and targets for which no consent helps.
+//! `broadcast`: datagrams to an address of many machines, for which the system requires consent,
+//! and targets for which consent does not help.
 
 use std::iter;
 use std::net::IpAddr;
@@ -13,11 +13,11 @@ use crate::{BadValue, Over, Target};
 /// The key.
 const BROADCAST: &str = "broadcast";
 
-/// An address of many machines, as far as the address alone tells.
+/// An address of many machines, as far as the address alone shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Many {
     /// All machines of a network: 255.255.255.255. The broadcast address of a network looks like
-    /// any other one.
+    /// any other address.
     All(IpAddr),
     /// A group (multicast).
     Group(IpAddr),
@@ -104,7 +104,7 @@ pub(super) fn broadcast(s: &Section<'_>, targets: &Listed, over: &[Over]) -> boo
     permits
 }
 
-/// Why the other side of a forward reaches no target: a server permits nobody to broadcast.
+/// The error of a forward: a server permits no client to broadcast.
 pub(super) fn of_forward(target: &Target, over: Over) -> Option<BadValue> {
     let host = target.port()?.0.clone();
     let many = Many::of(&Targets::Ports(None, host, 1, 1))?;

@@ -27,10 +27,11 @@ const RETRY_MIN: u64 = 200;
 /// network returns.
 const RETRY_MAX: u64 = 1500;
 
-/// Most exits for everybody that are reported. Finding the place of each reads the whole list.
+/// The largest number of exits for any visitor that are reported. Finding the position of each
+/// reads the whole list.
 const OPEN_SHOWN: usize = 20;
 
-/// The hint for a missing token if some paths have certificates, but certificates alone are not
+/// The hint for a missing token where some paths have certificates, but certificates alone are not
 /// enough.
 const TOKEN_BESIDE: &str = "a certificate alone is enough where every server is tls://, quic:// or kcp:// and is shown one; \
                             else make a token with `tunnel generate token`";
@@ -43,8 +44,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         s.missing("name", "the name of this client in the server's file");
     }
     let name = s.value("name", values::name);
-    // A certificate proves the name only on its own connection, and that connection may end at a
-    // reverse proxy.
+    // A certificate proves the name only on its own TLS connection, and that connection may end at
+    // a reverse proxy.
     let is_enough = |path: &Path| path.identity.is_some() && path.endpoint.scheme.binds_log_ins;
     let by_certificate = !servers.is_empty() && servers.iter().all(is_enough);
     let has_one = servers.iter().any(|path| path.identity.is_some());
@@ -78,7 +79,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     };
     let has_min = retry.as_ref().is_some_and(|retry| retry.key("min").is_some());
     let retry_range = pause("min", RETRY_MIN).zip(pause("max", RETRY_MAX));
-    // The default gives way to the key that the file has.
+    // The default applies only where the file has no such key.
     let retry_range =
         retry_range.map(|(min, max)| if has_min { (min, max) } else { (min.min(max), max) });
     if let (Some(retry), Some((min, max))) = (&retry, retry_range)
@@ -134,8 +135,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     Some(config)
 }
 
-/// The entry of `services` that makes the service of this name; of several the last, which takes
-/// the place of the others.
+/// The entry of `services` that defines the service of this name; of several entries the last,
+/// which replaces the others.
 fn entry_of(s: &Section<'_>, name: &str, prefix: Option<&str>) -> Option<Item> {
     let items = s.cx.one_or_list(&s.key("services")?);
     let (problems, warnings) = <(RefCell<_>, RefCell<_>)>::default();
@@ -147,8 +148,8 @@ fn entry_of(s: &Section<'_>, name: &str, prefix: Option<&str>) -> Option<Item> {
     items.into_iter().rev().find(makes).and_then(|item| service::filled_in(&cx, item))
 }
 
-/// Decodes `services` and `forwards`. The entries of flags add to the entries of the file. The second
-/// lists have the entries of the file whose place a flag has taken.
+/// Decodes `services` and `forwards`. The entries of flags are added to the entries of the file.
+/// The second lists hold the entries of the file that a flag has replaced.
 fn lists(s: &Section<'_>, prefix: Option<&str>) -> (Lists, Lists) {
     let [mut of_file, of_flags] = [false, true].map(|of_flags| {
         let [services, forwards] = ["services", "forwards"].map(|key| {
@@ -189,7 +190,7 @@ pub(crate) fn kept(cx: &Cx<'_>, root: Item, prefix: Option<&str>) -> Option<Kept
     Some(Kept { lists, without, saved: false })
 }
 
-/// One forward alone. `None` after a problem.
+/// Decodes a single forward. `None` after a problem.
 pub(crate) fn forward_of(cx: &Cx<'_>, item: Item) -> Option<Forward> {
     forward(cx, item, &mut Listeners::default())
 }
@@ -268,13 +269,13 @@ fn limits(s: &Section<'_>) -> Limits {
     own.map(|own| values::limits(&own, "streams", each)).unwrap_or_default()
 }
 
-/// Whether an address, which may be wrong otherwise, has the scheme of a proxy.
+/// Whether an address, even an otherwise invalid one, has the scheme of a proxy.
 fn has_proxy_scheme(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| [SOCKS5, HTTP_PROXY].contains(&scheme))
 }
 
-/// The long form of an entry: `5203=5201` has the keys `listen` and `target`, and a proxy has
-/// `listen` alone.
+/// The long form of an entry: `5203=5201` has the keys `listen` and `target`, and a proxy has only
+/// `listen`.
 fn long(cx: &Cx<'_>, item: Item) -> Option<Item> {
     let item = item.filled_in(cx)?;
     let is_proxy = match &item.node.kind {
@@ -339,7 +340,7 @@ fn unfit(listen: &Local, target: &Target) -> Option<BadValue> {
             format!("{target} takes datagrams, and {listen} has none"),
             "listen on udp://127.0.0.1:5300, or write a tcp:// target",
         ),
-        // What the service carries is known to the other client alone.
+        // Only the other client knows what the service carries.
         Target::Tcp { .. } | Target::Udp { .. } | Target::Unix(_) | Target::Private(_) => None,
         Target::Socks5 | Target::HttpProxy => bad(
             format!("the server is no proxy: `{target}` is for a service"),

@@ -26,21 +26,20 @@ pub(crate) const TOKEN_WANTED: &str =
 /// stream, and a larger window would use too much memory.
 const WINDOW_RANGE: (u64, u64) = (16 << 10, 1 << 30);
 
-/// Smallest memory budget, in bytes. A smaller budget has room for only a few streams with useful
-/// windows.
+/// Smallest memory budget, in bytes. A smaller budget holds only a few streams with useful windows.
 const MEMORY_MIN: u64 = 16 << 20;
 
 /// Default of `log.rotate.size`, in bytes: about 80,000 lines.
 const LOG_SIZE: u64 = 10 << 20;
 
-/// Smallest `log.rotate.size`, in bytes. With a smaller size, a busy daemon would rotate the file
+/// Smallest `log.rotate.size`, in bytes. With a smaller limit, a busy daemon would rotate the file
 /// every few seconds.
 const LOG_SIZE_MIN: u64 = 64 << 10;
 
 /// Default of `admin.listen`.
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 
-/// The keys of the token that only reads.
+/// The keys of the read-only token.
 const READ_KEYS: [&str; 2] = ["read_token", "read_token_file"];
 
 /// Default of `log.rotate.keep`: number of older files.
@@ -49,8 +48,8 @@ const LOG_KEEP: u32 = 5;
 /// Largest `log.rotate.keep`: each rotation renames all older files.
 const LOG_KEEP_MAX: u32 = 1000;
 
-/// Default of `keepalive`, in milliseconds: half of the shortest timeout of NATs and proxies in the
-/// field.
+/// Default of `keepalive`, in milliseconds: half of the shortest idle timeout of NATs and proxies
+/// in practice.
 const KEEPALIVE: u64 = 15_000;
 
 /// Default of `window.initial`, in bytes: enough for one stream at 10 ms and 200 Mbit/s. Windows
@@ -61,10 +60,10 @@ const WINDOW_INITIAL: u64 = 256 << 10;
 const WINDOW_MAX: u64 = 16 << 20;
 
 /// Default of `upgrade.former_max`: 16 processes share a port of UDP, and two of them are the
-/// process that serves and the process that takes its place.
+/// serving process and its successor.
 const FORMER: usize = 14;
 
-/// The most of them: each takes 10 MB or more.
+/// The largest number of former processes: each takes 10 MB or more.
 const FORMER_MAX: usize = 100;
 
 /// Decodes the keys of all roles. `of_log`: the keys of `log`. `role`: the role of the file.
@@ -78,7 +77,7 @@ pub(crate) fn common(s: &Section<'_>, of_log: &Table, role: Role) -> Common {
         Some(_) | None => Some(Size::from_bytes(default)),
     };
     let mut sizes = (window_of("initial", WINDOW_INITIAL), window_of("max", WINDOW_MAX));
-    // The default gives way to the key that the file has.
+    // The default applies only where the file has no such key.
     if let (Some(initial), Some(max)) = &mut sizes
         && window.as_ref().is_none_or(|window| window.key("initial").is_none())
     {
@@ -175,10 +174,10 @@ fn admin(s: &Section<'_>) -> Option<Admin> {
     Some(Admin { listen, token: token?, read_token: read, hosts, origin })
 }
 
-/// Whether two tokens are one token; either of them may be written as its hash.
+/// Whether two tokens are equal; each may be written as its hash.
 fn is_same(one: &Token, other: &Token) -> bool {
     let stored = |token: &Token| StoredCredential::of(token.secret.reveal()).ok();
-    // Both were checked, so both are there.
+    // Both were checked, so both are present.
     stored(one).is_some_and(|one| stored(other).as_ref() == Some(&one))
 }
 
@@ -202,7 +201,7 @@ fn rotation(rotate: Option<&Section<'_>>) -> (Size, u32) {
     (size.unwrap_or(Size::from_bytes(LOG_SIZE)), keep.unwrap_or(LOG_KEEP))
 }
 
-/// The kinds of values of `access`.
+/// The kinds of values that `access` accepts.
 enum AccessText {
     Switch(bool),
     File,
@@ -233,8 +232,8 @@ fn log_access(log: &Section<'_>) -> Option<AccessLog> {
     }
 }
 
-/// Decodes `requests`: the path of a file, or a map with the path and with what the lines have. The
-/// file is rotated as `file` is.
+/// Decodes `requests`: the path of a file, or a map with the path and the contents of the lines.
+/// The file is rotated as `file` is.
 fn log_requests(log: &Section<'_>) -> Option<RequestLog> {
     let item = log.key("requests")?;
     let item = if let Kind::Map(_) = item.node.kind { item } else { item.keyed("file") };
@@ -341,7 +340,7 @@ pub(crate) enum Kept {
 }
 
 /// Decodes `token` or `token_file`, with at most `most` tokens. `without` is the hint for a missing
-/// token; with `None`, a token is optional.
+/// token; `None` makes the token optional.
 pub(crate) fn tokens(
     s: &Section<'_>,
     most: usize,
@@ -351,7 +350,7 @@ pub(crate) fn tokens(
     tokens_of(s, ["token", "token_file"], most, kept, without)
 }
 
-/// Decodes the tokens of these two keys: for the token itself, and for its file.
+/// Decodes the tokens of these two keys: the token itself, and its file.
 fn tokens_of(
     s: &Section<'_>,
     [inline, file]: [&str; 2],

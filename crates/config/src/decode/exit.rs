@@ -1,5 +1,6 @@
-//! The settings of proxies: who may use one (`basic_auth`), and what its visitors may reach
-//! (`allow`). A service with an exit as its target and a forward that is a proxy have them.
+//! The settings of proxies: which users may use the proxy (`basic_auth`), and which destinations
+//! they may reach (`allow`). Services with an exit as their target and forwards that are proxies
+//! have these settings.
 
 use proto::{CREDENTIALS_MAX, HttpOptions};
 
@@ -11,7 +12,7 @@ use crate::{BadValue, ForwardRight, ForwardRights, Secret};
 /// Longest user and longest password in bytes (RFC 1929 section 2).
 const PART_MAX: usize = 255;
 
-/// Most entries of `allow`. A visitor's destination is compared with each.
+/// Most entries of `allow`. Each destination of a visitor is compared with every entry.
 const ALLOW_MAX: usize = 256;
 
 /// Decodes the settings of an exit. The result is incomplete only after a problem was reported.
@@ -19,7 +20,7 @@ pub(super) fn exit(s: &Section<'_>) -> Exit {
     Exit { basic_auth: users(s), allow: allow(s) }
 }
 
-/// The settings of a service that is no exit. Reports the key that only exits have.
+/// The settings of a service that is not an exit. Reports a key that only exits have.
 pub(super) fn none(s: &Section<'_>) -> Exit {
     if s.key("allow").is_some() {
         let bad = BadValue::new("`allow` lists what the visitors of a proxy may reach");

@@ -5,13 +5,14 @@ use super::{Section, values};
 use crate::model::Files;
 use crate::{BadValue, Target};
 
-/// Entries of `try_files` at most: each is a look at the disk for a path that does not exist.
+/// The largest number of entries of `try_files`: each costs a file system lookup for a path that
+/// does not exist.
 const TRIES: usize = 8;
 
-/// Bytes of an entry at most: the longest path of Linux.
+/// The largest size of an entry, in bytes: the longest path of Linux.
 const LONGEST: usize = 4096;
 
-/// The path of the request in an entry.
+/// The placeholder for the path of the request in an entry.
 const PLACEHOLDER: &str = "{path}";
 
 /// Decodes the keys. The result is incomplete only after a problem was reported.
@@ -28,7 +29,7 @@ pub(super) fn files(s: &Section<'_>) -> Files {
     }
 }
 
-/// Reports the keys at a target that is no directory.
+/// Reports these keys at a target that is not a directory.
 pub(super) fn fit(s: &Section<'_>, target: &Targets) {
     if matches!(target, Targets::One(Target::Files(_))) {
         return;
@@ -43,7 +44,7 @@ fn tried(text: &str) -> Result<String, BadValue> {
     let below = text.strip_prefix('/').unwrap_or(text);
     let path = below.replacen(PLACEHOLDER, "path", 1);
     let is_bad = |name: &str| name.is_empty() || name.starts_with('.');
-    // What may stand in front is the folder for well-known places (RFC 8615).
+    // Only the folder for well-known places (RFC 8615) may precede it.
     let names = path.strip_prefix(".well-known/").unwrap_or(&path);
     let has_foreign = path.contains(|c: char| "\\{}".contains(c) || c.is_control());
     if path.len() > LONGEST || has_foreign || names.split('/').any(is_bad) {

@@ -1,4 +1,4 @@
-//! Whether the target and the settings of a service fit the addresses where its visitors come.
+//! Whether the target and the settings of a service fit the addresses at which its visitors arrive.
 
 use std::iter;
 
@@ -10,10 +10,10 @@ use crate::keys::STREAM_TIMES;
 use crate::model::Public;
 use crate::{BadValue, NameKind, Over, Target};
 
-/// Keys about the flows of a service.
+/// Keys that concern the flows of a service.
 const FLOW_TIMES: &[&str] = &["flow", "flow_unanswered"];
 
-/// The protocol of the visitors: UDP where all of them come over UDP.
+/// The protocol of the visitors: UDP if all of them come over UDP.
 pub(super) fn visitors(public: &[Public]) -> Over {
     let is_udp = |public: &Public| public.over() == Over::Udp;
     if !public.is_empty() && public.iter().all(is_udp) { Over::Udp } else { Over::Tcp }
@@ -34,7 +34,7 @@ pub(super) fn fit(s: &Section<'_>, targets: &Listed, public: &[Public]) {
     let all = iter::once(target).chain(targets.others.iter().map(|(target, _)| target));
     if let Some(bad) = all.into_iter().find_map(|target| unfit(target, public, (tcp, udp))) {
         s.bad("target", bad);
-        // What else does not fit follows from the target.
+        // Further mismatches follow from the target.
         return;
     }
     let own = match target {
@@ -100,12 +100,12 @@ pub(super) fn fit(s: &Section<'_>, targets: &Listed, public: &[Public]) {
     }
 }
 
-/// The checks of the target.
+/// Decodes the health checks of the target.
 fn health<'a>(s: &Section<'a>) -> Option<Section<'a>> {
     s.key("health").and_then(|item| Section::quiet(s.cx, item))
 }
 
-/// The problem of a service whose target is the service of another client.
+/// The error for a service whose target is the service of another client.
 pub(super) fn of_another(target: &Targets) -> BadValue {
     let shown = match target {
         Targets::One(target) => target.to_string(),

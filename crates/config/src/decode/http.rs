@@ -19,7 +19,7 @@ use crate::names::NameKind;
 use crate::yaml::Kind;
 use crate::{BadValue, Host, Span};
 
-/// The keys that need every message, in the order of the documentation.
+/// The keys that need every message, in documentation order.
 const PROXIED: [&str; 13] = [
     "basic_auth",
     BASIC_AUTH_FILE,
@@ -38,7 +38,7 @@ const PROXIED: [&str; 13] = [
 
 const BASIC_AUTH_FILE: &str = "basic_auth_file";
 
-/// The keys about requests to a target and about its answers.
+/// The keys that concern requests to a target and its responses.
 const OF_TARGET: [&str; 8] = [
     "host_rewrite",
     "headers",
@@ -52,20 +52,20 @@ const OF_TARGET: [&str; 8] = [
 
 const PASS_THROUGH: &str = "pass_through";
 
-/// The key that keeps the requests of visitors for a look, on the client.
+/// The key that records the requests of visitors for inspection, on the client.
 pub(super) const REQUESTS: &str = "requests";
 
-/// What the keys about HTTP say.
+/// The decoded keys that concern HTTP.
 pub(super) struct Read {
     pub(super) options: HttpOptions,
     /// The file of `basic_auth_file`.
     pub(super) file: Option<UserFile>,
-    /// `forwarded: false`, which is not the default of `https://` names.
+    /// `forwarded: false`, which differs from the default of `https://` names.
     pub(super) unforwarded: bool,
 }
 
 /// Decodes the options. The result is incomplete only after a problem was reported. `basic_auth` of
-/// an exit is no such option.
+/// an exit is not an HTTP option.
 pub(super) fn options(
     s: &Section<'_>,
     is_exit: bool,
@@ -113,7 +113,7 @@ pub(super) fn options(
     Read { options, file, unforwarded: forwarded == Some(false) }
 }
 
-/// Adds the users of `basic_auth_file`. Returns the path as it is written.
+/// Adds the users of `basic_auth_file`. Returns the path unchanged.
 fn file(s: &Section<'_>, hashes: &mut Vec<String>) -> Option<PathBuf> {
     s.value(BASIC_AUTH_FILE, |text| {
         if text.is_empty() {
@@ -129,13 +129,13 @@ fn file(s: &Section<'_>, hashes: &mut Vec<String>) -> Option<PathBuf> {
 /// The value of `redirect`.
 #[derive(Default)]
 pub(super) struct Redirects {
-    /// The service has no target, and sends its visitors to this address.
+    /// The service has no target; its visitors are redirected to this address.
     pub(super) to: Option<Redirect>,
-    /// No visitor is sent from `http://` to `https://`.
+    /// Visitors are not redirected from `http://` to `https://`.
     none: bool,
 }
 
-/// Decodes `redirect`: a switch, or an address.
+/// Decodes `redirect`: a boolean, or an address.
 pub(super) fn redirect(s: &Section<'_>) -> Redirects {
     let read = |text: &str| {
         if let Ok(is_on) = values::switch(text) {
@@ -175,7 +175,7 @@ fn strip_prefix(s: &Section<'_>) -> Option<String> {
 
 fn hsts(text: &str) -> Result<u32, BadValue> {
     let seconds = text.parse::<Span>()?.duration().as_secs();
-    // A span has at most ten years.
+    // A duration has at most ten years.
     Ok(u32::try_from(seconds).unwrap_or(u32::MAX))
 }
 
@@ -275,7 +275,7 @@ fn sticky(text: &str) -> Result<Sticky, BadValue> {
     }
 }
 
-/// Where a cookie keeps the visitors of a service with these `targets`, if they were read.
+/// Decodes whether a cookie binds visitors to one of these `targets`, if the targets were decoded.
 /// `shared`: the service may have several clients.
 pub(super) fn settle(
     s: &Section<'_>,
@@ -297,7 +297,7 @@ pub(super) fn settle(
 }
 
 fn path(text: &str) -> Result<String, BadValue> {
-    // `/api/` and `/api` are the same requests.
+    // `/api/` and `/api` cover the same requests.
     let path = match text.strip_suffix('/') {
         None | Some("") => text,
         Some(path) => path,
@@ -343,7 +343,7 @@ fn wrong_name(name: &str, why: HttpOptionError) -> BadValue {
     bad.hint("remove it: the server sets it as needed")
 }
 
-/// Decodes a map of names to values. The values may be secrets.
+/// Decodes a map from names to values. The values may be secrets.
 fn set(s: &Section<'_>) -> Vec<(String, String)> {
     let Some(item) = s.key("set") else { return Vec::new() };
     let Kind::Map(entries) = &item.node.kind else {

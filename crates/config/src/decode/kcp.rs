@@ -1,4 +1,4 @@
-//! `kcp`: settings of this side's KCP sessions and UDP sockets. A preset gives values, and the
+//! `kcp`: settings of this side's KCP sessions and UDP sockets. A preset supplies values, and the
 //! other keys replace them.
 
 use std::ops::RangeInclusive;
@@ -24,15 +24,16 @@ const DATA_MAX: u16 = 64;
 /// The most parity packets of a group: `kcp::own::fec::PARITY_MAX`.
 const PARITY_MAX: u16 = 48;
 
-/// The longest `ack_delay`, in milliseconds: a longer delay reaches the least timeouts in use.
+/// The longest `ack_delay`, in milliseconds: a longer delay would reach the smallest timeouts in
+/// use.
 const ACK_DELAY_MAX: u64 = 100;
 
-/// Permitted `least_timeout`, in milliseconds. A shorter timeout expires by the delays of a busy
-/// receiver alone; a longer one leaves a lost last packet unrepeated for too long.
+/// Permitted `least_timeout`, in milliseconds. A shorter timeout would expire because of the delays
+/// of a busy receiver alone; a longer timeout retransmits a lost last packet too late.
 const LEAST_TIMEOUT: RangeInclusive<u64> = 10..=1000;
 
 /// Permitted `rate`, in bytes per second. A lower rate delays the keepalive behind a single packet;
-/// a higher rate exceeds what a sender reaches.
+/// a sender cannot reach a higher rate.
 const RATE: RangeInclusive<u64> = 16 << 10..=10 << 30;
 
 pub(super) fn kcp(s: &Section<'_>) -> Kcp {
@@ -88,7 +89,7 @@ fn replaced(s: &Section<'_>, preset: Kcp) -> Kcp {
 
 fn preset(text: &str) -> Result<KcpPreset, BadValue> {
     let found = KcpPreset::ALL.into_iter().find(|preset| preset.name() == text);
-    // All names: the nearest word of `fast4` says nothing of the choice.
+    // Lists all names: the nearest known word to `fast4` would not show the choice.
     let names = KcpPreset::ALL.map(KcpPreset::name).join(", ");
     let bad = || BadValue::new(format!("unknown preset `{text}`"));
     found.ok_or_else(|| bad().hint(format!("known here: {names}")))
@@ -129,7 +130,7 @@ fn fec(s: &Section<'_>) -> Option<KcpFec> {
     {
         let bad = BadValue::new(format!("`{fec}` sends more parity than data"));
         let hint = format!("the number of data packets comes first: `{parity}/{data}`");
-        // The turned ratio must be a value of the key.
+        // The inverted ratio must be a permitted value of the key.
         let bad = if u16::from(data) <= PARITY_MAX { bad.hint(hint) } else { bad };
         s.cx.warn(item.at(), &item.path, bad);
     }

@@ -1,5 +1,5 @@
-//! Decodes `listen` of a server: the addresses, their conflicts, the listeners that cannot ask for
-//! a client's certificate, and the settings of `mux://`.
+//! Decodes `listen` of a server: the addresses, their conflicts, the listeners that cannot request
+//! a client certificate, and the settings of `mux://`.
 
 use std::collections::BTreeSet;
 
@@ -13,16 +13,17 @@ use crate::{BadValue, Endpoint, Host, Over, Scheme, Span, Target};
 
 const EXAMPLE: &str = "for example tls://[::]:7000";
 
-/// Default of `silence`, in milliseconds. A client that speaks first has spoken by then, even if its
-/// first packet was lost twice: Linux repeats a packet after 1 s, and again after 2 s more (RFC 6298
-/// section 2). A client of a protocol in which the server speaks first waits so long, too.
+/// Default of `silence`, in milliseconds. A client that speaks first has sent its first bytes by
+/// then, even if its first packet was lost twice: Linux retransmits a packet after 1 s, and again 2
+/// s later (RFC 6298 section 2). A client of a protocol in which the server speaks first also waits
+/// for this time.
 const SILENCE: u64 = 3_000;
 
-/// Permitted range of `silence`, in milliseconds. A shorter silence would take clients with a long
-/// path for silent, and a longer silence would make visitors of the default target give up.
+/// Permitted range of `silence`, in milliseconds. A shorter time would mistake clients on a long
+/// path for silent ones, and a longer time would make visitors of the default target give up.
 const SILENCE_RANGE: (u64, u64) = (50, 30_000);
 
-/// Decodes the list. `tls` is the section of the server's certificates, decoded.
+/// Decodes the list. `tls` is the decoded section of the server's certificates.
 pub(super) fn listen(s: &Section<'_>, tls: &ServerTls, taken: &mut Addresses) -> Vec<Listen> {
     let Some(item) = s.key("listen") else {
         s.missing("listen", "for example [\"tls://[::]:7000\"]");
@@ -55,7 +56,7 @@ pub(super) fn listen(s: &Section<'_>, tls: &ServerTls, taken: &mut Addresses) ->
     all
 }
 
-/// Decodes one entry: a URL, or a map with a URL. Returns the place of the URL as well.
+/// Decodes one entry: a URL, or a map with a URL. Returns the position of the URL as well.
 fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
     let plain = matches!(item.node.kind, Kind::Scalar { .. });
     let (url, client_ca, section) = if plain {
@@ -71,7 +72,7 @@ fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
     };
     let endpoint = s.cx.value(&url, |text| {
         let is_url = text.contains("://");
-        // The example of an address that is dialled does not suit a listener.
+        // The example of a dialled address does not fit a listener.
         text.parse::<Endpoint>().map_err(|bad| if is_url { bad } else { bad.hint(EXAMPLE) })
     })?;
     let mux = (endpoint.scheme == Scheme::MUX).then(|| mux(section.as_ref()));
@@ -139,8 +140,8 @@ fn no_client_ca(text: &str) -> Result<(), BadValue> {
     }
 }
 
-/// The addresses of the listeners that were decoded so far. The same port number of TCP and of UDP
-/// are two ports.
+/// The addresses of the listeners decoded so far. The same port number of TCP and of UDP counts as
+/// two ports.
 #[derive(Default)]
 pub(super) struct Addresses {
     pub(super) tcp: Taken,
@@ -148,13 +149,13 @@ pub(super) struct Addresses {
     names: BTreeSet<(String, u16, bool)>,
 }
 
-/// Checks the address of a listener by itself and against the listeners before it.
+/// Checks the address of a listener by itself and against the previous listeners.
 fn address(s: &Section<'_>, item: &Item, endpoint: &Endpoint, seen: &mut Addresses) {
     let (is_udp, port) = (endpoint.scheme.over == Over::Udp, endpoint.port);
     let taken = if is_udp { &mut seen.udp } else { &mut seen.tcp };
     let clash = match &endpoint.host {
         Host::Ip(ip) => taken.take(Bind::Ip(*ip), port),
-        // The same address on two links is two addresses.
+        // The same address on two interfaces is two addresses.
         host @ (Host::Name(_) | Host::Scoped(_)) => {
             (port != 0 && !seen.names.insert((host.bare(), port, is_udp))).then_some(Clash::Same)
         }
@@ -182,8 +183,8 @@ fn address(s: &Section<'_>, item: &Item, endpoint: &Endpoint, seen: &mut Address
     }
 }
 
-/// Refuses a listener without TLS beside `tls.client_ca`. The file says that clients show
-/// certificates, and this listener would admit them by their tokens alone.
+/// Refuses a listener without TLS if `tls.client_ca` is set. The file requires client certificates,
+/// and this listener would admit clients by their tokens alone.
 fn refuse_plain(s: &Section<'_>, item: &Item, url: &Item, endpoint: &Endpoint) {
     let shown = match &url.node.kind {
         // The value of a variable may be a secret in the wrong place.
@@ -203,7 +204,7 @@ fn refuse_plain(s: &Section<'_>, item: &Item, url: &Item, endpoint: &Endpoint) {
     s.cx.problem(item.at(), &item.path, BadValue::new(text).hint(hint));
 }
 
-/// The place of a key's value in a map.
+/// The position of a key's value in a map.
 fn place_of(map: &Item, key: &str) -> At {
     let Kind::Map(entries) = &map.node.kind else { return map.at() };
     entries.iter().find(|entry| entry.key == key).map_or_else(|| map.at(), |entry| entry.value.at)

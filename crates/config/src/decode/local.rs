@@ -9,10 +9,10 @@ use super::Section;
 use crate::taken::{Bind, Clash, Taken};
 use crate::{BadValue, Local, Over};
 
-/// Default mode of a Unix socket: only its user may connect, as with ssh's forwards.
+/// Default mode of a Unix socket: only its owner may connect, as with ssh's forwards.
 const SOCKET_MODE: u32 = 0o600;
 
-/// The addresses of the listeners that were decoded so far.
+/// The addresses of the listeners decoded so far.
 #[derive(Default)]
 pub(super) struct Listeners {
     tcp: Taken,
@@ -22,7 +22,8 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Records the address of a `what`. Returns the problem if another one already has the address.
+    /// Records the address of a `what`. Returns an error if another listener already has the
+    /// address.
     pub(super) fn take(&mut self, listen: &Local, what: &str) -> Option<BadValue> {
         let same = || BadValue::new(format!("a second {what} listens on {listen}"));
         if let Local::Unix { address, .. } = listen {
@@ -30,7 +31,7 @@ impl Listeners {
         }
         let (over, at) = listen.socket()?;
         if at.link().is_some() {
-            // The same address on two links is two addresses.
+            // The same address on two interfaces is two addresses.
             let is_new = at.port() == 0 || self.links.insert((over, at.to_string()));
             return (!is_new).then(same);
         }
@@ -52,7 +53,7 @@ pub(super) fn mode(s: &Section<'_>) -> u32 {
     s.value("mode", bits).unwrap_or(SOCKET_MODE)
 }
 
-/// Reports a mode of a listener that has no file.
+/// Reports the mode of a listener that has no file.
 pub(super) fn fit_mode(s: &Section<'_>, listen: Option<&Local>) {
     let file = |listen: &Local| match listen {
         Local::Unix { address, .. } => address.abstract_name().is_none(),

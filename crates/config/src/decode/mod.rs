@@ -50,21 +50,21 @@ pub(crate) use client::forward_of;
 pub(crate) use service::{long, services_of};
 pub use target::connect_target;
 
-/// Most reported problems, and most warnings. A wrong kind of file would otherwise report
-/// thousands.
+/// The largest number of reported problems, and of warnings. A wrong kind of file would otherwise
+/// cause thousands.
 const PROBLEMS_MAX: usize = 100;
 
-/// The hint for a wrong value that stands in several lines without quotes.
+/// The hint for an invalid value that spans several lines without quotes.
 const FOLDED: &str =
     "the value goes on in the next line: does a line lack its `- ` (with a blank) or its colon?";
 
-/// The inputs of the decoder from outside, because the decoder is pure.
+/// The external inputs of the decoder, which keep it pure.
 pub struct Sources<'a> {
     /// The value of an environment variable for `${NAME}`.
     pub env: &'a dyn Fn(&str) -> Option<String>,
-    /// Reads the text of a `token_file` or a `basic_auth_file`. The path is as written; the caller makes it absolute and
-    /// checks the permissions. The error is shown to the user, so it must not contain the path,
-    /// which may be a token under the wrong key.
+    /// Reads the text of a `token_file` or a `basic_auth_file`. The path is as written; the caller
+    /// makes it absolute and checks the permissions. The error is shown to the user, so it must not
+    /// contain the path, which may be a token under the wrong key.
     pub read: &'a dyn Fn(&Path) -> Result<String, String>,
 }
 
@@ -105,7 +105,7 @@ impl Cx<'_> {
         }
     }
 
-    /// The text of a scalar with `${NAME}` expanded. `$${` stands for `${`.
+    /// The text of a scalar with `${NAME}` expanded. `$${` stands for a literal `${`.
     pub(crate) fn text(&self, item: &Item) -> Option<String> {
         let text = match &item.node.kind {
             Kind::Scalar { text, .. } => text,
@@ -174,7 +174,7 @@ impl Cx<'_> {
         None
     }
 
-    /// The items of a list. A single value stands for a list with one item.
+    /// The items of a list. A single value counts as a list with one item.
     pub(crate) fn one_or_list(&self, item: &Item) -> Vec<Item> {
         match &item.node.kind {
             Kind::List(nodes) => item.items(nodes),
@@ -203,9 +203,9 @@ impl Item {
         self.node.at
     }
 
-    /// The entry of a list that a short form may stand for, such as `${SERVICE}`, with its
-    /// variables expanded. An entry with a `=` of its own is divided first, so that a message shows
-    /// its parts. `None` after a problem.
+    /// The entry of a list that may be a short form, such as `${SERVICE}`, with its variables
+    /// expanded. An entry with a `=` of its own is split first, so that a message can show its
+    /// parts. `None` after a problem.
     fn filled_in(self, cx: &Cx<'_>) -> Option<Self> {
         match &self.node.kind {
             Kind::Scalar { text, .. } if text.contains("${") && !text.contains('=') => {
@@ -217,8 +217,8 @@ impl Item {
     }
 
     /// The long form of a pair `LEFT=TARGET`: a map with the keys `left` and `target`. A value
-    /// without `=` is the target, and `alone` is then the value of `left`; without `alone` it stays
-    /// as it is.
+    /// without `=` is the target, and `alone` is then the value of `left`; without `alone` it is
+    /// left unchanged.
     fn long(self, left: &str, alone: Option<&str>) -> Self {
         let Kind::Scalar { text, .. } = &self.node.kind else { return self };
         let whole = alone.filter(|_| !self.node.is_null()).map(|alone| (alone, text.as_str()));
@@ -235,7 +235,7 @@ impl Item {
         Self { node: Node::new(Kind::Map(entries), at), path: self.path }
     }
 
-    /// A map with this value alone.
+    /// A map with this value as its only entry.
     fn keyed(self, key: &str) -> Self {
         let at = self.at();
         let entries = vec![Entry { key: key.to_owned(), at, value: self.node }];
@@ -299,7 +299,7 @@ impl<'a> Section<'a> {
         Some(section)
     }
 
-    /// A map whose keys were checked before.
+    /// A map whose keys were checked already.
     fn quiet(cx: &'a Cx<'a>, item: Item) -> Option<Self> {
         matches!(item.node.kind, Kind::Map(_)).then_some(Self { cx, item })
     }
@@ -344,7 +344,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The problem of a word that is not one of the known words.
+/// The error for a word that is not one of the known words.
 pub(crate) fn unknown(what: &str, word: &str, known: &[&str]) -> BadValue {
     let bad = BadValue::new(format!("unknown {what}"));
     match nearest(word, known) {

@@ -9,7 +9,7 @@ use crate::{BadValue, Collector, Otlp};
 /// Default of `otlp.interval`, in milliseconds: the default of OpenTelemetry's own exporters.
 const INTERVAL: u64 = 60_000;
 
-/// Shortest interval: each push asks the workers for their figures.
+/// Shortest interval: each push collects figures from all workers.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// The port on which collectors speak gRPC by convention.

@@ -1,4 +1,4 @@
-//! `p2p` of a client: how direct paths to other clients are looked for.
+//! `p2p` of a client: how direct paths to other clients are found.
 
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use crate::keys::{P2P, P2P_WEBRTC, SERVER_P2P, SERVER_WEBRTC};
 use crate::model::{Listen, P2p, P2pWebrtc, ServerWebrtc, StunAddress};
 use crate::{BadValue, STUN_PORT};
 
-/// STUN servers of a file, at most: an attempt asks eight, the tunnel's own server among them.
+/// STUN servers of a file, at most: an attempt queries eight, including the tunnel's own server.
 const SERVERS: usize = 6;
 
 pub(super) fn p2p(s: &Section<'_>) -> P2p {
@@ -33,7 +33,7 @@ pub(super) fn p2p(s: &Section<'_>) -> P2p {
 /// `p2p.webrtc.idle`, milliseconds.
 const IDLE: u64 = 300_000;
 
-/// The limits of data channels.
+/// Decodes the limits of data channels.
 fn webrtc(p2p: &Section<'_>) -> P2pWebrtc {
     let default = P2pWebrtc::default();
     let Some(own) = p2p.section("webrtc", &P2P_WEBRTC) else { return default };
@@ -71,7 +71,8 @@ pub(super) fn of_server(
 /// `p2p.webrtc.path`.
 const DEFAULT_PATH: &str = "/webrtc";
 
-/// The path of offers: segments of letters, digits and signs that mean nothing in a URL.
+/// The path of offers: segments of letters, digits and characters without a special meaning in a
+/// URL.
 fn path(text: &str) -> Result<String, BadValue> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~/".contains(c);
     let is_path = text.len() > 1 && text.starts_with('/') && !text.ends_with('/');
@@ -107,7 +108,7 @@ fn kind(text: &str) -> Result<Kind, BadValue> {
     }
 }
 
-/// `40000-40100`, or one port.
+/// Parses `40000-40100`, or a single port.
 fn ports(text: &str) -> Result<(u16, u16), BadValue> {
     let bad = || BadValue::new(format!("`{text}` is no range of ports")).hint("40000-40100");
     let (first, last) = text.split_once('-').unwrap_or((text, text));

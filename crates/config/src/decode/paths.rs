@@ -53,15 +53,15 @@ pub(super) fn oldest(s: &Section<'_>) -> TlsVersion {
     oldest
 }
 
-/// TLS of tls:// ends at the server, to which the log-in is bound, and QUIC and KCP have TLS 1.3
-/// alone.
+/// TLS of `tls://` ends at the server, to which the log-in is bound, and QUIC and KCP use only TLS
+/// 1.3.
 fn needs_https(what: &str) -> BadValue {
     BadValue::new(format!("{what}: TLS 1.3 alone"))
         .hint("remove `min_version`: it is for wss:// through a proxy that ends TLS")
 }
 
 /// Warns of each path without TLS that leaves this machine. The client tries the paths in their
-/// order, so the first such path gets another warning where a path with TLS stands behind it: the
+/// order, so the first such path gets a different warning where a path with TLS follows it: the
 /// client would use TLS only after the path without TLS has failed.
 fn warn_of_plain(cx: &Cx<'_>, urls: &[Item], paths: &[Path]) {
     let mut told = false;
@@ -120,7 +120,7 @@ fn pin(text: &str) -> Result<String, BadValue> {
     }
 }
 
-/// Parses a host name that a certificate may contain.
+/// Parses a host name that may appear in a certificate.
 fn host_name(text: &str) -> Result<String, BadValue> {
     match text.parse()? {
         Host::Name(name) => Ok(name),
@@ -139,7 +139,7 @@ struct Shared<'a> {
     proxy: Option<&'a Wish>,
 }
 
-/// A setting of `proxy`.
+/// A decoded value of `proxy`.
 #[derive(Clone)]
 enum Wish {
     /// No proxy, even if the environment names a proxy.
@@ -155,7 +155,7 @@ fn wish(s: &Section<'_>) -> Option<Wish> {
     })
 }
 
-/// Decodes one path. Returns the place of its URL as well.
+/// Decodes one path. Returns the position of its URL as well.
 fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
     let plain = matches!(item.node.kind, Kind::Scalar { .. });
     let (url, section) = if plain {
@@ -208,8 +208,8 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
     Some((url, Path { endpoint, trust, identity, min_version, sni, headers, proxy, dscp }))
 }
 
-/// Reports settings that a path over UDP cannot have. A proxy of the file is an error, because a
-/// connection that bypasses it would surprise the user. Proxies of the environment apply only to
+/// Reports settings that a path over UDP cannot have. A proxy of the file is an error, because the
+/// user would not expect a connection that bypasses it. Proxies of the environment apply only to
 /// TCP by convention, so they are ignored.
 fn of_udp(
     cx: &Cx<'_>,

@@ -1,5 +1,5 @@
 //! Private services: `public: private` with `visitors` on the side that has the service, and the
-//! tokens and `p2p` on the side that visits.
+//! tokens and `p2p` on the visiting side.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::model::{
 use crate::yaml::Kind;
 use crate::{BadValue, Target};
 
-/// Keys that have no effect without an address where visitors come.
+/// Keys that have no effect without a public address.
 const PUBLIC_KEYS: [&str; 20] = [
     "shared",
     "allow_from",
@@ -39,8 +39,8 @@ const PUBLIC_KEYS: [&str; 20] = [
     "target_tls",
 ];
 
-/// Whether `public` is the word for a private service. A list that has other addresses as well is a
-/// problem.
+/// Whether `public` has the value of a private service. A list that also has other addresses is an
+/// error.
 pub(super) fn is_private(s: &Section<'_>) -> bool {
     let Some(item) = s.key("public") else { return false };
     let items = s.cx.one_or_list(&item);
@@ -103,7 +103,8 @@ pub(super) fn private(s: &Section<'_>, is_private: bool) -> Option<Private> {
     Some(Private { visitors, tls, browser })
 }
 
-/// Decodes the certificates of one authority. `None` without the section, and after a problem.
+/// Decodes the certificates that one authority issues. `None` without the section, or after a
+/// problem.
 fn peer_tls(s: &Section<'_>, key: &str, table: &Table) -> Option<PeerTls> {
     let own = s.section(key, table)?;
     if own.key("ca").is_none() {
@@ -148,7 +149,7 @@ fn visitor(
     Some(Visitor { name, tokens })
 }
 
-/// Reports keys and a target that do not fit a private service. False for a target that makes no
+/// Reports keys and a target that do not fit a private service. False for a target that cannot be a
 /// service.
 pub(super) fn fit(s: &Section<'_>, target: Option<&Targets>) -> bool {
     let is_https = matches!(target, Some(Targets::One(Target::Https { .. })));
@@ -179,7 +180,7 @@ pub(super) fn fit(s: &Section<'_>, target: Option<&Targets>) -> bool {
     true
 }
 
-/// Decodes the keys of a forward about private services.
+/// Decodes the keys of a forward that concern private services.
 pub(super) fn of_forward(
     s: &Section<'_>,
     target: Option<&Target>,
@@ -200,7 +201,7 @@ pub(super) fn of_forward(
     (token, tls, s.value("p2p", p2p).unwrap_or_default())
 }
 
-/// Reports a token beside certificates.
+/// Reports a token that is set in addition to certificates.
 fn both(s: &Section<'_>) {
     let has_token = ["token", "token_file"].iter().any(|key| s.key(key).is_some());
     if has_token && s.key("tls").is_some() {
@@ -260,7 +261,7 @@ pub(super) fn visits(s: &Section<'_>, forwards: &[Forward]) -> Vec<Visit> {
 const TOKEN_WANTED: &str = "the token that `visitors` of the service has for this client, or `tls` where it has \
                             `visitor_tls`";
 
-/// Reports forwards of the file to private services for which there is no token.
+/// Reports forwards of the file to private services without a token.
 pub(super) fn check(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]) {
     let has_token = |service: &PrivateService| {
         let own = |forward: &Forward| {
@@ -280,8 +281,7 @@ pub(super) fn check(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]) {
     }
 }
 
-/// Reports a `p2p` that does not count: one link serves all that goes from this client to a
-/// service.
+/// Reports a `p2p` that has no effect: one link carries all traffic from this client to a service.
 pub(super) fn check_ways(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]) {
     let counts = |service: &PrivateService| {
         let mut own = forwards.iter().filter(|forward| forward.private() == Some(service));
@@ -295,7 +295,7 @@ pub(super) fn check_ways(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]
     let of_visit = |visit: &Visit| ("visits", visit.service.clone(), visit.p2p, false);
     let all = forwards.iter().filter_map(of_forward).chain(visits.iter().map(of_visit));
     for (key, service, p2p, has_proof) in all {
-        // `auto` may be what an entry without the key has.
+        // An entry without the key may have `auto`.
         let is_meant = has_proof || p2p != PeerPath::Auto;
         let Some(way) = counts(&service).filter(|way| is_meant && *way != p2p) else { continue };
         let bad = BadValue::new(format!(
@@ -306,8 +306,8 @@ pub(super) fn check_ways(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]
     }
 }
 
-/// Reports certificates of one authority for which this client has none of its own. `has_one`: the
-/// client logs in with a certificate.
+/// Reports certificates of one authority where this client has no certificate of that authority.
+/// `has_one`: the client logs in with a certificate.
 pub(super) fn check_identities(
     s: &Section<'_>,
     has_one: bool,

@@ -1,4 +1,5 @@
-//! `public`: the addresses of a service, ports and names, which must differ among all services.
+//! `public`: the addresses of a service, that is ports and names, which must be unique among all
+//! services.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,10 @@ use crate::names::{NameKind, Names, public_name};
 use crate::taken::{Bind, Clash, Taken};
 use crate::{BadValue, Host, Over};
 
-/// Most ports in the range of one service: each port is a listener on the server.
+/// The largest number of ports in the range of a service: each port is a listener on the server.
 const RANGE_MAX: u16 = 1000;
 
-/// The addresses that services took so far.
+/// The addresses that services occupy so far.
 #[derive(Default)]
 pub(super) struct Published {
     tcp: Taken,
@@ -39,7 +40,7 @@ enum Resource {
 }
 
 impl Address {
-    /// The number of ports after the first port.
+    /// The number of ports after the first.
     pub(super) const fn width(&self) -> u16 {
         match self.ports() {
             Some((first, last)) => last - first,
@@ -56,7 +57,7 @@ impl Address {
     }
 }
 
-/// Decodes `public`. An entry with a problem is `None`.
+/// Decodes `public`. An entry with a problem becomes `None`.
 pub(super) fn entries(s: &Section<'_>) -> Vec<Option<Address>> {
     let items = s.key("public").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
     if items.is_empty() {
@@ -111,8 +112,8 @@ fn place(text: &str) -> Result<Resource, BadValue> {
     Ok(Resource::Ports(over, bind, first, last))
 }
 
-/// Records and returns all addresses. `path` is that of the service. `None` if there is no address
-/// or an entry has a problem.
+/// Records and returns all addresses. `path` is the key path of the service. `None` if there is no
+/// address or an entry has a problem.
 pub(super) fn publish(
     s: &Section<'_>,
     entries: &[Option<Address>],
@@ -133,7 +134,8 @@ pub(super) fn publish(
                     }
                     seen.count += 1;
                     if let Some(clash) = taken.take(*bind, port) {
-                        // Once per entry: the other ports of a range would say the same.
+                        // Reported once per entry: the other ports of a range would repeat the same
+                        // message.
                         s.cx.problem(item.at(), &item.path, clashing(*over, *bind, port, clash));
                         break;
                     }

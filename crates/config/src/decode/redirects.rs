@@ -1,4 +1,4 @@
-//! Redirects of the services of one file that lead back to each other.
+//! Redirects between the services of one file that form a loop.
 
 use std::collections::HashMap;
 
@@ -18,8 +18,8 @@ struct Url {
     path: String,
 }
 
-/// Reports the services whose redirects never end. Hosts below a wildcard are left out: another
-/// client may have them.
+/// Reports the services whose redirects form a loop. Hosts below a wildcard are left out: they may
+/// belong to another client.
 pub(super) fn check<'s>(cx: &Cx<'_>, entries: impl Iterator<Item = (Item, &'s [Service])> + Clone) {
     let mut all = Names::new();
     for service in entries.clone().flat_map(|(_, services)| services) {
@@ -53,7 +53,7 @@ pub(super) fn check<'s>(cx: &Cx<'_>, entries: impl Iterator<Item = (Item, &'s [S
     }
 }
 
-/// The services of each name.
+/// The services by name.
 type Names<'s> = HashMap<(&'static str, &'s str), Vec<&'s Service>>;
 
 fn is_endless(all: &Names<'_>, start: &Url) -> bool {
@@ -67,7 +67,7 @@ fn is_endless(all: &Names<'_>, start: &Url) -> bool {
     true
 }
 
-/// Where the server sends a visitor of this URL.
+/// The URL to which the server redirects a visitor of this URL.
 fn step(all: &Names<'_>, at: &Url) -> Option<Url> {
     let path = |service: &&&Service| service.terms.http.path.as_ref().map_or(0, String::len);
     let takes = |service: &&&Service| {
@@ -92,7 +92,7 @@ fn is_below(prefix: &str, path: &str) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Reads an address of a redirect. `None`: it has a port of its own.
+/// Reads the target address of a redirect. `None`: the address has a port of its own.
 fn read(location: &str) -> Option<Url> {
     let (scheme, rest) = location.split_once("://")?;
     let (kind, port) = match scheme {

@@ -1,5 +1,5 @@
-//! Decides which parts of the file a problem may repeat. A secret gets to the wrong place by a
-//! typing error (no blank after `token:`, a variable in the wrong line), and problems end in logs
+//! Decides which parts of the file a problem may repeat. A typing error can put a secret in the
+//! wrong place (no blank after `token:`, a variable in the wrong line), and problems end up in logs
 //! and bug reports.
 
 use std::path::Path;
@@ -9,13 +9,13 @@ use proto::greeting::Token;
 use crate::BadValue;
 use crate::yaml::{Kind, Node};
 
-/// The part of a key that may be shown: the leading word, because `token:q7Xb` and `token=q7Xb` are
-/// one key each. A text that could itself be a token is hidden.
+/// The part of a key that may be shown: its leading word, because YAML reads `token:q7Xb` and
+/// `token=q7Xb` each as one key. A text that could itself be a token is hidden.
 pub(crate) fn key(key: &str) -> String {
     let end = key.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-'));
     let (word, rest) = key.split_at(end.unwrap_or(key.len()));
     // The word may be a part of a Base64 token, which contains `/` or `+`. The keys of the model
-    // are lower case, so only other words are checked.
+    // are lower case, so only words with other characters are checked.
     let plain = word.bytes().all(|b| b.is_ascii_lowercase() || matches!(b, b'_' | b'-'));
     match (word, rest) {
         _ if Token::new(word).is_ok() || !plain && Token::new(key).is_ok() => "…".into(),
@@ -24,8 +24,8 @@ pub(crate) fn key(key: &str) -> String {
     }
 }
 
-/// The problem of a `${NAME}` without a value. The name is shown only if it looks like a variable,
-/// because otherwise it may be the secret itself.
+/// The error for a `${NAME}` without a value. The name is shown only if it looks like a variable
+/// name, because otherwise it may be the secret itself.
 pub(super) fn not_set(name: &str) -> BadValue {
     let like_a_variable =
         name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
@@ -42,8 +42,8 @@ pub(super) fn not_set(name: &str) -> BadValue {
     bad.hint("set it in the environment of the program")
 }
 
-/// Replaces the expanded value in a message by the text of the file, so that values of variables
-/// are not shown.
+/// Replaces the expanded value in a message by the original text of the file, so that values of
+/// variables are not shown.
 pub(super) fn unexpanded(bad: BadValue, node: &Node) -> BadValue {
     let Kind::Scalar { text, .. } = &node.kind else { return bad };
     let raw = match &node.written {
@@ -60,7 +60,7 @@ pub(super) fn unexpanded(bad: BadValue, node: &Node) -> BadValue {
     BadValue { message, hint: bad.hint }
 }
 
-/// The problem of a `token_file` that cannot be read. The text may be the token itself, so it is
+/// The error for a `token_file` that cannot be read. The text may be the token itself, so it is
 /// shown only if it looks like a path and no word of it looks like a secret.
 pub(super) fn unreadable(text: &str, why: &str) -> BadValue {
     if may_be_secret(text) {
@@ -75,7 +75,7 @@ pub(super) fn unreadable(text: &str, why: &str) -> BadValue {
     }
 }
 
-/// Whether the text in the place of a path may be a secret.
+/// Whether the text that should be a path may be a secret.
 pub(crate) fn may_be_secret(text: &str) -> bool {
     let path = Path::new(text);
     let like_a_path = path.is_absolute() || path.extension().is_some();
@@ -83,8 +83,8 @@ pub(crate) fn may_be_secret(text: &str) -> bool {
 }
 
 /// Whether a word looks like a secret: it is longer than words in file names, or changes more often
-/// between capitals, small letters and digits. For a harmless path that looks so, the only cost is
-/// that the message does not name it.
+/// between capitals, small letters and digits. For a harmless path that looks like a secret, the
+/// only cost is that the message does not name it.
 pub(crate) fn is_scrambled(word: &str) -> bool {
     let kind = |b: &u8| (b.is_ascii_uppercase(), b.is_ascii_digit());
     let runs = word.as_bytes().chunk_by(|a, b| kind(a) == kind(b)).count();

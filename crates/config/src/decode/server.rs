@@ -30,7 +30,8 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let mut taken = listen::Addresses::default();
     let listen = listen::listen(&s, &tls, &mut taken);
     let (http, tls_routes) = doors::doors(&s, &listen, &mut taken);
-    // With a `client_ca`, the certificate proves the name, and a token is an optional second proof.
+    // With a `client_ca`, the certificate proves the name, and a token is an optional second
+    // factor.
     let by_certificate = tls.client_ca.is_some();
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let public_url = public_url(&s);

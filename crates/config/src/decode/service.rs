@@ -26,27 +26,27 @@ use crate::{BadValue, Over, Span};
 /// Default of `health.interval`, in milliseconds.
 const CHECK_INTERVAL: u64 = 10_000;
 
-/// Shortest `health.interval`, in milliseconds. More frequent checks load the target.
+/// Shortest `health.interval`, in milliseconds. More frequent health checks would load the target.
 const CHECK_LEAST: u64 = 1_000;
 
-/// Default of `health.timeout`, in milliseconds, where the interval is as long: a target that needs
-/// longer serves nobody well.
+/// Default of `health.timeout`, in milliseconds, limited by the interval: a slower target is of no
+/// use to visitors.
 const CHECK_TIMEOUT: u64 = 2_000;
 
-/// The longest datagram of a check, in bytes: a packet on every path takes it whole.
+/// The longest datagram of a health check, in bytes: it fits into one packet on every path.
 const PAYLOAD_MAX: usize = 1_200;
 
 /// The longest `health.path`.
 const PATH_MAX: usize = 1024;
 
-/// The public address of a short form without one: the server chooses the port.
+/// The public address of a short form that gives none: the server chooses the port.
 const ANY: &str = "tcp://:0";
 
-/// As [`ANY`], for a target of UDP.
+/// As [`ANY`], for a UDP target.
 const ANY_UDP: &str = "udp://:0";
 
 /// Decodes entries of `services`. The result is empty if there are none, and incomplete only after
-/// a problem was reported. `prefix` comes before each name.
+/// a problem was reported. `prefix` is prepended to each name.
 pub(super) fn services(s: &Section<'_>, items: Vec<Item>, prefix: Option<&str>) -> Vec<Service> {
     let mut seen = Seen { prefix: prefix.map(str::to_owned), ..Seen::default() };
     let (mut made, mut entries) = (Vec::new(), Vec::new());
@@ -94,7 +94,7 @@ pub(crate) fn long(item: Item) -> Item {
     item.long("public", Some(any))
 }
 
-/// The long form of an entry, whose variables are expanded before. `None` after a problem.
+/// The long form of an entry, whose variables are expanded first. `None` after a problem.
 pub(super) fn filled_in(cx: &Cx<'_>, item: Item) -> Option<Item> {
     item.filled_in(cx).map(long)
 }
@@ -103,7 +103,7 @@ fn is_udp(target: &str) -> bool {
     matches!(parse_target(target), Ok(Targets::Ports(Some(Over::Udp), ..)))
 }
 
-/// The services of one entry alone. Empty after a problem.
+/// The services of a single entry. Empty after a problem.
 pub(crate) fn services_of(cx: &Cx<'_>, item: Item, prefix: Option<&str>) -> Vec<Service> {
     let mut seen = Seen { prefix: prefix.map(str::to_owned), ..Seen::default() };
     let entry = filled_in(cx, item).and_then(|item| Section::open(cx, item, &SERVICE));
@@ -167,7 +167,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let broadcast = broadcast::of_service(&s, targets.as_ref(), published.as_deref());
     let ports = ports(published.as_deref().unwrap_or_default());
     let wide = entries.iter().flatten().any(|entry| entry.width() > 0);
-    // After a bad name, or a range with a bad entry, the resulting names are unknown.
+    // After an invalid name, or a range with an invalid entry, the resulting names are unknown.
     let mut names = Vec::new();
     if (nameless || name.is_some()) && (published.is_some() || !wide) {
         let stem = |public: &[Public]| match &name {
@@ -198,7 +198,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     }
     let mut terms = terms;
     if is_private || !published.iter().all(Public::is_http) {
-        // At a port the bytes of the visitors go to the target as they are.
+        // At a port, the visitors' bytes are passed to the target unchanged.
         terms.http.target = TargetProtocol::Http;
     }
     if target.width() > 0 && !fit::is_as_wide(target, &entries) {
@@ -236,7 +236,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     Some(made.map(|((port, public), name)| make(name, port - lowest, public.clone())).collect())
 }
 
-/// Decodes `limits`: of flows and of sources, and of streams.
+/// Decodes `limits`: the limits of flows, sources and streams.
 fn limits(s: &Section<'_>) -> (FlowLimits, Limits) {
     let Some(own) = s.section("limits", &SERVICE_LIMITS) else { return Default::default() };
     let each = [&SERVICE_SOURCE_LIMITS, &SERVICE_STREAM_LIMITS];
@@ -244,7 +244,7 @@ fn limits(s: &Section<'_>) -> (FlowLimits, Limits) {
     (values::flow_limits(&own, &SERVICE_SOURCE_LIMITS), streams)
 }
 
-/// The name of a service without a name, by its host name.
+/// The name of a service that has a host name but no name of its own.
 fn by_name(public: &Public, seen: &Seen) -> Option<String> {
     let most = NAME_MAX - seen.prefix.as_ref().map_or(0, |prefix| prefix.len() + 1).min(NAME_MAX);
     match public {
@@ -268,7 +268,7 @@ fn check_names(s: &Section<'_>, names: &[String], seen: &mut Seen) {
     }
 }
 
-/// Decodes `health`. `None` without it.
+/// Decodes `health`. `None` without a host name.
 pub(super) fn health(s: &Section<'_>) -> Option<Check> {
     let own = s.section("health", &HEALTH)?;
     let interval = values::positive(&own, "interval", CHECK_INTERVAL)?;
@@ -289,7 +289,7 @@ pub(super) fn health(s: &Section<'_>) -> Option<Check> {
     Some(Check { interval, timeout, path, udp })
 }
 
-/// Decodes `health.udp`: the name of a protocol, or a datagram and its answer.
+/// Decodes `health.udp`: the name of a protocol, or a datagram and the expected reply.
 fn datagrams(health: &Section<'_>) -> Option<DatagramCheck> {
     let item = health.key("udp")?;
     if matches!(item.node.kind, Kind::Scalar { .. }) {
@@ -309,7 +309,7 @@ fn datagrams(health: &Section<'_>) -> Option<DatagramCheck> {
     Some(DatagramCheck::Own { send: own.value("send", payload)?, expect })
 }
 
-/// The bytes of a datagram: a text, or hexadecimal digits behind `hex:`.
+/// The bytes of a datagram: a text, or hexadecimal digits after `hex:`.
 fn payload(text: &str) -> Result<Arc<[u8]>, BadValue> {
     let bad = |why: String| BadValue::new(why).hint("for example ping, or hex:0001ff");
     let bytes = match text.strip_prefix("hex:") {
@@ -330,7 +330,7 @@ fn payload(text: &str) -> Result<Arc<[u8]>, BadValue> {
     Ok(bytes.into())
 }
 
-/// A path of a request, perhaps with a query.
+/// The path of a request, possibly with a query.
 fn request_path(text: &str) -> Result<Arc<str>, BadValue> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
     if text.starts_with('/') && text.bytes().all(is_plain) && text.len() <= PATH_MAX {

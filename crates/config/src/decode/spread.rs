@@ -7,7 +7,7 @@ use crate::model::{Balance, Spread, TARGETS_MAX, WEIGHT_MAX, Weighted};
 use crate::yaml::Kind;
 use crate::{BadValue, Over, Target};
 
-/// The value of `target`: the first target, and the others with their weights.
+/// The value of `target`: the first target, and the other targets with their weights.
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) first: Targets,
@@ -22,7 +22,7 @@ impl From<Targets> for Listed {
 }
 
 impl Listed {
-    /// The targets behind the first, for visitors of this protocol.
+    /// The targets after the first, for visitors of this protocol.
     pub(super) fn spread(&self, balance: Balance, over: Over) -> Spread {
         let other = |(target, weight): &(Targets, u16)| Weighted {
             target: target.nth(0, over),
@@ -70,7 +70,7 @@ fn weight(text: &str) -> Result<u16, BadValue> {
     })
 }
 
-/// What is wrong with a list of targets.
+/// The error for an invalid list of targets.
 fn unfit(all: &[(Targets, u16)]) -> Option<BadValue> {
     let Some((first, _)) = all.first() else {
         return Some(BadValue::new("a list without a target").hint("name a target"));
@@ -105,7 +105,7 @@ fn unfit(all: &[(Targets, u16)]) -> Option<BadValue> {
     None
 }
 
-/// What is spoken with a target that is dialled. Targets of one class stand in for each other.
+/// The protocol spoken to a dialled target. Targets of one class can replace each other.
 fn class(target: &Targets) -> Option<u8> {
     match target {
         Targets::Ports(Some(Over::Udp), ..) => Some(0),
@@ -125,8 +125,8 @@ fn class(target: &Targets) -> Option<u8> {
     }
 }
 
-/// Decodes `balance`. `of`: the targets, if they were read. `shared`: visitors are led to several
-/// clients as well.
+/// Decodes `balance`. `of`: the targets, if they were decoded. `shared`: visitors are also
+/// distributed to several clients.
 pub(super) fn balance(s: &Section<'_>, of: Option<&Listed>, shared: bool) -> Balance {
     let balance = s.value("balance", |text| {
         let bad = || unknown(&format!("balance `{text}`"), text, &Balance::NAMES);

@@ -1,4 +1,4 @@
-//! `target`: what a service or a forward dials, perhaps a range of ports.
+//! `target`: what a service or a forward dials, possibly a range of ports.
 
 use std::net::Ipv6Addr;
 
@@ -15,15 +15,15 @@ use crate::{BadValue, Host, Over, Target};
 /// The value of `target`.
 #[derive(Debug)]
 pub(super) enum Targets {
-    /// Protocol, host, first and last port. Without a scheme the protocol is that of the visitors.
+    /// Protocol, host, first and last port. Without a scheme the protocol of the visitors applies.
     Ports(Option<Over>, Host, u16, u16),
     /// A target without ports, which serves every port of a range.
     One(Target),
 }
 
 impl Targets {
-    /// The name of a service of this target without a name and a public port of its own. `over` is
-    /// the protocol of the visitors.
+    /// The name of a service of this target that has neither a name nor a public port of its own.
+    /// `over` is the protocol of the visitors.
     pub(super) fn name(&self, over: Over) -> String {
         let plain = |text: &str| {
             let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
@@ -78,8 +78,8 @@ impl Targets {
         }
     }
 
-    /// The protocol of the target of a service with these addresses: that of the visitors, and
-    /// where they come over both, the protocol of the file.
+    /// The protocol of the target of a service with these addresses: the protocol of the visitors,
+    /// or the protocol in the file where visitors come over both.
     pub(super) fn over(&self, public: &[Public]) -> Over {
         let is = |over| public.iter().any(|public| public.over() == over);
         match (is(Over::Tcp), is(Over::Udp), self) {
@@ -90,7 +90,7 @@ impl Targets {
         }
     }
 
-    /// The number of ports after the first port.
+    /// The number of ports after the first.
     pub(super) const fn width(&self) -> u16 {
         match self {
             Self::Ports(_, _, first, last) => *last - *first,
@@ -98,7 +98,7 @@ impl Targets {
         }
     }
 
-    /// The target, unless it is a range. Without a scheme it has the protocol `over`.
+    /// The target, unless it is a range of ports. Without a scheme it gets the protocol `over`.
     pub(super) fn one(&self, over: Over) -> Option<Target> {
         let over = match self {
             Self::Ports(Some(of), ..) => *of,
@@ -108,13 +108,13 @@ impl Targets {
     }
 }
 
-/// Decodes `target`. `None` after a problem. `redirect`: the service has this address in the place of
-/// a target.
+/// Decodes `target`. `None` after a problem. `redirect`: the service has a redirect address instead
+/// of a target.
 pub(super) fn target(s: &Section<'_>, redirect: Option<&Redirect>) -> Option<Listed> {
     target_by(s, redirect, parse_target)
 }
 
-/// Reads the text of a target.
+/// A function that reads the text of a target.
 pub(super) type Parse = fn(&str) -> Result<Targets, BadValue>;
 
 /// Decodes `target` as [`target()`] does, each address with `parse`.
@@ -163,7 +163,7 @@ pub(super) fn parse_target(text: &str) -> Result<Targets, BadValue> {
     }
 }
 
-/// Parses a target of a proxy: an address that is dialled, in plain or over TLS.
+/// Parses a target of a proxy: a dialled address, with or without TLS.
 pub(super) fn parse_of_proxy(text: &str) -> Result<Targets, BadValue> {
     if let Some(rest) = text.strip_prefix("tls://") {
         return match of_ports(&http_target(text, rest, 443)?)? {
@@ -191,10 +191,11 @@ pub(super) fn parse_of_proxy(text: &str) -> Result<Targets, BadValue> {
 const ONE_PORT: &str = "an entry of `proxies` has one port: write an entry for each";
 
 /// Reads a target for one connection: on the server's side `host:port`, `tcp://host:port` or
-/// `unix:///path`, or a private service of another client, `service://CLIENT/SERVICE`. The port is always there, so an IPv6 address needs no brackets: `::1:22`.
+/// `unix:///path`, or a private service of another client, `service://CLIENT/SERVICE`. The port is
+/// always given, so an IPv6 address needs no brackets: `::1:22`.
 ///
 /// # Errors
-/// The text is another address, or none.
+/// The text is an address of another kind, or no address.
 pub fn connect_target(text: &str) -> Result<Target, BadValue> {
     let bare = text.rsplit_once(':').and_then(|(host, port)| {
         let is_v6 = host.parse::<Ipv6Addr>().is_ok() || host.parse::<ScopedAddr>().is_ok();
@@ -252,7 +253,7 @@ fn of_ports(text: &str) -> Result<Targets, BadValue> {
     }
 }
 
-/// The TCP address of `http://host[:port]`. `port` is the usual port of the scheme.
+/// The TCP address of `http://host[:port]`. `port` is the default port of the scheme.
 fn http_target(text: &str, rest: &str, port: u16) -> Result<String, BadValue> {
     if rest.contains(['/', '?', '#']) {
         return Err(BadValue::new(format!("`{text}`: a target has no path"))

@@ -12,7 +12,7 @@ pub(super) fn target_tls(s: &Section<'_>, target: Option<&Targets>) -> TargetTls
     of_targets(s, "https", target.is_none_or(is_https))
 }
 
-/// Decodes the section for targets with this scheme. `fits`: the targets have the scheme.
+/// Decodes the section for targets with this scheme. `fits`: the targets have this scheme.
 pub(super) fn of_targets(s: &Section<'_>, scheme: &str, fits: bool) -> TargetTls {
     let Some(own) = s.section("target_tls", &TARGET_TLS) else { return TargetTls::default() };
     if !fits {

@@ -70,7 +70,7 @@ fn priority(text: &str) -> Result<Priority, BadValue> {
     }
 }
 
-/// Parses the silence after which a socket is probed.
+/// Parses the idle time after which a socket is probed.
 fn tcp_keepalive(text: &str) -> Result<Duration, BadValue> {
     let silence = text.parse::<Span>()?.duration();
     if silence.subsec_nanos() > 0 || silence.as_secs() > TCP_KEEPALIVE_MAX.into() {

@@ -9,11 +9,12 @@ use crate::{BadValue, Size};
 /// (RFC 8899).
 pub(super) const MTU: u16 = 16_336;
 
-/// Smallest UDP payload that every path must take, in bytes (RFC 9000 section 14). KCP starts with
+/// Smallest UDP payload that every path must carry, in bytes (RFC 9000 section 14). KCP starts with
 /// the same size.
 const MTU_MIN: u16 = 1200;
 
-/// Default size of a UDP buffer, in bytes: 30 ms at 1 Gbit/s, while the worker that reads is busy.
+/// Default size of a UDP buffer, in bytes: it holds 30 ms of packets at 1 Gbit/s while the reading
+/// worker is busy.
 const BUFFER: u64 = 4 << 20;
 
 /// Permitted size of a UDP buffer, in bytes. A smaller buffer holds fewer than about 50 packets. A
@@ -45,7 +46,7 @@ pub(super) fn buffer(s: Option<&Section<'_>>, key: &str) -> Size {
     s.and_then(|s| s.value(key, read)).unwrap_or(Size::from_bytes(BUFFER))
 }
 
-/// A number of digits alone, without a sign.
+/// A number of digits only, without a sign.
 pub(super) fn digits(text: &str) -> Option<u16> {
     text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()))
 }

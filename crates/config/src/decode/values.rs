@@ -39,14 +39,14 @@ pub(crate) fn positive_or(s: &Section<'_>, key: &str, default: Span) -> Option<S
     })
 }
 
-/// Parses a limit: a number from 1 on.
+/// Parses a limit: a number of at least 1.
 pub(super) fn limit(text: &str, what: &str) -> Result<NonZeroU32, BadValue> {
     let bad = |_| BadValue::new(format!("`{text}` is not a number of {what}"));
     text.parse::<NonZeroU32>().map_err(|why| bad(why).hint("1 or more"))
 }
 
-/// Decodes the limits of streams in a `limits` section. `streams` is the key of the most streams;
-/// `each` are the keys of `source` and of `stream`.
+/// Decodes the limits of streams in a `limits` section. `streams` is the key of the largest number
+/// of streams; `each` are the keys of `source` and of `stream`.
 pub(super) fn limits(s: &Section<'_>, streams: &str, each: [&Table; 2]) -> Limits {
     let [source, stream] = each;
     let bounds = |s: &Section<'_>, streams: &str| Bounds {
@@ -54,7 +54,7 @@ pub(super) fn limits(s: &Section<'_>, streams: &str, each: [&Table; 2]) -> Limit
         new_per_second: s.value("new_per_second", |text| limit(text, "streams")),
         ..rates(s)
     };
-    // The section is opened by `flow_limits`, too, which reports its problems.
+    // `flow_limits` opens the section as well, and reports its problems.
     let of_source = s.key("source").and_then(|item| Section::quiet(s.cx, item));
     let has_flows = source.keys.contains(&"flows");
     let of_source = if has_flows { of_source } else { s.section("source", source) };
@@ -111,7 +111,7 @@ pub(crate) fn count(s: &Section<'_>, key: &str) -> Option<std::num::NonZeroUsize
     })?
 }
 
-/// Decodes `dscp`: a number or a name. Absent: best effort.
+/// Decodes `dscp`: a number or a name. An absent key means best effort.
 pub(crate) fn dscp(s: &Section<'_>) -> Dscp {
     let read = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,5 +1,5 @@
-//! Who may visit a service (`allow_from`, `deny_from`), and how its target learns the visitor's
-//! address (`proxy_protocol`).
+//! Which visitors may use a service (`allow_from`, `deny_from`), and how its target learns the
+//! visitor's address (`proxy_protocol`).
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn networks(s: &Section<'_>, key: &str) -> Option<Arc<[Network]>> {
 
 fn network(text: &str) -> Result<Network, BadValue> {
     text.parse::<Net>().map(Net::network).map_err(|bad| match text.parse() {
-        // The addresses of a name change without anybody who looks at this file.
+        // The addresses of a name change without a change of this file.
         Ok(Host::Name(name)) => {
             BadValue::new(format!("`{name}` is a host name; visitors are listed by address"))
                 .hint("for example 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32")
@@ -56,7 +56,7 @@ pub(super) fn accept_proxy(s: &Section<'_>, listen: Option<&Local>) -> bool {
     accepts
 }
 
-/// Reports that no load balancer may send the headers that a listener accepts.
+/// Reports that the list of load balancers whose headers a listener accepts is empty.
 pub(super) fn nobody_announces(cx: &Cx<'_>, at: At) {
     let bad = BadValue::new("`accept_proxy` has no effect without `trusted_proxies`");
     let hint = "name the load balancers: trusted_proxies: [10.0.0.5]";

@@ -5,7 +5,7 @@ use super::value::Value;
 use super::{Action, EditError, Operation, edit, read};
 use crate::{BadValue, ForwardRight, HostRight, PortRight, VisitRight};
 
-/// The key under `allow` of the right to share addresses with other clients. It is on or off.
+/// The key under `allow` of the right to share addresses with other clients. It is a switch.
 pub(super) const SHARED: &str = "shared";
 
 /// Rights to add, in the form of the keys under `allow`.
@@ -28,12 +28,12 @@ pub struct NewRights<'a> {
 }
 
 /// Adds rights to the entry of the client `name`, and keeps everything else of the text. A right
-/// that the entry has already is not added again; a range that contains a port and a wildcard that
-/// covers a host suffice. `file` is the file's name in problems.
+/// that the entry has already is not added again, nor is a port within a range or a host below a
+/// wildcard that the entry has. `file` is the file's name in problems.
 ///
 /// # Errors
-/// A text is no right (the problem names the flag, such as `--tcp`), the file has no entry of this
-/// name, or the entry cannot be edited. Nothing is edited then.
+/// A text is not a valid right (the problem names the flag, such as `--tcp`), the file has no entry
+/// of this name, or the entry cannot be edited. Then nothing is edited.
 pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<String, EditError> {
     let Parsed { tcp, udp, http, tls, forward, visit, shared } = new.parse()?;
     let tree = read(file, text).map_err(EditError::File)?;
@@ -72,7 +72,7 @@ pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<S
     edit_client(file, text, name, &operations)
 }
 
-/// Edits the entry of a client. A refusal names the file and the client.
+/// Edits the entry of a client. An error names the file and the client.
 pub(super) fn edit_client(
     file: &str,
     text: &str,
@@ -85,7 +85,7 @@ pub(super) fn edit_client(
     })
 }
 
-/// The operations that add values at a path where there is a list, one value, or nothing.
+/// The operations that add values at a path that holds a list, one value, or nothing.
 fn additions(path: &str, present: Option<&Value>, new: Vec<Value>) -> Vec<Operation> {
     let mut all = match present {
         Some(Value::List(_)) => {
@@ -119,7 +119,7 @@ pub(super) struct Parsed {
 
 impl NewRights<'_> {
     /// # Errors
-    /// A text is no right; the problem names the flag.
+    /// A text is not a valid right; the problem names the flag.
     pub(super) fn parse(&self) -> Result<Parsed, EditError> {
         Ok(Parsed {
             tcp: rights("--tcp", self.tcp)?,
@@ -139,7 +139,7 @@ fn rights<R: std::str::FromStr<Err = BadValue>>(
 ) -> Result<Vec<(R, Value)>, EditError> {
     let read = |text: &String| {
         let right = text.parse::<R>().map_err(|bad| refused(format!("{flag}: {}", bad.line())))?;
-        // The file expands environment variables, the flag does not.
+        // The file expands environment variables; the flag does not.
         Ok((right, Value::plain(&text.replace("${", "$${"))))
     };
     texts.iter().map(read).collect()
@@ -168,7 +168,7 @@ fn find<'a>(tree: &'a Value, name: &str) -> Option<(String, &'a Value)> {
     Some((format!("/clients/{index}"), clients.get(index)?))
 }
 
-/// The texts of the new rights of which no present right is enough.
+/// The texts of the new rights that no present right covers.
 fn missing<R: std::str::FromStr>(
     new: Vec<(R, Value)>,
     present: Option<&Value>,

@@ -1,4 +1,5 @@
-//! Sets the tokens and the limits in the entry of a client. The entry is found as by `allow`.
+//! Sets the tokens and the limits in the entry of a client. The entry is found as module `allow`
+//! finds it.
 
 use std::num::NonZeroU32;
 
@@ -17,7 +18,7 @@ const NONE: &str = "none";
 /// the entry is removed. `file` is the file's name in problems.
 ///
 /// # Errors
-/// The file has no entry of this name, or the entry cannot be edited. Nothing is edited then.
+/// The file has no entry of this name, or the entry cannot be edited. Then nothing is edited.
 pub fn set_tokens(
     file: &str,
     text: &str,
@@ -44,8 +45,8 @@ pub fn set_tokens(
 /// removes the limit. `file` is the file's name in problems.
 ///
 /// # Errors
-/// A text is no limit (the problem names the flag, such as `--new-per-second`), the file has no
-/// entry of this name, or the entry cannot be edited. Nothing is edited then.
+/// A text is not a valid limit (the problem names the flag, such as `--new-per-second`), the file
+/// has no entry of this name, or the entry cannot be edited. Then nothing is edited.
 pub fn limit(
     file: &str,
     text: &str,
@@ -79,7 +80,7 @@ pub fn limit(
     edit_client(file, text, name, &operations)
 }
 
-/// The key and the value of a limit; no value: the limit is removed.
+/// The key and the value of a limit; without a value the limit is removed.
 fn read_limit<'a>(key: &'a str, text: &str) -> Result<(&'a str, Option<Value>), EditError> {
     let flag = key.replace('_', "-");
     if !LIMITS.contains(&key) {

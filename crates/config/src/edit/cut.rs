@@ -18,7 +18,7 @@ pub(super) struct Cut<'a> {
 /// The key or the list item that holds a value.
 #[derive(Clone, Copy, Debug)]
 struct Holder {
-    /// Whether the parent is in `[]` or `{}`.
+    /// Whether the parent is written in `[]` or `{}`.
     flow: bool,
     /// Column of the key or dash.
     column: usize,
@@ -51,7 +51,7 @@ impl<'a> Cut<'a> {
     pub(super) fn replace(&mut self, parent: &Node, step: usize, value: &Value) -> Option<()> {
         let holder = self.holder(parent, step)?;
         let old = parent.child(step)?;
-        // Within braces, a map stays within braces.
+        // Inside braces, a map stays inside braces.
         let old_flow = matches!(&old.shape, Shape::List { flow: true, items } if !items.is_empty())
             || matches!(&old.shape, Shape::Map { flow: true, entries } if !entries.is_empty());
         self.put(holder, old, value, holder.flow || old_flow);
@@ -111,8 +111,8 @@ impl<'a> Cut<'a> {
         Some(())
     }
 
-    /// Removes a child, with the comment after it. If the last child goes, the caller must write
-    /// `{}` or `[]`.
+    /// Removes a child, with the comment after it. If this removes the last child, the caller must
+    /// write `{}` or `[]`.
     pub(super) fn remove(&mut self, parent: &Node, step: usize) -> Option<()> {
         let (flow, starts, ends): (bool, Vec<usize>, Vec<usize>) = match &parent.shape {
             Shape::List { flow, items } => (
@@ -136,7 +136,7 @@ impl<'a> Cut<'a> {
         } else if own_line {
             self.remove_lines(line, self.line_end(end));
         } else {
-            // The child is directly after a dash: the next child moves there.
+            // The child directly follows a dash: the next child moves there.
             let rest = &self.text[self.line_end(end)..];
             let next = rest.find(|c: char| !c.is_ascii_whitespace())?;
             self.cut(start..self.line_end(end) + next);
@@ -192,7 +192,7 @@ impl<'a> Cut<'a> {
         } else {
             render::block(value, column)
         };
-        // A value of a map's entry begins on the line below its key, if it has lines of its own.
+        // A value of a map's entry begins on the line below its key, if it spans lines of its own.
         let below = !holder.is_item && !flow && render::has_lines(value);
         if holder.flow {
             return self.put_head(holder, old.start..old.end, lines.concat());
@@ -293,7 +293,7 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// Appends lines below the line of `end`; the first line is not indented yet.
+    /// Appends lines after the line of `end`; the first line is not indented yet.
     fn append_lines(&mut self, end: usize, column: usize, lines: Vec<String>) {
         let text = lines.join(self.newline);
         let text = format!("{}{}{text}", self.newline, " ".repeat(column));

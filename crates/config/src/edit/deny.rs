@@ -1,28 +1,28 @@
-//! Takes rights away from the entry of a client: the opposite of `allow`.
+//! Removes rights from the entry of a client: the opposite of `allow`.
 
 use super::allow::{Parsed, SHARED, edit_client, entry, key_of, text_of};
 use super::value::Value;
 use super::{Action, EditError, NewRights, Operation, read};
 use crate::{HostRight, PortRight};
 
-/// What is left of a present right without a denied right.
+/// The remainder of a present right after a denied right is removed from it.
 enum Rest<R> {
-    /// The denied right is no part of it.
+    /// The denied right is not a part of it.
     Whole,
-    /// These rights; none if everything is denied.
+    /// The remaining rights; empty if everything is denied.
     Parts(Vec<R>),
-    /// The denied right is a part that cannot be taken out.
+    /// The denied right is a part that cannot be removed.
     Indivisible,
 }
 
-/// Takes rights away from the entry of the client `name`, and keeps everything else of the text. A
-/// port is taken out of a range. A wildcard takes away the hosts that it covers. `file` is the
-/// file's name in problems.
+/// Removes rights from the entry of the client `name`, and keeps everything else of the text. A
+/// port is removed from a range. A wildcard removes the hosts that it covers. `file` is the file's
+/// name in problems.
 ///
 /// # Errors
-/// A text is no right (the problem names the flag, such as `--tcp`), the entry does not have the
-/// right, a wildcard or a network would have to be divided, or the file has no entry of this name.
-/// Nothing is edited then.
+/// A text is not a valid right (the problem names the flag, such as `--tcp`), the entry does not
+/// have the right, a wildcard or a network would have to be split, or the file has no entry of this
+/// name. Then nothing is edited.
 pub fn deny(file: &str, text: &str, name: &str, gone: NewRights<'_>) -> Result<String, EditError> {
     let Parsed { tcp, udp, http, tls, forward, visit, shared } = gone.parse()?;
     let tree = read(file, text).map_err(EditError::File)?;
@@ -78,7 +78,7 @@ fn host(one: &HostRight, gone: &HostRight) -> Rest<HostRight> {
     }
 }
 
-/// The operations that take `gone` out of the rights at a path.
+/// The operations that remove `gone` from the rights at a path.
 fn cuts<R: std::str::FromStr + ToString>(
     name: &str,
     key: &str,
@@ -92,7 +92,7 @@ fn cuts<R: std::str::FromStr + ToString>(
         Some(one) => (std::slice::from_ref(one), false),
         None => (&[][..], true),
     };
-    // What is left of each item. An item that cannot be read is left alone.
+    // The remainder of each item. An item that cannot be read is left unchanged.
     let mut left: Vec<Option<Vec<R>>> =
         items.iter().map(|item| text_of(item)?.parse().ok().map(|right| vec![right])).collect();
     let mut is_cut = vec![false; left.len()];

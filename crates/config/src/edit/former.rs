@@ -1,8 +1,8 @@
-//! Which value of the text before a change stands under the same key path as a value of the text
-//! after it. Items of lists are told apart by what names them, because their indexes change.
+//! Finds the value of the text before a change that has the same key path as a value of the text
+//! after it. Items of lists are identified by their naming key, because their indexes change.
 //!
 //! Two rules need it: `(secret)` in a new text stands for the secret that was under the same key
-//! path and for no other, and a variable of the environment may stand only where it stood before.
+//! path and for no other, and a variable of the environment is allowed only where it was before.
 
 use std::rc::Rc;
 
@@ -11,10 +11,10 @@ use crate::edit::SECRET;
 use crate::problem::shown;
 use crate::yaml::{At, Kind, Node, parse};
 
-/// The keys that name an item of a list, the first that there is.
+/// The keys that name an item of a list; the first present key is used.
 const NAMES: &[&str] = &["name", "url", "listen", "service", "cert", "domain"];
 
-/// The values that stood under the key path of a value.
+/// The values that had the key path of a value before the change.
 type Former<'a> = Vec<&'a Node>;
 
 fn below<'a>(former: &[&'a Node], key: &str) -> Former<'a> {
@@ -26,7 +26,7 @@ fn below<'a>(former: &[&'a Node], key: &str) -> Former<'a> {
     of_key.map(|entry| &*entry.value).collect()
 }
 
-/// The items of lists. A single value stands for a list with one item.
+/// The items of lists. A single value counts as a list with one item.
 fn items<'a>(former: &[&'a Node]) -> Former<'a> {
     let mut all = Vec::new();
     for node in former {
@@ -38,13 +38,13 @@ fn items<'a>(former: &[&'a Node]) -> Former<'a> {
     all
 }
 
-/// The former items that an item may be.
+/// The former items that an item may correspond to.
 fn of_item<'a>(items: &[&'a Node], item: &Node) -> Former<'a> {
     let name = name(item);
     items.iter().filter(|former| self::name(former) == name).copied().collect()
 }
 
-/// What names an item: a key of it and its value.
+/// The identity of an item: its naming key and the value.
 fn name(item: &Node) -> Option<(&str, &str)> {
     let Kind::Map(entries) = &item.kind else { return None };
     NAMES.iter().find_map(|key| {
@@ -56,11 +56,11 @@ fn name(item: &Node) -> Option<(&str, &str)> {
     })
 }
 
-/// Whether `filled_in`, which was made of `typed` by filling in what is hidden, has in the place of
-/// each [`SECRET`] a value that stood under the same key path, and is `typed` elsewhere.
+/// Whether `filled_in`, which is `typed` with its hidden values filled in, has for each [`SECRET`]
+/// a value that was under the same key path, and equals `typed` elsewhere.
 ///
 /// # Errors
-/// The line, from 1, of a value that is not.
+/// Otherwise the line, from 1, of a value that differs.
 pub(super) fn check_filled_in(typed: &Node, filled_in: &Node, before: &Node) -> Result<(), usize> {
     filled(typed, filled_in, &[before])
 }
@@ -105,9 +105,9 @@ fn mentions(node: &Node, what: &str) -> bool {
     }
 }
 
-/// The problem of the first value of a changed text that has a variable of the environment where
-/// there was none. Variables are put in where a file or a flag is loaded that its owner has
-/// written; a change that came by a request must not read them.
+/// The error for the first value of a changed text that has an environment variable where there was
+/// none. Variables are expanded in a file or a flag that its owner has written; a change by a
+/// request must not read them.
 #[must_use]
 pub fn added_variable(file: &str, before: &str, after: &str) -> Option<Problem> {
     if !has_variable(after) {
@@ -143,17 +143,17 @@ fn added(file: &str, node: &Node, former: &[&Node], path: &str) -> Option<Proble
     }
 }
 
-/// Whether the decoder would fill in a variable.
+/// Whether the decoder would expand a variable.
 #[must_use]
 pub fn has_variable(text: &str) -> bool {
     text.match_indices("${").any(|(at, _)| !text[..at].ends_with('$'))
 }
 
-/// What is said of a variable in a text that comes by a request.
+/// The message about a variable in a text that comes by a request.
 pub(crate) const NO_VARIABLE: &str = "a variable of the environment is filled in only where a file or a flag is loaded, and not in \
      what comes by the API or by a command to a running daemon";
 
-/// The way out.
+/// The remedy.
 pub(crate) const NO_VARIABLE_HINT: &str = "write the value; or put the variable into the file by an editor, and reload; `$${` stands for \
      `${`";
 

@@ -13,12 +13,12 @@ use crate::model::{Forward, PRIVATE, PeerPath, PeerTls, Service, TargetTls, Toke
 use crate::yaml::{At, Kind, Node, parse};
 use crate::{Lists, Secret};
 
-/// Adds `lists` to the text of a client's file, and keeps everything else of the text. An entry takes
-/// the place of the entries that have its name, one of its ports or its address. `file` is the file's
+/// Adds `lists` to the text of a client's file, and keeps everything else of the text. An entry
+/// replaces the entries that have its name, one of its ports or its address. `file` is the file's
 /// name in problems.
 ///
 /// # Errors
-/// An entry of the file would have to be divided, or cannot be edited. Nothing is edited then.
+/// An entry of the file would have to be split, or cannot be edited. Then nothing is edited.
 pub fn publish(file: &str, text: &str, lists: &Lists) -> Result<String, EditError> {
     let root = parse(file, text).map_err(EditError::File)?;
     let services = Entries::services(&root);
@@ -37,12 +37,12 @@ pub fn publish(file: &str, text: &str, lists: &Lists) -> Result<String, EditErro
     all(file, text, &operations)
 }
 
-/// Removes the service of this name, or the forward that listens at this address, from the text of a
-/// client's file, with the comment lines directly above the entry: they would head another entry
-/// otherwise. `None`: the text has no such entry.
+/// Removes the service of this name, or the forward that listens at this address, from the text of
+/// a client's file, with the comment lines directly above the entry: they would otherwise precede
+/// another entry. `None`: the text has no such entry.
 ///
 /// # Errors
-/// The entry would have to be divided, or cannot be edited.
+/// The entry would have to be split, or cannot be edited.
 pub fn unpublish(file: &str, text: &str, what: &str) -> Result<Option<String>, EditError> {
     let root = parse(file, text).map_err(EditError::File)?;
     for entries in [Entries::services(&root), Entries::forwards(&root)] {
@@ -69,8 +69,8 @@ pub fn unpublish(file: &str, text: &str, what: &str) -> Result<Option<String>, E
     Ok(None)
 }
 
-/// The text without the comment lines directly above an item that begins in this line (from 1) with a
-/// dash. Only lines in the column of the dash are its own.
+/// The text without the comment lines directly above an item whose dash is on this line (from 1).
+/// Only comment lines in the column of the dash belong to the item.
 fn without_heading(text: &str, line: usize) -> String {
     let mut lines: Vec<_> = text.split_inclusive('\n').collect();
     let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
@@ -87,7 +87,7 @@ fn without_heading(text: &str, line: usize) -> String {
     lines.concat()
 }
 
-/// Puts a text into the list at the key `key`, or takes the text out of the list.
+/// Adds a text to the list at the key `key`, or removes it from the list.
 ///
 /// # Errors
 /// The list cannot be edited.
@@ -111,7 +111,7 @@ pub fn list_text(
     all(file, text, &[operation])
 }
 
-/// Applies all operations, in parts that are not too long for one edit.
+/// Applies all operations, in batches that are small enough for one edit.
 fn all(file: &str, text: &str, operations: &[Operation]) -> Result<String, EditError> {
     let mut text = text.to_owned();
     for part in operations.chunks(OPERATIONS_MAX) {
@@ -125,7 +125,7 @@ struct Entries {
     key: &'static str,
     prefix: Option<String>,
     nodes: Vec<Rc<Node>>,
-    /// The services or forwards of each entry. Empty for an entry with a problem.
+    /// The services or forwards that each entry defines. Empty for an entry with a problem.
     made: Vec<Lists>,
 }
 
@@ -165,7 +165,7 @@ impl Entries {
         Self { key, prefix, nodes, made }
     }
 
-    /// Adds the operations that put `new` into this list.
+    /// Adds the operations that merge `new` into this list.
     fn add(
         &self,
         new: Vec<Lists>,
@@ -213,7 +213,7 @@ impl Entries {
         Ok(())
     }
 
-    /// Puts the entry in the place of the `n`th. The other keys of a map stay.
+    /// Replaces the `n`th entry. The other keys of a map stay.
     fn replace(&self, n: usize, lists: &Lists, operations: &mut Vec<Operation>) {
         let Some(value) = self.value(lists) else { return };
         let path = format!("/{}/{n}", self.key);
@@ -223,7 +223,7 @@ impl Entries {
             operations.push(Operation { path, action: Action::Replace(value) });
             return;
         };
-        // A proxy has no target, and what has a target has no passwords of a proxy.
+        // A proxy has no target, and an entry with a target has no passwords of a proxy.
         let is_proxy = |has: &dyn Fn(&str) -> bool| self.key == "forwards" && !has("target");
         let was = is_proxy(&|key| old.iter().any(|entry| entry.key == key));
         let is = is_proxy(&|key| new.iter().any(|(of, _)| of == key));
@@ -239,7 +239,7 @@ impl Entries {
                 operations.push(Operation { path, action: Action::Add(value) });
             }
         }
-        // A service that is published again without an end has no end.
+        // A service that is published again without an end loses its former end.
         let has_end = new.iter().any(|(key, _)| key == UNTIL);
         if !has_end && old.iter().any(|entry| entry.key == UNTIL) {
             let path = format!("{path}/{UNTIL}");
@@ -247,7 +247,7 @@ impl Entries {
         }
     }
 
-    /// The entry as a value of the file.
+    /// The entry as a YAML value of the file.
     fn value(&self, lists: &Lists) -> Option<Value> {
         let service = lists.services.first().map(|service| self.service(service));
         service.or_else(|| lists.forwards.first().map(forward))
@@ -298,7 +298,7 @@ fn options(service: &Service) -> Vec<(&'static str, Value)> {
     .collect()
 }
 
-/// How the certificate of the target is verified, as far as a command says it.
+/// How the certificate of the target is verified, as far as a command sets it.
 fn target_tls(tls: &TargetTls) -> Option<Value> {
     let entry = match tls.trust.as_ref() {
         None => ("insecure", Value::Bool(true)),
@@ -337,12 +337,12 @@ fn map<'a>(entries: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
     Value::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
-/// The text as a value. The file expands environment variables, so `${` is escaped.
+/// The text as a YAML value. The file expands environment variables, so `${` is escaped.
 fn text_value(text: &str) -> Value {
     Value::Text(text.replace("${", "$${"))
 }
 
-/// The operation that appends to a list, or makes the list.
+/// The operation that appends to a list, or creates the list.
 fn append(key: &str, is_list: bool, value: Value) -> Operation {
     let (path, value) = if is_list {
         (format!("/{key}/-"), value)

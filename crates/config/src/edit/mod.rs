@@ -7,8 +7,8 @@
 //!    └──► spans ──► bytes out, bytes in ──► new text ──► its tree
 //! ```
 //!
-//! The comparison makes editing safe: an anchor with an alias or an unusual style ends in an error,
-//! and never in a file with another meaning.
+//! The comparison makes editing safe: an anchor with an alias or an unusual style leads to an
+//! error, never to a file with a different meaning.
 //!
 //! | module | what |
 //! |---|---|
@@ -65,7 +65,7 @@ pub use salted::salted;
 pub use value::Value;
 pub use view::{Line, Restored, Step, Unknown, changed_keys, compared, masked, restored};
 
-/// The most operations of one request; each operation parses the text again.
+/// The largest number of operations in one request; each operation parses the text again.
 pub const OPERATIONS_MAX: usize = 100;
 
 /// The deepest nesting of an operation's value; the file has the same limit.
@@ -83,19 +83,19 @@ pub struct Operation {
 /// The change of an operation (RFC 6902, without `move` and `copy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Sets a key of a map, which may exist, or inserts an item into a list before the item at the
-    /// path.
+    /// Sets a key of a map, whether or not it exists, or inserts an item into a list before the
+    /// item at the path.
     Add(Value),
     /// Replaces an existing value.
     Replace(Value),
     /// Removes a value.
     Remove,
-    /// Continues only if the value is equal to this value. A secret is not compared.
+    /// Continues only if the value is equal to this value. Secrets are not compared.
     Test(Value),
 }
 
 impl Operation {
-    /// The path and all texts of the operation: what its author knows.
+    /// The path and all texts of the operation, which its author knows.
     #[must_use]
     pub fn words(&self) -> String {
         let mut words = self.path.clone();
@@ -107,7 +107,7 @@ impl Operation {
 }
 
 impl fmt::Display for Operation {
-    /// Shows change and path without the value.
+    /// Shows action and path without the value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.action {
             Action::Add(_) => "add",
@@ -128,12 +128,12 @@ pub enum EditError {
     /// An operation cannot be carried out.
     #[error("{0}")]
     Refused(String),
-    /// A `test` found another value.
+    /// A `test` found a different value.
     #[error("{0}")]
     TestFailed(String),
 }
 
-/// Whether this number of operations is taken at a time.
+/// Checks that one request may have this number of operations.
 ///
 /// # Errors
 /// A message for the user.
@@ -144,7 +144,7 @@ pub fn check_number(operations: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the text is a path of an operation, whatever stands there.
+/// Checks that the text is a valid path of an operation, whether or not it exists in a file.
 ///
 /// # Errors
 /// A message for the user.
@@ -193,8 +193,8 @@ fn read(file: &str, text: &str) -> Result<Value, Problem> {
     parse(file, text).map(|root| Value::from(&*root))
 }
 
-/// Whether the value at `path` is `expected`. What holds a secret is not compared: the answer would
-/// tell whether a guess is right.
+/// Whether the value at `path` is `expected`. A value that holds a secret is not compared: the
+/// answer would tell whether a guess is right.
 fn is(tree: &Value, path: &str, expected: &Value, secrets: &Secrets) -> Result<bool, String> {
     check(expected)?;
     let found = match pointer::resolve(tree, path)? {
@@ -252,11 +252,11 @@ fn one(text: &str, tree: &mut Value, operation: &Operation) -> Result<String, St
     }
 }
 
-/// The message for a place that cannot be edited without changes elsewhere.
+/// The message for a position that cannot be edited without changes elsewhere.
 const ODD: &str = "this place cannot be changed without harm to the rest (an anchor or alias, or a \
                    style that is not understood): edit the file by hand";
 
-/// The message for a place under an alias: an edit would change the anchor's value.
+/// The message for a position under an alias: an edit would change the anchor's value.
 const UNDER_ALIAS: &str = "it stands under an alias: edit the place of the anchor";
 
 fn check(value: &Value) -> Result<(), String> {
@@ -278,7 +278,7 @@ fn at_mut<'a>(tree: &'a mut Value, steps: &[usize]) -> Option<&'a mut Value> {
     steps.iter().try_fold(tree, |node, step| node.child_mut(*step))
 }
 
-/// The node at `steps`. A place under an alias is an error.
+/// The node at `steps`. A position under an alias is an error.
 fn node<'a>(root: &'a Node, steps: &[usize]) -> Result<&'a Node, String> {
     let reach = |node: &'a Node| {
         let is_alias = matches!(node.shape, Shape::Alias);
@@ -309,7 +309,7 @@ fn replace(
     odd(cut.finish())
 }
 
-/// Replaces an empty collection by a collection with this value.
+/// Replaces an empty collection by a collection that holds this value.
 fn fill(text: &str, tree: &mut Value, steps: &[usize], value: Value) -> Result<String, String> {
     match steps.split_last() {
         Some((step, above)) => replace(text, tree, above, *step, &value),

@@ -19,7 +19,8 @@ pub(super) enum Location {
     End(Vec<usize>, usize),
 }
 
-/// Whether the text is a pointer, whatever it points to. The error is a message for the user.
+/// Whether the text is a valid pointer, whether or not it points to anything. The error is a
+/// message for the user.
 pub(super) fn syntax(pointer: &str) -> Result<(), String> {
     if pointer.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
 //! Tests edits on random trees in random styles with comments everywhere. The expected result is
-//! the same operation on the tree, and a list of the owners of the comments.
+//! the same operation on the tree, and a list with the owner of each comment.
 #![allow(clippy::wildcard_enum_match_arm, reason = "what is no list and no map is one thing here")]
 
 use proptest::prelude::*;

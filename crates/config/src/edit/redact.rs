@@ -7,7 +7,7 @@ use crate::decode::secrecy;
 use crate::secrets::{self, Holds, Secrets};
 use crate::yaml::{Entry, Kind, Node, parse};
 
-/// The replacement of a hidden value. The editor refuses it as a value.
+/// The replacement of a hidden value. The editor refuses it as a new value.
 pub const SECRET: &str = "(secret)";
 
 /// A text as JSON. [`SECRET`] replaces tokens, passwords, values of header fields, user and
@@ -50,7 +50,7 @@ fn entry(Entry { key, value, .. }: &Entry) -> (String, Value) {
         None | Some(Holds::Token | Holds::Passwords) => hidden(value),
         Some(Holds::Fields) => fields(value),
         Some(Holds::TokenFile) => each(value, &|text| !secrecy::may_be_secret(text)),
-        // A proxy in doubt is hidden: `user:password@host` without a scheme is no URL.
+        // A doubtful proxy is hidden: `user:password@host` without a scheme is not a URL.
         Some(Holds::Url) if key == "proxy" => each(value, &|text| !text.contains('@')),
         Some(Holds::Nothing | Holds::Url | Holds::KeyFile) => node(value),
     };

@@ -95,8 +95,8 @@ pub(super) fn dash(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// A scalar that every YAML reader takes for this text. It has no quotes only if no reader could
-/// take it for another type.
+/// A scalar that every YAML reader reads as this text. It is unquoted only if no reader could take
+/// it for another type.
 pub(super) fn scalar(text: &str) -> String {
     if is_plain(text) {
         return text.to_owned();
@@ -110,7 +110,7 @@ pub(super) fn scalar(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             '\u{feff}' | '\u{fffe}' | '\u{ffff}' => escape(&mut out, c),
-            // A person reads the file in a terminal.
+            // Control characters are escaped, because the file may be read in a terminal.
             c if is_forbidden(c) => escape(&mut out, c),
             c => out.push(c),
         }
@@ -124,7 +124,7 @@ fn escape(out: &mut String, c: char) {
     let _ = write!(out, "\\u{:04x}", u32::from(c));
 }
 
-/// Words with another meaning in YAML 1.1 or 1.2.
+/// Words that have a different meaning in YAML 1.1 or 1.2.
 const WORDS: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
 
 fn is_plain(text: &str) -> bool {
@@ -134,7 +134,7 @@ fn is_plain(text: &str) -> bool {
     }
     let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
     match rest.as_bytes().first() {
-        // `10s` and `16MiB` are plain; `12` and `0x1F` are not.
+        // `10s` and `16MiB` need no quotes; `12` and `0x1F` do.
         Some(first) if rest.len() < text.len() => {
             !matches!(first, b'x' | b'X') && rest.bytes().all(|b| b.is_ascii_alphabetic())
         }

@@ -1,16 +1,16 @@
-//! The text after operations, for the difference that is shown. Where an operation brings a secret,
-//! the text has another one: whoever guesses a password must not learn from a difference without a
-//! line, or from the keys that differ, that the guess is right.
+//! The text after operations, used for the difference that is shown. Where an operation sets a
+//! secret, this text has a different one: a user who guesses a password must not learn from an
+//! empty difference, or from the changed keys, that the guess is right.
 
 use super::redact::{SECRET, show};
 use super::value::Value;
 use super::{Action, EditError, Location, Operation, at, edit, pointer, tree};
 
-/// What is put behind a secret of an operation.
+/// Appended to a secret that an operation sets.
 const SALT: &str = "\u{2}";
 
-/// The text after the operations as [`edit`](super::edit()) makes it, but with other secrets in the
-/// place of those that the operations bring.
+/// The text after the operations as [`edit`](super::edit()) produces it, but with different secrets
+/// in place of the secrets that the operations set.
 ///
 /// # Errors
 /// As those of [`edit`](super::edit()).
@@ -37,11 +37,11 @@ pub fn salted(file: &str, text: &str, operations: &[Operation]) -> Result<String
     Ok(text)
 }
 
-/// What is shown at the path of an operation that was carried out.
+/// The masked value at the path of an operation that was carried out.
 fn shown_at(file: &str, text: &str, path: &str) -> Option<Value> {
     let whole = tree(file, text).ok()?;
     let shown = show(file, text).ok()?;
-    // `-` is the last item now.
+    // `-` is now the last item.
     let (path, last) = match path.strip_suffix("/-") {
         Some(list) => (list, true),
         None => (path, false),
@@ -64,7 +64,7 @@ fn shown_at(file: &str, text: &str, path: &str) -> Option<Value> {
     }
 }
 
-/// The value with other secrets; `None`: it has none.
+/// The value with different secrets; `None`: it holds none.
 fn salt(value: &Value, shown: &Value) -> Option<Value> {
     match (value, shown) {
         (value, Value::Text(word)) if word == SECRET => every(value),
@@ -88,7 +88,7 @@ fn salt(value: &Value, shown: &Value) -> Option<Value> {
     }
 }
 
-/// The value with other texts everywhere.
+/// The value with all its texts changed.
 fn every(value: &Value) -> Option<Value> {
     match value {
         Value::Null => None,

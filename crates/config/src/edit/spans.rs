@@ -1,6 +1,6 @@
 //! The position of each value in the text, to the byte, with its delimiters. The positions come
-//! from the parser's events. Dashes, colons and heads of block scalars, which the parser does not
-//! report, are read beside the events.
+//! from the parser's events. Dashes, colons and block scalar indicators, which the parser does not
+//! report, are read from the text.
 //!
 //! This module need not handle every special case of YAML: a wrong edit is found when the result is
 //! parsed again.
@@ -10,7 +10,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle};
 /// A value in the text.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// The position after the preceding `:`, `-` or `,`: the place for a value if there is none.
+    /// The position after the preceding `:`, `-` or `,`: an absent value would be inserted there.
     pub(super) gap: usize,
     /// The first byte of the value, or of its anchor.
     pub(super) start: usize,
@@ -48,7 +48,7 @@ pub(super) struct Item {
 pub(super) struct Entry {
     /// First byte of the key.
     pub(super) start: usize,
-    /// Whether there is a `:`. In flow style a key may have none.
+    /// Whether there is a `:`. In flow style a key may lack it.
     pub(super) colon: bool,
     pub(super) value: Node,
 }
@@ -120,7 +120,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, usize, usize)>> Reader<'a, I> {
         }
     }
 
-    /// The first byte of a collection in brackets, and the start of its inside. The parser's span
+    /// The first byte of a collection in brackets, and the start of its contents. The parser's span
     /// continues over blanks and comments, and is empty if there is no bracket.
     fn open(&self, start: usize, end: usize, bracket: char) -> Option<(usize, usize)> {
         let at = self.skip(start);

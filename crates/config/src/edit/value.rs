@@ -70,7 +70,7 @@ impl Value {
         }
     }
 
-    /// Adds all keys and single values, a line each.
+    /// Adds all keys and single values, one per line.
     pub(super) fn add_words(&self, words: &mut String) {
         match self {
             Self::Text(text) | Self::Number(text) => {
@@ -89,7 +89,7 @@ impl Value {
         }
     }
 
-    /// Whether any single value in this value is such a text.
+    /// Whether any single value in this value satisfies the condition.
     pub(super) fn has_text(&self, is: &dyn Fn(&str) -> bool) -> bool {
         match self {
             Self::Text(text) | Self::Number(text) => is(text),

@@ -1,13 +1,12 @@
-//! The text of a file without its secrets, the way back, and the difference of two texts.
+//! The text of a file without its secrets, the way back, and the difference between two texts.
 //!
-//! Each line that is shown keeps what really stands there. A changed text is compared with the
-//! shown lines: a line that is the same gets what stands there, so `(secret)` in an unchanged line
-//! keeps its secret, and `(secret)` in any other line is refused. A secret comes back under the key
-//! path that it had, and nowhere else: an unchanged line may have come below another key, or into a
-//! text of several lines.
+//! Each shown line keeps the line of the file behind it. A changed text is compared with the shown
+//! lines: an unchanged line gets the line of the file, so `(secret)` in an unchanged line keeps its
+//! secret, and `(secret)` in any other line is refused. A secret is restored only under its former
+//! key path: an unchanged line may now be below another key, or inside a text of several lines.
 //!
-//! Nobody learns from a difference whether a secret that he has written is the one that stands
-//! there: a line with a secret in a new text is always another line.
+//! A difference does not reveal whether a guessed secret is right: a line of a new text with a
+//! secret always counts as changed.
 
 use std::hash::Hash;
 
@@ -21,31 +20,32 @@ use crate::Problem;
 use crate::secrets::{Secrets, is_random_word, looks_random};
 use crate::yaml::parse;
 
-/// Most lines of both texts between their common begin and end in which the shortest difference is
-/// found, which takes up to the square of it in time. Of more lines, all are different.
+/// The largest number of lines of both texts, between their common start and end, for which the
+/// shortest difference is computed, which takes quadratic time in the worst case. In longer texts,
+/// all lines count as different.
 const COMPARED_MAX: usize = 20_000;
 
-/// A line that is shown.
+/// A shown line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Line {
-    /// What is shown.
+    /// The shown text.
     pub shown: String,
-    /// What stands in the file: with a secret of several lines, several lines.
+    /// The text in the file: several lines where a secret spans several lines.
     real: String,
 }
 
-/// A line of a difference.
+/// One line of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The line of both texts, by their indexes.
     Same(usize, usize),
-    /// A line that only the text before has.
+    /// A line of the text before only.
     Removed(usize),
-    /// A line that only the text after has.
+    /// A line of the text after only.
     Added(usize),
 }
 
-/// The lines of a text without its secrets. `None`: the text is YAML that cannot be taken apart
+/// The lines of a text without its secrets. `None`: the text is YAML whose values cannot be located
 /// safely.
 ///
 /// # Errors
@@ -68,11 +68,11 @@ pub fn masked(file: &str, text: &str) -> Result<Option<Vec<Line>>, Problem> {
     Ok(Some(cut(text, &hidden, &Secrets::of_text(text, &|_| None))))
 }
 
-/// Collects the places of hidden values. `None`: value and text do not fit.
+/// Collects the positions of hidden values. `None`: the value does not match the text.
 fn find(value: &Value, node: &Node, text: &str, hidden: &mut Vec<(usize, usize)>) -> Option<()> {
     match (value, &node.shape) {
-        // The anchor has the value, and was looked at there, under its own key. Under this key the
-        // value may be a secret.
+        // The value belongs to the anchor, and was examined there, under the anchor's own key.
+        // Under this key the value may be a secret.
         (_, Shape::Alias) => return None,
         (Value::Text(word), _) if word == SECRET => {
             let is_literal = text.get(node.start..node.end)?.trim_matches(['"', '\'']) == SECRET;
@@ -87,7 +87,7 @@ fn find(value: &Value, node: &Node, text: &str, hidden: &mut Vec<(usize, usize)>
         }
         (Value::Map(values), Shape::Map { entries, .. }) if values.len() == entries.len() => {
             for ((key, value), entry) in values.iter().zip(entries) {
-                // A key that may be a secret is shown cut.
+                // A key that may be a secret is shown truncated.
                 if key.contains('…') {
                     return None;
                 }
@@ -100,12 +100,12 @@ fn find(value: &Value, node: &Node, text: &str, hidden: &mut Vec<(usize, usize)>
     Some(())
 }
 
-/// Cuts a text into lines. A hidden place, and what may be a secret in a comment, is shown as
+/// Splits a text into lines. Hidden values, and possible secrets in comments, are shown as
 /// [`SECRET`].
 fn cut(text: &str, hidden: &[(usize, usize)], secrets: &Secrets) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let (mut line, mut at) = (Line { shown: String::new(), real: String::new() }, 0);
-    // A secret that stands elsewhere, such as in an anchor, must not be shown there.
+    // A secret that occurs elsewhere, such as in an anchor, must not be shown there.
     let shown = |line: &str| comment(&secrets.hidden_if_long(line), secrets);
     let mut plain = |piece: &str, line: &mut Line| {
         for part in piece.split_inclusive('\n') {
@@ -135,15 +135,15 @@ fn cut(text: &str, hidden: &[(usize, usize)], secrets: &Secrets) -> Vec<Line> {
     lines
 }
 
-/// Words of a comment behind which a password stands.
+/// Words of a comment that a password may follow.
 const PASSWORDS: &[&str] =
     &["password", "passwort", "passwd", "passphrase", "pwd", "pw", "basic_auth"];
 
-/// Words of a comment behind which a secret stands, if a colon or an equals sign is between them.
+/// Words of a comment that a secret may follow, if a colon or an equals sign is between them.
 const TOKENS: &[&str] = &["token", "secret", "credential", "api_key", "apikey", "authorization"];
 
-/// Hides what may be a secret in the comment of a line: secrets of the file, words that look
-/// random, and everything behind a word that announces a secret.
+/// Hides possible secrets in the comment of a line: secrets of the file, words that look random,
+/// and everything after a word that announces a secret.
 fn comment(line: &str, secrets: &Secrets) -> String {
     let begins = |at: &usize| line[..*at].chars().next_back().is_none_or(char::is_whitespace);
     let Some(at) = line.match_indices('#').map(|(at, _)| at).find(begins) else {
@@ -184,26 +184,26 @@ fn comment(line: &str, secrets: &Secrets) -> String {
     out
 }
 
-/// A new text in which the hidden secrets are back.
+/// A new text in which the hidden secrets are restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// The text.
     pub text: String,
-    /// Its lines. A line with a secret that came with the new text equals no line before. `None`:
-    /// the new text cannot be taken apart safely.
+    /// Its lines. A line with a secret that came with the new text equals no previous line. `None`:
+    /// the values of the new text cannot be located safely.
     pub lines: Option<Vec<Line>>,
 }
 
-/// The number of a line, from 1, that has [`SECRET`] where no such secret was.
+/// The number of a line, from 1, that has [`SECRET`] where the former text had no such secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unknown(pub usize);
 
-/// Puts the secrets of the text `before` back into a text that was changed as it is shown. A new
-/// text that is not YAML stays as it is.
+/// Restores the secrets of the text `before` in a text that was edited in its shown form. A new
+/// text that is not YAML is returned unchanged.
 ///
 /// # Errors
-/// [`SECRET`] stands in a line that is none of the shown lines, or under another key path than the
-/// secret had.
+/// [`SECRET`] is in a line that is none of the shown lines, or under a key path other than the
+/// secret's.
 pub fn restored(file: &str, before: &str, text: &str) -> Result<Restored, Unknown> {
     let Ok(typed) = parse(file, text) else {
         return Ok(Restored { text: text.to_owned(), lines: None });
@@ -217,7 +217,7 @@ pub fn restored(file: &str, before: &str, text: &str) -> Result<Restored, Unknow
     let Some(new) = new else { return Err(Unknown(nth(text))) };
     let old = masked(file, before).ok().flatten().unwrap_or_default();
     let shown = |lines: &[Line]| lines.iter().map(|line| line.shown.clone()).collect::<Vec<_>>();
-    // A line that has got a secret with the new text is none of the shown lines.
+    // A line that received a secret with the new text is none of the shown lines.
     let keys = |lines: &[Line]| {
         let key =
             |line: &Line| if line.is_as_shown() { line.shown.clone() } else { OTHER.to_string() };
@@ -233,7 +233,7 @@ pub fn restored(file: &str, before: &str, text: &str) -> Result<Restored, Unknow
         };
         let (Step::Same(_, at) | Step::Added(at) | Step::Removed(at)) = step;
         number += new[at].real.matches('\n').count();
-        // A last line without an end may have another behind it now.
+        // A last line without a line break may now be followed by another line.
         if !out.is_empty() && !out.ends_with('\n') {
             out.push('\n');
         }
@@ -247,10 +247,10 @@ pub fn restored(file: &str, before: &str, text: &str) -> Result<Restored, Unknow
     Ok(Restored { text: out, lines: Some(lines) })
 }
 
-/// What marks a line with a secret that came with a new text.
+/// Marks a line with a secret that came with a new text.
 const OTHER: char = '\0';
 
-/// A line of a new text. If it has a secret, it equals no line before.
+/// A line of a new text. If it has a secret, it equals no previous line.
 fn another(mut line: Line) -> Line {
     if !line.is_as_shown() {
         line.real.push(OTHER);
@@ -259,7 +259,7 @@ fn another(mut line: Line) -> Line {
 }
 
 impl Line {
-    /// Whether the line is shown as it is.
+    /// Whether the line equals its shown form.
     fn is_as_shown(&self) -> bool {
         self.real.trim_end_matches(['\n', '\r']) == self.shown
     }
@@ -269,12 +269,12 @@ impl Line {
     }
 }
 
-/// The difference of two texts, line by line. A line whose secret differs is another line.
+/// The difference between two texts, line by line. A line whose secret changed counts as changed.
 pub fn compared(before: &[Line], after: &[Line]) -> Vec<Step> {
     difference(before, after)
 }
 
-/// The top-level keys whose values differ, in the order of their names. Empty where a text is no
+/// The top-level keys whose values differ, in the order of their names. Empty if a text is not a
 /// map.
 pub fn changed_keys(file: &str, before: &str, after: &str) -> Vec<String> {
     let read = |text| match super::read(file, text) {

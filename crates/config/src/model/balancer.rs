@@ -1,5 +1,5 @@
-//! The model of a proxy: a process that spreads connections and datagrams over targets, without a
-//! tunnel.
+//! The model of a proxy: a process that distributes connections and datagrams over targets, without
+//! a tunnel.
 
 use proto::Visitors;
 use proto::control::ServiceTerms;
@@ -10,7 +10,7 @@ use crate::{Local, Net};
 /// A checked proxy.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyConfig {
-    /// The listeners with their targets; at least one. Names and addresses are unique.
+    /// The listeners with their targets; at least one listener. Names and addresses are unique.
     pub proxies: Vec<Balancer>,
     /// Load balancers in front of the entries that have `accept_proxy`.
     pub trusted_proxies: Vec<Net>,
@@ -18,24 +18,25 @@ pub struct ProxyConfig {
     pub common: Common,
 }
 
-/// A listener, and the targets among which its visitors are spread.
+/// A listener, and the targets over which its visitors are distributed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balancer {
     /// The address: [`Local::Tcp`], [`Local::Udp`] or [`Local::Unix`].
     pub listen: Local,
-    /// The certificate, if TLS of the visitors ends here. `None`: their bytes go on unchanged.
+    /// The certificate, if TLS of the visitors ends here. `None`: the visitors' bytes are passed on
+    /// unchanged.
     pub tls: Option<KeyPair>,
     /// The load balancers whose connections and datagrams begin with a header of the PROXY
     /// protocol: [`ProxyConfig::trusted_proxies`] where the entry has `accept_proxy`, else empty.
     pub announced_by: Vec<Net>,
-    /// Name, targets and terms, in the form of a service. Its public address is the listener, over
-    /// whose protocol the targets are dialled. A target over TLS is a
+    /// Name, targets and terms, in the form of a service. Its public address is the listener, and
+    /// the targets are dialled over the listener's protocol. A target over TLS is a
     /// [`Target::Tls`](crate::Target::Tls).
     pub service: Service,
 }
 
 impl Balancer {
-    /// What holds for its visitors.
+    /// The terms for its visitors.
     #[must_use]
     pub fn terms(&self) -> ServiceTerms {
         let lists = &self.service.visitors;

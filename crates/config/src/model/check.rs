@@ -1,33 +1,33 @@
-//! The model of `health`: how a target is asked whether it serves.
+//! The model of `health`: how the health of a target is checked.
 
 use std::sync::Arc;
 
 use crate::Span;
 
-/// How a target is checked: the client connects to it, and may send a request.
+/// A health check of a target: the client connects to it, and may send a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// The time between two checks.
+    /// The time between two health checks.
     pub interval: Span,
-    /// The longest time until the target accepts the connection, and has answered the request.
+    /// The time in which the target must accept the connection and answer the request.
     pub timeout: Span,
-    /// The path of the request over HTTP/1.1, which a target that serves answers with a status from
-    /// 200 to 399. `None`: there is no request.
+    /// The path of the HTTP/1.1 request; a healthy target answers with a status from 200 to 399.
+    /// `None`: no request is sent.
     pub path: Option<Arc<str>>,
-    /// The datagrams by which a target of UDP is checked. `None`: it is not.
+    /// The datagrams that check a UDP target. `None`: the target is not checked by datagrams.
     pub udp: Option<DatagramCheck>,
 }
 
-/// How a target of UDP is asked whether it serves.
+/// How the health of a UDP target is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatagramCheck {
-    /// A query of DNS, which any answer to it ends but SERVFAIL.
+    /// A DNS query, which any reply except SERVFAIL satisfies.
     Dns,
-    /// A datagram of the configuration.
+    /// A datagram from the configuration.
     Own {
-        /// What is sent.
+        /// The datagram to send.
         send: Arc<[u8]>,
-        /// How the answer has to begin.
+        /// The expected start of the reply.
         expect: Arc<[u8]>,
     },
 }

@@ -25,7 +25,7 @@ use crate::{
 /// The `public` of a private service.
 pub(crate) const PRIVATE: &str = "private";
 
-/// Networks of a list that the summary shows.
+/// How many networks of a list the summary shows.
 const SHOWN: usize = 8;
 
 /// A checked client.yaml.
@@ -37,31 +37,31 @@ pub struct ClientConfig {
     pub name: String,
     /// The token that proves the name. `None`: the certificates of the paths prove the name.
     pub token: Option<Token>,
-    /// Whether the client may send the data that verify its token to a server that does not know
-    /// the client.
+    /// Whether the client may send a proof of its token, from which a weak token can be guessed, to
+    /// a server that does not know the client.
     pub introduce: bool,
-    /// Number of links; `None`: one per worker, at least 2.
+    /// The number of links; `None`: one per worker, at least 2.
     pub connections: Option<NonZeroUsize>,
     /// The prefix of each service's name.
     pub id_prefix: Option<String>,
-    /// Who may visit a service that has no list of its own.
+    /// The visitors that may use a service without lists of its own.
     pub visitors: VisitorLists,
     /// Published services. Ranges are expanded, and names are unique.
     pub services: Vec<Service>,
     /// Local listeners whose targets the server dials.
     pub forwards: Vec<Forward>,
-    /// What is needed to visit private services of other clients, beside the tokens of forwards.
+    /// The proofs for private services of other clients, besides the tokens of forwards.
     pub visits: Vec<Visit>,
-    /// How direct paths to other clients are looked for.
+    /// How direct paths to other clients are found.
     pub p2p: P2p,
-    /// The entries whose place later entries have taken: those of the file behind those of flags,
-    /// and both behind those of commands.
+    /// The entries that later entries shadow: those of the file behind those of flags, and both
+    /// behind those of commands.
     pub shadowed: Lists,
     /// Shortest pause between two attempts to connect.
     pub retry_min: Span,
     /// Longest pause between two attempts to connect.
     pub retry_max: Span,
-    /// Load balancers in front of the forwards that have `accept_proxy`.
+    /// Load balancers in front of the forwards that set `accept_proxy`.
     pub trusted_proxies: Vec<Net>,
     /// The limits of the streams of all services and forwards together.
     pub limits: Limits,
@@ -78,11 +78,11 @@ pub struct Path {
     pub trust: Trust,
     /// The client's certificate for this path.
     pub identity: Option<KeyPair>,
-    /// The oldest version of TLS on the way. [`TlsVersion::V12`] is possible only for a scheme of
-    /// HTTP, whose TLS may end at a proxy.
+    /// The oldest version of TLS that the path accepts. [`TlsVersion::V12`] is possible only for a
+    /// WebSocket scheme, whose TLS may end at a proxy.
     pub min_version: TlsVersion,
-    /// Server name in the TLS handshake (SNI) instead of the host. At an address it is the host of
-    /// the HTTP request as well.
+    /// Server name in the TLS handshake (SNI) instead of the host. If the host is an address, this
+    /// name is also the host of the HTTP request.
     pub sni: Option<String>,
     /// Additional header fields of the HTTP request (`wss://`, `ws://`). Each name is unique.
     pub headers: Vec<Field>,
@@ -92,7 +92,7 @@ pub struct Path {
     pub dscp: Dscp,
 }
 
-/// A field of an HTTP head. The value may be a credential.
+/// A header field of HTTP. The value may be a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     /// The name as written in the file.
@@ -104,9 +104,9 @@ pub struct Field {
 /// How a server's certificate is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// By the authorities of the system.
+    /// By the authorities that the system trusts.
     System,
-    /// By its public key, which must be one of these pins: `sha256:` and 44 characters of Base64.
+    /// By its public key, which must match a pin: `sha256:` and 44 characters of Base64.
     Pins(Vec<String>),
     /// By the authorities in a PEM file.
     Ca(PathBuf),
@@ -117,46 +117,46 @@ pub enum Trust {
 pub struct Service {
     /// The unique name of the service.
     pub name: String,
-    /// What the client dials. It fits the public addresses: a service with ports of UDP alone has
-    /// a [`Target::Udp`], a service without a port of UDP has none, and a service with both has a
-    /// host and a port. A private service has either.
+    /// The address that the client dials. It fits the public addresses: a service with ports of UDP
+    /// alone has a [`Target::Udp`], a service without a port of UDP has no such target, and a
+    /// service with both has a target with host and port. A private service has either kind.
     pub target: Target,
-    /// The targets beside this one, which are dialled as it is.
+    /// The other targets, which are dialled in the same way.
     pub spread: Spread,
     /// How the certificate of a [`Target::Https`] is verified; the default for all other targets.
     pub target_tls: TargetTls,
-    /// Public addresses on the server; at least one, and none of a private service.
+    /// Public addresses on the server: at least one, or none for a private service.
     pub public: Vec<Public>,
-    /// Who may visit a private service; `None`: the service is not private.
+    /// The clients that may visit a private service; `None`: the service is not private.
     pub private: Option<Private>,
-    /// What holds for its visitors, but for the lists that it inherits
+    /// The terms for its visitors, except the lists that the service inherits
     /// ([`ClientConfig::terms_of`]).
     pub(crate) terms: ServiceTerms,
-    /// How many flows of UDP the client takes.
+    /// The largest number of UDP flows that the client accepts.
     pub limits: FlowLimits,
     /// Limits of its streams on this client.
     pub stream_limits: Limits,
-    /// How the client checks the target; `None`: only visitors find out whether it serves.
+    /// How the client checks the health of the target; `None`: it is not checked.
     pub health: Option<Check>,
-    /// The service was added at run time, by a command.
+    /// Whether the service was added at run time, by a command.
     pub kept: bool,
     /// When the client withdraws the service; `None`: never.
     pub until: Option<Moment>,
-    /// Who may visit. An absent list is that of the client.
+    /// The lists of permitted and refused visitors. An absent list is inherited from the client.
     pub visitors: VisitorLists,
-    /// The header by which the target learns the visitor's address; `None`: no header.
+    /// The header that tells the target the visitor's address; `None`: no header.
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Who may use an exit, and for what; empty unless [`Target::is_exit`].
     pub exit: Exit,
-    /// The file of users whose hashes are among those of the terms; `None`: no file.
+    /// The file of users whose hashes are part of the terms; `None`: no file.
     pub user_file: Option<UserFile>,
     /// `forwarded: false`: the targets of an `https://` name are not told about the visitor.
     pub unforwarded: bool,
-    /// How files are served; the default unless the target is [`Target::Files`].
+    /// How files are served; the default for a target other than [`Target::Files`].
     pub files: Files,
-    /// Datagrams may go to all machines of a network. A server cannot ask for that.
+    /// Whether datagrams may go to all machines of a network. A server cannot request this.
     pub broadcast: bool,
-    /// The client keeps the last requests of the visitors for a look.
+    /// Whether the client records the latest requests of the visitors for inspection.
     pub requests: bool,
 }
 
@@ -172,10 +172,10 @@ pub struct UserFile {
 /// How the client verifies the certificate of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetTls {
-    /// What the certificate must be. `None`: anything (`insecure`).
+    /// The requirement for the certificate. `None`: any certificate is accepted (`insecure`).
     pub trust: Option<Trust>,
-    /// The name that the certificate must have, and that the target is told (SNI); `None`: the host
-    /// of the target.
+    /// The name that the certificate must have and that is sent to the target (SNI); `None`: the
+    /// host of the target.
     pub server_name: Option<Host>,
 }
 
@@ -188,28 +188,28 @@ impl Default for TargetTls {
 /// How the client serves the files of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
-    /// A directory without `index.html` is listed.
+    /// Whether a directory without `index.html` is listed.
     pub list: bool,
-    /// The files that are served where the path of a request names none, in the order in which they
+    /// The files that are served if the path of a request names none, in the order in which they
     /// are tried: paths relative to the directory. `{path}` stands for the path of the request.
     pub try_files: Vec<String>,
-    /// The only file of the directory that is served. No file and no flag sets it; `tunnel share` does.
+    /// The only file of the directory that is served; only `tunnel share` sets it.
     pub only: Option<String>,
 }
 
 /// The settings of a service whose visitors choose what the client dials (`socks5`, `http-proxy`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exit {
-    /// Pairs `user:password`, one of which a visitor has to know; user and password have at most
-    /// 255 bytes each (RFC 1929). If empty, the exit asks for none, and the configuration restricts
-    /// its visitors otherwise.
+    /// Pairs `user:password`, one of which a visitor must present; user and password have at most
+    /// 255 bytes each (RFC 1929). If empty, the exit requires no password, and the configuration
+    /// restricts its visitors otherwise.
     pub basic_auth: Vec<Secret>,
     /// The destinations that visitors may reach. `None`: every ordinary destination, as with the
     /// right `*:*` ([`ForwardRights::ordinary`]).
     pub allow: Option<ForwardRights>,
 }
 
-/// Lists of visitors as they are written. Absent lists are inherited, and empty lists are not.
+/// Lists of visitors as written. Absent lists are inherited; empty lists are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VisitorLists {
     /// Only these networks may visit.
@@ -219,8 +219,8 @@ pub struct VisitorLists {
 }
 
 impl Service {
-    /// Whether only name, addresses, target and options of a command line
-    /// ([`ServiceOptions`](crate::ServiceOptions)) are given.
+    /// Whether only the name, addresses, target and command line options
+    /// ([`ServiceOptions`](crate::ServiceOptions)) are set.
     pub(crate) fn is_short(&self) -> bool {
         let (http, basic_auth) = (self.terms.http.clone(), Vec::new());
         let http =
@@ -251,7 +251,7 @@ impl Service {
         std::iter::once((&self.target, self.spread.weight)).chain(others)
     }
 
-    /// The targets for people.
+    /// The targets in readable form.
     #[must_use]
     pub fn aims(&self) -> String {
         let all: Vec<_> = self.targets().map(|(target, _)| target.to_string()).collect();
@@ -264,20 +264,19 @@ impl Service {
         self.terms.shared.is_some()
     }
 
-    /// The options of HTTP.
+    /// The HTTP options as configured.
     #[must_use]
     pub const fn http(&self) -> &HttpOptions {
         &self.terms.http
     }
 
-    /// The options of HTTP as the server gets them: with those that follow from the public addresses
-    /// and the targets.
+    /// The HTTP options as sent to the server: including those that follow from the public
+    /// addresses and the targets.
     pub(crate) fn http_terms(&self) -> HttpOptions {
         let mut http = self.terms.http.clone();
         let is_https =
             |public: &Public| matches!(public, Public::Name { kind: NameKind::Https, .. });
-        // A target that does not know of the TLS of its visitors takes `http://` for its own
-        // address.
+        // A target that does not know of the visitors' TLS takes its own address to be `http://`.
         http.forwarded |=
             !self.unforwarded && http.redirect.is_none() && self.public.iter().any(is_https);
         if http.need_proxy() {
@@ -291,13 +290,13 @@ impl Service {
         http
     }
 
-    /// Whether visitors by HTTP need a user and a password.
+    /// Whether HTTP visitors need a user name and a password.
     #[must_use]
     pub fn asks_for_passwords(&self) -> bool {
         !self.terms.http.basic_auth.is_empty() || !self.terms.http.hashes.is_empty()
     }
 
-    /// The public addresses for people, or `private`.
+    /// The public addresses in readable form, or `private`.
     #[must_use]
     pub fn places(&self) -> String {
         if self.private.is_some() {
@@ -317,8 +316,8 @@ impl Service {
         self.public.iter().any(|public| public.over() == over)
     }
 
-    /// Takes all settings of another service but name, addresses, target and the time of the end,
-    /// and but the options of a command line that this service has.
+    /// Takes over all settings of another service except name, addresses, target and expiry, and
+    /// except the command line options that this service sets.
     pub(crate) fn take_settings(&mut self, from: &Self) {
         let own = mem::replace(self, from.clone());
         let Self { name, target, spread, public, kept, until, target_tls, broadcast, .. } = own;
@@ -326,7 +325,7 @@ impl Service {
         *self = Self { private: None, ..target };
         self.broadcast |= broadcast;
         if !self.public.iter().all(Public::is_http) {
-            // The options were for the names of the other service.
+            // The options applied to the names of the other service.
             self.terms.http = HttpOptions::default();
             self.user_file = None;
         }
@@ -366,15 +365,15 @@ impl Service {
         self
     }
 
-    /// Whether `known` has the addresses, the target and all options of this service of a command
-    /// line. The name and the time of the end do not matter.
+    /// Whether `known` has the addresses, the target and all command line options of this service.
+    /// The name and the expiry are ignored.
     #[must_use]
     pub fn is_in(&self, known: &Self) -> bool {
         let mut whole = self.clone();
         whole.take_settings(known);
         (whole.kept, whole.until) = (known.kept, known.until);
         whole.name.clone_from(&known.name);
-        // Files of earlier versions have the address in the place of `localhost`.
+        // Files of earlier versions have the address instead of `localhost`.
         if whole.target.to_string().replace("://localhost:", "://127.0.0.1:")
             == known.target.to_string()
         {
@@ -383,7 +382,7 @@ impl Service {
         whole == *known
     }
 
-    /// Drops the settings that another service had for another kind of target.
+    /// Drops the settings that a former kind of target had.
     fn drop_unfit(&mut self) {
         let dials = match self.target {
             Target::Tcp { .. }
@@ -425,7 +424,7 @@ impl Service {
         }
     }
 
-    /// Whether everybody who reaches the server could use the exit. `visitors` are those of the
+    /// Whether anybody who reaches the server could use the exit. `visitors` are the lists of the
     /// service.
     pub(crate) fn is_open_exit(&self, visitors: &Visitors) -> bool {
         let everybody = |list: &Arc<[Network]>| list.iter().any(|network| network.prefix() == 0);
@@ -542,7 +541,7 @@ impl Service {
     }
 }
 
-/// The version of the PROXY protocol in which a target is told the visitor's address.
+/// The version of the PROXY protocol that tells a target the visitor's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyProtocol {
     /// A line of text.
@@ -581,10 +580,10 @@ pub enum Public {
     Name {
         /// How visitors of the name are served.
         kind: NameKind,
-        /// A DNS name in lower case without a dot at the end, `*.` and such a name, or `*` for every
-        /// host that no other service has. A host of one label is below the server's `http.domain`.
-        /// In [`Lists`], the first label may be `{name}`; a [`ClientConfig`] has the
-        /// label of the client there.
+        /// A DNS name in lower case without a dot at the end, `*.` and such a name, or `*` for
+        /// every host without a service of its own. A host of one label is below the server's
+        /// `http.domain`. In [`Lists`], the first label may be `{name}`; in a [`ClientConfig`] it
+        /// is replaced by the label of the client.
         host: String,
     },
 }
@@ -599,7 +598,7 @@ impl Public {
         }
     }
 
-    /// The protocol in which visitors come.
+    /// The protocol over which visitors come.
     #[must_use]
     pub const fn over(&self) -> Over {
         match self {
@@ -608,7 +607,7 @@ impl Public {
         }
     }
 
-    /// The port of this protocol.
+    /// A port of this protocol.
     pub(crate) const fn of_port(over: Over, bind: Option<IpAddr>, port: u16) -> Self {
         match over {
             Over::Tcp => Self::Tcp { bind, port },
@@ -629,12 +628,12 @@ impl fmt::Display for Public {
     }
 }
 
-/// The most flows of UDP at one address. Absent limits are the defaults of the role.
+/// The largest number of UDP flows at one address. Absent limits get the defaults of the role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowLimits {
     /// In all.
     pub most: Option<NonZeroU32>,
-    /// Of one source address.
+    /// The largest number per source address.
     pub per_source: Option<NonZeroU32>,
 }
 
@@ -643,34 +642,34 @@ pub struct FlowLimits {
 pub struct Forward {
     /// The address on the client's side.
     pub listen: Local,
-    /// The address that the server dials: [`Target::Tcp`], [`Target::Udp`] or [`Target::Unix`], of
-    /// the protocol of the listener. `None` where programs name what they want to reach
-    /// ([`Local::is_proxy`]), and only there. [`Target::Private`]: a service of another client.
+    /// The address that the server dials: [`Target::Tcp`], [`Target::Udp`] or [`Target::Unix`],
+    /// with the protocol of the listener. `None` exactly where programs name their destination
+    /// ([`Local::is_proxy`]). [`Target::Private`]: a service of another client.
     pub target: Option<Target>,
-    /// The token for a private service; `None`: that of [`ClientConfig::visits`].
+    /// The token for a private service; `None`: the token of [`ClientConfig::visits`].
     pub token: Option<Token>,
-    /// The certificates for a private service, in the place of the token.
+    /// The certificates for a private service, instead of the token.
     pub tls: Option<PeerTls>,
-    /// The way to a private service.
+    /// The kind of path to a private service.
     pub p2p: PeerPath,
-    /// Pairs `user:password` of a proxy, one of which a program has to know; user and password have
-    /// at most 255 bytes each (RFC 1929). If empty, the proxy asks for none.
+    /// Pairs `user:password` of a proxy, one of which a program must present; user and password
+    /// have at most 255 bytes each (RFC 1929). If empty, the proxy requires no password.
     pub basic_auth: Vec<Secret>,
-    /// What holds for its visitors.
+    /// The terms for its visitors.
     pub terms: ServiceTerms,
-    /// Whether connections and datagrams of load balancers begin with a header of the PROXY protocol.
+    /// Whether load balancers put a header of the PROXY protocol in front.
     pub accept_proxy: bool,
     /// These load balancers: [`ClientConfig::trusted_proxies`] where the forward has
     /// [`Self::accept_proxy`], else empty.
     pub announced_by: Vec<Net>,
     /// The limits of its streams.
     pub limits: Limits,
-    /// The forward was added at run time, by a command.
+    /// Whether the forward was added at run time, by a command.
     pub kept: bool,
 }
 
 impl fmt::Display for Forward {
-    /// `tcp://127.0.0.1:5203 -> tcp://127.0.0.1:5201`; a proxy is its listener alone.
+    /// `tcp://127.0.0.1:5203 -> tcp://127.0.0.1:5201`; a proxy shows only its listener.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.listen)?;
         self.target.iter().try_for_each(|target| write!(f, " -> {target}"))
@@ -687,7 +686,7 @@ impl Forward {
         }
     }
 
-    /// The visit of the private service, where the forward has a proof of its own.
+    /// The visit of the private service, if the forward has a proof of its own.
     pub(crate) fn visit(&self) -> Option<Visit> {
         let token = self.token.clone().map(Proof::Token);
         let proof = token.or_else(|| self.tls.clone().map(Proof::Certificate))?;
@@ -696,7 +695,7 @@ impl Forward {
 }
 
 impl ClientConfig {
-    /// The keys whose values differ in `other`. `servers` stands for all settings of a path.
+    /// The keys whose values differ in `other`. `servers` covers all settings of a path.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Changed> {
         let Self {
@@ -705,7 +704,7 @@ impl ClientConfig {
             token,
             introduce,
             connections,
-            // It appears in the names of the services.
+            // Its changes appear in the names of the services.
             id_prefix: _,
             visitors,
             services,
@@ -751,18 +750,18 @@ impl ClientConfig {
         self
     }
 
-    /// What holds for the visitors of a service of this client.
+    /// The terms for the visitors of a service of this client.
     #[must_use]
     pub fn terms_of(&self, service: &Service) -> ServiceTerms {
         let private = service.private.as_ref().map(Private::patterns);
-        // The networks of the client are for visitors with an address.
+        // The client's lists of networks apply only to visitors with an address.
         let visitors =
             if private.is_some() { Visitors::default() } else { self.visitors_of(service) };
         ServiceTerms { visitors, private, http: service.http_terms(), ..service.terms.clone() }
     }
 
-    /// The URL of a visitor at a public address of a service: the address, with the path of the
-    /// requests at a name.
+    /// The URL that a visitor uses for a public address of a service: the address, and for a name
+    /// also the path of the requests.
     #[must_use]
     pub fn url(&self, service: &Service, address: &str) -> String {
         let is_http = ["http://", "https://"].iter().any(|scheme| address.starts_with(scheme));
@@ -770,7 +769,7 @@ impl ClientConfig {
         format!("{address}{path}")
     }
 
-    /// Who may visit a service of this client.
+    /// Which visitors may use a service of this client.
     pub(crate) fn visitors_of(&self, service: &Service) -> Visitors {
         let (own, default) = (&service.visitors, &self.visitors);
         let allow_from = own.allow_from.as_ref().or(default.allow_from.as_ref());
@@ -795,7 +794,7 @@ impl ClientConfig {
         all
     }
 
-    /// A summary of the configuration for people, line by line.
+    /// A summary of the configuration, line by line.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
         let mut lines: Vec<String> = self
@@ -831,7 +830,7 @@ impl ClientConfig {
         lines
     }
 
-    /// Where an entry is from, and whose place it has.
+    /// The origin of an entry, and the entry that it shadows.
     fn origin(&self, kept: bool, name: &str) -> String {
         let mut notes = Vec::new();
         if kept {

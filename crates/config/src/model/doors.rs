@@ -17,22 +17,21 @@ pub struct Http {
     pub listen: Vec<SocketAddr>,
     /// The domain below which each client has a name of its own, in lower case.
     pub domain: Option<String>,
-    /// The field of a request that names the service, in the place of `Host`.
+    /// The header field of a request that names the service, instead of `Host`.
     pub route_header: Option<String>,
-    /// Visitors over HTTP of a host that has an `https://` name alone get 404, instead of a
+    /// Whether plain HTTP visitors of a host with only an `https://` name get 404, instead of a
     /// redirect to this name.
     pub no_redirect: bool,
     /// Pages that replace the built-in pages.
     pub pages: Pages,
-    /// How long a name is known after its client left; zero: not at all.
+    /// How long a name stays reserved after its client left; zero: not at all.
     pub remember: Span,
     /// How long a connection of a visitor of a name stays open without a request, from 1 s to 1
     /// day.
     pub idle: Span,
-    /// The listeners for WebSocket offer the page by which browsers visit private services.
+    /// Whether the WebSocket listeners serve the page by which browsers visit private services.
     pub browser: bool,
-    /// Connections of reverse proxies that the server trusts begin with a header of the PROXY
-    /// protocol.
+    /// Whether connections of trusted reverse proxies begin with a header of the PROXY protocol.
     pub accept_proxy: bool,
 }
 
@@ -47,7 +46,8 @@ impl Default for Http {
             no_redirect: false,
             pages: Pages::default(),
             remember,
-            // As nginx (`keepalive_timeout`). Browsers keep connections for longer and expect that.
+            // The default of nginx (`keepalive_timeout`). Browsers keep connections longer and
+            // expect the server to close them.
             idle: Span::from_millis(75_000),
             browser: false,
             accept_proxy: false,
@@ -60,7 +60,7 @@ impl Default for Http {
 pub struct Pages {
     /// The body of 404: no service has the host.
     pub not_found: Option<PathBuf>,
-    /// The body of 502: the service does not answer.
+    /// The body of 502: the service does not respond.
     pub unavailable: Option<PathBuf>,
 }
 
@@ -70,15 +70,14 @@ pub struct TlsRoutes {
     /// Ports for visitors over TLS; all different.
     pub listen: Vec<SocketAddr>,
     /// Certificates for names whose TLS ends at the server. Each certificate serves the names that
-    /// it contains.
+    /// it lists.
     pub certificates: Vec<KeyPair>,
     /// The lowest version of TLS that ends at the server.
     pub min_version: TlsVersion,
-    /// The accounts that get certificates for the other names. The first one whose names contain a
-    /// name orders its certificate; empty: no other certificates.
+    /// The accounts that order certificates for the other names. The first account whose names
+    /// include a name orders its certificate; empty: no other certificates.
     pub acme: Vec<Acme>,
-    /// Connections of reverse proxies that the server trusts begin with a header of the PROXY
-    /// protocol.
+    /// Whether connections of trusted reverse proxies begin with a header of the PROXY protocol.
     pub accept_proxy: bool,
 }
 
@@ -109,18 +108,19 @@ pub struct Acme {
     pub email: Vec<String>,
     /// The URL of the directory, `https://`.
     pub directory: String,
-    /// The authority of the directory's own certificate; `None`: the authorities of the system.
+    /// The authority that signed the directory's own certificate; `None`: the authorities of the
+    /// system.
     pub ca: Option<PathBuf>,
-    /// The names of this account: a host, or `*.` and a domain for every name below. Empty: every
+    /// The names of this account: hosts, or `*.` and a domain for every name below it. Empty: every
     /// name.
     pub names: Vec<String>,
-    /// The name of the account in the state directory, where several have one directory.
+    /// The name of the account in the state directory, where several accounts share a directory.
     pub account: Option<String>,
-    /// Binds the account to one of another kind (RFC 8555 section 7.3.4).
+    /// Binds the account to an account outside ACME (RFC 8555 section 7.3.4).
     pub eab: Option<AcmeBinding>,
-    /// Proves names by records in DNS; `None`: by the doors.
+    /// Proves control of names by DNS records; `None`: through the doors.
     pub dns: Option<AcmeDns>,
-    /// A name below a published wildcard is ordered when its first visitor comes.
+    /// Whether a name below a published wildcard is ordered when its first visitor comes.
     pub on_demand: bool,
 }
 
@@ -138,27 +138,27 @@ pub struct AcmeBinding {
 pub struct AcmeDns {
     /// The program that writes and removes records.
     pub exec: PathBuf,
-    /// The longest time of a call of the program.
+    /// The timeout of a call of the program.
     pub timeout: Span,
-    /// The time between a record and its check; `None`: until the name servers of the zone have it.
+    /// The time between a record and its check; `None`: the check waits until the name servers of
+    /// the zone have the record.
     pub wait: Option<Span>,
-    /// The name servers that are asked for zones; empty: those of the system.
+    /// The name servers that are queried for zones; empty: the name servers of the system.
     pub resolvers: Vec<SocketAddr>,
 }
 
 /// Settings of a `mux://` listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mux {
-    /// The target for all connections that are neither a carrier nor for a name. The server dials
+    /// The target of all connections that are neither a carrier nor for a name. The server dials
     /// it. `None`: such connections are closed.
     pub default: Option<Target>,
-    /// The silence after which a new connection goes to `default`, for protocols in which the
-    /// server speaks first.
+    /// The time without a byte after which a new connection goes to `default`, for protocols in
+    /// which the server speaks first.
     pub silence: Span,
-    /// The times of the connections to `default`.
+    /// The timeouts of the connections to `default`.
     pub timeouts: Timeouts,
-    /// Connections of reverse proxies that the server trusts begin with a header of the PROXY
-    /// protocol.
+    /// Whether connections of trusted reverse proxies begin with a header of the PROXY protocol.
     pub accept_proxy: bool,
 }
 
@@ -188,7 +188,7 @@ impl Http {
         ]
     }
 
-    /// The settings for people, line by line.
+    /// The settings in readable form, line by line.
     pub(super) fn summary(&self) -> Vec<String> {
         let mut lines: Vec<_> =
             self.listen.iter().map(|at| format!("visitors of http:// names at {at}")).collect();
@@ -220,7 +220,7 @@ impl TlsRoutes {
         ]
     }
 
-    /// The settings for people, line by line.
+    /// The settings in readable form, line by line.
     pub(super) fn summary(&self) -> Vec<String> {
         let visitors = "visitors of tls:// and https:// names at";
         let mut lines: Vec<_> = self.listen.iter().map(|at| format!("{visitors} {at}")).collect();

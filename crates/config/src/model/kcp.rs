@@ -1,4 +1,4 @@
-//! The model of the KCP settings. A preset is resolved: every field has the value in force.
+//! The model of the KCP settings. A preset is resolved: every field has its effective value.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::{Rate, Size, Span};
 /// Settings of this side's KCP sessions and UDP sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kcp {
-    /// The preset of the file. The other fields have its values, unless the file replaces them.
+    /// The preset in the file. The other fields have its values, unless the file overrides them.
     pub preset: KcpPreset,
     /// What limits the rate of this side. The other side has its own setting.
     pub congestion: KcpCongestion,
@@ -20,7 +20,7 @@ pub struct Kcp {
     pub receive_window: u16,
     /// Longest delay of an acknowledgement, 0 to 100 ms.
     pub ack_delay: Span,
-    /// Least retransmission timeout, 10 ms to 1 s.
+    /// Smallest retransmission timeout, 10 ms to 1 s.
     pub least_timeout: Span,
     /// Largest UDP payload that MTU discovery tries, in bytes, 1200 to 16336. 1200 disables MTU
     /// discovery.
@@ -45,7 +45,7 @@ impl Kcp {
             receive_buffer,
             send_buffer,
         } = self;
-        // A rate is a congestion control of its own, so a change between a rate and another one
+        // A fixed rate counts as a congestion control, so a change between a rate and an algorithm
         // changes both keys.
         let name = congestion.name() != other.congestion.name();
         let rate = congestion.rate() != other.congestion.rate();
@@ -72,7 +72,7 @@ impl Kcp {
     }
 }
 
-/// A set of values with a name, `kcp.preset`. All but `auto` are named after kcptun's modes.
+/// A named set of values, `kcp.preset`. All but `auto` are named after kcptun's modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KcpPreset {
     /// Congestion control and FEC that follow the path.
@@ -110,11 +110,11 @@ impl KcpPreset {
 pub enum KcpCongestion {
     /// BBR: follows a model of the path, so loss alone does not slow it down. Paced.
     Bbr,
-    /// The window of KCP with `nc = 0`: slow start, half after a loss. Paced.
+    /// The window of KCP with `nc = 0`: slow start, halved after a loss. Paced.
     Classic,
     /// Only the windows (`nc = 1`). Not paced.
     None,
-    /// A fixed rate, whatever is lost. Paced.
+    /// A fixed rate, regardless of loss. Paced.
     Fixed(Rate),
 }
 
@@ -122,7 +122,7 @@ impl KcpCongestion {
     /// The words of the key `congestion`.
     pub(crate) const NAMED: [Self; 3] = [Self::Bbr, Self::Classic, Self::None];
 
-    /// The word in the file; `rate` for a fixed rate, which is a key of its own.
+    /// The word in the file; `rate` for a fixed rate, which has a key of its own.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -146,7 +146,7 @@ impl KcpCongestion {
 /// Forward error correction, `kcp.fec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KcpFec {
-    /// The number of parity packets follows the loss of the path.
+    /// The number of parity packets follows the loss on the path.
     Auto,
     /// No parity packets.
     Off,

@@ -52,7 +52,7 @@ pub struct Token {
     pub file: Option<PathBuf>,
 }
 
-/// Keys that all roles have. A proxy has no links, and has the defaults of the keys about links.
+/// Keys that all roles have. A proxy has no links, and keeps the defaults of the keys about links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Common {
     /// The state directory; `None`: the caller's default (see REFERENCE.md).
@@ -66,13 +66,13 @@ pub struct Common {
     pub window_initial: Size,
     /// Largest window of a stream, in bytes.
     pub window_max: Size,
-    /// Silence of a carrier after which the daemon sends a ping.
+    /// The time without received bytes after which the daemon sends a ping over a carrier.
     pub keepalive: Span,
     /// How long a link without a carrier waits for a new carrier.
     pub resume_timeout: Span,
     /// How long streams may continue after SIGTERM.
     pub drain_timeout: Span,
-    /// The bounds of the processes that an upgrade leaves.
+    /// The limits of the processes that remain after an upgrade.
     pub upgrade: FormerLimits,
     /// Lowest level that is logged.
     pub log_level: LogLevel,
@@ -82,7 +82,7 @@ pub struct Common {
     pub log_file: Option<LogFile>,
     /// The log of visitors.
     pub log_access: AccessLog,
-    /// The log of requests of HTTP, on a server; `None`: there is none.
+    /// The log of HTTP requests, on a server; `None`: no such log.
     pub log_requests: Option<RequestLog>,
     /// Path of the control socket. `None`: `server.sock` or `client-NAME.sock` in `state_dir` if
     /// that is set, else in the runtime directory (`$RUNTIME_DIRECTORY`, `/run/tunnel` for root,
@@ -100,12 +100,13 @@ pub struct Common {
     pub kcp: Kcp,
 }
 
-/// The bounds of the former processes that go on until their streams end.
+/// The limits of the former processes that run until their streams end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormerLimits {
-    /// How many live beside the process that serves. Beyond it the oldest one is asked to end.
+    /// The largest number of former processes beside the serving process. Beyond this number the
+    /// oldest is asked to end.
     pub most: usize,
-    /// How long each may live; `None`: until its last stream ends.
+    /// The longest life of each; `None`: until its last stream ends.
     pub longest: Option<Span>,
 }
 
@@ -127,17 +128,17 @@ pub struct Admin {
     pub listen: SocketAddr,
     /// The token, or its hash. The token permits every request.
     pub token: Token,
-    /// The token, or its hash, that permits requests that only read. It differs from `token`.
+    /// The read-only token, or its hash. It differs from `token`.
     pub read_token: Option<Token>,
-    /// Names by which requests may ask, besides addresses and `localhost`.
+    /// Host names that requests may use, besides addresses and `localhost`.
     pub hosts: Vec<Host>,
     /// The origin of the web console behind a reverse proxy.
     pub origin: Option<WebOrigin>,
 }
 
 impl Admin {
-    /// Whether a program that dials `target` on this machine reaches the API. A name other than those
-    /// of loopback is not looked up.
+    /// Whether a program that dials `target` on this machine reaches the API. A name other than the
+    /// loopback names is not looked up.
     #[must_use]
     pub fn is_at(&self, target: &Target) -> bool {
         let Some((host, port)) = target.port() else { return false };
@@ -150,11 +151,11 @@ impl Admin {
             Host::Name(_) => {
                 host.leads_to_loopback() && (own.is_loopback() || own.is_unspecified())
             }
-            // The API listens at no address of a link.
+            // The API does not listen on addresses of an interface.
             Host::Scoped(_) => own.is_unspecified(),
             Host::Ip(ip) => {
                 let ip = ip.to_canonical();
-                // An address that is not specified leads to loopback.
+                // An unspecified address leads to loopback.
                 ip == own
                     || own.is_unspecified() && ip.is_loopback()
                     || ip.is_unspecified() && (own.is_loopback() || own.is_unspecified())
@@ -170,14 +171,14 @@ pub struct WebOrigin {
     pub tls: bool,
     /// The host.
     pub host: Host,
-    /// The port; that of the scheme if the text has none.
+    /// The port; the default port of the scheme if the text has none.
     pub port: u16,
 }
 
 impl FromStr for WebOrigin {
     type Err = BadValue;
 
-    /// The message does not repeat the text, which may have a password.
+    /// The message does not repeat the text, which may contain a password.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         let read = || {
             let (tls, rest) = match text.split_once("://")? {
@@ -198,7 +199,7 @@ impl FromStr for WebOrigin {
 }
 
 impl fmt::Display for WebOrigin {
-    /// The form in which browsers send it.
+    /// The origin as browsers send it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, default) = if self.tls { ("https", 443) } else { ("http", 80) };
         write!(f, "{scheme}://{}", self.host)?;
@@ -282,12 +283,12 @@ fn log_rotate(common: &Common) -> Option<(Size, u32)> {
 /// When a changed value of a key takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// At a reload. Links and streams are not affected.
+    /// On a reload. Links and streams are not affected.
     Live,
-    /// At a reload, for new links. A client makes new links immediately; a server waits for its
+    /// On a reload, for new links. A client makes new links immediately; a server waits for its
     /// clients to make new links.
     Reconnect,
-    /// At a restart of the process.
+    /// On a restart of the process.
     Restart,
 }
 
@@ -327,35 +328,35 @@ pub struct KeyPair {
     pub key: PathBuf,
 }
 
-/// Where a line per visitor is written.
+/// Where the line for each visitor is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessLog {
     /// Nowhere.
     #[default]
     Off,
-    /// In the log of the daemon.
+    /// To the log of the daemon.
     On,
-    /// In a file of its own.
+    /// To a file of its own.
     File(LogFile),
 }
 
-/// Where and how a line per request of HTTP is written.
+/// Where and how the line for each HTTP request is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestLog {
     /// The file.
     pub file: LogFile,
-    /// The form of the lines.
+    /// The format of the lines.
     pub format: RequestFormat,
-    /// The lines have the queries of addresses, which may contain secrets.
+    /// Whether the lines include the queries of URLs, which may contain secrets.
     pub query: bool,
-    /// The lines have the names of users of `basic_auth`.
+    /// Whether the lines include the user names of `basic_auth`.
     pub user: bool,
 }
 
-/// A form of `log.requests.format`.
+/// A value of `log.requests.format`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestFormat {
-    /// The combined format of Apache and nginx, with further figures at the end.
+    /// The combined format of Apache and nginx, with further fields at the end.
     #[default]
     Combined,
     /// One JSON object per line.
@@ -373,7 +374,7 @@ pub struct LogFile {
     pub keep: u32,
 }
 
-/// A level of `log.level`.
+/// A value of `log.level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the key")]
 pub enum LogLevel {
@@ -398,10 +399,10 @@ impl LogLevel {
     }
 }
 
-/// A form of `log.format`.
+/// A value of `log.format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Text for people.
+    /// Readable text.
     Text,
     /// One JSON object per line.
     Json,

@@ -1,4 +1,4 @@
-//! How a client looks for direct paths to other clients.
+//! How a client finds direct paths to other clients.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use crate::{Host, Span};
 /// `p2p` of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct P2p {
-    /// STUN servers beside the tunnel's server.
+    /// STUN servers besides the tunnel's server.
     pub stun: Vec<StunAddress>,
-    /// The first and the last port of the sockets; `None`: any port.
+    /// The first and the last local port of the sockets; `None`: any port.
     pub ports: Option<(u16, u16)>,
-    /// Whether peers are told the addresses of this machine's interfaces, and private addresses of
+    /// Whether peers learn the addresses of this machine's interfaces, and private addresses of
     /// peers are tried.
     pub host: bool,
-    /// Whether the router is asked for a port where no path is found without one.
+    /// Whether the client requests a port mapping from the router if no path is found without one.
     pub mapped: bool,
-    /// Whether peers are told the addresses that STUN servers see.
+    /// Whether peers learn the addresses that STUN servers report.
     pub reflexive: bool,
     /// The limits of data channels.
     pub webrtc: P2pWebrtc,
@@ -25,13 +25,13 @@ pub struct P2p {
 /// `p2p.webrtc` of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct P2pWebrtc {
-    /// Peers at a time, connected or about to connect.
+    /// The largest number of peers at a time, connected or connecting.
     pub peers: u32,
-    /// The time after which a connection without a byte ends.
+    /// The idle timeout of a connection.
     pub idle: Span,
 }
 
-/// `p2p.webrtc` of a server: programs visit private services by WebRTC.
+/// `p2p.webrtc` of a server: programs visit private services over WebRTC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerWebrtc {
     /// The path of offers at the listeners of `wss://` and `ws://`.
@@ -52,7 +52,7 @@ impl Default for P2pWebrtc {
 }
 
 impl P2p {
-    /// Whether no direct path is tried, as peers are told no address.
+    /// Whether no direct path is tried because peers learn no address.
     #[must_use]
     pub const fn is_relayed(&self) -> bool {
         !self.host && !self.mapped && !self.reflexive

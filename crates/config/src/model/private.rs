@@ -1,5 +1,5 @@
-//! Private services: who may visit a service of this client, and how this client visits the
-//! services of others.
+//! Private services: which clients may visit a service of this client, and how this client visits
+//! the services of others.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,16 +15,16 @@ use crate::{BadValue, Target};
 /// A service of another client.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PrivateService {
-    /// The client that has the service.
+    /// The client that provides the service.
     pub client: Name,
-    /// The name of the service there.
+    /// The name of the service at that client.
     pub service: Name,
 }
 
 impl PrivateService {
-    /// The name by which programs of a proxy ask for the service, without `.service.tunnel`. Names
-    /// of clients and services may have dots and letters of both cases, which DNS does not tell
-    /// apart, so two services may have one name.
+    /// The name by which programs address the service at a proxy, without `.service.tunnel`. Names
+    /// of clients and services may contain dots and letters of both cases, which DNS does not
+    /// distinguish, so two services may have the same such name.
     #[must_use]
     pub fn asked_name(&self) -> String {
         format!("{}.{}", self.service, self.client).to_ascii_lowercase()
@@ -62,7 +62,7 @@ pub struct VisitRight {
 }
 
 impl VisitRight {
-    /// Whether the right is to this service.
+    /// Whether the right covers this service.
     #[must_use]
     pub fn permits(&self, client: &str, service: &str) -> bool {
         self.client.has(client) && self.service.has(service)
@@ -104,25 +104,24 @@ impl VisitRights {
 /// The visitors of a private service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Private {
-    /// Who may visit.
+    /// The clients that may visit.
     pub visitors: Vec<Visitor>,
-    /// Visitors may be browsers, whose visits the server could read.
+    /// Whether browsers may visit, although the server could read their visits.
     pub browser: bool,
-    /// The certificates by which visitors without a token prove themselves; `None`: they cannot
-    /// visit.
+    /// The certificates that visitors without a token present; `None`: such visitors are refused.
     pub tls: Option<PeerTls>,
 }
 
-/// Certificates of one authority in the place of a token: each of the two clients shows one.
+/// Certificates of one authority instead of a token: each of the two clients presents one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PeerTls {
-    /// The PEM file of the authority that has issued the certificate of the other client.
+    /// The PEM file of the authority that issued the certificate of the other client.
     pub ca: PathBuf,
-    /// The certificate of this client; `None`: that of its log-in at the server.
+    /// The certificate of this client; `None`: the certificate of its log-in at the server.
     pub identity: Option<KeyPair>,
 }
 
-/// What a visitor proves to the client of a service.
+/// The proof that a visitor presents to the client of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// The token that both clients know.
@@ -131,14 +130,14 @@ pub enum Proof {
     Certificate(PeerTls),
 }
 
-/// What a private service demands of a visitor.
+/// The proof that a private service demands of a visitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand<'a> {
     /// One of these tokens.
     Tokens(&'a [Token]),
     /// A certificate with the name of the visitor.
     Certificate(&'a PeerTls),
-    /// The visitor has neither, and cannot visit.
+    /// No proof exists for this visitor, so it is refused.
     Nothing,
 }
 
@@ -147,19 +146,20 @@ pub enum Demand<'a> {
 pub struct Visitor {
     /// Their names.
     pub name: NamePattern,
-    /// The tokens that they have; two while a token is being replaced. If empty, these clients
-    /// prove themselves by certificates ([`Private::tls`]).
+    /// Their tokens; two while a token is being replaced. If empty, these clients prove their
+    /// identity by certificates ([`Private::tls`]).
     pub tokens: Vec<Token>,
 }
 
 impl Private {
-    /// The patterns of the visitors.
+    /// The name patterns of the visitors.
     #[must_use]
     pub fn patterns(&self) -> Arc<[NamePattern]> {
         self.visitors.iter().map(|visitor| visitor.name.clone()).collect()
     }
 
-    /// What a visitor has to prove. An entry with the name itself comes before patterns.
+    /// The proof that a visitor must present. An entry with the exact name takes precedence over
+    /// patterns.
     #[must_use]
     pub fn demand(&self, name: &str) -> Demand<'_> {
         let has_proof = |visitor: &Visitor| self.tls.is_some() || !visitor.tokens.is_empty();
@@ -172,7 +172,7 @@ impl Private {
         }
     }
 
-    /// The tokens of a visitor, at most two; none where it needs a certificate.
+    /// The tokens of a visitor, at most two; none if it needs a certificate.
     #[must_use]
     pub fn tokens_of(&self, name: &str) -> &[Token] {
         match self.demand(name) {
@@ -185,14 +185,14 @@ impl Private {
 /// How this client reaches a private service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PeerPath {
-    /// Through the server at once, and on a direct path as soon as there is one.
+    /// Through the server at first, and over a direct path as soon as one is found.
     #[default]
     Auto,
-    /// Through the server alone.
+    /// Only through the server.
     Relay,
-    /// On a direct path alone.
+    /// Only over a direct path.
     Direct,
-    /// As `Auto`, with data channels of WebRTC as the direct path.
+    /// As `Auto`, with WebRTC data channels as the direct path.
     Webrtc,
 }
 
@@ -212,15 +212,15 @@ impl fmt::Display for PeerPath {
 pub struct Visit {
     /// The service.
     pub service: PrivateService,
-    /// What the client of the service demands.
+    /// The proof that the client of the service demands.
     pub proof: Proof,
     /// The way there.
     pub p2p: PeerPath,
 }
 
 impl ClientConfig {
-    /// What is known about the visit of a service. The token or the certificate of a forward to the
-    /// service counts for all its visits.
+    /// The settings for a visit of a service. The token or the certificate of a forward to the
+    /// service applies to all visits of this service.
     #[must_use]
     pub fn visit_of(&self, service: &PrivateService) -> Option<Visit> {
         let of_forward = self.forwards.iter().find_map(|forward| match &forward.target {
@@ -236,7 +236,7 @@ impl ClientConfig {
         self.forwards.iter().filter_map(Forward::private).chain(visits)
     }
 
-    /// The tokens of visits: those of visitors of this client, and those of this client as a
+    /// The tokens of visits: tokens for visitors of this client, and tokens of this client as a
     /// visitor.
     pub fn visit_tokens(&self) -> impl Iterator<Item = &Token> {
         let private = self.services.iter().filter_map(|service| service.private.as_ref());
@@ -249,15 +249,16 @@ impl ClientConfig {
         of_visitors.flat_map(|visitor| &visitor.tokens).chain(own)
     }
 
-    /// The certificate of this client for `tls`: its own, or that of the log-in at the server.
+    /// The certificate of this client for `tls`: a separate one, or that of the log-in at the
+    /// server.
     #[must_use]
     pub fn identity_of<'a>(&'a self, tls: &'a PeerTls) -> Option<&'a KeyPair> {
         let of_log_in = || self.servers.iter().find_map(|path| path.identity.as_ref());
         tls.identity.as_ref().or_else(of_log_in)
     }
 
-    /// The certificates of visits: those of the private services of this client, and those of this
-    /// client as a visitor. Each has the key of the configuration where it stands.
+    /// The certificates of visits: for the private services of this client, and for this client as
+    /// a visitor. Each with its key path in the configuration.
     pub fn peer_tls(&self) -> impl Iterator<Item = (String, &PeerTls)> {
         let services = self.services.iter().enumerate().filter_map(|(n, service)| {
             let tls = service.private.as_ref()?.tls.as_ref()?;
@@ -274,7 +275,7 @@ impl ClientConfig {
         services.chain(forwards).chain(visits)
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn peer_tls_mut(&mut self) -> impl Iterator<Item = &mut PeerTls> {
         let services = self.services.iter_mut();
         let services = services.filter_map(|service| service.private.as_mut()?.tls.as_mut());

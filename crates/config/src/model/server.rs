@@ -27,12 +27,12 @@ pub struct ServerConfig {
     pub auth: Option<HttpAuth>,
     /// IP address of published ports that name no address.
     pub public_bind: IpAddr,
-    /// How others reach this server, where it cannot know.
+    /// The addresses at which others reach this server, where it cannot know them.
     pub public_url: PublicUrls,
-    /// The UDP port at `public_bind` at which STUN is answered, beside the ports of `quic://`; 0 is
-    /// none. `None`: 3478 where a listener uses UDP, otherwise none.
+    /// The UDP port at `public_bind` that answers STUN, besides the ports of `quic://`; 0: no such
+    /// port. `None`: 3478 where a listener uses UDP, otherwise none.
     pub stun: Option<u16>,
-    /// Connections by WebRTC; `None`: there are none.
+    /// Connections over WebRTC; `None`: disabled.
     pub webrtc: Option<super::ServerWebrtc>,
     /// Reverse proxies in front of `ws://` and `wss://`. The server believes their header fields
     /// with the client's address (`X-Forwarded-For`, `Forwarded`, `X-Real-IP`).
@@ -50,12 +50,12 @@ pub struct ServerConfig {
     pub common: Common,
 }
 
-/// The published ports at which a load balancer puts a header of the PROXY protocol in front.
+/// The published ports at which a load balancer prepends a header of the PROXY protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptProxy {
-    /// Ports of TCP.
+    /// TCP ports.
     pub tcp: PortRights,
-    /// Ports of UDP.
+    /// UDP ports.
     pub udp: PortRights,
 }
 
@@ -64,9 +64,9 @@ pub struct AcceptProxy {
 pub struct Listen {
     /// The address and its transport.
     pub endpoint: Endpoint,
-    /// Whether the `client_ca` of the server applies to this listener. Where it does not apply, a
-    /// token alone logs in. A listener without TLS asks for no certificate whatever this says; a
-    /// configuration with a `client_ca` has `false` there.
+    /// Whether the `client_ca` of the server applies to this listener. Elsewhere a token alone is
+    /// enough for a log-in. A listener without TLS never requests a certificate; a configuration
+    /// with a `client_ca` has `false` there.
     pub client_ca: bool,
     /// The code point of the packets to clients.
     pub dscp: Dscp,
@@ -79,9 +79,9 @@ pub struct Listen {
 pub struct HttpAuth {
     /// The path to the service. Its scheme is `wss` for `https`, and `ws` for `http`.
     pub path: Path,
-    /// Longest wait for an answer.
+    /// Timeout of an answer.
     pub timeout: Span,
-    /// How long an answer is valid.
+    /// How long an answer stays valid.
     pub cache: Span,
 }
 
@@ -100,8 +100,8 @@ impl HttpAuth {
 pub struct ServerTls {
     /// The certificate and its key; `None`: a self-signed certificate that is kept in `state_dir`.
     pub identity: Option<KeyPair>,
-    /// The authority of client certificates. If it is set, clients must present a certificate of
-    /// this authority at each listener with [`Listen::client_ca`].
+    /// The authority that issues client certificates. If it is set, clients must present a
+    /// certificate of this authority at each listener with [`Listen::client_ca`].
     pub client_ca: Option<PathBuf>,
 }
 
@@ -115,8 +115,8 @@ pub struct ClientGrant {
     pub tokens: Vec<Token>,
     /// The rights of the client.
     pub rights: Rights,
-    /// The client came in by a code of `tunnel enroll`. Of two tokens the second one then waits for
-    /// its first log-in, which makes the first one void.
+    /// Whether the client was enrolled by a code of `tunnel enroll`. If it has two tokens, the
+    /// first log-in with the second token invalidates the first token.
     pub enrolled: bool,
 }
 
@@ -129,47 +129,47 @@ pub struct Rights {
     pub udp: PortRights,
     /// Hosts whose HTTP visitors the client may serve, with or without TLS that ends at the server.
     pub http: HostRights,
-    /// Hosts whose TLS visitors the client may serve; the server does not terminate that TLS.
+    /// Hosts whose TLS visitors the client may serve; the server does not terminate their TLS.
     pub tls: HostRights,
-    /// Whether services of the client may have `pass_through`.
+    /// Whether services of the client may set `pass_through`.
     pub pass_through: bool,
-    /// Whether services of the client may share their addresses with such services of other clients
-    /// and of other processes of the same name.
+    /// Whether services of the client may share their addresses with sharing services of other
+    /// clients and of other processes with the same name.
     pub shared: bool,
-    /// Whether services of the client may have `dscp`, by which the server marks the packets to
+    /// Whether services of the client may set `dscp`, with which the server marks the packets to
     /// their visitors.
     pub dscp: bool,
     /// Targets that the client's forwards may reach.
     pub forward: ForwardRights,
     /// Private services of other clients that the client may visit.
     pub visit: VisitRights,
-    /// Whether the client may let visitors come to its private services by codes.
+    /// Whether the client may invite visitors to its private services by codes.
     pub invite: bool,
     /// Whether the client may measure the throughput of its tunnel.
     pub speedtest: bool,
     /// The limits of the client's streams.
     pub limits: Limits,
-    /// Most published ports of both protocols. The default is the number of ports in `tcp` and
-    /// `udp`, within the bound of the kind of client; [`u32::MAX`] is unlimited.
+    /// The largest number of published ports of both protocols. The default is the number of ports
+    /// in `tcp` and `udp`, within the bound of the kind of client; [`u32::MAX`] is unlimited.
     pub ports: u32,
-    /// Most published hosts; `None`: only `http` and `tls` limit them.
+    /// The largest number of published hosts; `None`: only `http` and `tls` limit them.
     pub hosts: Option<NonZeroU32>,
-    /// Most flows of UDP at each published port.
+    /// The largest number of UDP flows at each published port.
     pub flows: FlowLimits,
 }
 
-/// The port of STUN that IANA has assigned (RFC 8489).
+/// The STUN port that IANA assigned (RFC 8489).
 pub const STUN_PORT: u16 = 3478;
 
 impl AcceptProxy {
-    /// Whether the entries are the same, whatever `public_bind` is.
+    /// Whether the entries are equal, regardless of `public_bind`.
     fn is_same(&self, other: &Self) -> bool {
         (&self.tcp.rights, &self.udp.rights) == (&other.tcp.rights, &other.udp.rights)
     }
 }
 
 impl ServerConfig {
-    /// The further UDP port at which STUN is answered.
+    /// The additional UDP port that answers STUN.
     #[must_use]
     pub fn stun_port(&self) -> Option<u16> {
         let has_udp = || self.listen.iter().any(|at| at.endpoint.scheme.over == Over::Udp);
@@ -177,7 +177,7 @@ impl ServerConfig {
         self.stun.or_else(default).filter(|port| *port != 0)
     }
 
-    /// Whether a token alone logs in at this listener.
+    /// Whether a token alone is enough for a log-in at this listener.
     #[must_use]
     pub const fn is_exempt(&self, at: &Listen) -> bool {
         self.tls.client_ca.is_none() || !at.client_ca
@@ -223,8 +223,8 @@ impl ServerConfig {
         changes(own).chain(doors).chain(common.differs(&other.common)).collect()
     }
 
-    /// Whether TLS settings keep their running values until a restart: listeners with TLS are added
-    /// or removed, which needs a restart as well.
+    /// Whether TLS settings keep their running values until a restart: adding or removing listeners
+    /// with TLS needs a restart as well.
     fn keeps_tls(&self, other: &Self) -> bool {
         let has_tls = |config: &Self| config.listen.iter().any(|at| at.endpoint.scheme.tls);
         has_tls(self) != has_tls(other)
@@ -244,7 +244,7 @@ impl ServerConfig {
         self.tls_routes.listen.clone_from(&running.tls_routes.listen);
         self.http.accept_proxy = running.http.accept_proxy;
         self.tls_routes.accept_proxy = running.tls_routes.accept_proxy;
-        // Rights without an address apply to the `public_bind` that is in force.
+        // Rights without an address apply to the effective `public_bind`.
         let known = self.clients.iter_mut().map(|client| &mut client.rights);
         for rights in known.chain(&mut self.any_client) {
             rights.tcp.default_bind = Some(running.public_bind);
@@ -257,7 +257,7 @@ impl ServerConfig {
         self
     }
 
-    /// A summary of the configuration for people, line by line.
+    /// A summary of the configuration, line by line.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
         let has_ca = self.tls.client_ca.is_some();
@@ -318,7 +318,7 @@ impl Rights {
     }
 }
 
-/// A description for people.
+/// A readable description.
 impl fmt::Display for Rights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let join = |items: Vec<String>| {

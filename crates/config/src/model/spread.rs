@@ -1,4 +1,4 @@
-//! How the visitors of a service are spread over its targets.
+//! How the visitors of a service are distributed over its targets.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use proto::control::Sharing;
 
 use crate::Target;
 
-/// The most targets of a service.
+/// The largest number of targets of a service.
 pub(crate) const TARGETS_MAX: usize = 64;
 
 /// The largest weight of a target.
 pub(crate) const WEIGHT_MAX: u16 = 256;
 
-/// Which target a visitor gets.
+/// How the target of a visitor is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
     /// The targets take turns.
@@ -46,7 +46,7 @@ impl Balance {
 }
 
 impl Balance {
-    /// The rule for the clients that share an address.
+    /// The rule for clients that share an address.
     pub(crate) const fn sharing(self) -> Sharing {
         match self {
             Self::RoundRobin => Sharing::RoundRobin,
@@ -62,23 +62,24 @@ impl fmt::Display for Balance {
     }
 }
 
-/// A further target of a service.
+/// An additional target of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weighted {
-    /// What the client dials, over the protocol of the first target.
+    /// The address that the client dials, over the protocol of the first target.
     pub target: Target,
-    /// The share of the visitors, at most 256. A target of weight 0 takes no new visitor.
+    /// The weight, at most 256, to which the share of the visitors is proportional. A target of
+    /// weight 0 gets no new visitors.
     pub weight: u16,
 }
 
-/// The targets of a service beside the first, and which of them a visitor gets.
+/// The additional targets of a service, and the rule that chooses among all targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spread {
     /// The rule.
     pub balance: Balance,
     /// The weight of the first target.
     pub weight: u16,
-    /// The other targets. Each differs from all others, and one weight is not 0.
+    /// The other targets. Each differs from all others, and at least one weight is not 0.
     pub others: Vec<Weighted>,
 }
 

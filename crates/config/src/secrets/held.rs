@@ -9,19 +9,19 @@ use super::{Holds, is_secret_field};
 /// A secret of a configuration, with its variables expanded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The place of the key, as a path of the editor: `/clients/0/token`. Settings of servers have
-    /// the place at the top of the file.
+    /// The position of the key, as a path of the editor: `/clients/0/token`. Settings of servers
+    /// have the position at the top of the file.
     pub place: String,
-    /// The position in a list of secrets.
+    /// The index in a list of secrets.
     pub nth: usize,
     /// [`Holds::Token`], [`Holds::Passwords`], [`Holds::Fields`] or [`Holds::Url`].
     pub kind: Holds,
-    /// The secret alone: of a pair `user:password` the password.
+    /// The secret alone: the password of a pair `user:password`.
     pub secret: Secret,
 }
 
 impl Held {
-    /// A token at a place.
+    /// A token at a position.
     #[must_use]
     pub fn token(place: impl Into<String>, token: &str) -> Self {
         Self::new(place, 0, Holds::Token, token)
@@ -142,18 +142,18 @@ fn passwords<'a>(place: &str, pairs: impl Iterator<Item = &'a str>, all: &mut Ve
 
 fn proxy(proxy: &Proxy) -> Option<Held> {
     let (user, password) = proxy.credentials.as_ref()?;
-    // Some proxies expect a token in the place of the user.
+    // Some proxies expect a token as the user name.
     let secret = if password.reveal().is_empty() { user } else { password.reveal() };
     Some(Held::new("/proxy", 0, Holds::Url, secret))
 }
 
-/// The shortest secret in bytes that is searched for. Every text contains shorter values.
+/// The shortest secret, in bytes, that is searched for. Shorter values occur in every text.
 pub(super) const SECRET_MIN: usize = 4;
 
-/// Below this number of bytes a secret may be a part of a longer word by chance.
+/// A secret with fewer bytes than this may be part of a longer word by chance.
 pub(super) const WORD_MAX: usize = 8;
 
-/// Whether a text contains a secret. A short secret has to be a word of its own.
+/// Whether a text contains a secret. A short secret must be a word of its own.
 #[must_use]
 pub fn stands_in(text: &str, secret: &str) -> bool {
     let is_apart = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());

@@ -1,4 +1,4 @@
-//! What a secret is: the one answer for everything that writes, shows or logs a configuration.
+//! Defines what counts as a secret, for all code that writes, shows or logs a configuration.
 //!
 //! | question | answer |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | what hides the secrets of a file in a message | [`Secrets`] |
 //!
 //! Each key of the decoder is either in `HARMLESS` or in `held_by`; a test compares them with
-//! [`keys`](crate::keys). So a new key is not shown and not installed before somebody has decided
-//! what it holds.
+//! [`keys`](crate::keys). So a new key is neither shown nor installed before its content is
+//! classified.
 
 mod held;
 mod texts;
@@ -24,22 +24,22 @@ pub(crate) use texts::{is_random_word, looks_random};
 use url::SECRET_WORDS;
 pub use url::{in_url, without_userinfo};
 
-/// What may stand under a key.
+/// The kind of content of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// Nothing that is secret.
+    /// No secret.
     Nothing,
-    /// A token, or a list of tokens. The key `…_file` takes a file in its place.
+    /// A token, or a list of tokens. The key `…_file` names a file that holds it instead.
     Token,
-    /// The file of a token. By mistake, the token itself stands there.
+    /// The path of a token file. By mistake, the value may be the token itself.
     TokenFile,
     /// `user:password`, or a list of such pairs.
     Passwords,
-    /// Header fields: a map of names to values, which a service has below `set`.
+    /// Header fields: a map from names to values, which a service has below `set`.
     Fields,
-    /// A URL, or another address. It may have a user and a password in front of its host.
+    /// A URL, or another address. It may have a user name and a password before its host.
     Url,
-    /// The file of a private key, or of a certificate that belongs to one.
+    /// The file of a private key, or of the certificate for a private key.
     KeyFile,
 }
 
@@ -204,7 +204,8 @@ const HARMLESS: &[&str] = &[
     "workers",
 ];
 
-/// What may stand under a key. `None`: no key of the decoder, so its value may be anything.
+/// The kind of content of a key. `None`: the decoder does not know the key, so its value may be
+/// anything.
 #[must_use]
 pub fn held_by(key: &str) -> Option<Holds> {
     match key {
@@ -219,8 +220,8 @@ pub fn held_by(key: &str) -> Option<Holds> {
     }
 }
 
-/// Standard fields whose values everybody may read, although the name contains such a word or the value
-/// looks random.
+/// Standard header fields whose values are public, although the name contains such a word or the
+/// value looks random.
 const PUBLIC_FIELDS: &[&str] = &[
     "access-control-allow-credentials",
     "access-control-allow-headers",
@@ -249,14 +250,14 @@ const PUBLIC_FIELDS: &[&str] = &[
     "www-authenticate",
 ];
 
-/// Words at the begin of a value that is a credential (RFC 9110 section 11.4).
+/// Words at the start of a value that is a credential (RFC 9110 section 11.4).
 const SCHEMES: &[&str] = &["basic", "bearer", "digest", "negotiate", "token", "apikey"];
 
-/// The shortest word in bytes that may be a random text.
+/// The shortest word, in bytes, that may be random text.
 const RANDOM_MIN: usize = 16;
 
-/// Whether the value of a header field is a secret: by the name of the field, by the scheme in front
-/// of the value, or because the value is of variables or contains a random text.
+/// Whether the value of a header field is a secret: by the name of the field, by the scheme at the
+/// start of the value, or because the value comes from variables or contains random text.
 #[must_use]
 pub fn is_secret_field(name: &str, value: &str) -> bool {
     let name = name.to_ascii_lowercase();
@@ -279,7 +280,7 @@ const fn is_of_base64(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '+' | '_')
 }
 
-/// Whether a word looks like a random text: it is long, and has digits among its letters.
+/// Whether a word looks random: it is long, and mixes digits with letters.
 pub(crate) fn is_random(word: &str) -> bool {
     let has = |is: fn(&u8) -> bool| word.as_bytes().iter().any(is);
     word.len() >= RANDOM_MIN && has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic)
@@ -296,16 +297,16 @@ pub struct Example {
 }
 
 impl Example {
-    /// Whether the file is a server's.
+    /// Whether the file belongs to a server.
     #[must_use]
     pub fn is_server(&self) -> bool {
         self.text.starts_with("listen:")
     }
 }
 
-/// A valid file for each key that may hold a secret, with `secret`, which has to be a token, in it.
-/// Tests of everything that reads, shows or writes a configuration use them; a test compares them
-/// with the keys of the decoder.
+/// A valid file for each key that may hold a secret; the value of the key is `secret`, which must
+/// be a token. All tests of code that reads, shows or writes a configuration use these files; a
+/// test compares them with the keys of the decoder.
 #[doc(hidden)]
 #[must_use]
 pub fn examples(secret: &str) -> Vec<Example> {

@@ -1,9 +1,8 @@
-//! The secrets of the text of a configuration, and how every text that leaves the daemon is kept
-//! free of them.
+//! The secrets in the text of a configuration, and the code that removes them from every text that
+//! leaves the daemon.
 //!
-//! The text itself is shown with the places of its secrets cut out (`edit::masked`). Other texts,
-//! such as a problem, a warning or a comment, may repeat a secret anywhere: there it is searched
-//! for.
+//! The text itself is shown with its secrets cut out (`edit::masked`). Other texts, such as a
+//! problem, a warning or a comment, may repeat a secret anywhere, so they are searched for secrets.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -18,19 +17,20 @@ use crate::decode::secrecy::{is_scrambled, may_be_secret};
 use crate::edit::SECRET;
 use crate::yaml::{Kind, Node, parse};
 
-/// The secrets of texts of configurations.
+/// The secrets in the texts of configurations.
 #[derive(Clone, Default)]
 pub struct Secrets {
-    /// The values that hold a secret, as the file has them.
+    /// The values that hold a secret, as written in the file.
     values: BTreeSet<Text>,
-    /// What is searched for in other texts, by its first bytes, so that a search takes linear time.
+    /// The secrets to search for in other texts, by their first bytes, so that a search takes
+    /// linear time.
     searched: BTreeMap<Begin, BTreeSet<Text>>,
 }
 
-/// The first bytes of a secret that is searched for.
+/// The first bytes of a secret to search for.
 type Begin = [u8; SECRET_MIN];
 
-/// A secret with an order.
+/// A secret that can be ordered.
 #[derive(Clone, PartialEq, Eq)]
 struct Text(Secret);
 
@@ -59,8 +59,8 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// The secrets of a text, with the values of their variables. A text that is no YAML has none
-    /// that could be told apart.
+    /// The secrets of a text, with the values of their variables. In a text that is not YAML no
+    /// secrets can be recognised.
     pub fn of_text(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Self {
         parse("", text).map(|root| Self::of(&root, env)).unwrap_or_default()
     }
@@ -74,8 +74,8 @@ impl Secrets {
             let filled_in = expanded(value, env);
             for text in [Some(value.as_str()), filled_in.as_deref()].into_iter().flatten() {
                 for piece in pieces(text) {
-                    // A short word that everybody sees in the file is not hidden elsewhere: the
-                    // gap would tell that the word is a secret, too.
+                    // A short word that is visible elsewhere in the file is not hidden in other
+                    // texts: the gap would reveal that the word is also a secret.
                     if piece.len() >= WORD_MAX || !found.seen.contains(piece) {
                         all.search(piece);
                     }
@@ -85,7 +85,7 @@ impl Secrets {
         all
     }
 
-    /// Searches for one more secret.
+    /// Adds a secret to search for.
     pub fn search(&mut self, secret: &str) {
         if let Some(begin) = secret.as_bytes().first_chunk::<SECRET_MIN>() {
             self.searched.entry(*begin).or_default().insert(Text(Secret::new(secret)));
@@ -100,8 +100,8 @@ impl Secrets {
         }
     }
 
-    /// The secrets that a text does not have. Whoever has written the text learns nothing from it,
-    /// and must not learn from a gap that a word of it is a secret.
+    /// The secrets that do not occur in a text. The author of the text knows its words, and must
+    /// not learn from a gap that one of them is a secret.
     #[must_use]
     pub fn unknown_to(&self, text: &str) -> Self {
         let mut left = self.clone();
@@ -116,24 +116,23 @@ impl Secrets {
         left
     }
 
-    /// Whether this is the whole value of a key with a secret.
+    /// Whether this is the whole value of a key that holds a secret.
     pub(crate) fn has_value(&self, value: &str) -> bool {
         !value.is_empty() && self.values.contains(&Text(Secret::new(value)))
     }
 
-    /// The text with [`SECRET`] in the place of each secret. A short secret has to be a word of its
-    /// own.
+    /// The text with each secret replaced by [`SECRET`]. A short secret must be a word of its own.
     #[must_use]
     pub fn hidden(&self, text: &str) -> String {
         self.hidden_from(text, SECRET_MIN)
     }
 
-    /// As [`Self::hidden`], but for short secrets, which may be parts of keys.
+    /// As [`Self::hidden`], but without the short secrets, which may be parts of keys.
     pub(crate) fn hidden_if_long(&self, text: &str) -> String {
         self.hidden_from(text, WORD_MAX)
     }
 
-    /// Whether a text has a secret that is no short word.
+    /// Whether a text contains a secret other than short words.
     pub(crate) fn are_in(&self, text: &str) -> bool {
         (0..text.len()).any(|at| self.found(text, at).is_some_and(|found| found >= WORD_MAX))
     }
@@ -142,7 +141,7 @@ impl Secrets {
         let (mut out, mut end, mut at) = (String::with_capacity(text.len()), 0, 0);
         while at < text.len() {
             if text.as_bytes()[at..].starts_with(SECRET.as_bytes()) {
-                // What is hidden already is no text.
+                // Skips text that is already hidden.
                 at += SECRET.len();
             } else if let Some(found) = self.found(text, at).filter(|found| *found >= least) {
                 out.push_str(&text[end..at]);
@@ -157,7 +156,7 @@ impl Secrets {
         out
     }
 
-    /// The length of the longest secret that stands at a byte of a text.
+    /// The length of the longest secret at a position of a text.
     fn found(&self, text: &str, at: usize) -> Option<usize> {
         let rest = &text.as_bytes()[at..];
         let secrets = self.searched.get(rest.first_chunk::<SECRET_MIN>()?)?;
@@ -167,8 +166,8 @@ impl Secrets {
                 || is_apart(text[..at].chars().next_back())
                     && is_apart(text[at + length..].chars().next())
         };
-        // The secrets that the text begins with are at most the text, in the order of their bytes,
-        // and begin with what the text has in common with the last of these. So a file whose
+        // The secrets with which the text begins do not sort after the text, in the order of their
+        // bytes, and begin with what the text has in common with the last of these. So a file whose
         // secrets begin alike is searched in linear time as well.
         let mut most = rest;
         loop {
@@ -187,7 +186,7 @@ impl Secrets {
 #[derive(Default)]
 struct Found {
     secret: Vec<String>,
-    /// Words of keys and values that are shown.
+    /// Words of visible keys and values.
     seen: BTreeSet<String>,
 }
 
@@ -218,7 +217,7 @@ impl Found {
             Some(Holds::Fields) => self.fields(value),
             Some(Holds::TokenFile) => self.all(value, &may_be_secret),
             Some(Holds::Nothing | Holds::Url | Holds::KeyFile) => self.node(value),
-            // A key that nobody knows, such as a wrong `tokne`.
+            // An unknown key, such as the misspelt `tokne`.
             None => {
                 let key = key.to_ascii_lowercase();
                 let is_named = SECRET_WORDS.iter().any(|word| key.contains(word));
@@ -238,7 +237,7 @@ impl Found {
         }
     }
 
-    /// The values of a part of the tree; `is_secret` decides about each.
+    /// The values of a part of the tree; `is_secret` classifies each.
     fn all(&mut self, node: &Node, is_secret: &dyn Fn(&str) -> bool) {
         match &node.kind {
             Kind::Scalar { .. } if node.is_null() => {}
@@ -252,19 +251,19 @@ impl Found {
     }
 }
 
-/// Whether a word of a text looks like a random text.
+/// Whether any word of a text looks random.
 pub(crate) fn looks_random(text: &str) -> bool {
     let is_of_token = |c: char| c.is_ascii_alphanumeric() || "+_-".contains(c);
     text.split(|c| !is_of_token(c)).any(is_random_word)
 }
 
-/// Whether a word looks like a random text, perhaps one without digits.
+/// Whether a word looks random, possibly without digits.
 pub(crate) fn is_random_word(word: &str) -> bool {
     is_random(word) || word.split(|c: char| !c.is_ascii_alphanumeric()).any(is_scrambled)
 }
 
 /// The parts of a value that are secrets by themselves: the value, its lines and long words, the
-/// password behind a user, and what a URL holds.
+/// password after a user name, and the secrets in a URL.
 fn pieces(value: &str) -> Vec<&str> {
     let value = value.trim();
     let mut all = vec![value];
@@ -281,7 +280,8 @@ fn pieces(value: &str) -> Vec<&str> {
     all
 }
 
-/// The value with its variables filled in, if it has any; those without a value stay.
+/// The value with its variables expanded, if it has any; variables without a value are left
+/// unchanged.
 fn expanded(value: &str, env: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     let (mut out, mut rest) = (String::new(), value);
     while let Some(start) = rest.find("${") {

@@ -1,4 +1,4 @@
-//! Secrets in URLs: users with passwords, and fields of a query.
+//! Secrets in URLs: user names with passwords, and parameters of a query.
 
 use std::borrow::Cow;
 
@@ -16,8 +16,8 @@ pub(super) const SECRET_WORDS: &[&str] = &[
     "token",
 ];
 
-/// The user and the password in a URL, or else the value of a parameter of its query that is named
-/// like a credential.
+/// The user name and the password in a URL, or else the value of a query parameter whose name
+/// suggests a credential.
 #[must_use]
 pub fn in_url(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("://")?;
@@ -40,7 +40,7 @@ pub(super) fn query_secrets(path: &str) -> impl Iterator<Item = &str> {
     query.into_iter().flat_map(|query| query.split('&').filter_map(secret_of_pair))
 }
 
-/// The value of `name=value`, if the name is that of a credential.
+/// The value of `name=value`, if the name suggests a credential.
 fn secret_of_pair(pair: &str) -> Option<&str> {
     let (name, value) = pair.split_once('=')?;
     let name = name.to_ascii_lowercase();
@@ -48,7 +48,7 @@ fn secret_of_pair(pair: &str) -> Option<&str> {
     Some(value).filter(|value| is_secret && !value.is_empty())
 }
 
-/// The path of a URL without the values of its query that are secrets.
+/// The path of a URL without the secret values of its query.
 pub(crate) fn without_query_secrets(path: &str) -> Cow<'_, str> {
     if in_query(path).is_none() {
         return path.into();
@@ -61,7 +61,7 @@ pub(crate) fn without_query_secrets(path: &str) -> Cow<'_, str> {
     format!("{path}?{}", shown.collect::<Vec<_>>().join("&")).into()
 }
 
-/// A text without users and passwords in front of hosts, for messages. A message may repeat a part
+/// A text without user names and passwords before hosts, for messages. A message may repeat a part
 /// of a URL without its scheme.
 #[must_use]
 pub fn without_userinfo(text: &str) -> String {
@@ -73,7 +73,7 @@ pub fn without_userinfo(text: &str) -> String {
                 None => ("", word),
             };
             match rest.rfind('@') {
-                // `unix:@name` and `/@me` are no users.
+                // `unix:@name` and `/@me` are not user names.
                 Some(at) if at > 0 && !rest[..at].ends_with([':', '/']) => {
                     format!("{scheme}…{}", &rest[at..])
                 }

@@ -1,14 +1,14 @@
 //! Arrears are bytes that quinn's pacer could not send in time because its task did not run.
 //!
 //! The pacer sends 1.25 windows per round trip in bursts of 1.6 ms and forgets bytes that it could
-//! have sent while its task did not run. A busy host takes the cores of a guest away for 20 ms at a
-//! time. Such a guest sends a tenth of the allowed bytes, and the lower measured rate makes the
-//! window smaller. quinn does not pace a window above 4 GiB, so the adapter reports such a window
-//! until the sender has caught up.
+//! have sent while its task did not run. A busy host may take the cores of a guest away for 20 ms
+//! at a time. Such a guest sends a tenth of the allowed bytes, and the lower measured rate makes
+//! the window smaller. quinn does not pace a window above 4 GiB, so the adapter reports such a
+//! window until the sender has caught up.
 
 use std::time::{Duration, Instant};
 
-/// The longest pause that counts. A longer pause has another cause than a task that did not run.
+/// The longest counted pause. A longer pause has a cause other than a task that did not run.
 const MOST: Duration = Duration::from_millis(50);
 
 /// Constants of quinn: windows per round trip, seconds of a burst, packets of the smallest and of

@@ -1,11 +1,11 @@
-//! Loss by chance is the share of packets that the path loses however few packets are in flight, as
-//! a radio link does. A window that follows the delivery rate alone is too small on such a path,
+//! Loss by chance is the share of packets that the path loses regardless of the number in flight,
+//! as a radio link does. A window that follows the delivery rate alone is too small on such a path,
 //! because lost packets were in flight as well. Loss in a full queue is different: it grows with
 //! the window, and neighbouring packets are late.
 
 use std::time::Instant;
 
-/// The upper limit of the share. If the cause of the loss was misjudged, a larger window would make
+/// The upper limit of the share. If the cause of the loss is misjudged, a larger window would make
 /// the loss worse.
 const MOST: f64 = 0.25;
 

@@ -1,5 +1,5 @@
-//! Acknowledgements that come in lumps: a radio link or a busy machine holds acknowledgements back
-//! and releases many at once. The bytes in flight must last until the next lump, or the path falls
+//! Aggregated acknowledgements: a radio link or a busy machine holds acknowledgements back and
+//! releases many at once. The bytes in flight must last until the next lump, or the path falls
 //! idle.
 //!
 //! This follows "Data and ACK aggregation" of the draft: a lump is the number of acknowledged bytes
@@ -16,7 +16,7 @@ const MOST: f64 = 0.1;
 #[derive(Clone, Debug)]
 pub(super) struct Lumps {
     since: Instant,
-    /// Bytes that were acknowledged since then.
+    /// Bytes that were acknowledged since the start of the lump.
     bytes: u64,
     best: Best,
 }

@@ -10,10 +10,10 @@
 //! therefore limits by the window alone: a window of 1.2 times the capacity paces at 1.5 times the
 //! rate when the queue is empty, and queues hold at most a fifth of the capacity.
 //!
-//! The window grows where round trips vary ([`round_trips`]), acknowledgements come in lumps
-//! ([`lumps`]), or packets are lost however few are in flight ([`chance`]). After the task of the
-//! pacer did not run for too long, the sender catches up ([`arrears`]). A start may use the
-//! measurements of an earlier connection ([`resumption`]).
+//! The window grows where round-trip times vary ([`round_trips`]), acknowledgements are aggregated
+//! ([`lumps`]), or packets are lost by chance ([`chance`]). After the pacer's task did not run for
+//! too long, the sender catches up ([`arrears`]). A start may use the measurements of an earlier
+//! connection ([`resumption`]).
 //!
 //! ```text
 //!   Startup --no more growth, or a queue--> Drain --queue gone--> Cruise
@@ -51,7 +51,7 @@ const LEAST: u64 = 4;
 const START: f64 = 2.6;
 /// The growth of the window for each delivered byte. The sender sends 1.25 windows in a round trip
 /// while the window grows. So with a growth of 1 the window doubles in 1.06 round trips, and with
-/// this growth in 0.84 round trips. In the simulation, both constants make a faster start than 1
+/// this growth in 0.84 round trips. In the simulation, both constants give a faster start than 1
 /// and 2.885, and fewer packets are dropped at the end of the start.
 const START_STEP: f64 = 1.5;
 /// A start ends after this number of rounds in which the rate did not grow by a quarter.
@@ -75,8 +75,8 @@ const CLEAR: u32 = 16;
 /// With fewer packets in a round trip, no loss counts as chance. The pacer's bursts of ten packets
 /// are then a large part of the window, and a queue of a few packets loses as much at any window.
 const MANY: u64 = 100;
-/// The round trips of a cycle. The first round trip probes, and the second drains the queue. Some
-/// packet that arrives until the end of [`RESTED`] met no queue of this sender.
+/// The round trips of a cycle. The first round trip probes, and the second drains the queue. At
+/// least one packet that arrives before the end of [`RESTED`] met no queue of this sender.
 const CYCLE: u32 = 8;
 const RESTED: u32 = 3;
 
@@ -86,7 +86,7 @@ const PROBE_RTT: Duration = Duration::from_millis(200);
 const PROBE_RTT_SHARE: f64 = 0.5;
 
 /// If a larger share of a round with at least this number of packets is lost, the path has changed,
-/// and older rounds say nothing about it.
+/// and older rounds provide no information about it.
 const UPHEAVAL: f64 = 0.3;
 const UPHEAVAL_PACKETS: u64 = 16;
 
@@ -130,7 +130,7 @@ pub struct Bbr {
     round_trips: RoundTrips,
     lumps: Lumps,
     chance: Chance,
-    /// The last batch of acknowledgements met a queue.
+    /// Whether the last batch of acknowledgements met a queue.
     is_late: bool,
     arrears: Arrears,
     /// The round trip that quinn's pacer uses.
@@ -253,8 +253,8 @@ impl Bbr {
         };
     }
 
-    /// Whether the batch came later than lumps explain. If the path is not full, a late batch says
-    /// nothing.
+    /// Whether the batch came later than lumps explain. If the path is not full, a late batch is
+    /// not significant.
     fn note_round_trip(&mut self, now: Instant) {
         let Some(took) = self.round_trips.end_batch(now) else { return };
         self.is_late = self.met_queue(took);
@@ -417,7 +417,8 @@ impl Bbr {
         self.chance.lost(sent, lost_bytes, self.is_late);
         self.in_flight = self.in_flight.saturating_sub(lost_bytes);
         if is_persistent_congestion {
-            // No packet arrived for a long time, so the measurements belong to another path.
+            // No packet arrived for a long time, so the measurements may belong to a different
+            // path.
             let mtu = u16::try_from(self.mtu).unwrap_or(u16::MAX);
             let (last_sent, resumption) = (self.last_sent, Resumption::Over);
             *self = Self { last_sent, resumption, ..Self::new(now, mtu) };
@@ -452,7 +453,7 @@ impl Bbr {
         has_room && self.arrears.are_due(self.window, self.smoothed, self.mtu)
     }
 
-    /// Releases the memory of bursts that are no longer in flight. An idle sender calls it.
+    /// Releases the memory of bursts that are no longer in flight. Called by an idle sender.
     pub fn forget_bursts(&mut self) {
         self.deliveries.rest();
     }

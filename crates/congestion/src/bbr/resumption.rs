@@ -30,7 +30,7 @@ pub struct Measured {
     pub loss: f64,
 }
 
-/// A path whose round trip differs by more than this factor is another path.
+/// A path whose round-trip time differs by more than this factor is a different path.
 const ALIKE: u32 = 2;
 
 /// The share of the earlier capacity that is sent before the path has shown that the capacity is
@@ -49,8 +49,8 @@ pub(super) enum Resumption {
         first: u64,
         /// The last packet of the round trip that follows the acknowledgement of `first`.
         last: Option<u64>,
-        /// Half of the window was in flight. If the application or the receiver's credit kept the
-        /// flight smaller, the flight has shown nothing.
+        /// Half of the window was in flight. If the application or the receiver's credit limited
+        /// the flight, it has shown nothing about the path.
         is_used: bool,
     },
     Over,
@@ -72,7 +72,7 @@ impl Bbr {
     pub fn resume(&mut self, past: Measured) -> bool {
         let now = self.round_trips.least();
         let is_alike = now <= past.round_trip * ALIKE && past.round_trip <= now * ALIKE;
-        // One packet, or the loss that was usual on the path.
+        // A single packet, or the usual loss of the path.
         let lost = self.mtu as f64 + 2.0 * past.loss * (self.acked + self.lost) as f64;
         let jump = (past.rate * now.min(past.round_trip).as_secs_f64() * SHARE) as u64;
         self.resumption = Resumption::Over;

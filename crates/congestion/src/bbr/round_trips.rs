@@ -9,8 +9,8 @@ const AGED: Duration = Duration::from_secs(5);
 /// window exceeds the capacity by a larger part. After the drain of a probe, such a round trip
 /// usually occurs.
 const SAME: u32 = 32;
-/// For this time the least round trip of the path is remembered. If a search finds a longer round
-/// trip, the cause may be the queue of other senders. The sender then gives way to them.
+/// How long the minimum round-trip time of the path is remembered. If a search finds a longer round
+/// trip, the cause may be the queue of other senders. The sender then yields to them.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Measures round trips by batches of acknowledgements.

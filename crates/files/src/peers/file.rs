@@ -6,8 +6,9 @@
 //! - 03a1b2c3d4e5f607                           its end
 //! ```
 //!
-//! The file is never synced. A kill leaves it complete. After a loss of power the clients notice
-//! the loss before the server is back. Lines that are cut off or malformed are skipped.
+//! The file is never synced. The file is complete even after a kill. After a loss of power the
+//! clients notice the loss before the server is back. Lines that are cut off or malformed are
+//! skipped.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -64,7 +65,7 @@ impl PeerFile {
     /// Records the end of a connection.
     pub(super) fn gone(&mut self, id: &PeerId) {
         if self.known.remove(id).is_some() {
-            // Writing to a `String` does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(self.text, "- {id}");
             self.fresh += 1;
         }
@@ -99,7 +100,7 @@ fn path_of(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.peers"))
 }
 
-/// The connections in the file. A file that is not there has none.
+/// The connections in the file. A missing file counts as empty.
 fn left(path: &Path) -> io::Result<Vec<RecordedPeer>> {
     let mut text = Vec::new();
     match crate::open(path) {

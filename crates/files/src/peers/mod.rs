@@ -1,6 +1,7 @@
-//! Records the live connections of a transport over UDP in `state_dir`. The process after a
-//! `kill -9` can then tell each client at once that its connection is gone. Without the record a
-//! client would learn it by its next packet, which an idle client sends within a keep-alive time.
+//! Records the live connections of a transport over UDP in `state_dir`. After a `kill -9`, the next
+//! process can then tell each client at once that its connection is gone. Without the record a
+//! client would learn this from its next packet, which an idle client sends within a keep-alive
+//! interval.
 //!
 //! Workers only put a note into a bounded queue, and a thread writes the file. A note is lost when
 //! the queue or the disk is full; its client then takes longer to return.
@@ -48,8 +49,9 @@ enum Note {
 }
 
 impl RecordedPeer {
-    /// The address of the client as a socket of the family of `here` takes it. `None`: the client
-    /// did not come in at this port, or a socket of this family does not reach it.
+    /// The address of the client in the form that a socket with the address family of `here` needs.
+    /// `None`: the client did not arrive at this port, or a socket of this address family cannot
+    /// reach it.
     #[must_use]
     pub fn reachable(&self, here: SocketAddr) -> Option<SocketAddr> {
         if self.port != here.port() {
@@ -76,11 +78,11 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Takes the record `name.peers` that the earlier process left in `folder`, and begins a new
+    /// Takes the record `name.peers` that the previous process left in `folder`, and starts a new
     /// record. The folder must exist, and two instances must not share it.
     ///
     /// # Errors
-    /// The file cannot be read or written, or the system starts no thread.
+    /// The file cannot be read or written, or the system cannot start a thread.
     pub fn take_all(folder: &Path, name: &str) -> io::Result<(Self, Vec<RecordedPeer>)> {
         let (file, left) = PeerFile::take_all(folder, name)?;
         let (notes, waiting) = sync_channel(QUEUE);
@@ -91,7 +93,7 @@ impl Peers {
         Ok((Self { notes }, left))
     }
 
-    /// Takes the record `name.peers`, and begins none. A record that is not there is empty.
+    /// Takes the record `name.peers`, and starts no new record. A missing record is empty.
     ///
     /// # Errors
     /// The file cannot be read or removed.
@@ -121,8 +123,8 @@ impl Peers {
     }
 }
 
-/// A connection that is recorded once its client is authenticated, and removed from the record when
-/// this value is dropped.
+/// A connection that is recorded once its client is authenticated, and removed from the record on
+/// drop.
 #[derive(Debug)]
 pub struct Noted {
     peers: Peers,
@@ -143,7 +145,7 @@ impl Noted {
         self.peers.connected(self.known);
     }
 
-    /// Notes the present address of the client.
+    /// Updates the current address of the client.
     pub fn at(&mut self, peer: SocketAddr) {
         if self.authenticated && self.known.peer != peer {
             self.known.peer = peer;
@@ -162,7 +164,7 @@ impl Drop for Noted {
 
 fn write(mut file: PeerFile, waiting: &Receiver<Note>) {
     while let Ok(first) = waiting.recv() {
-        // All waiting notes are written at once.
+        // All queued notes are written at once.
         for note in [first].into_iter().chain(waiting.try_iter().take(QUEUE)) {
             match note {
                 Note::Here(known) => file.here(known),

@@ -1,8 +1,8 @@
-//! A conversation whose rules are known, because it is made here: a visitor asks several hosts
-//! over one connection, and a service answers in every framing. A tracker stands between both and
-//! gets the bytes of both in random pieces.
+//! A generated conversation, whose expected outcome is therefore known: a visitor sends requests
+//! for several hosts over one connection, and a service responds in every framing. A tracker
+//! between both receives the bytes of both in random pieces.
 //!
-//! What must come out is computed from the list of requests and responses, without a look at their
+//! The expected outcome is computed from the list of requests and responses, without reading their
 //! bytes.
 
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::{Ended, Rest, Then, Tracker};
 
-/// The random choices: the bytes of an input. Where the input ends, each choice is the first.
+/// The random choices: the bytes of an input. After the end of the input, each choice is the first.
 struct Choices<'a>(&'a [u8]);
 
 impl Choices<'_> {
@@ -29,25 +29,25 @@ impl Choices<'_> {
     }
 }
 
-/// How a connection goes on after a request and its response.
+/// How a connection continues after a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     /// With the next request.
     Next,
-    /// The visitor said that the request is the last request.
+    /// The visitor declared the request to be its last.
     LastRequest,
-    /// The response is the last response. The service ends after it.
+    /// The response declares itself to be the last. The service ends after it.
     LastResponse,
     /// The response is in doubt, and is not delivered.
     Doubt,
-    /// Bytes go both ways without a look.
+    /// Bytes are passed in both directions without examination.
     Raw,
 }
 
 /// A request and its response.
 struct Exchange {
     host: &'static str,
-    /// The place of the request in the bytes of the visitor.
+    /// The position of the request in the bytes of the visitor.
     request: Range<usize>,
     /// Where its head ends.
     head: usize,
@@ -55,13 +55,13 @@ struct Exchange {
     after: After,
 }
 
-/// A response as the service sends it, and how many bytes the visitor gets.
+/// A response as the service sends it, and the number of bytes that the visitor receives.
 struct Response {
     bytes: Vec<u8>,
     delivered: usize,
 }
 
-/// Each host with one of its spellings.
+/// Each host with its spellings.
 const HOSTS: [(&str, &str); 6] = [
     ("a.example", "a.example"),
     ("a.example", "A.Example.:80"),
@@ -146,7 +146,7 @@ fn response(
 ) -> (Response, After) {
     let all = |text: String| Response { delivered: text.len(), bytes: text.into_bytes() };
     let mut text = String::new();
-    // No interim response answers HEAD.
+    // HEAD has no interim responses.
     if method != "HEAD" && choices.chance(5) {
         text.push_str("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n");
     }
@@ -216,12 +216,12 @@ fn response(
     (Response { bytes: text.into_bytes(), delivered }, after)
 }
 
-/// What must come out.
+/// The expected outcome.
 struct Wanted {
     /// The number of requests that must reach the service.
     requests: usize,
-    /// The number of bytes that may reach the service, because a response that is the last
-    /// response may come after them.
+    /// The number of bytes that may reach the service, because a last response may arrive after
+    /// them.
     allowed: usize,
     then: Then,
 }
@@ -246,7 +246,7 @@ fn wanted(exchanges: &[Exchange], all: usize) -> Wanted {
             break;
         }
     }
-    // Requests may go out before a last response is known, as long as the visitor did not end.
+    // Requests may be sent before a last response is known, as long as the visitor has not ended.
     let barrier = exchanges.iter().position(|exchange| exchange.host != exchanges[0].host);
     let last = exchanges.iter().position(|exchange| {
         matches!(exchange.after, After::LastRequest | After::Raw)
@@ -264,7 +264,7 @@ fn wanted(exchanges: &[Exchange], all: usize) -> Wanted {
     Wanted { requests, allowed, then }
 }
 
-/// Carries a conversation and compares what comes out with the oracle.
+/// Runs a conversation and compares its outcome with the oracle.
 ///
 /// # Panics
 ///
@@ -278,15 +278,15 @@ pub fn conversation(input: &[u8]) {
     let wanted = wanted(&exchanges, visitor.len());
 
     let mut tracker = Tracker::new(None);
-    // The number of bytes of the visitor that arrived, and that were passed.
+    // The number of bytes of the visitor that arrived, and that were passed on.
     let (mut arrived, mut passed) = (0, 0);
-    // The response that the service sends, and how much of it is sent and delivered.
+    // The response of the service, and how much of it was sent and delivered.
     let (mut sending, mut sent, mut delivered) = (0, 0, 0);
     let (mut then, mut may_go_on, mut has_ended) = (Then::Read, false, false);
     loop {
         let is_final = !matches!(then, Then::Read | Then::Hold | Then::Wait);
         let can_ask = may_go_on || (then != Then::Wait && arrived < visitor.len());
-        // A service answers when the head is there, also when the body is not.
+        // A service responds once the head is complete, even before the body is.
         let answer = exchanges.get(sending).filter(|exchange| passed >= exchange.head);
         let can_end = sending > 0 && exchanges[sending - 1].after == After::LastResponse;
         let can_answer =
@@ -341,7 +341,7 @@ pub fn conversation(input: &[u8]) {
     match then {
         Then::Other { .. } => assert_eq!(passed, place),
         Then::Read => assert_eq!(passed, visitor.len()),
-        // A last response may come before the body of its request was passed.
+        // A last response may come before the body of its request was passed on.
         Then::Hold | Then::Wait | Then::Changed | Then::Refuse(_) | Then::Close => {
             assert!(passed >= exchanges[wanted.requests - 1].head);
         }

@@ -13,14 +13,14 @@ pub fn pieces(data: &[u8]) -> Option<(u8, usize, &[u8])> {
     Some((first, usize::from(first >> 1) + 1, bytes))
 }
 
-/// The lengths of `bytes` at which a caller with pieces of `size` looks.
+/// The lengths of `bytes` at which a caller that reads pieces of `size` calls the parser.
 pub fn ends(bytes: &[u8], size: usize) -> impl Iterator<Item = usize> {
     (1..=bytes.len().div_ceil(size)).map(move |piece| bytes.len().min(piece * size))
 }
 
-/// The head of a request must mean the same however it is cut, and what it means must fit its
-/// bytes. The first byte of `data` chooses the size of the pieces, and whether a field names the
-/// host.
+/// The head of a request must have the same meaning however it is split, and its meaning must match
+/// its bytes. The first byte of `data` chooses the size of the pieces, and whether a field names
+/// the host.
 pub fn head(data: &[u8]) {
     let Some((first, size, bytes)) = pieces(data) else { return };
     let new = || HeadSniffer::new((first & 1 == 1).then(|| "x-route".into()));
@@ -45,8 +45,8 @@ pub fn head(data: &[u8]) {
     }
 }
 
-/// Bytes of a visitor and of a service must have the same boundaries however they are cut, and a
-/// conversation must follow its rules. The first byte of `data` chooses between both harnesses.
+/// Bytes of a visitor and of a service must have the same boundaries however they are split, and a
+/// conversation must follow its rules. The first byte of `data` selects one of the harnesses.
 pub fn tracker(data: &[u8]) {
     let Some((first, size, bytes)) = pieces(data) else { return };
     if first & 1 == 1 {
@@ -56,7 +56,7 @@ pub fn tracker(data: &[u8]) {
     }
 }
 
-/// `bytes` are those of the visitor, then a line `--`, then those of the service.
+/// `bytes` contains the bytes of the visitor, then a line `--`, then the bytes of the service.
 fn boundaries(bytes: &[u8], size: usize) {
     const LINE: &[u8] = b"\n--\n";
     let at = bytes.windows(LINE.len()).position(|window| window == LINE);
@@ -66,13 +66,13 @@ fn boundaries(bytes: &[u8], size: usize) {
     };
     let whole = follow(requests, responses, requests.len().max(1), responses.len().max(1));
     assert_eq!(follow(requests, responses, size, size), whole);
-    // What is delivered has no doubt left.
+    // Delivered bytes are no longer in doubt.
     let (_, _, delivered, _) = whole;
     assert_eq!(follow(requests, &delivered, size, size).2, delivered);
 }
 
-/// Gives all bytes of the visitor, then all bytes of the service. Returns how many bytes were
-/// passed before and after the responses, which were delivered, and what follows.
+/// Passes all bytes of the visitor, then all bytes of the service. Returns the number of bytes that
+/// were passed on before and after the responses, the delivered bytes, and the next action.
 fn follow(
     requests: &[u8],
     responses: &[u8],
@@ -94,7 +94,7 @@ fn follow(
     (passed, later, delivered, then)
 }
 
-/// Gives the bytes of the visitor after the first `passed` bytes, in pieces.
+/// Passes the bytes of the visitor after the first `passed` bytes, in pieces.
 fn give(tracker: &mut Tracker, requests: &[u8], mut passed: usize, size: usize) -> (usize, Then) {
     let mut then = Then::Read;
     for end in ends(&requests[passed..], size).map(|end| passed + end).collect::<Vec<_>>() {

@@ -3,16 +3,16 @@
 /// A target in absolute-form, as slices of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Absolute<'a> {
-    /// The scheme is `https`; otherwise it is `http`.
+    /// Whether the scheme is `https`; otherwise it is `http`.
     pub is_https: bool,
-    /// The host and the port. Whether they are valid is not checked.
+    /// The host and the port. Their validity is not checked.
     pub authority: &'a [u8],
     /// The path and the query. The path may be missing.
     pub rest: &'a [u8],
 }
 
 impl<'a> Absolute<'a> {
-    /// Splits a target. `None`: its scheme is neither `http` nor `https`, or it has none.
+    /// Splits a target. `None`: the scheme is neither `http` nor `https`, or is absent.
     #[must_use]
     pub fn parse(target: &'a [u8]) -> Option<Self> {
         let after = |scheme: &[u8]| {

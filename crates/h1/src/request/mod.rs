@@ -1,9 +1,9 @@
 //! The head of an HTTP/1 request (RFC 9112): which host is it for, and where does its body end?
 //!
-//! The far end of a request reads the same bytes with a parser of its own. A request that two
+//! The receiver of a request parses the same bytes with a parser of its own. A request that two
 //! parsers may understand differently is refused here, whether or not a lenient parser could make
-//! sense of it: otherwise the rest of such a request would be a request of its own for another
-//! host (request smuggling).
+//! sense of it: otherwise the rest of such a request could be taken for a separate request for
+//! another host (request smuggling).
 //!
 //! | file | content |
 //! |---|---|
@@ -32,12 +32,12 @@ pub const HEAD: usize = 32 << 10;
 /// The connection preface of HTTP/2 (RFC 9113 section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The methods that change how the answer is read.
+/// The methods that change how the response is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// The answer has no body.
+    /// The response has no body.
     Head,
-    /// The answer may open a tunnel.
+    /// The response may open a tunnel.
     Connect,
     /// All other methods.
     Other,
@@ -52,14 +52,14 @@ pub struct Request<'a> {
     pub method: Method,
     /// The framing of the body.
     pub body: Framing,
-    /// The far end may change the protocol after this request, so the bytes behind the request have
-    /// no meaning before the response. Some servers do so for `Upgrade` alone, without `upgrade` in
-    /// `Connection`.
+    /// The far end may change the protocol after this request, so the bytes after the request have
+    /// no defined meaning before the response. Some servers do this for `Upgrade` alone, without
+    /// `upgrade` in `Connection`.
     pub may_switch: bool,
-    /// The visitor asks for another protocol on this connection (RFC 9110 section 7.8). Implies
+    /// The visitor requests another protocol on this connection (RFC 9110 section 7.8). Implies
     /// `may_switch`.
     pub upgrade: bool,
-    /// The connection ends after the answer.
+    /// Whether the connection ends after the response.
     pub close: bool,
     host_field: Option<&'a [u8]>,
     address: Option<Address<'a>>,
@@ -72,11 +72,11 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The host that the request is for: lower case, without port and last dot. Checks each place
+    /// The host that the request is for: lower case, without port and last dot. Validates each part
     /// that names a host. `None`: a request of HTTP/1.0 without `Host`, or an empty `Host`.
     ///
     /// # Errors
-    /// A place names no valid host, or two places name different hosts.
+    /// A part names no valid host, or two parts name different hosts.
     pub fn host(&self) -> Result<Option<Cow<'a, str>>, Fault> {
         let target = self.address.map(|address| (address.authority, address.port));
         let named = named(target, self.host_field)?;
@@ -89,13 +89,13 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether the visitor asks for HTTP/2 without TLS.
+    /// Whether the visitor requests HTTP/2 without TLS.
     pub(crate) const fn asks_for_h2c(&self) -> bool {
         self.h2c
     }
 
-    /// All bytes that name a host. No part contains a line end, and a part that is missing means
-    /// the same as an empty part.
+    /// All bytes that name a host. No part contains a line end, and a missing part means the same
+    /// as an empty part.
     pub(crate) fn spelling(&self) -> [&'a [u8]; 5] {
         let part = |part: Option<&'a [u8]>| part.unwrap_or_default();
         let authority = self.address.map(|address| address.authority);
@@ -109,9 +109,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The host that a request names by its target and by its field `Host`, which must agree (RFC 9112
+/// The host that a request names in its target and in its field `Host`, which must agree (RFC 9112
 /// section 3.2.2, RFC 9113 section 8.3.1). `target`: the authority of the target, and the port that
-/// its scheme implies. `None`: no place names a host.
+/// its scheme implies. `None`: no part names a host.
 ///
 /// # Errors
 /// [`Fault::Host`] or [`Fault::HostDiffers`].
@@ -146,23 +146,23 @@ pub struct Head {
     pub method: Method,
     /// The framing of the body.
     pub body: Framing,
-    /// The visitor asks for another protocol on this connection (RFC 9110 section 7.8).
+    /// Whether the visitor requests another protocol on this connection (RFC 9110 section 7.8).
     pub upgrade: bool,
-    /// The other protocol is WebSocket. Implies `upgrade`.
+    /// Whether the requested protocol is WebSocket. Implies `upgrade`.
     pub websocket: bool,
-    /// The other protocol is HTTP/2 without TLS, whose streams have a host each. Implies
-    /// `upgrade`. RFC 9113 declares this way into HTTP/2 obsolete.
+    /// Whether the requested protocol is HTTP/2 without TLS, in which each stream names its own
+    /// host. Implies `upgrade`. RFC 9113 declares this upgrade to HTTP/2 obsolete.
     pub h2c: bool,
-    /// The connection ends after the answer.
+    /// Whether the connection ends after the response.
     pub close: bool,
-    /// The request is one of HTTP/1.0.
+    /// Whether the request has version HTTP/1.0.
     pub version10: bool,
-    /// The place of the path in the bytes, without the query. Empty for CONNECT, and for a target
+    /// The range of the path in the bytes, without the query. Empty for CONNECT, and for a target
     /// such as `http://example.com`, whose path is `/`. `OPTIONS *` has the path `*`.
     pub path: Range<usize>,
 }
 
-/// The outcome of a look at the first bytes of a connection.
+/// The result of examining the first bytes of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Looked {
     /// More bytes are needed.
@@ -171,27 +171,27 @@ pub enum Looked {
     Http2,
     /// A complete head.
     Head(Head),
-    /// A request that is refused. The connection closes after the answer.
+    /// A refused request. The connection closes after the response.
     Bad(Fault),
-    /// No HTTP/1 at all. A port for HTTP alone answers with [`Fault::NotHttp`].
+    /// The bytes are not HTTP/1. A port that serves only HTTP answers with [`Fault::NotHttp`].
     Not,
 }
 
-/// Looks for the head of the first request of a connection.
+/// Scans for the head of the first request of a connection.
 #[derive(Debug, Default)]
 pub struct HeadSniffer {
     scanner: Scanner,
 }
 
 impl HeadSniffer {
-    /// A sniffer. A request that has the field `route_header` is for the host that the value of
-    /// this field names, instead of the host that `Host` names.
+    /// A sniffer. The field `route_header` of a request, if present, names the host instead of
+    /// `Host`.
     #[must_use]
     pub fn new(route_header: Option<Rc<str>>) -> Self {
         Self { scanner: Scanner::new(route_header) }
     }
 
-    /// Looks at `bytes`, which are all that arrived since the first byte of the connection.
+    /// Scans `bytes`, which are all bytes since the start of the connection.
     pub fn look(&mut self, bytes: &[u8]) -> Looked {
         if bytes.starts_with(PREFACE) {
             return Looked::Http2;
@@ -211,12 +211,12 @@ impl HeadSniffer {
     }
 }
 
-/// Looks for the head of any request of a connection.
+/// Scans for the head of any request of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Scanner {
     route_header: Option<Rc<str>>,
     line: Opening,
-    /// The scan of the lines after the first line. `None`: the first line is not complete.
+    /// The scan of the lines after the first line. `None`: the first line is incomplete.
     rest: Option<Scan>,
     has_begun: bool,
 }
@@ -235,19 +235,19 @@ impl Scanner {
         Self { route_header, ..Self::default() }
     }
 
-    /// Forgets the request: the next bytes are those of another request.
+    /// Resets the scanner: the next bytes belong to another request.
     pub(crate) fn reset(&mut self) {
         self.line = Opening::default();
         self.rest = None;
         self.has_begun = false;
     }
 
-    /// Looks at `bytes`, which are all that arrived since the first byte of the request.
+    /// Scans `bytes`, which are all bytes since the start of the request.
     pub(crate) fn look<'a>(&mut self, bytes: &'a [u8]) -> Found<'a> {
         let route_header = self.route_header.as_deref();
         if !std::mem::replace(&mut self.has_begun, true) {
-            // The common case: the whole head is there. What is not a well-formed head goes the
-            // long way, so that the outcome does not depend on the pieces.
+            // The common case: the whole head has arrived. Anything else than a well-formed head
+            // takes the slow path, so that the outcome does not depend on how the bytes were split.
             if let Some(request) = parse::parse(bytes, route_header) {
                 return request.map_or_else(Found::Bad, Found::Head);
             }

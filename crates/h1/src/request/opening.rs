@@ -1,4 +1,4 @@
-//! The first line of a connection: is it a request of HTTP/1?
+//! Decides from the first line of a connection whether it is an HTTP/1 request.
 
 use std::ops::Range;
 
@@ -9,33 +9,33 @@ use crate::lines::is_token;
 /// The longest method. The longest registered method, `UPDATEREDIRECTREF`, has 17 characters.
 pub(super) const METHOD: usize = 32;
 
-/// Looks at each byte of the first line once.
+/// Examines each byte of the first line once.
 #[derive(Debug, Default)]
 pub struct Opening {
-    /// The number of bytes that were looked at.
+    /// The number of examined bytes.
     at: usize,
-    /// Where the method ends; 0 while it has not ended.
+    /// The end of the method; 0 while it has not ended.
     method: usize,
 }
 
-/// What the first line is.
+/// The kind of the first line.
 #[derive(Debug)]
 pub enum Opened {
     /// More bytes are needed.
     More,
-    /// The line is complete and ends in a version of HTTP/1. The range has no line end. An empty
-    /// line in front is not part of it (RFC 9112 section 2.2).
+    /// The line is complete and ends in a version of HTTP/1. The range has no line end. A preceding
+    /// empty line is not part of it (RFC 9112 section 2.2).
     Line(Range<usize>),
-    /// A request of HTTP/1 that is refused.
+    /// An HTTP/1 request that is refused.
     Bad(Fault),
-    /// No request of HTTP/1, broken or not.
+    /// Not an HTTP/1 request, not even a malformed one.
     Not,
 }
 
 impl Opening {
-    /// Looks at `bytes`, which are all that arrived since the first byte of the line.
+    /// Examines `bytes`, which are all bytes since the start of the line.
     pub fn look(&mut self, bytes: &[u8]) -> Opened {
-        // One empty line may stand in front of a request.
+        // One empty line may precede a request.
         let start = if bytes.first() == Some(&b'\r') { 2 } else { 0 };
         let limit = bytes.len().min(HEAD);
         while self.at < limit {
@@ -62,13 +62,13 @@ impl Opening {
     }
 }
 
-/// Judges a complete line. `has_cr`: it ends in CRLF.
+/// Classifies a complete line. `has_cr`: the line ends in CRLF.
 fn judge(bytes: &[u8], line: Range<usize>, method: usize, has_cr: bool) -> Opened {
     let text = &bytes[line.clone()];
     let version = text.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     let Some(number) = version.strip_prefix(b"HTTP/") else {
         // Requests of HTTP/0.9 have no version. Other protocols have commands of the same shape,
-        // and none of them says GET with a path.
+        // but none has GET with a path.
         let target = &bytes[method + 1..line.end.max(method + 1)];
         return match (bytes[line.start..method] == *b"GET", target) {
             (true, [b'/', rest @ ..]) if rest.contains(&b' ') => Opened::Bad(Fault::RequestLine),

@@ -11,8 +11,8 @@ use crate::Fault;
 use crate::framing::{Framing, Said};
 use crate::lines::{self, FIELDS, has_control, is_clean, tokens};
 
-/// Decodes the head at the front of `bytes`. `None`: the head is incomplete, or its lines are
-/// malformed, or it is over the limit.
+/// Decodes the head at the front of `bytes`. `None`: the head is incomplete or malformed, or it
+/// exceeds the limit.
 pub(super) fn parse<'a>(
     bytes: &'a [u8],
     route_header: Option<&str>,
@@ -35,7 +35,7 @@ pub(super) fn parse<'a>(
     Some(examine(&request, bytes, start, start + length, route_header))
 }
 
-/// The fault of a complete head that `parse` does not understand.
+/// The fault of a complete head that `parse` rejects.
 #[cold]
 pub(super) fn diagnose(head: &[u8]) -> Fault {
     let start = if head.starts_with(b"\r\n") { 2 } else { 0 };
@@ -53,7 +53,7 @@ pub(super) fn diagnose(head: &[u8]) -> Fault {
     lines::diagnose(head.get(end + 1..).unwrap_or_default(), FIELDS)
 }
 
-/// Reads what the fields say. `length`: where the head ends.
+/// Reads the meaning of the fields. `length`: where the head ends.
 fn examine<'a>(
     parsed: &httparse::Request<'_, 'a>,
     bytes: &'a [u8],
@@ -89,7 +89,7 @@ fn examine<'a>(
     if method == Method::Connect && !matches!(body, Framing::Absent | Framing::Length(0)) {
         return Err(Fault::ConnectBody);
     }
-    // A request of HTTP/1.0 cannot ask for an upgrade (RFC 9110 section 7.8).
+    // A request of HTTP/1.0 cannot request an upgrade (RFC 9110 section 7.8).
     let upgrade = said.upgrade && names_protocol && !version10;
     Ok(Request {
         length,
@@ -108,7 +108,7 @@ fn examine<'a>(
     })
 }
 
-/// What the fields of a request say beside the framing, as far as they were read.
+/// The meaning of the fields of a request besides the framing, as far as they were read.
 #[derive(Debug, Default)]
 struct Fields<'a> {
     host: Option<&'a [u8]>,
@@ -147,11 +147,11 @@ impl<'a> Fields<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Address<'a> {
     pub(super) authority: &'a [u8],
-    /// The port that the scheme implies; `None` for CONNECT, whose target has the port.
+    /// The port that the scheme implies; `None` for CONNECT, whose target names the port.
     pub(super) port: Option<u16>,
 }
 
-/// Splits a target (RFC 9112 section 3.2) into its authority and the place of its path.
+/// Splits a target (RFC 9112 section 3.2) into its authority and the position of its path.
 fn split_target<'a>(
     method: &str,
     target: &'a [u8],

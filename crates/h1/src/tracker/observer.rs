@@ -1,4 +1,4 @@
-//! What a tracker tells about the requests and responses that pass.
+//! The events that a tracker reports about the requests and responses that pass.
 
 use std::fmt;
 
@@ -7,13 +7,14 @@ use std::fmt;
 pub enum BodyPart<'a> {
     /// Bytes of the body.
     Data(&'a [u8]),
-    /// Bytes of the trailer section, with its line ends and the empty line at its end.
+    /// Bytes of the trailer section, including its line ends and the final empty line.
     Trailers(&'a [u8]),
 }
 
-/// Hears of the requests and responses that pass a [`Tracker`](crate::Tracker), for a log and for
+/// Observes the requests and responses that pass a [`Tracker`](crate::Tracker), for a log and for
 /// figures. Responses come in the order of their requests. The calls about content come once for
-/// each piece of bytes, whatever the pieces are; an observer that needs no content leaves them out.
+/// each piece of bytes, however the bytes are split; an observer that needs no content leaves them
+/// unimplemented.
 pub trait Observer: fmt::Debug {
     /// The head of a request passes.
     fn requested(&self, head: &[u8]);
@@ -26,8 +27,8 @@ pub trait Observer: fmt::Debug {
     /// The youngest request has ended.
     fn request_ended(&self) {}
 
-    /// The head of a response to the oldest request was read, interim or final. The call comes
-    /// before [`Self::responded`].
+    /// The head of a response to the oldest request was read, interim or final. This call precedes
+    /// [`Self::responded`].
     fn response_head(&self, head: &[u8]) {
         let _ = head;
     }
@@ -41,8 +42,8 @@ pub trait Observer: fmt::Debug {
         let _ = part;
     }
 
-    /// The response to the oldest request has ended, with so many bytes behind its head, the
-    /// framing of chunks included. `is_complete`: at its own end.
+    /// The response to the oldest request has ended, after this number of bytes following its head,
+    /// including the framing of chunks. `is_complete`: the response reached its own end.
     fn ended(&self, bytes: u64, is_complete: bool);
 
     /// Bytes of the visitor pass after a switch of protocols.

@@ -5,18 +5,18 @@ use std::rc::Rc;
 use super::{Observer, PIPELINE, Pipeline, Switch, Then};
 use crate::{BodyPart, Fault, Method, Request, Requests, Step};
 
-/// Why the rest is not passed.
+/// The reason why the rest is not passed on.
 #[derive(Clone, Debug)]
 enum Stop {
     Other(Option<Box<str>>),
-    /// The rules by which the connection came here are no longer in force.
+    /// The rules that led the connection here are no longer in force.
     Changed,
     Refuse(Fault),
     /// The body of the youngest request is malformed.
     Body(Fault),
 }
 
-/// The requests as far as they were passed.
+/// The requests as far as they were passed on.
 #[derive(Debug)]
 pub(super) struct Passing {
     requests: Requests,
@@ -32,7 +32,7 @@ pub(super) struct Passing {
 struct Current {
     host: Option<Box<str>>,
     /// The bytes that named the host, as [`Request::spelling`] orders them. The same bytes need no
-    /// second look.
+    /// second examination.
     spelt: Vec<u8>,
 }
 
@@ -114,7 +114,7 @@ impl Passing {
                     at += length;
                     self.stop = Some(Stop::Body(fault));
                 }
-                // HTTP/2 has requests for many hosts, and this tracker would not see them.
+                // HTTP/2 may carry requests for many hosts, which this tracker would not see.
                 Step::Head(request) if self.is_expired || request.asks_for_h2c() => {
                     self.stop = Some(Stop::Changed);
                 }
@@ -132,7 +132,7 @@ impl Passing {
         }
     }
 
-    /// Compares the host of a request with the host of the requests before.
+    /// Compares the host of a request with the host of the previous requests.
     fn compare(&mut self, request: &Request<'_>) -> Option<Stop> {
         if self.current.as_ref().is_some_and(|current| current.is_spelt_by(request)) {
             return None;
@@ -152,7 +152,7 @@ impl Passing {
         None
     }
 
-    /// A request goes to the service.
+    /// A request is passed to the service.
     fn begin(&mut self, request: &Request<'_>, pipeline: &mut Pipeline) {
         pipeline.push(request.method == Method::Head);
         pipeline.is_last_request = request.close;
@@ -165,7 +165,7 @@ impl Passing {
         self.note_end();
     }
 
-    /// Tells the end of a request.
+    /// Reports the end of a request to the observer.
     fn note_end(&self) {
         if let Some(observer) = self.observer.as_ref().filter(|_| self.is_between()) {
             observer.request_ended();
@@ -174,14 +174,14 @@ impl Passing {
 }
 
 impl Stop {
-    /// What the caller does, with so many responses incomplete.
+    /// The caller's next action, with this number of incomplete responses.
     fn then(&self, outstanding: u8, has_begun: bool) -> Then {
         match (self, outstanding) {
             (Self::Other(host), 0) => Then::Other { host: host.clone() },
             (Self::Changed, 0) => Then::Changed,
             (Self::Refuse(fault), 0) => Then::Refuse(*fault),
-            // The service waits for the rest of the body, so that the caller may answer in its
-            // place, unless the service answered before.
+            // The service waits for the rest of the body, so the caller may respond in its place,
+            // unless the service responded already.
             (Self::Body(fault), 1) if !has_begun => Then::Refuse(*fault),
             (Self::Body(_), 0 | 1) => Then::Close,
             (Self::Other(_) | Self::Changed | Self::Refuse(_) | Self::Body(_), _) => Then::Wait,

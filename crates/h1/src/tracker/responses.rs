@@ -16,13 +16,13 @@ const INTERIMS: u16 = 256;
 /// The largest number of bytes of interim responses to one request.
 const INTERIM_BYTES: usize = 64 << 10;
 
-/// The place in the bytes of the service.
+/// The position in the bytes of the service.
 #[derive(Debug, Default)]
 enum Phase {
-    /// At the start of a response, or in a head, no byte of which was delivered.
+    /// At the start of a response, or in a head of which no byte was delivered.
     #[default]
     Start,
-    /// So many bytes of a body follow.
+    /// This number of bytes of a body follows.
     Length(u64),
     Chunks(Chunked),
     /// All bytes until the end of the service belong to the response.
@@ -35,29 +35,29 @@ enum Phase {
 #[derive(Debug, Default)]
 pub(super) struct Responses {
     place: Phase,
-    /// The part of a head that arrived. Empty unless a head comes in pieces.
+    /// The received part of a head. Empty unless a head arrives in pieces.
     partial: Vec<u8>,
     scan: Scan,
-    /// The number and the bytes of interim responses to the oldest request.
+    /// The number and the size of interim responses to the oldest request.
     interims: (u16, usize),
-    /// Bytes behind the head of the present response.
+    /// The number of bytes after the head of the current response.
     sent: u64,
     observer: Option<Rc<dyn Observer>>,
 }
 
-/// The outcome of a look for a head.
+/// The result of scanning for a head.
 enum Seen {
     /// All bytes are a part of the head.
     More,
-    /// The head ends after so many bytes. If it was mended, it is written anew.
+    /// Length of the head, in bytes. A mended head is written anew.
     Head(usize, Answer, Option<Vec<u8>>),
 }
 
 /// What follows a head.
 enum Begun {
-    /// The body, or the next response. `true`: the visitor's side may go on.
+    /// The body, or the next response. `true`: the visitor's direction may continue.
     Response(bool),
-    /// Nothing: for some parsers the response is complete, for others its body follows.
+    /// Unknown: some parsers take the response to be complete, others expect its body.
     Last,
 }
 
@@ -67,7 +67,7 @@ impl Responses {
     }
 
     /// Whether a byte of the oldest response was delivered. Interim responses do not count: the
-    /// final response may still be that of the caller.
+    /// caller may still send the final response.
     pub(super) const fn has_begun(&self) -> bool {
         !matches!(self.place, Phase::Start)
     }
@@ -80,8 +80,8 @@ impl Responses {
     /// See [`super::Tracker::responses`].
     pub(super) fn pass(&mut self, bytes: &[u8], pipeline: &mut Pipeline) -> Progress {
         let (mut at, mut completed) = (0, false);
-        // What goes out before the bytes from `copied` on. A mended head cannot be a part of the
-        // bytes of this call, so what surrounds it is copied.
+        // The bytes to deliver before the bytes from `copied` on. A mended head cannot be a slice
+        // of the bytes of this call, so the bytes around it are copied.
         let (mut held, mut copied) = (Vec::new(), None);
         let rest = loop {
             if at == bytes.len() {
@@ -104,7 +104,7 @@ impl Responses {
             match &mut self.place {
                 Phase::Over => break Rest::Excess,
                 Phase::Start if pipeline.outstanding == 0 => {
-                    // Nobody asked for these bytes.
+                    // These bytes answer no request.
                     (self.place, pipeline.is_last_response) = (Phase::Over, true);
                     completed = true;
                     break Rest::Excess;
@@ -123,7 +123,7 @@ impl Responses {
                                 held.extend_from_slice(&head);
                                 copied = Some(at + length);
                             }
-                            // Only the first head of a call has bytes of earlier calls.
+                            // Only the first head of a call may include bytes of earlier calls.
                             None if held.is_empty() => held = partial,
                             None => {}
                         }
@@ -208,7 +208,7 @@ impl Responses {
         ended
     }
 
-    /// Looks for a head, and keeps a part of a head. `closes`: no response follows a mended one.
+    /// Scans for a head, and keeps a partial head. `closes`: no response follows a mended response.
     fn look(&mut self, rest: &[u8], closes: bool) -> Result<Seen, Doubt> {
         if self.partial.is_empty()
             && let Some(Ok(answer)) = answer::parse(rest)
@@ -218,7 +218,7 @@ impl Responses {
         }
         let known = self.partial.len();
         self.partial.extend_from_slice(&rest[..rest.len().min(ANSWER_HEAD - known)]);
-        // A service that does not speak HTTP is known by its first bytes.
+        // A service that does not speak HTTP is recognised by its first bytes.
         let start = &b"HTTP/1."[..self.partial.len().min(7)];
         let end = match self.scan.look(&self.partial, ANSWER_HEAD) {
             _ if !self.partial.starts_with(start) => return Err(Doubt::NotHttp),
@@ -235,7 +235,7 @@ impl Responses {
         Ok(Seen::Head(end - known, answer, mended))
     }
 
-    /// Tells the head of a response, as the service has written it.
+    /// Reports the head of a response as the service wrote it.
     fn tell_head(&self, head: &[u8]) {
         if let Some(observer) = &self.observer {
             observer.response_head(head);
@@ -248,13 +248,13 @@ impl Responses {
         if let Some(observer) = &self.observer {
             observer.responded(status);
         }
-        // The request that may change the protocol is the youngest request.
+        // The request that may switch the protocol is the youngest request.
         let switch = if pipeline.outstanding == 1 { pipeline.switch } else { None };
         let is_head = pipeline.heads & 1 == 1;
         match (status, switch) {
             (101, Some(Switch::Upgrade)) => return Ok(self.switch(pipeline)),
             (200..=299, Some(Switch::Connect)) => {
-                // The fields of such a response mean nothing, but not to every parser.
+                // The fields of such a response have no meaning, but not every parser ignores them.
                 if body != Framing::Absent || matches!(status, 204 | 205) {
                     return Err(Doubt::Connect);
                 }
@@ -280,7 +280,7 @@ impl Responses {
         }
         pipeline.is_last_response |= close;
         match (status, body) {
-            // Parsers differed over whether these bodies exist.
+            // Parsers disagree on whether these bodies exist.
             (204, Framing::Length(1..) | Framing::Chunked) | (304, Framing::Chunked)
                 if !is_head =>
             {
@@ -308,7 +308,7 @@ impl Responses {
         Begun::Response(true)
     }
 
-    /// Refuses a response, no byte of which was delivered.
+    /// Refuses a response of which no byte was delivered.
     fn refuse(&mut self, doubt: Doubt, pipeline: &mut Pipeline) -> Rest {
         self.partial = Vec::new();
         (self.place, pipeline.is_doubtful) = (Phase::Over, true);
@@ -333,7 +333,7 @@ fn read(head: &[u8], closes: bool) -> Result<(Answer, Option<Vec<u8>>), Doubt> {
         None => answer::diagnose(head),
     };
     let mended = mend(head, closes).ok_or(doubt)?;
-    // What is written has to be certain as well.
+    // The rewritten head must be certain as well.
     let answer = answer::parse(&mended).and_then(Result::ok).ok_or(doubt)?;
     Ok((answer, Some(mended)))
 }

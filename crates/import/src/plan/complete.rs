@@ -1,4 +1,5 @@
-//! Completes a plan: what no source says, tokens, the certificate, ports with several uses.
+//! Completes a plan with data that the sources do not contain: tokens, the certificate, ports with
+//! several uses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,7 +29,7 @@ impl Plan {
         self.give_tokens(material)
     }
 
-    /// Every client dials this server: a URL, or a host in the place of the source's.
+    /// Every client dials this server: a URL, or a host that replaces the source's.
     fn lead_to(&mut self, server: &str) -> Result<(), Failure> {
         let wrong = || Failure::Option(format!("`{server}` is no URL and no host of a server"));
         let parts = url(server).filter(|parts| !parts.host.is_empty()).ok_or_else(wrong)?;
@@ -77,7 +78,7 @@ impl Plan {
         }
     }
 
-    /// Names need doors.
+    /// Host names need doors.
     fn open_doors(&mut self, book: &Book) {
         let services = || self.clients.iter().flat_map(|client| &client.services);
         let of = |schemes: &[&str]| {
@@ -102,7 +103,7 @@ impl Plan {
         }
     }
 
-    /// A TCP port with several uses becomes a `mux://` listener, which tells them apart.
+    /// A TCP port with several uses becomes a `mux://` listener, which distinguishes them.
     fn join_ports(&mut self) {
         let mut users: BTreeMap<u16, usize> = BTreeMap::new();
         let carrier = |listen: &String| {
@@ -124,7 +125,7 @@ impl Plan {
                 }
                 _ => old.clone(),
             };
-            // Two carriers of one port are one listener; the path of a WebSocket stays.
+            // Two carriers at one port become one listener; the path of a WebSocket is kept.
             let place = |url: &str| {
                 url.split("://")
                     .nth(1)
@@ -143,7 +144,8 @@ impl Plan {
         }
         let muxes: Vec<u16> =
             listen.iter().filter(|url| url.starts_with("mux://")).filter_map(carrier).collect();
-        // Two doors of one port without a carrier need the carriers of clients to come there, too.
+        // Two doors at one port without a carrier require that carriers of clients also connect
+        // there.
         let twice: Vec<u16> = users.keys().copied().filter(|port| shared(*port)).collect();
         for port in twice.into_iter().filter(|port| !muxes.contains(port)) {
             listen.push(format!("mux://[::]:{port}"));
@@ -154,7 +156,7 @@ impl Plan {
         self.server.tls_routes.retain(keep);
     }
 
-    /// A certificate for a server without one, if a client could otherwise not know it.
+    /// A certificate for a server without one, if a client could otherwise not verify the server.
     fn certify(&mut self, material: &mut dyn Material, book: &Book) -> Result<(), Failure> {
         if self.server.identity.is_some() {
             for client in self.clients.iter().filter(|client| client.ca.is_none()) {
@@ -170,7 +172,7 @@ impl Plan {
         }
         let mut hosts: Vec<String> = Vec::new();
         for path in self.clients.iter().flat_map(|client| &client.servers) {
-            // Clients pin the key; the names are for those who look at the certificate.
+            // Clients pin the key; the names only describe the certificate.
             if is_name(&path.host) || path.host.parse::<IpAddr>().is_ok() {
                 super::add(&mut hosts, path.host.clone());
             }
@@ -225,12 +227,12 @@ impl Plan {
 }
 
 impl Plan {
-    /// The entries of the clients on the server, with the rights for what the files of the clients
-    /// have in the end.
+    /// The entries of the clients on the server, with the rights that the final files of the
+    /// clients need.
     pub(crate) fn admit(&mut self) -> Result<(), Failure> {
         for client in &self.clients {
             let mut rights = client.needs();
-            // A user of the source may do more than the file of its client asks for.
+            // A user of the source may have more rights than the file of its client uses.
             let known = self.server.known.iter().find(|(name, _)| *name == client.name);
             if let Some((_, known)) = known {
                 known.tcp.iter().for_each(|ports| super::add(&mut rights.tcp, ports));
@@ -248,13 +250,13 @@ impl Plan {
     }
 }
 
-/// What a server keeps of a token.
+/// The form of a token that a server stores.
 fn stored(token: &str) -> Result<String, Failure> {
     let token = Token::new(token).map_err(|why| Failure::Material(why.to_string()))?;
     Ok(token.stored().text().to_string())
 }
 
-/// The domain below which a first label stands.
+/// The domain to which a single label belongs.
 pub(crate) fn domain(options: &Options) -> &str {
     options.domain.as_deref().unwrap_or(DOMAIN)
 }

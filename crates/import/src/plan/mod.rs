@@ -1,4 +1,4 @@
-//! What is to be written: a server, its clients, and what each of them may do.
+//! The plan of the files: a server, its clients, and their rights.
 
 mod complete;
 mod service;
@@ -18,20 +18,20 @@ pub(crate) const SCHEMES: [&str; 6] = ["tls", "quic", "kcp", "wss", "ws", "tcp"]
 /// The port of a server whose source has none.
 pub(crate) const PORT: u16 = 7000;
 
-/// The place of a server of whom no source tells the address.
+/// The placeholder for a server whose address no source contains.
 pub(crate) const UNKNOWN: &str = "tunnel.example.com";
 
-/// The sign for `$` of a variable of the environment, while texts are built. Any other `${` of a
-/// source is a text.
+/// The placeholder for `$` of an environment variable, while texts are built. Any other `${` of a
+/// source is literal text.
 pub(crate) const VARIABLE: char = '\u{f8ff}';
 
-/// The sign for a token that is made later.
+/// The placeholder for a token that is generated later.
 pub(crate) const LATER: char = '\u{f8fe}';
 
-/// The domain of the documentation, where the source tells none.
+/// The documentation domain, used if the source names none.
 pub(crate) const DOMAIN: &str = "example.com";
 
-/// The ports of a client whose source leaves the port to the server: those of an enrolled client.
+/// The ports of a client whose source lets the server choose the port: those of an enrolled client.
 pub(crate) const ANY_PORTS: &str = "10000-10999";
 
 /// A text as a value.
@@ -39,7 +39,7 @@ pub(crate) fn text(text: impl AsRef<str>) -> Value {
     Value::Text(text.as_ref().replace("${", "$${").replace(VARIABLE, "$"))
 }
 
-/// Texts as a value: one alone is no list.
+/// Texts as a value: a single text is not a list.
 pub(crate) fn texts<T: AsRef<str>>(texts: &[T]) -> Value {
     match texts {
         [one] => text(one),
@@ -64,7 +64,7 @@ pub(crate) fn texts_by_name(entries: &[(&str, &str)]) -> Value {
 /// Keys of a map that is being built.
 pub(crate) type Keys = Vec<(String, Value)>;
 
-/// Sets a key. `timeouts.dial` is a key in a map, which is made where it is missing.
+/// Sets a key. `timeouts.dial` is a key in a map, which is created if it is missing.
 pub(crate) fn set(keys: &mut Keys, path: &str, value: Value) {
     let (first, rest) = match path.split_once('.') {
         Some((first, rest)) => (first, Some(rest)),
@@ -97,14 +97,14 @@ pub(crate) struct Rights {
     pub(crate) forward: Vec<String>,
     pub(crate) visit: Vec<String>,
     pub(crate) invite: bool,
-    /// Its services may share their addresses with those of other clients.
+    /// Whether its services may share their addresses with those of other clients.
     pub(crate) shared: bool,
     /// Keys of `limits`.
     pub(crate) limits: Keys,
 }
 
 impl Rights {
-    /// A kind of right by its key.
+    /// The rights of a kind, selected by its key.
     pub(crate) fn kind(&mut self, key: &str) -> Option<&mut Vec<String>> {
         Some(match key {
             "tcp" => &mut self.tcp,
@@ -130,7 +130,7 @@ impl Rights {
     }
 }
 
-/// Adds an entry that is not there yet.
+/// Adds an entry unless it is already present.
 pub(crate) fn add(list: &mut Vec<String>, entry: impl Into<String>) {
     let entry = entry.into();
     if !list.contains(&entry) {
@@ -138,10 +138,10 @@ pub(crate) fn add(list: &mut Vec<String>, entry: impl Into<String>) {
     }
 }
 
-/// The server to be.
+/// The planned server.
 #[derive(Debug, Default)]
 pub(crate) struct Server {
-    /// The sources that say something of it.
+    /// The sources with data about it.
     pub(crate) sources: Vec<String>,
     /// The URLs where clients connect.
     pub(crate) listen: Vec<String>,
@@ -154,13 +154,13 @@ pub(crate) struct Server {
     pub(crate) admin: Option<String>,
     /// Further keys.
     pub(crate) keys: Keys,
-    /// Rights of clients by name, which their own files may not use up.
+    /// Rights of clients by name, beyond those that their own files need.
     pub(crate) known: Vec<(String, Rights)>,
-    /// Rights of clients that are still to come.
+    /// Rights of clients that are not imported yet.
     pub(crate) to_come: Rights,
     /// Limits of every client.
     pub(crate) limits: Keys,
-    /// The entries of the clients, once the plan is complete.
+    /// The entries of the clients, after the plan is complete.
     pub(crate) clients: Vec<Admitted>,
 }
 
@@ -195,7 +195,7 @@ impl Path {
     }
 }
 
-/// A client to be.
+/// The planned client.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     pub(crate) name: String,
@@ -212,13 +212,13 @@ pub(crate) struct Client {
     pub(crate) admin: Option<String>,
     /// Further keys.
     pub(crate) keys: Keys,
-    /// The token, once it is made.
+    /// The token, after it is generated.
     pub(crate) token: String,
 }
 
 impl Client {
-    /// Makes the target a further one of a service that is the same in all else, if the source has
-    /// both in one group. Whether there is such a service.
+    /// Adds the target to an otherwise equal service, if the source has both in one group. Returns
+    /// whether there is such a service.
     pub(crate) fn join(&mut self, service: &Service) -> bool {
         let same = |other: &&mut Service| {
             let group = other.group.is_some() && other.group == service.group;
@@ -231,7 +231,7 @@ impl Client {
         true
     }
 
-    /// Adds a service under a name that no other one has.
+    /// Adds a service under a unique name.
     pub(crate) fn publish(&mut self, mut service: Service) {
         let wanted = name(&service.name);
         let taken = |name: &String| self.services.iter().any(|other| other.name == *name);
@@ -240,7 +240,7 @@ impl Client {
     }
 }
 
-/// The wanted name, with a number behind it where it is taken.
+/// The wanted name, with a number appended if it is taken.
 fn free(wanted: &str, taken: impl Fn(&String) -> bool) -> String {
     let short: String = wanted.chars().take(56).collect();
     let numbered = (2..=u32::MAX).map(|n| format!("{short}-{n}"));
@@ -248,25 +248,25 @@ fn free(wanted: &str, taken: impl Fn(&String) -> bool) -> String {
     all.find(|name| !taken(name)).unwrap_or_default()
 }
 
-/// All files to be.
+/// All planned files.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) server: Server,
     pub(crate) clients: Vec<Client>,
-    /// The certificate that was made for the server.
+    /// The certificate that was generated for the server.
     pub(crate) certificate: Option<Certificate>,
     /// Files of secrets, each with its content.
     pub(crate) tokens: Vec<(String, String)>,
-    /// Secrets of visits that are too weak for a token: the n-th stands for the n-th new token.
+    /// Secrets of visits that are too weak for a token: the n-th is replaced by the n-th new token.
     pub(crate) weak: Vec<String>,
-    /// A proxy of one machine, in the place of a server and clients.
+    /// A proxy on one machine, instead of a server and clients.
     pub(crate) proxy: Option<Proxy>,
 }
 
-/// The file of `tunnel proxy` to be.
+/// The planned file of `tunnel proxy`.
 #[derive(Debug, Default)]
 pub(crate) struct Proxy {
-    /// The sources that say something of it.
+    /// The sources with data about it.
     pub(crate) sources: Vec<String>,
     /// The entries of `proxies`.
     pub(crate) entries: Vec<Keys>,
@@ -275,7 +275,7 @@ pub(crate) struct Proxy {
 }
 
 impl Plan {
-    /// A new client. The name is made one of ours, and unique.
+    /// A new client. The name is converted to a valid and unique name.
     pub(crate) fn client(&mut self, wanted: Option<&str>, source: &str) -> &mut Client {
         let wanted = name(wanted.unwrap_or("home"));
         let taken = |name: &String| self.clients.iter().any(|other| other.name == *name);
@@ -289,13 +289,13 @@ impl Plan {
         &mut self.clients[last]
     }
 
-    /// Whether a secret can be a token of ours.
+    /// Whether a secret is strong enough for a token.
     pub(crate) fn is_strong(&self, secret: &str) -> bool {
         secret.contains(VARIABLE) || Token::new(secret).is_ok()
     }
 
-    /// The token of both sides of a visit: the secret itself, or a sign for a token that is made
-    /// later.
+    /// The token of both sides of a visit: the secret itself, or a placeholder for a token that is
+    /// generated later.
     pub(crate) fn shared(&mut self, secret: &str) -> String {
         if self.is_strong(secret) {
             return secret.to_owned();

@@ -5,16 +5,16 @@ use config::edit::Value;
 use super::{ANY_PORTS, Client, Keys, Rights, add, set};
 use crate::address::host_port;
 
-/// A service to be.
+/// A planned service.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) target: String,
     /// Further targets, which share the visitors with the first one.
     pub(crate) others: Vec<String>,
-    /// The group of the source whose services of one address are one service.
+    /// The group in the source; services of one group and address become one service.
     pub(crate) group: Option<String>,
-    /// The addresses; none of a private service.
+    /// The addresses; none for a private service.
     pub(crate) public: Vec<String>,
     /// The visitors of a private service.
     pub(crate) visitors: Option<Vec<Visitor>>,
@@ -29,7 +29,7 @@ pub(crate) struct Visitor {
     pub(crate) token: Option<String>,
 }
 
-/// A forward to be.
+/// A planned forward.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Forward {
     pub(crate) listen: String,
@@ -74,14 +74,15 @@ impl Service {
         self.keys.iter().any(|(key, _)| key == "shared")
     }
 
-    /// Lets nobody visit, because the source restricts visitors in a way that has no counterpart.
+    /// Refuses all visitors, because the source restricts visitors in a way that has no
+    /// counterpart.
     pub(crate) fn close(&mut self) {
         if self.visitors.is_none() {
             self.set("allow_from", Value::List(Vec::new()));
         }
     }
 
-    /// Whether all addresses are HTTP by name, which the options of requests need.
+    /// Whether all addresses are HTTP names, which the options of requests require.
     pub(crate) fn is_http(&self) -> bool {
         let is = |public: &String| public.starts_with("http://") || public.starts_with("https://");
         !self.public.is_empty() && self.public.iter().all(is)
@@ -89,7 +90,7 @@ impl Service {
 }
 
 impl Client {
-    /// The rights of the client for what its file has.
+    /// The rights that the client's file needs.
     pub(crate) fn needs(&self) -> Rights {
         let mut rights = self.rights.clone();
         rights.shared = self.services.iter().any(Service::is_shared);

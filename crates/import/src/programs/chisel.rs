@@ -139,7 +139,7 @@ fn client(section: &Section<'_>, client: &mut Client) {
     }
 }
 
-/// The parts of a remote between colons; brackets hold an address of IPv6 together.
+/// The parts of a remote between colons; brackets enclose an IPv6 address.
 fn parts(text: &str) -> Vec<String> {
     let (mut parts, mut inside) = (vec![String::new()], false);
     for c in text.chars() {

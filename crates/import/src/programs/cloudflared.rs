@@ -168,7 +168,7 @@ fn head(section: &Section<'_>, client: &mut Client) {
     }
 }
 
-/// The paths to a server whose address is still to be told.
+/// The paths to a server whose address is not known yet.
 fn ways(client: &mut Client, schemes: &[&'static str]) {
     for scheme in schemes {
         client.servers.push(Path::new(scheme, UNKNOWN, PORT));
@@ -233,7 +233,7 @@ fn rule(section: &Section<'_>, key: &str, top: &Section<'_>, client: &mut Client
     client.publish(one);
 }
 
-/// The target, and whether it is one of HTTP.
+/// The target, and whether it speaks HTTP.
 fn target(service: &str) -> Option<(String, bool)> {
     for (begin, over) in [("unix+tls:", "unix"), ("unix:", "unix")] {
         if let Some(path) = service.strip_prefix(begin) {
@@ -255,7 +255,7 @@ fn target(service: &str) -> Option<(String, bool)> {
     Some((format!("{over}://{place}"), is_http))
 }
 
-/// The begin of a path in an expression that is nothing more.
+/// The path prefix of a regular expression that consists only of a prefix.
 fn prefix(written: &str) -> Option<String> {
     let path = written.trim_start_matches('^');
     let path = path.strip_suffix('$').unwrap_or(path);
@@ -268,7 +268,7 @@ fn prefix(written: &str) -> Option<String> {
     })
 }
 
-/// `originRequest` of a rule, and that of all rules.
+/// `originRequest` of a rule, merged with that of all rules.
 fn origin(top: &Section<'_>, rule: &Section<'_>, service: &mut Service) {
     let both = [top.section("originRequest"), rule.section("originRequest")];
     let with_tls = service.target.starts_with("https://");

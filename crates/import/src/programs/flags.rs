@@ -3,23 +3,23 @@
 use crate::Program;
 use crate::tree::{Entry, Kind, Node};
 
-/// How a program writes its command line.
+/// The command line syntax of a program.
 #[derive(Debug)]
 pub(crate) struct Grammar {
     /// Options without a value.
     pub(crate) switches: &'static [&'static str],
-    /// Other names of options.
+    /// Alternative names of options.
     pub(crate) aliases: &'static [(&'static str, &'static str)],
 }
 
-/// The program that a word of a command line starts, perhaps by a path.
+/// The program that a word of a command line starts, possibly by a path.
 pub(crate) fn program(word: &str) -> Option<Program> {
     let name = word.rsplit('/').next()?;
     let mut programs = Program::ALL.into_iter().filter(|program| program.is_command());
     programs.find(|program| program.name() == name)
 }
 
-/// The tree of the words behind the name of the program.
+/// The tree of the words after the program name.
 pub(crate) fn tree(grammar: &Grammar, words: &[Node]) -> Node {
     let mut entries: Vec<Entry> = Vec::new();
     let mut words = words.iter().filter_map(|word| Some((word.line, word.as_text()?)));
@@ -56,7 +56,7 @@ pub(crate) fn tree(grammar: &Grammar, words: &[Node]) -> Node {
 }
 
 impl Grammar {
-    /// The long name of an option, which Go's programs also take with one dash.
+    /// The long name of an option, which Go programs also accept with a single dash.
     fn name(&self, written: &str) -> String {
         if let Some((_, name)) = self.aliases.iter().find(|(alias, _)| *alias == written) {
             return (*name).to_owned();
@@ -65,7 +65,7 @@ impl Grammar {
     }
 }
 
-/// Options may be repeated, so each of them is a list.
+/// Options may be repeated, so each option is a list.
 fn put(entries: &mut Vec<Entry>, key: &str, line: usize, value: &str) {
     let node = Node::text(line, value);
     if let Some(entry) = entries.iter_mut().find(|entry| entry.key == key)

@@ -200,7 +200,7 @@ fn server(section: &Section<'_>, plan: &mut Plan) {
     }
 }
 
-/// A rate in bytes, which is that of each direction.
+/// A rate in bytes, which applies to each direction.
 fn speed(section: &Section<'_>, key: &str, limits: &mut Keys) {
     if let Some(speed) = section.number::<u64>(key).and_then(rate) {
         set(limits, "up", speed.clone());

@@ -19,7 +19,7 @@ use crate::table::Row;
 use crate::tree::Node;
 use crate::{Failure, Options, Program};
 
-/// What becomes of the keys of the program.
+/// The conversion of the keys of the program.
 pub(crate) const fn rows(program: Program) -> &'static [Row] {
     match program {
         Program::Frp => frp::ROWS,
@@ -39,7 +39,7 @@ pub(crate) fn prepared(program: Program, root: Node) -> Node {
     if program == Program::Frp { frp::prepared(root) } else { root }
 }
 
-/// Whether a file is one of this program, by its keys.
+/// Whether the keys of a file belong to this program.
 pub(crate) fn fits(program: Program, root: &Node) -> bool {
     match program {
         Program::Frp => frp::fits(root),
@@ -53,7 +53,7 @@ pub(crate) fn fits(program: Program, root: &Node) -> bool {
     }
 }
 
-/// How a program writes its command line.
+/// The command line syntax of a program.
 pub(crate) fn grammar(program: Program) -> &'static Grammar {
     if program == Program::Wstunnel { &wstunnel::GRAMMAR } else { &chisel::GRAMMAR }
 }

@@ -1,4 +1,5 @@
-//! ngrok's agent: `tunnels` of version 2, `endpoints` of version 3. The server was the vendor's.
+//! ngrok's agent: `tunnels` of version 2, `endpoints` of version 3. The server was operated by the
+//! vendor.
 
 use config::edit::Value;
 
@@ -135,7 +136,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-/// Keys that restrict who may visit, without a counterpart.
+/// Keys that restrict visitors, and have no counterpart.
 const CLOSING: [&str; 10] = [
     "oauth",
     "oidc",
@@ -239,7 +240,7 @@ fn of_tunnel(name: &str, section: &Section<'_>, domain: &str) -> Option<Service>
     Some(service)
 }
 
-/// The zones of the vendor, whose names lead to the vendor alone.
+/// The zones of the vendor, whose names lead only to the vendor.
 const ZONES: [&str; 7] = [
     ".ngrok.app",
     ".ngrok.dev",
@@ -250,8 +251,8 @@ const ZONES: [&str; 7] = [
     ".ngrok-free.pizza",
 ];
 
-/// The name of a service. In the place of a name of the vendor stands its first label, or else the
-/// given label, below the domain.
+/// The name of a service. A name of the vendor is replaced by its first label, or else the given
+/// label, below the domain.
 fn host(section: &Section<'_>, given: Option<&str>, wanted: &str, domain: &str) -> String {
     let given = given.map(str::to_ascii_lowercase);
     let is_own = |host: &String| is_name(host) && !ZONES.iter().any(|zone| host.ends_with(zone));
@@ -322,7 +323,7 @@ fn requests(section: &Section<'_>, service: &mut Service) {
     match section.text("host_header") {
         None | Some("preserve") => {}
         Some("rewrite") => {
-            // A target without a host is `localhost` there, and the field Host says so.
+            // A target without a host means `localhost` there, and the field Host has this value.
             let addr = section.text("addr").and_then(host_port);
             let is_local = addr.is_some_and(|(host, _)| host.is_empty());
             if let Some(parts) = url(&service.target) {

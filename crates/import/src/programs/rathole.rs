@@ -1,4 +1,4 @@
-//! rathole: one file with `[server]`, `[client]` or both. A service is two halves of one name.
+//! rathole: one file with `[server]`, `[client]` or both. A service has two halves with one name.
 
 use crate::Options;
 use crate::address::{at, bind, host_port, local, public, span, url};
@@ -59,7 +59,7 @@ pub(super) fn fits(root: &Node) -> bool {
         || (root.has("server.bind_addr") && !root.has("server.servers"))
 }
 
-/// The half of a service on the server.
+/// The server's half of a service.
 struct Half<'a> {
     name: &'a str,
     is_udp: bool,

@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut Plan) {
-    // What the server restricts concerns every client.
+    // The server's restrictions apply to every client.
     let mut only: Vec<String> = Vec::new();
     for source in sources {
         let section = source.section(book);
@@ -115,7 +115,7 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
     }
     plan.server.to_come.forward.clone_from(&only);
     for forward in plan.clients.iter_mut().flat_map(|client| &mut client.forwards) {
-        // A proxy reaches what the server allows, and nothing else.
+        // A proxy reaches only what the server allows.
         if !forward.reaches.is_empty() {
             forward.reaches.clone_from(&only);
         }
@@ -197,7 +197,7 @@ fn client(section: &Section<'_>, client: &mut Client) {
     common(section, &mut client.keys);
     for (key, is_reverse) in [("--local-to-remote", false), ("--remote-to-local", true)] {
         for (line, written) in section.lines(key) {
-            // The options of a proxy have its password.
+            // The options of a proxy contain its password.
             let place = written.split('?').next().unwrap_or(written);
             let note = |why: &str, near: &str| section.note_word(line, place, why, near);
             if let Err(why) = tunnel(&note, written, is_reverse, client) {
@@ -262,7 +262,7 @@ fn tunnel(
     Ok(())
 }
 
-/// Reports the options that nothing does.
+/// Reports options that have no equivalent here.
 fn unknown<'a>(note: &Note<'_>, options: impl Iterator<Item = &'a str>) {
     for option in options.filter(|option| !option.is_empty()) {
         match option.split('=').next().unwrap_or_default() {
@@ -282,7 +282,7 @@ fn unknown<'a>(note: &Note<'_>, options: impl Iterator<Item = &'a str>) {
     }
 }
 
-/// The user and the password of a proxy, `login=…&password=…`.
+/// The user name and the password of a proxy, `login=…&password=…`.
 fn password(options: &str) -> Result<Option<String>, &'static str> {
     const ODD: &str =
         "a proxy needs a user and a password without `%` and `+` here; no proxy is written";
@@ -297,7 +297,7 @@ fn password(options: &str) -> Result<Option<String>, &'static str> {
     }
 }
 
-/// The near end, and the far host and port.
+/// The local end, and the remote host and port.
 fn ends(text: &str) -> Option<(String, String, u16)> {
     let (rest, port) = text.rsplit_once(':')?;
     let port = port.parse().ok()?;

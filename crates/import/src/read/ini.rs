@@ -24,7 +24,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Node, Problem> {
                 let why = "a template, `{{ … }}`, is read inside of a value alone";
                 return Err(Problem::at(file, at, why));
             }
-            // frp reads a key alone as one that is true.
+            // frp reads a key without a value as true.
             None => (line, "true"),
         };
         let Some(section) = sections.last_mut() else {
@@ -38,8 +38,8 @@ pub(super) fn read(file: &str, text: &str) -> Result<Node, Problem> {
     Ok(Node::new(1, Kind::Map(sections)))
 }
 
-/// The value without the quotation marks around it. frp reads no comment behind a value: a password
-/// may have ` #` in it.
+/// The value without the quotation marks around it. frp supports no comment after a value: a
+/// password may contain ` #`.
 fn unquoted(value: &str) -> String {
     if let Some((inner, _)) = value.strip_prefix('`').and_then(|rest| rest.rsplit_once('`')) {
         return inner.to_owned();

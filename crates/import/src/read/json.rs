@@ -1,4 +1,5 @@
-//! JSON with lines. The readers of the tree know no positions, and YAML's reader refuses tabs.
+//! JSON with lines. The existing JSON parsers report no positions, and the YAML parser refuses
+//! tabs.
 
 use crate::Problem;
 use crate::tree::{DEPTH_MAX, Entry, Kind, Node};
@@ -37,7 +38,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The next byte that is no blank.
+    /// The next byte that is not blank.
     fn peek(&mut self) -> Option<u8> {
         self.blank();
         self.bytes.get(self.at).copied()
@@ -144,7 +145,7 @@ impl Reader<'_> {
                 let digits = self.text.get(self.at..self.at + 4);
                 let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
                 self.at += 4;
-                // Halves of a pair become the sign for an unknown character.
+                // Unpaired surrogates become the replacement character.
                 let code = code.ok_or_else(|| self.bad("`\\u` needs four hex digits"))?;
                 char::from_u32(code).unwrap_or('\u{fffd}')
             }

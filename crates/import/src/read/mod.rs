@@ -1,4 +1,4 @@
-//! Reads a text of any of the formats into a [`Node`]. Each reader bounds depth and size.
+//! Reads a text of any of the formats into a [`Node`]. Each parser bounds depth and size.
 
 mod ini;
 mod json;
@@ -33,7 +33,7 @@ pub(crate) fn read(format: Format, file: &str, text: &str) -> Result<Node, Probl
     }
 }
 
-/// The formats that a text may have, the most likely one first.
+/// The formats that a text may have, the most likely format first.
 pub(crate) fn formats(file: &str, text: &str) -> Vec<Format> {
     let name = file.rsplit('.').next().unwrap_or_default();
     let by_name = match name.to_ascii_lowercase().as_str() {

@@ -22,11 +22,11 @@ pub(super) fn read(file: &str, text: &str) -> Result<Node, Problem> {
     node(file, &lines, 1, table.into_inner(), 0)
 }
 
-/// frp fills in templates before it reads a file.
+/// frp expands templates before it parses a file.
 pub(super) const TEMPLATE: &str =
     " (a template, `{{ … }}`, is read inside of a text alone: write here what it stands for)";
 
-/// Whether brackets are nested beyond what a file needs. Values are dropped recursively.
+/// Whether brackets are nested deeper than a file needs. Values are dropped recursively.
 fn nests_deeply(text: &str) -> bool {
     let mut depth = 0_usize;
     text.bytes().any(|byte| {
@@ -71,7 +71,7 @@ fn node(
         let node = value(file, lines, item, depth + 1)?;
         entries.push((at, Entry { key: key.into_inner().into_owned(), line, node }));
     }
-    // The table is sorted by keys; findings and services have the order of the file.
+    // The table is sorted by key; findings and services keep the order of the file.
     entries.sort_by_key(|(at, _)| *at);
     Ok(Node::new(line, Kind::Map(entries.into_iter().map(|(_, entry)| entry).collect())))
 }

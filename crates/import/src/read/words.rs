@@ -1,4 +1,4 @@
-//! Command lines, also those inside of a unit of systemd, as words with their lines.
+//! Command lines, also inside a systemd unit, as words with their lines.
 
 use crate::Problem;
 use crate::tree::Node;
@@ -22,7 +22,7 @@ pub(crate) fn unit_command(file: &str, text: &str) -> Result<Option<Vec<Node>>, 
     Ok(None)
 }
 
-/// The words of a text that is one command, perhaps over several lines with comments above.
+/// The words of a text that is a single command, possibly over several lines and after comments.
 pub(crate) fn command(file: &str, text: &str) -> Result<Vec<Node>, Problem> {
     let lines = text.lines().enumerate().map(|(n, line)| (n + 1, line));
     let parts: Vec<_> = lines.filter(|(_, line)| !line.trim_start().starts_with('#')).collect();
@@ -40,7 +40,7 @@ fn words(file: &str, lines: &[(usize, &str)]) -> Result<Vec<Node>, Problem> {
                 begin = *line;
             }
             match (quote, c) {
-                // A backslash at the end of a line joins it to the next one.
+                // A backslash at the end of a line joins it to the next line.
                 (None | Some('"'), '\\') => match chars.next() {
                     Some(c) => word.get_or_insert_default().push(c),
                     None => continue,

@@ -10,8 +10,9 @@ use crate::{Algorithm, KEY};
 
 /// A key for authenticated encryption with a nonce of 12 bytes and a tag of 16.
 ///
-/// Nonces are random in kcp-go. After 2^32 datagrams under one key the chance that two were equal
-/// passes what NIST SP 800-38D allows, and AES-GCM loses its protection when they are.
+/// Kcp-go uses random nonces. After 2^32 datagrams under one key the probability of a repeated
+/// nonce exceeds the limit of NIST SP 800-38D, and a repeated nonce breaks the protection of
+/// AES-GCM.
 #[derive(Debug)]
 pub struct AeadKey {
     key: LessSafeKey,
@@ -19,11 +20,11 @@ pub struct AeadKey {
 }
 
 impl AeadKey {
-    /// A key of the first bytes of `key`, as many as the algorithm needs.
+    /// Makes a key from the first bytes of `key`, as many as the algorithm needs.
     ///
     /// # Errors
     ///
-    /// The library refuses the key, which it does for its length alone; it cannot happen.
+    /// The library refuses a key only because of its length, which cannot happen here.
     pub fn new(algorithm: Algorithm, key: &[u8; KEY]) -> Result<Self, Refused> {
         let algorithm = match algorithm {
             Algorithm::Aes128Gcm => &AES_128_GCM,

@@ -11,7 +11,7 @@ use super::legacy::Insecure;
 use crate::XChaCha;
 use crate::{AeadKey, Algorithm, KEY};
 
-/// What a session does with its datagrams.
+/// How a session protects its datagrams.
 ///
 /// ```
 /// use kcp::compat::envelope::Seal as _;
@@ -25,7 +25,7 @@ use crate::{AeadKey, Algorithm, KEY};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Crypt {
-    /// Nothing (`null`). Anyone can read, change and forge datagrams.
+    /// Nothing (`null`). Without protection: datagrams can be read, changed and forged.
     Null,
     /// Authenticated encryption (`aes-128-gcm`; the others are not in kcptun).
     Aead(Algorithm),
@@ -38,7 +38,7 @@ pub enum Crypt {
 }
 
 /// No algorithm has this name, or this build lacks it. kcptun takes any unknown name for `aes`,
-/// which nobody wants who mistyped another.
+/// which would surprise a user who mistyped another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown(String);
 
@@ -55,7 +55,7 @@ impl fmt::Display for Unknown {
 impl std::error::Error for Unknown {}
 
 impl Crypt {
-    /// The envelope for datagrams under `key`. Shorter keys are the first bytes of it.
+    /// The envelope for datagrams under `key`. Shorter keys use the first bytes of it.
     #[must_use]
     pub fn envelope(self, key: &[u8; KEY]) -> Box<dyn Seal> {
         match self {

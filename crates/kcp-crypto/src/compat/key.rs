@@ -4,10 +4,11 @@ use std::num::NonZeroU32;
 
 use aws_lc_rs::pbkdf2;
 
-/// Bytes of the key that kcptun derives. Ciphers with shorter keys take its first bytes.
+/// Size in bytes of the key that kcptun derives. Ciphers with shorter keys use its first bytes.
 pub const KEY: usize = 32;
 
-/// kcptun's salt. It is the same for everybody, so a table of weak passphrases serves all servers.
+/// kcptun's salt. The salt is the same for all users, so a table of weak passphrases works against
+/// all servers.
 const SALT: &[u8] = b"kcp-go";
 
 const ROUNDS: NonZeroU32 = NonZeroU32::MIN.saturating_add(4095);
@@ -18,7 +19,7 @@ pub fn derive(passphrase: &str) -> [u8; KEY] {
     derive_with_salt(passphrase, SALT)
 }
 
-/// The key of a passphrase and a salt. Programs around kcp-go have salts of their own.
+/// The key of a passphrase and a salt. Other programs based on kcp-go use different salts.
 #[must_use]
 pub fn derive_with_salt(passphrase: &str, salt: &[u8]) -> [u8; KEY] {
     let mut key = [0; KEY];

@@ -1,4 +1,4 @@
-//! The encryption of kcp-go's datagrams, and the key that kcptun derives of its passphrase.
+//! The encryption of kcp-go's datagrams, and the key that kcptun derives from its passphrase.
 
 mod aead;
 mod crypt;

@@ -1,5 +1,5 @@
-//! XChaCha20-Poly1305: a nonce of 24 bytes, which may be random without a limit that matters.
-//! aws-lc does not have it.
+//! XChaCha20-Poly1305: its nonce of 24 bytes may be random without a practical limit. aws-lc does
+//! not provide it.
 
 use std::fmt;
 

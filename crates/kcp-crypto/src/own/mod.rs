@@ -13,11 +13,11 @@ use kcp::own::wire::PacketNumber;
 
 use crate::Algorithm;
 
-/// The bytes behind the content.
+/// The size of the authentication tag after the content, in bytes.
 const TAG: usize = 16;
 
-/// The key of one direction, and what the packet number is added to (as RFC 9001 section 5.3 makes
-/// its nonces).
+/// The key of one direction, and the IV to which the packet number is added (as RFC 9001 section
+/// 5.3 builds its nonces).
 #[derive(Debug)]
 pub struct DirectionKey {
     key: LessSafeKey,
@@ -30,7 +30,7 @@ impl DirectionKey {
     ///
     /// # Errors
     ///
-    /// The key has another length, or the algorithm is another one.
+    /// The key has a different length, or the algorithm is not supported.
     pub fn new(algorithm: Algorithm, key: &[u8], iv: [u8; NONCE_LEN]) -> Result<Self, Refused> {
         let algorithm = match algorithm {
             Algorithm::Aes128Gcm => &AES_128_GCM,
@@ -82,11 +82,11 @@ impl DirectionKey {
 /// The keys of a connection at one end, in one phase, without updates.
 #[derive(Debug)]
 pub struct SealKeys {
-    /// What this end seals with.
+    /// The key with which this end seals.
     pub seal: DirectionKey,
-    /// What the peer seals with.
+    /// The key with which the peer seals.
     pub open: DirectionKey,
-    /// The phase of both. Packets of the other phase are refused.
+    /// The phase of both. Packets with the other phase bit are refused.
     pub phase: bool,
 }
 

@@ -1,7 +1,8 @@
 //! Keys that are updated while the connection lives, after RFC 9001 section 6.
 //!
-//! Each direction rolls by itself: its sender decides, and its receiver follows. The phase bit of a
-//! packet tells two neighbouring keys apart, and the packet number tells which neighbour is meant.
+//! Each direction updates its keys independently: its sender decides, and its receiver follows. The
+//! phase bit of a packet distinguishes two neighbouring keys, and the packet number tells which
+//! neighbour is meant.
 //!
 //! ```text
 //! key n = Expand-Label(secret n, "tnl kcp key", length of a key)
@@ -23,7 +24,8 @@ use kcp::own::wire::PacketNumber;
 use super::{DirectionKey, TAG};
 use crate::Algorithm;
 
-/// Packets after which a sender updates its keys. RFC 9001 section 6.6 allows AES-GCM 2^23.
+/// The number of packets after which a sender updates its keys. RFC 9001 section 6.6 allows AES-GCM
+/// 2^23.
 pub const UPDATE_AFTER: u64 = 1 << 22;
 
 /// Bytes of a secret.
@@ -38,7 +40,7 @@ impl KeyType for Length {
     }
 }
 
-/// A secret and what is made of it.
+/// A secret and the keys that are derived from it.
 struct Generation {
     secret: Prk,
     key: DirectionKey,
@@ -79,7 +81,7 @@ fn expand(secret: &Prk, label: &[u8], out: &mut [u8]) -> Result<(), Refused> {
 /// The keys of a connection at one end.
 pub struct RollingKeys {
     algorithm: Algorithm,
-    /// Packets of a phase.
+    /// The number of packets of a phase.
     interval: u64,
     seal: Seal,
     open: Open,
@@ -90,17 +92,17 @@ struct Seal {
     phase: bool,
     /// The first packet of the phase.
     first: u64,
-    /// The peer has opened a packet of the phase, and so has its keys.
+    /// The peer has opened a packet of the phase, so it has its keys.
     is_known: bool,
 }
 
 struct Open {
-    /// The keys of the phase before, for packets that are late.
+    /// The keys of the previous phase, for late packets.
     previous: Option<DirectionKey>,
     keys: Generation,
     next: Generation,
     phase: bool,
-    /// The smallest and the largest number of the phase that were opened.
+    /// The smallest and the largest packet number of the phase that were opened.
     numbers: Option<(u64, u64)>,
 }
 
@@ -113,9 +115,9 @@ impl fmt::Debug for RollingKeys {
 }
 
 impl RollingKeys {
-    /// Keys from a secret of each direction: `seal` of what this end sends, `open` of what the peer
-    /// sends. The own direction is updated after `interval` packets, [`UPDATE_AFTER`] outside of
-    /// tests.
+    /// Derives keys from a secret for each direction: `seal` for packets that this end sends,
+    /// `open` for packets that the peer sends. The own direction is updated after `interval`
+    /// packets, [`UPDATE_AFTER`] outside of tests.
     ///
     /// # Errors
     ///
@@ -166,7 +168,8 @@ impl Keys for RollingKeys {
         text: &mut [u8],
         tag: &mut [u8],
     ) -> Result<(), Refused> {
-        // Without an acknowledgement there is no update. A peer that is silent for so long is dead.
+        // Without an acknowledgement there is no update. A peer that is silent for that long is
+        // dead.
         if number.0.saturating_sub(self.seal.first) >= self.interval.saturating_mul(2) {
             return Err(Refused);
         }
@@ -187,8 +190,8 @@ impl Keys for RollingKeys {
             open.numbers = Some((first.min(number.0), last.max(number.0)));
             return Ok(length);
         }
-        // One key is tried: the one of the phase before for numbers before the present phase, the
-        // next one for numbers behind it.
+        // Only one key is tried: that of the previous phase for numbers before the current phase,
+        // that of the next phase for later numbers.
         match open.numbers {
             Some((first, _)) if number.0 < first => {
                 let previous = open.previous.as_ref().ok_or(Refused)?;
@@ -204,7 +207,7 @@ impl Keys for RollingKeys {
                 open.numbers = Some((number.0, number.0));
                 Ok(length)
             }
-            // An update follows an acknowledged packet, so that the phase before has numbers.
+            // An update follows an acknowledged packet, so the previous phase has packet numbers.
             _ => Err(Refused),
         }
     }

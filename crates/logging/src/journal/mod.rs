@@ -1,4 +1,4 @@
-//! The journal of systemd. There are two ways for a line to get there.
+//! The journal of systemd. A line reaches it in one of two ways.
 //!
 //! ```text
 //!   standard error   systemd makes an entry of each line; `<N>` in front of it is its priority
@@ -6,9 +6,9 @@
 //! ```
 //!
 //! This crate has its own native layer instead of tracing-journald, for three reasons.
-//! tracing-journald puts the fields of an event beside the MESSAGE only, where `journalctl` does
-//! not show them. It waits without a limit for a journal that hangs. It drops entries that it
-//! cannot send, and does not report the loss.
+//! tracing-journald puts the fields of an event only beside the MESSAGE, where `journalctl` does
+//! not show them. It waits without a limit for a blocked journal. It drops entries that it cannot
+//! send, and does not report the loss.
 //!
 //! | module | content |
 //! |---|---|
@@ -61,7 +61,7 @@ pub fn trouble(text: &str) -> String {
 fn prefixed(text: &str, level: Level) -> String {
     let number = priority(level);
     text.split_inclusive('\n').fold(String::new(), |mut all, line| {
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(all, "<{number}>{line}");
         all
     })

@@ -63,7 +63,7 @@ pub(super) fn datagram(priority: u8, target: &str, message: &str) -> Vec<u8> {
     fields
 }
 
-/// Appends a field. A value with a line break is written with its length in front.
+/// Appends a field. A value with a line break is preceded by its length.
 fn append(fields: &mut Vec<u8>, name: &str, value: &str, most: usize) {
     let value = &value[..value.floor_char_boundary(most)];
     fields.extend(name.bytes());
@@ -88,7 +88,7 @@ fn name(field: &str) -> String {
 #[derive(Default)]
 struct Entry {
     message: String,
-    /// ` name=value` of the other fields.
+    /// The other fields as ` name=value`.
     more: String,
     fields: Vec<u8>,
 }
@@ -101,7 +101,7 @@ impl Entry {
             value.clone_into(&mut self.message);
             return;
         }
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let shown = format!("{shown:?}");
         let _ = write!(self.more, " {}={}", field.name(), escaped(&shown));
         append(&mut self.fields, &name(field.name()), value, FIELD_MAX);

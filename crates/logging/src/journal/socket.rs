@@ -1,7 +1,7 @@
 //! The socket of journald. A journal that hangs must not block the workers, and a missing journal
 //! must not lose the last messages. So only the first entry that the journal does not accept waits,
 //! for at most [`PATIENCE`]. This entry and the following entries go to standard error, or are
-//! dropped if standard error is the journal as well. The following entries do not wait. The normal
+//! dropped if standard error is the journal as well. The following entries do not wait. Normal
 //! operation resumes when the journal accepts an entry.
 
 use std::io::{self, Write as _};
@@ -16,7 +16,7 @@ use tracing::Level;
 use super::native::datagram;
 use super::{is_stderr, priority};
 
-/// Longest wait of an entry for a journal whose queue is full. Journald empties its queue within
+/// The longest wait for a journal whose queue is full. Journald empties its queue within
 /// milliseconds. The limit is short because the wait blocks a worker and all its streams.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -72,7 +72,7 @@ impl Journal {
             let _ = self.socket.set_nonblocking(true);
         }
         // If standard error leads to the same journal, the stream fills up as well, and a write
-        // would block without end.
+        // would block forever.
         if is_stderr() {
             self.lost.fetch_add(1, Relaxed);
             return;

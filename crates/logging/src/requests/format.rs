@@ -1,5 +1,5 @@
-//! The line about a request. All texts are those of a visitor: no byte of them ends a line, closes
-//! a quote, or commands a terminal.
+//! The line about a request. All texts come from a visitor: no byte of them may end a line, close a
+//! quote, or control a terminal.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -7,49 +7,49 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto::text::is_forbidden;
 
-/// Bytes of one text of a visitor that a line has at most. An address may be 32 KiB long.
+/// The largest size of one visitor text in a line, in bytes. A URL may be 32 KiB long.
 const TEXT_MAX: usize = 4096;
 
-/// A request of a visitor that was answered. A text is as the visitor sent it.
+/// A visitor's request that received a response. A text is as the visitor sent it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
     /// The address of the visitor; `None` for a visitor without one.
     pub visitor: Option<IpAddr>,
-    /// The name of the user, if the log wants it.
+    /// The user name, if the log includes it.
     pub user: Option<&'a [u8]>,
-    /// The method; `None`: the bytes of the visitor were no request.
+    /// The method; `None`: the visitor's bytes were not a request.
     pub method: Option<&'a [u8]>,
     /// The path.
     pub path: Option<&'a [u8]>,
-    /// The query, if the log wants it.
+    /// The query, if the log includes it.
     pub query: Option<&'a [u8]>,
     /// The protocol: `HTTP/1.1`, `HTTP/2.0`.
     pub protocol: Option<&'a str>,
     /// The host that the request is for.
     pub host: Option<&'a [u8]>,
-    /// The field `Referer`.
+    /// The header field `Referer`.
     pub referer: Option<&'a [u8]>,
-    /// The field `User-Agent`.
+    /// The header field `User-Agent`.
     pub user_agent: Option<&'a [u8]>,
-    /// The status of the answer; 499: the visitor left before it.
+    /// The status of the response; 499: the visitor left before it.
     pub status: u16,
-    /// Bytes of the body of the answer.
+    /// Size of the response body, in bytes.
     pub bytes: u64,
-    /// The time from the head of the request to the head of the answer.
+    /// The time from the request header to the response header.
     pub first_byte: Option<Duration>,
-    /// The time from the head of the request to the end of the answer.
+    /// The time from the request header to the end of the response.
     pub duration: Duration,
-    /// The answer was sent to its end.
+    /// Whether the response was sent completely.
     pub is_complete: bool,
     /// The service and its client.
     pub service: Option<(&'a str, &'a str)>,
 }
 
 impl Request<'_> {
-    /// The combined format of Apache and nginx, with further figures behind it.
+    /// The combined format of Apache and nginx, with further fields at the end.
     pub(super) fn combined(&self, line: &mut Vec<u8>) {
         match self.visitor {
-            // Writing into a vector cannot fail.
+            // Writing to a vector cannot fail.
             Some(address) => drop(write!(line, "{address}")),
             None => line.push(b'-'),
         }
@@ -139,7 +139,7 @@ impl Request<'_> {
     }
 }
 
-/// The begin of a text, in whole characters of UTF-8 where it is UTF-8.
+/// The start of a text, in whole characters if it is UTF-8.
 fn short(text: &[u8]) -> (&[u8], bool) {
     if text.len() <= TEXT_MAX {
         return (text, false);
@@ -166,8 +166,8 @@ fn plain(line: &mut Vec<u8>, text: &[u8], is_word: bool) {
     }
 }
 
-/// A text inside the quotes of JSON (RFC 8259 section 7). What a terminal or a log would obey is
-/// escaped as well.
+/// A text inside the quotes of JSON (RFC 8259 section 7). Characters that control a terminal or a
+/// log are escaped as well.
 fn json_text(line: &mut Vec<u8>, text: &[u8]) {
     let (text, is_cut) = short(text);
     for part in text.utf8_chunks() {

@@ -3,8 +3,8 @@
 //!
 //! A worker formats the line and adds it to a queue of a bounded size. One thread writes the queue
 //! to the file, many lines at a time, so that neither a slow disk nor a flood of requests stops a
-//! worker. A line for which the queue has no room, or which the file does not take, is lost;
-//! lost lines are counted and told.
+//! worker. A line that does not fit the queue, or that the file does not accept, is lost; lost
+//! lines are counted and reported.
 
 mod format;
 
@@ -22,20 +22,20 @@ pub use format::Request;
 
 use crate::file::LogFile;
 
-/// Bytes of lines that wait for the writer: about 5,000 lines, which is what a busy server writes
-/// while its disk hesitates for 100 ms. The writer has as many at a time.
+/// The largest size of queued lines, in bytes: about 5,000 lines, which a busy server writes while
+/// its disk stalls for 100 ms. The writer may hold as many at a time.
 const QUEUE: usize = 1 << 20;
 
-/// The writer gathers lines for this time after the first one, so that one write has many of them.
-/// A person who follows the file does not notice it.
+/// The writer collects lines for this time after the first line, so that one write carries many of
+/// them. The delay is too short to be noticed.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// From this number of bytes on, the writer does not wait for further lines, and one write has no
-/// more than this.
+/// From this size, in bytes, the writer does not wait for further lines, and it is the largest size
+/// of one write.
 const PIECE: usize = 64 << 10;
 
-/// The lines that wait when the log changes have this time to reach their file. A disk that is
-/// slower must not hold up a reload.
+/// When the log changes, queued lines have this time to reach their file. A slower disk must not
+/// delay a reload.
 const CHANGE: Duration = Duration::from_secs(1);
 
 const ON: u8 = 1;
@@ -43,29 +43,29 @@ const JSON: u8 = 2;
 const QUERY: u8 = 4;
 const USER: u8 = 8;
 
-/// What the log wants; 0: there is none. Requests ask this once at their begin.
+/// The wanted parts of a request; 0: no log. A request checks this once, at its start.
 static WANTS: AtomicU8 = AtomicU8::new(0);
 
-/// The file, and whether the thread that writes it was started.
+/// The file, and whether its writer thread was started.
 static FILE: Mutex<(Option<Arc<LogFile>>, bool)> = Mutex::new((None, false));
 
-/// The lines on their way to the file of this process.
+/// The queued lines of this process.
 static LINES: Queue = Queue::new(QUEUE);
 
-/// The lines that were lost since the start of the process, and those of them that were told.
+/// The lines that were lost since the start of the process, and how many of them were reported.
 static LOST: AtomicU64 = AtomicU64::new(0);
 static TOLD: AtomicU64 = AtomicU64::new(0);
 
-/// Which parts of a request the log wants.
+/// The parts of a request that the log includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The query of the address, which may contain secrets.
+    /// The query of the URL, which may contain secrets.
     pub query: bool,
-    /// The name of the user.
+    /// The user name.
     pub user: bool,
 }
 
-/// What the log of requests wants of a request; `None`: there is no log of requests.
+/// The parts of a request that the log includes; `None`: there is no log of requests.
 #[must_use]
 pub fn wanted() -> Option<Wanted> {
     let wants = WANTS.load(Ordering::Relaxed);
@@ -73,13 +73,13 @@ pub fn wanted() -> Option<Wanted> {
 }
 
 /// The number of lines that were lost since the start of the process, because the queue was full or
-/// the file took none.
+/// the file accepted none.
 #[must_use]
 pub fn lost() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-/// Logs how many lines were lost since the last call; without such lines it logs nothing.
+/// Logs the number of lost lines since the last call; without such lines it logs nothing.
 pub(crate) fn tell_lost() {
     let lost = lost();
     let more = lost - TOLD.swap(lost, Ordering::Relaxed).min(lost);
@@ -92,11 +92,11 @@ pub(crate) fn tell_lost() {
     }
 }
 
-/// Begins, moves or ends the log of requests. A file that another program has renamed is opened
-/// anew. The lines that wait go to the file before; blocks at most a second for them.
+/// Starts, redirects or stops the log of requests. A file that another program has renamed is
+/// reopened. Queued lines go to the previous file; blocks at most a second for them.
 ///
 /// # Errors
-/// The file cannot be opened. The log is as before then.
+/// The file cannot be opened. The log is unchanged in this case.
 pub fn follow(wanted: Option<&RequestLog>) -> anyhow::Result<()> {
     let Some(RequestLog { file: settings, format, query, user }) = wanted else {
         WANTS.store(0, Ordering::Relaxed);
@@ -105,7 +105,7 @@ pub fn follow(wanted: Option<&RequestLog>) -> anyhow::Result<()> {
         lock(&FILE).0 = None;
         return Ok(());
     };
-    // Before the file is opened, which measures it: it may be the same one.
+    // Done before the file is opened, which measures its size: it may be the same file.
     LINES.flush(CHANGE);
     let mut file = lock(&FILE);
     let place = || format!("log.requests {}", settings.path.display());
@@ -123,7 +123,7 @@ pub fn follow(wanted: Option<&RequestLog>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds the line about a request that was answered. Never blocks for the file.
+/// Adds the line about a request that received a response. Never blocks for the file.
 pub fn request(request: &Request<'_>) {
     thread_local! {
         static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -150,7 +150,7 @@ pub fn flush(limit: Duration) {
     LINES.flush(limit);
 }
 
-/// Writes whole lines to the file. Lines that come after the end of the log are lost.
+/// Writes whole lines to the file. Lines that arrive after the end of the log are lost.
 fn write(lines: &[u8]) {
     let file = lock(&FILE).0.clone();
     for piece in pieces(lines, PIECE) {
@@ -162,13 +162,13 @@ fn write(lines: &[u8]) {
     }
 }
 
-/// Appends whole lines. A piece is not larger than a file may be.
+/// Appends whole lines. A piece is not larger than the size limit of a file.
 fn append(file: &LogFile, lines: &[u8]) -> io::Result<()> {
     let most = usize::try_from(file.most()).unwrap_or(PIECE);
     pieces(lines, most.min(PIECE)).try_for_each(|piece| file.append(piece))
 }
 
-/// Whole lines in pieces of at most `most` bytes, or of one line that is longer.
+/// Splits whole lines into pieces of at most `most` bytes, or of a single longer line.
 fn pieces(mut lines: &[u8], most: usize) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let end = |bytes: &[u8]| bytes.iter().rposition(|&byte| byte == b'\n');
@@ -188,19 +188,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lines on their way from the workers to the thread that writes.
+/// The queue of lines from the workers to the writer thread.
 struct Queue {
     most: usize,
     state: Mutex<State>,
-    /// The first line came, or the writer is to hurry.
+    /// Signals the first line, or that the writer should hurry.
     some: Condvar,
-    /// Lines were written.
+    /// Signals that lines were written.
     less: Condvar,
 }
 
 struct State {
     lines: Vec<u8>,
-    /// The numbers of bytes that were added and that were written since the process began.
+    /// The numbers of bytes that were added and written since the start of the process.
     added: u64,
     written: u64,
     is_hurried: bool,
@@ -212,7 +212,7 @@ impl Queue {
         Self { most, state: Mutex::new(state), some: Condvar::new(), less: Condvar::new() }
     }
 
-    /// Adds a line. False: there is no room.
+    /// Adds a line. Returns false if there is no room.
     fn add(&self, line: &[u8]) -> bool {
         let mut state = lock(&self.state);
         let before = state.lines.len();
@@ -221,14 +221,14 @@ impl Queue {
         }
         state.lines.extend_from_slice(line);
         state.added += line.len() as u64;
-        // The writer sleeps before the first line, and while it gathers lines.
+        // The writer sleeps before the first line, and while it collects lines.
         if before == 0 || (before < PIECE && state.lines.len() >= PIECE) {
             self.some.notify_one();
         }
         true
     }
 
-    /// Waits for the lines that are there. Others that come meanwhile may wait.
+    /// Waits until the present lines are written. Lines that arrive later are not waited for.
     fn flush(&self, limit: Duration) {
         let end = Instant::now() + limit;
         let mut state = lock(&self.state);
@@ -245,7 +245,7 @@ impl Queue {
         state.is_hurried = false;
     }
 
-    /// Gives the lines to `write` as they come, for ever.
+    /// Passes the lines to `write` as they arrive, forever.
     fn write(&self, write: &dyn Fn(&[u8])) {
         let mut batch = Vec::new();
         loop {
@@ -258,7 +258,7 @@ impl Queue {
         }
     }
 
-    /// Waits for lines, gathers those that follow at once, and takes all of them.
+    /// Waits for lines, collects the following lines, and takes all of them.
     fn take(&self, batch: &mut Vec<u8>) {
         let mut state = lock(&self.state);
         while state.lines.is_empty() {

@@ -1,5 +1,5 @@
-//! Reads the JSON body of a request. Every mistake is answered in words of the API, with an example
-//! of a right body: the messages of the JSON library name types of this program.
+//! Reads the JSON body of a request. Every mistake is answered in the terms of the API, with an
+//! example of a valid body: the messages of the JSON library name types of this program.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
@@ -7,16 +7,16 @@ use serde_json::Value;
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misread {
-    /// Nothing has such a name.
+    /// No object has this name.
     #[error("{0}")]
     Unknown(&'static str),
-    /// The query is wrong.
+    /// The query string is invalid.
     #[error("{0}")]
     Query(String),
     /// The bytes of the body are not JSON.
     #[error("{0}")]
     Syntax(String),
-    /// The JSON is not what this request needs.
+    /// The JSON does not have the form that this request needs.
     #[error("{0}")]
     Data(String),
 }
@@ -27,9 +27,9 @@ pub struct Form {
     /// Begins a sentence: `the body must be …`.
     pub is: &'static str,
     pub example: &'static str,
-    /// The keys of an object, first the required key.
+    /// The keys of an object, the required key first.
     pub keys: &'static [&'static str],
-    /// The number of keys that are required: 0 or 1.
+    /// The number of required keys: 0 or 1.
     pub required: usize,
 }
 
@@ -39,7 +39,7 @@ impl Form {
         format!("the body must be {} such as {}", self.is, self.example)
     }
 
-    /// Whether the bytes are JSON.
+    /// Checks that the bytes are JSON.
     pub(super) fn syntax(&self, body: &[u8]) -> Result<(), Misread> {
         let why = match serde_json::from_slice::<IgnoredAny>(body) {
             Ok(_) => return Ok(()),
@@ -55,7 +55,7 @@ impl Form {
     /// Reads an object.
     ///
     /// # Errors
-    /// The body is no such object. The message ends with the form.
+    /// The body is not such an object. The message ends with the form.
     pub fn object<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Misread> {
         self.syntax(body)?;
         // The library reads an array of the values as an object, too.

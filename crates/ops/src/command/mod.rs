@@ -43,7 +43,7 @@ pub use patch::{Json, Patch, operations};
 pub use run::{NoAnswer, NoFilter, PATIENCE, Request, TooMany, connect, run};
 pub use table::{Entry, Given, Method, Reading, TABLE};
 
-/// A command, or a question.
+/// A command or a query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum Command {
@@ -55,27 +55,27 @@ pub enum Command {
         now: bool,
     },
     Reload,
-    /// Goes on in a new process of a binary. Only the control socket takes this command: it starts
-    /// a program of the asker's choice.
+    /// Continues in a new process of a binary. Only the control socket accepts this command: it
+    /// starts a program of the sender's choice.
     Upgrade(UpgradeOrder),
-    /// Ends daemons of `tunnel run`, all or the one of this name, and starts them again. With `now`
-    /// the remaining streams are reset. Only the control socket has the command.
+    /// Ends daemons of `tunnel run`, all or the named daemon, and starts them again. With `now` the
+    /// remaining streams are reset. Only the control socket accepts this command.
     Restart {
         #[serde(default)]
         name: Option<String>,
         #[serde(default)]
         now: bool,
     },
-    /// Makes a link to the web console. Only the control socket takes this command: the link lets
-    /// its holder in.
+    /// Makes a link to the web console. Only the control socket accepts this command: the link
+    /// gives access to its holder.
     Console,
     /// The configuration file without its secrets.
     Configuration,
-    /// Says what a change of the configuration file would do.
+    /// Reports the effects of a change of the configuration file.
     Foresee {
         #[serde(default)]
         operations: Patch,
-        /// The whole text, in the place of operations.
+        /// The whole text, instead of operations.
         #[serde(default)]
         text: Option<String>,
     },
@@ -83,31 +83,31 @@ pub enum Command {
     Amend {
         #[serde(default)]
         operations: Patch,
-        /// The whole text, in the place of operations.
+        /// The whole text, instead of operations.
         #[serde(default)]
         text: Option<String>,
         /// The entity tag of the file for which the change was made.
         #[serde(default)]
         tag: Option<String>,
     },
-    /// Puts the text before the last change back.
+    /// Restores the text before the last change.
     Undo,
     Enroll(Order),
     /// Adds rights to a client.
     Allow(Order),
-    /// Takes rights away from a client.
+    /// Removes rights from a client.
     Deny(Order),
     /// Changes the services and forwards of a client.
     Lists(ListChange),
-    /// Publishes a service as long as the connection lasts, and tells what its visitors do. Only
-    /// the control socket has the command.
+    /// Publishes a service as long as the connection lasts, and reports the actions of its
+    /// visitors. Only the control socket accepts this command.
     Share(ShareOrder),
     /// Lists the kept requests of visitors, without secrets.
     Requests(RequestFilter),
     /// One kept request in full.
     Request {
         id: u64,
-        /// With its secrets.
+        /// Whether its secrets are included.
         #[serde(default)]
         secrets: bool,
     },
@@ -117,9 +117,9 @@ pub enum Command {
     },
     /// Makes a code for a visitor of a private service.
     Invite(InviteOrder),
-    /// Lists the visitors of private services that came by codes.
+    /// Lists the visitors of private services that were invited by codes.
     Visitors,
-    /// Makes the tokens of such a visitor void.
+    /// Invalidates the tokens of such a visitor.
     Uninvite {
         visitor: String,
     },
@@ -146,7 +146,8 @@ pub enum Command {
         #[serde(default)]
         kind: StreamKind,
     },
-    /// Ends the carriers of a client's links, which dial anew. On a server, `client` names one.
+    /// Ends the carriers of a client's links, which then reconnect. On a server, `client` selects a
+    /// client.
     Reconnect {
         #[serde(default)]
         client: Option<String>,
@@ -159,16 +160,16 @@ pub enum Command {
     Revoke {
         name: String,
     },
-    /// Sets the log filter. Without a filter, only reads the present filter.
+    /// Sets the log filter. Without a filter, it only reads the current filter.
     Log {
         filter: Option<String>,
     },
-    /// Turns the connection into the byte stream to a target on the server's side. The command is
-    /// carried out by the channel itself, which owns the connection.
+    /// Turns the connection into the byte stream to a target on the server's side. The channel
+    /// itself runs the command, because it owns the connection.
     Connect {
         target: String,
     },
-    /// Tells what changes from now on, until nobody listens any more.
+    /// Reports changes from now on, until the listener leaves.
     Events,
     Ping {
         timeout_millis: u64,
@@ -183,7 +184,7 @@ pub enum Command {
         #[serde(default)]
         client: Option<String>,
     },
-    /// Asks STUN servers what stands between a client and other clients.
+    /// Queries STUN servers for the NATs and firewalls between a client and other clients.
     Nat,
 }
 
@@ -191,13 +192,13 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// The target is connected: [`CONNECTED`](crate::connect::CONNECTED). Amid events: the daemon
-    /// is still there.
+    /// The target is connected: [`CONNECTED`](crate::connect::CONNECTED). Among events: a sign that
+    /// the daemon is still running.
     Ok,
     Status(Box<Status>),
     Stopping {
         pid: u32,
-        /// The remaining streams are reset.
+        /// Whether the remaining streams are reset.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         now: bool,
     },
@@ -213,13 +214,13 @@ pub enum Answer {
     Shared(Shared),
     Visit(Visit),
     Requests(SeenRequests),
-    /// `None`: the request is not kept any more.
+    /// `None`: the request is no longer kept.
     Request(Option<Box<RequestDetail>>),
     Invitation(Invitation),
     Visitors(Vec<InvitedVisitor>),
     Uninvited(Uninvited),
     Limited(Limits),
-    /// The hold in force; `None`: the client is not on hold any more.
+    /// The hold in force; `None`: the client is no longer on hold.
     Held(Option<Held>),
     Clients(Clients),
     /// `None`: the server knows no client of this name.
@@ -229,7 +230,7 @@ pub enum Answer {
     Kicked(bool),
     Streams(Streams),
     Killed(bool),
-    /// The numbers of links that are dialled anew.
+    /// The numbers of links that reconnect.
     Reconnected(Reconnected),
     /// The log filter in force from now on.
     Log {

@@ -137,7 +137,8 @@ impl<'de> Deserialize<'de> for Patch {
 /// that the RFC does not define are ignored, as it demands.
 ///
 /// # Errors
-/// The body is no such patch. The message names the index of the operation, and has an example.
+/// The body is not such a patch. The message names the index of the operation, and contains an
+/// example.
 pub fn operations(body: &[u8]) -> Result<Vec<Operation>, Misread> {
     FORM.syntax(body)?;
     let wrong = |why: &str| Misread::Data(format!("{why}; {}", FORM.must()));
@@ -162,7 +163,7 @@ pub fn operations(body: &[u8]) -> Result<Vec<Operation>, Misread> {
 /// Reads a change of the file: a patch, or `{"text":"…"}`.
 pub(super) fn change(body: &[u8]) -> Result<(Patch, Option<String>), Misread> {
     FORM.syntax(body)?;
-    // The library reads a list of the values as an object, too.
+    // The library also reads a list of the values as an object.
     if body.trim_ascii_start().starts_with(b"{")
         && let Ok(Whole { text }) = serde_json::from_slice(body)
     {

@@ -1,4 +1,4 @@
-//! Carries a command out: finds the capability that the command needs, and calls it.
+//! Runs a command: finds the capability that the command needs, and calls it.
 
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::shown;
 use crate::status::StreamNumber;
 use crate::{AUDIT, SendFuture};
 
-/// Time limit for an answer of the workers. A healthy worker answers within one turn of its event
-/// loop, so a daemon reports an error instead of a longer wait.
+/// Timeout for an answer of the workers. A healthy worker answers within one turn of its event
+/// loop, so a longer wait is reported as an error.
 pub const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The error of a command that only a server can carry out.
@@ -34,11 +34,11 @@ const NOT_A_CLIENT: &str =
 /// The error of a connection that only a client can make.
 const NO_OTHER_SIDE: &str = "this is a server; its side is reached from where `tunnel client` runs";
 
-/// The error of a server that is asked for requests.
+/// The error of a server that is queried for requests.
 const NO_REQUESTS: &str = "this is a server; the client that publishes a service keeps its requests: \
                            ask where `tunnel client` runs";
 
-/// The error of `restart` in a daemon that nothing of this program starts again.
+/// The error of `restart` in a daemon that is not supervised by this program.
 const NOT_SUPERVISED: &str = "this daemon is not one of `tunnel run`, and cannot start itself again \
                               (hint: `systemctl restart UNIT`, or `tunnel stop` and a new start)";
 
@@ -46,15 +46,15 @@ const NOT_SUPERVISED: &str = "this daemon is not one of `tunnel run`, and cannot
 const NO_SPEED_TEST: &str =
     "this is a server; a client tests the speed: run it where `tunnel client` runs";
 
-/// The error of a server that is asked for its NAT.
+/// The error of a server that is queried for its NAT.
 const NO_NAT: &str = "this is a server; a client asks what stands between it and other clients: run \
                       it where `tunnel client` runs";
 
-/// The error of a server that is not told whose connections to end.
+/// The error of a server when the client whose connections should end is not named.
 const RECONNECT_WHOM: &str =
     "this is a server: name the client whose connections end (hint: tunnel reconnect NAME)";
 
-/// The error of a client that is told a name.
+/// The error of a client that receives the name of a client.
 const RECONNECT_ITSELF: &str =
     "this is a client, which has one server (hint: leave the name away: tunnel reconnect)";
 
@@ -66,20 +66,20 @@ const NOT_HERE: &str = "it cannot do that";
 #[error("a worker does not answer")]
 pub struct NoAnswer;
 
-/// The time after which a silent listener to events is told that the daemon is still there. A
-/// listener that has gone is noticed then.
+/// The idle time after which a listener for events gets a sign that the daemon is still running. A
+/// listener that has left is noticed at this point.
 const STILL_THERE: Duration = Duration::from_secs(15);
 
-/// The time after which the command that shares a target is told that the daemon is still there.
-/// The sharing ends at most this time after the command has gone.
+/// The interval at which the command that shares a target gets a sign that the daemon is still
+/// running. The share ends within this time after the command exits.
 const STILL_SHARED: Duration = Duration::from_secs(1);
 
-/// More listeners than a daemon has places for.
+/// There are more listeners than the daemon allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many programs listen to the events of this daemon")]
 pub struct TooMany;
 
-/// A text that is no filter of the log.
+/// A text that is not a log filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NoFilter(pub String);
@@ -92,15 +92,15 @@ pub struct Request<'a> {
     pub over: &'static str,
     /// The phase of the daemon, which `stop` advances.
     pub life: &'a Life,
-    /// Takes what comes before the answer: events, the progress of a speed test. When the channel
-    /// is closed, nobody waits for the rest, and the command ends.
+    /// Receives the messages before the answer: events, the progress of a speed test. When the
+    /// channel is closed, the recipient has left, and the command ends.
     pub news: mpsc::Sender<Answer>,
 }
 
-/// Carries out a command. A command that changes something must not be dropped before its end.
+/// Carries out a command. A command that changes state must not be dropped before its end.
 ///
 /// # Errors
-/// The reason why there is no answer: [`NoAnswer`], [`TooMany`], [`NoFilter`], a
+/// The reason for a missing answer: [`NoAnswer`], [`TooMany`], [`NoFilter`], a
 /// [`WrongConfig`](crate::WrongConfig), an [`EditError`](config::edit::EditError) or a text.
 pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<Answer> {
     let Request { command, over, life, news } = request;
@@ -110,7 +110,7 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
     let enrolment = || daemon.enrolment().context(NOT_A_SERVER);
     let clients = || daemon.clients().context(NOT_A_SERVER);
     let visitors = || daemon.visitors().context(NOT_A_CLIENT);
-    // What was done stands in lines of its own, which do not know the channel.
+    // The effects are logged in separate lines, which do not know the channel.
     let told = |what: &str| tracing::info!(target: AUDIT, "{over} asked for {what}");
     Ok(match command {
         Command::Status => Answer::Status(Box::new(timely(daemon.status()).await?)),
@@ -302,11 +302,11 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
     })
 }
 
-/// Connects a local socket with a target on the server's side, as
-/// [`Connector::connect`](crate::Connector::connect) says.
+/// Connects a local socket to a target on the server's side, as described at
+/// [`Connector::connect`](crate::Connector::connect).
 ///
 /// # Errors
-/// The text is no target, the daemon is a server, or there is no connection.
+/// The text is not a target, the daemon is a server, or the connection fails.
 pub async fn connect(daemon: &dyn Daemon, target: &str, socket: UnixStream) -> anyhow::Result<()> {
     let target = crate::connect::target(target)?;
     daemon.connector().context(NO_OTHER_SIDE)?.connect(target, socket).await
@@ -316,7 +316,7 @@ async fn timely<T>(answer: SendFuture<'_, T>) -> Result<T, NoAnswer> {
     timeout(PATIENCE, answer).await.map_err(|_| NoAnswer)
 }
 
-/// Sends the events until nobody listens or the daemon ends. The first message is [`Answer::Ok`].
+/// Sends events until the listener leaves or the daemon ends. The first message is [`Answer::Ok`].
 async fn listen(daemon: &dyn Daemon, news: &mpsc::Sender<Answer>) -> anyhow::Result<Answer> {
     let mut listener = daemon.events().context(NOT_HERE)?.listen().ok_or(TooMany)?;
     let mut next = Answer::Ok;
@@ -337,7 +337,7 @@ async fn listen(daemon: &dyn Daemon, news: &mpsc::Sender<Answer>) -> anyhow::Res
     }
 }
 
-/// Shares a target until nobody listens or the daemon ends. The first message is
+/// Shares a target until the listener leaves or the daemon ends. The first message is
 /// [`Answer::Shared`].
 async fn share(
     daemon: &dyn Daemon,
@@ -368,7 +368,7 @@ async fn share(
     }
 }
 
-/// Runs a speed test until its end, or until nobody waits for its result.
+/// Runs a speed test until its end, or until the recipient of the result leaves.
 async fn speed_test(
     daemon: &dyn Daemon,
     millis: u64,
@@ -385,7 +385,7 @@ async fn speed_test(
                 return Ok(Answer::Speed(Box::new(speed)));
             }
             Some(progress) = inbox.recv() => {
-                // A reader that is slow misses progress, and does not slow the test down.
+                // A slow reader misses progress messages, but does not slow the test down.
                 let _ = news.try_send(Answer::Progress(progress));
             }
             () = news.closed() => anyhow::bail!("nobody waits for the result"),

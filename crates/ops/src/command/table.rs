@@ -1,5 +1,5 @@
-//! The table of commands: the name of each command on the control socket, its place in the API, and
-//! how the API reads it. A command of both channels needs one row here and one arm in `run`.
+//! The table of commands: the name of each command on the control socket, its path in the API, and
+//! how the API parses it. A command of both channels needs one row here and one arm in `run`.
 
 use serde::Deserialize;
 
@@ -16,10 +16,10 @@ const STREAMS: usize = 100;
 /// The highest permitted limit of listed streams in the API.
 const STREAMS_MAX: usize = 1_000_000;
 
-/// The longest time-out of a ping in milliseconds: the longest that a daemon waits.
+/// The longest timeout of a ping, in milliseconds: the longest time that a daemon waits.
 const PING_MILLIS_MAX: u64 = 10_000;
 
-/// The default time-out of a ping in milliseconds, as of `tunnel ping`.
+/// The default timeout of a ping, in milliseconds, as in `tunnel ping`.
 const PING_MILLIS: u64 = 2_000;
 
 /// A command.
@@ -56,7 +56,7 @@ impl Method {
     }
 }
 
-/// How the API reads a command.
+/// How the API parses a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Reading {
     /// From path and query.
@@ -65,8 +65,8 @@ pub enum Reading {
     Body(&'static Form, fn(&Given, &[u8]) -> Result<Command, Misread>),
 }
 
-/// What a request gives besides its body, by name: the segments of the path that have a name, and
-/// the fields of the query.
+/// The named parameters of a request outside its body: named segments of the path, and fields of
+/// the query.
 #[derive(Debug, Default)]
 pub struct Given {
     pub path: Vec<(String, String)>,
@@ -82,7 +82,7 @@ impl Given {
         self.segment("name").to_owned()
     }
 
-    /// A field of the query. A field that is given twice has no clear value.
+    /// A field of the query. A repeated field has no defined value.
     fn field(&self, name: &str) -> Result<Option<&str>, Misread> {
         let mut all = self.query.iter().filter(|(key, _)| key == name);
         let first = all.next().map(|(_, text)| &**text);

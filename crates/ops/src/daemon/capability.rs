@@ -21,7 +21,7 @@ use crate::shown::Shown;
 use crate::status::{Restarted, StreamNumber, Streams};
 use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 
-/// The links that are dialled after [`Traffic::reconnect`].
+/// The links that reconnect after [`Traffic::reconnect`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reconnected {
@@ -31,7 +31,7 @@ pub struct Reconnected {
     pub looking: u64,
 }
 
-/// The payload bytes of all services, forwards and listeners of a proxy that are there.
+/// The payload bytes of all present services, forwards and listeners of a proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// From visitors to targets.
@@ -45,8 +45,8 @@ pub trait Traffic: Send + Sync {
     /// Lists at most `limit` streams and flows. `service` restricts the list to one service.
     fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams>;
 
-    /// The busiest streams and flows since the last look with `seen`, at most `most`. The caller
-    /// sets a deadline. By default they are found among 5,000 streams.
+    /// The busiest streams and flows since the previous query with `seen`, at most `most`. The
+    /// caller sets a deadline. By default they are found among 5,000 streams.
     fn busiest<'a>(&'a self, seen: &'a mut Seen, most: usize) -> SendFuture<'a, BusyStreams> {
         Box::pin(async move {
             let before = seen.take::<busy::Notes>();
@@ -58,34 +58,36 @@ pub trait Traffic: Send + Sync {
         })
     }
 
-    /// Ends the carriers of the links to a peer, or of all links. The client of each link dials
-    /// anew, and the streams go on. Links of a client without a carrier are dialled at once.
+    /// Ends the carriers of the links to a peer, or of all links. The client of each link
+    /// reconnects, and the streams continue. Links of a client without a carrier are dialled at
+    /// once.
     fn reconnect(&self, peer: Option<String>) -> SendFuture<'_, Reconnected>;
 
-    /// The bytes that all visitors have moved. This is cheap: streams and links are not looked at.
+    /// The bytes that all visitors have moved. This is cheap: streams and links are not visited.
     fn carried(&self) -> SendFuture<'_, Carried>;
 
-    /// Resets a stream on both sides, or ends a flow. False: there is none of this number.
+    /// Resets a stream on both sides, or ends a flow. False: there is no stream or flow of this
+    /// number.
     fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool>;
 }
 
 /// The daemons of `tunnel run`.
 pub trait Supervision: Send + Sync {
-    /// Ends all daemons, or the daemon `name`, and starts them again. The future is ready when the
-    /// daemons have been asked. With `now` the remaining streams are reset.
+    /// Ends all daemons, or the daemon `name`, and starts them again. The future completes when the
+    /// daemons were notified. With `now` the remaining streams are reset.
     ///
     /// # Errors
-    /// There is no daemon of this name. The message is for a person.
+    /// There is no daemon of this name. The message is readable text.
     fn restart(&self, name: Option<String>, now: bool)
     -> SendFuture<'_, anyhow::Result<Restarted>>;
 }
 
 /// The configuration of a daemon.
 pub trait Settings: Send + Sync {
-    /// Reads the configuration again and applies the changes.
+    /// Reloads the configuration and applies the changes.
     ///
     /// # Errors
-    /// The problem with the configuration; nothing has changed then.
+    /// The problem of the configuration; nothing was changed.
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>>;
 
     /// The configuration file without its secrets.
@@ -94,25 +96,25 @@ pub trait Settings: Send + Sync {
     /// The daemon was started without a configuration file, or the file cannot be shown.
     fn configuration(&self) -> anyhow::Result<Shown>;
 
-    /// Says what a change of the configuration file would do. Nothing changes.
+    /// Reports the effects of a change of the configuration file. Nothing changes.
     ///
     /// # Errors
-    /// There is no file, or a test of a patch found something else. Problems of the changed file
-    /// are no error.
+    /// There is no file, or a test of a patch found a different value. Problems of the changed file
+    /// are not errors.
     fn foresee(&self, change: NewConfig) -> SendFuture<'_, anyhow::Result<Checked>>;
 
     /// Changes the configuration file and applies it. After an error neither has changed. `tag` is
     /// the entity tag of the file for which the change was made.
     ///
     /// # Errors
-    /// [`Stale`](crate::revision::Stale): the file has another tag.
+    /// [`Stale`](crate::revision::Stale): the file has a different tag.
     fn amend(
         &self,
         change: NewConfig,
         tag: Option<String>,
     ) -> SendFuture<'_, anyhow::Result<Reloaded>>;
 
-    /// Puts the text before the last change of [`Self::amend`] back, and applies it. After an error
+    /// Restores the text before the last change of [`Self::amend`], and applies it. After an error
     /// nothing has changed.
     ///
     /// # Errors
@@ -123,15 +125,15 @@ pub trait Settings: Send + Sync {
 /// A link to the web console.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConsoleLink {
-    /// The URL with the key: whoever opens it first gets in.
+    /// The URL with the key: it admits the first browser that opens it.
     pub url: String,
-    /// For how many seconds the key is valid.
+    /// The validity of the key, in seconds.
     pub valid_seconds: u64,
 }
 
 /// The web console of a daemon.
 pub trait Console: Send + Sync {
-    /// Makes a link that is good once.
+    /// Makes a link that is valid once.
     ///
     /// # Errors
     /// The daemon has no listener of the admin API.
@@ -146,33 +148,32 @@ pub trait Log: Send + Sync {
     /// Sets the filter, until the next reload or start.
     ///
     /// # Errors
-    /// The text is no filter. The message is for a person.
+    /// The text is not a filter. The message is readable text.
     fn change(&self, filter: &str) -> Result<(), String>;
 
     /// The newest lines, at most `limit`, whose number is greater than `after`.
     fn lines(&self, after: u64, limit: usize) -> Lines;
 }
 
-/// The visitors of a client's private services that came by codes.
+/// The visitors of a client's private services that were invited by codes.
 pub trait Visitors: Send + Sync {
     /// Makes a code for a visitor.
     fn invite(&self, order: InviteOrder) -> SendFuture<'_, anyhow::Result<Invitation>>;
 
-    /// Lists the visitors that came by codes, and those that may still come.
+    /// Lists the visitors that were invited by codes, whether or not they have logged in.
     fn all(&self) -> SendFuture<'_, anyhow::Result<Vec<InvitedVisitor>>>;
 
-    /// Makes the tokens of a visitor void, and takes its right away at the server. No service: no
-    /// visitor of this name came by a code.
+    /// Invalidates the tokens of a visitor, and removes its right at the server. An empty result:
+    /// no visitor of this name was invited by a code.
     fn uninvite(&self, visitor: String) -> SendFuture<'_, anyhow::Result<Uninvited>>;
 }
 
-/// The codes of a server that let new clients in.
+/// The codes with which new clients enrol at a server.
 pub trait Enrolment: Send + Sync {
-    /// Makes a code that lets a new client in.
+    /// Makes a code with which a new client enrols.
     fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>>;
 
-    /// Removes a client that was enrolled by a code. Returns whether there was such a client or
-    /// code.
+    /// Removes a client that was enrolled by a code. Returns whether such a client or code existed.
     fn revoke(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>>;
 }
 
@@ -193,27 +194,27 @@ pub trait Clients: Send + Sync {
     /// not connected.
     fn kick(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>>;
 
-    /// Puts a client on hold, or ends its hold. Both outlive a restart. Returns the hold in force.
+    /// Puts a client on hold, or ends its hold. Both survive a restart. Returns the hold in force.
     ///
     /// # Errors
-    /// The server knows no such client, there is no hold to end, or the order makes no sense.
+    /// The server knows no such client, there is no hold to end, or the order is contradictory.
     fn hold(&self, order: HoldOrder) -> SendFuture<'_, anyhow::Result<Option<Held>>>;
 }
 
 /// The services and forwards of a client.
 pub trait Lists: Send + Sync {
-    /// Changes the services and forwards. The change outlives a restart. After an error nothing has
+    /// Changes the services and forwards. The change survives a restart. After an error nothing has
     /// changed.
     fn change(&self, change: ListChange) -> SendFuture<'_, anyhow::Result<Reloaded>>;
 }
 
-/// Targets that a client shares for the time of a command.
+/// Targets that a client shares for the duration of a command.
 pub trait Sharer: Send + Sync {
-    /// Publishes a service until the second value is dropped, and tells `visits` what its visitors
-    /// do. The service is in no file, and a reload leaves it as it is.
+    /// Publishes a service until the second value is dropped, and reports the actions of its
+    /// visitors to `visits`. The service is in no file, and a reload does not affect it.
     ///
     /// # Errors
-    /// The reason why the service is not published. Nothing has changed then.
+    /// The reason why the service is not published. Nothing was changed in this case.
     fn share(
         &self,
         order: ShareOrder,
@@ -221,36 +222,37 @@ pub trait Sharer: Send + Sync {
     ) -> SendFuture<'_, anyhow::Result<(Shared, Sharing)>>;
 }
 
-/// The last requests of visitors of a client's services that keep them. Each answer waits at most
-/// for a short lock.
+/// The latest requests of visitors of those services of a client that record them. Each answer
+/// waits at most for a short lock.
 pub trait Requests: Send + Sync {
-    /// The kept requests that the filter takes, without secrets.
+    /// The recorded requests that match the filter, without secrets.
     fn list(&self, filter: &RequestFilter) -> SeenRequests;
 
-    /// The requests that have changed since a revision, and the revision now. A connection that has
-    /// switched to another protocol is among them as long as it lasts. 0 asks for all.
+    /// The requests that have changed since a revision, and the current revision. A connection that
+    /// has switched to another protocol is included as long as it lasts. 0 returns all requests.
     fn since(&self, revision: u64) -> (SeenRequests, u64);
 
-    /// A request in full, with its secrets or without; `None`: it is not kept any more.
+    /// A request in full, with or without its secrets; `None`: it is no longer kept.
     fn one(&self, id: u64, secrets: bool) -> Option<RequestDetail>;
 
     /// Sends a request to its target again, and waits for the end of the response, at most 30 s.
-    /// `None`: the request is not kept any more. The result is the new request, without secrets.
+    /// `None`: the request is no longer kept. The result is the new request, without secrets.
     ///
     /// # Errors
-    /// The request cannot be sent again, or the target did not answer. The message is for a person.
+    /// The request cannot be sent again, or the target did not respond. The message is readable
+    /// text.
     fn replay(&self, id: u64) -> SendFuture<'_, anyhow::Result<Option<RequestDetail>>>;
 }
 
 /// Connections of a client to targets on the side of its server.
 pub trait Connector: Send + Sync {
-    /// Connects a local socket with a target on the server's side, a TCP address or a Unix socket.
-    /// As soon as the target is connected, the daemon writes [`CONNECTED`] to the socket, carries
-    /// the bytes of both directions from then on, and the future is ready. The other end of the
+    /// Connects a local socket to a target on the server's side, a TCP address or a Unix socket. As
+    /// soon as the target is connected, the daemon writes [`CONNECTED`] to the socket and copies
+    /// the bytes of both directions from then on, and the future completes. The other end of the
     /// socket sends nothing before that line.
     ///
     /// # Errors
-    /// The reason why there is no connection. Nothing was written to the socket then.
+    /// The reason for the failed connection. Nothing was written to the socket in this case.
     ///
     /// [`CONNECTED`]: crate::connect::CONNECTED
     fn connect(&self, target: Target, socket: UnixStream) -> SendFuture<'_, anyhow::Result<()>>;

@@ -1,6 +1,6 @@
-//! What a running daemon can do. [`Daemon`] is what each daemon does, and it names the capabilities
-//! that the daemon has, each a small trait of its own. A capability that a role lacks does not
-//! exist there: nothing has to answer "this is a client".
+//! The interface of a running daemon. [`Daemon`] has the functions of every daemon, and lists the
+//! capabilities of the daemon, each a small trait of its own. A capability that a role lacks does
+//! not exist there, so no function has to answer "this is a client".
 //!
 //! | side | traits |
 //! |---|---|
@@ -37,14 +37,15 @@ pub trait Daemon: Send + Sync {
     /// Collects the status from the workers. The caller sets a deadline.
     fn status(&self) -> SendFuture<'_, Status>;
 
-    /// The status without the sessions, which costs the same with thousands of them.
+    /// The status without the sessions, whose cost does not depend on their number.
     fn brief(&self) -> SendFuture<'_, Status> {
         Box::pin(async { Status { sessions: Vec::new(), ..self.status().await } })
     }
 
-    /// What has changed in the status and in the clients of a server since the last look with
-    /// `seen`. The caller sets a deadline. It is made for a look each second: a daemon with
-    /// thousands of sessions tells those that have changed. By default a look tells everything.
+    /// The changes of the status and of the clients of a server since the previous query with
+    /// `seen`. The caller sets a deadline. It is designed for a query per second: a daemon with
+    /// thousands of sessions reports only the changed sessions. By default a query reports
+    /// everything.
     fn glance<'a>(&'a self, seen: &'a mut Seen) -> SendFuture<'a, Glance> {
         let _ = seen;
         Box::pin(async move {
@@ -56,7 +57,7 @@ pub trait Daemon: Send + Sync {
         })
     }
 
-    /// What changes in it.
+    /// The changes in it.
     fn events(&self) -> Option<&Events> {
         None
     }
@@ -76,7 +77,7 @@ pub trait Daemon: Send + Sync {
         None
     }
 
-    /// What stands between a client and other clients.
+    /// The NATs and firewalls between a client and other clients.
     fn nat_probe(&self) -> Option<&dyn NatProbe> {
         None
     }
@@ -101,7 +102,7 @@ pub trait Daemon: Send + Sync {
         None
     }
 
-    /// The codes that let new clients in. Only a server has them.
+    /// The codes with which new clients enrol. Only a server has them.
     fn enrolment(&self) -> Option<&dyn Enrolment> {
         None
     }
@@ -116,17 +117,17 @@ pub trait Daemon: Send + Sync {
         None
     }
 
-    /// Targets that a client shares for the time of a command.
+    /// Targets that a client shares for the duration of a command.
     fn sharer(&self) -> Option<&dyn Sharer> {
         None
     }
 
-    /// The requests of visitors that a client keeps for a look.
+    /// The requests of visitors that a client records for inspection.
     fn requests(&self) -> Option<&dyn Requests> {
         None
     }
 
-    /// The visitors of a client's private services that came by codes.
+    /// The visitors of a client's private services that were invited by codes.
     fn visitors(&self) -> Option<&dyn Visitors> {
         None
     }

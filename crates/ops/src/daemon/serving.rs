@@ -1,4 +1,4 @@
-//! The part of a daemon that serves, a server or a client, as the frame of the daemon drives it.
+//! The serving part of a daemon, as the frame of the daemon drives it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use crate::reload::Reloaded;
 use crate::share::Visits;
 use crate::visit::Visited;
 
-/// What a configuration would bring: warnings, and the keys that differ from those in force.
+/// The effects of a configuration: warnings, and the keys that differ from the configuration in
+/// force.
 pub type Foreseen = (Vec<String>, Vec<Changed>);
 
-/// The part of a daemon that serves: a server or a client.
+/// The serving part of a daemon: a server, a client or a proxy.
 pub trait Serving: Daemon {
     /// A summary in one line, for `systemctl status` and the log.
     fn summary(&self) -> String;
@@ -28,14 +29,14 @@ pub trait Serving: Daemon {
     /// Reads the configuration again and applies the changes.
     ///
     /// # Errors
-    /// The problem with the configuration; nothing has changed then.
+    /// The problem of the configuration; nothing was changed.
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>>;
 
     /// Checks whether a start with `text` as the configuration file would succeed. Returns the
-    /// warnings, and the keys that differ from those in force.
+    /// warnings, and the keys that differ from the configuration in force.
     ///
     /// # Errors
-    /// The problem with the text.
+    /// The problem of the text.
     fn check(&self, text: String) -> anyhow::Result<Foreseen>;
 
     /// The files of users of `basic_auth` that a client reads besides its configuration.
@@ -43,10 +44,10 @@ pub trait Serving: Daemon {
         Vec::new()
     }
 
-    /// Reads the files of users again, and publishes what has changed.
+    /// Reads the files of users again, and publishes the changes.
     ///
     /// # Errors
-    /// The problem with a file; nothing has changed then.
+    /// The problem of a file; nothing was changed.
     fn renew_users(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(async { Ok(Reloaded::default()) })
     }
@@ -64,38 +65,38 @@ pub trait Serving: Daemon {
         None
     }
 
-    /// The way of a client to its server for invitations.
+    /// The connection of a client to its server for invitations.
     fn inviter(&self) -> Option<&dyn Inviter> {
         None
     }
 
-    /// Closes the listeners at once and lets streams finish. The future is ready when the last
+    /// Closes the listeners at once and lets streams finish. The future completes when the last
     /// stream has ended. The caller drops the future at the deadline.
     fn drain(&self) -> SendFuture<'_, ()>;
 
-    /// Whether a listener at this address may come that is not there yet: of a service of a client.
+    /// Whether a listener at this address may appear later: one of a service of a client.
     fn will_listen(&self, place: &Place) -> bool {
         let _ = place;
         false
     }
 
-    /// What the next generation of this daemon has to know. Writes what it reads from
-    /// the state directory, unless this is `again`: for another process in the place of a next
-    /// generation that has died, and that has written later than this process.
+    /// The state that the next generation of this daemon needs. Writes the state that it reads from
+    /// the state directory, unless this is `again`: a repeated handover after a next generation
+    /// that has died, and that has written later than this process.
     fn bequeath(&self, again: bool) -> SendFuture<'_, Option<String>> {
         let _ = again;
         Box::pin(async { None })
     }
 
-    /// Ready when this process can do what a former generation of the daemon does: a client has
+    /// Completes when this process can replace the former generation of the daemon: a client has
     /// logged in and published its services.
     fn takes_over(&self) -> SendFuture<'_, ()> {
         Box::pin(async {})
     }
 
-    /// Gives everything to the next generation, which has the listeners: closes them here, asks the
-    /// peers for links to the next generation, and lets streams finish. The future is ready when
-    /// the last stream has ended. `successor` is ready when the next generation
+    /// Hands everything over to the next generation, which has the listeners: closes them here,
+    /// asks the peers for links to the next generation, and lets streams finish. The future
+    /// completes when the last stream has ended. `successor` completes when the next generation
     /// [takes over](Self::takes_over).
     fn hand_over<'a>(&'a self, successor: SendFuture<'a, ()>) -> SendFuture<'a, ()> {
         Box::pin(async {
@@ -104,16 +105,16 @@ pub trait Serving: Daemon {
         })
     }
 
-    /// Tells the peers, ends the remaining streams, and stops the workers.
+    /// Notifies the peers, ends the remaining streams, and stops the workers.
     fn close(&self) -> SendFuture<'_, ()>;
 }
 
-/// The way of a client to its server for invitations.
+/// The connection of a client to its server for invitations.
 pub trait Inviter: Send + Sync {
-    /// Asks the server. Returns the secret of the one-time code of a new client.
+    /// Queries the server. Returns the secret of the one-time code of a new client.
     ///
     /// # Errors
-    /// A line for a person: the refusal of the server, or no answer.
+    /// A readable line: the refusal of the server, or a missing answer.
     fn ask(
         &self,
         visitor: Name,
@@ -121,7 +122,7 @@ pub trait Inviter: Send + Sync {
         action: InviteAction,
     ) -> SendFuture<'_, anyhow::Result<Option<String>>>;
 
-    /// Ready when a visitor of a private service has logged in.
+    /// Completes when a visitor of a private service has logged in.
     fn visited(&self) -> SendFuture<'_, Visited>;
 }
 
@@ -150,14 +151,15 @@ pub trait Entries: Send + Sync {
     /// no such client was enrolled.
     fn change_enrolled(&self, change: Change) -> SendFuture<'_, anyhow::Result<Option<Applied>>>;
 
-    /// Ends the links of a client, as [`Clients::kick`](crate::Clients::kick) says.
+    /// Ends the links of a client, as described at [`Clients::kick`](crate::Clients::kick).
     fn kick(&self, name: String) -> SendFuture<'_, bool>;
 
-    /// Puts a client on hold, or ends its hold, as [`Clients::hold`](crate::Clients::hold) says.
+    /// Puts a client on hold, or ends its hold, as described at
+    /// [`Clients::hold`](crate::Clients::hold).
     fn hold(&self, order: HoldOrder) -> SendFuture<'_, anyhow::Result<Option<Held>>>;
 
-    /// Applies the entry of the changed client in `text`, a configuration file, and nothing else of
-    /// it. Returns the rights and limits of the client.
+    /// Applies only the entry of the changed client in `text`, a configuration file. Returns the
+    /// rights and limits of the client.
     fn apply(&self, change: Change, text: String) -> SendFuture<'_, anyhow::Result<Applied>>;
 }
 
@@ -170,7 +172,7 @@ pub trait ListsInForce: Send + Sync {
     /// server refuses is dropped again; [`Reloaded::refused`] has its name.
     fn apply(&self, change: Kept) -> SendFuture<'_, anyhow::Result<Reloaded>>;
 
-    /// Tells `visits` what the visitors of the service of this name do, from its next publication
-    /// on, as long as somebody reads.
+    /// Reports the actions of the visitors of the service of this name to `visits`, from its next
+    /// publication until the reader leaves.
     fn observe(&self, service: &str, visits: Visits);
 }

@@ -1,4 +1,4 @@
-//! The code: text that a person carries from the server to the new client.
+//! The code: text that a user carries from the server to the new client.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,29 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 
-/// The prefix of each code. It distinguishes a code from a token, and has the version of the
+/// The prefix of each code. It distinguishes a code from a token, and contains the version of the
 /// format.
 const PREFIX: &str = "enroll1.";
 
-/// The words of the fourth line. An older client compares the whole line with the first word, so
-/// it reads any other line as no word. Then it tries the authorities of its system before the pin.
+/// The words of the fourth line. An older client compares the whole line with the first word, so it
+/// ignores a line with further words. Then it tries the authorities of its system before the pin.
 const SELF_SIGNED: &str = "self-signed";
 const RENEW: &str = "renew";
 const PROXIED: &str = "proxied";
 
-/// The beginning of a word with the name that the certificate of a URL has:
-/// `sni:0=tunnel.example.com` for the first URL.
+/// The start of a word with the certificate name for a URL: `sni:0=tunnel.example.com` for the
+/// first URL.
 const SNI: &str = "sni:";
 
-/// The beginning of the optional lines with the rights of the client.
+/// The start of the optional lines with the rights of the client.
 const MAY: &str = "may ";
 const REACH: &str = "reach ";
 
-/// The longest right line, in bytes, that goes into a code. The lines only inform, and must not
-/// make a code longer than [`MAX`].
+/// The longest line with rights, in bytes, that a code includes. The lines are only informative,
+/// and must not make a code longer than [`MAX`].
 const RIGHTS_MAX: usize = 1024;
 
-/// The longest text, in bytes, that is read as a code. Longer text is a file in the wrong place.
+/// The longest text, in bytes, that is read as a code. A longer text is the wrong file.
 const MAX: usize = 8192;
 
 /// The data that a new client needs.
@@ -39,22 +39,23 @@ pub struct Code {
     pub secret: String,
     /// The pin of the server's certificate.
     pub pin: Option<String>,
-    /// The server made its certificate itself, so no authority knows the certificate.
+    /// Whether the server generated its certificate itself, so that no authority vouches for it.
     pub self_signed: bool,
-    /// The code gives a new token to a client that is enrolled already. An older client, which does
-    /// not know of this, writes a new file as for any other code.
+    /// Whether the code only renews the token of an enrolled client. An older client, which does
+    /// not know this word, writes a new file as for any other code.
     pub renew: bool,
-    /// TLS of the `wss://` URLs ends at a reverse proxy, so the pin is not for them. An older
-    /// client tries the authorities of its system as well as the pin.
+    /// Whether TLS of the `wss://` URLs ends at a reverse proxy, so that the pin does not apply to
+    /// them. An older client tries the authorities of its system as well as the pin.
     pub proxied: bool,
-    /// The rights as text, if the code has them: ports and names that the client may publish (`may`),
-    /// and targets on the server's side that it may reach (`reach`). The server alone decides.
+    /// The rights as text, if the code includes them: ports and names that the client may publish
+    /// (`may`), and targets on the server's side that it may reach (`reach`). Only the server
+    /// enforces them.
     pub may: Option<String>,
     pub reach: Option<String>,
     /// URLs of the server, the preferred URL first.
     pub urls: Vec<String>,
-    /// The names that are sent in the TLS handshake and stand in the certificates, by the URLs
-    /// whose host is another one. An older client verifies the host.
+    /// For URLs with a different host, the names that are sent in the TLS handshake and that the
+    /// certificates contain. An older client verifies the host.
     pub names: BTreeMap<String, String>,
 }
 
@@ -64,7 +65,7 @@ impl std::fmt::Debug for Code {
     }
 }
 
-/// A code with all that a program needs of it (`tunnel enroll --json`). Field names are an
+/// A code with all data that a program needs (`tunnel enroll --json`). Field names are an
 /// interface: fields are added, and none is removed.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct ShownCode {
@@ -72,19 +73,20 @@ pub struct ShownCode {
     pub name: String,
     /// The code, for `tunnel client --enroll CODE`.
     pub code: String,
-    /// For how many seconds the code is valid.
+    /// The validity of the code, in seconds.
     pub valid_seconds: u64,
-    /// The code gives a new token to a client that is enrolled already.
+    /// Whether the code only renews the token of an enrolled client.
     pub renew: bool,
     /// The URLs that the client dials, the preferred URL first.
     pub servers: Vec<String>,
     /// The pin of the server's certificate; absent without TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pin: Option<String>,
-    /// What the client may publish, as text; absent if nothing.
+    /// The ports and names that the client may publish, as text; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub may_publish: Option<String>,
-    /// The targets on the server's side that the client may reach, as text; absent if none.
+    /// The targets on the server's side that the client may reach, as text; absent if there are
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub may_reach: Option<String>,
 }
@@ -127,11 +129,11 @@ impl Code {
             text.as_ref().filter(|text| text.len() <= RIGHTS_MAX).map(|text| format!("{key}{text}"))
         });
         let mut lines = vec![self.name.as_str(), &self.secret, pin, &words];
-        // Before the URLs, without which a code is not read: a code without its end is damaged, and
-        // not a code without rights.
+        // Written before the URLs, which a code must have: so a truncated code is damaged, and
+        // never a code without rights.
         lines.extend(rights.iter().flatten().map(String::as_str));
         lines.extend(self.urls.iter().map(String::as_str));
-        // The last line end shows that nothing is missing behind it.
+        // The final line end shows that the code is complete.
         let text: String = lines.iter().flat_map(|line| [*line, "\n"]).collect();
         format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(text))
     }
@@ -139,7 +141,7 @@ impl Code {
     /// Reads a code. The caller checks the values.
     ///
     /// # Errors
-    /// A line for a person: the text is no code, or the code is damaged.
+    /// A readable line: the text is not a code, or the code is damaged.
     pub fn read(text: &str) -> Result<Self, String> {
         let not_one = || "this is no code of `tunnel enroll`".to_owned();
         let text = text.trim();

@@ -1,4 +1,4 @@
-//! Enrolment as data: the order of a person, and the answer of a server.
+//! Enrolment as data: the order of a user, and the answer of a server.
 
 mod code;
 mod reach;
@@ -16,13 +16,13 @@ use reach::{at, ends_tls, named};
 /// The validity of a code.
 pub const GOOD_FOR: Duration = Duration::from_secs(10 * 60);
 
-/// The ports of TCP and of UDP that a client may publish when the order names none of either. The range is far from the
-/// ports of usual services: a client that publishes 8080 or 5432 could pretend to be a program of
-/// the server that is not running. Forwards into the server's network stay denied, as for every
-/// client whose configuration does not allow them.
+/// The TCP and UDP ports that a client may publish if the order names no ports. The range is far
+/// from the ports of usual services: a client that publishes 8080 or 5432 could impersonate a
+/// program of the server that is not running. Forwards into the server's network stay denied, as
+/// for every client whose configuration does not allow them.
 pub const PORTS: &str = "10000-10999";
 
-/// A client and rights for it: the order for a code, or for more rights.
+/// A client and rights for it: the order for a code, or for additional rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
@@ -38,7 +38,8 @@ pub struct Order {
     pub allow_udp: Vec<String>,
     #[serde(default)]
     pub allow_forward: Vec<String>,
-    /// A daemon of an earlier version, which has no rights to hosts, refuses an order with this key.
+    /// A daemon of an earlier version, which has no rights to hosts, refuses an order with this
+    /// key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_http: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -51,13 +52,13 @@ pub struct Order {
     /// `allow.shared`. A daemon of an earlier version refuses an order with this key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_shared: bool,
-    /// The code gives a client that is enrolled already a new token, and no rights.
+    /// Whether the code only renews the token of an enrolled client, without rights.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub renew: bool,
 }
 
 impl Order {
-    /// The refusal of rights beside the renewal of a token.
+    /// The refusal of an order with both rights and the renewal of a token.
     pub const RENEWAL_WITH_RIGHTS: &str = "a renewed token keeps the rights of the client (hint: \
                                            for more rights: tunnel allow NAME --tcp PORTS)";
 
@@ -84,12 +85,12 @@ impl Order {
         Self { allow_http: http.to_vec(), allow_tls: tls.to_vec(), ..self }
     }
 
-    /// Makes an order for a new token of a client that is enrolled already.
+    /// Makes an order for a new token of an enrolled client.
     pub fn renewal(name: &str) -> Self {
         Self { name: name.to_owned(), renew: true, ..Self::default() }
     }
 
-    /// The rights as command-line flags, each with a space in front; empty for the default rights.
+    /// The rights as command-line flags, each preceded by a space; empty for the default rights.
     pub fn flags(&self) -> String {
         let all = [
             ("--allow-tcp", &self.allow_tcp),
@@ -138,8 +139,8 @@ impl Order {
 }
 
 /// All rights of a client to ports (`tcp`, `udp`), to hosts (`http`, `tls`), to targets on the
-/// server's side (`forward`), to private services of other clients (`visit`), and to share addresses
-/// with other clients (`shared`), after rights were added.
+/// server's side (`forward`), to private services of other clients (`visit`), and to share
+/// addresses with other clients (`shared`), after rights were added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowed {
     pub tcp: Vec<String>,
@@ -225,19 +226,19 @@ impl fmt::Display for Allowed {
 pub struct Opened {
     /// The one-time secret.
     pub secret: String,
-    /// The pin of the server's certificate, if there is one (`pin`), and whether the server made
-    /// the certificate itself (`self_signed`).
+    /// The pin of the server's certificate, if there is one (`pin`), and whether the server
+    /// generated the certificate itself (`self_signed`).
     pub pin: Option<String>,
     pub self_signed: bool,
     /// The URLs of the bound listeners: `tls://[::]:7000`.
     pub listen: Vec<String>,
-    /// The URLs for clients of `public_url`; absent without one.
+    /// The URLs for clients in `public_url`; absent without the key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub public: Vec<String>,
 }
 
 impl Opened {
-    /// The code with instructions for a person. `servers`: the URLs under which the client reaches
+    /// The code with instructions for the user. `servers`: the URLs at which the client reaches
     /// this machine; when empty, the URLs come from `public_url`, or else from the listeners.
     pub fn text(self, order: &Order, servers: &[String]) -> String {
         let code = self.code(order, servers);
@@ -288,8 +289,8 @@ impl Opened {
     }
 }
 
-/// The line about what a client adds to its command. A host that the client may publish is the
-/// example, if there is one.
+/// The line about the options that a client adds to its command. A host that the client may publish
+/// serves as the example, if there is one.
 fn publish(rights: &Allowed) -> String {
     let is_whole = |host: &&String| !host.starts_with('/') && !host.contains('*');
     match rights.http.iter().find(is_whole) {

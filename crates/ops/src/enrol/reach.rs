@@ -1,21 +1,21 @@
-//! The addresses under which other machines reach this machine, as far as it can know.
+//! The addresses at which other machines reach this machine, as far as it can know.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use config::Scheme;
 
-/// The host in a URL when this machine knows no address of its own that others can use.
+/// The host in a URL if this machine knows no address of its own that others can use.
 pub const PLACEHOLDER: &str = "SERVER_ADDRESS";
 
-/// The URLs under which a client reaches the listeners `listen`. For a listener on all addresses
-/// the host is a guess. Listeners without TLS are named only where no listener has TLS.
+/// The URLs at which a client reaches the listeners `listen`. For a listener on all addresses the
+/// host is a guess. Listeners without TLS are named only where no listener has TLS.
 pub fn urls(listen: &[String]) -> Vec<String> {
     let own = own_address();
     encrypted(listen.iter().map(|url| reachable(&dialled(url), own)).collect())
 }
 
-/// The URL by which a client reaches a listener. A listener for several transports is reached over
-/// TLS alone, which needs no path.
+/// The URL by which a client reaches a listener. A listener for several transports is reached only
+/// over TLS, which needs no path.
 fn dialled(url: &str) -> String {
     let mux = url.strip_prefix(Scheme::MUX.name).and_then(|rest| rest.strip_prefix("://"));
     let Some(rest) = mux else { return url.to_owned() };
@@ -23,9 +23,9 @@ fn dialled(url: &str) -> String {
     format!("{}://{address}", Scheme::TLS.name)
 }
 
-/// The URLs with TLS, or all URLs where none has TLS. A client tries its servers in the order of
-/// the list, so a URL without TLS in front would win, and a URL without TLS behind lets whoever
-/// blocks the others read the traffic. A person who wants both writes both.
+/// The URLs with TLS, or all URLs where none has TLS. A client tries its servers in list order, so
+/// a leading URL without TLS would always be used, and with a trailing URL without TLS an attacker
+/// who blocks the others could read the traffic. A user who wants both lists both.
 pub fn encrypted(urls: Vec<String>) -> Vec<String> {
     let has_tls = |url: &String| {
         let scheme = url.split_once("://").and_then(|(scheme, _)| Scheme::named(scheme));
@@ -34,7 +34,7 @@ pub fn encrypted(urls: Vec<String>) -> Vec<String> {
     if urls.iter().any(has_tls) { urls.into_iter().filter(has_tls).collect() } else { urls }
 }
 
-/// The URL under which a client reaches a listener.
+/// The URL at which a client reaches a listener.
 fn reachable(url: &str, own: Option<IpAddr>) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -55,8 +55,8 @@ pub(super) fn ends_tls(listen: &[String]) -> bool {
     listen.iter().filter_map(scheme).any(|scheme| own.contains(&scheme.as_str()))
 }
 
-/// The URL of a server as a person names it. A host alone is reached at the first listener, with
-/// TLS if there is one; a host with a port is `tls://`.
+/// The URL of a server as a user writes it. A host alone is reached at the first listener, with TLS
+/// if there is one; a host with a port is `tls://`.
 pub(super) fn at(server: &str, listen: &[String]) -> String {
     if server.contains("://") {
         return server.to_owned();
@@ -81,8 +81,8 @@ pub(super) fn named(url: &str) -> String {
 /// The source address of this machine for the default route. It is a guess, because there may be
 /// NAT in front of the machine.
 fn own_address() -> Option<IpAddr> {
-    // Connecting a UDP socket asks the routing table and sends nothing. The remote addresses are
-    // from the blocks for documentation (RFC 5737, RFC 3849), to which only a default route leads.
+    // Connecting a UDP socket queries the routing table and sends nothing. The remote addresses are
+    // from the blocks for documentation (RFC 5737, RFC 3849), which only a default route covers.
     [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")].into_iter().find_map(
         |(local, remote)| {
             let socket = UdpSocket::bind(local).ok()?;

@@ -42,19 +42,19 @@ pub struct Status {
     pub pid: u32,
     /// The seconds since the start.
     pub uptime_seconds: u64,
-    /// Whether the daemon runs.
+    /// The state of the daemon.
     #[serde(flatten)]
     pub state: Told<DaemonState>,
     /// The seconds until a draining daemon resets its remaining streams; absent in any other state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_seconds: Option<u64>,
-    /// The reason for which the last reload failed and changed nothing; absent when it succeeded or
-    /// there was none.
+    /// The reason why the last reload failed without a change; absent when it succeeded or there
+    /// was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reload_error: Option<String>,
     /// The URLs at which a server listens for clients: `tls://0.0.0.0:7000`.
     pub listen: Vec<String>,
-    /// On a server the pin of the certificate that its clients are shown, absent without TLS; on a
+    /// On a server the pin of the certificate that it presents to clients, absent without TLS; on a
     /// client the pins that it trusts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<String>,
@@ -72,11 +72,11 @@ pub struct Status {
     /// in configured certificates. In the order of the hosts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<Certificate>,
-    /// The names whose clients are away, [`AWAY_MAX`] at most, in the order of their clients: a
-    /// server answers their visitors with 502.
+    /// The names of disconnected clients, at most [`AWAY_MAX`], ordered by client: a server answers
+    /// their visitors with 502.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names_away: Vec<NameAway>,
-    /// The number of all names whose clients are away.
+    /// The number of all names of disconnected clients.
     #[serde(skip_serializing_if = "is_zero")]
     pub names_away_total: u64,
     /// The clients on hold, in the order of their names.
@@ -92,11 +92,12 @@ pub struct Status {
     /// The number of log-ins at a server, by outcome: `accepted`, or the reason of the refusal.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub logins: BTreeMap<String, u64>,
-    /// The number of log lines that were left out, because a client or strangers caused too many.
+    /// The number of suppressed log lines, because a client or unauthenticated peers caused too
+    /// many.
     #[serde(skip_serializing_if = "is_zero")]
     pub log_lines_left_out: u64,
-    /// The number of lines that are missing in the log of requests, because its file took none or
-    /// was too slow.
+    /// The number of lines that are missing in the log of requests, because its file was too slow
+    /// or accepted no lines.
     #[serde(skip_serializing_if = "is_zero")]
     pub request_log_lines_lost: u64,
     /// The open descriptors; every visitor takes one.
@@ -104,22 +105,22 @@ pub struct Status {
     /// The buffers of the UDP sockets of `quic://`; absent before there is such a socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<Udp>,
-    /// What was counted about links between clients.
+    /// The counters of links between clients.
     #[serde(skip_serializing_if = "Peers::is_empty")]
     pub peers: Peers,
     /// The sessions. A server has one per client process. A client has its current session first,
-    /// then the sessions that retire.
+    /// then the sessions that are retiring.
     pub sessions: Vec<Session>,
     /// The daemons of `tunnel run`, in the order of their names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub daemons: Vec<Supervised>,
-    /// The processes whose place this one has taken by an upgrade and that have not ended, the
+    /// The former processes that this process has replaced by an upgrade and that have not ended,
     /// newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub former: Vec<FormerProcess>,
 }
 
-/// A process of a daemon that is there until its streams end.
+/// A process of a daemon that runs until its streams end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FormerProcess {
@@ -127,37 +128,37 @@ pub struct FormerProcess {
     pub pid: u32,
     /// The version of its program.
     pub version: String,
-    /// The seconds since the next process took its place.
+    /// The seconds since the next process replaced it.
     pub seconds: u64,
     /// Its streams and flows.
     pub streams: u64,
-    /// What it waits for, for a person: the services and clients of its streams.
+    /// A readable text about the services and clients whose streams it waits for.
     pub waits_for: String,
-    /// It was asked to end, and resets its streams after `drain_timeout`.
+    /// Whether it was asked to end, and resets its streams after `drain_timeout`.
     #[serde(skip_serializing_if = "is_false")]
     pub ending: bool,
 }
 
-/// What was counted about links between clients, since the start.
+/// The counters of links between clients, since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Peers {
-    /// On a client, the trials of direct paths that it made and answered, by outcome: `direct`, or
-    /// the name of the reason for which there is no path.
+    /// On a client, the attempts to find a direct path that it started and answered, by outcome:
+    /// `direct`, or the name of the reason why there is no path.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub trials: BTreeMap<String, u64>,
     /// On a client, the payload bytes over links with other clients, by path: `relayed`, `direct`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub bytes: BTreeMap<String, PathBytes>,
-    /// On a client, the programs without a tunnel that visit its private services by WebRTC at
-    /// present.
+    /// On a client, the number of programs without a tunnel that currently visit its private
+    /// services over WebRTC.
     #[serde(skip_serializing_if = "is_zero")]
     pub programs: u64,
     /// On a server, the streams to private services by outcome: `joined`, or the name of the reason
-    /// for which the stream was refused.
+    /// for the refusal.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub streams: BTreeMap<String, u64>,
-    /// On a server, the requests of STUN by outcome: `answered`, `dropped`.
+    /// On a server, the STUN requests by outcome: `answered`, `dropped`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub stun: BTreeMap<String, u64>,
 }
@@ -172,9 +173,9 @@ impl Peers {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PathBytes {
-    /// Those that came.
+    /// The received bytes.
     pub received: u64,
-    /// Those that went.
+    /// The sent bytes.
     pub sent: u64,
 }
 
@@ -188,10 +189,10 @@ const fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// The most names in [`Status::names_away`].
+/// The largest number of names in [`Status::names_away`].
 pub const AWAY_MAX: usize = 1_000;
 
-/// A name whose client is away.
+/// A name of a disconnected client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NameAway {
@@ -199,7 +200,7 @@ pub struct NameAway {
     pub address: String,
     /// The client.
     pub client: String,
-    /// The seconds since the client left.
+    /// The seconds since the client disconnected.
     pub seconds: u64,
 }
 
@@ -222,7 +223,7 @@ pub struct Certificate {
     pub host: String,
     /// `file`, `acme`, or `none`: visitors of the host are refused.
     pub source: String,
-    /// The last second in which the certificate is valid, since 1970; absent without a certificate.
+    /// The end of the certificate's validity, in seconds since 1970; absent without a certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
     /// The seconds until then; negative when the certificate has expired.
@@ -238,7 +239,7 @@ pub struct Certificate {
     /// `dns-01`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub challenge: Option<String>,
-    /// The second since 1970 in which the certificate is renewed; absent for one of a file.
+    /// The time of the renewal, in seconds since 1970; absent for a certificate from a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renews_at: Option<u64>,
     /// The seconds until then.
@@ -247,7 +248,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Sets when the certificate expires, at the second `now` since 1970.
+    /// Sets the remaining validity of the certificate, for the time `now` in seconds since 1970.
     pub fn expires(&mut self, at: Option<u64>, now: u64) {
         let left = |at: u64| i64::try_from(at).unwrap_or(i64::MAX).saturating_sub_unsigned(now);
         (self.expires_at, self.expires_seconds) = (at, at.map(left));
@@ -258,7 +259,7 @@ impl Certificate {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Session {
-    /// The name of the other side: on a server the client's name, on a client the server's.
+    /// The name of the other side: the client's name on a server, the server's name on a client.
     pub peer: String,
     /// Whether the other side is a client, over a private service.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -272,9 +273,9 @@ pub struct Session {
     /// of a peer includes the bytes of the peer's earlier sessions.
     pub bytes_received: u64,
     pub bytes_sent: u64,
-    /// The traffic of the carriers to this peer since the start, by transport. The values are added
-    /// up at each status query: the traffic of a connection after the last query before its end is
-    /// missing.
+    /// The traffic of the carriers to this peer since the start, by transport. The values are
+    /// summed at each status query: the traffic of a connection after the last query before its end
+    /// is missing.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub sent: BTreeMap<String, Sent>,
     /// The links, by worker.
@@ -289,9 +290,9 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Udp {
-    /// The bytes of received datagrams that may wait; further datagrams are lost.
+    /// The size of the queue of received datagrams, in bytes; further datagrams are lost.
     pub receive_buffer_bytes: u64,
-    /// The bytes of datagrams to send that may wait.
+    /// The size of the queue of datagrams to send, in bytes.
     pub send_buffer_bytes: u64,
 }
 
@@ -301,10 +302,10 @@ pub struct Udp {
 pub struct Memory {
     /// The budget in bytes (`memory_budget`).
     pub budget_bytes: u64,
-    /// The bytes of the budget that streams, windows, replay and buffers take.
+    /// The bytes of the budget that streams, windows, replay and buffers use.
     pub used_bytes: u64,
-    /// The number of visitors and requests that a server refused because the budget had too little
-    /// left.
+    /// The number of visitors and requests that a server refused because too little of the budget
+    /// was left.
     #[serde(skip_serializing_if = "is_zero")]
     pub refused: u64,
 }
@@ -317,8 +318,8 @@ pub struct Descriptors {
     pub open: u64,
     /// The limit of open descriptors; absent when nothing limits them.
     pub limit: Option<u64>,
-    /// The number of further visitors that get a descriptor. Some descriptors are reserved for
-    /// links and commands.
+    /// The number of additional visitors for whom descriptors are left. Some descriptors are
+    /// reserved for links and commands.
     pub room: Option<u64>,
 }
 
@@ -330,7 +331,7 @@ pub struct Link {
     pub serial: u64,
     /// The index of the worker of the link.
     pub worker: usize,
-    /// Whether the link takes streams.
+    /// Whether the link accepts streams.
     #[serde(flatten)]
     pub state: Told<LinkState>,
     /// The path of a link with another client; absent on a link with a server.
@@ -341,8 +342,8 @@ pub struct Link {
     /// The number of open flows.
     #[serde(skip_serializing_if = "is_zero")]
     pub flows: u64,
-    /// The numbers of received datagrams that the link dropped before a flow got them, by reason:
-    /// `early`, `late`, `unjoined`.
+    /// The numbers of received datagrams that the link dropped before they reached a flow, by
+    /// reason: `early`, `late`, `unjoined`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub dropped: BTreeMap<String, u64>,
     /// The bytes that are kept for replay until the other side has consumed them.
@@ -354,16 +355,16 @@ pub struct Link {
 /// The path of a link with another client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeerPath {
-    /// Whether the path passes the server.
+    /// Whether the path leads through the server.
     #[serde(flatten)]
     pub state: Told<PathState>,
-    /// The seconds since the link was taken to this path.
+    /// The seconds since the link moved to this path.
     pub since_seconds: u64,
     /// The two ends of a direct path: the kind and the address of this end as the other client sees
     /// it, and of the other end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
-    /// The round trip of the last check of a direct path, in microseconds.
+    /// The round-trip time of the last check of a direct path, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt_micros: Option<u64>,
 }
@@ -378,8 +379,8 @@ pub struct Carrier {
     pub transport: String,
     /// The address of the far end.
     pub peer: String,
-    /// The least round trip of the link's active carrier, in microseconds; absent before the first
-    /// answer.
+    /// The minimum round-trip time of the link's active carrier, in microseconds; absent before the
+    /// first measurement.
     pub rtt_micros: Option<u64>,
     /// The cipher suite of the TLS session: `TLS_AES_128_GCM_SHA256`; absent without TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -388,7 +389,7 @@ pub struct Carrier {
     /// without TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// Whether the carrier is ready to take over, and carries nothing meanwhile.
+    /// Whether the carrier is a standby, which carries no traffic.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub standby: bool,
     /// The figures of the TCP connection; absent when the kernel does not report them.
@@ -421,19 +422,19 @@ impl Carrier {
 pub struct Kcp {
     /// The number of packets sent, lost packets and parity included.
     pub sent_packets: u64,
-    /// The number of sent packets that the path lost. The far end rebuilds some of them.
+    /// The number of sent packets that the path lost. The far end recovers some of them.
     pub lost_packets: u64,
     /// The number of sent packets whose content had been sent before.
     pub retransmitted_packets: u64,
     /// The number of sent packets with parity.
     pub parity_packets: u64,
-    /// The number of lost packets of the far end that this end rebuilt from parity.
+    /// The number of lost packets of the far end that this end recovered by parity.
     pub recovered_packets: u64,
     /// The congestion window in bytes.
     pub window_bytes: u64,
     /// The largest UDP payload, in bytes, that the path is known to carry.
     pub mtu: u16,
-    /// The smoothed round trip in microseconds.
+    /// The smoothed round-trip time, in microseconds.
     pub rtt_micros: u64,
 }
 
@@ -456,7 +457,7 @@ impl From<Kcp> for Sent {
 pub struct Quic {
     /// The number of packets sent, lost packets included.
     pub sent_packets: u64,
-    /// The number of lost packets. Their content is sent again.
+    /// The number of lost packets. Their content is retransmitted.
     pub lost_packets: u64,
     /// The bytes in lost packets.
     pub lost_bytes: u64,
@@ -464,11 +465,11 @@ pub struct Quic {
     pub window_bytes: u64,
     /// The largest UDP payload, in bytes, that the path is known to carry.
     pub mtu: u16,
-    /// The smoothed round trip in microseconds.
+    /// The smoothed round-trip time, in microseconds.
     pub rtt_micros: u64,
 }
 
-/// Maps packets to segments. The content of each lost packet is sent again.
+/// Maps packets to segments. The content of each lost packet is retransmitted.
 impl From<Quic> for Sent {
     fn from(quic: Quic) -> Self {
         Self {
@@ -498,7 +499,7 @@ pub struct Tcp {
     /// The number of segments in flight that are believed to be lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_segments: Option<u64>,
-    /// The bytes that this process has written and the kernel has not sent yet.
+    /// The bytes that this process has written but the kernel has not sent yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_bytes: Option<u64>,
     /// The congestion window in segments.
@@ -507,7 +508,7 @@ pub struct Tcp {
     /// The latest rate at which bytes arrived at the far end, in bytes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u64>,
-    /// The kernel's smoothed round trip in microseconds.
+    /// The kernel's smoothed round-trip time, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt_micros: Option<u64>,
 }
@@ -543,7 +544,7 @@ pub struct Sent {
     /// The number of sent packets with parity (KCP).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parity_packets: Option<u64>,
-    /// The number of received packets that were rebuilt from parity (KCP).
+    /// The number of received packets that were recovered by parity (KCP).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovered_packets: Option<u64>,
 }
@@ -555,12 +556,12 @@ pub struct Service {
     /// The name of a service, or `ADDRESS -> TARGET` of a forward.
     pub name: String,
     /// The address at which visitors connect: `tcp://0.0.0.0:10022`. On a client, all published
-    /// addresses of the service. A refused address of a service that asked for several has an entry
-    /// of its own behind the others of the service, with the address that was asked for.
+    /// addresses of the service. A refused address of a service that requested several has an entry
+    /// of its own after the others of the service, with the requested address.
     pub address: String,
     /// The target, as far as this side knows it.
     pub target: String,
-    /// Whether visitors reach the service. The text of a refusal is its reason.
+    /// Whether visitors can reach the service. The text of a refusal is its reason.
     #[serde(flatten)]
     pub state: Told<ServiceState>,
     /// The number of open streams.
@@ -596,12 +597,12 @@ pub struct Service {
     /// The service or forward was added at run time, by `tunnel publish` or `tunnel forward`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
-    /// The configured entries of a client whose place the service or forward has. They are not in
-    /// force until the place is free.
+    /// The configured entries of a client that the service or forward shadows. They are not in
+    /// force until the shadowing entry is removed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shadows: Vec<String>,
-    /// Why the target does not serve; absent while the target serves or no visitor has asked for
-    /// it. Of several targets none serves.
+    /// The reason why the target is unhealthy; absent while the target is healthy or no visitor has
+    /// needed it. Of several targets none is healthy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<Down>,
     /// The targets of a service with several, on its client.
@@ -617,27 +618,26 @@ pub struct ServiceTarget {
     pub target: String,
     /// Its share of the visitors. 0: it gets no new visitor.
     pub weight: u16,
-    /// Whether it gets visitors.
+    /// Whether it receives visitors.
     #[serde(flatten)]
     pub state: Told<TargetState>,
     /// The number of its open streams and flows.
     pub visitors: u64,
     /// The number of its streams and flows since the start.
     pub visitors_total: u64,
-    /// Why it does not serve; absent while it serves or no visitor has asked for it.
+    /// The reason why it is unhealthy; absent while it is healthy or no visitor has needed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<Down>,
 }
 
-/// The requests of HTTP of a service whose answers have ended.
+/// The HTTP requests of a service whose responses have ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Requests {
-    /// Their numbers by the class of the status: `2xx`, `4xx` … Classes without a request are
-    /// absent.
+    /// Their numbers by status class: `2xx`, `4xx` … Classes without a request are absent.
     pub statuses: BTreeMap<String, u64>,
-    /// Their numbers by the time from the head of the request to the head of the answer. A request
-    /// without an answer has no time.
+    /// Their numbers by the time from the request header to the response header. A request without
+    /// a response has no time.
     pub first_byte: Vec<Bucket>,
     /// The sum of these times in microseconds.
     pub first_byte_micros: u64,
@@ -647,8 +647,8 @@ pub struct Requests {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bucket {
-    /// The longest time of the bucket in microseconds; absent in the last bucket, which has no
-    /// bound. The buckets before have the shorter times.
+    /// The upper bound of the bucket in microseconds; absent in the last bucket, which has no
+    /// bound. Shorter times are in the previous buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub up_to_micros: Option<u64>,
     /// The number of times.
@@ -671,7 +671,7 @@ impl Requests {
     }
 }
 
-/// A target that does not serve.
+/// A target that is unhealthy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Down {
@@ -684,8 +684,8 @@ pub struct Down {
 }
 
 impl Sent {
-    /// The counts of lost packets and of sent packets. TCP and QUIC send the content of each lost
-    /// packet again, so they have no count of their own.
+    /// The counts of lost packets and of sent packets. TCP and QUIC retransmit the content of each
+    /// lost packet, so they have no separate count.
     pub fn loss(&self) -> Option<(u64, u64)> {
         self.lost_packets.or(self.retransmitted_segments).zip(self.segments)
     }
@@ -705,7 +705,7 @@ impl Sent {
 }
 
 impl Session {
-    /// Puts the states of the targets into the states of services and forwards.
+    /// Merges the states of the targets into the states of services and forwards.
     pub fn settle(&mut self) {
         self.services.iter_mut().chain(&mut self.forwards).for_each(Service::settle);
     }
@@ -719,7 +719,7 @@ impl Session {
 }
 
 impl Service {
-    /// Puts the state of the targets into the state of the service.
+    /// Merges the state of the targets into the state of the service.
     pub fn settle(&mut self) {
         if let (Some(down), true) = (&self.down, self.state == ServiceState::Up) {
             let state = if down.denied { ServiceState::Denied } else { ServiceState::TargetDown };
@@ -727,7 +727,7 @@ impl Service {
         }
     }
 
-    /// The service as it is `seconds` later, if nothing but the time has changed.
+    /// The service `seconds` later, if only time has passed.
     #[must_use]
     pub fn aged(mut self, seconds: u64) -> Self {
         let downs = self.targets.iter_mut().filter_map(|target| target.down.as_mut());
@@ -737,12 +737,12 @@ impl Service {
         self
     }
 
-    /// Whether it carries UDP, or did.
+    /// Whether it carries UDP, or carried it.
     pub fn carries_flows(&self) -> bool {
         self.flows_total > 0 || self.address.contains("udp://")
     }
 
-    /// Adds the counts of the same service from elsewhere.
+    /// Adds the counters of the same service from elsewhere.
     pub fn add(&mut self, part: &Self) {
         self.down = self.down.take().or_else(|| part.down.clone());
         if let Some(part) = &part.requests {

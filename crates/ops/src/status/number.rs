@@ -1,4 +1,4 @@
-//! The numbers by which people name open streams and flows: `3/17` is stream 17 of link 3, `3/u17`
+//! The numbers by which users name open streams and flows: `3/17` is stream 17 of link 3, `3/u17`
 //! is flow 17 of link 3.
 
 use std::fmt;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What an entry of [`Streams`](super::Streams) is.
+/// The kind of an entry of [`Streams`](super::Streams).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -50,7 +50,7 @@ impl fmt::Display for StreamNumber {
     }
 }
 
-/// The text is no number of a stream or flow.
+/// The text is not the number of a stream or flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("two numbers as in the list of `tunnel streams`: 3/17, or 3/u17 of a flow")]
 pub struct NoStreamNumber;

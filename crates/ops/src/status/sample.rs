@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A service over UDP, as a client has one.
+/// A UDP service of a client.
 pub fn sample_flows() -> Service {
     Service {
         name: "dns".into(),
@@ -19,7 +19,7 @@ pub fn sample_flows() -> Service {
     }
 }
 
-/// A service by name that has answered requests.
+/// A named service that has answered requests.
 pub fn sample_requests() -> Service {
     let bucket = |up_to_micros, count| Bucket { up_to_micros, count };
     let requests = Requests {

@@ -1,6 +1,6 @@
 //! The states of a daemon and of its parts. Each state is a word for programs (`state`), with a
-//! text for a person beside it (`state_text`). The words are an interface: words are added, and
-//! none is removed. The text may change at any time, so it can be shown and not compared:
+//! readable text (`state_text`). The words are an interface: words are added, and none is removed.
+//! The text may change at any time, so programs may show it but not compare it:
 //!
 //! ```compile_fail
 //! use ops::status::{ServiceState, Told};
@@ -22,13 +22,13 @@ use crate::term::Tone;
 
 /// A kind of states.
 pub trait State: Copy + 'static {
-    /// The states that a daemon of this version tells.
+    /// The states that a daemon of this version reports.
     const ALL: &'static [Self];
 
-    /// The state for a person who reads no reason.
+    /// The readable text of the state, without a reason.
     fn text(self) -> &'static str;
 
-    /// What the state means for a person.
+    /// The severity of the state.
     fn tone(self) -> Tone;
 }
 
@@ -51,7 +51,7 @@ impl<S: State + Default> Told<S> {
         self.state
     }
 
-    /// What the state means for a person.
+    /// The severity of the state.
     pub fn tone(&self) -> Tone {
         self.state.tone()
     }
@@ -69,7 +69,7 @@ impl<S: Default + PartialEq> PartialEq<S> for Told<S> {
     }
 }
 
-/// The text for a person.
+/// The readable text.
 impl<S: State + Default> Display for Told<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.state_text.is_empty() { self.state.text() } else { &self.state_text })
@@ -87,7 +87,7 @@ pub enum DaemonState {
     Running,
     /// The daemon stops when its last stream has ended, and refuses new visitors.
     Draining,
-    /// A word of a newer daemon.
+    /// A word from a newer daemon.
     #[serde(other)]
     Unknown,
 }
@@ -115,7 +115,7 @@ impl State for DaemonState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SupervisedState {
-    /// The process runs, and has not said yet that it is ready.
+    /// The process runs, but has not reported that it is ready.
     #[default]
     Starting,
     Running,
@@ -123,11 +123,12 @@ pub enum SupervisedState {
     Draining,
     /// The process ended by an error, and starts again after a pause.
     Failed,
-    /// The file is wrong. The daemon starts when a reload finds it mended, or by `tunnel restart`.
+    /// The file is invalid. The daemon starts when a reload finds the file corrected, or by `tunnel
+    /// restart`.
     Wrong,
-    /// The process ended without an error, as `tunnel stop` makes it.
+    /// The process ended without an error, for example by `tunnel stop`.
     Ended,
-    /// A word of a newer version.
+    /// A word from a newer version.
     #[serde(other)]
     Unknown,
 }
@@ -164,13 +165,13 @@ pub enum TargetState {
     /// The target gets its share of the visitors.
     #[default]
     Up,
-    /// The target was down, and its share grows.
+    /// The target was down, and its share grows gradually.
     Returning,
-    /// The target does not serve, and visitors get other targets.
+    /// The target is unhealthy, and visitors get other targets.
     Down,
-    /// The configuration has the target no more. Its visitors may finish.
+    /// The configuration no longer contains the target. Its visitors may finish.
     Removed,
-    /// A word of a newer daemon.
+    /// A word from a newer daemon.
     #[serde(other)]
     Unknown,
 }
@@ -201,21 +202,21 @@ impl State for TargetState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
-    /// At least one link takes streams.
+    /// At least one link accepts streams.
     Up,
-    /// No link takes streams, and no attempt has failed.
+    /// No link accepts streams, and no attempt has failed.
     #[default]
     Connecting,
-    /// No link is needed at present: the next visitor asks for it.
+    /// No link is needed at present: the next visitor causes a dial.
     Idle,
-    /// The last attempt of a client failed in the network. The text is the error.
+    /// The last attempt of a client failed because of the network. The text is the error.
     Unreachable,
-    /// The server refused the last attempt of a client, or its certificate failed the check: a
-    /// person has to act. The text is the reason.
+    /// The server refused the last attempt of a client, or its certificate was rejected: the user
+    /// must act. The text is the reason.
     Refused,
-    /// A newer process of the client's name serves in the place of this process.
+    /// A newer process with the client's name has replaced this process.
     Superseded,
-    /// A word of a newer daemon.
+    /// A word from a newer daemon.
     #[serde(other)]
     Unknown,
 }
@@ -260,11 +261,11 @@ pub enum LinkState {
     /// The link waits for its next carrier.
     #[default]
     Stalled,
-    /// The link takes no more streams, another link does.
+    /// The link accepts no more streams, but another link does.
     GoingAway,
-    /// The link has ended: an event tells it, and no status has the link.
+    /// The link has ended: an event reports it, and no status lists the link.
     Ended,
-    /// A word of a newer daemon.
+    /// A word from a newer daemon.
     #[serde(other)]
     Unknown,
 }
@@ -290,17 +291,16 @@ impl State for LinkState {
     }
 }
 
-/// By which path a link with another client goes.
+/// The kind of path of a link with another client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathState {
-    /// Through the server. The text is the reason for which there is no direct path, if it is
-    /// known.
+    /// Through the server. The text is the reason why there is no direct path, if it is known.
     #[default]
     Relayed,
     /// From client to client.
     Direct,
-    /// A word of a newer daemon.
+    /// A word from a newer daemon.
     #[serde(other)]
     Unknown,
 }
@@ -328,20 +328,20 @@ impl State for PathState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceState {
-    /// Visitors reach the service or forward.
+    /// Visitors can reach the service or forward.
     Up,
-    /// The target refuses connections, or does not answer.
+    /// The target refuses connections, or does not respond.
     TargetDown,
     /// The server does not allow the target of a forward.
     Denied,
-    /// No live link can carry the service, or its registration has no answer yet.
+    /// No live link can carry the service, or its registration is unanswered.
     #[default]
     Waiting,
     /// The client is superseded: a newer process of the same name serves.
     Superseded,
     /// The service, or one of its addresses, is not published. The text is the reason.
     Refused,
-    /// A word of a newer daemon.
+    /// A word from a newer daemon.
     #[serde(other)]
     Unknown,
 }
@@ -376,14 +376,14 @@ impl State for ServiceState {
 #[serde(rename_all = "snake_case")]
 pub enum ClientState {
     Connected,
-    /// The client has links, and none of them has a connection.
+    /// The client has links, but none of them has a connection.
     Stalled,
-    /// The client has left since the server's start.
+    /// The client has disconnected since the server's start.
     Away,
     /// The client has not logged in since the server's start.
     #[default]
     NeverSeen,
-    /// A word of a newer daemon.
+    /// A word from a newer daemon.
     #[serde(other)]
     Unknown,
 }

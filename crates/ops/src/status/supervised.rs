@@ -13,10 +13,10 @@ pub struct Supervised {
     pub name: String,
     /// The path of the file.
     pub file: String,
-    /// The role by the content of the file; absent if the content tells none.
+    /// The role that the content of the file determines; absent if it determines none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// Whether the daemon runs. The text of a failure is its reason.
+    /// The state of the daemon. The text of a failure is its reason.
     #[serde(flatten)]
     pub state: Told<SupervisedState>,
     /// The process id; absent while there is no process.
@@ -25,21 +25,21 @@ pub struct Supervised {
     /// The seconds since the process started; absent while there is no process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uptime_seconds: Option<u64>,
-    /// The number of starts after the first one.
+    /// The number of starts after the first.
     pub restarts: u64,
-    /// What the daemon says of itself in one line; absent before it is ready.
+    /// The daemon's own summary in one line; absent before it is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     /// The path of the control socket; absent while it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control: Option<String>,
-    /// The status of the daemon itself, which `tunnel status` asks for; absent if the daemon does
-    /// not answer.
+    /// The status of the daemon itself, which `tunnel status` queries; absent if the daemon does
+    /// not respond.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Box<Status>>,
 }
 
-/// The daemons that `tunnel restart` has asked to end, and that start again.
+/// The daemons that `tunnel restart` has asked to end, and that will start again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Restarted {

@@ -1,12 +1,12 @@
-//! The output of the program for a person. Everything except log lines goes through here: results
-//! to stdout, problems to stderr. A result that stdout does not take is [`Unwritten`]; a closed
-//! pipe (`tunnel status | head -1`) then ends the command without an error.
+//! The readable output of the program. Everything except log lines goes through here: results to
+//! stdout, problems to stderr. A result that stdout does not accept is [`Unwritten`]; a closed pipe
+//! (`tunnel status | head -1`) then ends the command without an error.
 //!
 //! Text may come from a peer, so control characters other than line ends and tabs are escaped here.
-//! In a table line ends and tabs are escaped as well.
+//! In a table, line ends and tabs are escaped as well.
 //!
-//! [`Sheet`] draws every table and every longer text of a command: it asks the [`Screen`] how many
-//! columns there are.
+//! [`Sheet`] draws every table and every longer text of a command: it takes the number of columns
+//! from the [`Screen`].
 
 mod screen;
 mod sheet;
@@ -36,16 +36,16 @@ pub use width::natural;
 /// Writes a line to stdout: a result.
 ///
 /// # Errors
-/// Stdout does not take the line.
+/// Stdout does not accept the line.
 pub fn out(text: impl Display) -> Result<(), Unwritten> {
     Ok(line(io::stdout().lock(), text)?)
 }
 
-/// Writes text of this program to stdout as it is and without a line end: a token for `generate
-/// token -n`, a command of the terminal.
+/// Writes text of this program to stdout unchanged and without a line end: a token for `generate
+/// token -n`, a control sequence for the terminal.
 ///
 /// # Errors
-/// Stdout does not take the text.
+/// Stdout does not accept the text.
 pub fn out_bare(text: impl Display) -> Result<(), Unwritten> {
     let mut stdout = io::stdout().lock();
     Ok(write!(stdout, "{text}").and_then(|()| stdout.flush())?)
@@ -57,20 +57,20 @@ pub fn clean(text: &str) -> Cow<'_, str> {
 }
 
 /// Writes a line to stderr: a problem, or a hint that must not mix with the result. On a terminal
-/// the line is broken at blanks.
+/// the line is wrapped at blanks.
 pub fn err(text: impl Display) {
     // A failure cannot be reported anywhere.
     drop(line(io::stderr().lock(), broken(&text.to_string(), Screen::of_stderr())));
 }
 
-/// Whether [`err`] would break a line of the text.
+/// Whether [`err`] would wrap a line of the text.
 pub fn is_wide(text: &str) -> bool {
     let columns = Screen::of_stderr().columns();
     columns.is_some_and(|columns| text.lines().any(|line| width::width(line) > columns))
 }
 
 /// The text in lines that fit the screen. A line that begins with a blank is a list or a command,
-/// and stays as it is.
+/// and is left unchanged.
 fn broken(text: &str, screen: Screen) -> Cow<'_, str> {
     let Some(columns) = screen.columns() else { return Cow::Borrowed(text) };
     let fits = |line: &str| line.starts_with(' ') || width::width(line) <= columns;
@@ -93,12 +93,13 @@ pub fn address(address: SocketAddr) -> String {
     if address.port() == 0 { address.ip().to_string() } else { address.to_string() }
 }
 
-/// A number with its word: `1 link`, `2 links`. The plural of the word must end in an added `s`.
+/// A number with its noun: `1 link`, `2 links`. The plural must be formed by an added `s`.
 pub fn count(n: u64, word: &str) -> String {
     if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
 }
 
-/// The most parts that [`few`] shows: a person reads no more of a list of like reasons.
+/// The largest number of parts that [`few`] shows: a longer list of similar reasons is not
+/// readable.
 const FEW: usize = 4;
 
 /// The first parts of a list in one line, and the number of the others.

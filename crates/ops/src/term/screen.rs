@@ -1,5 +1,5 @@
-//! What text for a person is drawn for: the width of the terminal, and whether states are coloured.
-//! A pipe and a file get everything and no colour, so that a script never misses a column.
+//! The properties of the output: the width of the terminal, and whether states are coloured. A pipe
+//! and a file get the full output without colours, so that a script never misses a column.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,10 +8,10 @@ use std::os::fd::AsFd;
 
 use rustix::termios::tcgetwinsize;
 
-/// The width of a terminal that reports none.
+/// The width that is assumed for a terminal that reports none.
 const USUAL: usize = 80;
 
-/// The least width that tables are drawn for: below it nothing is readable.
+/// The smallest width for which tables are drawn: below it nothing is readable.
 const LEAST: usize = 20;
 
 /// The columns and colours of the output.
@@ -20,7 +20,7 @@ pub struct Screen {
     /// Absent: lines may have any length.
     pub(super) columns: Option<usize>,
     pub(super) colour: bool,
-    /// Columns and rows of the terminal; absent: there is none, or it reports no rows.
+    /// Columns and rows of the terminal; absent: there is no terminal, or it reports no rows.
     pub(super) window: Option<(usize, usize)>,
 }
 
@@ -28,13 +28,13 @@ impl Screen {
     /// Lines of any length, without colours.
     pub const PLAIN: Self = Self { columns: None, colour: false, window: None };
 
-    /// The screen behind standard output. With `wide`, lines may have any length.
+    /// The screen of standard output. With `wide`, lines may have any length.
     pub fn of_stdout(wide: bool) -> Self {
         let screen = Self::of(&io::stdout(), |key| env::var_os(key));
         if wide { Self { columns: None, ..screen } } else { screen }
     }
 
-    /// The screen behind standard error.
+    /// The screen of standard error.
     pub fn of_stderr() -> Self {
         Self::of(&io::stderr(), |key| env::var_os(key))
     }
@@ -54,8 +54,8 @@ impl Screen {
         }
     }
 
-    /// `COLUMNS` and `LINES` go before what the terminal reports, as in the programs of POSIX.
-    /// Colours follow `NO_COLOR` (no-color.org) and `TERM`.
+    /// `COLUMNS` and `LINES` take precedence over the values of the terminal, as in the programs of
+    /// POSIX. Colours follow `NO_COLOR` (no-color.org) and `TERM`.
     fn of_terminal(reported: Option<[usize; 2]>, var: impl Fn(&str) -> Option<OsString>) -> Self {
         let size = |key: &str, reported: Option<usize>| {
             let chosen = var(key).and_then(|text| text.to_str()?.trim().parse().ok());

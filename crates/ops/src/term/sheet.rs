@@ -1,4 +1,4 @@
-//! A text for a person, made of lines and tables that fit a screen.
+//! A readable text, made of lines and tables that fit a screen.
 
 use std::fmt::{self, Display};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use super::tone::Tone;
 use super::unwritten::Unwritten;
 use super::width::{width, wrap};
 
-/// The blanks in front of what belongs to the line above, and of the rest of a long line.
+/// The indentation of lines that belong to the line above, and of the continuation of a long line.
 const INDENT: usize = 2;
 
 /// The line below a text with missing columns.
@@ -52,7 +52,7 @@ impl Sheet {
         let from = self.text.len();
         self.line(format_args!("{before}{state}{after}"));
         let (before, state) = (escaped(&before), escaped(&state));
-        // A state that is broken over two lines, a long reason, has no colour.
+        // A state that is wrapped over two lines, such as a long reason, has no colour.
         let at = from + self.indent + before.len();
         let is_there = self.text.get(at..).is_some_and(|rest| rest.starts_with(&*state));
         if self.screen.colour && is_there {
@@ -61,7 +61,7 @@ impl Sheet {
         }
     }
 
-    /// A table; nothing when it has no row.
+    /// A table; nothing if it has no row.
     pub fn table(&mut self, table: &Table) {
         if table.is_empty() {
             return;
@@ -74,7 +74,7 @@ impl Sheet {
         }
     }
 
-    /// Keys with their values, the values below each other.
+    /// Keys with their values, with the values aligned.
     pub fn pairs(&mut self, pairs: &[(String, String)]) {
         let escaped: Vec<_> = pairs.iter().map(|(key, value)| (escaped(key), value)).collect();
         let widest = escaped.iter().map(|(key, _)| width(key)).max().unwrap_or(0);
@@ -82,29 +82,29 @@ impl Sheet {
             let blanks = " ".repeat(widest - width(&key));
             let from = self.text.len();
             self.hang(widest + INDENT, value, 0);
-            // The value stands at its place already: the key replaces the blanks before it.
+            // The value is already in its place: the key replaces the blanks before it.
             let start = from + self.indent;
             let end = start + widest + INDENT;
             self.text.replace_range(start..end, &format!("{key}{blanks}  "));
         }
     }
 
-    /// What `part` writes is indented.
+    /// The output of `part` is indented.
     pub fn indented(&mut self, part: impl FnOnce(&mut Self)) {
         self.indent += INDENT;
         part(self);
         self.indent -= INDENT;
     }
 
-    /// A line of words whose first line begins `first` columns to the right, and the others `rest`
-    /// columns more.
+    /// A line of words whose first line is indented by `first` columns, and the others by `rest`
+    /// more columns.
     fn hang(&mut self, first: usize, text: &str, rest: usize) {
         let text = escaped(text);
         let start = self.indent + first;
         let Some(columns) = self.screen.columns else {
             return self.push(start, &text);
         };
-        // A line that fits keeps its blanks as they are.
+        // A line that fits keeps its blanks.
         if start + width(&text) <= columns {
             return self.push(start, &text);
         }
@@ -138,14 +138,14 @@ impl Drawn {
     /// Writes the text to stdout, with text of this program before and after it.
     ///
     /// # Errors
-    /// Stdout does not take the text.
+    /// Stdout does not accept the text.
     pub fn show(&self, before: &str, after: &str) -> Result<(), Unwritten> {
         let mut stdout = io::stdout().lock();
         Ok(write!(stdout, "{before}{}{after}", self.0).and_then(|()| stdout.flush())?)
     }
 
-    /// The text in the rows of the window, with the number of lines that have no room. The last row
-    /// is that of the cursor.
+    /// The text in the rows of the window, with the number of lines that do not fit. The last row
+    /// is reserved for the cursor.
     #[must_use]
     pub fn in_window(self, screen: Screen) -> Self {
         let Some((columns, rows)) = screen.window else { return self };

@@ -1,13 +1,13 @@
-//! Tables for a person. Each column is as wide as its widest cell, with two blanks in between. On a
-//! narrow terminal long names and addresses are cut first, then columns leave in the order of their
-//! worth.
+//! Readable tables. Each column is as wide as its widest cell, with two blanks in between. On a
+//! narrow terminal long names and addresses are shortened first, then columns are omitted by their
+//! worth, least first.
 
 use super::escaped;
 use super::tone::Tone;
 use super::width::{Keep, cut, width};
 
-/// The columns that a long cell keeps before another column leaves for it: most addresses and names
-/// are shorter.
+/// The width that a long cell keeps before another column is omitted for it: most addresses and
+/// names are shorter.
 const ENOUGH: usize = 24;
 
 /// The blanks between two columns.
@@ -17,12 +17,12 @@ const GAP: usize = 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     title: &'static str,
-    /// Columns of the least worth leave first, all of the same worth together. Absent: the column
-    /// stays.
+    /// Columns with the lowest worth are omitted first, all with the same worth together. Absent:
+    /// the column is always shown.
     worth: Option<u8>,
-    /// What is kept of a long cell. Absent: cells are short.
+    /// The part of a long cell that is kept. Absent: cells are short.
     keep: Option<Keep>,
-    /// The cells have the colour of their row.
+    /// Whether the cells have the colour of their row.
     is_state: bool,
 }
 
@@ -32,7 +32,7 @@ impl Column {
         Self { title, worth: None, keep: None, is_state: false }
     }
 
-    /// The column leaves a narrow terminal before the columns of more worth.
+    /// On a narrow terminal, the column is omitted before columns with a higher worth.
     #[must_use]
     pub const fn worth(self, worth: u8) -> Self {
         Self { worth: Some(worth), ..self }
@@ -44,7 +44,7 @@ impl Column {
         Self { keep: Some(Keep::Start), ..self }
     }
 
-    /// Long cells keep beginning and end.
+    /// Long cells keep their beginning and end.
     #[must_use]
     pub const fn address(self) -> Self {
         Self { keep: Some(Keep::Ends), ..self }
@@ -87,7 +87,7 @@ impl Table {
     }
 
     fn push(&mut self, tone: Option<Tone>, cells: impl IntoIterator<Item = String>) {
-        // Text of a peer neither commands the terminal nor forges a row.
+        // Text of a peer can neither control the terminal nor forge a row.
         let cells = cells.into_iter().map(|cell| escaped(&cell).into_owned()).collect();
         self.rows.push(Row { tone, cells });
     }
@@ -97,7 +97,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The lines, each in at most `room` columns, and whether something is missing in them.
+    /// The lines, each in at most `room` columns, and whether anything is missing in them.
     pub(super) fn draw(&self, room: Option<usize>, colour: bool) -> (Vec<String>, bool) {
         let full: Vec<usize> = (0..self.columns.len()).map(|n| self.width(n)).collect();
         let widths = match room {
@@ -114,14 +114,14 @@ impl Table {
         (lines, is_cut)
     }
 
-    /// The columns that the widest cell of a column takes.
+    /// The width of the widest cell of a column.
     fn width(&self, n: usize) -> usize {
         let title = self.columns.get(n).map_or(0, |column| width(column.title));
         let cells = self.rows.iter().filter_map(|row| row.cells.get(n)).map(|cell| width(cell));
         cells.max().unwrap_or(0).max(title)
     }
 
-    /// The width of each column in at most `room` columns; absent: the column leaves.
+    /// The width of each column in at most `room` columns; absent: the column is omitted.
     fn fit(&self, full: &[usize], room: usize) -> Vec<Option<usize>> {
         let mut widths: Vec<Option<usize>> = full.iter().copied().map(Some).collect();
         let least = |n: usize, width: usize| {
@@ -146,7 +146,7 @@ impl Table {
     }
 
     /// Takes one character from the widest column with long cells, or from the widest of all
-    /// columns where the long cells are short already.
+    /// columns if the long cells are already short.
     fn shrink(&self, widths: &mut [Option<usize>]) -> bool {
         const SHORT: usize = 8;
         let wider = |least: usize, any: bool| {
@@ -183,7 +183,7 @@ impl Table {
     }
 }
 
-/// The columns of a line.
+/// The total width of a line.
 fn total(widths: impl Iterator<Item = usize>) -> usize {
     widths.map(|width| width + GAP).sum::<usize>().saturating_sub(GAP)
 }

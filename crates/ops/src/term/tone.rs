@@ -1,13 +1,13 @@
 //! The colours of states on a terminal.
 
-/// What a state means for a person.
+/// The severity of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// All is well: green.
+    /// Healthy: green.
     Good,
-    /// Nothing serves now, and this may change by itself: yellow.
+    /// Not serving now, but this may change by itself: yellow.
     Waits,
-    /// Somebody has to act: red.
+    /// The user must act: red.
     Bad,
 }
 

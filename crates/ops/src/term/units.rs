@@ -1,6 +1,6 @@
 //! Durations and sizes as text.
 
-/// A number of seconds as text: `3m20s`, with two units at most.
+/// A number of seconds as text: `3m20s`, with at most two units.
 pub fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match seconds {

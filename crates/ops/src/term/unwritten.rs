@@ -13,8 +13,8 @@ use rustix::io::Errno;
 pub struct Unwritten(#[from] io::Error);
 
 impl Unwritten {
-    /// Whether the reader of the pipe is gone, as after `tunnel status | head -1`. The reader had
-    /// enough, so this is no failure of the command.
+    /// Whether the reader of the pipe is gone, as after `tunnel status | head -1`. The reader has
+    /// read enough, so this is not a failure of the command.
     pub fn is_closed_pipe(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe
     }
@@ -25,8 +25,8 @@ impl Unwritten {
     }
 }
 
-/// Waits for this time. A command that prints again and again waits here, because a reader that is
-/// gone would otherwise be seen only at the next line.
+/// Waits for this time. A command that prints repeatedly waits here, because otherwise it would
+/// notice a closed reader only at the next line.
 ///
 /// # Errors
 /// The reader of standard output is gone.
@@ -38,7 +38,7 @@ fn pause_of(output: &impl AsFd, time: Duration) -> Result<(), Unwritten> {
     let end = Instant::now() + time;
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        // Without a wish, poll reports only that the reader is gone.
+        // Without requested events, poll reports only that the reader is gone.
         let mut ends = [PollFd::new(output, PollFlags::empty())];
         match poll(&mut ends, Timespec::try_from(left).ok().as_ref()) {
             Ok(0) => return Ok(()),
@@ -49,7 +49,7 @@ fn pause_of(output: &impl AsFd, time: Duration) -> Result<(), Unwritten> {
     }
 }
 
-/// Waits at most `limit` until `input` has bytes or an end. Returns whether it has.
+/// Waits at most `limit` until `input` has bytes or has ended. Returns whether this is the case.
 ///
 /// # Errors
 /// The reader of standard output is gone.
@@ -61,7 +61,7 @@ fn wait_beside(output: &impl AsFd, input: &impl AsFd, limit: Duration) -> Result
     let end = Instant::now() + limit;
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        // Without a wish, poll reports of the output only that its reader is gone.
+        // Without requested events, poll reports for the output only that its reader is gone.
         let mut ends = [PollFd::new(output, PollFlags::empty()), PollFd::new(input, PollFlags::IN)];
         match poll(&mut ends, Timespec::try_from(left).ok().as_ref()) {
             Ok(_) if !ends[0].revents().is_empty() => return Err(Unwritten::closed_pipe()),

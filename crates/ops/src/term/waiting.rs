@@ -1,5 +1,5 @@
-//! The line of a command that waits for a daemon: what it waits for, and since when. It is for
-//! people at a terminal; a pipe and a file get nothing of it.
+//! The progress line of a command that waits for a daemon: what it waits for, and since when. It is
+//! shown only on a terminal; a pipe or a file receives nothing of it.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -8,23 +8,23 @@ use std::time::{Duration, Instant};
 
 use super::{Screen, err, width};
 
-/// Most commands end sooner, and a line that comes and goes at once is noise.
+/// Most commands end sooner, and a line that appears only for a moment is distracting.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The time between two changes of the line.
+/// The interval of updates of the line.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Shows on standard error, if that is a terminal, what a command waits for. The line appears after
-/// 2 s, changes each second, and is gone when this is dropped.
+/// Shows on standard error, if it is a terminal, what a command waits for. The line appears after 2
+/// s, is updated each second, and is removed on drop.
 #[derive(Debug)]
 pub struct Waiting {
-    /// Lines that stay. `None` without a terminal.
+    /// Permanent lines. `None` without a terminal.
     says: Option<Sender<String>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Waiting {
-    /// Begins to wait. `what` has no period: `upgrading process 17`.
+    /// Starts waiting. `what` has no full stop: `upgrading process 17`.
     pub fn begin(what: &str) -> Self {
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         if is_dumb || !stderr().is_terminal() {
@@ -32,7 +32,7 @@ impl Waiting {
         }
         let (says, heard) = channel::<String>();
         let what = what.to_owned();
-        // Only this thread writes to the terminal meanwhile.
+        // Only this thread writes to the terminal in the meantime.
         let thread = thread::spawn(move || {
             let begin = Instant::now();
             let (mut next, mut is_shown) = (PATIENCE, false);
@@ -58,15 +58,15 @@ impl Waiting {
         Self { says: Some(says), thread: Some(thread) }
     }
 
-    /// Shows `what` while `work` runs. The line is gone when this returns.
+    /// Shows `what` while `work` runs. The line is removed before this returns.
     pub fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
         let _waiting = Self::begin(what);
         work()
     }
 
-    /// Writes a line that stays, as [`err`] does.
+    /// Writes a permanent line, as [`err`] does.
     pub fn say(&self, text: &str) {
-        // The thread lives as long as this.
+        // The thread lives as long as this value.
         match &self.says {
             Some(says) => drop(says.send(text.to_owned())),
             None => err(text),
@@ -78,18 +78,18 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         self.says = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been told already.
+            // A panic of the thread was already reported.
             let _ = thread.join();
         }
     }
 }
 
-/// Draws over the line before. A failed write to standard error cannot be reported.
+/// Overwrites the previous line. A failed write to standard error cannot be reported.
 fn draw(line: &str) {
     drop(write!(stderr(), "\r\x1b[K{line}").and_then(|()| stderr().flush()));
 }
 
-/// A line that is not longer than the screen: a longer one would not be overwritten as a whole.
+/// A line that fits the screen: a longer line could not be overwritten completely.
 fn line(what: &str, since: Duration, screen: Screen) -> String {
     let text = format!("{what}, {} s", since.as_secs());
     let room = screen.columns().map_or(usize::MAX, |columns| columns - 1);

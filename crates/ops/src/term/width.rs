@@ -1,18 +1,19 @@
-//! Text in the columns of a terminal: a character of East Asia takes two, a combining one none.
+//! Text in the columns of a terminal: an East Asian wide character takes two columns, a combining
+//! character none.
 
 use std::cmp::Ordering;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// What a cut text has in the place of what is missing. It takes one column.
+/// Marks the missing part of a shortened text. It takes one column.
 const CUT: char = '…';
 
-/// The columns of a text.
+/// The width of a text in columns.
 pub(super) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// A part of a text that is kept when the text is cut.
+/// The part of a text that is kept when the text is shortened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     /// The beginning.
@@ -21,7 +22,7 @@ pub(super) enum Keep {
     Ends,
 }
 
-/// The text in at most `room` columns.
+/// The text, shortened to at most `room` columns.
 pub(super) fn cut(text: &str, room: usize, keep: Keep) -> String {
     if width(text) <= room {
         return text.to_owned();
@@ -46,8 +47,8 @@ fn prefix(text: impl Iterator<Item = char>, room: usize) -> String {
     text.take_while(fits).collect()
 }
 
-/// The text in lines of at most `room` columns, broken at blanks. A longer word stays whole, and so
-/// does what stands between backticks: a command is copied as it is.
+/// The text in lines of at most `room` columns, wrapped at blanks. A longer word is not split, nor
+/// is text between backticks: a command must be copied unchanged.
 pub(super) fn wrap(text: &str, room: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
@@ -65,7 +66,7 @@ pub(super) fn wrap(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
-/// The words of a text; what stands between backticks is in one word.
+/// The words of a text; text between backticks counts as one word.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     let is_end = move |c: char| {
@@ -75,20 +76,20 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(is_end)
 }
 
-/// The order in which a person expects names: runs of digits by their number, so `web-9` stands
-/// before `web-10`.
+/// The natural order of names: runs of digits are compared as numbers, so `web-9` comes before
+/// `web-10`.
 pub fn natural(a: &str, b: &str) -> Ordering {
     let (mut a_left, mut b_left) = (a, b);
     loop {
         let (x, y) = match (a_left.chars().next(), b_left.chars().next()) {
             (Some(x), Some(y)) => (x, y),
-            // Texts such as `1` and `01` are the same to here.
+            // Texts such as `1` and `01` are equal up to this point.
             (x, y) => return x.cmp(&y).then_with(|| a.cmp(b)),
         };
         let order = if x.is_ascii_digit() && y.is_ascii_digit() {
             let ((x, rest), (y, other)) = (number(a_left), number(b_left));
             (a_left, b_left) = (rest, other);
-            // Without leading zeros, the longer number is the larger one.
+            // Without leading zeros, the longer number is larger.
             x.len().cmp(&y.len()).then_with(|| x.cmp(y))
         } else {
             (a_left, b_left) = (&a_left[x.len_utf8()..], &b_left[y.len_utf8()..]);

@@ -1,4 +1,4 @@
-//! The account at the authority, which is made at the first order and kept in `account.json`.
+//! The account at the authority, which is created at the first order and stored in `account.json`.
 
 use instant_acme::{Account, AccountCredentials, ExternalAccountKey, NewAccount};
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,8 @@ struct Kept {
     credentials: AccountCredentials,
 }
 
-/// Opens the kept account, or makes a new account. `anew`: the authority does not know the kept
-/// account, so a new account replaces it.
+/// Opens the stored account, or creates a new account. `anew`: the authority does not know the
+/// stored account, so a new account replaces it.
 pub(super) async fn open(
     authority: &Authority,
     asked: &Arc<Asked>,
@@ -56,7 +56,7 @@ pub(super) async fn open(
     Ok(account)
 }
 
-/// Reads the file. `None`: there is no file, or it is of another directory.
+/// Reads the file. `None`: there is no file, or it belongs to another directory.
 fn kept(authority: &Authority) -> Result<Option<Kept>, Failure> {
     let Some(text) = authority.store.account().map_err(|error| Failure::file(&error))? else {
         return Ok(None);
@@ -72,8 +72,8 @@ fn kept(authority: &Authority) -> Result<Option<Kept>, Failure> {
     Ok(Some(kept).filter(|kept| kept.directory == authority.acme.directory))
 }
 
-/// Tells the authority the new contacts. Orders do not depend on them, so a failure is logged and
-/// tried again at the next start or reload.
+/// Sends the new contacts to the authority. Orders do not depend on them, so a failure is logged
+/// and retried at the next start or reload.
 async fn change_contacts(
     authority: &Authority,
     account: &Account,

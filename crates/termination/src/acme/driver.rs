@@ -1,4 +1,4 @@
-//! Runs orders, one after the other, and settles their outcome.
+//! Runs orders one after the other, and records their outcome.
 
 use std::time::Duration;
 
@@ -19,25 +19,25 @@ use crate::shelf::Shown;
 use crate::terminator::{Live, Terminator};
 use crate::{AUDIT, plain, wall};
 
-/// The longest time of an order. The check and the signature have 60 s each.
+/// The timeout of an order. The check and the signature may take 60 s each.
 const ORDER_MAX: Duration = Duration::from_secs(240);
 
-/// How long further names are gathered after a name came: a client may publish thousands at once,
-/// and each look at the names visits all of them.
+/// How long further names are collected after a name was added: a client may publish thousands at
+/// once, and each scan visits all of them.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// How often an order is made again at once after the authority did not accept its nonces.
+/// How often an order is retried at once after the authority rejected its nonces.
 const NONCE_ORDERS: u32 = 4;
 
-/// How long a directory is believed that has no renewal information, or has it at a URL.
+/// How long it is remembered whether a directory has renewal information, and at which URL.
 const DIRECTORY: Duration = Duration::from_secs(24 * 3600);
 
-/// What is kept between orders.
+/// The state that is kept between orders.
 #[derive(Default)]
 struct Session {
-    /// The accounts that are open.
+    /// The open accounts.
     accounts: Vec<(Arc<Authority>, Account)>,
-    /// The URLs for renewal information, and since when they are known.
+    /// The URLs for renewal information, and when they were learned.
     renewals: Vec<(Arc<Authority>, Option<String>, Instant)>,
     asked: Arc<Asked>,
 }
@@ -77,7 +77,7 @@ impl Terminator {
         loop {
             let live = self.live.load_full();
             if !Arc::ptr_eq(&live, &seen) {
-                // The authorities of former settings are not asked any more.
+                // The authorities of former settings are no longer queried.
                 (session.accounts, session.renewals) = Default::default();
                 seen = Arc::clone(&live);
             }
@@ -136,10 +136,10 @@ impl Terminator {
         }
     }
 
-    /// Asks the authority when a certificate is renewed.
+    /// Queries the authority for the renewal time of a certificate.
     async fn ask(&self, session: &mut Session, authority: &Arc<Authority>, host: &str) {
         let Some(shown) = self.shelf.issued.load().get(host).cloned() else {
-            // The certificate has gone since the look at the names.
+            // The certificate has been removed since the scan of the names.
             return self.names.with(|ledger| {
                 ledger.suggest(host, Instant::now(), None, Duration::ZERO);
             });
@@ -163,9 +163,9 @@ impl Terminator {
         });
     }
 
-    /// The challenges in the order in which they are tried. The challenge that proved the name the
-    /// last time comes first; each failure moves on to the next one. Only one challenge is tried
-    /// per order, because authorities count failed checks.
+    /// The challenges in the order in which they are tried. The challenge that last proved the name
+    /// comes first; each failure moves on to the next challenge. Only one challenge is tried per
+    /// order, because authorities count failed checks.
     fn kinds_for(&self, live: &Live, authority: &Authority, host: &str) -> Vec<Kind> {
         let mut kinds = live.kinds(authority);
         let proved_by = authority.store.proved_by(host);
@@ -178,7 +178,7 @@ impl Terminator {
         kinds
     }
 
-    /// Shows a new certificate and keeps it.
+    /// Puts a new certificate into use and stores it.
     fn settle(&self, authority: &Authority, host: &str, shown: Shown, issued: &Issued) {
         let kept = authority.store.keep(host, issued.proved_by, &issued.key, &issued.chain);
         let known = self.shelf.issued.load().get(host).and_then(|before| before.by);
@@ -187,7 +187,7 @@ impl Terminator {
         let is_renewal = self.shelf.issued.load().contains_key(host);
         self.names.with(|ledger| {
             ledger.succeeded(host, Instant::now());
-            // A reload may have changed the authority meanwhile.
+            // A reload may have changed the authority in the meantime.
             if self.live.load().is_of(authority) {
                 self.shelf.show_issued(host, shown);
             }
@@ -207,7 +207,7 @@ impl Terminator {
         }
     }
 
-    /// Notes a failed order.
+    /// Records a failed order.
     fn refuse(&self, host: &str, failure: Failure, asked: Option<Duration>) {
         let error = failure.text;
         let pause = self.names.with(|ledger| {
@@ -236,7 +236,7 @@ impl Terminator {
     }
 }
 
-/// Checks what the authority issued.
+/// Checks the certificate that the authority issued.
 fn accept(authority: &Authority, host: &str, issued: &Issued) -> Result<Shown, Failure> {
     authority.store.check(host, &issued.key, &issued.chain).map_err(|problem| {
         Failure::new(
@@ -246,13 +246,13 @@ fn accept(authority: &Authority, host: &str, issued: &Issued) -> Result<Shown, F
     })
 }
 
-/// The longest time of the parts of dns-01: a call of the program, and the wait.
+/// The timeout of the parts of dns-01: a call of the program, and the wait.
 const fn longest(dns: &Dns) -> Duration {
     let (Wait::Visible(wait) | Wait::Fixed(wait)) = dns.wait;
     dns.timeout.saturating_add(wait)
 }
 
-/// Has the record of an order removed. A failure harms nobody but the zone.
+/// Lets the program remove the record of an order. A failure affects only the zone.
 async fn clean(dns: &Dns, record: &Record) {
     if let Err(why) = hook::call(dns, Action::Cleanup, record).await {
         let (host, name) = (&record.host, &record.name);
@@ -260,8 +260,8 @@ async fn clean(dns: &Dns, record: &Record) {
     }
 }
 
-/// Makes an order, and makes it again at once where that helps. `replaced` is the certificate that
-/// is renewed.
+/// Makes an order, and retries it at once where that helps. `replaces` in an order requires renewal
+/// information in the directory, otherwise the library refuses it.
 async fn attempt(
     session: &mut Session,
     authority: &Arc<Authority>,
@@ -285,7 +285,7 @@ async fn attempt(
             Err(failure) if failure.cause == Cause::Nonce && nonces < NONCE_ORDERS => nonces += 1,
             Err(failure) if failure.cause == Cause::Replaces => replaced = None,
             Err(failure) if failure.cause == Cause::Account && !anew => {
-                // An authority for tests forgets its accounts at each start.
+                // A test authority forgets its accounts at each start.
                 tracing::warn!(
                     "the certificate authority does not know the account: {}",
                     failure.text
@@ -294,7 +294,7 @@ async fn attempt(
             }
             outcome => return outcome,
         }
-        // A further order has another record.
+        // A further order has a different record.
         if let (Some(dns), Some(record)) = (wish.dns, record.take()) {
             clean(dns, &record).await;
         }

@@ -1,4 +1,4 @@
-//! Why an order failed, in words, and what the failure concerns.
+//! The reason why an order failed, as text, and the scope of the failure.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use instant_acme::{Error, Problem};
 use crate::ledger::Scope;
 use crate::plain;
 
-/// The pause after a refusal for too many orders that does not say how long.
+/// The pause after a rate limit error that names no pause.
 const LIMITED: Duration = Duration::from_secs(3600);
 
 /// A failed order.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) scope: Scope,
-    /// The least pause until the next attempt.
+    /// The minimum pause until the next attempt.
     pub(super) pause: Option<Duration>,
     pub(super) cause: Cause,
     /// A sentence without control characters.
     pub(super) text: String,
 }
 
-/// Whether an order can be made again at once.
+/// Whether an order can be retried at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The authority did not accept a nonce several times (RFC 8555 section 6.5).
+    /// The authority rejected a nonce several times (RFC 8555 section 6.5).
     Nonce,
     /// The authority does not know the account.
     Account,
-    /// The authority does not accept an order that says which certificate it replaces, for example
-    /// because another order has replaced it already (RFC 9773 section 5).
+    /// The authority rejects an order that names the certificate it replaces, for example because
+    /// another order has already replaced it (RFC 9773 section 5).
     Replaces,
     Other,
 }
@@ -86,7 +86,7 @@ fn kind(problem: &Problem) -> &str {
     kind.strip_prefix("urn:ietf:params:acme:error:").unwrap_or(kind)
 }
 
-/// The text of a problem, which is the authority's.
+/// The text of a problem, written by the authority.
 pub(super) fn in_words(problem: &Problem) -> String {
     let detail = problem
         .detail

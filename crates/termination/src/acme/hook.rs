@@ -16,19 +16,20 @@ use tokio::time::timeout;
 use crate::plain;
 use crate::settings::Dns;
 
-/// What the program finds its own programs by.
+/// The search path that the program gets.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The variables of this process that the program gets. All others stay here: they may be secrets
-/// that the configuration refers to.
+/// The environment variables that the program inherits. All others are withheld: they may be
+/// secrets to which the configuration refers.
 const KEPT: [&str; 3] = ["HOME", "TZ", "CREDENTIALS_DIRECTORY"];
 
-/// Most bytes of the program's messages that are read, and most lines of them in the log.
+/// The largest size of the program's messages that is read, in bytes, and the largest number of
+/// their lines in the log.
 const SAID_MAX: u64 = 16 << 10;
 const LINES_MAX: usize = 20;
 
-/// How long the messages of an ended program are awaited: a process that it left behind may keep
-/// its standard error open.
+/// How long the messages of an ended program are awaited: a child process may keep its standard
+/// error open.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// A record of dns-01 (RFC 8555 section 8.4).
@@ -36,7 +37,7 @@ const DRAIN: Duration = Duration::from_secs(1);
 pub(super) struct Record {
     /// The published name, which may be a wildcard.
     pub(super) host: String,
-    /// The name of the record, without a dot at the end.
+    /// The name of the record, without a trailing dot.
     pub(super) name: String,
     /// The text of the record.
     pub(super) value: String,
@@ -65,11 +66,11 @@ impl fmt::Display for Action {
     }
 }
 
-/// Calls the program. What it writes to standard error goes to the log.
+/// Calls the program. Its standard error is written to the log.
 ///
 /// # Errors
-/// The program cannot be started, takes too long, or ends with another exit code than 0. The text
-/// has no control characters.
+/// The program cannot be started, takes too long, or ends with a nonzero exit code. The text has no
+/// control characters.
 pub(super) async fn call(dns: &Dns, action: Action, record: &Record) -> Result<(), String> {
     let program = plain(&dns.program.display().to_string());
     let mut child = command(dns, action, record)
@@ -96,7 +97,7 @@ pub(super) async fn call(dns: &Dns, action: Action, record: &Record) -> Result<(
     }
 }
 
-/// The end of the program, and what it has said.
+/// The exit of the program, and its messages.
 async fn ended(
     child: &mut Child,
     said: Option<impl AsyncRead + Unpin>,
@@ -105,7 +106,7 @@ async fn ended(
     let status = {
         let mut read = Box::pin(async {
             let Some(said) = said else { return };
-            // The rest is read, too, so that the program does not wait for us.
+            // The rest is read as well, so that the program does not block.
             let mut said = said.take(SAID_MAX);
             let _ = said.read_to_end(&mut text).await;
             let _ = tokio::io::copy(&mut said.into_inner(), &mut tokio::io::sink()).await;
@@ -144,7 +145,7 @@ fn command(dns: &Dns, action: Action, record: &Record) -> Command {
     command
 }
 
-/// Kills the process group of a program that does not end, or that nobody awaits any more.
+/// Kills the process group of a program that does not end, or whose result is no longer awaited.
 struct Group(Option<u32>);
 
 impl Drop for Group {

@@ -1,6 +1,6 @@
 //! The HTTP client of the ACME library. Each request has its own connection: an order has about ten
-//! requests, and months are between orders. The library's own client would bring a pool, HTTP/2 and
-//! a second source of trusted authorities.
+//! requests, and orders are months apart. The library's own client would bring a pool, HTTP/2 and a
+//! second source of trusted authorities.
 
 use std::error::Error as _;
 use std::fmt;
@@ -26,16 +26,16 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// The longest time of a request from the lookup of the host to the end of the answer.
+/// The timeout of a request, from the lookup of the host to the end of the response.
 const REQUEST_MAX: Duration = Duration::from_secs(30);
 
-/// The longest time for one address of the host, so that a second address has its turn.
+/// The timeout for one address of the host, so that a second address can be tried.
 const CONNECT_MAX: Duration = Duration::from_secs(8);
 
-/// Most addresses of the host that are tried.
+/// The largest number of addresses of the host that are tried.
 const ADDRESSES_MAX: usize = 4;
 
-/// The largest answer in bytes. A chain of certificates has less than 20 KB.
+/// The largest response, in bytes. A chain of certificates has less than 20 KB.
 const ANSWER_MAX: usize = 1 << 20;
 
 /// The key of the configuration that holds the authority of the directory's server.
@@ -48,8 +48,8 @@ pub(super) struct Http {
     pub(super) asked: Arc<Asked>,
 }
 
-/// The pause for which the last refusal asked (`Retry-After`), in seconds. The library does not
-/// show the head of a refusal.
+/// The pause that the last refusal requested (`Retry-After`), in seconds. The library does not
+/// expose the header of a refusal.
 #[derive(Debug, Default)]
 pub(super) struct Asked(AtomicU64);
 
@@ -100,7 +100,7 @@ impl HttpClient for Http {
     }
 }
 
-/// Asks by GET without an account.
+/// Sends a GET without an account.
 pub(super) async fn get(tls: Arc<ClientConfig>, url: &str) -> Result<Response<Bytes>, String> {
     let request = Request::get(url).header(USER_AGENT, "tunnel");
     let request = request.body(BodyWrapper::default()).map_err(|error| error.to_string())?;
@@ -126,7 +126,7 @@ fn other(host: &str, problem: &str) -> Error {
     Error::Other(Box::new(Trouble(format!("{host} cannot be asked: {problem}"))))
 }
 
-/// Sends a request over a new connection and reads the whole answer.
+/// Sends a request over a new connection and reads the whole response.
 async fn exchange(
     tls: Arc<ClientConfig>,
     mut request: Request<BodyWrapper<Bytes>>,
@@ -153,7 +153,7 @@ async fn exchange(
     send(stream, request).await
 }
 
-/// Connects to the first address that answers.
+/// Connects to the first address that accepts.
 async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
     let addresses = Lookups::of_servers()
         .resolve(host)
@@ -193,7 +193,7 @@ async fn send(
     let (mut answer, mut connection) = (pin!(answer), pin!(connection));
     tokio::select! {
         answer = &mut answer => answer,
-        // The answer has everything that was read before the end, and its own error.
+        // The response contains everything that was read before the end, and its own error.
         _ = &mut connection => answer.await,
     }
 }

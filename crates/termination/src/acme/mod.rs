@@ -18,7 +18,7 @@ use tls::{ClientConfig, MaterialError, Oldest, Trust};
 use crate::settings::Acme;
 use crate::store::Store;
 
-/// An authority that can be asked: its settings are checked, and its folder is open.
+/// A usable authority: its settings are checked, and its folder is open.
 #[derive(Debug)]
 pub(crate) struct Authority {
     pub(crate) acme: Acme,
@@ -43,7 +43,8 @@ impl Authority {
             )));
         }
         let trust = acme.ca.clone().map_or(Trust::System, Trust::Authority);
-        // The account signs each request, so TLS 1.2 of an authority within a company is enough.
+        // The account signs each request, so TLS 1.2 is sufficient for an authority within a
+        // company.
         let tls = tls::client_config_from(Oldest::Tls12, &trust, None, &[b"http/1.1"]);
         let tls = keep(tls, problems);
         if state_dir.is_none() {

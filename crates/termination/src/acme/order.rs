@@ -15,10 +15,10 @@ use crate::challenge::{Answer, Kind, Pending, Slot, tls_answer};
 use crate::ledger::Scope;
 use crate::settings::Dns;
 
-/// How long the authority is asked for the outcome of a check or of a signature.
+/// How long the outcome of a check or of a signature is polled.
 const POLL_MAX: Duration = Duration::from_secs(60);
 
-/// What an order gives.
+/// The result of an order.
 #[derive(Debug)]
 pub(super) struct Issued {
     /// The private key as PEM.
@@ -29,20 +29,20 @@ pub(super) struct Issued {
     pub(super) proved_by: Option<Kind>,
 }
 
-/// What an order is for, and the ways to prove it.
+/// The purpose of an order, and the ways to prove control.
 #[derive(Debug)]
 pub(super) struct Wish<'a> {
     pub(super) host: &'a str,
-    /// The challenges that this server can answer, the preferred one first; at least one.
+    /// The challenges that this server can answer, the preferred challenge first; at least one.
     pub(super) kinds: &'a [Kind],
-    /// Where the doors find the answer to a challenge.
+    /// The slot in which the doors find the response to a challenge.
     pub(super) slot: &'a Slot,
     /// The program of dns-01.
     pub(super) dns: Option<&'a Dns>,
 }
 
 /// Orders a certificate for a name. `replaces` is the certificate that the new one replaces (RFC
-/// 9773 section 5). A record that is left in DNS, also when the future is dropped, is in `record`.
+/// 9773 section 5). A record that remains in DNS, also when the future is dropped, is in `record`.
 pub(super) async fn obtain(
     account: &Account,
     wish: &Wish<'_>,
@@ -97,7 +97,7 @@ async fn prove(
     record: &mut Option<Record>,
 ) -> Result<Option<Kind>, Failure> {
     let asking = |error| Failure::of("asking for the challenges", &error);
-    // The answer is shown until the check has ended.
+    // The response is served until the check has ended.
     let (kind, answer) = {
         let mut authorizations = order.authorizations();
         let Some(authorization) = authorizations.next().await else {
@@ -151,7 +151,7 @@ async fn prove(
         Ok(OrderStatus::Pending | OrderStatus::Invalid) => {
             Err(why_refused(order, host, kind, None).await)
         }
-        // The error of the order itself, rather than of a question about it.
+        // The error of the order itself, not of a query about it.
         Err(instant_acme::Error::Api(problem)) if order.state().error.is_some() => {
             Err(why_refused(order, host, kind, Some(&problem)).await)
         }
@@ -159,7 +159,7 @@ async fn prove(
     }
 }
 
-/// Has the record of dns-01 written, and waits until it is visible.
+/// Lets the program write the record of dns-01, and waits until it is visible.
 async fn present(
     dns: Option<&Dns>,
     new: Record,
@@ -173,7 +173,8 @@ async fn present(
     visible::wait(dns, new).await.map_err(failed)
 }
 
-/// Why a check failed. The challenge has the reason; the order often has none, or a shorter one.
+/// The reason why a check failed. The challenge contains the reason; the order often contains none,
+/// or a shorter one.
 async fn why_refused(
     order: &mut Order,
     host: &str,

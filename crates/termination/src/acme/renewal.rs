@@ -16,28 +16,27 @@ use super::http::{get, pause_in};
 use crate::plain;
 use crate::shelf::Shown;
 
-/// The pause after an answer that names none, and after one that the authority will not give later
-/// either (section 4.3.3).
+/// The pause after a response that names none, and after an error that is permanent for this
+/// certificate (section 4.3.3).
 const PAUSE: Duration = Duration::from_secs(6 * 3600);
 
-/// What the authority says of one certificate.
+/// The authority's information about one certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Suggestion {
-    /// The second of the wall clock in which the certificate is renewed; `None`: the authority does
-    /// not say.
+    /// The time of the renewal, in seconds of the wall clock; `None`: the authority names none.
     pub(super) at: Option<u64>,
-    /// How long the authority is not asked again.
+    /// The pause until the next query.
     pub(super) pause: Duration,
 }
 
-/// The part of a directory that this needs (section 3).
+/// The required part of a directory (section 3).
 #[derive(Deserialize)]
 struct Directory {
     #[serde(rename = "renewalInfo")]
     renewal_info: Option<String>,
 }
 
-/// An answer (section 4.2).
+/// A response (section 4.2).
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Information {
@@ -52,7 +51,7 @@ struct Window {
     end: String,
 }
 
-/// The URL for questions, if the authority has one.
+/// The URL for queries, if the authority has one.
 pub(super) async fn address(authority: &Authority) -> Result<Option<String>, String> {
     let answer = get(authority.tls.clone(), &authority.acme.directory).await?;
     let directory: Directory = serde_json::from_slice(answer.body())
@@ -60,17 +59,17 @@ pub(super) async fn address(authority: &Authority) -> Result<Option<String>, Str
     Ok(directory.renewal_info)
 }
 
-/// The name of a certificate in questions and in orders that replace it (section 4.1).
+/// The identifier of a certificate in queries and in orders that replace it (section 4.1).
 pub(super) fn identifier(shown: &Shown) -> Option<CertificateIdentifier<'static>> {
     let (authority, serial) = tls::issuer_and_serial(shown.key.cert.first()?)?;
     Some(CertificateIdentifier::new(Der::from(authority), Der::from(serial)))
 }
 
-/// Asks for the window of a certificate. `before` is the second that was chosen of an earlier
-/// window; it stays where the new window contains it.
+/// Queries the renewal window of a certificate. `before` is the second that was chosen from an
+/// earlier window; it is kept if the new window contains it.
 ///
 /// # Errors
-/// The authority did not answer.
+/// The authority did not respond.
 pub(super) async fn ask(
     authority: &Authority,
     url: &str,
@@ -110,7 +109,7 @@ pub(super) async fn ask(
     Ok(Suggestion { at: Some(at), pause })
 }
 
-/// The last second in which a certificate may be renewed: a tenth of its life is left for failures.
+/// The latest renewal time of a certificate: a tenth of its life is left for failures.
 const fn last(shown: &Shown) -> u64 {
     shown.ends.saturating_sub(shown.ends.saturating_sub(shown.begins) / 10)
 }

@@ -1,9 +1,9 @@
-//! Waits until a record of dns-01 is visible at every name server of its zone. The authority asks
-//! one of them, and a check that comes too early counts as a failure.
+//! Waits until a record of dns-01 is visible at every name server of its zone. The authority
+//! queries one of them, and a check that comes too early counts as a failure.
 //!
-//! The questions are one packet over UDP each (RFC 1035 section 4); answers of a record that is a
-//! CNAME are followed. The parser reads TXT, NS, CNAME, A and AAAA, and allocates by what has
-//! arrived, not by the counts that a head claims.
+//! Each query is a single UDP packet (RFC 1035 section 4); CNAME records are followed. The parser
+//! reads TXT, NS, CNAME, A and AAAA, and allocates by the received size, not by the counts that a
+//! header claims.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -19,31 +19,32 @@ use super::hook::Record;
 use crate::plain;
 use crate::settings::{Dns, Wait};
 
-/// The pause between two looks, and the time for one answer.
+/// The pause between two queries, and the timeout of one answer.
 const LOOK: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// How often a question is sent, because a packet may be lost.
+/// The number of attempts of a query, because a packet may be lost.
 const ATTEMPTS: u32 = 2;
 
-/// Most name servers of a zone that are asked, most steps of a CNAME, and most records of an
-/// answer.
+/// The largest number of name servers of a zone that are queried, of steps of a CNAME, and of
+/// records in an answer.
 const SERVERS_MAX: usize = 8;
 const STEPS_MAX: usize = 8;
 const RECORDS_MAX: usize = 64;
 
-/// Most addresses of one name server that are asked.
+/// The largest number of addresses of a name server that are queried.
 const ADDRESSES_MAX: usize = 4;
 
-/// The size of an answer over UDP without EDNS is 512; larger ones are cut by the server.
+/// The size of an answer over UDP without EDNS is at most 512 bytes; the server truncates larger
+/// answers.
 const PACKET: usize = 4096;
 
 const DNS_PORT: u16 = 53;
 
-/// Waits as the settings say.
+/// Waits as configured.
 ///
 /// # Errors
-/// The record is not visible in time; the sentence says where.
+/// The record is not visible in time; the sentence names the server.
 pub(super) async fn wait(dns: &Dns, record: &Record) -> Result<(), String> {
     wait_at(DNS_PORT, dns, record).await
 }
@@ -78,7 +79,7 @@ async fn wait_at(port: u16, dns: &Dns, record: &Record) -> Result<(), String> {
     }
 }
 
-/// Whether every name server of the zone has the record now.
+/// Whether every name server of the zone now has the record.
 async fn look(port: u16, dns: &Dns, record: &Record) -> Result<(), String> {
     let mut name = record.name.clone();
     for _ in 0..STEPS_MAX {
@@ -109,7 +110,7 @@ async fn look(port: u16, dns: &Dns, record: &Record) -> Result<(), String> {
 }
 
 /// The name servers of the zone that has a name, with their addresses. The resolvers of the system
-/// are asked where none are configured.
+/// are queried if none are configured.
 async fn servers_of(
     port: u16,
     configured: &[SocketAddr],
@@ -119,8 +120,9 @@ async fn servers_of(
     let resolvers = if configured.is_empty() { &of_system } else { configured };
     let mut zone = name;
     let hosts = loop {
-        // Where the name is an alias, a resolver adds the records of the name behind it, which may
-        // be another zone. An alias has no other records, so it is in the zone of a name above it.
+        // If the name is an alias, a resolver adds the records of its target, which may belong to
+        // another zone. An alias has no other records, so it belongs to the zone of a name above
+        // it.
         let hosts: BTreeSet<String> = ask(resolvers, zone, Type::Ns)
             .await?
             .into_iter()
@@ -152,7 +154,7 @@ async fn servers_of(
 }
 
 /// The addresses of a name server, from the configured resolvers if there are any. This machine may
-/// reach one of IPv4 and IPv6 alone.
+/// have only IPv4 or only IPv6.
 async fn addresses_of(
     port: u16,
     configured: &[SocketAddr],
@@ -183,7 +185,7 @@ async fn addresses_of(
     }
 }
 
-/// The type of a question (RFC 1035 section 3.2.2).
+/// The type of a query (RFC 1035 section 3.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Type {
     A = 1,
@@ -192,7 +194,7 @@ enum Type {
     Aaaa = 28,
 }
 
-/// What a record of an answer says.
+/// The content of a record in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Found {
     Text(String),
@@ -204,7 +206,7 @@ enum Found {
 /// The records of an answer with their owners, in lower case.
 type Records = Vec<(String, Found)>;
 
-/// Asks servers one after the other until one answers.
+/// Queries servers one after the other until one answers.
 async fn ask(servers: &[SocketAddr], name: &str, kind: Type) -> Result<Records, String> {
     let mut why = "there is no name server to ask".to_owned();
     for _ in 0..ATTEMPTS {
@@ -224,7 +226,7 @@ async fn ask_one(server: SocketAddr, name: &str, kind: Type) -> io::Result<Recor
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // A connected socket takes packets of this server alone.
+    // A connected socket accepts packets only from this server.
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(server).await?;
     // `RandomState` has new random keys each time.
@@ -234,10 +236,10 @@ async fn ask_one(server: SocketAddr, name: &str, kind: Type) -> io::Result<Recor
     let mut packet = vec![0; PACKET];
     loop {
         let length = socket.recv(&mut packet).await?;
-        // A packet that is no answer to this question is another's, or forged.
+        // A packet that does not answer this query belongs to another query, or is forged.
         if let Some(answer) = Answer::read(&packet[..length], &query) {
             return match answer.code {
-                // No error, and no such name.
+                // No error, and nonexistent name.
                 0 | 3 => Ok(answer.found),
                 code => Err(invalid(&format!("{server} refuses with code {code}"))),
             };
@@ -249,7 +251,7 @@ fn invalid(text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text.to_owned())
 }
 
-/// A question with recursion desired, which a server of a zone ignores.
+/// A query with recursion desired, which an authoritative server ignores.
 fn query(id: [u8; 2], name: &str, kind: Type) -> Option<Vec<u8>> {
     let mut query = vec![id[0], id[1], 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
@@ -261,7 +263,7 @@ fn query(id: [u8; 2], name: &str, kind: Type) -> Option<Vec<u8>> {
     Some(query)
 }
 
-/// The part of an answer that is asked for.
+/// The requested part of an answer.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     code: u8,
@@ -281,7 +283,7 @@ impl Answer {
         let count = usize::from(u16::from_be_bytes([head[6], head[7]]));
         let mut found = Vec::new();
         for _ in 0..count.min(RECORDS_MAX) {
-            // A record that is cut ends the answer.
+            // A truncated record ends the answer.
             let Some((record, next)) = record(packet, at) else { break };
             found.extend(record);
             at = next;
@@ -290,7 +292,7 @@ impl Answer {
     }
 }
 
-/// The record at a position, and the position behind it. `None` in the result: another type.
+/// The record at a position, and the position after it. `None` in the result: another type.
 fn record(packet: &[u8], at: usize) -> Option<(Option<(String, Found)>, usize)> {
     let (owner, at) = name(packet, at)?;
     let head = packet.get(at..at + 10)?;
@@ -319,10 +321,10 @@ fn text(mut data: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(&all).into_owned())
 }
 
-/// A name, which may be compressed (RFC 1035 section 4.1.4), and the position behind it.
+/// A name, which may be compressed (RFC 1035 section 4.1.4), and the position after it.
 fn name(packet: &[u8], mut at: usize) -> Option<(String, usize)> {
     let (mut name, mut end) = (String::new(), None);
-    // Each pointer leads to the front, so that a loop ends.
+    // Each pointer must point backwards, so that a loop ends.
     let mut bound = at;
     loop {
         let length = usize::from(*packet.get(at)?);
@@ -346,7 +348,7 @@ fn name(packet: &[u8], mut at: usize) -> Option<(String, usize)> {
 }
 
 /// Adds a label in lower case. `None`: the name is longer than 255 characters, or the label is not
-/// in ASCII.
+/// ASCII.
 fn push(name: &mut String, label: &[u8]) -> Option<()> {
     if name.len() + label.len() > 255 || !label.is_ascii() {
         return None;

@@ -1,10 +1,10 @@
-//! Cipher suites: the library that computes them on this CPU, and their order.
+//! Cipher suites: the library that computes them on this CPU, and their order of preference.
 //!
 //! AES-GCM takes most of the time of `tls://`, `wss://` and `quic://` at high rates, and neither
-//! library has the faster code for every CPU. aws-lc has code for AVX-512 and for 128 bits, ring
-//! for VAES with AVX2 (256 bits) and for 128 bits. So AES-GCM comes from ring on a CPU with VAES
-//! and without AVX-512 (AMD Zen 3, Intel since Alder Lake), and from aws-lc everywhere else.
-//! `cargo bench -p benches -- aead` measures both; `benches/README.md` has the figures.
+//! library is faster on every CPU. aws-lc has code for AVX-512 and for 128 bits, ring for VAES with
+//! AVX2 (256 bits) and for 128 bits. So AES-GCM comes from ring on a CPU with VAES and without
+//! AVX-512 (AMD Zen 3, Intel since Alder Lake), and from aws-lc everywhere else. `cargo bench -p
+//! benches -- aead` measures both; `benches/README.md` has the figures.
 //!
 //! Key exchange, signatures, random numbers and keys come from aws-lc on every CPU, because ring
 //! has no ML-KEM.
@@ -15,7 +15,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs, ring};
 use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite};
 use transport::Cipher;
 
-/// The features of a CPU that decide about cipher suites.
+/// The features of a CPU that determine the choice of cipher suites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
     /// Instructions for AES: AES-NI, or AES of ARMv8.
@@ -28,14 +28,14 @@ pub struct Cpu {
     pub vaes: bool,
     /// VPCLMULQDQ, the same for GCM, x86-64 only.
     pub vpclmul: bool,
-    /// AVX-512 with the parts F, BW, DQ and VL, all of which aws-lc asks for
+    /// AVX-512 with the parts F, BW, DQ and VL, all of which aws-lc requires
     /// (`CRYPTO_is_AVX512_capable`), x86-64 only.
     pub avx512: bool,
 }
 
 impl Cpu {
-    /// The features of this CPU, as far as the system lets programs use them. On other
-    /// architectures than x86-64 and 64-bit ARM it has none.
+    /// The features of this CPU, as far as the system lets programs use them. Architectures other
+    /// than x86-64 and 64-bit ARM have none.
     #[must_use]
     pub fn here() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -129,8 +129,8 @@ impl Suites {
             backend.suites().iter().filter(is_ours).copied()
         };
         let mut cipher_suites: Vec<_> = of(Backend::AwsLc).chain(of(Backend::Ring)).collect();
-        // AES with keys of 128 bits comes before AES with 256: it is faster, and an attack on
-        // either is out of reach.
+        // AES with 128-bit keys comes before AES with 256-bit keys: it is faster, and an attack on
+        // either is infeasible.
         cipher_suites.sort_by_key(|suite| {
             let is_chacha = is_chacha(suite.suite());
             (suite.tls13().is_none(), is_chacha == self.prefers_aes, is_aes_256(suite.suite()))
@@ -139,8 +139,8 @@ impl Suites {
     }
 
     /// Makes a server choose in the right order. Clients sort suites by their own CPU. A server
-    /// without instructions for AES is the slower end with AES-GCM, so it chooses by itself;
-    /// another server follows its clients, which may be the slower ends.
+    /// without AES instructions is the slower end with AES-GCM, so it uses its own preference;
+    /// another server follows the preference of its clients, which may be the slower ends.
     pub fn order(self, config: &mut ServerConfig) {
         config.ignore_client_order = !self.prefers_aes;
     }
@@ -164,7 +164,7 @@ const fn is_aes_256(suite: CipherSuite) -> bool {
     )
 }
 
-/// The crypto provider of the project: the suites that are best on this CPU, the rest from aws-lc.
+/// The crypto provider of the project: the best suites for this CPU, everything else from aws-lc.
 #[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> =
@@ -183,7 +183,7 @@ pub fn order_suites(config: &mut ServerConfig) {
 pub fn cipher(suite: SupportedCipherSuite) -> Cipher {
     let is_old = suite.tls13().is_none();
     let suite = suite.suite();
-    // rustls has names of its own for the suites of TLS 1.3.
+    // rustls uses its own names for the suites of TLS 1.3.
     let name = if is_old {
         suite.as_str().unwrap_or("of TLS 1.2")
     } else if is_chacha(suite) {

@@ -1,6 +1,6 @@
-//! The board has the rows of services and clients, each with the revision of its last change.
-//! A look at the daemon changes the board, and a line for a viewer has the rows that have changed
-//! since its last line, however long that line took to leave.
+//! The board holds the rows of services and clients, each with the revision of its last change. A
+//! sample of the daemon updates the board, and a line for a viewer contains the rows that have
+//! changed since its previous line, however long that line took to send.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::history::{Bytes, Rate, Sum, rate};
 use super::roll::Roll;
 
-/// Most services and clients of a line.
+/// The largest number of services and clients in a line.
 pub(super) const LISTED: usize = 1_000;
 
 /// The owner of a service.
@@ -24,7 +24,7 @@ pub(super) enum Owner {
     Default,
 }
 
-/// The place of a service: its owner, and its number among the services of the owner.
+/// The place of a service: its owner, and its index among the owner's services.
 pub(super) type Place = (Owner, usize);
 
 /// A service, a forward, or a listener of a proxy.
@@ -33,7 +33,7 @@ pub(super) struct Row {
     pub(super) kind: &'static str,
     pub(super) service: Service,
     pub(super) rate: Rate,
-    /// When the figures were read: seconds since an event go on from there.
+    /// When the figures were read: ages of events count on from there.
     pub(super) at: Instant,
     /// The revision of the last change.
     pub(super) changed: u64,
@@ -71,17 +71,17 @@ pub(super) struct Known {
     pub(super) changed: u64,
 }
 
-/// One other side: its sessions, the oldest first.
+/// One peer: its sessions, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peer {
     pub(super) sessions: BTreeSet<u64>,
     changed: u64,
 }
 
-/// The figures of a daemon as they were at the last look.
+/// The figures of a daemon at the last sample.
 #[derive(Debug, Default)]
 pub(super) struct Board {
-    /// The number of looks.
+    /// The number of samples.
     pub(super) revision: u64,
     pub(super) unix_millis: u64,
     /// The status without sessions.
@@ -94,20 +94,20 @@ pub(super) struct Board {
     pub(super) clients: Option<BTreeMap<String, Known>>,
     /// The owners of rows with a rate.
     pub(super) moving: BTreeSet<Owner>,
-    /// The bytes of each series of the past.
+    /// The byte totals of each past series.
     pub(super) sums: BTreeMap<String, Sum>,
     /// The listed services and clients.
     pub(super) listed_services: Roll<Place>,
     pub(super) listed_clients: Roll<String>,
-    /// The time of the last look.
+    /// The time of the last sample.
     at: Option<Instant>,
-    /// Whether rows have come or gone since the lists were made.
+    /// Whether rows were added or removed since the lists were made.
     services_moved: bool,
     clients_moved: bool,
 }
 
 impl Board {
-    /// Takes over what has changed.
+    /// Applies the changes.
     pub(super) fn update(&mut self, glance: Glance, now: Instant) {
         self.revision += 1;
         let Glance { whole, mut status, sessions, mut gone, clients } = glance;
@@ -131,7 +131,7 @@ impl Board {
             still.remove(&owner);
             self.put(owner, session, now);
         }
-        // What was not told did not move.
+        // Owners that were not reported did not move.
         for owner in still {
             self.rest(owner);
         }
@@ -205,7 +205,7 @@ impl Board {
         }
     }
 
-    /// A session is not of this peer any more.
+    /// A session no longer belongs to this peer.
     fn leave(&mut self, id: u64, peer: &str) {
         let Some(of) = self.peers.get_mut(peer) else { return };
         of.sessions.remove(&id);
@@ -215,7 +215,7 @@ impl Board {
         }
     }
 
-    /// No byte has moved since the look before.
+    /// No byte has moved since the previous sample.
     fn rest(&mut self, owner: Owner) {
         let changed = self.revision;
         let Some(group) = self.groups.get_mut(&owner) else { return };
@@ -228,7 +228,7 @@ impl Board {
         self.touch(&peer);
     }
 
-    /// Notes that the row of a peer has changed.
+    /// Marks the row of a peer as changed.
     fn touch(&mut self, peer: &str) {
         if let Some(of) = self.peers.get_mut(peer) {
             of.changed = self.revision;
@@ -262,7 +262,7 @@ impl Board {
         self.clients = Some(clients);
     }
 
-    /// Adds the bytes of a row to those of its service and of its peer.
+    /// Adds the bytes of a row to the sums of its service and of its peer.
     fn put_in(&mut self, peer: &str, row: &Row) {
         for series in series(peer, row) {
             let sum = self.sums.entry(series).or_default();
@@ -272,7 +272,7 @@ impl Board {
         }
     }
 
-    /// Takes back what [`Self::put_in`] has added.
+    /// Reverts [`Self::put_in`].
     fn take_out(&mut self, peer: &str, row: &Row) {
         for series in series(peer, row) {
             let Some(sum) = self.sums.get_mut(&series) else { continue };
@@ -286,7 +286,7 @@ impl Board {
         }
     }
 
-    /// Makes the lists anew, if other rows may be listed.
+    /// Remakes the lists, if other rows may be listed.
     fn list(&mut self) {
         let count = self.services();
         if self.services_moved || count > LISTED {
@@ -339,7 +339,7 @@ impl Board {
         Some((&group.peer, group.rows.get(nth)?))
     }
 
-    /// The revision at which the row of a client, or of a server, has changed.
+    /// The revision at which the row of a client, or of a server, last changed.
     pub(super) fn side_changed(&self, name: &str) -> Option<u64> {
         match &self.clients {
             Some(clients) => clients.get(name).map(|known| known.changed),
@@ -362,7 +362,7 @@ fn series(peer: &str, row: &Row) -> impl Iterator<Item = String> + use<> {
     service.into_iter().chain(client)
 }
 
-/// The kernel is asked about some connections at a time: the figures of the others stay.
+/// The kernel is queried about only some connections at a time: the figures of the others are kept.
 fn keep_figures(links: &mut [Link], old: &[Link]) {
     for link in links {
         let Some(old) = old.iter().find(|old| old.serial == link.serial) else { continue };

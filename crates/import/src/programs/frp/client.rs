@@ -1,4 +1,4 @@
-//! The head of a file of `frpc`.
+//! The general part of a file of `frpc`.
 
 use config::edit::Value;
 

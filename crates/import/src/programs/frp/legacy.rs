@@ -2,7 +2,7 @@
 
 use crate::tree::{Entry, Kind, Node};
 
-/// The names of `[common]`, and those of today. Others are written in the same words.
+/// The names in `[common]`, and the current names. Other names are unchanged.
 const COMMON: &[(&str, &str)] = &[
     ("authentication_method", "auth.method"),
     ("token", "auth.token"),
@@ -104,7 +104,7 @@ pub(super) fn is_legacy(root: &Node) -> bool {
     common || (sections && entries.iter().any(proxy))
 }
 
-/// The tree as one of today's formats. Values keep their lines.
+/// Converts the tree to a current format. Values keep their lines.
 pub(super) fn converted(root: Node) -> Node {
     let Kind::Map(sections) = root.kind else { return root };
     let mut top = Node::new(root.line, Kind::Map(Vec::new()));
@@ -180,7 +180,7 @@ fn camel(key: &str) -> String {
     out
 }
 
-/// `2000-3000,3001` as the list of today.
+/// `2000-3000,3001` as the list of current versions.
 fn ports(node: &Node) -> Node {
     let text = node.as_text().unwrap_or_default();
     let item = |part: &str| {

@@ -1,7 +1,7 @@
 //! frp: `frps` and `frpc`, in TOML, YAML, JSON and the earlier INI.
 //!
 //! Each `frpc` file is a client; a file without a server of its own belongs to the client before
-//! it, as included files do. The secret services of all files find each other by their names.
+//! it, as included files do. The secret services of all files are matched by their names.
 
 mod client;
 mod legacy;
@@ -47,7 +47,7 @@ pub(super) fn fits(root: &Node) -> bool {
         || typed("visitors")
 }
 
-/// The tree in the form of the later formats, with variables in the place of their templates.
+/// The tree in the form of the later formats, with templates replaced by variables.
 pub(super) fn prepared(root: Node) -> Node {
     let root = if legacy::is_legacy(&root) { legacy::converted(root) } else { root };
     filled(root)
@@ -102,7 +102,7 @@ pub(super) struct Secret<'a> {
     wanted: &'a str,
     name: String,
     key: &'a str,
-    /// The users that may visit; none: those with the same user.
+    /// The users that may visit; none: only the same user.
     users: Vec<&'a str>,
     section: Section<'a>,
     is_udp: bool,
@@ -138,7 +138,7 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
         let client = plan.clients.len() - 1;
         let earlier = files.iter().rev().find(|f: &&OfClient<'_>| f.client == client);
         if let Some(file) = earlier {
-            // This file is one of those that the earlier one includes.
+            // Whether the preceding file includes this file.
             file.section.mark("includes");
         }
         let user = user.or_else(|| earlier.map(|file| file.user)).unwrap_or_default();
@@ -162,7 +162,7 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
     visitor::map(&files, secrets, plan);
 }
 
-/// The name of our client for a user of frp.
+/// The client name for a user of frp.
 fn client_of(user: &str, files: &[OfClient<'_>], plan: &Plan) -> String {
     let found = files.iter().find(|file| file.user == user);
     found.map_or_else(

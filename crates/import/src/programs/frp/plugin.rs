@@ -1,4 +1,4 @@
-//! The plugins of proxies, which serve visitors in the place of a local port.
+//! The plugins of proxies, which serve visitors instead of a local port.
 
 use crate::address::{at, host_port, local};
 use crate::plan::{Service, text, texts_by_name};
@@ -6,7 +6,7 @@ use crate::section::Section;
 
 const NO_SERVICE: &str = "no service is written";
 
-/// The service with the target of its plugin. `None`: it has no counterpart.
+/// The service with the target that its plugin implies. `None`: it has no counterpart.
 pub(super) fn map(section: &Section<'_>, mut service: Service) -> Option<Service> {
     let kind = section.text("plugin.type").unwrap_or_default();
     let is_port = service.public.iter().all(|public| public.starts_with("tcp://"));
@@ -43,7 +43,7 @@ pub(super) fn map(section: &Section<'_>, mut service: Service) -> Option<Service
     Some(service)
 }
 
-/// A proxy into the network of the client. Without a password it is for the server alone.
+/// A proxy into the network of the client. Without a password it is reserved for the server.
 fn exit(section: &Section<'_>, kind: &str, service: &mut Service) {
     service.target = if kind == "socks5" { "socks5" } else { "http-proxy" }.to_owned();
     let keys = match kind {

@@ -5,14 +5,14 @@ use crate::address::{at, local};
 use crate::plan::{DOMAIN, Plan, Service, rate, text, texts_by_name};
 use crate::section::Section;
 
-/// Where a proxy belongs.
+/// The context of a proxy.
 pub(super) struct Place<'a> {
     pub(super) domain: Option<&'a str>,
     pub(super) client: usize,
     pub(super) user: &'a str,
 }
 
-/// Maps a proxy. A secret one is returned, since its visitors are in other files.
+/// Maps a proxy. A secret proxy is returned, because its visitors are in other files.
 pub(super) fn map<'a>(
     section: Section<'a>,
     named: &'a str,
@@ -41,7 +41,7 @@ pub(super) fn map<'a>(
     service.group = group(&section).map(str::to_owned);
     let client = &mut plan.clients[place.client];
     for mut service in by_locations(&section, service) {
-        // Proxies of other clients may have the group as well, at a port that all of them know.
+        // Proxies of other clients may share the group, at a port that all of them know.
         let is_chosen = service.public.iter().any(|public| public.ends_with("://:0"));
         if service.group.is_some() && !is_chosen {
             service.share();
@@ -53,7 +53,7 @@ pub(super) fn map<'a>(
     None
 }
 
-/// The rate of a proxy, which is that of each direction: `1MB` has 1024 * 1024 bytes.
+/// The rate of a proxy, which applies to each direction: `1MB` is 1024 * 1024 bytes.
 fn limit(section: &Section<'_>, service: &mut Service) {
     let Some(written) = section.text("transport.bandwidthLimit").filter(|text| !text.is_empty())
     else {
@@ -65,7 +65,7 @@ fn limit(section: &Section<'_>, service: &mut Service) {
         let bytes = number * f64::from(1_u32 << bits);
         (1.0..1e15).contains(&bytes).then_some(bytes)
     });
-    // A rate of ours has whole bytes.
+    // Our rates are whole bytes.
     let value = read.and_then(|bytes| rate(format!("{bytes:.0}").parse().ok()?));
     match value {
         Some(value) => {
@@ -169,7 +169,7 @@ fn names(section: &Section<'_>, named: &str, kind: &str, domain: Option<&str>) -
     Some(service)
 }
 
-/// What all kinds have in common.
+/// The terms that all kinds share.
 fn terms(section: &Section<'_>, service: &mut Service) {
     if service.is_http() {
         plugin::password(section, ("httpUser", "httpPassword"), service);
@@ -223,7 +223,7 @@ fn by_locations(section: &Section<'_>, service: Service) -> Vec<Service> {
         one.set("path", text(path.trim_end_matches('/')));
         all.push(one);
     }
-    // `/` has every path.
+    // `/` covers every path.
     if all.len() < paths.len() {
         all.clear();
     }

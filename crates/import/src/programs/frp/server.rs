@@ -59,7 +59,7 @@ pub(super) fn map<'a>(section: &Section<'a>, plan: &mut Plan) -> Option<&'a str>
     section.text("subDomainHost")
 }
 
-/// The ports that clients may have: each client gets those that it publishes.
+/// The ports that clients may use: each client gets the ports that it publishes.
 fn ports(section: &Section<'_>, plan: &mut Plan) {
     let mut rights = Rights::default();
     for range in section.sections("allowPorts") {

@@ -1,4 +1,5 @@
-//! What becomes of frp's keys, as of version 0.61 and later. `legacy` has the names before 0.52.
+//! The conversion of frp's keys, as of version 0.61 and later. `legacy` contains the names before
+//! version 0.52.
 
 use crate::table::{Row, already, lacks, to};
 

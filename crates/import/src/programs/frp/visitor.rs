@@ -6,7 +6,7 @@ use crate::plan::{Forward, Plan, Visitor};
 use crate::section::Section;
 
 pub(super) fn map(files: &[OfClient<'_>], secrets: Vec<Secret<'_>>, plan: &mut Plan) {
-    // Who visits which service: indexes of both.
+    // Pairs of visitors and the services that they visit: indexes of both.
     let mut visits: Vec<(usize, String)> = Vec::new();
     for file in files {
         for section in file.section.sections("visitors") {

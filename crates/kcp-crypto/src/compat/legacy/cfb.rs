@@ -1,7 +1,7 @@
-//! CFB over whole blocks, with the vector that kcp-go has for all datagrams.
+//! CFB over whole blocks, with the initialization vector that kcp-go uses for all datagrams.
 //!
-//! Each block of the keystream is the encryption of the block of ciphertext before it; the first
-//! one is that of the vector. A block that is not whole takes the first bytes of its keystream.
+//! Each block of the keystream is the encryption of the previous block of ciphertext; the first
+//! block is the encryption of the vector. A partial block uses the first bytes of its keystream.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use cipher::consts::{U8, U16};
 use cipher::{BlockCipherEncrypt, BlockSizeUser};
 use kcp::compat::envelope::Cipher;
 
-/// Ciphers of shorter blocks take its first bytes.
+/// Ciphers with shorter blocks use its first bytes.
 const VECTOR: [u8; 16] = [
     0xa7, 0x73, 0x4f, 0x9c, 0x12, 0xac, 0x1b, 0x01, 0xa4, 0x15, 0xf2, 0xc1, 0xfc, 0x78, 0xe6, 0x6b,
 ];

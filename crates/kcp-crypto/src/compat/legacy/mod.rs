@@ -1,9 +1,9 @@
-//! **Insecure**: the ciphers of kcp-go that do not authenticate. They are for peers that have
+//! **Insecure**: the ciphers of kcp-go that do not authenticate. They are for peers that support
 //! nothing else.
 //!
-//! What all of them share: a CRC-32 is the only protection against changes. In CFB and in every
-//! stream of XOR someone who does not know the key can change bytes and keep the CRC right. A
-//! captured datagram can be sent again. On top of that:
+//! A weakness of all: a CRC-32 is the only protection against changes. In CFB and in every XOR
+//! stream, an attacker without the key can change bytes and keep the CRC valid. A captured datagram
+//! can be replayed. On top of that:
 //!
 //! | cipher | further |
 //! |---|---|
@@ -86,7 +86,7 @@ impl Insecure {
         })
     }
 
-    /// The envelope for datagrams under `key`. Shorter keys are the first bytes of it.
+    /// The envelope for datagrams under `key`. Shorter keys use the first bytes of it.
     #[must_use]
     pub fn envelope(self, key: &[u8; KEY]) -> Box<dyn Seal> {
         match self {

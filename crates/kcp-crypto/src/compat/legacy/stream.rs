@@ -1,4 +1,4 @@
-//! What is not a block cipher: Salsa20, the table of `xor`, and `none`.
+//! The methods that are not block ciphers: Salsa20, the table of `xor`, and `none`.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -42,7 +42,7 @@ const TABLE: usize = 1500;
 
 const ROUNDS: NonZeroU32 = NonZeroU32::MIN.saturating_add(31);
 
-/// The same bytes for all datagrams. What is behind the table is sent as it is.
+/// The same bytes for all datagrams. Bytes beyond the table are sent unchanged.
 pub(super) struct Table(Box<[u8; TABLE]>);
 
 impl Table {

@@ -1,4 +1,4 @@
-//! The status as text for a person.
+//! The status as readable text.
 
 mod daemons;
 mod services;
@@ -52,8 +52,8 @@ fn key(peer: &str, service: &Service) -> [String; 3] {
     [peer.to_owned(), service.name.clone(), service.address.clone()]
 }
 
-/// The status as text for a person: a header and tables per session. With `rates` the tables also
-/// show the present rates.
+/// The status as readable text: a header and tables per session. With `rates` the tables also show
+/// the present rates.
 pub fn render(status: &Status, rates: Option<&Rates>, screen: Screen) -> Drawn {
     let mut sheet = Sheet::new(screen);
     all(&mut sheet, status, rates);
@@ -109,7 +109,7 @@ fn head(sheet: &mut Sheet, status: &Status) {
         holds: _,
         servers: _,
         tasks: _,
-        // The log-ins are for monitoring programs as well; a person reads them in the log.
+        // The log-ins are for monitoring programs as well; the log shows them in readable form.
         logins: _,
         peers: _,
         log_lines_left_out,
@@ -237,10 +237,10 @@ fn certificates_table(sheet: &mut Sheet, certificates: &[Certificate]) {
     });
 }
 
-/// The most names of clients that are away in the text.
+/// The largest number of names of disconnected clients in the text.
 const AWAY_SHOWN: usize = 20;
 
-/// The names whose clients are away.
+/// The names of disconnected clients.
 fn away_table(sheet: &mut Sheet, names: &[NameAway], total: u64) {
     if names.is_empty() {
         return;
@@ -267,7 +267,7 @@ fn away_table(sheet: &mut Sheet, names: &[NameAway], total: u64) {
     });
 }
 
-/// When a certificate expires, with a unit of days where a day is left or has passed.
+/// When a certificate expires, in days if at least one day remains or has passed.
 fn expiry(seconds: i64) -> String {
     const DAY: u64 = 86_400;
     let span = match seconds.unsigned_abs() {
@@ -308,7 +308,7 @@ fn path_of(path: &PeerPath) -> String {
 fn links_table(sheet: &mut Sheet, links: &[Link]) {
     // Most tunnels carry no UDP.
     let has_flows = links.iter().any(|link| link.flows > 0);
-    // Only KCP tells losses, repetitions and repairs apart.
+    // Only KCP distinguishes losses, retransmissions and recovered packets.
     let has_repairs = links.iter().flat_map(|link| &link.carriers).any(|c| c.kcp.is_some());
     let mut columns = vec![
         Column::new("link"),
@@ -371,7 +371,7 @@ fn links_table(sheet: &mut Sheet, links: &[Link]) {
 }
 
 /// The cipher suites of the carriers with the libraries that compute them: nearly always all
-/// carriers have the same one, so a column would only widen the table.
+/// carriers have the same suite, so a column would only widen the table.
 fn ciphers(links: &[&Link]) -> Vec<String> {
     let carriers = links.iter().flat_map(|link| &link.carriers);
     let name = |carrier: &Carrier| {
@@ -384,7 +384,7 @@ fn ciphers(links: &[&Link]) -> Vec<String> {
     all.into_iter().collect()
 }
 
-/// The share of retransmitted packets, and the number of packets that were rebuilt from parity.
+/// The share of retransmitted packets, and the number of packets that were recovered by parity.
 fn repairs_of(carrier: &Carrier) -> [String; 2] {
     let Some(kcp) = carrier.kcp else { return ["-"; 2].map(str::to_owned) };
     let resent = share(Some((kcp.retransmitted_packets, kcp.sent_packets)));

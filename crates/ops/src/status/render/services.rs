@@ -24,7 +24,7 @@ pub(super) fn defaults_table(sheet: &mut Sheet, defaults: &[Service]) {
     });
 }
 
-/// Where a service, a forward or a default leads to, and whether it serves.
+/// The target of a service, a forward or a default, and whether it is healthy.
 const LEADS: [Column; 2] =
     [Column::new("target").address().worth(55), Column::new("state").state()];
 
@@ -36,7 +36,7 @@ const COUNTS: [Column; 4] = [
     Column::new("out").worth(50),
 ];
 
-/// The columns behind them, where a service or forward of the table carries UDP.
+/// The additional columns for services and forwards that carry UDP.
 const FLOWS: [Column; 4] = [
     Column::new("flows").worth(60),
     Column::new("flows total").worth(10),
@@ -44,7 +44,7 @@ const FLOWS: [Column; 4] = [
     Column::new("out").worth(15),
 ];
 
-/// The columns behind them, when rates are known.
+/// The additional columns for known rates.
 const RATES: [Column; 2] = [Column::new("in/s").worth(65), Column::new("out/s").worth(65)];
 
 /// The entries of a proxy.
@@ -117,7 +117,7 @@ pub(super) fn forwards_table(sheet: &mut Sheet, session: &Session, rates: Option
     shadows(sheet, forwards.iter().map(|forward| (&forward.address, &forward.shadows)));
 }
 
-/// The lines about entries that have the place of configured entries.
+/// The lines about entries that shadow configured entries.
 fn shadows<'a>(sheet: &mut Sheet, entries: impl Iterator<Item = (&'a String, &'a Vec<String>)>) {
     for (name, behind) in entries {
         for entry in behind {
@@ -126,7 +126,7 @@ fn shadows<'a>(sheet: &mut Sheet, entries: impl Iterator<Item = (&'a String, &'a
     }
 }
 
-/// The services in the order of their names, and of their addresses where these are the same.
+/// The services ordered by name, and by address where the names are equal.
 fn sorted(services: &[Service]) -> Vec<&Service> {
     let mut sorted: Vec<_> = services.iter().collect();
     sorted.sort_by(|a, b| natural(&a.name, &b.name).then_with(|| natural(&a.address, &b.address)));
@@ -141,7 +141,7 @@ fn kept<'a>(sheet: &mut Sheet, entries: impl Iterator<Item = (&'a String, bool)>
     }
 }
 
-/// The numbers of requests of HTTP with their statuses, a line per service.
+/// The numbers of HTTP requests by status, one line per service.
 fn requests(sheet: &mut Sheet, services: &[&Service]) {
     static NONE: BTreeMap<String, u64> = BTreeMap::new();
     by_reason(sheet, "requests of", services, |service| match &service.requests {
@@ -150,12 +150,12 @@ fn requests(sheet: &mut Sheet, services: &[&Service]) {
     });
 }
 
-/// The numbers of refusals with their reasons, a line per service.
+/// The numbers of refusals by reason, one line per service.
 fn refusals(sheet: &mut Sheet, services: &[&Service]) {
     by_reason(sheet, "refused by", services, |service| &service.refused);
 }
 
-/// The numbers of dropped datagrams with their reasons, a line per service.
+/// The numbers of dropped datagrams by reason, one line per service.
 fn drops(sheet: &mut Sheet, services: &[&Service]) {
     by_reason(sheet, "datagrams dropped by", services, |service| &service.dropped);
 }
@@ -180,7 +180,7 @@ fn shown(service: &Service) -> &str {
     if service.name.is_empty() { &service.address } else { &service.name }
 }
 
-/// Whether one of the services carries UDP, or did.
+/// Whether one of the services carries UDP, or carried it.
 fn carry_flows(services: &[&Service]) -> bool {
     services.iter().any(|service| service.carries_flows())
 }
@@ -218,8 +218,8 @@ fn cells(peer: &str, service: &Service, has_flows: bool, rates: Option<&Rates>) 
     cells
 }
 
-/// The state of a service in a word. A long cell would widen the whole table. The reason of a
-/// refusal has a line of its own below the table.
+/// The state of a service as a word. A long cell would widen the whole table. The reason of a
+/// refusal gets a line of its own below the table.
 fn brief(told: &Told<ServiceState>) -> String {
     let state = told.state();
     match state {
@@ -233,7 +233,7 @@ fn brief(told: &Told<ServiceState>) -> String {
     }
 }
 
-/// The table of the targets of services that have several.
+/// The table of the targets of services with several targets.
 fn targets(sheet: &mut Sheet, services: &[&Service]) {
     let several: Vec<_> = services.iter().filter(|service| !service.targets.is_empty()).collect();
     if several.is_empty() {
@@ -255,7 +255,7 @@ fn targets(sheet: &mut Sheet, services: &[&Service]) {
     sheet.table(&table);
 }
 
-/// Where the visitors of a service with several targets are.
+/// The distribution of visitors over the targets of a service.
 const TARGETS: [Column; 6] = [
     Column::new("targets of").text(),
     Column::new("target").address(),
@@ -265,7 +265,7 @@ const TARGETS: [Column; 6] = [
     Column::new("total").worth(20),
 ];
 
-/// The lines about targets that do not serve.
+/// The lines about unhealthy targets.
 fn downs(sheet: &mut Sheet, services: &[&Service]) {
     for service in services {
         let Some(down) = &service.down else { continue };

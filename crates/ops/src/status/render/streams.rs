@@ -6,7 +6,7 @@ use super::super::{StreamKind, Streams};
 use super::{bytes, dash};
 use crate::term::{self, Column, Drawn, Screen, Sheet, Table, natural};
 
-/// A table of streams and flows for a person, and the number of those that it omits.
+/// A table of streams and flows, and the number of omitted ones.
 pub fn render_streams(streams: &Streams, screen: Screen) -> Drawn {
     let first = match streams.list.iter().any(|stream| stream.kind == StreamKind::Flow) {
         true => "stream or flow",
@@ -45,7 +45,7 @@ pub fn render_streams(streams: &Streams, screen: Screen) -> Drawn {
     sheet.finish()
 }
 
-/// The remaining streams of a daemon that stops, by peer and service: `3 streams are left: home web
+/// The remaining streams of a stopping daemon, by peer and service: `3 streams are left: home web
 /// 2, home ssh 1`.
 pub fn render_left(streams: &Streams) -> String {
     let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
@@ -67,5 +67,5 @@ pub fn render_left(streams: &Streams) -> String {
     format!("{count} {are} left: {}", shown.join(", "))
 }
 
-/// The number of services with their peers that a line of remaining streams names.
+/// The largest number of services with their peers in a line about remaining streams.
 const GROUPS_SHOWN: usize = 8;
