@@ -50,6 +50,7 @@ mod password;
 mod path;
 mod proxy;
 mod record;
+mod recording;
 mod replay;
 mod rules;
 mod serve;
@@ -57,6 +58,8 @@ mod service;
 mod sticky;
 mod upgrade;
 mod upstream;
+mod watch;
+mod wire;
 
 pub use account::Account;
 pub use files::{FileOptions, Files, Withheld};

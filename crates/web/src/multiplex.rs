@@ -35,7 +35,7 @@ use crate::{
     compress::Read,
     gate::{DATA, Frames, NO_MEMORY},
     service::Identity,
-    upstream::{Failure, WireState},
+    wire::{Failure, WireState},
 };
 
 /// A connection: the buffers of the frames of both directions, the tables of both compressions of

@@ -1,26 +1,13 @@
-//! What is told about a request once its answer has ended: for the log of requests, and for the
-//! figures of its service.
+//! The record of a request whose answer has ended: for the log of requests, and for the figures of
+//! its service.
 
-use std::{
-    cell::{Cell, RefCell},
-    fmt,
-    net::IpAddr,
-    rc::Rc,
-    time::Duration,
-};
+use std::{fmt, net::IpAddr, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::{
-    Request, StatusCode, Version,
+    Request, Version,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
-use tokio::time::Instant;
-
-use crate::{Service, Services, Visitor};
-
-/// The status of a request whose visitor left before the answer. No answer has it; nginx writes the
-/// same.
-const LEFT: u16 = 499;
 
 /// Which parts of the head of a request are kept, besides those that every log has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +23,7 @@ pub struct Wants {
 pub struct Record {
     /// The head, if the services want it, and if the bytes of the visitor were a request.
     pub head: Option<RequestHead>,
-    /// The visitor, as [`Services::sender`] tells it.
+    /// The visitor, as [`Services::sender`](crate::Services::sender) names it.
     pub visitor: Option<IpAddr>,
     /// The status of the answer; 499: the visitor left before it.
     pub status: u16,
@@ -75,7 +62,7 @@ pub struct RequestHead {
 
 impl RequestHead {
     /// The head of a request, in which the host is named by `host`.
-    fn of<B>(request: &Request<B>, wants: Wants) -> Self {
+    pub(crate) fn of<B>(request: &Request<B>, wants: Wants) -> Self {
         let (uri, fields) = (request.uri(), request.headers());
         let protocol = match request.version() {
             Version::HTTP_10 => "HTTP/1.0",
@@ -292,101 +279,6 @@ fn decoded(value: &[u8]) -> Option<Vec<u8>> {
     let colon = pair.iter().position(|&byte| byte == b':')?;
     pair.truncate(colon);
     Some(pair)
-}
-
-/// The record of a request in progress, which tells it when it is dropped.
-pub(crate) struct Note {
-    services: Rc<dyn Services>,
-    service: RefCell<Option<Rc<dyn Service>>>,
-    begun: Instant,
-    head: RefCell<Option<RequestHead>>,
-    visitor: Option<IpAddr>,
-    /// The status of the answer, and the time of its head.
-    answer: Cell<Option<(u16, Duration)>>,
-    bytes: Cell<u64>,
-    is_complete: Cell<bool>,
-    is_told: Cell<bool>,
-}
-
-impl Note {
-    /// Begins the record of a request of this visitor. `is_known`: the bytes of the visitor were a
-    /// request.
-    pub(crate) fn new<B>(
-        services: &Rc<dyn Services>,
-        visitor: &Visitor,
-        request: &Request<B>,
-        is_known: bool,
-    ) -> Self {
-        let wants = services.wants();
-        let head = wants.filter(|_| is_known).map(|wants| RequestHead::of(request, wants));
-        // Where a proxy names nobody, the connection is all that is known.
-        let sender = |_| services.sender(visitor, request.headers()).address().or(visitor.address);
-        let visitor = wants.and_then(sender).map(|address| address.ip());
-        Self {
-            services: Rc::clone(services),
-            service: RefCell::default(),
-            begun: Instant::now(),
-            head: RefCell::new(head),
-            visitor,
-            answer: Cell::new(None),
-            bytes: Cell::new(0),
-            is_complete: Cell::new(false),
-            is_told: Cell::new(false),
-        }
-    }
-
-    /// The request is for this service.
-    pub(crate) fn found(&self, service: &Rc<dyn Service>) {
-        *self.service.borrow_mut() = Some(Rc::clone(service));
-    }
-
-    /// The head of the answer goes to the visitor.
-    pub(crate) fn answered(&self, status: StatusCode) {
-        self.answer.set(Some((status.as_u16(), self.begun.elapsed())));
-    }
-
-    /// Bytes of the body of the answer go to the visitor.
-    pub(crate) fn sent(&self, bytes: usize) {
-        self.bytes.set(self.bytes.get() + bytes as u64);
-    }
-
-    /// The body of the answer is complete.
-    pub(crate) fn complete(&self) {
-        self.is_complete.set(true);
-    }
-
-    /// Tells the record, once.
-    pub(crate) fn tell(&self) {
-        if self.is_told.replace(true) {
-            return;
-        }
-        let answer = self.answer.get();
-        let record = Record {
-            head: self.head.take(),
-            visitor: self.visitor,
-            status: answer.map_or(LEFT, |(status, _)| status),
-            bytes: self.bytes.get(),
-            first_byte: answer.map(|(_, first)| first),
-            duration: self.begun.elapsed(),
-            is_complete: self.is_complete.get(),
-        };
-        match self.service.take() {
-            Some(service) => service.answered(&record),
-            None => self.services.answered(&record),
-        }
-    }
-}
-
-impl Drop for Note {
-    fn drop(&mut self) {
-        self.tell();
-    }
-}
-
-impl fmt::Debug for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Note").field("answer", &self.answer).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{
     error::Error,
     pin::{Pin, pin},
     rc::Rc,
-    task::{Context, Poll},
+    task::Poll,
     time::Duration,
 };
 
@@ -19,29 +19,23 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    time::{Instant, Sleep, sleep, timeout},
+    time::timeout,
 };
 
 use crate::{
     Services, Visitor,
     account::{Account, H1, H2, SWITCHED},
     body::VisitorBody,
-    gate::{Due, Gate, Progress},
+    gate::{Gate, Progress},
     half::Half,
     http2,
     interim::Sink,
     multiplex::Connections,
     proxy::{Connection, Unanswered},
     upgrade::Replayed,
+    watch::{Event, HEAD, Watch},
 };
 
-/// The first request, and each later head from its first byte, has to arrive within this time.
-pub(crate) const HEAD: Duration = Duration::from_secs(10);
-/// An HTTP/1 connection between two requests; nginx waits as long.
-pub(crate) const IDLE_H1: Duration = Duration::from_secs(75);
-/// An HTTP/2 connection without a request. Browsers keep one connection per host and reopen it at
-/// the price of a handshake.
-pub(crate) const IDLE_H2: Duration = Duration::from_secs(300);
 /// After an answer the visitor may still send, and a connection that is closed with unread bytes is
 /// reset, with which the visitor would lose the answer (RFC 9112 section 9.6). So its bytes are
 /// read until it ends the connection, or has sent nothing for the first time, or for the second
@@ -221,68 +215,4 @@ async fn linger(mut io: impl AsyncRead + Unpin) {
     let mut piece = vec![0; LINGER_PIECE];
     let discard = async { while let Ok(Ok(1..)) = timeout(LINGER, io.read(&mut piece)).await {} };
     let _ = timeout(LINGER_ALL, discard).await;
-}
-
-/// The events that do not come from the visitor.
-pub(crate) struct Watch<'c, S> {
-    progress: &'c Progress,
-    head: Duration,
-    idle: Duration,
-    timer: Pin<Box<Sleep>>,
-    stop: Pin<&'c mut S>,
-    ended: bool,
-}
-
-pub(crate) enum Event {
-    /// A head is incomplete for too long.
-    SlowHead,
-    /// The connection has to end in order. The event comes once, and no other event after it.
-    End,
-}
-
-impl<'c, S: Future<Output = ()>> Watch<'c, S> {
-    pub(crate) fn new(
-        progress: &'c Progress,
-        head: Duration,
-        idle: Duration,
-        stop: Pin<&'c mut S>,
-    ) -> Self {
-        Self { progress, head, idle, timer: Box::pin(sleep(head)), stop, ended: false }
-    }
-
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        if self.ended {
-            return Poll::Pending;
-        }
-        if self.stop.as_mut().poll(cx).is_ready() {
-            self.ended = true;
-            return Poll::Ready(Event::End);
-        }
-        loop {
-            let due = self.progress.due(self.head, self.idle);
-            // The timer is moved only where it would fire too late: a moved timer for each request
-            // would cost more than a turn without effect now and then.
-            if let Due::At(at) = due
-                && at < self.timer.deadline()
-            {
-                self.timer.as_mut().reset(at);
-            }
-            if self.timer.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            let now = Instant::now();
-            match due {
-                Due::At(at) if at > now => self.timer.as_mut().reset(at),
-                Due::Never => self.timer.as_mut().reset(now + self.idle),
-                Due::At(_) if self.progress.time_out() => {
-                    self.timer.as_mut().reset(now + self.idle);
-                    return Poll::Ready(Event::SlowHead);
-                }
-                Due::At(_) => {
-                    self.ended = true;
-                    return Poll::Ready(Event::End);
-                }
-            }
-        }
-    }
 }

@@ -11,7 +11,7 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{ByteStream, Stream, upstream::WireState};
+use crate::{ByteStream, Stream, wire::WireState};
 
 /// The stream to a target that has switched to another protocol.
 pub(crate) struct Switched {

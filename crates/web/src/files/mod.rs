@@ -52,7 +52,8 @@ use crate::coding::Accepted;
 use crate::fields;
 use crate::gate::{Gate, NO_MEMORY, Progress};
 use crate::page::{self, Pages};
-use crate::serve::{self, Watch};
+use crate::serve;
+use crate::watch::{HEAD, IDLE_H1, Watch};
 use crate::{Protocol, Refusal};
 use beneath::Beneath;
 pub use beneath::Withheld;
@@ -156,7 +157,7 @@ impl Files {
         });
         let served = builder.serve_connection(TokioIo::new(gate), service);
         let stop = pin!(std::future::pending());
-        let watch = Watch::new(&progress, serve::HEAD, serve::IDLE_H1, stop);
+        let watch = Watch::new(&progress, HEAD, IDLE_H1, stop);
         let (end, gate, _) = serve::drive_h1(served, watch).await;
         serve::end_h1(end, gate, &progress).await;
     }

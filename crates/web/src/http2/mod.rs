@@ -2,12 +2,13 @@
 //! interim answers.
 //!
 //! * `inflow` holds what arrives, stream by stream, and `window` decides how much may arrive.
-//! * `stream` carries one request and its answer.
+//! * `stream` carries one request and its answer, whose pieces are each a `chunk`.
 //! * `tunnel` is a stream that has switched to another protocol.
 //! * `pings` notices a visitor that is gone, and measures the round trip.
 //! * `calm` decides how many requests a visitor may cancel.
 
 mod calm;
+mod chunk;
 mod inflow;
 mod pings;
 mod stream;
@@ -35,12 +36,12 @@ pub(crate) use tunnel::Tunnel;
 use crate::{
     gate::Gate,
     proxy::Connection,
-    serve::{Event, IDLE_H2, Watch},
+    watch::{Event, IDLE_H2, Watch},
 };
 use calm::Verdict;
+use chunk::Chunk;
 use inflow::LARGE;
 use pings::Pings;
-use stream::Chunk;
 
 /// Streams of a visitor at a time; what RFC 9113 section 6.5.2 calls a minimum is 100.
 const MOST_STREAMS: u32 = 128;

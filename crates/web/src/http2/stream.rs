@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::Buf;
+use bytes::Buf as _;
 use h2::{Reason, RecvStream, SendStream, server::SendResponse};
 use hyper::{
     Method, Request, Response,
@@ -16,7 +16,7 @@ use hyper::{
 };
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{Inflow, Tunnel, Upload};
+use super::{Inflow, Tunnel, Upload, chunk::Chunk};
 use crate::{
     account::{Piece, Share},
     body::{AnswerBody, VisitorBody},
@@ -25,36 +25,6 @@ use crate::{
     multiplex,
     proxy::Connection,
 };
-
-/// What a frame of an answer carries.
-#[derive(Debug)]
-pub(super) enum Chunk {
-    Piece(Piece),
-    /// Nothing: the end of a body.
-    Empty,
-}
-
-impl Buf for Chunk {
-    fn remaining(&self) -> usize {
-        match self {
-            Self::Piece(piece) => piece.remaining(),
-            Self::Empty => 0,
-        }
-    }
-
-    fn chunk(&self) -> &[u8] {
-        match self {
-            Self::Piece(piece) => piece.chunk(),
-            Self::Empty => &[],
-        }
-    }
-
-    fn advance(&mut self, count: usize) {
-        if let Self::Piece(piece) = self {
-            piece.advance(count);
-        }
-    }
-}
 
 /// A visitor has its answer and still sends: its stream is reset after this time (RFC 9113 section
 /// 8.1). Programs that get the reset with the answer, as curl 7.88 does, take the request for

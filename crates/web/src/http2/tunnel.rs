@@ -11,7 +11,7 @@ use bytes::{Buf as _, Bytes};
 use h2::{Reason, SendStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Upload, stream::Chunk};
+use super::{Upload, chunk::Chunk};
 use crate::account::Share;
 
 /// The longest piece that is handed to h2 at once: a frame.

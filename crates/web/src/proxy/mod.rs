@@ -30,7 +30,7 @@ use crate::{
     interim::Sink,
     multiplex::{Connections, Lease},
     own, page, path,
-    record::Note,
+    recording::Recording,
     rules::Admission,
     upgrade::Switched,
     upstream::{Exchange, Pool, Upstream},
@@ -106,14 +106,14 @@ impl Connection {
             self.account.count_refusal();
         }
         // The gate has replaced the head of a request that it refuses.
-        let note = Note::new(&self.services, &self.visitor, &request, refused.is_none());
+        let recording = Recording::new(&self.services, &self.visitor, &request, refused.is_none());
         let held = held.unwrap_or_else(|| self.account.refuse());
-        let answer = Answer::new(&self.progress, held, Some(note));
+        let answer = Answer::new(&self.progress, held, Some(recording));
         self.progress.unstuck().await;
         let outcome = match refused {
             Some(refusal) => Err(refusal.into()),
             None if is_short => Err(NO_MEMORY.into()),
-            None => self.forward(request, head, &sink, answer.note()).await,
+            None => self.forward(request, head, &sink, answer.recording()).await,
         };
         sink.sent().await;
         let response = match outcome {
@@ -147,7 +147,7 @@ impl Connection {
         request: Request<VisitorBody>,
         head: usize,
         sink: &Sink,
-        note: Option<&Note>,
+        recording: Option<&Recording>,
     ) -> Result<(Response<Incoming>, Forwarded), NoAnswer> {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
@@ -191,7 +191,7 @@ impl Connection {
         if let Some(own) = self.services.own(&asked) {
             return Err(self.own(&*own, request, sink).await?.into());
         }
-        let service = self.admitted(&request, &asked, note).await?;
+        let service = self.admitted(&request, &asked, recording).await?;
         let rules = service.rules();
         let compress = Wish::of(&request, rules.compress);
         let hsts = rules.hsts.clone().filter(|_| is_secure);
@@ -326,12 +326,12 @@ impl Connection {
         &self,
         request: &Request<VisitorBody>,
         asked: &Asked<'_>,
-        note: Option<&Note>,
+        recording: Option<&Recording>,
     ) -> Result<Rc<dyn Service>, Denied> {
         let mut service = self.find(asked, request).await?;
         loop {
-            if let Some(note) = note {
-                note.found(&service);
+            if let Some(recording) = recording {
+                recording.found(&service);
             }
             let rules = service.rules();
             let hsts = rules.hsts.clone().filter(|_| asked.is_secure);
@@ -374,8 +374,8 @@ impl Connection {
             }
             // The rules may have changed while the request waited.
             let now = self.find(asked, request).await?;
-            if let Some(note) = note {
-                note.found(&now);
+            if let Some(recording) = recording {
+                recording.found(&now);
             }
             if now.identity() == service.identity() {
                 return Ok(now);
@@ -534,10 +534,10 @@ impl Connection {
         };
         parts.status = StatusCode::OK;
         parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
-        if let Some(note) = answer.note() {
-            note.answered(parts.status);
-            note.complete();
-            note.tell();
+        if let Some(recording) = answer.recording() {
+            recording.answered(parts.status);
+            recording.complete();
+            recording.report();
         }
         tokio::task::spawn_local(async move {
             let _answer = answer;

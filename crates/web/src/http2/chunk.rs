@@ -1,0 +1,35 @@
+//! A piece of an answer in the form that h2 sends.
+
+use bytes::Buf;
+
+use crate::account::Piece;
+
+/// What a frame of an answer carries.
+#[derive(Debug)]
+pub(super) enum Chunk {
+    Piece(Piece),
+    /// Nothing: the end of a body.
+    Empty,
+}
+
+impl Buf for Chunk {
+    fn remaining(&self) -> usize {
+        match self {
+            Self::Piece(piece) => piece.remaining(),
+            Self::Empty => 0,
+        }
+    }
+
+    fn chunk(&self) -> &[u8] {
+        match self {
+            Self::Piece(piece) => piece.chunk(),
+            Self::Empty => &[],
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        if let Self::Piece(piece) = self {
+            piece.advance(count);
+        }
+    }
+}
