@@ -11,20 +11,22 @@
 //!   limits the head of a request, and finds out which protocol a visitor speaks.
 //! * `half` holds the end of a visitor back until it has its answers, and notices one that has
 //!   left.
-//! * `serve` drives a connection: time-outs, the orderly end, the switch to another protocol.
+//! * `serve` drives a connection: the orderly end, the switch to another protocol. `watch` has its
+//!   time-outs.
 //! * `http2` drives a connection of HTTP/2, with a window for each stream.
 //! * `interim` passes interim answers on.
 //! * `proxy` carries one request: route, password, fields, target, answer. `own` reads the body of
-//!   a request that the server answers itself.
+//!   a request that the server answers itself. `body` has the bodies of requests and answers.
 //! * `upstream` opens connections to targets and keeps them for the next request; `multiplex` opens
 //!   those over HTTP/2, which all requests of a visitor to a service share. `replay` keeps the body
-//!   of a request that may have to be sent again.
+//!   of a request that may have to be sent again. `wire` is the stream to a target under hyper.
 //! * `rules` are the options of a service in the form that a request needs.
 //! * `coding` is which content codings a visitor accepts, and `compress` the compression of
 //!   answers.
 //! * `sticky` is the cookie that keeps a visitor at its client and its target.
 //! * `password` checks a password against a hash.
-//! * `record` is what is told about a request once its answer has ended.
+//! * `record` is the record of a request whose answer has ended, and `recording` that of a request
+//!   in progress.
 //! * `account` charges what a connection holds to the budget of the process, and refuses visitors
 //!   and requests for which memory is short.
 //! * `files` serves a directory as a target of its own, without a service behind it.

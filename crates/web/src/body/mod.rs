@@ -1,6 +1,7 @@
 //! The bodies of requests and answers. Both stream, and neither is kept.
 //!
-//! * `visitor` is the body of a request as it comes from its visitor, and `broken` why it broke off.
+//! * `visitor` is the body of a request as it comes from its visitor, and `broken` why it broke
+//!   off.
 //! * `request` is the same body on its way to the target, in one attempt.
 //! * `answer` is the body of an answer on its way to the visitor.
 //!

@@ -50,8 +50,8 @@ pub(super) enum Failed {
     /// The visitor gets this answer.
     Refused(Refusal),
     /// The visitor may repeat the request. Over HTTP/1.1 the target closed a kept connection before
-    /// the first byte of an answer, and whether it has processed the request is unknown. Over HTTP/2
-    /// the target said that it has not.
+    /// the first byte of an answer, and whether it has processed the request is unknown. Over
+    /// HTTP/2 the target said that it has not.
     Raced,
 }
 
@@ -65,9 +65,9 @@ impl From<Refusal> for Failed {
 ///
 /// A target may close an idle connection while a request is on its way. A request that did not
 /// leave is sent on another connection. A request that left is repeated once, on a new connection,
-/// if repeating it does no harm (RFC 9110 section 9.2.2), its body is still there, and no byte of an
-/// answer arrived. The visitor has to decide about every other request: over HTTP/1.1 its connection
-/// ends without an answer, as the connection to the target did. HTTP/2 has no such sign:
+/// if repeating it does no harm (RFC 9110 section 9.2.2), its body is still there, and no byte of
+/// an answer arrived. The visitor has to decide about every other request: over HTTP/1.1 its
+/// connection ends without an answer, as the connection to the target did. HTTP/2 has no such sign:
 /// REFUSED_STREAM says that the request was not processed (RFC 9113 section 8.7), which nobody
 /// knows. So over HTTP/2 such a request is sent on a new connection from the start.
 pub(super) async fn exchange(
