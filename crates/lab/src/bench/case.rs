@@ -1,8 +1,10 @@
 //! The cases: the loads that every system gets.
 
 use super::figure::Figure;
-use super::outcome::DIRECT;
 use crate::systems::System;
+
+/// The name of the system without daemons between visitor and origin.
+pub(crate) const DIRECT: &str = "direct";
 
 /// One kind of load.
 #[derive(Debug)]

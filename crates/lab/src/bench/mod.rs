@@ -8,7 +8,7 @@
 //! | module | what |
 //! |---|---|
 //! | `options` | the command line |
-//! | `build` | builds the programs and lists their versions |
+//! | `build`, `versions` | builds the programs, and lists their versions |
 //! | `case` | the loads that every system gets |
 //! | `network` | a network namespace with a known congestion control |
 //! | `origins` | nginx, iperf3 and `load origin`, at the far end |
@@ -17,7 +17,7 @@
 //! | `rounds`, `progress` | the run, and its progress lines |
 //! | `complete` | `--complete`: whether every figure is there |
 //! | `figure`, `spread`, `outcome` | figures, median and range, ratios |
-//! | `machine` | the machine of the measurement |
+//! | `results`, `machine` | all results of a run, and the machine of the measurement |
 //! | `table`, `record`, `report` | output for the terminal, for programs, for a browser |
 //! | `floors` | `benches/floors.toml` and its verdicts |
 //! | `stop` | Ctrl-C |
@@ -37,10 +37,12 @@ mod outcome;
 mod progress;
 mod record;
 mod report;
+mod results;
 mod rounds;
 mod spread;
 mod stop;
 mod table;
+mod versions;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +51,6 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::systems;
-use build::versions;
 pub(crate) use build::{build_load, load_program, prepare};
 pub(crate) use case::Case;
 pub(crate) use figure::number;
@@ -58,23 +59,11 @@ pub(crate) use loads::measure;
 use machine::Machine;
 use options::Options;
 pub(crate) use origins::Origins;
-use outcome::Outcome;
+use results::Results;
 use rounds::Plan;
+use versions::versions;
 use xtask::packages;
 use xtask::site::Site;
-
-/// All results of a run.
-#[derive(Debug)]
-struct Found {
-    machine: Machine,
-    /// The versions of the programs and systems of the run.
-    versions: Vec<(&'static str, String)>,
-    rounds: u32,
-    seconds: f64,
-    /// Systems that cannot be started on this machine, with the reasons.
-    left_out: Vec<(&'static str, String)>,
-    outcomes: Vec<Outcome>,
-}
 
 pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
     let mut words: Vec<_> = args.collect();
@@ -131,7 +120,7 @@ fn ready(site: &Site, options: &Options) -> Result<PathBuf> {
 }
 
 /// Measures and writes all reports.
-fn run(site: &Site, options: &Options, load: &Path) -> Result<Found> {
+fn run(site: &Site, options: &Options, load: &Path) -> Result<Results> {
     prepare()?;
     let (mut present, mut left_out) = (Vec::new(), Vec::new());
     for system in systems::all().iter().filter(|s| options.systems.contains(&s.name)) {
@@ -154,7 +143,7 @@ fn run(site: &Site, options: &Options, load: &Path) -> Result<Found> {
     let outcomes = rounds::run(&plan, &mut origins)?;
     drop(origins);
 
-    let found = Found {
+    let results = Results {
         machine,
         versions: versions(site, &present),
         rounds: options.rounds,
@@ -162,18 +151,18 @@ fn run(site: &Site, options: &Options, load: &Path) -> Result<Found> {
         left_out,
         outcomes,
     };
-    write_down(&dir, &found)?;
-    Ok(found)
+    write_down(&dir, &results)?;
+    Ok(results)
 }
 
-fn write_down(dir: &Path, found: &Found) -> Result<()> {
+fn write_down(dir: &Path, results: &Results) -> Result<()> {
     println!();
-    for outcome in &found.outcomes {
+    for outcome in &results.outcomes {
         println!("{}", table::table(outcome));
     }
     let files = [
-        ("latest.json", format!("{:#}\n", record::record(found))),
-        ("report.html", report::html(found)),
+        ("latest.json", format!("{:#}\n", record::record(results))),
+        ("report.html", report::html(results)),
     ];
     for (name, text) in files {
         let file = dir.join(name);
@@ -191,9 +180,9 @@ fn read_floors(site: &Site) -> Result<Vec<floors::Floor>> {
 
 /// Prints the verdict on each floor. A missed floor is an error, and so is a run that can judge no
 /// floor.
-fn judge(found: &Found, options: &Options, floors: &[floors::Floor]) -> Result<()> {
+fn judge(results: &Results, options: &Options, floors: &[floors::Floor]) -> Result<()> {
     if options.complete {
-        complete::is_complete(found)?;
+        complete::is_complete(results)?;
     }
     if !options.check {
         return Ok(());
@@ -201,7 +190,7 @@ fn judge(found: &Found, options: &Options, floors: &[floors::Floor]) -> Result<(
     println!();
     let (mut held, mut missed) = (0, Vec::new());
     for floor in floors {
-        match floors::judge(floor, &found.outcomes, &found.left_out) {
+        match floors::judge(floor, &results.outcomes, &results.left_out) {
             Verdict::Held(line) => {
                 held += 1;
                 println!("held    {line}");
@@ -225,34 +214,9 @@ fn names() -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::outcome::DIRECT;
-    use super::outcome::tests::{outcome, row};
+    use super::case::DIRECT;
+    use super::results::tests::results;
     use super::*;
-
-    /// A small run with an example of every result.
-    pub(super) fn found() -> Found {
-        let rows = vec![
-            row(DIRECT, &[100.0, 200.0, 100.0]),
-            row("tunnel-tcp", &[50.0, 90.0, 50.0]),
-            row("haproxy-2hop", &[30.0, 60.0, f64::NAN]),
-        ];
-        Found {
-            machine: Machine {
-                cpu: "AMD EPYC".to_owned(),
-                cores: 2,
-                kernel: "6.1".to_owned(),
-                memory_mib: 4096,
-                congestion: "cubic".to_owned(),
-                date: "2026-11-21T17:00:00Z".to_owned(),
-                commit: "4b2af42e0c1d".to_owned(),
-            },
-            versions: vec![("wrk", "wrk 4.1.0".to_owned())],
-            rounds: 3,
-            seconds: 1.0,
-            left_out: vec![("rathole-tcp", "not installed: rathole".to_owned())],
-            outcomes: vec![outcome("http-100", rows)],
-        }
-    }
 
     #[test]
     fn a_missed_floor_is_a_failure_and_so_is_judging_nothing() {
@@ -262,7 +226,7 @@ mod tests {
                  ratio_to = \"direct\"\nat_least = {bound}\n"
             );
             let options = Options { check: true, ..Options::quick(&[]) };
-            judge(&found(), &options, &floors::parse(&text, &[DIRECT, "tunnel-tcp"]).unwrap())
+            judge(&results(), &options, &floors::parse(&text, &[DIRECT, "tunnel-tcp"]).unwrap())
         };
         assert!(judged("http-100", 0.5).is_ok());
         let missed = judged("http-100", 0.51).unwrap_err().to_string();

@@ -2,9 +2,8 @@
 
 use anyhow::{Result, bail, ensure};
 
-use super::case::{CASES, Case};
+use super::case::{CASES, Case, DIRECT};
 use super::network;
-use super::outcome::DIRECT;
 use xtask::options;
 
 /// The selection of cases and systems, and the settings of a run.

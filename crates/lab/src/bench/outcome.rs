@@ -1,12 +1,9 @@
 //! The results of a run as data: a row per system in each case, and a sample or an error per round
 //! in each row.
 
-use super::case::Case;
+use super::case::{Case, DIRECT};
 use super::figure::{Figure, Sample};
 use super::spread::Spread;
-
-/// The name of the system without daemons between visitor and origin.
-pub(crate) const DIRECT: &str = "direct";
 
 /// The results of all systems in one case.
 #[derive(Debug)]

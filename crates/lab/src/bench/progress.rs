@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::case::{Case, Group};
+use super::case::{Case, DIRECT, Group};
 use super::figure::{Figure, number};
 use super::options::Options;
-use super::outcome::{DIRECT, Row};
+use super::outcome::Row;
 
 /// Seconds of a load in addition to its own duration, including the daemons' start. It is used for
 /// the first estimate of the time left.

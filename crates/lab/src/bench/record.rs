@@ -6,11 +6,14 @@
 //!   "versions": { "wrk": "4.1.0", "haproxy-2hop": "2.6.12" },
 //!   "rounds": 7, "seconds": 3.0,
 //!   "left_out": { "rathole-tcp": "not installed: rathole" },
-//!   "cases": [ { "name": "http-100", "what": "HTTP, 100 keep-alive connections", "unit": "requests/s",
+//!   "cases": [ {
+//!     "name": "http-100", "what": "HTTP, 100 keep-alive connections", "unit": "requests/s",
 //!     "systems": [ { "name": "tunnel-tcp",
 //!       "figures": { "rate": { "median": 70634.0, "least": 69000.0, "most": 71000.0 } },
 //!       "of_direct": { "median": 0.49, "least": 0.48, "most": 0.51 },
-//!       "rounds": [ { "rate": 70634.0, "p99_ms": 2.1 }, { "error": "wrk: Socket errors: read 3" } ]
+//!       "rounds": [
+//!         { "rate": 70634.0, "p99_ms": 2.1 }, { "error": "wrk: Socket errors: read 3" }
+//!       ]
 //!     } ] } ] }
 //! ```
 //!
@@ -19,28 +22,28 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Found;
 use super::outcome::{Outcome, Row};
+use super::results::Results;
 use super::spread::Spread;
 
 /// The version of the format. It increases when a reader of the old format would misread the new
 /// one.
 const FORMAT: u32 = 1;
 
-pub(super) fn record(found: &Found) -> Value {
+pub(super) fn record(results: &Results) -> Value {
     let named = |pairs: &[(&'static str, String)]| -> Map<String, Value> {
         pairs.iter().map(|(name, text)| ((*name).to_owned(), json!(text))).collect()
     };
     json!({
         "format": FORMAT,
-        "date": found.machine.date,
-        "commit": found.machine.commit,
-        "machine": found.machine.json(),
-        "versions": named(&found.versions),
-        "rounds": found.rounds,
-        "seconds": found.seconds,
-        "left_out": named(&found.left_out),
-        "cases": found.outcomes.iter().map(case).collect::<Vec<_>>(),
+        "date": results.machine.date,
+        "commit": results.machine.commit,
+        "machine": results.machine.json(),
+        "versions": named(&results.versions),
+        "rounds": results.rounds,
+        "seconds": results.seconds,
+        "left_out": named(&results.left_out),
+        "cases": results.outcomes.iter().map(case).collect::<Vec<_>>(),
     })
 }
 
@@ -84,11 +87,11 @@ fn spread(spread: Spread) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::tests::found;
+    use crate::bench::results::tests::results;
 
     #[test]
     fn the_record_has_medians_ratios_and_every_round_and_no_figure_beside_an_error() {
-        let record = record(&found());
+        let record = record(&results());
         let systems = &record["cases"][0]["systems"];
         let tunnel =
             systems.as_array().unwrap().iter().find(|s| s["name"] == "tunnel-tcp").unwrap();

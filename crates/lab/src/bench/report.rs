@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use super::Found;
 use super::figure::{Figure, number};
 use super::outcome::{Outcome, Row};
+use super::results::Results;
 use super::spread::Spread;
 use super::table::{middle, range};
 use crate::plot::{self, Bar, Bars, escaped};
@@ -46,18 +46,18 @@ const DRAWN: [Figure; 6] = [
 ];
 
 // Writing into a string cannot fail, so the results below are dropped.
-pub(super) fn html(found: &Found) -> String {
+pub(super) fn html(results: &Results) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>tunnel bench</title>\n<style>{STYLE}</style></head>\n<body>\n\
          <h1>tunnel bench</h1>\n<p>{}<br>{} rounds of {} s, systems interleaved; medians, and the \
          range over the rounds. Ratios are taken round by round.</p>\n",
-        escaped(&found.machine.to_string()),
-        found.rounds,
-        found.seconds
+        escaped(&results.machine.to_string()),
+        results.rounds,
+        results.seconds
     );
-    for outcome in &found.outcomes {
+    for outcome in &results.outcomes {
         let case = outcome.case;
         let _ = writeln!(page, "<h2>{}</h2>\n<p>{}</p>", case.name, escaped(case.what));
         page.push_str("<div class=\"charts\">\n");
@@ -67,15 +67,15 @@ pub(super) fn html(found: &Found) -> String {
         page.push_str("</div>\n");
         table(&mut page, outcome);
     }
-    if !found.left_out.is_empty() {
+    if !results.left_out.is_empty() {
         page.push_str("<h2>Left out</h2>\n<ul>\n");
-        for (system, reason) in &found.left_out {
+        for (system, reason) in &results.left_out {
             let _ = writeln!(page, "<li>{system}: {}</li>", escaped(reason));
         }
         page.push_str("</ul>\n");
     }
     page.push_str("<h2>Versions</h2>\n<ul>\n");
-    for (name, version) in &found.versions {
+    for (name, version) in &results.versions {
         let _ = writeln!(page, "<li>{name}: {}</li>", escaped(version));
     }
     page.push_str("</ul>\n</body>\n</html>\n");
@@ -159,11 +159,11 @@ fn is_ours(row: &Row) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::tests::found;
+    use crate::bench::results::tests::results;
 
     #[test]
     fn the_page_stands_alone_and_shows_ratios_errors_and_what_was_left_out() {
-        let page = html(&found());
+        let page = html(&results());
         for outside in ["http://", "https://", "src=", "href="] {
             assert!(!page.contains(outside), "{outside}");
         }

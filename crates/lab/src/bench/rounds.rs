@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::case::{Case, Group};
+use super::case::{Case, DIRECT, Group};
 use super::figure::Sample;
 use super::options::Options;
 use super::origins::Origins;
-use super::outcome::{DIRECT, Outcome, Row};
+use super::outcome::{Outcome, Row};
 use super::progress::{Clock, progress, weight};
 use super::{loads, stop};
 use crate::systems::{Running, System};

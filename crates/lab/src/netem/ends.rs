@@ -25,6 +25,9 @@ const RIGHT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// would stop at 0.3 Gbit/s.
 const BUFFER: &str = "67108864";
 
+/// The port of iperf3 at the left end.
+pub(super) const ORIGIN: u16 = 5201;
+
 /// Packets that may wait in a TUN device for the wire: a window of small packets.
 const TUN_QUEUE: &str = "20000";
 

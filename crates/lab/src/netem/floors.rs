@@ -3,7 +3,7 @@
 
 use testkit::stage::Scheme;
 
-use super::matrix::{Cell, MATRIX_RATE};
+use super::cell::{Cell, MATRIX_RATE};
 use super::report::Measured;
 use super::systems::System;
 

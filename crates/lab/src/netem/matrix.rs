@@ -1,4 +1,4 @@
-//! The measurements of a run, and the case with a floor.
+//! The measurements of a run.
 
 use std::path::Path as File;
 use std::process::ExitCode;
@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use testkit::stage::Scheme;
 
+use super::cell::{CASE_FLOOR, CASE_RATE, CASE_RTT, CASE_SECONDS, Cell};
 use super::ends::Ends;
 use super::floors;
 use super::path::Path;
@@ -23,16 +24,6 @@ const OVERHEAD: Duration = Duration::from_millis(1500);
 /// The most time of a round of visits.
 const PATIENCE_OF_VISITS: Duration = Duration::from_secs(30);
 
-/// The case with a floor: round-trip time, rate, and the seconds within which the share of the rate
-/// must be reached.
-pub(super) const CASE_RTT: f64 = 100.0;
-pub(super) const CASE_RATE: f64 = 1000.0;
-pub(super) const CASE_SECONDS: u32 = 5;
-pub(super) const CASE_FLOOR: f64 = 0.85;
-
-/// Mbit/s of the bottleneck in all other cases, unless an option sets another rate.
-pub(super) const MATRIX_RATE: f64 = 100.0;
-
 /// The plan of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -47,15 +38,6 @@ pub(super) struct Plan {
     pub(super) losses: Vec<f64>,
     pub(super) systems: Vec<System>,
     ways: Vec<Way>,
-    pub(super) seconds: u32,
-}
-
-/// One measurement.
-#[derive(Clone, Debug)]
-pub(super) struct Cell {
-    pub(super) system: System,
-    pub(super) way: Way,
-    pub(super) path: Path,
     pub(super) seconds: u32,
 }
 

@@ -14,13 +14,14 @@
 //! | `shell` | `netem run`: the caller's commands over the path |
 //! | `systems` | the systems under test: TCP directly over the path, and through the tunnel |
 //! | `stream` | one iperf3 stream, as its receiver measures it |
-//! | `matrix` | the measurements of a run |
+//! | `matrix`, `cell` | the measurements of a run |
 //! | `requests` | the latency of requests at fixed times, with floors |
 //! | `visits` | the first byte of visitors of private services, and the time to a direct path |
 //! | `floors` | floors of `quic://` and `kcp://` on some paths |
 //! | `report` | the tables and the JSON file |
 
 mod cage;
+mod cell;
 mod ends;
 mod floors;
 mod lateness;

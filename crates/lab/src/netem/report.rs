@@ -7,8 +7,8 @@ use std::path::Path as File;
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::cell::{CASE_FLOOR, CASE_RATE, CASE_RTT, CASE_SECONDS, Cell};
 use super::ends::Ends;
-use super::matrix::{CASE_FLOOR, CASE_RATE, CASE_RTT, CASE_SECONDS, Cell};
 use super::path::Path;
 use super::stream::Way;
 use super::systems::System;

@@ -11,12 +11,12 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use testkit::stage::{Daemon, Scheme, run_within};
 
-use super::ends::Ends;
+use super::ends::{Ends, ORIGIN};
 use super::matrix::Plan;
 use super::path::Path;
 use super::report::of_wire;
 use super::stream::{GRACE, fresh, wait};
-use super::systems::{ORIGIN, System};
+use super::systems::System;
 use super::wire::{self, Wire};
 use crate::bench::load_program;
 use xtask::site::Site;

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use testkit::stage::{Daemon, program};
 
-use super::ends::Ends;
-use super::systems::ORIGIN;
+use super::ends::{Ends, ORIGIN};
 
 /// The interval at which waits check their condition.
 const ASK: Duration = Duration::from_millis(20);

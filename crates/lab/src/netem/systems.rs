@@ -9,14 +9,11 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use testkit::stage::{Daemon, Scheme, run, tunnel};
 
-use super::ends::{End, Ends};
+use super::ends::{End, Ends, ORIGIN};
 use super::stream::wait;
 use crate::peers::program;
 use crate::systems::kcptun;
 use xtask::site::Site;
-
-/// The port of iperf3 at the left end.
-pub(super) const ORIGIN: u16 = 5201;
 
 /// The ports where the tunnel's server accepts visitors and clients.
 const PUBLIC: u16 = 9000;

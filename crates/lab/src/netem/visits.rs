@@ -18,12 +18,12 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use testkit::stage::{Daemon, run, tunnel};
 
-use super::ends::Ends;
+use super::ends::{Ends, ORIGIN};
 use super::matrix::Plan;
 use super::path::Path;
 use super::report::of_wire;
 use super::stream::{fresh, wait};
-use super::systems::{ORIGIN, start};
+use super::systems::start;
 use super::wire::Wire;
 use crate::bench::load_program;
 use xtask::site::Site;

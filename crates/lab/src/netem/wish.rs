@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
-use super::matrix::{MATRIX_RATE, Plan};
+use super::cell::MATRIX_RATE;
+use super::matrix::Plan;
 use super::path::Path;
 use super::shell::Shell;
 use xtask::options;

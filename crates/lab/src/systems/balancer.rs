@@ -8,7 +8,8 @@ use anyhow::Result;
 use testkit::stage::tunnel;
 
 use super::haproxy;
-use super::scene::{Hop, Scene, Way};
+use super::scene::{Hop, Scene};
+use super::way::Way;
 use crate::peers::program;
 
 pub(super) fn ours(scene: &mut Scene<'_>) -> Result<()> {
@@ -45,7 +46,7 @@ pub(super) fn haproxy(scene: &mut Scene<'_>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::super::UDP;
-    use super::super::scene::tests::way;
+    use super::super::way::tests::way;
     use super::*;
 
     #[test]

@@ -7,8 +7,9 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::ours;
-use super::scene::{Scene, Way, free};
+use super::certificates::certificates;
+use super::scene::{Scene, free};
+use super::way::Way;
 use crate::peers::program;
 
 /// Windows in bytes; stream to connection is 2:5.
@@ -17,7 +18,7 @@ const WINDOWS: &str = "initStreamReceiveWindow: 26843545, maxStreamReceiveWindow
 
 pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {
     let program = program(scene.site, "hysteria")?;
-    ours::certificates(scene)?;
+    certificates(scene)?;
     let between = free();
     let texts = [("client", client(&scene.ways, between)), ("server", server(between))];
     for (role, text) in texts {
@@ -64,7 +65,7 @@ fn client(ways: &[Way], between: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::systems::scene::tests::way;
+    use crate::systems::way::tests::way;
 
     #[test]
     fn each_origin_is_a_forward_of_the_client() {

@@ -7,7 +7,9 @@
 //! | `scene` | a system that is being started: its folder, files, daemons and ports |
 //! | `reach` | checks that a visitor gets through to an origin |
 //! | `socks` | the visitor's side of SOCKS5 |
-//! | `running` | [`Running`]: the daemons, alive until dropped |
+//! | `visitors`, `way` | what visitors send, and where they and their origins are |
+//! | `running`, `daemons` | [`Running`]: the daemons, alive until dropped |
+//! | `certificates` | certificates for the daemons |
 //! | `trial` | `cargo xtask systems`: each system once against an echo |
 //! | the others | one system or family each |
 //!
@@ -18,7 +20,9 @@
 
 mod balancer;
 mod bore;
+mod certificates;
 mod chisel;
+mod daemons;
 mod evproxy;
 mod haproxy;
 mod hysteria;
@@ -33,8 +37,9 @@ mod running;
 mod scene;
 mod socks;
 mod trial;
+mod visitors;
+mod way;
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -44,6 +49,8 @@ use crate::peers;
 pub(crate) use running::{Login, Running};
 use scene::Scene;
 pub(crate) use trial::main;
+use visitors::Visitors;
+pub(crate) use visitors::{Origin, UDP, WEB};
 use xtask::child;
 use xtask::site::Site;
 
@@ -61,28 +68,6 @@ pub(crate) struct System {
     has_datagrams: bool,
     start: Start,
 }
-
-/// The bytes that a system takes from visitors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Visitors {
-    /// Any bytes.
-    Any,
-    /// HTTP for the host [`HOST`].
-    Http,
-    /// HTTP for the host [`HOST`] over TLS.
-    Https,
-    /// Any bytes, behind the greeting of SOCKS5.
-    Socks,
-}
-
-/// The host of systems that take only HTTP.
-pub(crate) const HOST: &str = "bench.example.com";
-
-/// The origin of HTTP, the only origin behind a system that takes only HTTP.
-pub(crate) const WEB: &str = "web";
-
-/// The origin of datagrams, a `load origin udp`.
-pub(crate) const UDP: &str = "udp";
 
 type Start = fn(&mut Scene<'_>) -> Result<()>;
 
@@ -103,18 +88,8 @@ const fn https(name: &'static str, needs: &'static [Need], start: Start) -> Syst
     System { visitors: Visitors::Https, ..bytes(name, needs, start) }
 }
 
-const fn socks(name: &'static str, needs: &'static [Need], start: Start) -> System {
+const fn behind_socks(name: &'static str, needs: &'static [Need], start: Start) -> System {
     System { visitors: Visitors::Socks, ..bytes(name, needs, start) }
-}
-
-/// A target of visitors.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
-    /// A name of letters and digits, because it becomes the name of a service. [`UDP`] is the
-    /// origin of datagrams; all others take TCP.
-    pub(crate) name: &'static str,
-    /// An IPv4 address of the loopback interface.
-    pub(crate) address: SocketAddr,
 }
 
 /// A requirement for starting a system.
@@ -152,7 +127,7 @@ pub(crate) const fn all() -> &'static [System] {
         bytes("tunnel-peer-webrtc", &[Tunnel, Glibc], peer::webrtc),
         bytes("tunnel-peer-relay", &[Tunnel], peer::relayed),
         bytes("tunnel-forward", &[Tunnel], ours::forward),
-        socks("tunnel-socks5", &[Tunnel], ours::socks5),
+        behind_socks("tunnel-socks5", &[Tunnel], ours::socks5),
         http("tunnel-http-name", &[Tunnel], ours::http_name),
         http("tunnel-http-pass", &[Tunnel], ours::http_pass),
         https("tunnel-https-name", &[Tunnel], ours::https_name),

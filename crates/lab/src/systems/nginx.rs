@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::Result;
 use testkit::stage::program;
 
-use super::ours::certificates;
+use super::certificates::certificates;
 use super::scene::{Scene, free};
 use crate::bench::load_program;
 

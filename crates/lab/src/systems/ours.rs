@@ -5,14 +5,16 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Output;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use testkit::stage::{Scheme, run, tunnel};
 
+use super::certificates::{certificates, said};
+use super::nginx;
 use super::running::Login;
-use super::scene::{Scene, Way, free};
-use super::{HOST, nginx};
+use super::scene::{Scene, free};
+use super::visitors::HOST;
+use super::way::Way;
 
 pub(super) fn tcp(scene: &mut Scene<'_>) -> Result<()> {
     start(scene, "tcp")
@@ -224,19 +226,6 @@ fn has_tls(url: &str) -> bool {
     scheme.is_some_and(|scheme| scheme.tls)
 }
 
-/// Makes an authority and a certificate for a server on this machine: `ca.crt`, `server.crt`,
-/// `server.key`.
-pub(super) fn certificates(scene: &Scene<'_>) -> Result<()> {
-    let args = ["generate", "certs", "--server", "localhost", "127.0.0.1", HOST, "--output"];
-    said(&run(tunnel(&scene.site.tunnel, &args).arg(scene.dir))).map(drop)
-}
-
-/// The output of a command that must succeed.
-pub(super) fn said(output: &Output) -> Result<String> {
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
 /// Where the services are published.
 #[derive(Clone, Copy, Debug)]
 enum Public {
@@ -378,7 +367,7 @@ impl End<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::systems::scene::tests::way;
+    use crate::systems::way::tests::way;
 
     #[test]
     fn the_files_of_both_ends_fit_together() {

@@ -8,8 +8,9 @@ use std::path::Path;
 use anyhow::Result;
 use testkit::stage::{run, tunnel};
 
-use super::ours::{certificates, said};
-use super::scene::{Scene, Way, free};
+use super::certificates::{certificates, said};
+use super::scene::{Scene, free};
+use super::way::Way;
 
 /// From client to client, by QUIC. The relayed carrier stands by.
 pub(super) fn direct(scene: &mut Scene<'_>) -> Result<()> {
@@ -117,7 +118,7 @@ impl Files<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::systems::scene::tests::way;
+    use crate::systems::way::tests::way;
 
     #[test]
     fn the_files_of_the_three_ends_fit_together() {

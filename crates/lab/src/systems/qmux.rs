@@ -8,8 +8,9 @@ use std::process::Command;
 use anyhow::Result;
 use testkit::stage::run;
 
-use super::ours;
-use super::scene::{Scene, Way, free};
+use super::certificates::said;
+use super::scene::{Scene, free};
+use super::way::Way;
 use crate::peers::program;
 
 /// More visitors than any load has at the same time.
@@ -19,7 +20,7 @@ pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {
     let program = program(scene.site, "qmux")?;
     let mut certs = Command::new(&program);
     certs.args(["generate", "certs", "-s", "localhost", "-o"]).arg(scene.dir);
-    ours::said(&run(&mut certs))?;
+    said(&run(&mut certs))?;
     let ways: Vec<_> = scene.ways.iter().map(|way| (*way, free())).collect();
     let file = scene.write("server.yaml", &server(&ways))?;
     scene.spawn("server", Command::new(&program).args(["run", "server", "-c"]).arg(file))?;
@@ -61,7 +62,7 @@ fn client(way: &Way, between: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::systems::scene::tests::way;
+    use crate::systems::way::tests::way;
 
     #[test]
     fn each_service_has_a_listener_and_a_client() {

@@ -9,8 +9,9 @@ use std::process::Command;
 use anyhow::Result;
 use testkit::stage::run;
 
-use super::ours;
-use super::scene::{Scene, Way, free};
+use super::certificates::{certificates, said};
+use super::scene::{Scene, free};
+use super::way::Way;
 use crate::peers::program;
 
 /// The password of a key that lives as long as a run of the bench.
@@ -21,11 +22,11 @@ pub(super) fn tcp(scene: &mut Scene<'_>) -> Result<()> {
 }
 
 pub(super) fn tls(scene: &mut Scene<'_>) -> Result<()> {
-    ours::certificates(scene)?;
+    certificates(scene)?;
     let mut pack = Command::new("openssl");
     pack.current_dir(scene.dir).args(["pkcs12", "-export", "-in", "server.crt"]);
     pack.args(["-inkey", "server.key", "-out", "server.pfx", "-passout"]);
-    ours::said(&run(pack.arg(format!("pass:{PASSWORD}"))))?;
+    said(&run(pack.arg(format!("pass:{PASSWORD}"))))?;
     let server = format!(
         "type = \"tls\"\n\
          [server.transport.tls]\n\
@@ -77,7 +78,7 @@ fn config(ways: &[Way], between: SocketAddr, transport: &[String; 2]) -> [String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::systems::scene::tests::way;
+    use crate::systems::way::tests::way;
 
     #[test]
     fn a_service_is_bound_by_the_server_and_local_to_the_client() {

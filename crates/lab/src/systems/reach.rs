@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::running::url;
-use super::scene::{Scene, Way};
-use super::{HOST, Visitors, socks};
+use super::scene::Scene;
+use super::socks;
+use super::visitors::{HOST, Visitors, url};
+use super::way::Way;
 
 /// The time until visitors get through to all origins: 5 times the time of the slowest system on a
 /// busy machine.

@@ -1,18 +1,14 @@
-//! The daemons of a started system, which run until they are dropped.
+//! A started system, whose daemons run until it is dropped.
 
-use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Error, Result, bail};
-use testkit::stage::Daemon;
+use anyhow::Result;
 
-use super::scene::Way;
-use super::{HOST, Visitors, socks};
-
-/// The number of last lines of a log in an error.
-const LAST_LINES: usize = 8;
+use super::daemons::Daemons;
+use super::socks;
+use super::visitors::{Visitors, url};
+use super::way::Way;
 
 /// A started system.
 #[derive(Debug)]
@@ -41,7 +37,7 @@ impl Running {
         login: Option<Login>,
         daemons: Daemons,
     ) -> Self {
-        let pids = daemons.0.iter().map(Daemon::id).collect();
+        let pids = daemons.pids();
         Self { ways, visitors, login, pids, daemons }
     }
 
@@ -107,85 +103,5 @@ impl Running {
     /// The name of the ended daemon, and the last lines of the logs.
     pub(crate) fn check(&mut self) -> Result<()> {
         self.daemons.check().map_err(|error| self.daemons.with_logs(error))
-    }
-}
-
-/// The URL of a path for the visitors of a system.
-pub(super) fn url(visitors: Visitors, address: SocketAddr, path: &str) -> String {
-    let port = address.port();
-    match visitors {
-        Visitors::Any | Visitors::Socks => format!("http://{address}{path}"),
-        Visitors::Http => format!("http://{HOST}:{port}{path}"),
-        Visitors::Https => format!("https://{HOST}:{port}{path}"),
-    }
-}
-
-/// Daemons in the order of their start. Each is killed by its process id when dropped.
-#[derive(Debug, Default)]
-pub(super) struct Daemons(Vec<Daemon>);
-
-impl Daemons {
-    /// Starts a daemon in `dir`; its log is `NAME.log`.
-    pub(super) fn spawn(&mut self, name: &str, dir: &Path, command: &mut Command) -> Result<()> {
-        let daemon = Daemon::try_start(name, dir, command.current_dir(dir));
-        self.0.push(daemon.with_context(|| format!("starting {command:?}"))?);
-        Ok(())
-    }
-
-    /// Checks that no daemon has ended.
-    pub(super) fn check(&mut self) -> Result<()> {
-        match self.0.iter_mut().find_map(|d| (!d.is_running()).then_some(d.name())) {
-            Some(name) => bail!("{name} has ended by itself"),
-            None => Ok(()),
-        }
-    }
-
-    /// Adds the last lines of every log to the error.
-    pub(super) fn with_logs(&self, error: Error) -> Error {
-        let mut text = format!("{error:#}");
-        for daemon in &self.0 {
-            let log = daemon.log();
-            let lines: Vec<_> = log.lines().collect();
-            for line in &lines[lines.len().saturating_sub(LAST_LINES)..] {
-                // Writing into a string cannot fail.
-                let _ = write!(text, "\n  {}: {line}", daemon.name());
-            }
-        }
-        Error::msg(text)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn visitors_of_names_use_the_host() {
-        let address = ([127, 0, 0, 1], 81).into();
-        for (visitors, wanted) in [
-            (Visitors::Any, "http://127.0.0.1:81/x"),
-            (Visitors::Http, "http://bench.example.com:81/x"),
-            (Visitors::Https, "https://bench.example.com:81/x"),
-        ] {
-            assert_eq!(url(visitors, address, "/x"), wanted);
-        }
-    }
-
-    #[test]
-    fn a_daemon_that_ends_is_named_and_its_last_lines_are_shown() {
-        let dir = std::env::temp_dir().join(format!("daemons-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let mut daemons = Daemons::default();
-        daemons.spawn("idle", &dir, Command::new("sleep").arg("60")).unwrap();
-        daemons.check().unwrap();
-        let mut short = Command::new("sh");
-        daemons.spawn("short", &dir, short.args(["-c", "seq 1 20"])).unwrap();
-        let error = testkit::stage::wait("its end", testkit::stage::SOON, || daemons.check().err());
-        let text = daemons.with_logs(error).to_string();
-        assert!(text.starts_with("short has ended by itself\n  short: 13\n"), "{text}");
-        assert!(text.ends_with("\n  short: 20"), "{text}");
-        assert!(daemons.spawn("none", &dir, &mut Command::new("/no/such/program")).is_err());
-        drop(daemons);
-        std::fs::remove_dir_all(dir).unwrap();
     }
 }

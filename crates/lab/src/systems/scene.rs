@@ -13,33 +13,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use testkit::stage::{free_port, is_listening};
 
-use super::running::{Daemons, Login, Running};
-use super::{Origin, UDP, Visitors};
+use super::daemons::Daemons;
+use super::running::{Login, Running};
+use super::visitors::{Origin, Visitors};
+use super::way::Way;
 use xtask::site::Site;
 
 /// The time limit for a daemon to listen: 5 times the need of the slowest on a busy machine.
 const LISTENS: Duration = Duration::from_secs(15);
-
-/// A way from visitors to one origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
-    pub(super) name: &'static str,
-    /// The address where visitors connect; no socket uses it yet.
-    pub(super) entrance: SocketAddr,
-    pub(super) target: SocketAddr,
-}
-
-impl Way {
-    /// Whether the way is for datagrams.
-    pub(super) fn is_udp(&self) -> bool {
-        self.name == UDP
-    }
-
-    /// The URL scheme of both ends.
-    pub(super) fn scheme(&self) -> &'static str {
-        if self.is_udp() { "udp" } else { "tcp" }
-    }
-}
 
 /// One of two proxies on a way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,15 +114,4 @@ impl<'a> Scene<'a> {
 /// A loopback address with a free port.
 pub(super) fn free() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-
-    /// A way from the port `entrance` to the port `target`.
-    pub(in crate::systems) fn way(name: &'static str, entrance: u16, target: u16) -> Way {
-        let [entrance, target] = [entrance, target].map(|port| ([127, 0, 0, 1], port).into());
-        Way { name, entrance, target }
-    }
 }
