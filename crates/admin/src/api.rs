@@ -22,14 +22,14 @@ use crate::sessions::{KEY_LASTS, Sessions};
 /// The interval between attempts to listen at an address that this machine does not have.
 const AGAIN: Duration = Duration::from_secs(15);
 
-/// The access of a person to the web console of a running API. Clones share their state.
+/// Access to the web console of a running API. Clones share their state.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct ConsoleAccess {
     url: String,
     sessions: Sessions,
 }
 
-impl Door {
+impl ConsoleAccess {
     /// Makes a link to the console that is valid once. The key follows `#`, so browsers do not send
     /// it to a server (RFC 9110 section 7.1), and it appears in no log.
     ///
@@ -55,7 +55,7 @@ pub struct AdminApi {
     url: String,
     /// Whether the address was available at the start.
     is_bound: bool,
-    door: Door,
+    console: ConsoleAccess,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     /// Keeps targets away from the port.
@@ -131,8 +131,10 @@ impl AdminApi {
             api.sessions = Sessions::kept_in(folder, &at.to_string(), seal);
         }
         let guard = Guard::new(settings, api.sessions.clone())?;
-        let door =
-            Door { url: format!("http://{}", from_here(address)), sessions: api.sessions.clone() };
+        let console = ConsoleAccess {
+            url: format!("http://{}", from_here(address)),
+            sessions: api.sessions.clone(),
+        };
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serve = move || {
@@ -157,7 +159,7 @@ impl AdminApi {
         };
         let thread = std::thread::Builder::new().name("tunnel-admin".into()).spawn(serve)?;
         let _guard = guard_of_port;
-        Ok(Self { url, is_bound, door, stop: Some(stop), thread: Some(thread), _guard })
+        Ok(Self { url, is_bound, console, stop: Some(stop), thread: Some(thread), _guard })
     }
 
     /// The URL of the API, `http://` and the bound address.
@@ -170,9 +172,9 @@ impl AdminApi {
         self.is_bound
     }
 
-    /// The access to the web console.
-    pub fn door(&self) -> Door {
-        self.door.clone()
+    /// Access to the web console.
+    pub fn console(&self) -> ConsoleAccess {
+        self.console.clone()
     }
 }
 

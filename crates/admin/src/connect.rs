@@ -16,13 +16,17 @@ use hyper_util::rt::TokioIo;
 use ops::{Daemon, command};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, split};
 use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::answer::{failed, problem};
-use super::routes::{Api, STREAMS};
 
 /// The protocol after the upgrade: the bytes of the target.
 const PROTOCOL: &str = "tunnel";
+
+/// The largest number of byte streams at a time. A connection of the API that became a stream no
+/// longer occupies a connection slot.
+pub(super) const STREAMS: usize = 64;
 
 /// How long a client may send after the target has sent everything and its stream has ended.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -35,16 +39,22 @@ pub(super) fn upgrade(request: &mut Request) -> Option<OnUpgrade> {
 }
 
 /// Connects to the target before it switches the protocol, so a refusal is a plain HTTP response.
-pub(super) async fn connect(api: &Api, target: &str, upgrade: Option<OnUpgrade>) -> Response {
+/// `streams`: the permits of byte streams.
+pub(super) async fn connect(
+    daemon: &Arc<dyn Daemon>,
+    streams: &Arc<Semaphore>,
+    target: &str,
+    upgrade: Option<OnUpgrade>,
+) -> Response {
     let Some(upgrade) = upgrade else {
         let why = "the header fields `Connection: upgrade` and `Upgrade: tunnel` are missing";
         return with_protocol(problem(StatusCode::UPGRADE_REQUIRED, why));
     };
-    let Ok(permit) = Arc::clone(&api.streams).try_acquire_owned() else {
+    let Ok(permit) = Arc::clone(streams).try_acquire_owned() else {
         let why = format!("{STREAMS} byte streams are open over the admin API; end one of them");
         return problem(StatusCode::TOO_MANY_REQUESTS, &why);
     };
-    let stream = match open(api.daemon.as_ref(), target).await {
+    let stream = match open(daemon.as_ref(), target).await {
         Ok(stream) => stream,
         Err(why) => return failed(&why),
     };

@@ -51,6 +51,6 @@ mod setup;
 #[cfg(test)]
 mod tests;
 
-pub use api::{AdminApi, Door};
+pub use api::{AdminApi, ConsoleAccess};
 pub use console::tag_of;
 pub use setup::SetUpPage;

@@ -25,10 +25,6 @@ use super::live::{self, Live, Topics};
 use super::sessions::{By, Caller, Sessions};
 use super::{body, connect, console, events, metrics, page};
 
-/// The largest number of byte streams at a time. A connection of the API that became a stream no
-/// longer occupies a connection slot.
-pub(super) const STREAMS: usize = 64;
-
 /// The state that every request needs.
 #[derive(Clone)]
 pub(super) struct Api {
@@ -47,7 +43,7 @@ pub(super) struct Api {
 
 impl Api {
     pub(super) fn new(daemon: Arc<dyn Daemon>, life: Life) -> Self {
-        let [streams, showing] = [STREAMS, 1].map(|most| Arc::new(Semaphore::new(most)));
+        let [streams, showing] = [connect::STREAMS, 1].map(|most| Arc::new(Semaphore::new(most)));
         Self { daemon, life, streams, showing, sessions: Sessions::default(), live: Live::new() }
     }
 }
@@ -155,7 +151,7 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
         Err(why) => return body::refusal(&why),
     };
     if let Command::Connect { target } = &command {
-        return connect::connect(api, target, upgrade).await;
+        return connect::connect(&api.daemon, &api.streams, target, upgrade).await;
     }
     let order = if let Command::Enroll(order) = &command { Some(order.clone()) } else { None };
     let (news, mut inbox) = mpsc::channel(1);

@@ -778,7 +778,7 @@ fn a_link_lets_one_page_in_and_its_session_does_what_the_token_does() {
         let body = answer.split_once("\r\n\r\n").unwrap().1;
         (status, serde_json::from_str::<Value>(body).unwrap_or_default())
     };
-    let link = api.door().link().unwrap();
+    let link = api.console().link().unwrap();
     let (place, key) = link.url.split_once("/#k=").unwrap();
     assert!(place == api.url() && link.valid_seconds == 60, "{place}");
     assert_eq!(with(key, "GET /api/v1/status").0, 401, "a key is good for a session alone");

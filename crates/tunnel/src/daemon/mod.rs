@@ -394,7 +394,7 @@ fn start_api(
         tracing::info!("admin API on {}", api.url());
     }
     // The daemon has one API.
-    let _ = told.door.set(api.door());
+    let _ = told.console.set(api.console());
     Ok(Some(api))
 }
 
@@ -409,7 +409,7 @@ pub(crate) fn console(role: Arc<dyn Serving>, life: &Life) -> anyhow::Result<Adm
     let told = Arc::new(RunningDaemon::new(role, life.clone(), None, Vec::new(), parts));
     let api = AdminApi::start(&settings, Arc::<RunningDaemon>::clone(&told), life.clone())?;
     // The daemon has one API.
-    let _ = told.door.set(api.door());
+    let _ = told.console.set(api.console());
     Ok(api)
 }
 

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use admin::Door;
+use admin::ConsoleAccess;
 use anyhow::Context;
 use config::LogFormat;
 use config::secrets::Secrets;
@@ -96,8 +96,8 @@ pub(super) struct RunningDaemon {
     reload_error: Mutex<Option<String>>,
     /// The last change of the configuration file by a request.
     last_change: Mutex<Option<LastChange>>,
-    /// The way into the console, where there is an admin API.
-    pub(super) door: OnceLock<Door>,
+    /// Access to the console, where there is an admin API.
+    pub(super) console: OnceLock<ConsoleAccess>,
 }
 
 impl RunningDaemon {
@@ -109,7 +109,7 @@ impl RunningDaemon {
         (binary, shares): (Binary, Shares),
     ) -> Self {
         let (turn, lists_changed, visitors_changed) = Default::default();
-        let (next, drain_end, reload_error, door) = Default::default();
+        let (next, drain_end, reload_error, console) = Default::default();
         let (guardian, formers) = Default::default();
         let last_change = Mutex::default();
         let warnings = Mutex::new(warnings);
@@ -129,7 +129,7 @@ impl RunningDaemon {
             drain_end,
             reload_error,
             last_change,
-            door,
+            console,
         }
     }
 
@@ -681,7 +681,7 @@ impl Settings for RunningDaemon {
 
 impl Console for RunningDaemon {
     fn link(&self) -> anyhow::Result<ConsoleLink> {
-        self.door.get().context(NO_API)?.link()
+        self.console.get().context(NO_API)?.link()
     }
 }
 

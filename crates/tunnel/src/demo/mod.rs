@@ -73,8 +73,8 @@ pub(crate) async fn demo(
         }
         // The server, which comes last, sees both sides.
         let server = assembly.roles.last().context("the demo has no server")?;
-        let console = daemon::console(Arc::clone(server), &life)?;
-        let link = console.door().link_for(GOOD_FOR)?;
+        let api = daemon::console(Arc::clone(server), &life)?;
+        let link = api.console().link_for(GOOD_FOR)?;
         recommend(assembly.public, assembly.page.as_deref(), &link.url)?;
         pending().await
     };
