@@ -10,7 +10,7 @@ use logging::AUDIT;
 use ops::status::FormerProcess;
 use ops::{Reloaded, Settings};
 
-use super::told::RunningDaemon;
+use super::running::RunningDaemon;
 use crate::upgrade::{Formers, Listed};
 use crate::watch::{self, Seen};
 
@@ -29,10 +29,10 @@ const FORMER_LOOK: Duration = Duration::from_millis(500);
 const CLOCK: Duration = Duration::from_secs(60);
 
 /// Reloads at each SIGHUP. The log and the status contain the result.
-pub(super) async fn reload_when_asked(told: Arc<RunningDaemon>) {
+pub(super) async fn reload_when_asked(running: Arc<RunningDaemon>) {
     loop {
-        told.life.reload_asked().await;
-        let _ = told.reload().await;
+        running.life.reload_asked().await;
+        let _ = running.reload().await;
     }
 }
 
@@ -46,23 +46,23 @@ pub(super) async fn tell_left_out_lines() {
 
 /// Withdraws the services of a client when their time is over, or the commands that share them have
 /// gone.
-pub(super) async fn end_services(told: Arc<RunningDaemon>) {
-    if told.role.lists_in_force().is_none() {
+pub(super) async fn end_services(running: Arc<RunningDaemon>) {
+    if running.role.lists_in_force().is_none() {
         return;
     }
     loop {
-        let next = told.end_services().await;
+        let next = running.end_services().await;
         let pause = next.map_or(CLOCK, |at| at.since(SystemTime::now()).min(CLOCK));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = told.lists_changed.notified() => {}
-            () = told.share_ended() => told.end_shares().await,
+            () = running.lists_changed.notified() => {}
+            () = running.share_ended() => running.end_shares().await,
         }
     }
 }
 
 /// Asks former processes to end that are too many, or that have lived too long.
-pub(super) async fn bound_formers(told: Arc<RunningDaemon>, formers: Arc<Formers>) {
+pub(super) async fn bound_formers(running: Arc<RunningDaemon>, formers: Arc<Formers>) {
     let mut asked = BTreeSet::new();
     let mut over = std::pin::pin!(formers.ended());
     loop {
@@ -70,7 +70,7 @@ pub(super) async fn bound_formers(told: Arc<RunningDaemon>, formers: Arc<Formers
             () = &mut over => return,
             () = tokio::time::sleep(FORMER_LOOK) => {}
         }
-        let (most, longest) = (told.most_formers(), told.role.common().upgrade.longest);
+        let (most, longest) = (running.most_formers(), running.role.common().upgrade.longest);
         let longest = longest.map(|span| span.duration());
         // The newest one is the first.
         for (nth, Listed { process, .. }) in formers.listed().into_iter().enumerate() {
@@ -91,7 +91,7 @@ pub(super) async fn bound_formers(told: Arc<RunningDaemon>, formers: Arc<Formers
 }
 
 /// Reloads when the configuration file has changed, if the key `watch` is set.
-pub(super) async fn watch_configuration(told: Arc<RunningDaemon>, file: PathBuf) {
+pub(super) async fn watch_configuration(running: Arc<RunningDaemon>, file: PathBuf) {
     let look = || Seen::look(vec![file.clone()]);
     let mut seen = look().await;
     let mut last = seen.clone();
@@ -101,8 +101,8 @@ pub(super) async fn watch_configuration(told: Arc<RunningDaemon>, file: PathBuf)
         // Two equal looks in a row mean that no program is still writing the file.
         if now == last && now != seen {
             seen = now.clone();
-            if told.role.common().watch {
-                let _ = told.reload().await;
+            if running.role.common().watch {
+                let _ = running.reload().await;
             }
         }
         last = now;
@@ -110,8 +110,8 @@ pub(super) async fn watch_configuration(told: Arc<RunningDaemon>, file: PathBuf)
 }
 
 /// Publishes the users of `basic_auth_file` again when the file has changed.
-pub(super) async fn renew_users(told: Arc<RunningDaemon>) {
-    let look = || Seen::look(told.role.user_files());
+pub(super) async fn renew_users(running: Arc<RunningDaemon>) {
+    let look = || Seen::look(running.role.user_files());
     let mut seen = look().await;
     let mut last = seen.clone();
     loop {
@@ -122,9 +122,9 @@ pub(super) async fn renew_users(told: Arc<RunningDaemon>) {
         if !is_whole || now == seen {
             continue;
         }
-        let turn = told.turn.lock().await;
+        let turn = running.turn.lock().await;
         seen = now;
-        match told.role.renew_users().await {
+        match running.role.renew_users().await {
             // A reload has read the file before.
             Ok(done) if done == Reloaded::default() => {}
             Ok(done) if done.failed.is_empty() => {
@@ -142,15 +142,15 @@ pub(super) async fn renew_users(told: Arc<RunningDaemon>) {
 }
 
 /// Loads certificates again when their files have changed.
-pub(super) async fn renew_certificates(told: Arc<RunningDaemon>) {
-    let mut seen = Seen::look(told.role.certificates().files()).await;
+pub(super) async fn renew_certificates(running: Arc<RunningDaemon>) {
+    let mut seen = Seen::look(running.role.certificates().files()).await;
     let (mut tried, mut reloads, mut pause) = (None, 0, watch::LOOK);
     let mut said = None;
     loop {
         tokio::time::sleep(pause).await;
         pause = watch::LOOK;
-        let now = Seen::look(told.role.certificates().files()).await;
-        let turn = told.turn.lock().await;
+        let now = Seen::look(running.role.certificates().files()).await;
+        let turn = running.turn.lock().await;
         // A reload loads the certificates as well, but perhaps before their files were replaced. So
         // the files are still compared after a reload.
         if std::mem::replace(&mut reloads, *turn) != reloads {
@@ -159,7 +159,7 @@ pub(super) async fn renew_certificates(told: Arc<RunningDaemon>) {
         if now == seen {
             continue;
         }
-        match told.role.certificates().renew().await {
+        match running.role.certificates().renew().await {
             Ok(()) => {
                 tracing::info!(target: AUDIT, "the certificates have changed; new connections get the new ones");
                 (seen, tried, said) = (now, None, None);

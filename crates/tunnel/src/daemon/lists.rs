@@ -10,7 +10,7 @@ use ops::lists::ListChange;
 use ops::share::open_password;
 use ops::{ListsInForce, Phase, Reloaded, WrongConfig};
 
-use super::told::{RunningDaemon, undo};
+use super::running::{RunningDaemon, undo};
 use crate::config_file::refusal;
 use crate::input::with_sources;
 use crate::kept_lists::KeptLists;

@@ -7,10 +7,11 @@
 
 mod follow;
 mod lists;
+mod running;
 mod shares;
 #[cfg(test)]
 mod tests;
-mod told;
+
 mod visitors;
 mod waits;
 
@@ -41,7 +42,7 @@ use crate::signals::Signals;
 use crate::supervise::end_with_the_supervisor;
 use crate::upgrade::{self, Binary, Deaths, Fate, Formers, Listed, Next};
 pub(crate) use shares::Shares;
-use told::RunningDaemon;
+use running::RunningDaemon;
 
 /// The time that the last lines of the log of requests get to reach their file.
 const LAST_LINES: Duration = Duration::from_secs(1);
@@ -126,14 +127,14 @@ async fn live(
     let file = frame.configuration.clone();
     let config_file = file.clone().map(ConfigFile);
     let warnings = frame.warnings.clone();
-    let told = Arc::new(RunningDaemon::new(
+    let running = Arc::new(RunningDaemon::new(
         Arc::clone(&role),
         life.clone(),
         config_file,
         warnings,
         (frame.binary.clone(), frame.shares.clone()),
     ));
-    let api = match start_api(&role.common(), &told, life) {
+    let api = match start_api(&role.common(), &running, life) {
         Ok(api) => api,
         Err(why) => {
             role.close().await;
@@ -144,7 +145,7 @@ async fn live(
     let push = match role
         .common()
         .otlp
-        .map(|to| Push::start(to, Arc::<RunningDaemon>::clone(&told)))
+        .map(|to| Push::start(to, Arc::<RunningDaemon>::clone(&running)))
         .transpose()
     {
         Ok(push) => push,
@@ -167,25 +168,25 @@ async fn live(
     let takes_over = async move { taking_over.takes_over().await };
     let former = Formers::accompany(former, takes_over, life.clone());
     // Set once.
-    let _ = told.formers.set(Arc::clone(&former));
+    let _ = running.formers.set(Arc::clone(&former));
     let mut following = vec![
-        tokio::spawn(follow::reload_when_asked(Arc::clone(&told))),
-        tokio::spawn(follow::renew_certificates(Arc::clone(&told))),
-        tokio::spawn(follow::renew_users(Arc::clone(&told))),
-        tokio::spawn(follow::end_services(Arc::clone(&told))),
+        tokio::spawn(follow::reload_when_asked(Arc::clone(&running))),
+        tokio::spawn(follow::renew_certificates(Arc::clone(&running))),
+        tokio::spawn(follow::renew_users(Arc::clone(&running))),
+        tokio::spawn(follow::end_services(Arc::clone(&running))),
         tokio::spawn(follow::tell_left_out_lines()),
-        tokio::spawn(visitors::follow_visitors(Arc::clone(&told))),
+        tokio::spawn(visitors::follow_visitors(Arc::clone(&running))),
         tokio::spawn(inherit::close_rest(former.ended())),
-        tokio::spawn(follow::bound_formers(Arc::clone(&told), Arc::clone(&former))),
+        tokio::spawn(follow::bound_formers(Arc::clone(&running), Arc::clone(&former))),
     ];
     following.extend(
-        file.map(|file| tokio::spawn(follow::watch_configuration(Arc::clone(&told), file))),
+        file.map(|file| tokio::spawn(follow::watch_configuration(Arc::clone(&running), file))),
     );
     if let Some(socket) = &socket {
         notify::control(socket.path());
     }
     let serving = socket
-        .map(|socket| tokio::spawn(socket.serve(Arc::<RunningDaemon>::clone(&told), life.clone())));
+        .map(|socket| tokio::spawn(socket.serve(Arc::<RunningDaemon>::clone(&running), life.clone())));
 
     let summary = role.summary();
     notify::ready(&summary);
@@ -196,7 +197,7 @@ async fn live(
     let mut feeding = pin!(notify::feed_watchdog(async |limit| role.alive(limit).await));
     let next = tokio::select! {
         () = life.reached(Phase::Draining) => None,
-        next = told.next.wait() => Some(Arc::clone(next)),
+        next = running.next.wait() => Some(Arc::clone(next)),
         never = &mut feeding => match never {},
     };
     following.iter().for_each(JoinHandle::abort);
@@ -206,14 +207,14 @@ async fn live(
         // The next process has its port.
         drop(api.take());
         tracing::info!("the next process serves; this process ends after its last stream");
-        let by = (&*former, told.guardian.get());
+        let by = (&*former, running.guardian.get());
         tokio::select! {
             () = hand_over(role.as_ref(), next, (drain_timeout, by), life) => {}
             () = life.reached(Phase::Ending) => {}
         }
     } else {
         notify::stopping(drain_timeout);
-        told.drains_until(tokio::time::Instant::now() + drain_timeout);
+        running.drains_until(tokio::time::Instant::now() + drain_timeout);
         tracing::info!(
             "stopping: new visitors are refused, and open streams may finish within {}; a second \
              signal or `tunnel stop --now` resets them",
@@ -245,7 +246,7 @@ async fn live(
         drop(serving.await);
     }
     tracing::info!("stopped");
-    if let Some(guardian) = told.guardian.get().filter(|_| next.is_some()) {
+    if let Some(guardian) = running.guardian.get().filter(|_| next.is_some()) {
         guardian.stay();
     }
     Ok(())
@@ -259,10 +260,10 @@ async fn hand_over(
     (limit, (formers, guardian)): (Duration, (&Formers, Option<&Guardian>)),
     life: &Life,
 ) {
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (tell, end) = tokio::sync::oneshot::channel();
     let successor = Box::pin(async {
         // Without a next process the streams end as well.
-        let _ = told.await;
+        let _ = end.await;
     });
     let done = async {
         let is_over = tokio::select! {
@@ -382,19 +383,19 @@ fn control_socket(frame: &Frame) -> anyhow::Result<Option<ControlSocket>> {
 
 fn start_api(
     common: &Common,
-    told: &Arc<RunningDaemon>,
+    running: &Arc<RunningDaemon>,
     life: &Life,
 ) -> anyhow::Result<Option<AdminApi>> {
     let Some(settings) = &common.admin else { return Ok(None) };
     // Without a folder, a restart ends the sessions of the console.
     let state = common.state_dir.clone().or_else(|| Places::of_process().state_dir().ok());
-    let told_to = Arc::<RunningDaemon>::clone(told);
-    let api = AdminApi::start_with(settings, told_to, life.clone(), state.as_deref())?;
+    let daemon = Arc::<RunningDaemon>::clone(running);
+    let api = AdminApi::start_with(settings, daemon, life.clone(), state.as_deref())?;
     if api.is_bound() {
         tracing::info!("admin API on {}", api.url());
     }
     // The daemon has one API.
-    let _ = told.console.set(api.console());
+    let _ = running.console.set(api.console());
     Ok(Some(api))
 }
 
@@ -406,10 +407,10 @@ pub(crate) fn console(role: Arc<dyn Serving>, life: &Life) -> anyhow::Result<Adm
     let (read_token, hosts, origin) = Default::default();
     let settings = config::Admin { listen, token, read_token, hosts, origin };
     let parts = (Binary::of_process(), Shares::default());
-    let told = Arc::new(RunningDaemon::new(role, life.clone(), None, Vec::new(), parts));
-    let api = AdminApi::start(&settings, Arc::<RunningDaemon>::clone(&told), life.clone())?;
+    let running = Arc::new(RunningDaemon::new(role, life.clone(), None, Vec::new(), parts));
+    let api = AdminApi::start(&settings, Arc::<RunningDaemon>::clone(&running), life.clone())?;
     // The daemon has one API.
-    let _ = told.console.set(api.console());
+    let _ = running.console.set(api.console());
     Ok(api)
 }
 

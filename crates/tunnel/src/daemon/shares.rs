@@ -12,7 +12,7 @@ use ops::share::{ShareOrder, Shared, Sharing, Visits};
 use ops::{Phase, SendFuture, Sharer, WrongConfig};
 use tokio::sync::Notify;
 
-use super::told::RunningDaemon;
+use super::running::RunningDaemon;
 use crate::input::with_sources;
 use crate::own;
 

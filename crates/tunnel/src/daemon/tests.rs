@@ -118,16 +118,16 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
 #[tokio::test]
 async fn who_is_stopping_does_not_reload() {
     let (role, life) = (Arc::new(Recorded::default()), Life::new());
-    let told = RunningDaemon::new(
+    let running = RunningDaemon::new(
         role.clone(),
         life.clone(),
         None,
         Vec::new(),
         (Binary::of_process(), Shares::default()),
     );
-    told.reload().await.unwrap();
+    running.reload().await.unwrap();
     life.drain();
-    assert_eq!(told.reload().await.unwrap_err().to_string(), "it is stopping");
+    assert_eq!(running.reload().await.unwrap_err().to_string(), "it is stopping");
     assert_eq!(*role.seen.lock().unwrap(), ["reload"]);
 }
 
@@ -206,12 +206,12 @@ async fn the_end_of_a_process_is_told_at_once_through_all_that_came_after_it() {
     };
     formers.note(vec![listed(2), listed(1)]);
     let reports = watch::Sender::new(Vec::new());
-    let mut told = reports.subscribe();
+    let mut reported = reports.subscribe();
     let hearing = async {
-        told.wait_for(|list| list.len() == 3).await.unwrap();
+        reported.wait_for(|list| list.len() == 3).await.unwrap();
         let begun = tokio::time::Instant::now();
         formers.note(vec![listed(2)]);
-        told.wait_for(|list| list.len() == 2).await.unwrap();
+        reported.wait_for(|list| list.len() == 2).await.unwrap();
         assert_eq!(begun.elapsed(), Duration::ZERO);
     };
     tokio::select! {

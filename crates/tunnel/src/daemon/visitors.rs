@@ -13,7 +13,7 @@ use proto::control::InviteAction;
 use proto::greeting::{Name, StoredCredential};
 use tokio::time::{Instant, sleep_until};
 
-use super::told::RunningDaemon;
+use super::running::RunningDaemon;
 use crate::visits::{KeptVisitor, KeptVisitors};
 
 /// The error of a change that would not last.
@@ -171,9 +171,9 @@ impl RunningDaemon {
 }
 
 /// Ends the codes that were not used in time, and notes which visitors have come.
-pub(super) async fn follow_visitors(told: Arc<RunningDaemon>) {
-    let Some(inviter) = told.role.inviter() else { return };
-    if told.kept_visitors().is_err() {
+pub(super) async fn follow_visitors(running: Arc<RunningDaemon>) {
+    let Some(inviter) = running.role.inviter() else { return };
+    if running.kept_visitors().is_err() {
         return;
     }
     let mut look = Instant::now();
@@ -182,14 +182,14 @@ pub(super) async fn follow_visitors(told: Arc<RunningDaemon>) {
             // A visitor that comes in the last second of its code is settled before the code ends.
             biased;
             visited = inviter.visited() => {
-                if let Err(why) = told.settle(&visited).await {
+                if let Err(why) = running.settle(&visited).await {
                     let visitor = visited.visitor;
                     tracing::error!("{visitor} came by a code, and that cannot be kept: {why:#}");
                 }
             }
-            () = told.visitors_changed.notified() => look = Instant::now(),
+            () = running.visitors_changed.notified() => look = Instant::now(),
             () = sleep_until(look) => {
-                let pause = told.end_codes().await.unwrap_or_else(|why| {
+                let pause = running.end_codes().await.unwrap_or_else(|why| {
                     tracing::error!("the visitors of private services: {why:#}");
                     CLOCK
                 });

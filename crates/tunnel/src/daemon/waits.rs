@@ -11,7 +11,7 @@ use crate::upgrade::Listed;
 const SEEN: usize = 1_000;
 
 /// Services in a line.
-const TOLD: usize = 3;
+const NAMED: usize = 3;
 
 /// The number of streams, and what the process waits for. `older`: the former processes of it.
 pub(super) async fn of(role: &dyn Serving, older: &[Listed]) -> (u64, String) {
@@ -34,15 +34,15 @@ fn in_words(total: u64, list: &[Stream]) -> String {
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let told = counts.iter().take(TOLD).map(|((service, peer), count)| match (*service, *peer) {
+    let waits = counts.iter().take(NAMED).map(|((service, peer), count)| match (*service, *peer) {
         ("", "") => format!("{count} without a name"),
         ("", peer) => format!("{count} of {peer}"),
         (service, "") => format!("{count} of {service}"),
         (service, peer) => format!("{count} of {service} ({peer})"),
     });
-    let told: Vec<String> = told.collect();
-    let more = if counts.len() > TOLD { ", and others" } else { "" };
-    format!("{}: {}{more}", term::count(total, "stream"), told.join(", "))
+    let waits: Vec<String> = waits.collect();
+    let more = if counts.len() > NAMED { ", and others" } else { "" };
+    format!("{}: {}{more}", term::count(total, "stream"), waits.join(", "))
 }
 
 #[cfg(test)]
