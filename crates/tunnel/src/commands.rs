@@ -1,11 +1,11 @@
 //! Runs each command, from its arguments to its end.
 
 use std::io::{IsTerminal, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use admin::SetUpPage;
-use config::{Common, LogFormat};
+use config::{Common, LogFormat, ServerConfig};
 use logging::Format;
 use net::handover;
 use node::{client, descriptors, proxy, server};
@@ -128,22 +128,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     let found = found::of_server(args);
     let args = &with_file(args, found.as_deref(), |args| &mut args.daemon);
     let places = Places::of_process();
-    let (mut loaded, state, token) = if args.daemon.config.is_some() {
-        let loaded = load::server(args, None, None)?;
-        let state = open_state(&loaded.config.common, &places)?;
-        (loaded, state, None)
-    } else {
-        // The token is kept in the state directory, so the state directory is opened first here.
-        let dir = args.daemon.state_dir.clone().map_or_else(|| places.state_dir(), Ok)?;
-        let state = StateDir::open(dir)?;
-        let made = if first_start::makes_a_client(args, &state)? {
-            Some(first_start::token(&state, first_start::client_name(args))?)
-        } else {
-            None
-        };
-        let path = made.as_ref().map(|(_, path)| path.as_path());
-        (load::server(args, path, None)?, state, made)
-    };
+    let (mut loaded, state, token) = load_server(args, &places)?;
     if former.is_some() {
         state.check_room()?;
     }
@@ -230,6 +215,31 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         Some(role) => set_up::go_on_as(role),
         None => Ok(()),
     }
+}
+
+/// The token that the server has made for its client, and the file that keeps it.
+type MadeToken = (String, PathBuf);
+
+/// Reads the configuration of a server, and opens its state directory.
+fn load_server(
+    args: &ServerArgs,
+    places: &Places,
+) -> anyhow::Result<(Loaded<ServerConfig>, StateDir, Option<MadeToken>)> {
+    if args.daemon.config.is_some() {
+        let loaded = load::server(args, None, None)?;
+        let state = open_state(&loaded.config.common, places)?;
+        return Ok((loaded, state, None));
+    }
+    // The token is kept in the state directory, so the state directory is opened first here.
+    let dir = args.daemon.state_dir.clone().map_or_else(|| places.state_dir(), Ok)?;
+    let state = StateDir::open(dir)?;
+    let made = if first_start::makes_a_client(args, &state)? {
+        Some(first_start::token(&state, first_start::client_name(args))?)
+    } else {
+        None
+    };
+    let path = made.as_ref().map(|(_, path)| path.as_path());
+    Ok((load::server(args, path, None)?, state, made))
 }
 
 /// Writes the number of this process into a lock once this process serves. Until then the lock belongs

@@ -8,9 +8,10 @@ use config::{Kept, Lists, Moment, edit, listen_address};
 use logging::AUDIT;
 use ops::lists::ListChange;
 use ops::share::open_password;
-use ops::{ListsInForce, Phase, Reloaded, WrongConfig};
+use ops::{ListsInForce, Phase, Reloaded, SendFuture, WrongConfig};
 
-use super::running::{RunningDaemon, undo};
+use super::running::RunningDaemon;
+use super::settings::undo;
 use crate::config_file::refusal;
 use crate::input::with_sources;
 use crate::kept_lists::KeptLists;
@@ -312,6 +313,12 @@ fn bare(name: &str, prefix: Option<&str>) -> String {
 fn names(lists: &Lists) -> Vec<String> {
     let services = lists.services.iter().map(|service| service.name.clone());
     services.chain(lists.forwards.iter().map(|forward| forward.listen.to_string())).collect()
+}
+
+impl ops::Lists for RunningDaemon {
+    fn change(&self, change: ListChange) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.change_lists_now(change))
+    }
 }
 
 #[cfg(test)]

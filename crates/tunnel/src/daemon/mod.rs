@@ -5,13 +5,16 @@
 //!   catch signals -> bind control socket -> start the role -> READY -> … -> drain -> close -> gone
 //! ```
 
+mod clients;
 mod follow;
 mod lists;
 mod running;
+mod settings;
 mod shares;
+mod sharing;
 #[cfg(test)]
 mod tests;
-
+mod upgrading;
 mod visitors;
 mod waits;
 
@@ -41,8 +44,8 @@ use crate::parent::{self, Guardian};
 use crate::signals::Signals;
 use crate::supervise::end_with_the_supervisor;
 use crate::upgrade::{self, Binary, Deaths, Fate, Formers, Listed, Next};
-pub(crate) use shares::Shares;
 use running::RunningDaemon;
+pub(crate) use shares::Shares;
 
 /// The time that the last lines of the log of requests get to reach their file.
 const LAST_LINES: Duration = Duration::from_secs(1);
@@ -114,6 +117,7 @@ async fn started<T>(
     }
 }
 
+/// The life of a daemon, from the start of its role to the end.
 async fn live(
     frame: Frame,
     life: &Life,
@@ -125,68 +129,30 @@ async fn live(
         return Ok(());
     };
     let file = frame.configuration.clone();
-    let config_file = file.clone().map(ConfigFile);
-    let warnings = frame.warnings.clone();
     let running = Arc::new(RunningDaemon::new(
         Arc::clone(&role),
         life.clone(),
-        config_file,
-        warnings,
+        file.clone().map(ConfigFile),
+        frame.warnings.clone(),
         (frame.binary.clone(), frame.shares.clone()),
     ));
-    let api = match start_api(&role.common(), &running, life) {
-        Ok(api) => api,
+    let mut beside = match Beside::start(&running, frame.former, life).await {
+        Ok(beside) => beside,
         Err(why) => {
             role.close().await;
             return Err(why);
         }
     };
-    #[cfg(feature = "otlp")]
-    let push = match role
-        .common()
-        .otlp
-        .map(|to| Push::start(to, Arc::<RunningDaemon>::clone(&running)))
-        .transpose()
-    {
-        Ok(push) => push,
-        Err(why) => {
-            role.close().await;
-            return Err(why);
-        }
-    };
-    let former = match frame.former.map(upgrade::Inherited::serve) {
-        None => None,
-        Some(serving) => match serving.await {
-            Ok(former) => Some(former),
-            Err(why) => {
-                role.close().await;
-                return Err(why);
-            }
-        },
-    };
-    let taking_over = Arc::clone(&role);
-    let takes_over = async move { taking_over.takes_over().await };
-    let former = Formers::accompany(former, takes_over, life.clone());
+    let former = Arc::clone(&beside.former);
     // Set once.
     let _ = running.formers.set(Arc::clone(&former));
-    let mut following = vec![
-        tokio::spawn(follow::reload_when_asked(Arc::clone(&running))),
-        tokio::spawn(follow::renew_certificates(Arc::clone(&running))),
-        tokio::spawn(follow::renew_users(Arc::clone(&running))),
-        tokio::spawn(follow::end_services(Arc::clone(&running))),
-        tokio::spawn(follow::tell_left_out_lines()),
-        tokio::spawn(visitors::follow_visitors(Arc::clone(&running))),
-        tokio::spawn(inherit::close_rest(former.ended())),
-        tokio::spawn(follow::bound_formers(Arc::clone(&running), Arc::clone(&former))),
-    ];
-    following.extend(
-        file.map(|file| tokio::spawn(follow::watch_configuration(Arc::clone(&running), file))),
-    );
+    let following = follow_all(&running, &former, file);
     if let Some(socket) = &socket {
         notify::control(socket.path());
     }
-    let serving = socket
-        .map(|socket| tokio::spawn(socket.serve(Arc::<RunningDaemon>::clone(&running), life.clone())));
+    let serving = socket.map(|socket| {
+        tokio::spawn(socket.serve(Arc::<RunningDaemon>::clone(&running), life.clone()))
+    });
 
     let summary = role.summary();
     notify::ready(&summary);
@@ -202,10 +168,9 @@ async fn live(
     };
     following.iter().for_each(JoinHandle::abort);
     let drain_timeout = role.common().drain_timeout.duration();
-    let mut api = api;
     if let Some(next) = &next {
         // The next process has its port.
-        drop(api.take());
+        drop(beside.api.take());
         tracing::info!("the next process serves; this process ends after its last stream");
         let by = (&*former, running.guardian.get());
         tokio::select! {
@@ -213,24 +178,14 @@ async fn live(
             () = life.reached(Phase::Ending) => {}
         }
     } else {
-        notify::stopping(drain_timeout);
-        running.drains_until(tokio::time::Instant::now() + drain_timeout);
-        tracing::info!(
-            "stopping: new visitors are refused, and open streams may finish within {}; a second \
-             signal or `tunnel stop --now` resets them",
-            role.common().drain_timeout
-        );
-        let former = former.ended_or(life.reached(Phase::Ending));
-        let former = timeout(drain_timeout, former);
-        let draining = async { tokio::join!(drain(role.as_ref(), drain_timeout, life), former) };
         tokio::select! {
-            (_, _) = draining => {}
+            () = stop(&running, &former, drain_timeout) => {}
             // Streams go on as long as workers do.
             never = &mut feeding => match never {},
         }
     }
     #[cfg(feature = "otlp")]
-    if let Some(push) = push {
+    if let Some(push) = beside.push.take() {
         // The last push must come before `close`, while the workers still have their figures.
         push.finish().await;
     }
@@ -239,7 +194,7 @@ async fn live(
     activation::retire();
     // The last requests ended with the role.
     drop(tokio::task::spawn_blocking(|| logging::requests::flush(LAST_LINES)).await);
-    drop(api);
+    drop(beside);
     if let Some(serving) = serving {
         serving.abort();
         // Waits until the socket file is removed.
@@ -250,6 +205,80 @@ async fn live(
         guardian.stay();
     }
     Ok(())
+}
+
+/// What runs beside a role.
+struct Beside {
+    api: Option<AdminApi>,
+    #[cfg(feature = "otlp")]
+    push: Option<Push>,
+    /// The processes whose place this one has taken.
+    former: Arc<Formers>,
+}
+
+impl Beside {
+    async fn start(
+        running: &Arc<RunningDaemon>,
+        former: Option<upgrade::Inherited>,
+        life: &Life,
+    ) -> anyhow::Result<Self> {
+        let role = &running.role;
+        let api = start_api(&role.common(), running, life)?;
+        #[cfg(feature = "otlp")]
+        let push = role.common().otlp;
+        #[cfg(feature = "otlp")]
+        let push =
+            push.map(|to| Push::start(to, Arc::<RunningDaemon>::clone(running))).transpose()?;
+        let former = match former.map(upgrade::Inherited::serve) {
+            None => None,
+            Some(serving) => Some(serving.await?),
+        };
+        let taking_over = Arc::clone(role);
+        let takes_over = async move { taking_over.takes_over().await };
+        let former = Formers::accompany(former, takes_over, life.clone());
+        Ok(Self {
+            api,
+            #[cfg(feature = "otlp")]
+            push,
+            former,
+        })
+    }
+}
+
+/// Starts the tasks that follow files, times and former processes.
+fn follow_all(
+    running: &Arc<RunningDaemon>,
+    former: &Arc<Formers>,
+    file: Option<PathBuf>,
+) -> Vec<JoinHandle<()>> {
+    let mut following = vec![
+        tokio::spawn(follow::reload_when_asked(Arc::clone(running))),
+        tokio::spawn(follow::renew_certificates(Arc::clone(running))),
+        tokio::spawn(follow::renew_users(Arc::clone(running))),
+        tokio::spawn(follow::end_services(Arc::clone(running))),
+        tokio::spawn(follow::tell_left_out_lines()),
+        tokio::spawn(visitors::follow_visitors(Arc::clone(running))),
+        tokio::spawn(inherit::close_rest(former.ended())),
+        tokio::spawn(follow::bound_formers(Arc::clone(running), Arc::clone(former))),
+    ];
+    following.extend(
+        file.map(|file| tokio::spawn(follow::watch_configuration(Arc::clone(running), file))),
+    );
+    following
+}
+
+/// Refuses new visitors, and lets streams finish within `limit`.
+async fn stop(running: &RunningDaemon, former: &Formers, limit: Duration) {
+    let RunningDaemon { role, life, .. } = running;
+    notify::stopping(limit);
+    running.drains_until(tokio::time::Instant::now() + limit);
+    tracing::info!(
+        "stopping: new visitors are refused, and open streams may finish within {}; a second \
+         signal or `tunnel stop --now` resets them",
+        role.common().drain_timeout
+    );
+    let former = timeout(limit, former.ended_or(life.reached(Phase::Ending)));
+    let ((), _) = tokio::join!(drain(role.as_ref(), limit, life), former);
 }
 
 /// Lets the streams of this process end, without a time limit until somebody stops the process or

@@ -10,9 +10,11 @@ use config::secrets::Held;
 use config::{ClientFlags, ServerFlags, Sources, Text};
 use ops::WrongConfig;
 
+use super::instance::{Instance, check_name, drop_in, role, unit};
+use super::place::{PROGRAM, command, program, root, shared};
 use super::plan::{Plan, below};
 use super::secrets::{self, Credential, Split, split};
-use super::{Instance, check_name, command, drop_in, root, shared, state, unit, version};
+use super::{state, version};
 use crate::cli::{InstallArgs, Side};
 use crate::load::{self, Either};
 use crate::quoted::quoted;
@@ -83,13 +85,9 @@ pub(super) fn plan(args: &InstallArgs) -> anyhow::Result<(Plan, Instance)> {
     for (path, text) in shared()? {
         plan.file(path, 0o644, text);
     }
-    let program = super::program()?;
-    plan.notes.extend(version::note(
-        &below(&root, Path::new(super::PROGRAM)),
-        &program,
-        args.force,
-    ));
-    plan.file(super::PROGRAM, 0o755, program);
+    let program = program()?;
+    plan.notes.extend(version::note(&below(&root, Path::new(PROGRAM)), &program, args.force));
+    plan.file(PROGRAM, 0o755, program);
     plan.commands.push(command(&["systemctl", "daemon-reload"]));
     let instance = Instance { side, name, unit, credentials: handed };
     if variables.is_empty() || instance.has_settings(&root) {
@@ -184,7 +182,7 @@ fn of_file(file: &Path, wanted: Option<Side>) -> anyhow::Result<Installation> {
         }
     };
     if wanted.is_some_and(|wanted| wanted != side) {
-        let text = format!("{}: this is a {}'s file", file.display(), super::role(side));
+        let text = format!("{}: this is a {}'s file", file.display(), role(side));
         return Err(WrongConfig::one(text).into());
     }
     let (shown, state_dir) = (file.display().to_string(), common.state_dir.clone());

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use ops::term;
 
+use super::instance::{UNITS, check_name, drop_in, instances, list, role, template, unit};
+use super::place::{PROGRAM, command, may_write, program, root, run, shared};
 use super::plan::below;
-use super::{
-    DROP_IN, PROGRAM, UNITS, check_name, command, drop_in, may_write, program, role, root, run,
-    shared, state, template, unit,
-};
+use super::state;
 use crate::cli::{Side, UninstallArgs};
 
 /// Ends and removes an instance. Configuration, secrets and state stay without `--purge`.
@@ -89,33 +88,6 @@ fn packaged(root: &Path) -> Vec<PathBuf> {
     list.unwrap_or_default().lines().map(|path| below(root, Path::new(path))).collect()
 }
 
-/// The names of the installed instances; none if the units cannot be read.
-pub(crate) fn names() -> Vec<String> {
-    let found = instances(Path::new(UNITS)).unwrap_or_default();
-    found.into_iter().map(|(_, name)| name).collect()
-}
-
-/// The installed instances.
-fn instances(units: &Path) -> anyhow::Result<Vec<(Side, String)>> {
-    let mut all = list(units)?;
-    all.extend(list(&units.join("multi-user.target.wants"))?);
-    let mut found: Vec<(Side, String)> = Vec::new();
-    for path in all {
-        let Some(file) = path.file_name().and_then(|file| file.to_str()) else { continue };
-        for side in [Side::Server, Side::Client] {
-            let rest = file.strip_prefix(&*format!("tunnel-{}@", role(side)));
-            // `systemctl edit` makes a folder as well.
-            let name = rest.and_then(|rest| {
-                let ours = rest.strip_suffix(".service.d").filter(|_| path.join(DROP_IN).exists());
-                ours.or_else(|| rest.strip_suffix(".service"))
-            });
-            let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
-            found.extend(name.map(|name| (side, name)).filter(|new| !found.contains(new)));
-        }
-    }
-    Ok(found)
-}
-
 /// The instance to remove. An instance that is given in full may have been removed without
 /// `--purge`.
 fn chosen(
@@ -167,17 +139,6 @@ fn configuration(folder: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
     Ok(all.into_iter().filter(is_ours).collect())
 }
 
-fn list(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let read = match fs::read_dir(folder) {
-        Ok(read) => read,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(e).with_context(|| folder.display().to_string()),
-    };
-    let mut all = read.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
-    all.sort();
-    Ok(all)
-}
-
 fn remove(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path)?.is_dir() {
         fs::remove_dir_all(path)
@@ -188,6 +149,7 @@ fn remove(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::instance::DROP_IN;
     use super::*;
     use crate::cli::PlaceArgs;
 

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use ops::state::create_private;
 use ops::term;
 
-use super::Instance;
+use super::instance::Instance;
 use super::plan::below;
 
 /// Checks the installed file with its credentials, as the unit will see both.
