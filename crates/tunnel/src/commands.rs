@@ -242,8 +242,8 @@ fn load_server(
     Ok((load::server(args, path, None)?, state, made))
 }
 
-/// Writes the number of this process into a lock once this process serves. Until then the lock belongs
-/// to the former process, which goes on if this one fails.
+/// Writes the number of this process into a lock once this process serves. Until then the lock
+/// belongs to the former process, which goes on if this one fails.
 fn sign_when_serving(sign: impl FnOnce() + Send + 'static) {
     tokio::spawn(async {
         handover::serving().await;
@@ -278,8 +278,8 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     begin(&args.daemon, &config.common, &warnings)?;
     tell_file(found.as_deref());
     let (instance, places) = (client_instance(&config.name), Places::of_process());
-    // A client whose folders were not chosen needs none: the image of a container may have no folder
-    // that the client can write to.
+    // A client whose folders were not chosen needs none: the image of a container may have no
+    // folder that the client can write to.
     let is_needed = config.common.control.is_some() || config.common.state_dir.is_some();
     let control = control(&config.common, &instance, &places);
     let control = if is_needed { Some(control?) } else { control.ok() };

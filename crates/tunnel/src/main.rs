@@ -142,8 +142,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Ends with the help, or with the explanation of a wrong command line. clap breaks the lines of the
-/// help alone, and so a longer line of an explanation is broken here, without its colours.
+/// Ends with the help, or with the explanation of a wrong command line. clap breaks the lines of
+/// the help alone, and so a longer line of an explanation is broken here, without its colours.
 fn explain(wrong: &clap::Error) -> ! {
     let text = wrong.render().to_string();
     if wrong.use_stderr() && ops::term::is_wide(&text) {

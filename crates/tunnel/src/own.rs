@@ -1,5 +1,5 @@
-//! Targets that would lead to the daemon itself: its admin API, its control socket, its state folder,
-//! its configuration, its tokens and its keys. Targets that lead nowhere are told with them
+//! Targets that would lead to the daemon itself: its admin API, its control socket, its state
+//! folder, its configuration, its tokens and its keys. Targets that lead nowhere are told with them
 //! ([`networks`]).
 //!
 //! The examination of a configuration finds such targets where they are written. The dial and the
@@ -77,8 +77,8 @@ pub(crate) fn of_proxy(config: &ProxyConfig) -> Vec<Fault> {
     own.into_iter().chain(networks::of_proxy(config)).collect()
 }
 
-/// The default targets of a server that lead to the server itself, and the pages that are files of the
-/// server.
+/// The default targets of a server that lead to the server itself, and the pages that are files of
+/// the server.
 pub(crate) fn of_server(config: &ServerConfig) -> Vec<Fault> {
     let defaults = config.listen.iter().enumerate().filter_map(|(n, at)| {
         let target = at.mux.as_ref()?.default.as_ref()?;

@@ -9,9 +9,9 @@ use config::Span;
 #[command(next_help_heading = "Options of the services")]
 pub(crate) struct OptionArgs {
     /// Visitors of http:// and https:// names and of exits have to know one of these users; may be
-    /// repeated. `@FILE`: the lines of a file; `-`: the first line of standard input. Every user of this
-    /// machine can read a password in the value: prefer `@FILE`, or the hash of `tunnel generate
-    /// password USER`
+    /// repeated. `@FILE`: the lines of a file; `-`: the first line of standard input. Every user of
+    /// this machine can read a password in the value: prefer `@FILE`, or the hash of `tunnel
+    /// generate password USER`
     #[arg(long, value_name = "USER:PASSWORD", requires = "publish")]
     pub(crate) basic_auth: Vec<String>,
     /// Only requests for this path and what is below it, at an http:// or https:// name
@@ -33,7 +33,8 @@ pub(crate) struct OptionArgs {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of the target")]
 pub(crate) struct TargetArgs {
-    /// The `Host` that the target sees, such as localhost:3000: many development servers refuse others
+    /// The `Host` that the target sees, such as localhost:3000: many development servers refuse
+    /// others
     #[arg(long, value_name = "HOST")]
     pub(crate) host_rewrite: Option<String>,
     /// Verify the certificate of an https:// target by the authorities in this file (PEM)

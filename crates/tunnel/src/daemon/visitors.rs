@@ -199,8 +199,8 @@ pub(super) async fn follow_visitors(running: Arc<RunningDaemon>) {
     }
 }
 
-/// The error of a revocation whose reload failed for the reason `why`: the tokens are in force until
-/// a reload succeeds.
+/// The error of a revocation whose reload failed for the reason `why`: the tokens are in force
+/// until a reload succeeds.
 fn not_revoked(visitor: &str, why: anyhow::Error, restored: anyhow::Result<()>) -> anyhow::Error {
     let text = format!("the visits of {visitor} go on, because the reload of this client failed");
     match why.downcast::<WrongConfig>() {

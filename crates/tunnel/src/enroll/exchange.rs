@@ -16,8 +16,8 @@ use crate::input::with_sources;
 use crate::load::flag_path;
 use crate::quoted::quoted;
 
-/// The arguments of a client that starts with the file. `fresh`: the file has just been made and has
-/// all settings. The services and forwards are in the file in either case.
+/// The arguments of a client that starts with the file. `fresh`: the file has just been made and
+/// has all settings. The services and forwards are in the file in either case.
 pub(super) fn start_with(args: &ClientArgs, path: PathBuf, fresh: bool) -> ClientArgs {
     let mut args = args.clone();
     args.daemon.config = Some(path);
@@ -90,11 +90,11 @@ impl Verified {
     }
 }
 
-/// All paths, the best first. What a person has chosen (`--ca`, `--pin`) verifies alone, and what is
-/// in the file of the client (`of_file`) goes first. A certificate that the system trusts is better than a pin, because a
-/// pin may become invalid when the certificate is renewed. This is safe: an attacker with such a
-/// certificate and without the code learns nothing and is detected. If the server's certificate is
-/// self-signed, the pin comes first. A path without TLS comes last.
+/// All paths, the best first. What a person has chosen (`--ca`, `--pin`) verifies alone, and what
+/// is in the file of the client (`of_file`) goes first. A certificate that the system trusts is
+/// better than a pin, because a pin may become invalid when the certificate is renewed. This is
+/// safe: an attacker with such a certificate and without the code learns nothing and is detected.
+/// If the server's certificate is self-signed, the pin comes first. A path without TLS comes last.
 pub(super) fn ways(
     code: &Code,
     args: &ClientArgs,

@@ -1,5 +1,5 @@
-//! The small parent of a daemon: the process that others started and may watch, while the daemon is a
-//! child of it that may be upgraded.
+//! The small parent of a daemon: the process that others started and may watch, while the daemon is
+//! a child of it that may be upgraded.
 //!
 //! ```text
 //!   whatever started it: a container, supervisord, runit, a shell
@@ -8,11 +8,11 @@
 //!          └─ next process     tells the parent by NOTIFY_SOCKET that it is the main one (MAINPID=)
 //! ```
 //!
-//! With process 1 of a container the kernel ends all others, and orphans come to it: so process 1 is
-//! a small parent from its start on ([`of_process_1`]). Any other process becomes a parent at its
-//! first upgrade ([`Guardian`]), unless systemd has started it, which learns of the new main process.
-//! After its last stream it executes its program once more as the small parent ([`of_environment`]),
-//! with the same process id, and so with little memory.
+//! With process 1 of a container the kernel ends all others, and orphans come to it: so process 1
+//! is a small parent from its start on ([`of_process_1`]). Any other process becomes a parent at
+//! its first upgrade ([`Guardian`]), unless systemd has started it, which learns of the new main
+//! process. After its last stream it executes its program once more as the small parent
+//! ([`of_environment`]), with the same process id, and so with little memory.
 
 mod guardian;
 mod messages;
@@ -56,8 +56,8 @@ pub(crate) fn is_there() -> bool {
 const FORWARDED: [Signal; 6] =
     [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
-/// Becomes the small parent of a daemon where that is the part of this process. Returns the exit code
-/// of the daemon then.
+/// Becomes the small parent of a daemon where that is the part of this process. Returns the exit
+/// code of the daemon then.
 pub(crate) fn instead_of(command: &cli::Command) -> anyhow::Result<Option<ExitCode>> {
     use cli::Command::{Client, Proxy, Run, Server};
     if let Some(code) = of_environment()? {

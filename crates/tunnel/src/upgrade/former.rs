@@ -49,8 +49,8 @@ pub(crate) struct Inherited {
     pub(crate) left: Left,
 }
 
-/// Receives the sockets of the former process, if there is one. Every bind of the daemon looks among
-/// them, and nothing accepts until the former process says so.
+/// Receives the sockets of the former process, if there is one. Every bind of the daemon looks
+/// among them, and nothing accepts until the former process says so.
 pub(crate) fn inherit() -> anyhow::Result<Option<Inherited>> {
     let Some(stream) = stream()? else { return Ok(None) };
     let receive = || {
@@ -169,8 +169,8 @@ pub(crate) struct Formers {
 }
 
 impl Formers {
-    /// Accompanies the former process, if there is one: tells it when `takes_over` is ready, and when
-    /// this process stops.
+    /// Accompanies the former process, if there is one: tells it when `takes_over` is ready, and
+    /// when this process stops.
     pub(crate) fn accompany(
         former: Option<Former>,
         takes_over: impl Future<Output = ()> + Send + 'static,

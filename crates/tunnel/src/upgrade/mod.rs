@@ -16,10 +16,10 @@
 //!     | ends after its last stream                           |
 //! ```
 //!
-//! A former process ends after its own former process, so the processes are a chain, and a word goes
-//! along it. When the next process dies, and has not handed over itself ([`Word::GoneOn`]), the former
-//! process starts another one in its place from its own program (`successor`). It first asks its own
-//! former process for the sockets that are still there ([`Word::Give`]).
+//! A former process ends after its own former process, so the processes are a chain, and a word
+//! goes along it. When the next process dies, and has not handed over itself ([`Word::GoneOn`]),
+//! the former process starts another one in its place from its own program (`successor`). It first
+//! asks its own former process for the sockets that are still there ([`Word::Give`]).
 //!
 //! The words are lines of JSON. [`Word::Report`], [`Word::Leave`], [`Word::Give`] and
 //! [`Word::GoneOn`] are for processes that talk version 1 of them ([`TALK`]).

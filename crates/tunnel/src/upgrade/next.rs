@@ -119,8 +119,9 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// The arguments with a mark behind the name of the role: the parent, which has the arguments without
-/// it, is not taken for the process that serves. `None`: they have it, or have no place for it.
+/// The arguments with a mark behind the name of the role: the parent, which has the arguments
+/// without it, is not taken for the process that serves. `None`: they have it, or have no place for
+/// it.
 fn marked(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let (role, rest) = arguments.split_first()?;
     let has_place = ["server", "client", "proxy"].iter().any(|one| role == one);
@@ -134,7 +135,8 @@ impl Started {
     /// Starts `binary` with the arguments of this process, and waits until it could serve.
     ///
     /// # Errors
-    /// It ends, says why it cannot serve, or is not ready within `limit`. The process has ended then.
+    /// It ends, says why it cannot serve, or is not ready within `limit`. The process has ended
+    /// then.
     pub(crate) async fn start(
         binary: &Path,
         left: Left,
@@ -251,8 +253,8 @@ async fn converse(ours: UnixStream, left: Left, limit: Duration) -> anyhow::Resu
 }
 
 impl Next {
-    /// Calls `takes_over` when the next process takes over, advances `life` when the next process says
-    /// so, and tells it what this process waits for. Ready when the next process has ended.
+    /// Calls `takes_over` when the next process takes over, advances `life` when the next process
+    /// says so, and tells it what this process waits for. Ready when the next process has ended.
     pub(crate) async fn listen(
         &self,
         life: &Life,

@@ -1,5 +1,5 @@
-//! Another next process in the place of one that has died: the former process is still there, has the
-//! lock of the state directory, and knows that its own program serves.
+//! Another next process in the place of one that has died: the former process is still there, has
+//! the lock of the state directory, and knows that its own program serves.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ const OWN: &str = "/proc/self/exe";
 /// The time in which a process has to be ready.
 const READY: Duration = Duration::from_secs(60);
 
-/// The pauses before the attempts: all of them end within 15 s, in which a port is to be served again.
+/// The pauses before the attempts: all of them end within 15 s, in which a port is to be served
+/// again.
 const PAUSES: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_secs(1),

@@ -164,8 +164,8 @@ fn clients_share_a_port_and_a_client_that_has_died_gets_no_visitor() {
 /// The server keeps what a killed client had for longer than any test waits.
 const PATIENT: &str = "resume_timeout: 10m\n";
 
-/// An origin that takes visitors and what they send, and answers nothing. `seen` counts the visitors
-/// of whom it has `least` bytes.
+/// An origin that takes visitors and what they send, and answers nothing. `seen` counts the
+/// visitors of whom it has `least` bytes.
 fn mute(least: usize) -> (Origin, Arc<AtomicUsize>) {
     let seen = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&seen);
@@ -482,8 +482,8 @@ fn a_request_over_tls_whose_bytes_have_reached_a_target_is_not_done_again() {
     assert_eq!(*bodies.lock().unwrap(), done, "no other request was done");
 }
 
-/// A target of TLS visitors, and the first records that it has got. It answers a record with a byte,
-/// or breaks the connection.
+/// A target of TLS visitors, and the first records that it has got. It answers a record with a
+/// byte, or breaks the connection.
 fn records(answers: bool) -> (Origin, Arc<Mutex<Vec<Vec<u8>>>>) {
     let records = Arc::<Mutex<Vec<Vec<u8>>>>::default();
     let seen = Arc::clone(&records);

@@ -1,5 +1,5 @@
-//! Upgrades that follow each other: a client that sleeps over them, a next process that dies, an idle
-//! link of a visit, and process 1 of a container.
+//! Upgrades that follow each other: a client that sleeps over them, a next process that dies, an
+//! idle link of a visit, and process 1 of a container.
 
 use std::ffi::OsString;
 use std::fs;

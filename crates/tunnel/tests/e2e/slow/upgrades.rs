@@ -1,5 +1,5 @@
-//! Reliability 17 and 18 together: upgrades and reloads of both roles under real software, over each
-//! transport.
+//! Reliability 17 and 18 together: upgrades and reloads of both roles under real software, over
+//! each transport.
 
 use std::process::{Child, Command, Stdio};
 use std::thread;
