@@ -1,4 +1,4 @@
-//! What a server answers to strangers, and when it begins a connection.
+//! The responses of a server to unauthenticated peers, and the start of connections.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -21,19 +21,19 @@ use crate::socket::Origin;
 use crate::state::State;
 use crate::wire::{Cookie, Packet, RESET, VERSION};
 
-/// Connections that have begun and are not accepted yet. Packets of further ones are ignored, and
-/// their clients ask again. Such a connection holds up to 64 KiB, and the accept loop takes the
-/// connections within a turn of the worker.
+/// The largest number of connections that have started and are not accepted yet. Packets of further
+/// connections are ignored, and their clients retry. Such a connection holds up to 64 KiB, and the
+/// accept loop takes the connections within a turn of the worker.
 const INCOMING: usize = 256;
 
-/// The most of them that one source has.
+/// The largest number of them per source.
 const INCOMING_OF_SOURCE: u32 = 64;
 
-/// The most connections that one source begins in a second at one worker: about as many as a core
-/// serves (5,000 clients at once take 9 to 12 s over QUIC).
+/// The largest number of connections that one source may start per second at one worker: about as
+/// many as a core serves (5,000 clients at once take 9 to 12 s over QUIC).
 const RATE: u32 = 500;
 
-/// Ids that are remembered at least, so that a copied Opening begins nothing.
+/// The minimum number of remembered ids, so that a replayed Opening starts nothing.
 const USED: usize = 10_000;
 
 /// Random bytes, drawn from the system in larger pieces.
@@ -41,7 +41,7 @@ const USED: usize = 10_000;
 pub(crate) struct Random {
     bytes: [u8; 256],
     at: usize,
-    /// The system gave none at the last attempt, and the log says so.
+    /// The system provided none at the last attempt, and the log says so.
     is_told: bool,
 }
 
@@ -52,12 +52,12 @@ impl Default for Random {
 }
 
 impl Random {
-    /// Eight bytes that nobody can foresee; `None` where the system gives none.
+    /// Eight unpredictable bytes; `None` if the system provides none.
     pub(crate) fn bytes(&mut self) -> Option<[u8; 8]> {
         self.bytes_of(|piece| getrandom::fill(piece).is_ok())
     }
 
-    /// As [`Random::bytes`]; `fill` is the system.
+    /// As [`Random::bytes`]; `fill` is the system's source.
     fn bytes_of(&mut self, fill: impl FnOnce(&mut [u8]) -> bool) -> Option<[u8; 8]> {
         if self.at >= self.bytes.len() {
             if !fill(&mut self.bytes) {
@@ -97,7 +97,7 @@ impl Admission {
         Self { cookies, keys, proxies, seat, used, rates, queued }
     }
 
-    /// Appends the answer to a Hello, if the system gives an id. Nothing is kept.
+    /// Appends the response to a Hello, if the system provides an id. No state is kept.
     pub(crate) fn answer(
         &self,
         random: &mut Random,
@@ -117,7 +117,7 @@ impl Admission {
         self.proxies.get().include(ip)
     }
 
-    /// Begins the connection of an Opening whose cookie is good, and puts it before the acceptor.
+    /// Starts the connection of an Opening with a valid cookie, and queues it for the acceptor.
     pub(crate) fn admit(
         &mut self,
         now: Instant,
@@ -153,9 +153,9 @@ impl Admission {
         Some(shared)
     }
 
-    /// Appends the answer to a packet of `length` bytes of a connection that is not known. There is
-    /// none where another worker or process may know the connection, or the packet is shorter than
-    /// the answer.
+    /// Appends the response to a packet of `length` bytes for an unknown connection. There is none
+    /// where another worker or process may know the connection, or if the packet is shorter than
+    /// the response.
     pub(crate) fn reset(&self, server: ConnectionId, length: usize, to: &mut Vec<u8>) {
         let [named, ..] = server.0;
         if length >= RESET && !self.seat.is_of_other(named) {
@@ -164,9 +164,9 @@ impl Admission {
     }
 }
 
-/// The ids of connections that have begun in this epoch and in the one before. Where many begin,
-/// the older half is forgotten sooner: an id of a copied Opening then begins a connection in vain,
-/// but no source keeps the clients of others away.
+/// The ids of connections that have started in this epoch and in the previous one. At a high rate,
+/// the older half is evicted sooner: a replayed Opening may then start a useless connection, but no
+/// source locks out the clients of others.
 #[derive(Debug, Default)]
 struct Used {
     epoch: u32,
@@ -175,7 +175,7 @@ struct Used {
 }
 
 impl Used {
-    /// Takes an id; `false` where it was taken.
+    /// Records an id; `false` if it was already recorded.
     fn take(&mut self, epoch: u32, id: ConnectionId) -> bool {
         if epoch != self.epoch {
             let is_next = epoch == self.epoch.wrapping_add(1);

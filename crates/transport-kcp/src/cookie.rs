@@ -1,9 +1,9 @@
-//! The proof that a client receives at the address that it sends from, without state at the server
-//! (as RFC 9000 section 8.1.2 does by Retry).
+//! The proof that a client receives at its source address, without state at the server (as RFC 9000
+//! section 8.1.2 does by Retry).
 //!
 //! The proof is an HMAC over address, port, both connection ids and the time in steps of 10 s. All
-//! workers share the key, and a restarted server has it again. The time is the monotonic clock of
-//! the system, which all processes share and nobody sets.
+//! workers share the key, and a restarted server loads it again. The time is the monotonic clock of
+//! the system, which all processes share and which cannot be set.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::wire::{Cookie, PROOF};
 
-/// Seconds of an epoch. A cookie holds in its own epoch and in the next one.
+/// Seconds of an epoch. A cookie is valid in its own epoch and in the next.
 const EPOCH: i64 = 10;
 
 /// Makes and checks cookies.
@@ -61,7 +61,7 @@ impl Cookies {
         Cookie { epoch, proof }
     }
 
-    /// Whether a cookie was made for this address and these ids, in this epoch or the one before.
+    /// Whether a cookie was made for this address and these ids, in this epoch or the previous one.
     pub(crate) fn is_good(
         &self,
         epoch: u32,

@@ -1,5 +1,5 @@
 //! The datagrams of a carrier. They share packets, congestion control and parity with the lane, and
-//! leave before its bytes.
+//! are sent before its bytes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,7 +14,7 @@ use transport::{Carried, Datagrams};
 use crate::error::End;
 use crate::shared::Shared;
 
-/// Bytes of datagrams that may wait to be sent.
+/// The largest number of bytes of datagrams queued for sending.
 const DATAGRAMS: usize = 256 << 10;
 
 /// The datagrams of a carrier, the same on both ends.
@@ -37,7 +37,7 @@ impl Datagrams for KcpDatagrams {
         let Some(session) = state.session() else { return Poll::Ready(Err(End::Local.error())) };
         let mut taken = 0;
         while let Some(next) = datagrams.pop_front() {
-            // The path takes less than before: the datagram is lost, as on any path.
+            // The path's MTU has shrunk: the datagram is lost, as on any path.
             match session.send_datagram(next) {
                 Ok(()) | Err(Unsent::TooLong(_)) => {}
                 Err(Unsent::Full(next)) => {

@@ -22,7 +22,7 @@ use crate::state::State;
 use crate::wire::{Cookie, Packet, VERSION};
 use crate::{secrets, shake};
 
-/// The first wait for a Cookie, after which the Hello leaves again; it doubles up to the longest.
+/// The first timeout for a Cookie, after which the Hello is repeated; it doubles up to the longest.
 const ASK: Duration = Duration::from_millis(250);
 const ASK_MOST: Duration = Duration::from_secs(2);
 
@@ -42,7 +42,7 @@ pub struct KcpDialer {
     tls: TlsClient,
     settings: KcpSettings,
     buffers: Buffers,
-    /// The worker of the server that is wanted.
+    /// The wanted worker of the server.
     steer: Option<u8>,
     /// The code point of the packets.
     dscp: u8,
@@ -110,7 +110,7 @@ fn no_random() -> io::Error {
     io::Error::other("the system gives no random numbers")
 }
 
-/// Asks for a cookie until there is one.
+/// Requests a cookie until one arrives.
 async fn ask(
     socket: &UdpSocket,
     address: SocketAddr,
@@ -149,7 +149,7 @@ async fn ask(
     }
 }
 
-/// Begins the connection, and its driver.
+/// Starts the connection and its driver.
 fn begin(
     socket: &UdpSocket,
     address: SocketAddr,

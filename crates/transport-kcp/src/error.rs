@@ -1,4 +1,4 @@
-//! Why a connection ended, and the errors of failed handshakes and dead connections.
+//! The reasons why a connection ended, and the errors of failed handshakes and dead connections.
 
 use std::io;
 
@@ -9,14 +9,14 @@ use transport::{CarrierError, Side};
 pub(crate) const CLEAN: u16 = 0;
 pub(crate) const ABANDONED: u16 = 1;
 
-/// Why a connection is over.
+/// The reason why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// This end closed it.
     Local,
     /// The peer closed it.
     Peer { code: u16 },
-    /// The peer does not know it any more.
+    /// The peer no longer knows it.
     Reset,
     /// The peer has not answered.
     Silent,
@@ -63,7 +63,7 @@ pub(crate) fn other_version(theirs: u8) -> CarrierError {
     ))
 }
 
-/// The far end, in words.
+/// The far end, as text.
 pub(crate) const fn peer(side: Side) -> &'static str {
     match side {
         Side::Client => "the server",

@@ -34,7 +34,7 @@ impl Keys {
     /// two instances must not share it.
     ///
     /// # Errors
-    /// The file cannot be read or written, or is no file of keys.
+    /// The file cannot be read or written, or is not a file of keys.
     pub fn of(folder: &Path) -> Result<Self, KeysError> {
         Ok(Self::derive(&KEPT.of(folder)?))
     }
@@ -42,7 +42,7 @@ impl Keys {
     /// Makes keys that are not stored, for a server without a `state_dir` and for tests.
     ///
     /// # Errors
-    /// The system gives no random numbers.
+    /// The system provides no random numbers.
     pub fn fleeting() -> Result<Self, KeysError> {
         Ok(Self::derive(&Secret::random()?))
     }
@@ -63,7 +63,7 @@ impl Keys {
         Packet::Reset { server, token: self.reset_token(server) }.encode(to);
     }
 
-    /// What proves a Reset of the connection.
+    /// The proof of a Reset of the connection.
     pub(crate) fn reset_token(&self, server: ConnectionId) -> [u8; PROOF] {
         let tag = hmac::sign(&self.reset, &server.0);
         let mut token = [0; PROOF];

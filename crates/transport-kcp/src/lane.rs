@@ -16,8 +16,9 @@ use crate::shared::Shared;
 use crate::state::{Pipe, State};
 use crate::wire::PROOF;
 
-/// The first byte of each direction: the version of what follows. The server's byte also means that
-/// it accepted the client's certificate; behind it stands the proof of a later Reset (`wire.rs`).
+/// The first byte of each direction: the version of the following bytes. The server's byte also
+/// means that it accepted the client's certificate; it is followed by the proof of a later Reset
+/// (`wire.rs`).
 const MARK: u8 = 1;
 
 /// Bytes of the preamble of each side.
@@ -37,7 +38,7 @@ pub(crate) struct Hold {
     code: u16,
     /// The record of the connection, on a server.
     pub(crate) noted: Option<Noted>,
-    /// Bytes of buffers beside the connection, of a socket of its own.
+    /// Buffer memory of a separate socket, in bytes.
     memory: usize,
 }
 
@@ -46,7 +47,7 @@ impl Hold {
         Self { shared, code: ABANDONED, noted: None, memory }
     }
 
-    /// Reads from a pipe at most `most` bytes at once. An empty result is the end.
+    /// Reads at most `most` bytes from a pipe. An empty result is the end.
     pub(crate) fn poll_bytes(
         &self,
         cx: &mut Context<'_>,
@@ -111,12 +112,12 @@ pub(crate) fn mark(reset: Option<[u8; PROOF]>) -> Bytes {
 pub(crate) struct KcpLane {
     hold: Hold,
     side: Side,
-    /// What has arrived of the peer's preamble.
+    /// The received part of the peer's preamble.
     preamble: Vec<u8>,
     /// The states of our direction: its end was written, and the peer has acknowledged all bytes.
     finished: bool,
     closed: bool,
-    /// The peer's direction has ended.
+    /// Whether the peer's direction has ended.
     ended: bool,
     death: Death,
 }
@@ -138,7 +139,7 @@ impl KcpLane {
         Arc::clone(&self.hold.shared)
     }
 
-    /// What the server says in the bootstrap session after the handshake.
+    /// The server's data in the bootstrap session after the handshake.
     pub(crate) fn poll_alert(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         self.hold.poll_bytes(cx, Pipe::Bootstrap, 4 << 10)
     }
@@ -171,7 +172,7 @@ impl KcpLane {
         Poll::Ready(Ok(()))
     }
 
-    /// When both directions have ended, a close loses no byte.
+    /// After both directions have ended, closing loses no byte.
     fn note_end(&mut self) {
         if self.closed && self.ended {
             self.hold.code = CLEAN;
@@ -179,13 +180,13 @@ impl KcpLane {
     }
 }
 
-/// The error when another byte than the mark arrived first.
+/// The error when a byte other than the mark arrived first.
 fn foreign() -> io::Error {
     let text = "the peer begins its kcp:// stream in another way; is it of another version?";
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// The most bytes that a lane takes now.
+/// The number of bytes that a lane accepts now.
 fn room(state: &mut State) -> usize {
     let limit = state.send_limit;
     state.session().map_or(0, |session| limit.saturating_sub(session.unsent()).min(session.room()))
@@ -213,7 +214,7 @@ impl Lane for KcpLane {
         }
         let read = buf.len() - before;
         if read > 0 {
-            // The peer has to learn of the room.
+            // The peer must be told of the room.
             self.hold.shared.touch(state);
             return Poll::Ready(Ok(read));
         }
@@ -282,8 +283,8 @@ impl Lane for KcpLane {
         Poll::Ready(self.death.check())
     }
 
-    /// Ready when the peer has acknowledged all bytes, so that dropping the connection loses none
-    /// of them.
+    /// Completes when the peer has acknowledged all bytes, so that dropping the connection loses
+    /// none of them.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.death.check()?;
         if self.closed {
@@ -334,7 +335,7 @@ impl Lane for KcpLane {
         }
     }
 
-    /// The link calls it about once per change of its rate: often enough to note a new address.
+    /// The link calls it about once per change of its rate: often enough to notice a new address.
     fn set_send_limit(&mut self, bytes: usize) {
         if let Some(noted) = &mut self.hold.noted {
             noted.at(self.hold.shared.lock().remote().peer);

@@ -48,16 +48,16 @@ impl KcpServer {
         Self { tls, settings: settings.into(), keys, peers, proxies }
     }
 
-    /// Sets the reverse proxies, whose connections are of many clients.
+    /// Sets the reverse proxies, whose connections carry many clients.
     #[must_use]
     pub fn behind(self, proxies: Current<Proxies>) -> Self {
         Self { proxies, ..self }
     }
 
     /// Sends a Reset to each of `known` that used this socket's port, so that the clients of the
-    /// process before this one return at once; returns the number of Resets. A starting server
-    /// calls this function before it uses the socket. A Reset that the system does not take at once
-    /// is skipped; that client learns of the restart by its next packet.
+    /// previous process return at once; returns the number of Resets. A starting server calls this
+    /// function before it uses the socket. A Reset that the system does not accept at once is
+    /// skipped; that client learns of the restart from its next packet.
     ///
     /// # Errors
     /// The socket has no address.
@@ -93,8 +93,8 @@ pub struct KcpListener {
 }
 
 impl KcpListener {
-    /// Makes a listener from a bound UDP socket in the runtime of this thread. `seat` is the place
-    /// of the socket in its group (see [`net::udp::carrier_group`]).
+    /// Makes a listener from a bound UDP socket in the runtime of this thread. `seat` is the
+    /// position of the socket in its group (see [`net::udp::carrier_group`]).
     ///
     /// # Errors
     /// The system refuses an option that the socket needs.

@@ -1,15 +1,16 @@
-//! The new address of a peer, until the peer has shown that it receives there (RFC 9000 section 9).
+//! Validates a new address of a peer, which must show that it receives there (RFC 9000 section 9).
 //!
 //! Packets of the peer that arrive from another address are genuine, but the address may be forged:
-//! an attacker on the path can send a copy of a packet from any address. So a challenge goes to the
-//! new address, and everything else to the old one until the answer is back.
+//! an attacker on the path can send a copy of a packet from any address. So a challenge is sent to
+//! the new address, and everything else to the old one until the response arrives.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::socket::Origin;
 
-/// Challenges to one address. Then the address is ignored until the peer uses a third one.
+/// The largest number of challenges to one address. Then the address is ignored until the peer uses
+/// a third address.
 const TRIES: u8 = 8;
 
 /// The shortest time between two challenges.
@@ -25,13 +26,13 @@ pub(crate) struct Moving {
 }
 
 impl Moving {
-    /// Begins to check an address.
+    /// Starts to check an address.
     pub(crate) const fn new(to: Origin, token: [u8; 8], now: Instant) -> Self {
         Self { to, token, last: now, tries: 1 }
     }
 
-    /// The peer was heard from the address again. Returns whether a challenge is due once more;
-    /// `round_trip` is that of the old path.
+    /// The peer sent from the address again. Returns whether another challenge is due; `round_trip`
+    /// is that of the old path.
     pub(crate) fn is_due(&mut self, now: Instant, round_trip: Duration) -> bool {
         let wait = LEAST.max(round_trip + round_trip / 2);
         let is_due = self.tries < TRIES && now.saturating_duration_since(self.last) >= wait;
@@ -46,7 +47,7 @@ impl Moving {
         self.token
     }
 
-    /// Whether this answer from this address ends the check.
+    /// Whether this response from this address completes the check.
     pub(crate) fn is_answered(&self, from: SocketAddr, answer: [u8; 8]) -> bool {
         self.to.peer == from && self.token == answer
     }

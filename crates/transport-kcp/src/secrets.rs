@@ -1,9 +1,9 @@
 //! The keys of packets.
 //!
-//! Bootstrap packets are sealed by keys that follow from the connection ids (as QUIC's Initial
-//! packets are, RFC 9001 section 5.2): they keep out those who do not see the packets, and bytes
-//! that a path has changed, and nobody else. TLS inside proves the peer. The keys of sealed packets
-//! are exported from TLS (RFC 8446 section 7.5).
+//! Bootstrap packets are sealed with keys that are derived from the connection ids (as QUIC's
+//! Initial packets are, RFC 9001 section 5.2): they only exclude attackers who do not see the
+//! packets, and corrupted bytes. TLS inside authenticates the peer. The keys of sealed packets are
+//! exported from TLS (RFC 8446 section 7.5).
 
 use aws_lc_rs::hkdf;
 use kcp::own::Keys;
@@ -18,7 +18,7 @@ const LABEL: &[u8] = b"EXPORTER-tunnel-kcp-packets";
 /// The salt of the bootstrap keys. It changes with the version of the handshake.
 const SALT: &[u8] = b"tunnel kcp bootstrap 1";
 
-/// Both directions: what the client seals with, and what the server seals with.
+/// Both directions: the client's sealing secret, and the server's.
 struct Secrets {
     client: [u8; 32],
     server: [u8; 32],

@@ -21,49 +21,51 @@ const MOST: u16 = 32_000;
 /// large packets of loopback do not make large windows.
 const ETHERNET: u16 = 1_472;
 
-/// Segments of the TLS handshake that may be under way in each direction, 70 KB: a chain of
+/// The largest number of TLS handshake segments in flight in each direction, 70 KB: a chain of
 /// certificates has a few KiB.
 const BOOTSTRAP_WINDOW: u16 = 64;
 
-/// Segments that a stranger may leave unread, twice: in order, and behind a gap. A greeting has a
-/// few hundred bytes.
+/// The largest number of segments that an unauthenticated peer may leave unread, twice: in order,
+/// and after a gap. A greeting has a few hundred bytes.
 const STRANGER_WINDOW: u16 = 32;
 
-/// Bytes that a stranger may leave unread, half of them in order and half behind a gap: packets may
-/// be long, so a window in segments does not bound bytes.
+/// The largest number of bytes that an unauthenticated peer may leave unread, half of them in order
+/// and half after a gap: packets may be long, so a window in segments does not bound bytes.
 const STRANGER_UNREAD: usize = 32 << 10;
 
-/// Bytes that a stranger may make this end hold for repair: a greeting is one group of packets.
+/// The largest number of bytes that this end holds for packet recovery for an unauthenticated peer:
+/// a greeting is one group of packets.
 const STRANGER_MEMORY: usize = 16 << 10;
 
-/// Bytes that an authenticated peer may make this end hold for repair by default: 0.5 Gbit/s at 100
-/// ms and 20 % of loss take 5 MB.
+/// The default for an authenticated peer: 0.5 Gbit/s at 100 ms and 20 % of loss need 5 MB for
+/// packet recovery.
 const DECODE_MEMORY: usize = 8 << 20;
 
 /// The settings of both ends of `kcp://`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KcpSettings {
-    /// How fast this end sends.
+    /// The rate control of this end.
     pub control: Control,
-    /// What protects the packets that this end sends.
+    /// The loss protection of the packets that this end sends.
     pub protection: Protection,
-    /// The most segments that are sent and not acknowledged, 1 to 65,535. Where packets are longer
-    /// than 1,472 bytes, as many bytes.
+    /// The largest number of sent but unacknowledged segments, 1 to 65,535. Where packets are
+    /// longer than 1,472 bytes, it stands for as many bytes.
     pub send_window: u16,
-    /// The most segments that wait for the reader, 1 to 65,535; the same holds.
+    /// The largest number of received segments that wait for the reader, 1 to 65,535; the same rule
+    /// applies.
     pub receive_window: u16,
-    /// The longest time that an acknowledgement waits for company.
+    /// The longest delay of an acknowledgement.
     pub ack_delay: Duration,
-    /// The shortest silence after which a lost packet is suspected.
+    /// The minimum retransmission timeout.
     pub least_timeout: Duration,
-    /// Bytes of a peer's packets that this end holds for the repair of others, once the peer is
-    /// authenticated.
+    /// The largest size of a peer's packets that this end holds for packet recovery, in bytes, once
+    /// the peer is authenticated.
     pub decode_memory: usize,
     /// The largest UDP payload that path MTU discovery tries, in bytes, from 1,200 to 32,000.
     /// Discovery begins at 1,200; with 1,200 there is no discovery.
     pub mtu: u16,
-    /// A peer that owes an answer is dead after this silence. The liveness check of `proto` is
-    /// stricter.
+    /// The time without an expected response after which a peer is dead. The liveness check of
+    /// `proto` is stricter.
     pub dead_after: Duration,
 }
 
@@ -77,8 +79,8 @@ impl Default for KcpSettings {
             ack_delay: Duration::from_millis(5),
             least_timeout: Duration::from_millis(30),
             decode_memory: DECODE_MEMORY,
-            // As for QUIC: no network has frames above 9,000 bytes, and on loopback one call takes
-            // four packets of this size.
+            // As for QUIC: no network has frames above 9,000 bytes, and on loopback one call
+            // carries four packets of this size.
             mtu: 16_336,
             dead_after: Duration::from_secs(30),
         }
@@ -86,7 +88,7 @@ impl Default for KcpSettings {
 }
 
 impl KcpSettings {
-    /// These settings with an MTU that the route to `peer` takes.
+    /// These settings with an MTU that the route to `peer` supports.
     pub(crate) fn on_route_to(mut self, peer: SocketAddr) -> Self {
         // When the system does not know the route's MTU, the search finds the MTU.
         let route = payload_of_route(peer).unwrap_or(u16::MAX);
@@ -94,7 +96,7 @@ impl KcpSettings {
         self
     }
 
-    /// The session that carries the TLS handshake. `ids`: of packets that arrive and that leave.
+    /// The session that carries the TLS handshake. `ids`: the ids in received and in sent packets.
     pub(crate) fn bootstrap(ids: (ConnectionId, ConnectionId)) -> Config {
         let datagram = LEAST - OPENING_HEAD as u16;
         Config {
@@ -110,21 +112,20 @@ impl KcpSettings {
         }
     }
 
-    /// A window in segments, of the same bytes with packets of any size.
+    /// A window in segments that stands for the same number of bytes with packets of any size.
     fn window(&self, segments: u16) -> u16 {
         let bytes = u32::from(segments) * u32::from(ETHERNET);
         let segments = u32::from(segments).min(bytes / u32::from(self.mtu.max(LEAST)));
         u16::try_from(segments).unwrap_or(u16::MAX).max(1)
     }
 
-    /// The limits of an authenticated peer: segments that it may leave unread, and bytes that this
-    /// end holds for repair.
+    /// The limits of an authenticated peer: unread segments, and bytes held for packet recovery.
     pub(crate) fn limits(&self) -> (u16, usize) {
         (self.window(self.receive_window), self.decode_memory)
     }
 
     /// The session that carries the lane and datagrams. Until the peer is authenticated, the
-    /// session has the room that a greeting needs.
+    /// session has only the room that a greeting needs.
     pub(crate) fn session(&self, ids: (ConnectionId, ConnectionId)) -> Config {
         Config {
             kind: PacketKind::Sealed,

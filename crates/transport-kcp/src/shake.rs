@@ -1,7 +1,7 @@
 //! The TLS handshake of both sides over the bootstrap session, which ends in a carrier.
 //!
-//! It runs in the task of who accepts or dials, not in the driver: the cryptography of a stranger's
-//! handshake delays no other connection.
+//! It runs in the accepting or dialling task, not in the driver: the cryptography of an
+//! unauthenticated peer's handshake delays no other connection.
 
 use std::future::poll_fn;
 use std::io;
@@ -26,8 +26,8 @@ use crate::state::Pipe;
 use crate::watched::Watched;
 use crate::wire::PROOF;
 
-/// The most bytes of a peer's handshake. Certificate chains take a few KiB, and rustls refuses
-/// messages above 64 KiB. A server listens to strangers, so it reads less.
+/// The largest size of a peer's handshake, in bytes. Certificate chains take a few KiB, and rustls
+/// refuses messages above 64 KiB. A server reads from unauthenticated peers, so its limit is lower.
 const fn input(side: Side) -> usize {
     match side {
         Side::Client => 96 << 10,
@@ -35,7 +35,7 @@ const fn input(side: Side) -> usize {
     }
 }
 
-/// Bytes that are read at once.
+/// The number of bytes read at once.
 const READ: usize = 4 << 10;
 
 /// Runs the client's handshake, and makes the carrier. When the server asked for a certificate, the
@@ -103,14 +103,14 @@ async fn shake(hold: &Hold, tls: &mut Connection, side: Side) -> Result<(), Carr
             return Err(CarrierError::Tls(text));
         }
         if let Err(error) = feed(tls, bytes) {
-            // The peer learns by an alert what is wrong.
+            // The peer learns the problem from an alert.
             let _ = flush(hold, tls).await;
             return Err(told(&error, side));
         }
     }
 }
 
-/// Gives bytes of the peer to TLS.
+/// Passes bytes of the peer to TLS.
 fn feed(tls: &mut Connection, mut bytes: Bytes) -> Result<(), Error> {
     while bytes.has_remaining() {
         let mut rest = &bytes[..];
@@ -128,9 +128,9 @@ fn feed(tls: &mut Connection, mut bytes: Bytes) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sends what TLS has to say.
+/// Sends the pending bytes of TLS.
 async fn flush(hold: &Hold, tls: &mut Connection) -> io::Result<()> {
-    // What a server says after its handshake (tickets) nobody reads.
+    // Data of a server after its handshake (tickets) is not read.
     let is_over = !tls.is_handshaking() && matches!(tls, Connection::Server(_));
     if is_over || !tls.wants_write() {
         return Ok(());
@@ -149,7 +149,7 @@ async fn write(hold: &Hold, pipe: Pipe, mut bytes: Bytes) -> io::Result<()> {
     Ok(())
 }
 
-/// Begins to seal packets with the keys of the session; returns what is known of the peer.
+/// Starts to seal packets with the keys of the session; returns the known properties of the peer.
 fn open(
     hold: &Hold,
     tls: &Connection,
@@ -171,8 +171,8 @@ fn open(
     let keys = keys.ok_or_else(without)?;
     let certificate_name = match side {
         Side::Client => None,
-        // A certificate without a name gives an empty name, which is the name of no client. `None`
-        // would mean that the client showed no certificate.
+        // A certificate without a name yields an empty name, which is the name of no client. `None`
+        // would mean that the client presented no certificate.
         Side::Server => (tls.peer_certificates().and_then(<[_]>::first))
             .map(|shown| certificate_name(shown).unwrap_or_default()),
     };
@@ -193,7 +193,7 @@ fn open(
     })
 }
 
-/// Waits until the server has accepted the client's certificate, or has said why not.
+/// Waits until the server has accepted the client's certificate, or has reported why not.
 async fn accepted(lane: &mut KcpLane, tls: &mut Connection) -> Result<(), CarrierError> {
     let alert = poll_fn(|cx| match (lane.poll_mark(cx), lane.poll_alert(cx)) {
         (Poll::Ready(Ok(())), _) => Poll::Ready(Ok(None)),

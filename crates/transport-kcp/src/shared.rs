@@ -1,9 +1,9 @@
-//! Who may touch a connection: its driver, which moves datagrams, and its lane and datagrams, which
-//! may live on another thread.
+//! The two users of a connection: its driver, which moves datagrams, and its lane and datagrams,
+//! which may live on another thread.
 //!
 //! The state of a connection is behind a mutex that each side takes once per batch. On one thread,
-//! which is the usual case, it is never contended. A side that has changed something calls
-//! [`Shared::touch`]; the driver then looks at the connection in its next turn.
+//! which is the usual case, it is never contended. A side that has changed the state calls
+//! [`Shared::touch`]; the driver then handles the connection in its next turn.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use net::source::Share;
 
 use crate::state::State;
 
-/// What connections and the listener ask of a driver.
+/// The requests of connections and of the listener to a driver.
 #[derive(Debug, Default)]
 pub(crate) struct Hub(Mutex<Orders>);
 
@@ -21,11 +21,11 @@ pub(crate) struct Hub(Mutex<Orders>);
 pub(crate) struct Orders {
     /// Connections that were touched, each once.
     pub(crate) touched: Vec<usize>,
-    /// Connections that wait to be accepted with their share of their source, and who waits for
-    /// them.
+    /// Connections that wait to be accepted with their share of their source, and the waiting
+    /// acceptor.
     pub(crate) accepted: VecDeque<(Arc<Shared>, Share)>,
     pub(crate) acceptor: Option<Waker>,
-    /// The listener is gone: nobody accepts.
+    /// The listener is gone: no connection is accepted.
     pub(crate) is_closed: bool,
     /// The driver is gone.
     pub(crate) is_over: bool,
@@ -70,7 +70,7 @@ impl Shared {
         drop(state);
         let Some(slot) = slot else { return };
         let mut orders = self.hub.lock();
-        // Only the first one since the driver's last turn has to wake it.
+        // Only the first touch since the driver's last turn must wake it.
         let wakes = orders.touched.is_empty();
         orders.touched.push(slot);
         let waker = orders.waker.clone().filter(|_| wakes);

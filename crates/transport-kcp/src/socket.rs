@@ -12,22 +12,22 @@ use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSoc
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// Messages that are read in one call. The kernel joins datagrams where the rate is high.
+/// The number of messages read in one call. At high rates the kernel coalesces datagrams.
 pub(crate) const BATCH: usize = 4;
 
-/// Bytes of the buffer of a message: the longest that the kernel joins.
+/// The buffer size of a message, in bytes: the longest that the kernel coalesces.
 pub(crate) const JOINED: usize = 64 << 10;
 
-/// The most bytes of a run: the payload of one call, less the heads of IPv6 and UDP.
+/// The largest size of a run: the payload of one call, minus the headers of IPv6 and UDP.
 pub(crate) const CALL: usize = 65_535 - 48;
 
-/// Where a datagram came from, and where the answer goes to.
+/// The origin of a datagram, to which the response is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// The address of the peer.
     pub(crate) peer: SocketAddr,
-    /// The address of this machine that the peer used. A machine with several addresses answers
-    /// from the same one.
+    /// The address of this machine that the peer used. A machine with several addresses responds
+    /// from the same address.
     pub(crate) local: Option<IpAddr>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Origin {
 pub(crate) struct Arrival {
     pub(crate) origin: Origin,
     pub(crate) length: usize,
-    /// Bytes of each datagram but the last one.
+    /// The size of each datagram except the last, in bytes.
     pub(crate) segment: usize,
     /// A router marked the datagrams instead of dropping them (CE of RFC 3168).
     pub(crate) is_congested: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Run<'a> {
 pub(crate) struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
-    /// The code point of what is sent.
+    /// The code point of sent packets.
     dscp: u8,
 }
 
@@ -67,8 +67,8 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Takes a socket into the runtime of this thread. What it sends has the mark that the given
-    /// socket has ([`net::dscp`]).
+    /// Takes a socket into the runtime of this thread. Its packets carry the mark of the given
+    /// socket ([`net::dscp`]).
     pub(crate) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
         keep_joining();
         socket.set_nonblocking(true)?;
@@ -116,7 +116,7 @@ impl Socket {
             ready!(self.socket.poll_send_ready(cx))?;
             let is_joined = run.bytes.len() > run.segment;
             let mut sent = self.send(run, run.bytes, is_joined.then_some(run.segment));
-            // Some devices cannot cut a run: `state` remembers it, and the run leaves piece by
+            // Some devices cannot segment a run: `state` remembers it, and the run is sent piece by
             // piece.
             if is_joined && sent.is_err() && self.longest_run() == 1 {
                 let mut pieces = run.bytes.chunks(run.segment.max(1));
@@ -138,7 +138,7 @@ impl Socket {
         })
     }
 
-    /// The most datagrams of a run.
+    /// The largest number of datagrams in a run.
     pub(crate) fn longest_run(&self) -> usize {
         self.state.max_gso_segments()
     }

@@ -1,5 +1,5 @@
 //! One end of a connection: the bootstrap session, the session of the carrier, the address of the
-//! peer, and who waits for what. It does no I/O: the driver brings datagrams and takes packets, and
+//! peer, and the waiting tasks. It does no I/O: the driver brings datagrams and takes packets, and
 //! time is an argument.
 
 use std::task::Waker;
@@ -16,19 +16,19 @@ use crate::settings::LEAST;
 use crate::socket::{Arrival, Origin};
 use crate::wire::PROOF;
 
-/// Sealed packets that may arrive before the keys are there: a client sends as soon as its
-/// handshake is done, and the last part of the handshake may arrive later. Such packets have at
-/// most [`LEAST`] bytes: a client uses longer ones only after it has heard that a probe has
-/// arrived.
+/// The largest number of sealed packets that may arrive before the keys are available: a client
+/// sends as soon as its handshake is done, and the last part of the handshake may arrive later.
+/// Such packets have at most [`LEAST`] bytes: a client uses longer ones only after it has heard
+/// that a probe has arrived.
 const EARLY: usize = 16;
 
-/// The time in which a connection that was closed still answers and repeats.
+/// How long a closed connection still responds and retransmits.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Unsent bytes that a lane may hold, until its user sets a limit.
 const SEND_LIMIT: usize = 256 << 10;
 
-/// Which bytes a reader or a writer means.
+/// The byte stream that a reader or a writer uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pipe {
     /// The bytes of the TLS handshake.
@@ -37,7 +37,7 @@ pub(crate) enum Pipe {
     Lane,
 }
 
-/// The wakers of those who wait for a connection.
+/// The wakers of the tasks that wait for a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Wakers {
     pub(crate) reader: Option<Waker>,
@@ -53,18 +53,18 @@ pub(crate) struct State {
     /// The number of the connection at its driver.
     pub(crate) slot: Option<usize>,
     pub(crate) is_touched: bool,
-    /// The id in packets that arrive, and in packets that leave.
+    /// The ids in received packets, and in sent packets.
     ids: (ConnectionId, ConnectionId),
     bootstrap: Option<Box<Session>>,
-    /// What precedes each bootstrap packet of a client that has not heard the server yet.
+    /// The prefix of each bootstrap packet of a client that has not received a packet of the server
+    /// yet.
     opening: Vec<u8>,
     session: Option<Box<Session>>,
-    /// The limits of an authenticated peer: segments that it may leave unread, and bytes that this
-    /// end holds for repair.
+    /// The limits of an authenticated peer: unread segments, and bytes held for packet recovery.
     limits: (u16, usize),
     is_authenticated: bool,
     early: Vec<Box<[u8]>>,
-    /// Where the peer is.
+    /// The current address of the peer.
     remote: Origin,
     moving: Option<Moving>,
     /// The proof by which the server may end the connection without state.
@@ -72,13 +72,12 @@ pub(crate) struct State {
     pub(crate) waiting: Wakers,
     pub(crate) send_limit: usize,
     end: Option<End>,
-    /// When the driver forgets the connection.
+    /// When the driver removes the connection.
     forget: Option<Instant>,
 }
 
 impl State {
-    /// A connection that begins its handshake. `opening`: what a client sends in front of each
-    /// packet at first.
+    /// A connection that starts its handshake. `opening`: the prefix of a client's first packets.
     pub(crate) fn new(
         side: Side,
         bootstrap: Session,
@@ -107,7 +106,7 @@ impl State {
         }
     }
 
-    /// The id in packets that arrive, and in packets that leave.
+    /// The ids in received packets, and in sent packets.
     pub(crate) const fn ids(&self) -> (ConnectionId, ConnectionId) {
         self.ids
     }
@@ -133,10 +132,10 @@ impl State {
         }
     }
 
-    /// The handshake is done at this end: packets are sealed from now on. A server needs its
-    /// bootstrap session no more, because it has received all and its first sealed packet tells the
-    /// client so. A client keeps it until then, to repeat its last message.
-    /// `limits`: the limits of an authenticated peer.
+    /// The handshake is done at this end: packets are sealed from now on. A server no longer needs
+    /// its bootstrap session, because it has received everything and its first sealed packet tells
+    /// the client so. A client keeps it until then, to retransmit its last message. `limits`: the
+    /// limits of an authenticated peer.
     pub(crate) fn open(
         &mut self,
         now: Instant,
@@ -164,7 +163,7 @@ impl State {
         }
     }
 
-    /// Takes a datagram of this connection, and decrypts it in place.
+    /// Handles a datagram of this connection, and decrypts it in place.
     pub(crate) fn receive(
         &mut self,
         now: Instant,
@@ -229,7 +228,7 @@ impl State {
             session.path_changed(now);
             return;
         }
-        // An old packet from an old address is late.
+        // A packet with a lower number from the old address is late.
         if !is_newest {
             return;
         }
@@ -241,7 +240,7 @@ impl State {
                 }
             }
             _ => {
-                // Without a token that nobody can foresee, the address is not believed.
+                // Without an unpredictable token, the address is not accepted.
                 let Some(token) = token() else { return };
                 let moving = Moving::new(origin, token, now);
                 session.challenge(moving.token());
@@ -250,7 +249,7 @@ impl State {
         }
     }
 
-    /// A Reset has arrived; whether it is genuine.
+    /// A Reset has arrived; returns whether it is genuine.
     pub(crate) fn reset_by(&mut self, now: Instant, token: [u8; PROOF]) -> bool {
         let is_genuine = self.reset.is_some_and(|reset| {
             aws_lc_rs::constant_time::verify_slices_are_equal(&reset, &token).is_ok()
@@ -261,7 +260,7 @@ impl State {
         is_genuine
     }
 
-    /// Time has passed.
+    /// A timer has expired.
     pub(crate) fn timeout(&mut self, now: Instant) {
         let mut is_dead = false;
         for session in [&mut self.bootstrap, &mut self.session].into_iter().flatten() {
@@ -275,14 +274,14 @@ impl State {
         }
     }
 
-    /// When [`timeout`](Self::timeout) is to be called.
+    /// When [`timeout`](Self::timeout) must be called.
     pub(crate) fn due(&self) -> Option<Instant> {
         let sessions = [&self.bootstrap, &self.session];
         let due = sessions.into_iter().flatten().filter_map(|session| session.timeout());
         due.chain(self.forget).min()
     }
 
-    /// Puts packets into `outbox` until it is full; returns whether there may be more.
+    /// Adds packets to `outbox` until it is full; returns whether there may be more.
     pub(crate) fn transmit(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
         let Self { bootstrap, session, opening, remote, moving, .. } = self;
         for (session, opening) in [(bootstrap, &opening[..]), (session, &[][..])].into_iter() {
@@ -309,7 +308,7 @@ impl State {
         false
     }
 
-    /// Takes the wakers of those who can go on.
+    /// Takes the wakers of the tasks that can continue.
     pub(crate) fn notify(&mut self, woken: &mut Vec<Waker>) {
         let is_over = self.end.is_some();
         let (reads, writes, reads_datagrams, writes_datagrams) = match self.session.as_deref() {
@@ -324,7 +323,7 @@ impl State {
                 None => (false, false, false, false),
             },
         };
-        // The end of a direction is told by its acknowledgement.
+        // The end of a direction is known from its acknowledgement.
         let is_flushed = self.session.as_deref().is_some_and(Session::is_flushed);
         let waiting = &mut self.waiting;
         for (is_due, waker) in [
@@ -339,15 +338,15 @@ impl State {
         }
     }
 
-    /// The connection is over, and the driver forgets it soon.
+    /// The connection has ended, and the driver removes it soon.
     pub(crate) fn finish(&mut self, now: Instant, end: End) {
         let lingers = end == End::Local;
         self.end.get_or_insert(end);
         self.forget.get_or_insert(if lingers { now + LINGER } else { now });
     }
 
-    /// This end gives the connection up. What the handshake still has to say is delivered, so that
-    /// the peer learns what was wrong.
+    /// This end abandons the connection. The remaining messages of the handshake are delivered, so
+    /// that the peer learns the problem.
     pub(crate) fn close(&mut self, now: Instant, code: u16) {
         if self.end.is_some() {
             return;
@@ -364,7 +363,8 @@ impl State {
         self.finish(now, End::Local);
     }
 
-    /// Whether this end has given a stranger up and still repeats what the stranger has to learn.
+    /// Whether this end has abandoned an unauthenticated peer but still retransmits its last
+    /// messages.
     pub(crate) fn is_refused_stranger(&self) -> bool {
         self.side == Side::Server && !self.is_authenticated && self.end == Some(End::Local)
     }
@@ -377,7 +377,7 @@ impl State {
         sessions.sum::<usize>() + self.early.iter().map(|packet| packet.len()).sum::<usize>()
     }
 
-    /// Whether the driver may forget the connection.
+    /// Whether the driver may remove the connection.
     pub(crate) fn is_forgotten(&self, now: Instant) -> bool {
         self.forget.is_some_and(|at| at <= now)
     }

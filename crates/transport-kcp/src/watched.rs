@@ -12,7 +12,7 @@ pub(crate) struct Watched(pub(crate) Weak<Shared>);
 
 impl Watch for Watched {
     fn fares(&self) -> Fares {
-        // The part about repairs tells that the connection is one of KCP.
+        // The part about packet recovery identifies the connection as KCP.
         let ended = Fares { repair: Some(Repair::default()), ..Fares::default() };
         let Some(shared) = self.0.upgrade() else { return ended };
         let mut state = shared.lock();

@@ -1,5 +1,5 @@
-//! The packets of the handshake, beside those of sessions (`kcp::own::wire`). Offset 1 of each
-//! packet holds a connection id; of a packet to a server it is the server's id, whose first byte is
+//! The packets of the handshake, besides those of sessions (`kcp::own::wire`). Offset 1 of each
+//! packet holds a connection id; in a packet to a server it is the server's id, whose first byte is
 //! the worker (`net::udp` steers by it).
 //!
 //! ```text
@@ -9,10 +9,10 @@
 //! Reset    0x43 | server id 8 | token 16
 //! ```
 //!
-//! All integers are big endian. A Hello is longer than every answer to it, so that a forged source
-//! address amplifies nothing. A client prefixes its bootstrap packets with an Opening until it
-//! hears a bootstrap packet of the server. A Reset answers a sealed packet of a connection that the
-//! server does not know; the client knows the token from the lane (`lane.rs`).
+//! All integers are big endian. A Hello is longer than every response to it, so that a forged
+//! source address causes no amplification. A client prefixes its bootstrap packets with an Opening
+//! until it hears a bootstrap packet of the server. A Reset answers a sealed packet of a connection
+//! that the server does not know; the client knows the token from the lane (`lane.rs`).
 
 use kcp::own::wire::ConnectionId;
 
@@ -40,7 +40,7 @@ pub(crate) const RESET: usize = 25;
 /// Bytes of a proof or a token.
 pub(crate) const PROOF: usize = 16;
 
-/// What proves that a client receives at its address.
+/// The proof that a client receives at its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cookie {
     /// The time, in steps of 10 s.

@@ -120,8 +120,8 @@ fn a_transfer_goes_on_when_the_client_s_address_changes_in_its_middle() {
                     path.rebind();
                 }
             };
-            // A client that only receives is silent when no packet arrives, and shows its new address
-            // with its next packet.
+            // A client that only receives is silent when no packet arrives, and shows its new
+            // address with its next packet.
             let mut pings = pair.dialled.datagrams.take().unwrap();
             let pinging = async {
                 loop {

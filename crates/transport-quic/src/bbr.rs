@@ -1,5 +1,5 @@
-//! Adapts [`Bbr`] to quinn's congestion controller trait, and starts it from what an earlier
-//! connection has measured.
+//! Adapts [`Bbr`] to quinn's congestion controller trait, and starts it from the measurements of an
+//! earlier connection.
 
 use std::any::Any;
 use std::net::IpAddr;
@@ -21,8 +21,8 @@ const UNPACED: u64 = 1 << 33;
 /// Makes a [`Bbr`] for each path of one connection.
 #[derive(Debug)]
 pub(crate) struct BbrConfig {
-    /// The address of the peer, and what is known of paths. It is for the first path: to which
-    /// address a connection has moved quinn does not say.
+    /// The address of the peer, and the known measurements of paths. It applies to the first path:
+    /// quinn does not report to which address a connection has moved.
     first: (PastPaths, IpAddr),
     has_begun: AtomicBool,
 }
@@ -49,12 +49,12 @@ struct Paced {
     path: Option<Path>,
 }
 
-/// The path of a controller, among those of which something is known.
+/// The path of a controller, if its measurements are recorded.
 #[derive(Clone)]
 struct Path {
     paths: PastPaths,
     peer: IpAddr,
-    /// When the path was measured last.
+    /// When the path was last measured.
     noted: Instant,
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn taken(hold: Hold, lane: (SendStream, RecvStream)) -> Result<Carrie
     Ok(carrier(hold, peer, lane, false, (None, None)))
 }
 
-/// Makes the server's carrier: waits for the first lane. Parts of `peer` may be unknown yet.
+/// Makes the server's carrier: waits for the first lane. Parts of `peer` may still be unknown.
 pub(crate) async fn accepted(
     hold: Hold,
     peer: Peer,
@@ -107,7 +107,7 @@ pub(crate) fn unknown(connection: &Connection) -> Peer {
         watch: None,
         exporter: None,
         certificate_name: None,
-        // The server has chosen when it answers the ClientHello, before it takes early data.
+        // The server has chosen when it answers the ClientHello, before it accepts early data.
         cipher: agreed(connection).and_then(|agreed| agreed.cipher),
     }
 }
@@ -131,8 +131,8 @@ pub(crate) fn peer(connection: &Connection, side: Side) -> Result<Peer, CarrierE
         .and_then(|shown| shown.downcast::<Vec<CertificateDer<'static>>>().ok());
     let certificate_name = match side {
         Side::Client => None,
-        // A certificate without a name gives an empty name, which is the name of no client. `None`
-        // would mean that the client showed no certificate.
+        // A certificate without a name yields an empty name, which is the name of no client. `None`
+        // would mean that the client presented no certificate.
         Side::Server => (shown.as_deref().and_then(|shown| shown.first()))
             .map(|shown| certificate_name(shown).unwrap_or_default()),
     };

@@ -1,13 +1,13 @@
 //! The congestion controller of a connection. It forwards to BBR or CUBIC and counts acknowledged
-//! bytes. Where packets are lost it lets few packets leave twice ([`Copies`]). On a path that does
-//! not leave the machine it switches to CUBIC with a bounded window.
+//! bytes. Where packets are lost it lets few packets be sent twice ([`Copies`]). On a path that
+//! does not leave the machine it switches to CUBIC with a bounded window.
 //!
 //! quinn does not report how many of the acknowledged bytes were limited by the path, so the
 //! controller counts them.
 //!
-//! A path inside the machine loses no packet before a socket's buffer is full. CUBIC alone
-//! therefore keeps megabytes in that buffer, and the bytes of other streams wait behind them. The
-//! bounded window costs 5 % of bulk throughput: with it a byte beside a bulk stream takes 3 ms
+//! A path inside the machine loses no packet before a socket's buffer is full. CUBIC alone would
+//! therefore keep megabytes in that buffer, and the bytes of other streams would wait behind them.
+//! The bounded window costs 5 % of bulk throughput: with it a byte beside a bulk stream takes 3 ms
 //! (p99), and without it 16 ms (`benches/README.md`).
 
 use std::any::Any;
@@ -55,8 +55,8 @@ pub(crate) struct PathController {
     most: u64,
     mtu: u16,
     copies: Copies,
-    /// quinn has asked for the window, which it does before it makes a packet that the peer
-    /// acknowledges. Such a packet is worth a copy, a mere acknowledgement is not.
+    /// quinn has queried the window, which it does before it builds a packet that the peer
+    /// acknowledges. Such a packet is worth a copy; a mere acknowledgement is not.
     asked: AtomicBool,
     /// The number of acknowledged bytes.
     pub(crate) acked: u64,
@@ -84,8 +84,8 @@ impl PathController {
         if let Some(near) = self.near.take_if(|_| round_trip < NEAR) {
             self.most = MOST;
             self.controller = near.build(now, self.mtu);
-            // In a window smaller than a packet no packet could leave, and then no acknowledgement
-            // could make the window grow.
+            // With a window smaller than a packet no packet could be sent, and then no
+            // acknowledgement could make the window grow.
             self.controller.on_mtu_update(self.mtu);
         }
     }

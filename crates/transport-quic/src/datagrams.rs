@@ -1,7 +1,7 @@
-//! Datagrams: DATAGRAM frames (RFC 9221). `settings.rs` limits the number of waiting datagrams.
+//! Datagrams: DATAGRAM frames (RFC 9221). `settings.rs` limits the number of queued datagrams.
 //!
-//! quinn sends waiting datagrams before the bytes of lanes, and would drop its oldest datagrams.
-//! The queues are those of the link: quinn gets only what it has room for.
+//! quinn sends queued datagrams before the bytes of lanes, and would drop its oldest datagrams. The
+//! queues are those of the link: quinn gets only as many datagrams as it has room for.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,15 +18,15 @@ use crate::error::of_connection;
 use crate::pending::PendingFuture;
 use crate::settings::DATAGRAMS;
 
-/// Bytes that quinn counts for a datagram beside its payload: the size of its own struct.
+/// Bytes that quinn counts for a datagram besides its payload: the size of its own struct.
 const PER_DATAGRAM: usize = 32;
 
 /// The datagrams of a carrier, the same on both ends.
 pub(crate) struct QuicDatagrams {
     connection: Connection,
-    /// A datagram that waits for room, as quinn wants it.
+    /// A datagram that waits for room, in quinn's form.
     sending: PendingFuture<Result<(), SendDatagramError>>,
-    /// `sending` waits with the datagram that is in front.
+    /// `sending` waits with the first datagram.
     is_blocked: bool,
     receiving: PendingFuture<Result<Bytes, ConnectionError>>,
 }
@@ -50,7 +50,7 @@ impl Stranger {
         Self { connection, receiving: PendingFuture::default() }
     }
 
-    /// Drops what has arrived, and wakes the task when more arrives.
+    /// Drops the received datagrams, and wakes the task when more arrive.
     pub(crate) fn poll_drop(&mut self, cx: &mut Context<'_>) {
         let Self { connection, receiving } = self;
         while let Poll::Ready(Ok(_)) = receiving.poll(cx, || {
@@ -59,7 +59,7 @@ impl Stranger {
         }) {}
     }
 
-    /// Drops datagrams while something else is done.
+    /// Drops datagrams while another future runs.
     pub(crate) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|cx| {
@@ -71,7 +71,7 @@ impl Stranger {
 }
 
 /// The error of a datagram that ends the connection. A datagram that became too long, because the
-/// path takes less than before, is lost as on any path.
+/// path's MTU has shrunk, is lost as on any path.
 fn sent(outcome: Result<(), SendDatagramError>) -> io::Result<()> {
     match outcome {
         Err(SendDatagramError::ConnectionLost(error)) => Err(of_connection(&error)),
@@ -96,7 +96,7 @@ impl Datagrams for QuicDatagrams {
     ) -> Poll<io::Result<usize>> {
         let Self { connection, sending, is_blocked, .. } = self;
         let mut taken = 0;
-        // quinn counts some bytes beside the payload: the last datagram may find no room.
+        // quinn counts some bytes besides the payload: the last datagram may find no room.
         let mut room = connection.datagram_send_buffer_space();
         while let Some(next) = datagrams.front() {
             let length = next.len() + PER_DATAGRAM;
@@ -104,7 +104,7 @@ impl Datagrams for QuicDatagrams {
                 room -= length;
                 sent(connection.send_datagram(next.clone()))?;
             } else {
-                // The datagram stays in front until quinn has taken it.
+                // The datagram stays in front until quinn has accepted it.
                 let (own, next) = (connection.clone(), next.clone());
                 let polled = sending.poll(cx, || async move { own.send_datagram_wait(next).await });
                 *is_blocked = polled.is_pending();
@@ -129,7 +129,7 @@ impl Datagrams for QuicDatagrams {
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         let Self { connection, receiving, .. } = self;
         if receiving.is_idle() {
-            // A datagram that is there costs no allocation. quinn forgets who asked in vain.
+            // A received datagram costs no allocation. quinn forgets tasks that polled in vain.
             let first = pin!(connection.read_datagram());
             if let Poll::Ready(received) = first.poll(cx) {
                 return Poll::Ready(received.map_err(|error| of_connection(&error)));

@@ -130,12 +130,12 @@ async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dial
     if let Some((lane, binding)) = lane {
         return Ok((carrier::taken(hold, lane)?, Some(binding)));
     }
-    // The server may have asked another dial of the same moment. This dial then waits once without
-    // need.
+    // The server may have issued the request for another simultaneous dial. This dial then waits
+    // once unnecessarily.
     Ok((carrier::dialled(hold, clients.asked() > asked).await?, None))
 }
 
-/// The first lane, when the server accepted the early data on it.
+/// The first lane, if the server accepted the early data on it.
 type Taken = Option<((SendStream, RecvStream), EarlyBinding)>;
 
 /// Runs the handshake, and sends early data when a ticket allows it.

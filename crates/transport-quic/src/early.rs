@@ -21,7 +21,7 @@ const SERVER: (&str, &[u8]) = ("EXPORTER_SECRET", b"tunnel early server");
 pub(crate) struct EarlySecrets {
     known: Mutex<Known>,
     settled: Notify,
-    /// The key log of the configuration, which gets every secret as well.
+    /// The key log of the configuration, which receives every secret as well.
     next: Arc<dyn KeyLog>,
 }
 
@@ -59,7 +59,7 @@ impl EarlySecrets {
         self.known().binding()
     }
 
-    /// Notes that a server's TLS has read bytes of the client, and whether it accepts early data.
+    /// Records that a server's TLS has read bytes of the client, and whether it accepts early data.
     pub(crate) fn read(&self, takes_early_data: bool) {
         let mut known = self.known();
         if known.server.is_some() && known.takes.is_none() {
@@ -68,7 +68,7 @@ impl EarlySecrets {
         }
     }
 
-    /// Ready when the server has answered the ClientHello; `None` if it accepts no early data.
+    /// Completes when the server has answered the ClientHello; `None` if it accepts no early data.
     pub(crate) async fn settled(&self) -> Option<EarlyBinding> {
         loop {
             let known = *self.known();

@@ -55,7 +55,7 @@ pub(crate) fn server(
 }
 
 /// Makes the endpoint of one end of a direct path over a socket that it shares with STUN. Both ends
-/// can begin a connection: which of them does decides `server`.
+/// can start a connection: `server` decides which of them does.
 pub(crate) fn punched(
     socket: UdpSocket,
     server: Option<ServerConfig>,
@@ -91,7 +91,7 @@ fn open(
     settings: &QuicSettings,
 ) -> io::Result<Endpoint> {
     config.supported_versions(vec![VERSION]);
-    // The first byte tells QUIC from STUN on the same port (RFC 9443).
+    // The first byte distinguishes QUIC from STUN on the same port (RFC 9443).
     config.grease_quic_bit(false);
     config.max_udp_payload_size(settings.mtu()).map_err(io::Error::other)?;
     Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(EarlyRuntime))

@@ -22,7 +22,7 @@ pub(crate) struct Fenced {
 #[derive(Debug)]
 struct State {
     fence: Fence,
-    /// A task waits for the end of what is fenced.
+    /// A task waits for the expiry of the fences.
     is_awaited: bool,
 }
 
@@ -32,9 +32,9 @@ impl Fenced {
         Arc::new(Self { socket, proxies, state: Mutex::new(State { fence, is_awaited: false }) })
     }
 
-    /// Removes from a message that has arrived the first packets of sources that send too many of
-    /// them. All datagrams of a message but the last one have one size, and this stays so. A
-    /// message without first packets takes no lock.
+    /// Removes the first packets of sources that send too many of them from a received message. All
+    /// datagrams of a message except the last have one size, and this is kept. A message without
+    /// first packets takes no lock.
     pub(crate) fn sift(self: &Arc<Self>, buf: &mut [u8], meta: &mut RecvMeta) {
         let length = meta.len.min(buf.len());
         let Some(buf) = buf.get_mut(..length) else { return };
@@ -65,7 +65,7 @@ impl Fenced {
         fence.takes(now, from, || self.proxies.get().include(from.ip()), datagram)
     }
 
-    /// Brings the fence up to date. Returns when it has to be done again.
+    /// Updates the fence. Returns when it must be updated again.
     fn settle(&self) -> Option<Instant> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.fence.settle(now(), &self.socket);
@@ -75,12 +75,12 @@ impl Fenced {
     }
 }
 
-/// The time of tokio, which tests may stop.
+/// The time of tokio, which tests may pause.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Takes the fence down when its time is over: a source that is fenced wakes nobody.
+/// Removes the fence when its time is over: a fenced source wakes no task.
 async fn ended(fenced: Weak<Fenced>) {
     loop {
         let Some(due) = fenced.upgrade().and_then(|fenced| fenced.settle()) else { return };

@@ -3,9 +3,9 @@
 //!
 //! quinn's own generator rejects foreign ids before quinn considers a stateless reset. After a
 //! restart the server would leave its clients without an answer. So this generator accepts all ids,
-//! except ids that name another worker, or a former process of an upgrade that lives. Only that
-//! worker knows whether the connection lives, and the client would believe a reset from this worker
-//! and end a live connection.
+//! except ids that name another worker, or the previous process of an upgrade, while it runs. Only
+//! that worker knows whether the connection lives, and the client would believe a reset from this
+//! worker and end a live connection.
 
 use std::fmt;
 use std::sync::Arc;

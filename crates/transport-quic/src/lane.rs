@@ -24,7 +24,7 @@ pub(crate) const MARK: u8 = 1;
 pub(crate) const PRIORITY: i32 = 3;
 
 /// The memory of an idle connection: keys, tables, the TLS session, the task. (Measured with 64
-/// connections more on a server of one worker: 97 KiB each.)
+/// additional connections on a server with one worker: 97 KiB each.)
 const MEMORY: usize = 96 << 10;
 
 /// Closes the connection when it is dropped.
@@ -65,7 +65,7 @@ pub(crate) struct QuicLane {
     /// The state of our direction: its end was written, and the peer has acknowledged all bytes.
     finished: bool,
     closed: bool,
-    /// The peer's direction has ended.
+    /// Whether the peer's direction has ended.
     ended: bool,
     death: Death,
 }
@@ -91,14 +91,14 @@ impl QuicLane {
         }
     }
 
-    /// When both directions have ended, a close loses no byte.
+    /// After both directions have ended, closing loses no byte.
     fn note_end(&mut self) {
         if self.closed && self.ended {
             self.hold.code = CLEAN;
         }
     }
 
-    /// Reads the peer's [`MARK`] unless it was read before.
+    /// Reads the peer's [`MARK`] unless it was already read.
     fn poll_mark(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.marked {
             return Poll::Ready(Ok(()));
@@ -120,7 +120,7 @@ pub(crate) fn is_mark(first: &[u8]) -> bool {
     first == [MARK]
 }
 
-/// The error when another byte than the mark arrived first.
+/// The error when a byte other than the mark arrived first.
 pub(crate) fn foreign() -> io::Error {
     let text = "the peer lays lanes on QUIC streams in another way; is it of another version?";
     io::Error::new(io::ErrorKind::InvalidData, text)
@@ -165,8 +165,8 @@ impl Lane for QuicLane {
         Poll::Ready(self.death.check())
     }
 
-    /// Ready when the peer has acknowledged all bytes, so that dropping the connection loses none
-    /// of them.
+    /// Completes when the peer has acknowledged all bytes, so that dropping the connection loses
+    /// none of them.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.death.check()?;
         if self.closed {

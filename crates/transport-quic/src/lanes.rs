@@ -55,7 +55,7 @@ pub(crate) struct QuicLanes {
     shared: Arc<Shared>,
     /// The number of lanes that the peer may have open.
     allowed: u32,
-    /// The note of this connection, on a server that records its connections.
+    /// The record of this connection, on a server that records its connections.
     noted: Option<Noted>,
 }
 
@@ -68,7 +68,7 @@ impl QuicLanes {
 
 impl Lanes for QuicLanes {
     fn open(&mut self, class: Priority) -> io::Result<Option<Box<dyn SendLane>>> {
-        // The future is polled once: a stream that gets no lane now uses the first lane.
+        // The future is polled once: a stream that gets no lane immediately uses the first lane.
         let polled = pin!(self.connection.open_uni()).poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready(opened) = polled else { return Ok(None) };
         let stream = opened.map_err(|error| of_connection(&error))?;

@@ -31,7 +31,7 @@ use crate::{carrier, endpoint, error};
 use files::peers::{Noted, PeerId, RecordedPeer};
 
 /// The largest number of connections that have arrived and are not accepted yet. Further
-/// connections are ignored, and their clients ask again after a second.
+/// connections are ignored, and their clients retry after a second.
 const INCOMING: usize = 1_024;
 
 /// The bytes that a connection may send beyond its first packet before it is accepted, and the
@@ -42,14 +42,14 @@ const INCOMING_BYTES_ALL: u64 = 4 << 20;
 /// The number of clients that get a Retry, or nothing, before other tasks of this thread run.
 const RETRIES: usize = 64;
 
-/// The share of [`QuicSettings::handshakes`] that one source may have under way before its further
-/// clients have to prove their address: a quarter.
+/// The share of [`QuicSettings::handshakes`] that one source may have in progress before its
+/// further clients must prove their address: a quarter.
 const SOURCE_PART: usize = 4;
 
-/// The most connections that one source begins in a second at one worker, about twice as many as a
-/// core serves (5,000 clients at once take 9 to 12 s). Beyond that, clients that have not proved
-/// their address have to, and the packets of others are ignored; their clients ask again after a
-/// second.
+/// The largest number of connections that one source may start per second at one worker, about
+/// twice as many as a core serves (5,000 clients at once take 9 to 12 s). Beyond that, clients that
+/// have not proved their address must do so, and the packets of others are ignored; their clients
+/// retry after a second.
 const RATE: u32 = 1_000;
 
 /// A listener of `quic://`.
@@ -65,8 +65,8 @@ pub struct QuicListener {
 }
 
 impl QuicListener {
-    /// Makes a listener from a bound UDP socket in the runtime of this thread. `seat` is the place
-    /// of the socket in its group (see [`net::udp::carrier_group`]).
+    /// Makes a listener from a bound UDP socket in the runtime of this thread. `seat` is the
+    /// position of the socket in its group (see [`net::udp::carrier_group`]).
     pub fn new(socket: UdpSocket, seat: Seat, server: &QuicServer) -> io::Result<Self> {
         let local = socket.local_addr()?;
         let ids = SteeringIds::new(seat);
@@ -99,7 +99,7 @@ impl Listener for QuicListener {
             let most = self.server.settings.get().handshakes;
             let source = self.server.proxies.get().source(incoming.remote_address().ip());
             let is_validated = incoming.remote_address_validated();
-            // A client that has to prove its address does not count as one that begins.
+            // A client that must prove its address does not count as a new connection.
             let is_unproved = !is_validated && self.handshakes.are_many(source, most);
             if is_unproved || !self.rates.take(now(), source) {
                 if is_validated {
@@ -156,7 +156,7 @@ fn peer_id(id: quinn::ConnectionId) -> Option<PeerId> {
     id.as_ref().try_into().ok().map(PeerId)
 }
 
-/// Counts the handshakes under way of a listener, in sum and of each source.
+/// Counts the handshakes in progress of a listener, in total and per source.
 #[derive(Debug)]
 struct Handshakes {
     all: Rc<Cell<usize>>,
@@ -165,7 +165,8 @@ struct Handshakes {
 
 impl Default for Handshakes {
     fn default() -> Self {
-        // The table counts only: the bound decides who proves an address, and refuses nobody.
+        // The table only counts: the bound decides which clients must prove their address, and
+        // refuses none.
         Self { all: Rc::default(), of_sources: Shares::new(u32::MAX) }
     }
 }
@@ -175,7 +176,7 @@ impl Handshakes {
         self.all.get()
     }
 
-    /// Whether a new client of this source has to prove its address, where `most` handshakes are
+    /// Whether a new client of this source must prove its address, where `most` handshakes are
     /// allowed without.
     fn are_many(&self, source: Option<IpAddr>, most: usize) -> bool {
         let held = source.map_or(0, |source| self.of_sources.held(source));
@@ -190,7 +191,7 @@ impl Handshakes {
     }
 }
 
-/// One handshake that is counted.
+/// One counted handshake.
 #[derive(Debug)]
 struct CountedHandshake {
     all: Rc<Cell<usize>>,
@@ -203,12 +204,12 @@ impl Drop for CountedHandshake {
     }
 }
 
-/// The time of tokio, which tests may stop.
+/// The time of tokio, which tests may pause.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// The configuration of a connection with `peer`, the keeper of the TLS error of its handshake, and
+/// The configuration of a connection with `peer`, the record of the TLS error of its handshake, and
 /// the secrets that tie early data to it.
 fn config(
     server: &QuicServer,
@@ -243,7 +244,7 @@ impl fmt::Debug for Accepted {
     }
 }
 
-/// A handshake that has begun.
+/// A handshake in progress.
 struct Shaking {
     hold: Hold,
     secrets: Arc<EarlySecrets>,

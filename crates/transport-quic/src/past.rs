@@ -1,8 +1,9 @@
-//! What earlier connections have measured of their paths, by the address of the peer. A new
-//! connection starts from it ([`congestion::Measured`], temporal sharing as in RFC 9040).
+//! The measurements of earlier connections, by the address of the peer. A new connection starts
+//! from it ([`congestion::Measured`], temporal sharing as in RFC 9040).
 //!
-//! A measurement is given to one connection: when several return at once they do not add up to
-//! more than the path carried. A path that another connection uses at this moment is given to none.
+//! A measurement is given to one connection only: several connections that return at once must not
+//! add up to more than the path carried. A measurement of a path that another connection currently
+//! uses is not given out.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,21 +13,21 @@ use std::time::{Duration, Instant};
 
 use congestion::Measured;
 
-/// Paths at most. The oldest is forgotten for a new one.
+/// The largest number of paths. The oldest is evicted for a new path.
 const MOST: usize = 1_024;
 
-/// A measurement is forgotten after this time: paths change by the hour, and a peer that comes back
-/// does so within minutes.
+/// A measurement expires after this time: paths change by the hour, and a peer that returns does so
+/// within minutes.
 const EXPIRES: Duration = Duration::from_secs(600);
 
-/// A connection notes what it measures at most this often.
+/// The shortest interval between two records of a connection.
 pub(crate) const EVERY: Duration = Duration::from_millis(50);
 
-/// The path of a note that is younger than this is in use.
+/// The path of a younger record is in use.
 const IN_USE: Duration = Duration::from_millis(200);
 
-/// A full table is searched for its oldest path at most this often. A server with more clients than
-/// paths would search for each note of each connection.
+/// The shortest interval between two searches of a full table for its oldest path. A server with
+/// more clients than paths would otherwise search at each record of each connection.
 const SEARCHED: Duration = Duration::from_millis(10);
 
 /// The measured paths of a dialer, or of a listener. Clones share them.
@@ -36,7 +37,7 @@ pub(crate) struct PastPaths(Arc<Mutex<Table>>);
 #[derive(Default)]
 struct Table {
     paths: HashMap<IpAddr, (Measured, Instant)>,
-    /// When the oldest path was searched for last.
+    /// When the oldest path was last searched.
     searched: Option<Instant>,
 }
 
@@ -57,7 +58,7 @@ impl PastPaths {
         paths.insert(peer, (measured, now));
     }
 
-    /// Takes what was measured of the path to `peer`.
+    /// Takes the measurement of the path to `peer`.
     pub(crate) fn take(&self, peer: IpAddr, now: Instant) -> Option<Measured> {
         let paths = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner).paths;
         let (measured, at) = *paths.get(&peer)?;

@@ -11,7 +11,7 @@ use net::gather;
 use quinn::{ReadError, RecvStream, SendStream, WriteError};
 use tokio::io::AsyncReadExt;
 
-/// Frames below this size are joined with their neighbours. For each packet quinn walks over all
+/// Frames below this size are joined with their neighbours. For each packet quinn iterates over all
 /// unacknowledged buffers. A megabyte of tiny buffers would cost ten thousand steps per packet.
 const SMALL: usize = 512;
 

@@ -1,4 +1,4 @@
-//! Stateless resets (RFC 9000 section 10.3) that a new server process sends unasked to the
+//! Stateless resets (RFC 9000 section 10.3) that a new server process sends unsolicited to the
 //! connections of its predecessor. Their clients return at once, and not only after their next
 //! packet.
 
@@ -24,8 +24,8 @@ const SPREAD: usize = 32;
 /// random.
 const FIXED: u8 = 0b0100_0000;
 
-/// The datagram that ends the connection whose peer addresses us by `id`. `None`: the system gives
-/// no random numbers, and an observer could tell the datagram from a packet.
+/// The datagram that ends the connection whose peer addresses us by `id`. `None`: the system
+/// provides no random numbers, so an observer could distinguish the datagram from a packet.
 fn reset_datagram(keys: &Keys, id: &ConnectionId) -> Option<Vec<u8>> {
     let mut datagram = vec![0; LEAST + SPREAD];
     rand::fill(&mut datagram).ok()?;
@@ -40,8 +40,8 @@ fn reset_datagram(keys: &Keys, id: &ConnectionId) -> Option<Vec<u8>> {
 
 /// Sends a reset to each of `known` that used this socket's port; returns the number of resets
 /// sent. A starting server calls this function before it uses the socket. A reset takes about 3 µs.
-/// A reset that the system does not take at once is skipped; that client learns of the restart by
-/// its next packet.
+/// A reset that the system does not accept at once is skipped; that client learns of the restart
+/// from its next packet.
 pub fn call_back(socket: &UdpSocket, keys: &Keys, known: &[RecordedPeer]) -> io::Result<usize> {
     let here = socket.local_addr()?;
     let sent = known

@@ -42,7 +42,7 @@ impl QuicServer {
         Ok(Self { tls, settings, tickets, keys, peers, proxies, stun: None })
     }
 
-    /// Sets the reverse proxies, whose connections are of many clients.
+    /// Sets the reverse proxies, whose connections carry many clients.
     #[must_use]
     pub fn behind(self, proxies: Current<Proxies>) -> Self {
         Self { proxies, ..self }
@@ -54,7 +54,7 @@ impl QuicServer {
         Self { stun: Some(stun), ..self }
     }
 
-    /// Reads the settings of new connections. Returns a function that puts them in force.
+    /// Reads the settings of new connections. Returns a function that applies them.
     pub fn renewal(
         &self,
         client_ca: Option<&Path>,
@@ -63,7 +63,8 @@ impl QuicServer {
         let (server, new) = (self.clone(), tickets(&self.keys, client_ca)?);
         Ok(move || {
             server.settings.replace(Arc::new(settings));
-            // Equal trust keeps the present tickets, because they remember which of them were used.
+            // With equal trust the present tickets are kept, because they remember which of them
+            // were used.
             if !server.tickets.get().trust_alike(&new) {
                 server.tickets.replace(Arc::new(new));
             }

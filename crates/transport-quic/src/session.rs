@@ -2,7 +2,7 @@
 //!
 //! quinn has such an adapter, but it keeps only the text of an error and the number of an alert.
 //! This adapter keeps the error itself, so that a wrong certificate gives the same message as over
-//! TCP. It also tells a client whether the server asked for a certificate.
+//! TCP. It also tells a client whether the server requested a certificate.
 
 use std::any::Any;
 use std::fmt;
@@ -90,7 +90,7 @@ impl Clients {
         (Client { config: Arc::new(config), ..self.one(name) }, secrets)
     }
 
-    /// The number of times that servers asked for our certificate.
+    /// The number of times that servers requested our certificate.
     pub(crate) fn asked(&self) -> u64 {
         self.asked.times()
     }
@@ -186,7 +186,7 @@ fn bytes_of(params: &TransportParameters) -> Vec<u8> {
     bytes
 }
 
-/// What both ends have agreed on: the handshake data of these sessions, for
+/// The negotiated parameters: the handshake data of these sessions, for
 /// `Connection::handshake_data`.
 pub(crate) struct Agreed {
     /// The protocol (ALPN).
@@ -357,7 +357,7 @@ fn packed(keys: rustls::quic::Keys) -> Keys {
 }
 
 /// The integrity tag of a Retry packet (RFC 9001 section 5.8). It ties the packet to the Initial
-/// packet that it answers, under a public key of the RFC. `packet` comes without the tag.
+/// packet that it answers, under a public key of the RFC. `packet` is passed without the tag.
 fn retry_tag(original: &ConnectionId, packet: &[u8]) -> Option<[u8; 16]> {
     const KEY: [u8; 16] = [
         0xbe, 0x0c, 0x69, 0x0b, 0x9f, 0x66, 0x57, 0x5a, 0x1d, 0x76, 0x6b, 0x54, 0xe3, 0x68, 0xc8,

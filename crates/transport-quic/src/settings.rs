@@ -1,5 +1,5 @@
-//! The settings of connections: windows, limits, time-outs, congestion control. Only this file
-//! makes quinn's configuration.
+//! The settings of connections: windows, limits, timeouts, congestion control. Only this file makes
+//! quinn's configuration.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -64,12 +64,13 @@ pub struct QuicSettings {
     /// route from this machine takes it. Discovery begins at 1,200; with this value there is no
     /// discovery.
     pub mtu: u16,
-    /// The silence after which a connection is dead. The liveness check of `proto` is stricter.
+    /// The idle time after which a connection is dead. The liveness check of `proto` is stricter.
     pub idle: Duration,
     /// The time without a packet after which this end sends a PING. `proto` has pings of its own.
     pub keepalive: Option<Duration>,
-    /// The number of handshakes under way above which new clients must prove their address (Retry,
-    /// RFC 9000 section 8.1.2). The proof costs a client one round trip, and the server no state.
+    /// The number of handshakes in progress above which new clients must prove their address
+    /// (Retry, RFC 9000 section 8.1.2). The proof costs a client one round trip, but the server no
+    /// state.
     pub handshakes: usize,
 }
 
@@ -81,12 +82,12 @@ impl Default for QuicSettings {
             // the processor time: 2.1 CPU-s/GB instead of 1.6 (`examples/quic_bulk.rs`).
             loopback: Congestion::Cubic,
             // No network has frames above 9,000 bytes. On loopback, with frames of 65,536 bytes,
-            // packets of a quarter of that cost least, because one call takes four of them
+            // packets of a quarter of that size cost least, because one call carries four of them
             // (`examples/quic_bulk.rs`).
             mtu: 16_336,
             idle: Duration::from_secs(45),
             keepalive: None,
-            // A handshake takes one round trip, so a busy server has few of them under way. Each
+            // A handshake takes one round trip, so a busy server has few of them in progress. Each
             // holds about 60 KiB until its deadline; 64 forged addresses can claim that much each.
             handshakes: 64,
         }
@@ -99,7 +100,7 @@ impl QuicSettings {
         self.mtu.clamp(MTU_LEAST, 65_527)
     }
 
-    /// These settings with an MTU that the route to `peer` takes.
+    /// These settings with an MTU that the route to `peer` supports.
     pub(crate) fn on_route_to(mut self, peer: SocketAddr) -> Self {
         // When the system does not know the route's MTU, the search finds the MTU.
         let route = payload_of_route(peer).unwrap_or(u16::MAX);
@@ -108,7 +109,7 @@ impl QuicSettings {
     }
 
     /// Makes quinn's configuration of one connection with `peer` on this side. The connection
-    /// starts from what is in `past`.
+    /// starts from the measurements in `past`.
     pub(crate) fn transport(
         &self,
         side: Side,

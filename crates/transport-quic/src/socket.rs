@@ -1,6 +1,6 @@
 //! A socket for quinn that respects the limits of one system call.
 //!
-//! quinn puts ten packets into a call, whatever their size. The kernel segments at most 64 KiB
+//! quinn puts ten packets into a call, regardless of their size. The kernel segments at most 64 KiB
 //! (`UDP_MAX_SEGMENTS` and the length field of IP) and answers EMSGSIZE to more. quinn takes
 //! EMSGSIZE for an MTU probe that was too large, so with packets of 8,952 bytes no packet would
 //! arrive.
@@ -27,42 +27,43 @@ use crate::fenced::Fenced;
 use crate::settings::DATAGRAMS;
 use crate::twice;
 
-/// The payload of one call: 65,535 bytes less the heads of IPv6 and UDP, which the length field of
-/// IPv4 counts as well.
+/// The payload of one call: 65,535 bytes minus the headers of IPv6 and UDP, which the length field
+/// of IPv4 counts as well.
 const CALL: usize = 65_535 - 48;
 
 /// The number of bytes that the kernel may join into one received message.
 const JOINED: usize = 65_535;
 
-/// Messages of one call. Small ones may be followed by large ones, so more of them could be too many
-/// bytes. Where the rate is high the kernel joins datagrams, and a message is worth its call.
+/// The number of messages read in one call. Small messages may be followed by large ones, so a
+/// larger number could be too many bytes. At high rates the kernel coalesces datagrams, and a
+/// message is worth a call.
 const FEW: usize = 3;
 
-/// Bytes of one call, at most.
+/// The largest number of bytes read in one call.
 const ONCE: usize = FEW * JOINED;
 
-/// After so many bytes the connections and their readers run, before the next call. quinn would read
-/// 32 messages, and joined ones are 2 MiB. A connection takes all of them before its reader runs,
-/// and its buffer of datagrams drops what it has no room for.
+/// After this number of bytes the connections and their readers run, before the next call. quinn
+/// would read 32 messages, which are 2 MiB if coalesced. A connection takes all of them before its
+/// reader runs, and its buffer of datagrams drops what it has no room for.
 const TURN: usize = DATAGRAMS - ONCE;
 
-/// The smallest kernel receive buffer, in bytes, with which a client joins arriving datagrams. A
-/// smaller buffer means that memory must be saved. Without joining a connection takes 0.3 MB
+/// The smallest kernel receive buffer, in bytes, with which a client coalesces arriving datagrams.
+/// A smaller buffer means that memory must be saved. Without coalescing a connection takes 0.3 MB
 /// instead of 2.3 MB.
 const JOINED_FROM: usize = 256 << 10;
 
-/// The form in which datagrams arrive that come together.
+/// How datagrams that arrive together are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receiving {
-    /// The kernel joins datagrams into messages of up to 64 KiB, for which quinn has a buffer of 2
-    /// MB.
+    /// The kernel coalesces datagrams into messages of up to 64 KiB, for which quinn has a buffer
+    /// of 2 MB.
     Joined,
     /// Each datagram is a message; quinn's buffer holds 32 of them.
     OneByOne,
 }
 
 impl Receiving {
-    /// The form for a client whose socket has these buffers.
+    /// The choice for a client whose socket has these buffers.
     pub(crate) const fn within(buffers: Buffers) -> Self {
         if buffers.receive < JOINED_FROM { Self::OneByOne } else { Self::Joined }
     }
@@ -88,22 +89,22 @@ impl Receiving {
 
 /// A protocol that shares the port with QUIC.
 pub(crate) trait Beside: std::fmt::Debug + Send + Sync {
-    /// Whether datagrams from this source are read at all. It judges every message, so it takes no
-    /// lock.
+    /// Whether datagrams from this source are read at all. It is called for every message, so it
+    /// takes no lock.
     fn admits(&self, from: SocketAddr) -> bool;
 
-    /// Whether QUIC takes every datagram that has the form of one of its packets. Otherwise
-    /// [`Self::takes`] judges each datagram.
+    /// Whether QUIC receives every datagram that has the form of a QUIC packet. Otherwise
+    /// [`Self::takes`] decides for each datagram.
     fn is_open(&self) -> bool;
 
-    /// A datagram has arrived from `from` at the address `at` of this machine. `true`: it is not for
-    /// QUIC.
+    /// A datagram has arrived from `from` at the address `at` of this machine. `true`: it does not
+    /// belong to QUIC.
     fn takes(&self, socket: &Socket, from: SocketAddr, at: Option<IpAddr>, datagram: &[u8])
     -> bool;
 }
 
-/// The bits of the first byte of which a packet of QUIC has one (RFC 9443), as no end of ours
-/// greases the fixed bit.
+/// The bits of the first byte of which every QUIC packet has at least one set (RFC 9443), because
+/// none of our ends greases the fixed bit.
 const OF_QUIC: u8 = 0xc0;
 
 /// A UDP socket of this thread's runtime.
@@ -113,23 +114,23 @@ pub(crate) struct Socket {
     /// The same socket for sending.
     same: Arc<std::net::UdpSocket>,
     sending: UdpSocketState,
-    /// The code point of what is sent.
+    /// The code point of sent packets.
     dscp: u8,
     /// The number of segments of the largest size that a received message can hold.
     receive: usize,
-    /// The size of the last sent segments. They mostly belong to the same connection as the next
-    /// ones. So the next call of quinn becomes one system call, and not a full and a small one.
+    /// The size of the last sent segments. They usually belong to the same connection as the next
+    /// segments. So the next call of quinn becomes one system call, and not a full and a small one.
     segment: AtomicUsize,
-    /// Bytes that were read since other tasks ran.
+    /// The number of bytes read since other tasks ran.
     read: AtomicUsize,
     beside: Option<Arc<dyn Beside>>,
-    /// What keeps floods of strangers out, on a server.
+    /// Keeps floods of unauthenticated peers out, on a server.
     fenced: Option<Arc<Fenced>>,
 }
 
 impl Socket {
-    /// Makes the socket; `mtu` is the largest received payload. What it sends has the mark that the
-    /// given socket has ([`net::dscp`]). With the reverse proxies of a server, floods of first packets
+    /// Makes the socket; `mtu` is the largest received payload. Its packets carry the mark of the
+    /// given socket ([`net::dscp`]). With the reverse proxies of a server, floods of first packets
     /// are kept out.
     pub(crate) fn new(
         socket: std::net::UdpSocket,
@@ -141,9 +142,9 @@ impl Socket {
         keep_joining();
         let same = Arc::new(socket.try_clone()?);
         let inner = TokioRuntime.wrap_udp_socket(socket)?;
-        // Like quinn's own state it makes the kernel join datagrams, which may be undone below.
+        // Like quinn's own state it enables coalescing in the kernel, which may be disabled below.
         let sending = UdpSocketState::new(UdpSockRef::from(&same))?;
-        // For each of 32 messages quinn makes a buffer of this number of payloads.
+        // Quinn makes a buffer of this number of payloads for each of 32 messages.
         let receive = match receiving {
             Receiving::Joined => {
                 inner.max_receive_segments().min(JOINED.div_ceil(usize::from(mtu)))
@@ -166,11 +167,11 @@ impl Socket {
         let sent = dscp::send(&self.sending, &self.same, transmit, self.dscp);
         let Err(error) = sent else { return Ok(()) };
         if error.kind() == io::ErrorKind::WouldBlock {
-            // The runtime has to notice it, or the wait for room would end at once. Where there is
-            // room again meanwhile, this packet leaves without a mark.
+            // The runtime must notice it, or the wait for room would end at once. If there is room
+            // again in the meantime, this packet is sent without a mark.
             return self.inner.try_send(transmit);
         }
-        // A device that cannot segment: quinn sends one by one from now on.
+        // A device without segmentation: quinn sends datagrams one by one from now on.
         let is_segmented = transmit.segment_size.is_some();
         let is_of_device = matches!(Errno::from_io_error(&error), Some(Errno::IO | Errno::INVAL));
         if !(is_segmented && is_of_device) {
@@ -181,14 +182,14 @@ impl Socket {
 }
 
 impl Socket {
-    /// Sends a datagram of the protocol beside QUIC from the address `from` of this machine, or from
-    /// that of the route when the machine does not have `from` any more. A datagram that finds no room
-    /// is lost, as datagrams may be.
+    /// Sends a datagram of the protocol beside QUIC from the address `from` of this machine, or
+    /// from the address that the route selects if the machine no longer has `from`. A datagram that
+    /// finds no room is lost, as datagrams may be.
     pub(crate) fn send_beside(&self, to: SocketAddr, from: Option<IpAddr>, contents: &[u8]) {
         self.send_within(to, from, contents, None);
     }
 
-    /// The same with a datagram that ends after so many hops.
+    /// The same with a datagram that expires after this number of hops.
     pub(crate) fn send_within(
         &self,
         to: SocketAddr,
@@ -217,7 +218,8 @@ impl Socket {
         }
     }
 
-    /// An address in the form that the socket takes: a socket of IPv6 takes IPv4 in the form of IPv6.
+    /// An address in the form that the socket accepts: an IPv6 socket takes IPv4 addresses in
+    /// IPv4-mapped form.
     pub(crate) fn form_of(&self, to: SocketAddr) -> SocketAddr {
         let is_dual = self.local_addr().is_ok_and(|local| local.is_ipv6());
         let ip = to.ip().to_canonical();
@@ -228,8 +230,8 @@ impl Socket {
         SocketAddr::new(mapped, to.port())
     }
 
-    /// Removes from a received message what is not for QUIC. All datagrams of a message but the last
-    /// one have one size, and this stays so.
+    /// Removes the datagrams that do not belong to QUIC from a received message. All datagrams of a
+    /// message except the last have one size, and this is kept.
     fn sift(&self, beside: &dyn Beside, buf: &mut [u8], meta: &mut RecvMeta) {
         if !beside.admits(meta.addr) {
             meta.len = 0;
@@ -265,7 +267,7 @@ impl AsyncUdpSocket for Socket {
         let Some(segment) = transmit.segment_size.filter(|_| transmit.contents.len() > CALL) else {
             self.send(transmit)?;
             if is_twice {
-                // A copy that finds no room is not missed.
+                // A copy that finds no room is dropped.
                 let _ = self.send(transmit);
             }
             return Ok(());
@@ -275,7 +277,7 @@ impl AsyncUdpSocket for Socket {
             let segment_size = (contents.len() > segment).then_some(segment);
             let part = Transmit { contents, segment_size, ..transmit_of(transmit) };
             match self.send(&part) {
-                // The first part has left. Sending it again would be worse than losing the rest.
+                // The first part was sent. Sending it again would be worse than losing the rest.
                 Err(error) if turn > 0 && error.kind() == io::ErrorKind::WouldBlock => break,
                 done => done?,
             }
@@ -290,7 +292,7 @@ impl AsyncUdpSocket for Socket {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         if self.read.load(Ordering::Relaxed) >= TURN {
-            // quinn's task ends its turn, and goes on after the tasks that it has woken.
+            // quinn's task ends its turn, and continues after the tasks that it has woken.
             self.read.store(0, Ordering::Relaxed);
             cx.waker().wake_by_ref();
             return Poll::Pending;

@@ -1,8 +1,8 @@
-//! The STUN server (RFC 8489, Binding alone): it tells clients the address from which their
+//! The STUN server (RFC 8489, only Binding): it tells clients the address from which their
 //! datagrams come. It answers at the ports of `quic://` beside QUIC, on whichever worker a request
-//! arrives, and at one port more, so that a client sees whether its NAT chooses another port per
-//! destination. It keeps no state, so a source that is forged costs one datagram of at most
-//! [`punch::stun::ANSWER`] bytes, and [`RATE`] bounds their number.
+//! arrives, and at one additional port, so that a client can detect whether its NAT chooses a
+//! different port per destination. It keeps no state, so a forged source costs one datagram of at
+//! most [`punch::stun::ANSWER`] bytes, and [`RATE`] bounds their number.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -19,32 +19,32 @@ use quinn::udp::RecvMeta;
 
 use crate::socket::{Beside, Receiving, Socket};
 
-/// Answers per second to one source, at all ports together. An attempt of a client asks at most
-/// eight times, and a thousand clients behind one address seldom try at the same moment.
+/// Answers per second to one source, at all ports together. An attempt of a client sends at most
+/// eight requests, and a thousand clients behind one address rarely try at the same moment.
 pub const RATE: u32 = 100;
 
-/// A request that has all attributes of which we know is much shorter.
+/// A request with all known attributes is much shorter.
 const REQUEST: u16 = 1_500;
 
-/// Messages that are read at once.
+/// The number of messages read at once.
 const BATCH: usize = 8;
 
 /// The STUN server of a process. All its ports share it.
 pub struct StunServer {
     rates: Mutex<Rates>,
-    /// The further port, which answers requests for an answer from elsewhere.
+    /// The additional port, which answers requests for an answer from another port.
     other: OnceLock<Mutex<Weak<Socket>>>,
     other_port: AtomicU16,
     answered: AtomicU64,
     dropped: AtomicU64,
 }
 
-/// The requests that came.
+/// The received requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StunCounts {
-    /// Those that were answered.
+    /// The answered requests.
     pub answered: u64,
-    /// Those that got no answer, because too many came from their source.
+    /// The requests that were dropped, because too many came from their source.
     pub dropped: u64,
 }
 
@@ -58,17 +58,17 @@ impl Default for StunServer {
 }
 
 impl StunServer {
-    /// The number of the further port, while it is open.
+    /// The number of the additional port, while it is open.
     #[must_use]
     pub fn other_port(&self) -> Option<u16> {
         Some(self.other_port.load(Ordering::Relaxed)).filter(|port| *port != 0)
     }
 
-    /// Binds the further port and answers at it, in the runtime of this thread, until the future is
-    /// dropped.
+    /// Binds the additional port and answers at it, in the runtime of this thread, until the future
+    /// is dropped.
     ///
     /// # Errors
-    /// The port cannot be bound, or the system gave the socket up.
+    /// The port cannot be bound, or the socket failed.
     pub async fn serve(self: &Arc<Self>, address: SocketAddr) -> io::Result<()> {
         let bound = udp_group(address, 1)?.pop().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let port = bound.local_addr()?.port();
@@ -83,12 +83,12 @@ impl StunServer {
             let mut buffers: Vec<_> =
                 space.chunks_mut(REQUEST.into()).map(IoSliceMut::new).collect();
             let mut metas = [RecvMeta::default(); BATCH];
-            // What the socket has taken is answered; there is nobody for the rest.
+            // Datagrams that the STUN server accepts are answered; all others are dropped.
             poll_fn(|cx| socket.poll_recv(cx, &mut buffers, &mut metas)).await?;
         }
     }
 
-    /// Answers at a socket that is read by somebody else: for a port without QUIC.
+    /// Answers at a socket that another task reads: for a port without QUIC.
     #[must_use]
     pub fn answers(&self, datagram: &[u8], from: SocketAddr) -> Option<stun::Answer> {
         let answer = stun::answer(datagram, from)?;
@@ -101,7 +101,7 @@ impl StunServer {
         is_given.then_some(answer)
     }
 
-    /// The requests that came so far.
+    /// The requests received so far.
     #[must_use]
     pub fn counts(&self) -> StunCounts {
         StunCounts {
@@ -115,7 +115,7 @@ impl StunServer {
     }
 }
 
-/// Forgets the further port when it closes.
+/// Removes the additional port when it closes.
 struct Closed<'a>(&'a StunServer);
 
 impl Drop for Closed<'_> {
@@ -125,7 +125,7 @@ impl Drop for Closed<'_> {
 }
 
 impl Beside for StunServer {
-    /// A server is for everybody.
+    /// The server answers everybody.
     fn admits(&self, _: SocketAddr) -> bool {
         true
     }
@@ -147,7 +147,7 @@ impl Beside for StunServer {
         let Some(answer) = self.answers(datagram, from) else { return true };
         if answer.from_other_port {
             let other = self.other().lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-            // The further port has no other port than those of QUIC, of which it knows none.
+            // The additional port cannot answer from the ports of QUIC, which it does not know.
             if let Some(other) = other.filter(|other| !std::ptr::eq(Arc::as_ptr(other), socket)) {
                 other.send_beside(other.form_of(from), at, answer.bytes());
             }

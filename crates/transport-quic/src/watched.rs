@@ -13,8 +13,8 @@ pub(crate) struct Watched(pub(crate) Connection);
 impl Watch for Watched {
     fn fares(&self) -> Fares {
         let path = self.0.stats().path;
-        // The window of `path` is what the controller reports to the pacer. The controller's own
-        // metrics have the real window.
+        // The window of `path` is the value that the controller reports to the pacer. The
+        // controller's own metrics have the real window.
         let controller = self.0.congestion_state();
         let congestion = controller.metrics();
         let counted = controller.into_any().downcast::<PathController>().ok();

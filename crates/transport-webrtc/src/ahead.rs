@@ -1,26 +1,26 @@
-//! How many bytes a channel may be ahead of its peer's acknowledgements. SCTP takes as many as it
-//! is given, and what waits there is in front of whatever the tunnel sends next: of a full window a
-//! path of 3 Mbit/s needs 11 s.
+//! The largest amount by which a channel may be ahead of its peer's acknowledgements. SCTP accepts
+//! as many bytes as it is given, and queued bytes delay everything that the tunnel sends next: a
+//! full window takes 11 s on a path of 3 Mbit/s.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A channel is ahead by what was delivered in this time: longer than the round trip of any path,
-/// or the bound would lower the rate.
+/// A channel may be ahead by the amount delivered in this time: longer than the round trip of any
+/// path, or the bound would lower the rate.
 const HORIZON: Duration = Duration::from_secs(1);
 
 /// The time between two marks.
 const STEP: Duration = Duration::from_millis(100);
 
-/// A start, and a path that was idle, may be ahead by so many bytes.
+/// After a start, or on a path that was idle, a channel may be ahead by this number of bytes.
 const LEAST: usize = 256 << 10;
 
 /// The bound of one channel.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     window: usize,
-    /// When how many bytes had been acknowledged: the oldest mark is the youngest that is as old as
-    /// the horizon.
+    /// Pairs of a time and the number of bytes acknowledged by then: the oldest mark is the
+    /// youngest that is as old as the horizon.
     marks: VecDeque<(Instant, u64)>,
 }
 
@@ -30,8 +30,8 @@ impl Ahead {
         Self { window, marks: VecDeque::new() }
     }
 
-    /// Bytes that may wait for an acknowledgement, when so many have been acknowledged since the
-    /// begin.
+    /// The number of bytes that may wait for an acknowledgement, when this number has been
+    /// acknowledged since the start.
     pub(crate) fn allowed(&mut self, now: Instant, acknowledged: u64) -> usize {
         if self.marks.back().is_none_or(|(at, _)| now.duration_since(*at) >= STEP) {
             self.marks.push_back((now, acknowledged));

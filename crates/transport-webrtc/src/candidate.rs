@@ -1,5 +1,5 @@
-//! ICE candidates (RFC 8445, RFC 8839 section 5.1): how a line is read and written, and which of a
-//! stranger's addresses this end sends to.
+//! ICE candidates (RFC 8445, RFC 8839 section 5.1): how a line is read and written, and to which
+//! addresses of an unauthenticated peer this end sends.
 
 use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
@@ -7,14 +7,15 @@ use std::net::{IpAddr, SocketAddr};
 
 use punch::{HOSTS, Refused, is_private, refusal};
 
-/// The most candidates of a peer that are used. RFC 8445 section 5.1.3 leaves the number open.
+/// The largest number of candidates of a peer that are used. RFC 8445 section 5.1.3 leaves the
+/// number open.
 pub const MAX_CANDIDATES: usize = 16;
 
-/// Candidates that STUN servers saw which come before those of interfaces. The library asks from
-/// the socket of each interface.
+/// The number of server-reflexive candidates that take precedence over those of interfaces. The
+/// library sends requests from the socket of each interface.
 const REFLEXIVE_FIRST: usize = MAX_CANDIDATES - HOSTS;
 
-/// Where an address of a candidate comes from.
+/// The type of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An interface of the peer.
@@ -38,25 +39,25 @@ impl Kind {
 /// An address of a peer, over UDP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Candidates of one kind, base and server have the same.
+    /// Candidates with the same kind, base and server have the same foundation.
     pub foundation: String,
-    /// The higher, the earlier it is tried.
+    /// Higher values are tried earlier.
     pub priority: u32,
     /// The address.
     pub address: SocketAddr,
-    /// Where the address comes from.
+    /// The type of the candidate.
     pub kind: Kind,
 }
 
 impl Candidate {
-    /// Reads what follows `a=`. `None`: no candidate, or a candidate without use here: TCP, a name
-    /// of mDNS, another component.
+    /// Reads the text after `a=`. `None`: not a candidate, or a candidate without use here: TCP, an
+    /// mDNS name, another component.
     #[must_use]
     pub fn read(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("candidate:")?.split_ascii_whitespace();
         let foundation = words.next()?;
         let is_ice = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
-        // RFC 8839 has 32 characters; browsers and the crate webrtc keep to them.
+        // RFC 8839 allows 32 characters; browsers and the crate webrtc comply.
         if foundation.len() > 32 || !foundation.chars().all(is_ice) {
             return None;
         }
@@ -70,7 +71,7 @@ impl Candidate {
         }
         let kind = match words.next()? {
             "host" => Kind::Host,
-            // A peer may have learned of an address by a check of its own.
+            // A peer may have learned of an address from one of its own checks.
             "srflx" | "prflx" => Kind::Reflexive,
             "relay" => Kind::Relay,
             _ => return None,
@@ -81,7 +82,7 @@ impl Candidate {
 }
 
 impl fmt::Display for Candidate {
-    /// The address behind a NAT, which belongs to the grammar, is not told.
+    /// The address behind a NAT, which the grammar requires, is not revealed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { foundation, priority, address, kind } = self;
         write!(
@@ -99,22 +100,22 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// Which addresses of a peer are sent to.
+/// The addresses of a peer to which this end may send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// Addresses of this machine, for peers on it.
+    /// Addresses of this machine, for peers on the same machine.
     pub loopback: bool,
     /// Private addresses (RFC 1918, RFC 4193, RFC 6598).
     pub private: bool,
 }
 
 impl Admission {
-    /// Keeps the candidates of a peer that this end sends to, at most [`MAX_CANDIDATES`]: the best
-    /// ones, of each kind some. `own` are the candidates of this end. An address of an interface
-    /// that both ends have leads to the peer only where both are on one machine. Private addresses
-    /// need the permission of the settings, or a STUN server that has seen this end at a private
-    /// address. The word of the peer is no proof that it is near: it could name any address of our
-    /// network.
+    /// Keeps the candidates of a peer to which this end sends, at most [`MAX_CANDIDATES`]: the best
+    /// ones, with some of each kind. `own` are the candidates of this end. If both ends have the
+    /// same interface address, it leads to the peer only if both are on one machine. Private
+    /// addresses need the permission of the settings, or a STUN server that has seen this end at a
+    /// private address. The claim of the peer does not prove that it is near: it could name any
+    /// address of our network.
     #[must_use]
     pub fn admitted(self, candidates: &[Candidate], own: &[Candidate]) -> Vec<Candidate> {
         let is_outer = |one: &Candidate| one.kind == Kind::Reflexive;
@@ -146,9 +147,9 @@ impl Admission {
         admitted
     }
 
-    /// Keeps the candidates of this end that a peer is told: a STUN server may have invented an
-    /// address. Some that servers have seen come before those of many interfaces, and leave room
-    /// for these.
+    /// Keeps the candidates of this end that are sent to a peer: a STUN server may have invented an
+    /// address. Some server-reflexive candidates take precedence over those of many interfaces, and
+    /// leave room for these.
     pub(crate) fn told(self, own: &mut Vec<Candidate>) {
         own.retain(|one| !self.refuses(one.address));
         let (hosts, mut seen): (Vec<_>, Vec<_>) =
@@ -157,7 +158,7 @@ impl Admission {
         own.extend(seen.into_iter().chain(hosts).chain(more).take(MAX_CANDIDATES));
     }
 
-    /// Whether nothing is ever sent to an address that a peer names.
+    /// Whether an address must never be used, although a peer names it.
     pub(crate) fn refuses(self, address: SocketAddr) -> bool {
         match refusal(address) {
             Some(Refused::Loopback) => !self.loopback,
@@ -170,7 +171,7 @@ impl Admission {
 /// Writes each candidate as a line of a session description.
 pub(crate) fn write_lines(candidates: &[Candidate], text: &mut String) {
     for candidate in candidates {
-        // Writing into a String does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "a={candidate}\r\n");
     }
 }

@@ -1,4 +1,5 @@
-//! The two tasks of a data channel: bytes of its lane become messages, and messages bytes.
+//! The two tasks of a data channel: they convert the bytes of its lane to messages, and messages to
+//! bytes.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -16,29 +17,29 @@ use crate::lane::ChannelLane;
 use crate::sdp::MAX_MESSAGE;
 use crate::shared::{Shared, Work};
 
-/// How long bytes of a lane that was closed and dropped may take to arrive.
+/// How long bytes of a closed and dropped lane may take to arrive.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// How often a lingering channel is looked at; the library tells nobody that a stream is empty.
+/// The polling interval of a lingering channel; the library does not report that a stream is empty.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How often a slow path is looked at; it delivers about one message in this time.
+/// The polling interval of a slow path, which delivers about one message in this time.
 const STEP: Duration = Duration::from_millis(5);
 
 /// The end mark of a carrier.
 const END: &str = "end";
 
-/// What the reader of a carrier says when it has seen the end mark. The library of the other end
-/// drops what has arrived and was not read yet when the connection closes, so only a receipt of the
-/// reader shows that the connection may close.
+/// The message of a carrier's reader after it has seen the end mark. The library of the other end
+/// drops received but unread data when the connection closes, so only a receipt of the reader shows
+/// that the connection may close.
 const RECEIPT: &str = "received";
 
-/// What a data channel carries.
+/// The use of a data channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// The one lane of a carrier: bytes in binary messages; [`END`] and [`RECEIPT`] are text.
     Carrier,
-    /// A stream of a program that is no tunnel. An empty message is the end mark.
+    /// A stream of a program without a tunnel. An empty message is the end mark.
     Stream,
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn lane(
 ) -> ChannelLane {
     let shared = Arc::new(Shared::new());
     if used == Use::Stream {
-        // A stranger among programs is turned away before there is a channel.
+        // An unauthenticated program is refused before there is a channel.
         shared.lock().authenticated();
     }
     let sender = Sender {
@@ -77,7 +78,7 @@ struct Sender {
     used: Use,
     hold: Arc<Hold>,
     ahead: RefCell<Ahead>,
-    /// Bytes that the library has taken since the begin.
+    /// The number of bytes that the library has accepted since the start.
     taken: Cell<u64>,
 }
 
@@ -85,7 +86,7 @@ impl Sender {
     async fn run(self) {
         let is_clean = self.send_all().await;
         if is_clean {
-            // The time is for a peer that reads no more.
+            // The timeout covers a peer that no longer reads.
             let _ = timeout(LINGER, self.deliver()).await;
         }
         if self.used == Use::Stream {
@@ -94,7 +95,7 @@ impl Sender {
         drop(self.hold);
     }
 
-    /// Sends what the lane writes until the lane is dropped. Returns whether the lane had ended.
+    /// Sends the bytes of the lane until the lane is dropped. Returns whether the lane had ended.
     async fn send_all(&self) -> bool {
         loop {
             let work = self.shared.next().await;
@@ -136,13 +137,14 @@ impl Sender {
         Ok(())
     }
 
-    /// Waits until the library holds less than this path is to be ahead.
+    /// Waits until the library holds less than the bound of this path.
     async fn may_send(&self) -> webrtc::error::Result<()> {
         loop {
             let waiting = self.dc.outstanding_bytes().await?;
             let acknowledged = self.taken.get().saturating_sub(waiting as u64);
             let allowed = self.ahead.borrow_mut().allowed(Instant::now().into_std(), acknowledged);
-            // Of a full window the library itself waits, and wakes when an acknowledgement comes.
+            // With a full window the library itself waits, and wakes when an acknowledgement
+            // arrives.
             if waiting < allowed || allowed >= self.core.window() {
                 return Ok(());
             }
@@ -154,7 +156,7 @@ impl Sender {
     async fn deliver(&self) {
         match self.used {
             Use::Carrier => self.shared.received().await,
-            // The channel closes behind the end mark (RFC 8831 section 6.7).
+            // The channel closes after the end mark (RFC 8831 section 6.7).
             Use::Stream => {
                 while self.dc.outstanding_bytes().await.is_ok_and(|bytes| bytes > 0) {
                     sleep(LOOK).await;
@@ -172,7 +174,7 @@ struct Receiver {
 }
 
 impl Drop for Receiver {
-    /// A lane on another thread hears of the end of this runtime.
+    /// A lane on another thread is notified of the end of this runtime.
     fn drop(&mut self) {
         self.shared.die(End::Driver);
     }

@@ -1,4 +1,4 @@
-//! The channels of a connection with a program that is no tunnel: one for each stream.
+//! The channels of a connection with a program without a tunnel: one for each stream.
 
 use std::fmt;
 use std::io;
@@ -22,7 +22,7 @@ const MAX_LABEL: usize = 255;
 /// An open channel.
 #[derive(Debug)]
 pub struct Channel {
-    /// The label that the opener gave: of a stream the name of the service.
+    /// The label from the opener: for a stream, the name of the service.
     pub label: String,
     /// The bytes.
     pub lane: Box<dyn Lane>,
@@ -30,7 +30,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// The bytes as a stream of Tokio.
+    /// The bytes as a Tokio stream.
     #[must_use]
     pub fn into_stream(self) -> ChannelStream {
         ChannelStream::new(self.lane)
@@ -44,9 +44,9 @@ pub struct Channels {
     core: Arc<Core>,
     hold: Arc<Hold>,
     accepted: mpsc::Receiver<Arc<dyn DataChannel>>,
-    /// What [`Channels::accept`] looks at.
+    /// The channel that [`Channels::accept`] currently examines.
     pending: Option<Arc<dyn DataChannel>>,
-    /// A channel that was accepted before.
+    /// A channel that was already accepted.
     ready: Option<Channel>,
 }
 
@@ -106,7 +106,7 @@ impl Channels {
         }
     }
 
-    /// Opens a stream to a program that is no tunnel.
+    /// Opens a stream to a program without a tunnel.
     ///
     /// # Errors
     ///
@@ -157,8 +157,7 @@ pub(crate) async fn opened(core: &Core, dc: &dyn DataChannel) -> Result<(), Carr
     }
 }
 
-/// The label of a channel and its use. `None`: it is no ordered and reliable channel, or it is
-/// closed.
+/// The label of a channel and its use. `None`: the channel is unordered or unreliable, or closed.
 async fn kind(dc: &dyn DataChannel) -> Option<(String, Use)> {
     let label = dc.label().await.ok()?;
     let is_ordered = dc.ordered().await.ok()?;

@@ -1,4 +1,4 @@
-//! One connection with a peer: how it begins, who holds it, and when it ends.
+//! One connection with a peer: its start, its users, and its end.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -27,35 +27,36 @@ use crate::runtime::Worker;
 use crate::sdp::Description;
 use crate::settings::WebrtcSettings;
 
-/// How long addresses are looked for. A STUN server that does not answer costs this time.
+/// How long addresses are gathered. A STUN server that does not answer costs this time.
 const GATHERING: Duration = Duration::from_secs(1);
 
-/// How often each pair of addresses is tried, and how many times: for 10 s. The checks of a socket
-/// leave 50 ms apart all the same (`pace.rs`).
+/// The interval and the number of checks of each pair of addresses: for 10 s. The checks of a
+/// socket are still sent 50 ms apart (`pace.rs`).
 const CHECKS_EVERY: Duration = Duration::from_millis(200);
 const CHECKS: u16 = 50;
 
-/// The longest message that the library takes, bytes. It drops a longer one, so this is more than
-/// what peers are told ([`crate::sdp::MAX_MESSAGE`]): a peer that does not obey gets an error.
+/// The longest message that the library accepts, in bytes. It drops a longer message, so this is
+/// more than the limit that is announced to peers ([`crate::sdp::MAX_MESSAGE`]): a peer that does
+/// not comply gets an error.
 const LARGEST: u32 = SctpMaxMessageSize::DEFAULT_MESSAGE_SIZE;
 
-/// The connection, as its lanes and tasks know it.
+/// The connection, as its lanes and tasks see it.
 pub(crate) struct Core {
     pub(crate) pc: Arc<dyn PeerConnection>,
     pub(crate) gate: Arc<Gate>,
-    /// Bytes that the library takes of a channel.
+    /// The number of bytes that the library accepts from a channel.
     window: usize,
     /// Counts messages.
     activity: AtomicU64,
     /// Whether a channel is open.
     is_open: AtomicBool,
-    /// Why the connection is closed.
+    /// The reason why the connection is closed.
     end: watch::Sender<Option<End>>,
-    /// Somebody closes the connection.
+    /// Signals that the connection is closed.
     closing: Notify,
 }
 
-/// Closes a connection, whoever uses it.
+/// Closes a connection, regardless of its users.
 #[derive(Clone)]
 pub struct Closer(Weak<Core>);
 
@@ -123,20 +124,20 @@ impl Core {
         Some(SocketAddr::new(remote.address.parse().ok()?, remote.port))
     }
 
-    /// The certificates that the peer has shown, in DER.
+    /// The certificates that the peer has presented, in DER.
     pub(crate) async fn certificates(&self) -> Vec<Vec<u8>> {
         let Some(sctp) = self.pc.sctp().await else { return Vec::new() };
         sctp.transport().get_remote_certificates().await.unwrap_or_default()
     }
 }
 
-/// Whoever uses the connection has a reference. It is closed when the last one goes.
+/// Every user of the connection has a reference. It is closed when the last reference is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold {
     _alive: oneshot::Sender<()>,
 }
 
-/// What the library reports.
+/// Handles the reports of the library.
 struct Handler {
     is_gathered: watch::Sender<bool>,
     state: watch::Sender<RTCPeerConnectionState>,
@@ -172,7 +173,7 @@ pub(crate) struct Beginning {
 }
 
 impl Beginning {
-    /// Takes a place and opens sockets. Runs on the worker that drives the connection from then on.
+    /// Takes a slot and opens sockets. Runs on the worker that drives the connection from then on.
     pub(crate) async fn new(peers: &Peers) -> Result<Self, SignalError> {
         let place = peers.enter()?;
         let settings = peers.settings();
@@ -203,9 +204,9 @@ impl Beginning {
         })
     }
 
-    /// What this end says of itself, once it has looked for its addresses.
+    /// The description of this end, after it has gathered its addresses.
     pub(crate) async fn gather(&mut self, peers: &Peers) -> Result<Description, SignalError> {
-        // Candidates that came in time are told.
+        // Candidates that were gathered in time are sent.
         let _ = timeout(GATHERING, self.is_gathered.wait_for(|done| *done)).await;
         let own = self.core.pc.local_description().await;
         let own = own.ok_or(SignalError::Description("the library made none"))?;
@@ -214,7 +215,7 @@ impl Beginning {
         Ok(own)
     }
 
-    /// Tells the library of the candidates of the peer that may be sent to.
+    /// Passes the permitted candidates of the peer to the library.
     pub(crate) async fn add_candidates(
         &self,
         peers: &Peers,
@@ -241,7 +242,8 @@ impl Beginning {
     }
 }
 
-/// Ports of a range that are tried. A range in which so many ports are taken is exhausted.
+/// The number of ports of a range that are tried. A range in which that many ports are taken counts
+/// as exhausted.
 const TRIES: u32 = 64;
 
 /// Builds the connection at a port of the settings.
@@ -277,7 +279,7 @@ async fn build_at(
 ) -> Result<Arc<dyn PeerConnection>, SignalError> {
     let (ufrag, password) = gate.credentials();
     let engine = SettingEngineBuilder::new()
-        // It tells other machines of this one, and fails without a multicast route.
+        // MDNS announces this machine to other machines, and fails without a multicast route.
         .with_multicast_dns_mode(MulticastDnsMode::Disabled)
         .with_ice_credentials(ufrag, password)
         .with_ice_connection_attempts(Some(CHECKS_EVERY), Some(CHECKS))

@@ -1,11 +1,11 @@
-//! Which datagrams reach the library. Checks of ICE are taken from a peer that knows our password, and
-//! everything else from an address that has made such a check: the library would let a check change
-//! its role before it looks at the password, keeps each address that makes one, and takes DTLS from
-//! every address that the peer names.
+//! Which datagrams reach the library. Checks of ICE are taken from a peer that knows our password,
+//! and everything else from an address that has made such a check: the library would let a check
+//! change its role before it looks at the password, keeps each address that makes one, and takes
+//! DTLS from every address that the peer names.
 //!
-//! A check of the peer may come from an address that is not its own. So the gate knows besides which
-//! addresses have answered our checks, whose numbers are random: checks at all others keep the pace
-//! of the peer ([`crate::pace`]).
+//! A check of the peer may come from an address that is not its own. So the gate knows besides
+//! which addresses have answered our checks, whose numbers are random: checks at all others keep
+//! the pace of the peer ([`crate::pace`]).
 
 use std::collections::VecDeque;
 use std::fmt;

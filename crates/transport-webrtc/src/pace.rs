@@ -47,8 +47,8 @@ impl Queue {
 }
 
 impl State {
-    /// A newer check takes the place of an older one; where the queue is full, the check is lost and
-    /// comes again.
+    /// A newer check takes the place of an older one; where the queue is full, the check is lost
+    /// and comes again.
     fn take(&mut self, to: SocketAddr, check: &[u8]) {
         if let Some((_, older)) = self.waiting.iter_mut().find(|(address, _)| *address == to) {
             check.clone_into(older);

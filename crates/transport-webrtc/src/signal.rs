@@ -1,7 +1,7 @@
 //! Signalling: an offer goes to the peer, an answer comes back, in whatever way the caller has.
 //!
-//! Both are whole: they name all candidates, and nothing follows them (RFC 8838 calls it the absence
-//! of trickling). The caller carries them as text, for example as WHIP does (RFC 9725).
+//! Both are whole: they name all candidates, and nothing follows them (RFC 8838 calls it the
+//! absence of trickling). The caller carries them as text, for example as WHIP does (RFC 9725).
 
 use std::fmt;
 use std::io;

@@ -22,9 +22,9 @@ const JOINED: usize = 64 << 10;
 pub(crate) struct Socket {
     socket: Arc<UdpSocket>,
     state: UdpSocketState,
-    /// What was read and not handed on yet; `None` until the handshake of DTLS is done. A connection
-    /// that does not get so far has no large buffer, whatever its peer sends: the library would make
-    /// two.
+    /// What was read and not handed on yet; `None` until the handshake of DTLS is done. A
+    /// connection that does not get so far has no large buffer, whatever its peer sends: the
+    /// library would make two.
     joined: Mutex<Option<Joined>>,
     pace: Pace,
     gate: Arc<Gate>,

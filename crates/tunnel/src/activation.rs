@@ -1,5 +1,5 @@
 //! Sockets of the service manager: descriptors from 3 on at the start (socket activation,
-//! sd_listen_fds(3)), and the store in which it keeps sockets over a crash (`FDSTORE=1`).
+//! sd_listen_fds(3)), and the store in which it keeps sockets across a crash (`FDSTORE=1`).
 
 use std::env;
 use std::os::fd::{OwnedFd, RawFd};
@@ -12,7 +12,7 @@ use net::inherited::{self, Inherited, Place};
 
 use crate::notify;
 
-/// The variables of socket activation, which mean one process and no child of it.
+/// The variables of socket activation, which apply to one process but not to its children.
 pub(crate) const VARIABLES: [&str; 3] = [PID, FDS, NAMES];
 
 const PID: &str = "LISTEN_PID";
@@ -27,10 +27,10 @@ pub(crate) const STORE: &str = "FDSTORE";
 /// The first descriptor (`SD_LISTEN_FDS_START`).
 const FIRST: RawFd = 3;
 
-/// The time between two looks for listeners that were closed.
+/// The interval of checks for closed listeners.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The descriptors of this process that are not offered yet, and lines about others.
+/// The descriptors of this process that are not offered yet, and messages about others.
 static TAKEN: Mutex<Taken> = Mutex::new(Taken { sockets: Vec::new(), problems: Vec::new() });
 
 #[derive(Debug)]
@@ -40,8 +40,8 @@ struct Taken {
     problems: Vec<String>,
 }
 
-/// Takes the descriptors with which this process was started. To be called before anything opens a
-/// descriptor.
+/// Takes the descriptors with which this process was started. Must be called before anything opens
+/// a descriptor.
 pub(crate) fn take() {
     let variable = |name| env::var(name).unwrap_or_default();
     let Some(count) = count(&variable(PID), &variable(FDS), process::id()) else { return };
@@ -66,7 +66,7 @@ pub(crate) fn take() {
     }
 }
 
-/// The number of descriptors. `None`: they are not for this process.
+/// The number of descriptors. `None`: they are meant for another process.
 fn count(pid: &str, fds: &str, own: u32) -> Option<Result<RawFd, String>> {
     if pid.parse() != Ok(own) {
         return None;
@@ -75,8 +75,8 @@ fn count(pid: &str, fds: &str, own: u32) -> Option<Result<RawFd, String>> {
     Some(count.ok_or_else(|| format!("{FDS}={fds:?} is no number of descriptors")))
 }
 
-/// Offers the sockets to each bind of this process, and begins to store listeners, where the
-/// service manager keeps them.
+/// Offers the sockets to each bind of this process, and starts to store listeners, if the service
+/// manager supports it.
 pub(crate) fn offer() {
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let sockets = std::mem::take(&mut taken.sockets);
@@ -106,8 +106,8 @@ pub(crate) fn refuse(what: &str) {
     }
 }
 
-/// Closes the sockets of the service manager that no listener has and none will want, with a line
-/// for each address.
+/// Closes the sockets of the service manager that no listener uses or will use, with a line for
+/// each address.
 pub(crate) fn close_unwanted(will_want: impl Fn(&Place) -> bool) {
     let (places, names) = inherited::close_unwanted(will_want);
     for place in places {
@@ -119,8 +119,8 @@ pub(crate) fn close_unwanted(will_want: impl Fn(&Place) -> bool) {
     forget(&names);
 }
 
-/// Says which sockets of socket units no listener has, when another error has ended the start: a
-/// port that is taken may be the port of one.
+/// Reports which sockets of socket units are unused when another error has ended the start: an
+/// occupied port may belong to one of them.
 pub(crate) fn tell_unused() {
     for place in inherited::unused() {
         tracing::error!(
@@ -130,14 +130,14 @@ pub(crate) fn tell_unused() {
     }
 }
 
-/// Gives the listeners that are new to the service manager.
+/// Passes new listeners to the service manager.
 pub(crate) fn store() {
     for group in inherited::untold() {
         notify::store(&group);
     }
 }
 
-/// Tells the service manager about each listener that comes and goes. Never ready.
+/// Reports each opened and closed listener to the service manager. Never ready.
 pub(crate) async fn follow() {
     loop {
         tokio::time::sleep(LOOK).await;
@@ -149,7 +149,7 @@ pub(crate) async fn follow() {
     }
 }
 
-/// Takes the listeners that were closed back from the service manager.
+/// Removes closed listeners from the service manager.
 pub(crate) fn retire() {
     forget(&inherited::retire());
 }

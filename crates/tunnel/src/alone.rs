@@ -1,5 +1,5 @@
-//! One process per client and server on a machine. A second process would log in by the same name,
-//! and the server would take the services away from the first process.
+//! One process per client and server on a machine. A second process would log in under the same
+//! name, and the server would move the services from the first process to it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,11 +14,11 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::whereabouts::client_instance;
 
-/// The lock of a client. It lasts as long as this value.
+/// The lock of a client. It is held for the lifetime of this value.
 #[derive(Debug)]
 pub(crate) struct Alone {
     lock: Option<File>,
-    /// The content of the lock, once this process serves.
+    /// The content of the lock file, after this process serves.
     note: Option<String>,
 }
 
@@ -27,11 +27,11 @@ const HOLDER_MAX: u64 = 256;
 
 impl Alone {
     /// Locks this client at these servers, in the folder of its control socket. `inherits`: this
-    /// process takes the place of the running process, and inherits its lock.
+    /// process replaces the running process, and inherits its lock.
     ///
     /// # Errors
-    /// Another process of this machine is this client at these servers. The error says by which
-    /// commands that process is reached.
+    /// Another process of this machine already runs this client at these servers. The error names
+    /// the commands that reach this process.
     pub(crate) fn claim(
         config: &ClientConfig,
         control: Option<&SocketPath>,
@@ -68,7 +68,7 @@ impl Alone {
             let (pid, socket) = holder.trim_end().split_once('\n').unwrap_or(("unknown", ""));
             return Err(taken(config, pid, Path::new(socket)));
         }
-        // The content is for the message of another process alone.
+        // The content is used only for the message of another process.
         let note = format!("{}\n{}\n", std::process::id(), control.path.display());
         if is_next {
             return Ok(Self { lock: Some(lock), note: Some(note) });
@@ -77,11 +77,11 @@ impl Alone {
         Ok(Self { lock: Some(lock), note: None })
     }
 
-    /// A call that writes this process into the lock of a former process, whose place it takes.
-    /// `None`: the lock names this process.
+    /// Returns a call that writes this process into the lock file of the former process that it
+    /// replaces. `None`: the lock file already names this process.
     ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// The process has no free descriptor.
     pub(crate) fn signing(&self) -> io::Result<Option<impl FnOnce() + Send + use<>>> {
         let (Some(lock), Some(note)) = (&self.lock, self.note.clone()) else { return Ok(None) };
         let lock = lock.try_clone()?;
@@ -139,7 +139,7 @@ fn taken(config: &ClientConfig, pid: &str, socket: &Path) -> anyhow::Error {
     )
 }
 
-/// FNV-1a of the texts. Every version of the program has to compute the same number.
+/// FNV-1a of the texts. Every version of the program must compute the same number.
 fn hash(texts: &BTreeSet<String>) -> u64 {
     let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

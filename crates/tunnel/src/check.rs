@@ -1,4 +1,4 @@
-//! `tunnel check`: what a file would run, its warnings and the pin, as text or as JSON.
+//! `tunnel check`: the effects of a file, its warnings and the pin, as text or as JSON.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::cli::CheckArgs;
 use crate::found;
 use crate::load::{self, Either};
 
-/// The outcome for programs. Field names are an interface: fields are added, and none is removed.
+/// The result for programs. Field names are an interface: fields are added, and none is removed.
 #[derive(Debug, Serialize)]
 struct Checked {
     file: String,
@@ -19,10 +19,10 @@ struct Checked {
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<Role>,
     valid: bool,
-    /// What the file would run, line by line.
+    /// The effects of the file, line by line.
     runs: Vec<String>,
-    /// The pin of the server of the file, as far as there is a certificate; or the pins that the
-    /// client of the file trusts.
+    /// The pin of the server in the file, if there is a certificate; or the pins that the client in
+    /// the file trusts.
     pins: Vec<String>,
     warnings: Vec<String>,
     problems: Vec<String>,
@@ -57,7 +57,7 @@ impl Checked {
     }
 }
 
-/// The pin of a server: of its certificate file, or of the certificate that it has made itself.
+/// The pin of a server: of its certificate file, or of the certificate that it has generated.
 fn pin(config: &ServerConfig, file: &Path) -> Option<Pin> {
     if !config.listen.iter().any(|at| at.endpoint.scheme.tls) {
         return None;
@@ -72,7 +72,7 @@ fn pin(config: &ServerConfig, file: &Path) -> Option<Pin> {
     }
 }
 
-/// Checks a file and prints the outcome.
+/// Checks a file and prints the result.
 pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<()> {
     let given = args.file.as_ref().or(args.config.as_ref()).cloned();
     let path = match given {

@@ -75,7 +75,7 @@ pub(crate) fn allow(args: &RightsArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes rights away from a client, and prints the remaining rights.
+/// Removes rights from a client, and prints the remaining rights.
 pub(crate) fn deny(args: &RightsArgs) -> anyhow::Result<()> {
     let left = control::deny(&find_role(&args.which, Role::Server)?, order_of(args))?;
     term::out(format_args!("client `{}` {left}", args.name))?;

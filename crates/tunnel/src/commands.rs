@@ -1,4 +1,4 @@
-//! Runs each command, from its arguments to its end.
+//! Runs each command, from its arguments to its exit code.
 
 use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use crate::{
     share, supervise, tested, upgrade, visits,
 };
 
-/// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
+/// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is invalid.
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Server(args) => run_server(args),
@@ -120,7 +120,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
 fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     activation::take();
     let former = upgrade::inherit()?;
-    // The former process has done what is asked for once.
+    // The former process has already carried out the one-time steps.
     let args = &match former {
         Some(_) => ServerArgs { enroll: None, ..args.clone() },
         None => args.clone(),
@@ -193,7 +193,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
             first_start::enroll(server.as_ref(), order).await?;
         }
         if let Some(invitation) = invitation {
-            // The log has what is needed as well, and so the server runs without its output.
+            // The log contains the same information, so the server also runs without its output.
             let text = invitation.text(server.listen(), stdout().is_terminal());
             if let Err(why) = term::out(text) {
                 tracing::warn!("the command for the client could not be printed: {why}");
@@ -242,8 +242,8 @@ fn load_server(
     Ok((load::server(args, path, None)?, state, made))
 }
 
-/// Writes the number of this process into a lock once this process serves. Until then the lock
-/// belongs to the former process, which goes on if this one fails.
+/// Writes the id of this process into a lock file once this process serves. Until then the lock
+/// file names the former process, which continues if this one fails.
 fn sign_when_serving(sign: impl FnOnce() + Send + 'static) {
     tokio::spawn(async {
         handover::serving().await;
@@ -278,8 +278,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     begin(&args.daemon, &config.common, &warnings)?;
     tell_file(found.as_deref());
     let (instance, places) = (client_instance(&config.name), Places::of_process());
-    // A client whose folders were not chosen needs none: the image of a container may have no
-    // folder that the client can write to.
+    // A client without chosen folders needs none: a container image may have no writable folder.
     let is_needed = config.common.control.is_some() || config.common.state_dir.is_some();
     let control = control(&config.common, &instance, &places);
     let control = if is_needed { Some(control?) } else { control.ok() };
@@ -320,7 +319,7 @@ fn run_proxy(args: &ProxyArgs) -> anyhow::Result<()> {
     begin(&args.daemon, &config.common, &warnings)?;
     tell_file(found.as_deref());
     let places = Places::of_process();
-    // As for a client: a proxy whose folders were not chosen needs none.
+    // As for a client: a proxy without chosen folders needs none.
     let is_needed = config.common.control.is_some() || config.common.state_dir.is_some();
     let control = control(&config.common, Role::Proxy.name(), &places);
     let control = if is_needed { Some(control?) } else { control.ok() };
@@ -335,7 +334,7 @@ fn run_proxy(args: &ProxyArgs) -> anyhow::Result<()> {
     outcome
 }
 
-/// The arguments with the options of the services read.
+/// The arguments, with the options of the services resolved.
 fn settled(args: &ClientArgs) -> anyhow::Result<ClientArgs> {
     let options = service_options::read_options(&args.options, args.service_name.clone())?;
     Ok(ClientArgs { settled: options.config(), ..args.clone() })
@@ -346,7 +345,7 @@ fn run_demo(once: bool) -> anyhow::Result<()> {
     cores::forbid();
     descriptors::raise_limit();
     let runtime = slow_runtime()?;
-    // With `--once` nobody opens a page.
+    // With `--once` the page is not opened.
     let has_page = !once && server::has_page();
     let assemble = async |origin| demo::assemble(origin, has_page).await;
     let outcome = runtime.block_on(demo::demo(once, assemble));
@@ -361,7 +360,7 @@ fn frame(args: &DaemonArgs) -> Frame {
     Frame { control, is_needed: true, warnings, shares, configuration, binary, former, life }
 }
 
-/// The arguments with the file of the folder, if that file counts.
+/// The arguments with the file of the folder, if that file is used.
 fn with_file<A: Clone>(
     args: &A,
     found: Option<&Path>,
@@ -374,7 +373,7 @@ fn with_file<A: Clone>(
     args
 }
 
-/// Says which file of the folder was taken.
+/// Reports which file of the folder is used.
 fn tell_file(found: Option<&Path>) {
     if let Some(found) = found {
         let path = absolute(found).unwrap_or_else(|_| found.to_owned());

@@ -1,6 +1,6 @@
 //! Names that a shell completes: services, forwards, clients and installed instances. A running
-//! daemon is asked for its names. Whatever fails ends in no names, because a shell has no place for
-//! an error.
+//! daemon is queried for its names. Any failure yields no names, because a shell cannot show an
+//! error.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use ops::state::Places;
 
 use crate::{install, whereabouts};
 
-/// The longest wait for all daemons: a person who presses a key expects an answer at once.
+/// The longest wait for all daemons: completion must respond at once.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The services and forwards of a client, by the words of `tunnel unpublish`.
@@ -74,11 +74,11 @@ fn listener(forward: ops::status::Service) -> Option<String> {
     forward.name.split(" -> ").next().map(str::to_owned)
 }
 
-/// The names that daemons of the role tell in time. A daemon that was named on the line alone
-/// counts.
+/// The names that daemons of the role report in time. If the command line names a daemon, only this
+/// daemon is queried.
 fn ask(role: Option<Role>, names: fn(&Instance) -> Option<Vec<String>>) -> Vec<String> {
     let (to, from) = mpsc::channel();
-    // A daemon that hangs would hold the shell. The process ends with its completions.
+    // A hanging daemon would block the shell. The process ends with its completions.
     thread::spawn(move || {
         for path in sockets(role) {
             let found = Instance::connect(&path).ok().and_then(|instance| names(&instance));
@@ -90,7 +90,7 @@ fn ask(role: Option<Role>, names: fn(&Instance) -> Option<Vec<String>>) -> Vec<S
     std::iter::from_fn(|| from.recv_timeout(left()).ok()).flatten().collect()
 }
 
-/// The control sockets of the daemons that the line means.
+/// The control sockets of the daemons that the command line selects.
 fn sockets(role: Option<Role>) -> Vec<PathBuf> {
     let words: Vec<_> = std::env::args_os().collect();
     let after = |flag: &str| {

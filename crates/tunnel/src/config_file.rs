@@ -1,4 +1,4 @@
-//! The configuration file as the admin API shows and changes it. The file is read at each request.
+//! The configuration file, as the admin API shows and changes it. The file is read at each request.
 //! It is replaced as a whole, so a crash leaves either the old or the new file.
 
 use std::fs::{self, Metadata};
@@ -45,8 +45,8 @@ impl ConfigFile {
         input::read(&self.0)
     }
 
-    /// Applies operations to a text. An operation that cannot be applied is reported like a wrong
-    /// file.
+    /// Applies operations to a text. An operation that cannot be applied is reported like an
+    /// invalid file.
     pub(crate) fn edit(&self, text: &str, operations: &[Operation]) -> anyhow::Result<String> {
         let name = self.name();
         edit::edit(&name, text, operations).map_err(|why| match why {
@@ -55,7 +55,7 @@ impl ConfigFile {
         })
     }
 
-    /// The text after a change of it.
+    /// The text after a change.
     pub(crate) fn changed(&self, before: &str, change: &NewConfig) -> anyhow::Result<String> {
         let text = match change {
             NewConfig::Patch(operations) => self.edit(before, operations)?,
@@ -73,15 +73,15 @@ impl ConfigFile {
         let (text, lines, changed) = match change {
             NewConfig::Patch(operations) => {
                 let text = self.edit(before, operations)?;
-                // The author of the change must not learn whether a secret of it is the one that
-                // stands there.
+                // The author of the change must not learn whether a secret in it equals the present
+                // secret.
                 let salted = edit::salted(&name, before, operations).map_err(refusal)?;
                 let changed = edit::changed_keys(&name, before, &salted);
                 (text, masked(&salted), changed)
             }
             NewConfig::Text(new) => {
                 let restored = self.restored(before, new)?;
-                // What is shown is compared, in which no secret stands, for the same reason.
+                // For the same reason, the masked texts are compared, which contain no secret.
                 let changed = match &old {
                     Some(lines) => edit::changed_keys(&name, &shown(lines), new),
                     None => edit::changed_keys(&name, before, new),
@@ -109,7 +109,7 @@ impl ConfigFile {
         })
     }
 
-    /// Refuses a variable of the environment that was not there before.
+    /// Refuses an environment variable that was not in the file before.
     fn allow_variables(&self, before: &str, after: &str) -> Result<(), WrongConfig> {
         match edit::added_variable(&self.name(), before, after) {
             Some(problem) => Err(vec![problem].into()),
@@ -133,8 +133,8 @@ impl ConfigFile {
         self.replace_in(self.room(0)?, before, after)
     }
 
-    /// Reserves room on the disk for the text of the file and a number of further bytes; with 0
-    /// further bytes, no room.
+    /// Reserves disk space for the text of the file and additional bytes; with 0 additional bytes,
+    /// nothing is reserved.
     pub(crate) fn room(&self, more: usize) -> anyhow::Result<Room> {
         let (target, like) = self.place()?;
         let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else {
@@ -146,21 +146,21 @@ impl ConfigFile {
             .with_context(|| format!("{} cannot be written", target.display()))
     }
 
-    /// Replaces the file as [`Self::replace`], in the room of [`Self::room`].
+    /// Replaces the file as [`Self::replace`], using the space of [`Self::room`].
     pub(crate) fn replace_in(&self, room: Room, before: &str, after: &str) -> anyhow::Result<()> {
-        // A text that an editor has written since then must not be lost.
+        // A text that an editor has written in the meantime must not be lost.
         ensure!(self.read()? == before, "{} has just been changed by somebody else", self.name());
         self.fill(room, after)
     }
 
-    /// Puts a text in the place of the file, with its mode and owner.
+    /// Replaces the file by a text, and keeps its mode and owner.
     pub(crate) fn fill(&self, room: Room, text: &str) -> anyhow::Result<()> {
         let (target, like) = self.place()?;
         room.fill(text.as_bytes(), Some(&like))
             .with_context(|| format!("{} cannot be written", target.display()))
     }
 
-    /// The file behind all symbolic links, if it can be written.
+    /// The file that all symbolic links lead to, if it is writable.
     fn place(&self) -> anyhow::Result<(PathBuf, Metadata)> {
         let no = || format!("{} cannot be written", self.name());
         let target = fs::canonicalize(&self.0).with_context(no)?;
@@ -179,13 +179,15 @@ impl ConfigFile {
     }
 }
 
-/// A change of the file before it is made.
+/// A preview of a change of the file.
 pub(crate) struct Foreseen {
     /// The text after the change.
     pub(crate) text: String,
-    /// How the text differs from the file, without secrets. Empty where that cannot be shown.
+    /// The difference between the text and the file, without secrets. Empty where that cannot be
+    /// shown.
     pub(crate) diff: Vec<Difference>,
-    /// The top-level keys whose values differ. A secret that comes with the change always differs.
+    /// The top-level keys whose values differ. A secret that comes with the change always counts as
+    /// different.
     pub(crate) changed: Vec<String>,
 }
 
@@ -193,7 +195,7 @@ fn shown(lines: &[edit::Line]) -> String {
     lines.iter().map(|line| line.shown.clone() + "\n").collect()
 }
 
-/// What the author of a change knows.
+/// The texts that the author of a change knows.
 fn words(change: &NewConfig) -> String {
     match change {
         NewConfig::Patch(operations) => operations.iter().map(Operation::words).collect(),
@@ -201,14 +203,14 @@ fn words(change: &NewConfig) -> String {
     }
 }
 
-/// The secrets of the file before and after a change that its author has not written.
+/// The secrets of the file before and after a change, except those that its author has written.
 pub(crate) fn secrets_around(before: &str, after: &str, change: &NewConfig) -> Secrets {
     let mut secrets = secrets_of(before);
     secrets.join(&secrets_of(after));
     secrets.unknown_to(&words(change))
 }
 
-/// An error without secrets.
+/// An error text without secrets.
 pub(crate) fn concealed(why: anyhow::Error, secrets: &Secrets) -> anyhow::Error {
     match why.downcast::<WrongConfig>() {
         Ok(WrongConfig(mut lines)) => {
@@ -230,24 +232,24 @@ pub(crate) fn conceal(lines: &mut [String], secrets: &Secrets) {
     }
 }
 
-/// What is put before the text whose entity tag is made. A tag of the text alone would tell whether
-/// a guess of a password in it is right.
+/// A prefix of the text from which the entity tag is computed. A tag of the text alone would
+/// confirm a guess of a password in it.
 static SALT: LazyLock<[u64; 4]> = LazyLock::new(|| {
     let random = RandomState::new();
     [0, 1, 2, 3].map(|n: u64| random.hash_one(n))
 });
 
-/// The entity tag of a text of the file. It changes with the process.
+/// The entity tag of a text of the file. It changes at each start of the process.
 pub(crate) fn tag_of(text: &str) -> String {
     let salt = SALT.iter().flat_map(|word| word.to_le_bytes());
     admin::tag_of(&salt.chain(text.bytes()).collect::<Vec<_>>())
 }
 
-/// The lines around a change that are shown.
+/// The number of lines shown around a change.
 const AROUND: usize = 3;
 
-/// The steps as lines; unchanged lines far from a change are folded. `secrets` are those that the
-/// author of the change does not know.
+/// The steps as lines; unchanged lines far from a change are folded. `secrets` are the secrets that
+/// the author of the change does not know.
 fn folded(
     before: &[edit::Line],
     after: &[edit::Line],

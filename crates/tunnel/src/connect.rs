@@ -1,9 +1,9 @@
 //! `tunnel connect`: standard input and output become a connection to a target on the server's
-//! side, as ssh's `ProxyCommand` wants it.
+//! side, as ssh's `ProxyCommand` requires.
 //!
-//! A thread carries standard input to the target, and this thread the answers. The end of one
-//! direction leaves the other open, as with TCP. The command ends when both have ended, or when the
-//! connection is gone.
+//! A thread copies standard input to the target, and this thread copies the target's bytes to
+//! standard output. The end of one direction leaves the other open, as with TCP. The command ends
+//! when both have ended, or when the connection is gone.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -23,10 +23,10 @@ use rustix::stdio::{dup2_stdout, stdin, stdout};
 use crate::cli::ConnectArgs;
 use crate::instances::find_role;
 
-/// Bytes that move in one turn.
+/// The largest number of bytes that move in one turn.
 const BUFFER: usize = 64 << 10;
 
-/// Connects the target, and carries bytes until both directions have ended.
+/// Connects the target, and copies bytes until both directions have ended.
 pub(crate) fn connect(args: &ConnectArgs) -> anyhow::Result<()> {
     let instance = find_role(&args.which, Role::Client)?;
     let connected = control::connect(instance, args.target.clone())?;
@@ -38,7 +38,7 @@ pub(crate) fn connect(args: &ConnectArgs) -> anyhow::Result<()> {
     carry(connected, input, output)
 }
 
-/// Carries `input` to the socket and the bytes of the socket to `output`. Returns when both have
+/// Copies `input` to the socket and the bytes of the socket to `output`. Returns when both have
 /// ended, or when the other end of the socket is gone.
 fn carry(
     connected: Connected,
@@ -48,16 +48,16 @@ fn carry(
     let Connected { socket, early } = connected;
     let sending = socket.try_clone()?;
     let (told, outcome) = mpsc::channel();
-    // Not joined: a terminal or pipe that stays open without a byte would keep it for ever.
+    // Not joined: a silent terminal or pipe that stays open would block it forever.
     thread::spawn(move || {
         let sent = send(input, &sending);
-        // The end of the input, or nobody who takes more of it.
+        // The end of the input, or its receiver has closed.
         drop(sending.shutdown(Shutdown::Write));
         drop(told.send(sent));
     });
     receive(&socket, &early, output)?;
     wait_for_end(&socket)?;
-    // A thread that still reads has nobody to send to.
+    // A thread that still reads has no receiver.
     outcome.try_recv().unwrap_or(Ok(()))
 }
 
@@ -73,14 +73,14 @@ fn send(mut input: impl Read, mut socket: &UnixStream) -> anyhow::Result<()> {
         let Some(bytes) = buffer.get(..length) else { return Ok(()) };
         match socket.write_all(bytes) {
             Ok(()) => {}
-            // The target has ended, which is no error of this command.
+            // The target has ended, which is not an error of this command.
             Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
             Err(e) => return Err(e).context("the connection to the daemon"),
         }
     }
 }
 
-/// Carries the bytes of the socket until their end, and closes `output`.
+/// Copies the bytes of the socket until their end, and closes `output`.
 fn receive(mut socket: &UnixStream, early: &[u8], mut output: impl Write) -> anyhow::Result<()> {
     let mut write = |bytes: &[u8]| {
         output.write_all(bytes).and_then(|()| output.flush()).context("standard output")
@@ -102,7 +102,7 @@ fn receive(mut socket: &UnixStream, early: &[u8], mut output: impl Write) -> any
 /// Waits until no byte can pass in either direction.
 fn wait_for_end(socket: &UnixStream) -> io::Result<()> {
     let fd = socket.as_fd();
-    // Without a wish, poll reports the hang-up alone.
+    // Without requested events, poll reports only the hang-up.
     let mut ends = [PollFd::new(&fd, PollFlags::empty())];
     loop {
         match poll(&mut ends, None) {

@@ -1,5 +1,5 @@
-//! `tunnel console`: a link to the web console of a running daemon, which is opened where there is
-//! a display.
+//! `tunnel console`: a link to the web console of a running daemon, which is opened if there is a
+//! display.
 
 use std::env;
 use std::io::{IsTerminal, stdout};
@@ -26,7 +26,7 @@ the file, make the token, and restart the daemon)
     listen: 127.0.0.1:7070
     token_file: admin.token      # (umask 077; tunnel generate token > admin.token)";
 
-/// Prints a link, and opens it in a browser where there is one.
+/// Prints a link, and opens it in a browser if there is one.
 pub(crate) fn console(args: &ConsoleArgs) -> anyhow::Result<()> {
     let link = control::console(&instances::find(&args.which)?)?;
     if args.json {
@@ -40,7 +40,7 @@ pub(crate) fn console(args: &ConsoleArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether this person sits at a display. A browser of root would have the rights of root.
+/// Whether the user sits at a display. A browser of root would have the rights of root.
 fn has_display() -> bool {
     let is_set = |name: &&str| env::var_os(name).is_some_and(|value| !value.is_empty());
     stdout().is_terminal()
@@ -61,9 +61,9 @@ fn open(link: &ConsoleLink) -> Option<()> {
     opener.spawn().ok().map(drop)
 }
 
-/// A page that leads to the link at once.
+/// A page that redirects to the link at once.
 fn page(url: &str) -> String {
-    // A link has no character that HTML gives a meaning.
+    // A link contains no character that is special in HTML.
     format!(
         "<!doctype html><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"0;url={url}\">\n"
     )

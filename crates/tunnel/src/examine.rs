@@ -1,6 +1,6 @@
 //! Opens the certificates, keys and authorities that a configuration names. So `tunnel check` finds
-//! the problems that a start would have, and reports each of them with its key. The parser has read
-//! the token files already.
+//! the problems that a start would have, and reports each of them with its key. The parser has
+//! already read the token files.
 
 use std::fs::{self, File};
 use std::io;
@@ -118,7 +118,7 @@ pub(crate) fn proxy(config: &ProxyConfig) -> Vec<Fault> {
     faults
 }
 
-/// The problem of a certificate that does not have the name of this client.
+/// The problem of a certificate that does not contain the name of this client.
 fn of_another(identity: &Identity, client: &str) -> Option<String> {
     let name = identity.client_name().unwrap_or_default();
     (name != client).then(|| {
@@ -156,7 +156,7 @@ fn keys(sections: &[String], key: &str) -> Vec<String> {
 }
 
 /// Checks that this user may write the files and folders that the daemon writes. A daemon of
-/// another user has other rights, so a refusal is a warning.
+/// another user has different permissions, so a refusal is only a warning.
 fn written(common: &Common, faults: &mut Vec<Fault>) {
     let mut warn = |keys: [&str; 2], path: &Path, outcome: Result<(), Errno>| {
         if let Err(why) = outcome {
@@ -187,7 +187,7 @@ fn written(common: &Common, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Whether this user may write a file, or make it where it is missing.
+/// Whether this user may write a file, or create it if it is missing.
 fn may_write(path: &Path) -> Result<(), Errno> {
     match access(path, Access::WRITE_OK) {
         Err(Errno::NOENT) => {
@@ -198,7 +198,7 @@ fn may_write(path: &Path) -> Result<(), Errno> {
     }
 }
 
-/// Whether this user may make files in a folder, or make the folder.
+/// Whether this user may create files in a folder, or create the folder.
 fn may_fill(folder: &Path) -> Result<(), Errno> {
     let there = folder.ancestors().find(|folder| folder.exists());
     let there = there.filter(|folder| !folder.as_os_str().is_empty());
@@ -228,7 +228,7 @@ fn key_pair(pair: &KeyPair, sections: &[String], faults: &mut Vec<Fault>) {
     let error = match Identity::load(&pair.cert, &pair.key) {
         Ok(identity) => {
             if let Some(problem) = identity.out_of_date() {
-                // This is a warning only: the clock may be wrong, or the certificate may be renewed
+                // This is only a warning: the clock may be wrong, or the certificate may be renewed
                 // before a client connects.
                 let problem = format!("{}: {problem}", pair.cert.display());
                 faults.push(Fault { keys: keys(sections, "cert"), problem, fatal: false });
@@ -253,7 +253,7 @@ fn key_pair(pair: &KeyPair, sections: &[String], faults: &mut Vec<Fault>) {
     }
 }
 
-/// Whether a file is a program, as far as its bits say.
+/// Whether a file is executable according to its mode.
 fn program(path: &Path) -> io::Result<()> {
     let file = fs::metadata(path)?;
     if file.is_file() && file.permissions().mode() & 0o111 != 0 {
@@ -263,8 +263,8 @@ fn program(path: &Path) -> io::Result<()> {
 }
 
 fn authorities(trust: Trust, sections: &[String], key: &str, faults: &mut Vec<Fault>) {
-    // Authorities have the same requirements for a client that trusts them as for a server that
-    // verifies clients.
+    // Authorities must meet the same requirements for a client that trusts them as for a server
+    // that verifies clients.
     if let Err(error) = client_config(&trust, None, &[]) {
         faults.push(Fault { keys: keys(sections, key), problem: error.to_string(), fatal: true });
     }

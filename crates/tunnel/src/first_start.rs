@@ -19,21 +19,21 @@ pub(crate) const NAME: &str = "home";
 pub(crate) struct Invitation {
     /// The client's name.
     pub(crate) name: String,
-    /// The token and its file; `None` if the user gave the token.
+    /// The token and its file; `None` if the user supplied the token.
     pub(crate) token: Option<(String, PathBuf)>,
     /// The pin of the certificate, `sha256:…`. `None` if the client trusts the certificate without
     /// it, or if there is no TLS.
     pub(crate) pin: Option<String>,
-    /// The client's rights, which the flags of the server give.
+    /// The client's rights from the flags of the server.
     pub(crate) rights: Allowed,
-    /// The URLs for clients of `public_url`; empty: those of the listeners.
+    /// The URLs for clients in `public_url`; empty: those of the listeners.
     pub(crate) public: Vec<String>,
 }
 
-/// Reads the client's token from the state directory, and makes it at the first start. Returns the
-/// token and the path of its file.
+/// Reads the client's token from the state directory, and generates it at the first start. Returns
+/// the token and the path of its file.
 pub(crate) fn token(state: &StateDir, client: &str) -> anyhow::Result<(String, PathBuf)> {
-    // The decoder has the same rule, but the name becomes a part of a path before decoding.
+    // The decoder applies the same rule, but the name becomes a part of a path before decoding.
     if client.is_empty() || !client.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     {
         let hint = "1 to 64 letters, digits, `-`, `_`, `.`";
@@ -99,9 +99,9 @@ pub(crate) fn client_name(args: &ServerArgs) -> &str {
     args.name.as_deref().unwrap_or(NAME)
 }
 
-/// Whether a server without a file makes one client itself: only without a token and without
-/// `--enroll`. If clients have been enrolled by codes, the server makes the client only with
-/// `--name`, or if it made that client at an earlier start.
+/// Whether a server without a file creates one client itself: only without a token and without
+/// `--enroll`. If clients have been enrolled by codes, the server creates the client only with
+/// `--name`, or if it created that client at an earlier start.
 pub(crate) fn makes_a_client(args: &ServerArgs, state: &StateDir) -> anyhow::Result<bool> {
     if args.token.is_some() || args.token_file.is_some() || args.enroll.is_some() {
         return Ok(false);
@@ -115,7 +115,7 @@ pub(crate) fn token_file(client: &str) -> String {
     format!("{client}.token")
 }
 
-/// Shows an enrolment code for a client of that name, unless the client is already enrolled. So a
+/// Prints an enrolment code for a client of that name, unless the client is already enrolled. So a
 /// service that is always started with the flag does not make a new code at each start.
 pub(crate) async fn enroll(
     server: &(impl Entries + Enrolment),

@@ -18,11 +18,11 @@ pub(crate) const PROXY: &str = "proxy.yaml";
 
 /// The file of this name in the working directory, if there is one.
 pub(crate) fn here(name: &str) -> Option<PathBuf> {
-    // A file that this user cannot read is found as well: its error is better than a default.
+    // An unreadable file is found as well: its error is more useful than a default.
     Path::new(name).symlink_metadata().is_ok().then(|| name.into())
 }
 
-/// The error of a command that has found no file. `instead` is what to do.
+/// The error of a command that has found no file. `instead` describes the alternative.
 fn nothing(names: &str, instead: &str) -> WrongConfig {
     let folder = env::current_dir().map(|folder| format!(" in {}", folder.display()));
     let folder = folder.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `tunnel import`: reads the files of another program, writes ours, and says what is left to do.
+//! `tunnel import`: reads the files of another program, writes ours, and lists the remaining steps.
 //! The mapping itself is the crate `import`.
 
 use std::fmt;
@@ -19,10 +19,10 @@ use tls::Identity;
 use crate::cli::ImportArgs;
 use crate::generate::{self, File};
 
-/// Longer than any configuration, in bytes; a pipe without an end is not read for ever.
+/// Longer than any configuration, in bytes; an endless pipe is not read forever.
 const SIZE_MAX: u64 = 2 << 20;
 
-/// The files are written, and the source has lines that nothing does here.
+/// The files are written, but the source has lines without an effect here.
 #[derive(Debug)]
 pub(crate) struct Unmapped;
 
@@ -34,7 +34,7 @@ impl fmt::Display for Unmapped {
 
 impl std::error::Error for Unmapped {}
 
-/// The randomness of this machine.
+/// The random source of this machine.
 struct Fresh;
 
 impl Material for Fresh {
@@ -51,7 +51,7 @@ impl Material for Fresh {
     }
 }
 
-/// The outcome for programs. Field names are an interface: fields are added, and none is removed.
+/// The result for programs. Field names are an interface: fields are added, and none is removed.
 #[derive(Debug, Serialize)]
 struct Outcome<'a> {
     program: &'a str,
@@ -73,8 +73,8 @@ struct Found<'a> {
 /// Imports files or a command line.
 ///
 /// # Errors
-/// A source cannot be read, or a file cannot be written. [`Unmapped`]: everything is written, and
-/// some lines need a person.
+/// A source cannot be read, or a file cannot be written. [`Unmapped`]: everything is written, but
+/// some lines need a decision of the user.
 pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<()> {
     let options = Options {
         from: args.from,
@@ -82,7 +82,7 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<()> {
         server: args.server.clone(),
         domain: args.domain.clone(),
     };
-    // A file may be a pipe whose other end takes its time.
+    // A file may be a slow pipe.
     let sources = Waiting::during("reading what is to be imported", || sources(args))?;
     let imported = map(&sources, &options, &mut Fresh).map_err(|why| {
         let is_random = matches!(why, Failure::Material(_));
@@ -109,7 +109,7 @@ fn sources(args: &ImportArgs) -> anyhow::Result<Vec<Source>> {
     args.files.iter().map(|file| source(file, &new)).collect()
 }
 
-/// A file. Its relative paths become absolute, unless the new files are beside it.
+/// A file. Its relative paths become absolute, unless the new files are in the same folder.
 fn source(file: &Path, new: &Path) -> anyhow::Result<Source> {
     let name = file.display().to_string();
     let shown = escaped(&name).into_owned();
@@ -136,8 +136,8 @@ fn write(folder: &Path, imported: &Imported) -> anyhow::Result<()> {
     generate::write(folder, &files)
 }
 
-/// Prints the findings, the files and the next steps. In a trial the files are the result, and the
-/// rest goes to standard error.
+/// Prints the findings, the files and the next steps. In a trial run the files are the result, and
+/// the rest goes to standard error.
 fn tell(args: &ImportArgs, imported: &Imported) -> anyhow::Result<()> {
     let names: Vec<_> = imported
         .files

@@ -1,5 +1,5 @@
-//! Listening sockets that another program hands over, which starts the daemon. A former process of
-//! the daemon itself hands over in another way: see `upgrade`.
+//! Listening sockets that are handed over by another program, which starts the daemon. A former
+//! process of the daemon itself hands over in a different way: see `upgrade`.
 
 use std::env;
 use std::os::unix::net::UnixStream;
@@ -13,15 +13,15 @@ use crate::activation;
 /// The environment variable with the path of the Unix socket at which the other process waits.
 pub(crate) const VARIABLE: &str = "TUNNEL_INHERIT";
 
-/// Longest silence of the other process, which has the sockets ready.
+/// Idle timeout of the other process, which has the sockets ready.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// How long sockets wait for a caller: the services of clients are bound once the clients are
+/// How long sockets wait to be bound: the services of clients are bound once the clients are
 /// connected again, which takes up to half a minute after an outage.
 const REST: Duration = Duration::from_secs(60);
 
-/// Receives the sockets, if the variable is set. Every bind of the daemon looks among them, and
-/// among those of the service manager.
+/// Receives the sockets, if the variable is set. Every bind of the daemon searches them, and those
+/// of the service manager.
 pub(crate) fn inherit() -> anyhow::Result<()> {
     activation::offer();
     let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) else { return Ok(()) };
@@ -34,8 +34,8 @@ pub(crate) fn inherit() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Closes the sockets that nothing in the daemon has bound a while after `former` is ready: as long
-/// as a former process lives, its clients come here one by one.
+/// Closes the sockets that the daemon has not bound some time after `former` is ready: as long as a
+/// former process lives, its clients move here one by one.
 pub(crate) async fn close_rest(former: impl Future<Output = ()>) {
     former.await;
     tokio::time::sleep(REST).await;

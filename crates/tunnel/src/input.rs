@@ -1,4 +1,4 @@
-//! A configuration file on this machine: its text, the folder that its paths are relative to, and
+//! A configuration file on this machine: its text, the folder to which its paths are relative, and
 //! the positions of its problems.
 
 use std::env;
@@ -12,10 +12,10 @@ use ops::WrongConfig;
 use crate::examine::Fault;
 use crate::material;
 
-/// A key, its flag, and whether the flag was given and so has precedence over the file.
+/// A key, its flag, and whether the flag was given and so takes precedence over the file.
 pub(crate) type Given<'a> = (&'a str, &'a str, bool);
 
-/// The text of a file, and the folder that its paths are relative to.
+/// The text of a file, and the folder to which its paths are relative.
 #[derive(Debug)]
 pub(crate) struct Input {
     /// The file's name as given, for messages, and its content. `None` without a file.
@@ -26,7 +26,7 @@ pub(crate) struct Input {
 impl Input {
     /// Reads the file at `path`, if there is one. `instead` replaces the content of the file.
     pub(crate) fn read(path: Option<&Path>, instead: Option<String>) -> Result<Self, WrongConfig> {
-        // Paths of flags are absolute already, so without a file the folder does not matter.
+        // Paths of flags are already absolute, so without a file the folder does not matter.
         let Some(path) = path else { return Ok(Self { file: None, folder: PathBuf::new() }) };
         let text = instead.map_or_else(|| read(path), Ok)?;
         let absolute = absolute(path)?;
@@ -174,7 +174,7 @@ pub(crate) fn read_own(path: &Path) -> Result<String, WrongConfig> {
 fn text_of(path: &Path, bytes: io::Result<Vec<u8>>) -> Result<String, WrongConfig> {
     let bytes = bytes.map_err(|e| unreadable(path, &e))?;
     if bytes.len() > config::FILE_MAX {
-        // The bytes end amid a character, perhaps. The parser refuses the length.
+        // The text may end in the middle of a character. The parser refuses a text of this length.
         return Ok(String::from_utf8_lossy(&bytes).into_owned());
     }
     Ok(config::text_of(&path.display().to_string(), bytes).map_err(|problem| vec![problem])?)

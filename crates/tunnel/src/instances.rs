@@ -43,11 +43,11 @@ pub(crate) fn watch(which: &Which, json: bool, wide: bool, every: Duration) -> a
             let rates = before.as_ref().map(|(at, before)| {
                 Rates::between(before, &now.1, now.0.duration_since(*at).as_secs_f64())
             });
-            // The window may have another size each time.
+            // The window may have changed its size.
             let screen = Screen::of_stdout(wide);
             let text = render(&now.1, Some(&rates.unwrap_or_default()), screen);
             // On a terminal, each status overwrites the previous status in one write, so the screen
-            // does not flicker. In a pipe a blank line is in between.
+            // does not flicker. In a pipe, a blank line separates them.
             if stdout().is_terminal() {
                 text.in_window(screen).show(CLEAR, "")?;
             } else {
@@ -74,7 +74,7 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
     let (mut unknown, mut told) = (Vec::new(), Ok(()));
     for &number in &args.kill {
         if control::kill(&instance, number)? {
-            // The other streams are reset even if nobody reads of it.
+            // The other streams are reset even if the reader of the output has gone.
             told = told.and_then(|()| term::out(format_args!("{number} is reset")));
         } else {
             unknown.push(number.to_string());
@@ -92,7 +92,7 @@ pub(crate) fn log(which: &Which, level: Option<String>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints what changes in the daemon, one JSON object per line, until the daemon ends.
+/// Prints the changes in the daemon, one JSON object per line, until the daemon ends.
 pub(crate) fn events(which: &Which) -> anyhow::Result<()> {
     let print = |heard: &Heard| match heard {
         Heard::Event(event) => term::out(serde_json::to_string(event).unwrap_or_default()),
@@ -101,13 +101,13 @@ pub(crate) fn events(which: &Which) -> anyhow::Result<()> {
     control::events(&find(which)?, |heard| Ok(print(heard)?))
 }
 
-/// Makes the daemon read its configuration again, and prints the result.
+/// Makes the daemon reload its configuration, and prints the result.
 pub(crate) fn reload(which: &Which, json: bool) -> anyhow::Result<()> {
     let instance = find_supervisor(which)?;
     tell(&reloaded(&instance)?, json)
 }
 
-/// Has a daemon read its configuration again.
+/// Makes a daemon reload its configuration.
 pub(crate) fn reloaded(instance: &Instance) -> anyhow::Result<Reloaded> {
     let what = "waiting for the daemon to apply the configuration";
     Waiting::during(what, || control::reload(instance))
@@ -143,7 +143,7 @@ fn not_in_force(reloaded: &Reloaded) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends the connections of a client, which dials anew. `name`: the client, on a server.
+/// Ends the connections of a client, which then reconnects. `name`: the client, on a server.
 pub(crate) fn reconnect(which: &Which, name: Option<String>) -> anyhow::Result<()> {
     let role = if name.is_some() { Role::Server } else { Role::Client };
     let instance = find_role(which, role)?;
@@ -181,7 +181,7 @@ fn full_status(instance: &Instance) -> anyhow::Result<Status> {
     for one in &mut status.daemons {
         let (Some(pid), Some(path)) = (one.pid, &one.control) else { continue };
         let own = Instance::connect(path.as_ref()).and_then(|own| control::status(&own));
-        // Another daemon may have the socket of a daemon that could not get it.
+        // Another daemon may hold the socket of a daemon that could not bind it.
         one.status = own.ok().filter(|own| own.pid == pid).map(Box::new);
     }
     Ok(status)
@@ -213,8 +213,8 @@ pub(crate) fn stop(which: &Which, now: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The daemon that `which` names, or the only daemon that runs. The error of a user without
-/// permission has the command that works.
+/// The daemon that `which` selects, or the only running daemon. The error of a user without
+/// permission contains the command that works.
 pub(crate) fn find(which: &Which) -> anyhow::Result<Instance> {
     told_how(search(which, None))
 }
@@ -239,7 +239,7 @@ fn is_supervisor(path: &Path) -> bool {
     name.split('.').next() == Some(Role::Run.name())
 }
 
-/// `tunnel run`, if there is one, and no daemon but its own runs beside it.
+/// `tunnel run`, if it runs and all other daemons are its own.
 fn supervisor_of_all(live: &[PathBuf]) -> Option<Instance> {
     let (supervisors, others): (Vec<_>, Vec<_>) = live.iter().partition(|path| is_supervisor(path));
     let [only] = supervisors[..] else { return None };
@@ -276,8 +276,8 @@ fn supervisor_of(folder: &Path) -> anyhow::Result<Instance> {
     Instance::connect(&path)
 }
 
-/// The daemon of `tunnel run` that was started with this file. Two daemons of one role have sockets
-/// whose names the file does not tell.
+/// The daemon of `tunnel run` that was started with this file. Two daemons with the same role have
+/// sockets whose names do not follow from the file.
 fn supervised(file: &Path) -> Option<Instance> {
     let whole = file.canonicalize().ok()?;
     let is_of_file = |other: &str| Path::new(other).canonicalize().is_ok_and(|one| one == whole);
@@ -286,7 +286,7 @@ fn supervised(file: &Path) -> Option<Instance> {
     of_file.find_map(|one| Instance::connect(one.control?.as_ref()).ok())
 }
 
-/// Finds the running daemon as [`find`] does. Of several daemons, only those of the role `role`
+/// Finds the running daemon as [`find`] does. Of several daemons, only those with the role `role`
 /// count, if there are any.
 pub(crate) fn find_role(which: &Which, role: Role) -> anyhow::Result<Instance> {
     told_how(search(which, Some(role)))
@@ -299,7 +299,7 @@ fn told_how(found: anyhow::Result<Instance>) -> anyhow::Result<Instance> {
     })
 }
 
-/// The command line of this process behind `sudo`.
+/// The command line of this process, prefixed by `sudo`.
 fn with_sudo(arguments: impl Iterator<Item = String>) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,".contains(c);
     let quoted = arguments.map(|word| {
@@ -321,7 +321,7 @@ fn search(which: &Which, role: Option<Role>) -> anyhow::Result<Instance> {
     }
     let places = Places::of_process();
     let mut running = control::running(&places);
-    // A supervisor has no streams, services and links of its own.
+    // A supervisor has no streams, services or links of its own.
     if running.live.iter().any(|path| !is_supervisor(path)) {
         running.live.retain(|path| !is_supervisor(path));
     }
@@ -332,7 +332,7 @@ fn search(which: &Which, role: Option<Role>) -> anyhow::Result<Instance> {
     one_of(&found, &places.known())
 }
 
-/// The sockets whose name begins with the role, as all names that a daemon chooses do. All sockets,
+/// The sockets whose name begins with the role, like all names that a daemon chooses. All sockets,
 /// if there is no such name.
 fn of_role(mut found: Found, role: Role) -> Found {
     let is_of_role = |path: &&PathBuf| {
@@ -347,7 +347,7 @@ fn of_role(mut found: Found, role: Role) -> Found {
 }
 
 fn one_of(found: &Found, searched: &[PathBuf]) -> anyhow::Result<Instance> {
-    // A socket is a daemon; a folder may be empty.
+    // A socket shows a daemon; a folder may be empty.
     let denied =
         found.denied.iter().find(|denied| denied.is_socket).or_else(|| found.denied.first());
     match (&found.live[..], denied) {

@@ -1,4 +1,4 @@
-//! The services and forwards that a running client got by commands. They are kept in the state
+//! The services and forwards that a running client received by commands. They are kept in the state
 //! directory, because a unit of systemd cannot write its configuration, and are merged with the
 //! configuration at each load.
 
@@ -25,12 +25,13 @@ const HEAD: &str = "# Made by `tunnel publish`, `tunnel unpublish` and `tunnel f
 #[derive(Clone, Debug)]
 pub(crate) struct KeptLists {
     /// The files in which the lists are kept, with equal content: one for each pin of the server,
-    /// or else one for its host. While a server gets another key, a client has both pins.
+    /// or else one for its host. While a server changes its key, a client has both pins.
     paths: Vec<PathBuf>,
-    /// Where an earlier version, or a client with another spelling of the address, has kept them.
+    /// The files in which an earlier version, or a client with another spelling of the address,
+    /// kept them.
     earlier: Vec<PathBuf>,
-    /// The lists are only shown, so it does not matter who can write the directory: the state of a
-    /// unit belongs to the unit's own user.
+    /// The lists are only shown, so it does not matter which users can write the directory: the
+    /// state of a unit belongs to the unit's own user.
     is_shown: bool,
 }
 
@@ -61,22 +62,22 @@ impl KeptLists {
         Self { is_shown: true, ..Self::in_state(folder, config) }
     }
 
-    /// The file of a client of this process. `None`: the environment names no place for state.
+    /// The file of a client of this process. `None`: the environment names no folder for state.
     pub(crate) fn of(config: &ClientConfig) -> Option<Self> {
         let given = config.common.state_dir.clone();
         let folder = given.or_else(|| Places::of_process().state_dir().ok())?;
         Some(Self::in_state(&folder, config))
     }
 
-    /// The file that has the lists, or in which they will be.
+    /// The file that holds the lists, or will hold them.
     pub(crate) fn path(&self) -> &Path {
         let is_there = |path: &&PathBuf| fs::symlink_metadata(path).is_ok();
         let found = self.paths.iter().chain(&self.earlier).find(is_there);
         found.or_else(|| self.paths.first()).map(PathBuf::as_path).unwrap_or_else(|| Path::new(""))
     }
 
-    /// Puts the lists under all present names of the server. A failure leaves them where they are
-    /// read as well.
+    /// Stores the lists under all current names of the server. After a failure they are still read
+    /// from the previous files.
     pub(crate) fn adopt(&self) {
         let is_everywhere = self.paths.iter().all(|path| path.exists());
         let text = if is_everywhere { Ok(String::new()) } else { self.read() };
@@ -90,11 +91,11 @@ impl KeptLists {
     pub(crate) fn read(&self) -> Result<String, WrongConfig> {
         let path = self.path();
         match fs::symlink_metadata(path) {
-            // A folder into which this user cannot look has no list of this user.
+            // A folder that this user cannot list holds no list of this user.
             Err(e) if is_absence(&e) => return Ok(String::new()),
             _ => {}
         }
-        // Whoever can write the directory could publish services of this machine.
+        // A user who can write the directory could publish services of this machine.
         let folder = path.parent().unwrap_or(path);
         if !self.is_shown {
             check_private(folder).map_err(|why| WrongConfig::one(why.to_string()))?;
@@ -138,8 +139,8 @@ impl KeptLists {
         Ok(())
     }
 
-    /// The text with `lists` added and the entries `gone` removed. An entry that is not here is one
-    /// of the file or of a flag, and is marked as removed. Names have no prefix.
+    /// The text with `lists` added and the entries `gone` removed. An entry that is not here
+    /// belongs to the file or to a flag, and is marked as removed. Names have no prefix.
     pub(crate) fn edited(
         &self,
         text: &str,
@@ -163,8 +164,8 @@ impl KeptLists {
         Ok(text)
     }
 
-    /// The text without any trace of these entries, because the configuration file has them, or has
-    /// them no more.
+    /// The text without these entries, because the configuration file now contains them, or no
+    /// longer does.
     pub(crate) fn without(&self, text: &str, entries: &[String]) -> anyhow::Result<String> {
         let name = self.path().display().to_string();
         let mut text = text.to_owned();
@@ -181,7 +182,7 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
 }
 
-/// A pin as part of a file's name. The alphabet of Base64 has characters that it may not have.
+/// A pin as part of a file's name. Base64 uses characters that are not allowed in a file name.
 fn name_of(pin: &str) -> String {
     pin.trim_end_matches('=').replace(':', "-").replace('/', "_").replace('+', "-")
 }

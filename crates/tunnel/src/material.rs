@@ -1,4 +1,4 @@
-//! Reads configuration and token files, checks who may read them, and makes the paths in a
+//! Reads configuration and token files, checks which users may read them, and makes the paths in a
 //! configuration absolute.
 
 use std::fs::{self, File};
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use config::{AccessLog, ClientConfig, Common, KeyPair, Pages, ProxyConfig, ServerConfig, Trust};
 
-/// Most bytes that are read of a file with a token or with users. A token is one line, and 256
-/// users have 30 KiB.
+/// The largest size of a file with a token or with users that is read, in bytes. A token is one
+/// line, and 256 users have 30 KiB.
 const MAX_TOKEN_FILE: u64 = 128 << 10;
 
 /// Reads a configuration file, up to one byte more than the parser accepts. So the parser refuses a
@@ -51,10 +51,10 @@ pub(crate) fn read_token(path: &Path) -> io::Result<String> {
 /// a container the mode may be harmless.
 ///
 /// A file in `credentials`, the directory that systemd makes for the unit, is never exposed. Its
-/// mode is 0440 where systemd lets the unit's user in by an access control list: the bits of the
-/// group are then the mask of the list (acl(5)). No other user can enter the directory.
+/// mode is 0440 where systemd grants access to the unit's user by an access control list: the bits
+/// of the group are then the mask of the list (acl(5)). No other user can enter the directory.
 pub(crate) fn is_exposed(path: &Path, credentials: Option<&Path>) -> bool {
-    // An empty path would be the beginning of every path.
+    // An empty path would be a prefix of every path.
     let credentials = credentials.filter(|folder| folder.is_absolute());
     !credentials.is_some_and(|folder| path.starts_with(folder))
         && fs::metadata(path).is_ok_and(|file| file.mode() & 0o077 != 0)

@@ -1,4 +1,4 @@
-//! The output of `tunnel ping` and `tunnel speedtest`, for people and as JSON.
+//! The output of `tunnel ping` and `tunnel speedtest`, as text and as JSON.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Instant;
@@ -14,7 +14,7 @@ use ops::measure::{Direction, Flow, Ping, Pong, Progress, Speed};
 /// Width of the progress bar, in characters.
 const BAR: u64 = 30;
 
-/// The columns of a line of progress beside the bar.
+/// The width of a progress line besides the bar.
 const BESIDE: u64 = 34;
 
 /// Milliseconds between two progress lines if standard error is not a terminal.
@@ -218,7 +218,7 @@ fn plain_line(progress: &Progress) -> String {
 }
 
 fn bar_line(progress: &Progress, screen: Screen) -> String {
-    // A longer line would not be overwritten as a whole.
+    // A longer line could not be overwritten completely.
     let room = screen.columns().and_then(|columns| u64::try_from(columns).ok());
     let bar = room.map_or(BAR, |room| BAR.min(room.saturating_sub(BESIDE)));
     let part = progress.elapsed_millis.min(progress.span_millis);

@@ -1,4 +1,4 @@
-//! The output of `tunnel nat`, for people and as JSON.
+//! The output of `tunnel nat`, as text and as JSON.
 
 use ops::Role;
 use ops::nat::{NatReport, Network, RouterPort, StunServer, Udp};
@@ -7,7 +7,7 @@ use ops::term::{self, Column, Drawn, Screen, Sheet, Table, Waiting};
 use crate::cli::NatArgs;
 use crate::instances;
 
-/// Asks the running client what stands between it and other clients.
+/// Queries the running client for the NATs and firewalls between it and other clients.
 pub(crate) fn nat(args: &NatArgs) -> anyhow::Result<()> {
     let instance = instances::find_role(&args.which, Role::Client).map_err(|error| {
         match &args.which.config {
@@ -74,7 +74,7 @@ fn text(report: &NatReport, screen: Screen) -> Drawn {
     sheet.finish()
 }
 
-/// Whether the router opens a port to this machine.
+/// Whether the router maps a port to this machine.
 fn port(router: Option<&RouterPort>) -> String {
     match router {
         None => "the router was not asked: `p2p.candidates` is without `mapped`".to_owned(),

@@ -1,8 +1,8 @@
 //! Addresses that the networks of this machine rule out: broadcast addresses of its own networks as
-//! targets, and link-local addresses behind an interface that it has not.
+//! targets, and link-local addresses with an interface that does not exist.
 //!
-//! A broadcast address looks like any other one; only the machine that has the network knows. An
-//! interface may come later, so its absence is a warning.
+//! A broadcast address looks like any other address; only a machine in the network knows it. An
+//! interface may appear later, so its absence is a warning.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use proto::ScopedAddr;
 
 use crate::examine::Fault;
 
-/// What is wrong with the addresses of a client.
+/// The problems of a client's addresses.
 pub(crate) fn of_client(config: &ClientConfig) -> Vec<Fault> {
     let servers = config.servers.iter().enumerate().filter_map(|(n, path)| {
         let problem = no_interface(&path.endpoint.host)?;
@@ -24,7 +24,7 @@ pub(crate) fn of_client(config: &ClientConfig) -> Vec<Fault> {
     servers.chain(services).chain(forwards).collect()
 }
 
-/// What is wrong with the addresses of a proxy.
+/// The problems of a proxy's addresses.
 pub(crate) fn of_proxy(config: &ProxyConfig) -> Vec<Fault> {
     let services: Vec<_> = config.proxies.iter().map(|proxy| proxy.service.clone()).collect();
     let entries = config.proxies.iter().enumerate();
@@ -32,7 +32,7 @@ pub(crate) fn of_proxy(config: &ProxyConfig) -> Vec<Fault> {
     of_services(&services, "proxies", "proxy").into_iter().chain(listeners).collect()
 }
 
-/// What is wrong with the address of a listener of this machine.
+/// The problem of a listener's address on this machine.
 fn of_listener(listen: &Local, key: &str, n: usize) -> Option<Fault> {
     let (_, at) = listen.socket()?;
     let host = at.link().map_or_else(|| Host::Ip(at.ip()), |link| Host::Scoped(link.clone()));
@@ -41,7 +41,7 @@ fn of_listener(listen: &Local, key: &str, n: usize) -> Option<Fault> {
     Some(Fault { keys, problem, fatal: false })
 }
 
-/// What is wrong with the listeners of a server.
+/// The problems of a server's listeners.
 pub(crate) fn of_server(config: &ServerConfig) -> Vec<Fault> {
     let fault = |(n, listen): (usize, &config::Listen)| {
         let problem = format!("{}: {}", listen.endpoint, not_listened(&listen.endpoint.host)?);
@@ -62,7 +62,7 @@ fn of_services(services: &[Service], key: &str, what: &str) -> Vec<Fault> {
             let problem = format!("{what} {}: {problem}", service.name);
             let keys = match services.len() {
                 1 => vec![format!("{key}[{n}].target"), key.to_owned()],
-                // A range of ports makes several services of an entry.
+                // A range of ports yields several services for an entry.
                 _ => vec![key.to_owned()],
             };
             faults.push(Fault { keys, problem, fatal });
@@ -71,7 +71,7 @@ fn of_services(services: &[Service], key: &str, what: &str) -> Vec<Fault> {
     faults
 }
 
-/// Why nothing is sent to a target of a service, if that is certain.
+/// The reason why nothing can be sent to a target of a service, if that is certain.
 pub(crate) fn unreachable(service: &Service, target: &Target) -> Option<String> {
     broadcast(service, target, net::own::is_broadcast)
 }
@@ -102,7 +102,7 @@ fn no_interface(host: &Host) -> Option<String> {
     }
 }
 
-/// Why nothing listens at a host now.
+/// The reason why listening at a host is currently impossible.
 fn not_listened(host: &Host) -> Option<String> {
     let problem = no_interface(host)?;
     let is_to_come = matches!(host, Host::Scoped(_));

@@ -35,7 +35,7 @@ pub(crate) fn main_process(pid: u32) {
     send(&[NotifyState::MainPid(pid)]);
 }
 
-/// Reports the path of the control socket, for `tunnel run`. systemd passes over the field.
+/// Reports the path of the control socket, for `tunnel run`. systemd ignores the field.
 pub(crate) fn control(path: &Path) {
     send(&[NotifyState::Custom(&format!("{CONTROL}={}", path.display()))]);
 }
@@ -44,32 +44,32 @@ pub(crate) fn control(path: &Path) {
 /// begin with `X_` (sd_notify(3)).
 pub(crate) const CONTROL: &str = "X_TUNNEL_CONTROL";
 
-/// Passes a message of another process on to a socket.
+/// Forwards a message of another process to a socket.
 pub(crate) fn pass_on(to: &OsStr, text: &str) {
     if let Err(error) = connected(to).and_then(|socket| deliver(&socket, text, &[])) {
         tracing::warn!(%error, "{SOCKET}: a message was not passed on: {error}");
     }
 }
 
-/// Whether somebody listens, as far as the environment says.
+/// Whether a service manager listens, according to the environment.
 pub(crate) fn has_manager() -> bool {
     env::var_os(SOCKET).is_some_and(|to| !to.is_empty())
 }
 
-/// Gives the sockets of an address to systemd, which gives them to the process that it starts after
-/// a crash of this one.
+/// Passes the sockets of an address to systemd, which passes them to the process that it starts
+/// after a crash of this process.
 pub(crate) fn store(group: &Stored) {
     let name = format!("FDNAME={}", group.name);
     send_with(&[NotifyState::Custom("FDSTORE=1"), NotifyState::Custom(&name)], &group.sockets);
 }
 
-/// Takes the sockets of this name back.
+/// Removes the sockets with this name from systemd.
 pub(crate) fn forget(name: &str) {
     let name = format!("FDNAME={name}");
     send(&[NotifyState::Custom("FDSTOREREMOVE=1"), NotifyState::Custom(&name)]);
 }
 
-/// Reports that the daemon reads its configuration again. A following [`ready`] reports the end.
+/// Reports that the daemon reloads its configuration. A following [`ready`] reports the end.
 pub(crate) fn reloading() {
     // `Type=notify-reload` needs the current time as well (sd_notify(3)).
     match NotifyState::monotonic_usec_now() {
@@ -90,7 +90,7 @@ pub(crate) fn stopping(limit: Duration) {
 }
 
 /// Feeds the watchdog, if systemd has one for this unit, while `alive` returns true. Never returns.
-/// It feeds three times per watchdog period, so that one late answer does not end the daemon.
+/// It is fed three times per watchdog period, so that one late answer does not end the daemon.
 pub(crate) async fn feed_watchdog(alive: impl AsyncFn(Duration) -> bool) -> Infallible {
     let period = sd_notify::watchdog_enabled().filter(|period| !period.is_zero());
     let Some(period) = period else { return std::future::pending().await };
@@ -121,7 +121,7 @@ fn send_with(states: &[NotifyState<'_>], descriptors: &[OwnedFd]) {
     let Some(to) = env::var_os(SOCKET).filter(|to| !to.is_empty()) else { return };
     let mut text = String::new();
     for state in states {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{state}");
     }
     let sent = connected(&to).and_then(|socket| deliver(&socket, &text, descriptors));
@@ -146,7 +146,7 @@ fn deliver(socket: &UnixDatagram, text: &str, descriptors: &[OwnedFd]) -> io::Re
     Ok(())
 }
 
-/// A socket that sends to this address. The crate `sd_notify` takes an abstract name for a path.
+/// A socket that sends to this address. The crate `sd_notify` treats an abstract name as a path.
 fn connected(to: &OsStr) -> io::Result<UnixDatagram> {
     let to = match to.as_bytes().split_first() {
         Some((b'@', name)) => SocketAddr::from_abstract_name(name)?,

@@ -1,10 +1,10 @@
 //! Targets that would lead to the daemon itself: its admin API, its control socket, its state
-//! folder, its configuration, its tokens and its keys. Targets that lead nowhere are told with them
-//! ([`networks`]).
+//! folder, its configuration, its tokens and its keys. Targets that lead nowhere are reported with
+//! them ([`networks`]).
 //!
-//! The examination of a configuration finds such targets where they are written. The dial and the
-//! file server refuse those that only a link, a name or a later change leads there
-//! ([`net::guarded`], [`files::kept`]).
+//! The examination of a configuration finds such targets where the configuration names them. The
+//! dial and the file server refuse targets that lead there only through a link, a name or a later
+//! change ([`net::guarded`], [`files::kept`]).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,13 +20,14 @@ use ops::state::Places;
 use crate::examine::Fault;
 use crate::networks;
 
-/// What a person does instead.
+/// The alternative for the user.
 const INSTEAD: &str = "(hint: ask the daemon by `tunnel` on its own machine, or its API by `ssh -L \
                        7070:127.0.0.1:7070`)";
 
-/// Guards the state of a daemon, and notes its process. To be called before the daemon accepts.
+/// Guards the state of a daemon, and records its process. Must be called before the daemon accepts
+/// connections.
 pub(crate) fn guard(common: &Common) {
-    // A peer of the control socket that is this process speaks for a visitor.
+    // A client of the control socket that is this process acts for a visitor.
     Guard::process(std::process::id()).keep();
     if let Some(folder) = state_folder(common) {
         files::kept::keep_folder(&folder);
@@ -42,7 +43,7 @@ fn state_folder(common: &Common) -> Option<PathBuf> {
 }
 
 /// Keeps the files of a configuration in force from being served: the file itself, tokens, keys and
-/// passwords. `folder` is the folder that the paths of tokens are relative to.
+/// passwords. `folder` is the folder to which the paths of tokens are relative.
 pub(crate) fn keep_files<'a>(
     file: Option<&Path>,
     folder: &Path,
@@ -108,7 +109,7 @@ fn of_services(services: &[Service], common: &Common, key: &str, what: &str) -> 
             let problem = format!("{what} {}: its target {problem}", service.name);
             let keys = match services.len() {
                 1 => vec![format!("{key}[{n}].target"), key.to_owned()],
-                // A range of ports makes several services of an entry.
+                // A range of ports yields several services for an entry.
                 _ => vec![key.to_owned()],
             };
             faults.push(Fault { keys, problem, fatal: true });
@@ -132,7 +133,8 @@ pub(crate) fn refuse<'a>(
     if lines.is_empty() { Ok(()) } else { Err(WrongConfig(lines)) }
 }
 
-/// Why a target leads to the daemon itself. `None`: it leads elsewhere, as far as it can be seen.
+/// The reason why a target leads to the daemon itself. `None`: it leads elsewhere, as far as is
+/// known.
 fn problem(target: &Target, common: &Common) -> Option<String> {
     let place = match target {
         Target::Unix(address) if address.abstract_name().is_none() => {
@@ -186,7 +188,7 @@ fn is_below(path: &Path, folder: &Path) -> bool {
         || path.ancestors().any(|above| fs::metadata(above).is_ok() && is_same(above, folder))
 }
 
-/// The path without links. The last names may be absent.
+/// The path with links resolved. The last components may be missing.
 fn real(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     for (n, above) in path.ancestors().enumerate() {

@@ -1,5 +1,5 @@
-//! `tunnel requests`: the last requests of the visitors of a client's services, one in full, and a
-//! replay.
+//! `tunnel requests`: lists the latest requests of a client's visitors, shows one in full, or
+//! replays one.
 
 use anyhow::{bail, ensure};
 use ops::Role;
@@ -13,10 +13,10 @@ use ops::term::{self, Column, Drawn, Screen, Sheet, Table};
 use crate::cli::RequestsArgs;
 use crate::instances::find_role;
 
-/// The error about a request that is gone.
+/// The error about a request that is no longer kept.
 const GONE: &str = "no such request (any more): only the last ones are kept";
 
-/// Lists requests, shows one, or sends one again.
+/// Lists requests, shows one, or replays one.
 pub(crate) fn requests(args: &RequestsArgs) -> anyhow::Result<()> {
     let instance = find_role(&args.which, Role::Client)?;
     let Some(id) = args.id else {
@@ -100,7 +100,7 @@ fn list(seen: &SeenRequests, omitted: usize, screen: Screen) -> Drawn {
     sheet.finish()
 }
 
-/// The status, or how far the request has come.
+/// The status, or the progress of the request.
 fn outcome(one: &SeenRequest) -> String {
     let progress = match one.progress {
         RequestProgress::Open => Some("open"),

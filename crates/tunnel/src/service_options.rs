@@ -1,5 +1,5 @@
 //! Reads the options of services on the command line: passwords from files and standard input, and
-//! the time of the end.
+//! the expiry.
 
 use std::io::{self, BufRead as _, Read as _};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use ops::lists::{Pair, ServiceOptions};
 use crate::cli::{OptionArgs, TargetArgs};
 use crate::input::read;
 
-/// Longer than any pair that a server takes, bytes.
+/// Longer than any pair that a server accepts, in bytes.
 const LINE_MAX: u64 = 1024;
 
 /// The options. Reads standard input at most once.
@@ -37,8 +37,8 @@ pub(crate) fn read_options(
     })
 }
 
-/// Adds the options of targets. The daemon reads the file of authorities, and has another working
-/// directory.
+/// Adds the options of targets. The daemon reads the file of authorities, and has a different
+/// working directory.
 pub(crate) fn add_target_options(
     options: &mut ServiceOptions,
     args: &TargetArgs,
@@ -54,7 +54,7 @@ pub(crate) fn add_target_options(
     Ok(())
 }
 
-/// The pairs that a value of `--basic-auth` stands for.
+/// The pairs that a value of `--basic-auth` denotes.
 pub(crate) fn pairs(value: &str) -> anyhow::Result<Vec<String>> {
     if value == "-" {
         let mut line = String::new();

@@ -1,5 +1,5 @@
 //! The set-up page of `tunnel server` and `tunnel client` without a file and without flags, in a
-//! terminal: what it writes, and how the daemon goes on with it.
+//! terminal: the file that it writes, and how the daemon continues with it.
 
 use std::env;
 use std::fs;
@@ -27,18 +27,18 @@ use crate::input::absolute;
 use crate::load;
 use crate::quoted::quoted;
 
-/// The first port of a web console, and how many ports are tried.
+/// The first port of a web console, and the number of ports that are tried.
 const CONSOLE: u16 = 7070;
 const CONSOLES: u16 = 10;
 
 /// The token of the web console, beside the file.
 const ADMIN_TOKEN: &str = "admin.token";
 
-/// What stands in the place of a secret.
+/// The text that replaces a secret.
 const HIDDEN: &str = config::edit::SECRET;
 
-/// Whether this start has no parameters and a person who sees its link. A process without a
-/// terminal has no set-up page.
+/// Whether this start has no parameters, and a terminal on which the user sees its link. A process
+/// without a terminal has no set-up page.
 pub(crate) fn is_wanted() -> bool {
     env::args_os().len() == 2 && stdin().is_terminal() && stdout().is_terminal()
 }
@@ -57,8 +57,8 @@ pub(crate) fn beside_server(state: &Arc<StateDir>, life: Life) -> Option<SetUpPa
     }
 }
 
-/// Opens the page in the place of a client that has no file, and starts the daemon with the file
-/// that is written.
+/// Opens the page for a client that has no file, and starts the daemon with the file that is
+/// written.
 ///
 /// # Errors
 /// No file was written in time, or the daemon cannot start.
@@ -83,8 +83,7 @@ fn tell(page: &SetUpPage) -> anyhow::Result<()> {
     ))?)
 }
 
-/// Begins anew as `tunnel server` or `tunnel client`, which find the file. Returns only with an
-/// error.
+/// Restarts as `tunnel server` or `tunnel client`, which find the file. Returns only with an error.
 pub(crate) fn go_on_as(role: Role) -> anyhow::Result<()> {
     let program = env::current_exe().context("the path of this program")?;
     let error = Command::new(&program).arg(role.name()).exec();
@@ -95,15 +94,15 @@ pub(crate) fn go_on_as(role: Role) -> anyhow::Result<()> {
 struct Maker {
     /// The role of the command line.
     role: Role,
-    /// The state directory of the server that runs already.
+    /// The state directory of the server that already runs.
     state: Option<Arc<StateDir>>,
 }
 
 /// A file that has not been written.
 struct Drafted {
-    /// The text as it is shown, without a secret.
+    /// The shown text, without secrets.
     text: Zeroizing<String>,
-    /// The text as it is judged: tokens stand in it that are not kept anywhere.
+    /// The text for validation: it contains tokens that are not stored anywhere.
     judged: Zeroizing<String>,
 }
 
@@ -266,7 +265,7 @@ fn client_of(plan: &Plan) -> anyhow::Result<(Code, ClientArgs)> {
     Ok((code, ClientArgs { publish, ..ClientArgs::default() }))
 }
 
-/// The lines of `admin`. `token`: the token itself, in the place of its file.
+/// The lines of `admin`. `token`: the token itself, instead of its file.
 fn admin_lines(plan: &Plan, token: Option<&str>) -> String {
     if plan.console.is_empty() {
         return String::new();
@@ -278,7 +277,7 @@ fn admin_lines(plan: &Plan, token: Option<&str>) -> String {
     format!("admin:\n  listen: {}\n  {token}\n", quoted(&plan.console))
 }
 
-/// The file of a server. `token`: the token itself, in the place of files.
+/// The file of a server. `token`: the token itself, instead of files.
 fn server_text(plan: &Plan, state: &Path, token: Option<&str>) -> String {
     let items = |list: Vec<String>| {
         let items: Vec<_> = list.iter().map(|item| quoted(item)).collect();
@@ -311,8 +310,8 @@ fn list(text: &str) -> Vec<String> {
     items.map(str::to_owned).collect()
 }
 
-/// Judges a file that is not there as the daemon does, and what would stand in its way. Returns
-/// what it would run, and warnings.
+/// Validates a file that does not exist yet as the daemon does, and checks for obstacles. Returns
+/// its effects, and warnings.
 fn judge(plan: &Plan, drafted: &Drafted) -> Result<(Vec<String>, Vec<String>), WrongConfig> {
     let path = file_of(plan.role);
     let text = Some(drafted.judged.to_string());
@@ -339,14 +338,14 @@ fn judge(plan: &Plan, drafted: &Drafted) -> Result<(Vec<String>, Vec<String>), W
     Ok(judged)
 }
 
-/// An address for the web console that is free now.
+/// A free address for the web console.
 fn free_console() -> String {
     let ports = CONSOLE..CONSOLE + CONSOLES;
     let mut all = ports.map(|port| format!("127.0.0.1:{port}"));
     all.find(|address| TcpListener::bind(address).is_ok()).unwrap_or_default()
 }
 
-/// Makes the token of the web console, unless there is one.
+/// Generates the token of the web console, unless it exists.
 fn make_admin_token() -> anyhow::Result<()> {
     let path = Path::new(ADMIN_TOKEN);
     if found::here(ADMIN_TOKEN).is_some() {
@@ -355,7 +354,7 @@ fn make_admin_token() -> anyhow::Result<()> {
     write_new(path, Zeroizing::new(ops::token()?).as_bytes())
 }
 
-/// Writes a file that was not there, with mode 0600.
+/// Writes a new file with mode 0600.
 fn write_new(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let what = || format!("making {}", path.display());
     let mut file = match files::create_new(path) {
@@ -368,7 +367,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     filled.inspect_err(|_| drop(fs::remove_file(path))).with_context(what)
 }
 
-/// The problems of an error, a line each.
+/// The problems of an error, one line each.
 fn problems(why: &anyhow::Error) -> Vec<String> {
     match why.downcast_ref::<WrongConfig>() {
         Some(wrong) => wrong.0.clone(),

@@ -1,5 +1,5 @@
 //! SIGTERM and SIGINT: the first signal starts a drain, and the second ends the daemon immediately.
-//! SIGHUP starts a reload, except where it tells that the terminal was closed.
+//! SIGHUP starts a reload, except where it means that the terminal was closed.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, stderr};
@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::parent;
 use crate::supervise::SUPERVISOR;
 
-/// Two equal signals within this time are one, where they may come on two ways.
+/// Two equal signals within this time count as one, where they may arrive in two ways.
 const DOUBLE: Duration = Duration::from_millis(500);
 
 /// The signals that control a daemon. They are caught from the creation of this value on.
@@ -30,18 +30,19 @@ pub(crate) struct Signals {
 struct Terminal(bool);
 
 impl Terminal {
-    /// The present state. Standard streams say less: they may lead into files.
+    /// The present state. Standard streams are less reliable: they may be redirected to files.
     fn is_there() -> bool {
         File::open("/dev/tty").is_ok()
     }
 
-    /// Notes the present state. Returns whether the terminal is gone since the last note.
+    /// Records the present state. Returns whether the terminal has disappeared since the last
+    /// record.
     const fn is_lost(&mut self, is_there: bool) -> bool {
         mem::replace(&mut self.0, is_there) && !is_there
     }
 }
 
-/// What goes on when the terminal is closed.
+/// The parts that continue after the terminal is closed.
 const GOES_ON: &str = "goes on without the terminal: `tunnel status` shows the process, and \
                        `tunnel stop` ends it";
 
@@ -56,7 +57,7 @@ impl Signals {
         })
     }
 
-    /// Tells a person who starts the daemon by hand what closing the terminal does.
+    /// Tells a user who starts the daemon manually what closing the terminal does.
     pub(crate) fn tell_terminal(&self) {
         if self.terminal.0 && stderr().is_terminal() && env::var_os(SUPERVISOR).is_none() {
             term::err(format_args!("Ctrl-C stops it; closing the terminal does not: it {GOES_ON}"));
@@ -76,15 +77,15 @@ impl Signals {
                 tracing::warn!(signal = "SIGHUP", "the terminal was closed; this daemon {GOES_ON}");
                 continue;
             }
-            // The service manager may send a signal to all processes of a unit, and the small
-            // parent passes its own one on.
+            // The service manager may send a signal to all processes of a unit, and the parent
+            // process forwards its own.
             let is_double = parent::is_there()
                 && last.is_some_and(|(before, at)| before == signal && at.elapsed() < DOUBLE);
             if is_double {
                 continue;
             }
             last = Some((signal, Instant::now()));
-            // The process that serves in the place of this one tells it to stop.
+            // The process that has replaced this one tells it to stop.
             if parent::forward(signal) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The output of `tunnel test`, for people and as JSON.
+//! The output of `tunnel test`, as text and as JSON.
 
 use anyhow::bail;
 use ops::term::{self, Column, Drawn, Screen, Sheet, Table, Waiting};
@@ -7,7 +7,7 @@ use ops::tested::Tested;
 use crate::cli::TestArgs;
 use crate::instances;
 
-/// Tests a service. A target that does not serve is an error, so that a script sees it.
+/// Tests a service. An unhealthy target is an error, so that a script notices it.
 pub(crate) fn test(args: &TestArgs) -> anyhow::Result<()> {
     let instance = instances::find(&args.which)?;
     let tested = Waiting::during("dialling the targets of the service", || {

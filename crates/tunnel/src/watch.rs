@@ -8,10 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Time between two looks.
+/// Interval of the checks.
 pub(crate) const LOOK: Duration = Duration::from_secs(2);
 
-/// The state of files at one look.
+/// The state of files at one check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen(Vec<(PathBuf, Option<Mark>)>);
 
@@ -20,7 +20,7 @@ pub(crate) struct Seen(Vec<(PathBuf, Option<Mark>)>);
 type Mark = (u64, u64, u64, i64, i64);
 
 impl Seen {
-    /// Looks at these files. A missing file is recorded as missing.
+    /// Checks these files. A missing file is recorded as missing.
     pub(crate) async fn look(files: Vec<PathBuf>) -> Self {
         let look = |file: PathBuf| {
             let mark = mark(&file).ok();

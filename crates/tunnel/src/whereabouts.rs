@@ -1,4 +1,4 @@
-//! Where the control socket of a daemon is: by its configuration, or by its configuration file.
+//! The location of a daemon's control socket: by its configuration, or by its configuration file.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,8 @@ use ops::state::Places;
 use crate::input::{absolute, read};
 use crate::load::{self, Either};
 
-/// The place of the control socket of a daemon that was started with this file. If the file has
-/// become wrong since then, the place still comes from the keys that name it.
+/// The location of the control socket of a daemon that was started with this file. If the file has
+/// become invalid since then, the location still follows from the keys that determine it.
 pub(crate) fn control_of(path: &Path) -> anyhow::Result<SocketPath> {
     let places = Places::of_process();
     match load::file(path) {
@@ -41,7 +41,7 @@ struct Whereabouts {
     instance: String,
 }
 
-/// The whereabouts of a file that may have problems. `None` if they cannot be determined.
+/// The location for a file that may have problems. `None` if it cannot be determined.
 fn whereabouts(path: &Path) -> Option<Whereabouts> {
     let text = read(path).ok()?;
     let folder = absolute(path).ok()?.parent()?.to_owned();

@@ -37,8 +37,8 @@ pub struct ClientConfig {
     pub name: String,
     /// The token that proves the name. `None`: the certificates of the paths prove the name.
     pub token: Option<Token>,
-    /// Whether the client may send a proof of its token, from which a weak token can be guessed, to
-    /// a server that does not know the client.
+    /// Whether the client may send the data that verify its token to a server that does not know
+    /// the client.
     pub introduce: bool,
     /// The number of links; `None`: one per worker, at least 2.
     pub connections: Option<NonZeroUsize>,

@@ -1,10 +1,10 @@
 //! The driver: one task that moves the datagrams of all connections of a socket.
 //!
 //! Each round does four things: the driver reads datagrams and gives each to its connection; it
-//! looks at the connections that lanes have touched; it calls the connections whose time has come;
-//! it sends what connections have to send, one call of the system for each in turn. Between two
-//! turns there is one timer, set to the next time of any connection, and none where no connection
-//! has one.
+//! handles the connections that lanes have touched; it calls the connections whose timers have
+//! expired; it sends the packets of connections, one system call for each in turn. Between two
+//! turns there is one timer, set to the earliest deadline of any connection, and none if no
+//! connection has one.
 
 mod outbox;
 
@@ -32,25 +32,26 @@ use crate::wire::{COOKIE, OPENING_HEAD, Packet, RESET};
 
 pub(crate) use outbox::Outbox;
 
-/// Rounds of a turn, after which other tasks of the worker run: at most 4 messages are read and
-/// [`BURSTS`] calls sent in each.
+/// The number of rounds in a turn, after which other tasks of the worker run: at most 4 messages
+/// are read and [`BURSTS`] calls sent in each round.
 const ROUNDS: usize = 8;
 
-/// Connections that send in a round.
+/// The number of connections that send in a round.
 const BURSTS: usize = 8;
 
-/// The longest answer to a stranger. Answers that find no room in the outbox are dropped: strangers
-/// ask again.
+/// The longest response to an unauthenticated peer. Responses that do not fit the outbox are
+/// dropped: such peers retry.
 const ANSWER: usize = if COOKIE > RESET { COOKIE } else { RESET };
 
-/// Strangers that were given up and linger, so that they learn why. Each holds up to 64 KiB, and no
-/// budget of the accept loop counts it any more. Further ones are told once.
+/// The largest number of abandoned unauthenticated peers whose connections linger, so that they
+/// learn the reason. Each holds up to 64 KiB, and the limits of the accept loop no longer count it.
+/// Any beyond this number get one refusal and are removed.
 const REFUSED: usize = 64;
 
-/// Errors of reading in a row, after which the socket counts as broken.
+/// The number of consecutive read errors after which the socket counts as broken.
 const ERRORS: u32 = 1_000;
 
-/// The time of tokio, which tests may stop.
+/// The time of tokio, which tests may pause.
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -66,13 +67,13 @@ pub(crate) struct Driver {
     /// Connections that may have something to send, each once.
     ready: VecDeque<usize>,
     outbox: Outbox,
-    /// Answers to strangers, which precede all else.
+    /// Responses to unauthenticated peers, which precede everything else.
     answers: Outbox,
-    /// Strangers that were given up and still linger.
+    /// The number of abandoned unauthenticated peers that still linger.
     refused: usize,
-    /// What admits strangers, on a server.
+    /// Admits unauthenticated peers, on a server.
     admission: Option<Admission>,
-    /// What keeps floods of strangers out, on a server.
+    /// Keeps floods of unauthenticated peers out, on a server.
     fence: Option<Fence>,
     random: Random,
     buffer: Vec<u8>,
@@ -87,7 +88,7 @@ struct Entry {
     shared: Arc<Shared>,
     id: ConnectionId,
     is_ready: bool,
-    /// The connection counts among the refused strangers.
+    /// Whether the connection counts as refused.
     is_refused: bool,
 }
 
@@ -129,7 +130,7 @@ impl Driver {
         }
     }
 
-    /// Takes a connection, which may have something to send.
+    /// Adds a connection, which may have something to send.
     fn begin(&mut self, shared: Arc<Shared>) {
         let mut state = shared.lock();
         let id = state.ids().0;
@@ -189,7 +190,7 @@ impl Driver {
                     self.take(now, arrival, &mut chunk[..length]);
                 }
             }
-            // Errors of earlier sends are told here; what was lost is sent again.
+            // Errors of earlier sends are reported here; lost packets are retransmitted.
             Poll::Ready(Err(ref error)) => {
                 self.errors += 1;
                 tracing::trace!(%error, "a UDP socket reports an error");
@@ -200,8 +201,8 @@ impl Driver {
         read.is_ready()
     }
 
-    /// Gives the datagrams of a message to their connections. Neighbours mostly belong to the same
-    /// one.
+    /// Passes the datagrams of a message to their connections. Neighbours usually belong to the
+    /// same connection.
     fn take(&mut self, now: Instant, arrival: &Arrival, message: &mut [u8]) {
         let mut datagrams = message.chunks_mut(arrival.segment.max(1)).peekable();
         while let Some(datagram) = datagrams.next() {
@@ -233,7 +234,7 @@ impl Driver {
         Some((slot, Arc::clone(&self.connections.get(slot)?.shared)))
     }
 
-    /// A datagram that is no packet of a session.
+    /// A datagram that is not a packet of a session.
     fn take_handshake(&mut self, now: Instant, arrival: &Arrival, datagram: &mut [u8]) {
         if let (Some(fence), Some(admission)) = (&mut self.fence, &self.admission) {
             let peer = arrival.origin.peer;
@@ -293,8 +294,8 @@ impl Driver {
         }
     }
 
-    /// A sealed packet of a connection that nobody knows: the server was restarted. Its client
-    /// learns it at once.
+    /// A sealed packet of an unknown connection: the server was restarted. Its client learns this
+    /// at once.
     fn answer_unknown(
         &mut self,
         now: Instant,
@@ -311,7 +312,7 @@ impl Driver {
         }
     }
 
-    /// Takes what lanes and the dialer have asked for.
+    /// Takes the requests of lanes and of the dialer.
     fn take_orders(&mut self, cx: &Context<'_>) {
         let hub = Arc::clone(&self.hub);
         let mut orders = hub.lock();
@@ -328,7 +329,7 @@ impl Driver {
         }
     }
 
-    /// Sends what connections have, a call of the system each. Returns whether there is more.
+    /// Sends the packets of connections, with one system call each. Returns whether there is more.
     fn transmit(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
         if self.answers.poll_send(cx, &self.socket).is_pending()
             || self.outbox.poll_send(cx, &self.socket).is_pending()
@@ -376,14 +377,14 @@ impl Driver {
         }
     }
 
-    /// Whether nobody needs the driver any more.
+    /// Whether the driver is no longer needed.
     fn is_done(&self) -> bool {
         self.connections.is_empty()
             && self.outbox.is_empty()
             && (self.admission.is_none() || self.hub.lock().is_closed)
     }
 
-    /// Sets the timer; returns whether its time has come meanwhile.
+    /// Sets the timer; returns whether it has already expired.
     fn arm(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
         let fenced = self.fence.as_ref().and_then(Fence::due);
         let Some(at) = self.timers.due().into_iter().chain(fenced).min() else {
@@ -407,7 +408,7 @@ impl Driver {
     }
 }
 
-/// Appends the datagram for a stranger that `encode` makes, if any.
+/// Appends the datagram that `encode` makes for an unauthenticated peer, if any.
 fn put(outbox: &mut Outbox, to: Origin, encode: impl FnOnce(&mut Vec<u8>)) {
     let before = outbox.buffer().len();
     encode(outbox.buffer());
@@ -438,7 +439,7 @@ impl Future for Driver {
                 return Poll::Pending;
             }
         }
-        // Other tasks of this thread first.
+        // Other tasks of this thread run first.
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -4,8 +4,8 @@ use std::task::{Context, Poll};
 
 use crate::socket::{CALL, Origin, Run, Socket};
 
-/// The most datagrams and bytes that wait here. A connection puts in what one call takes; then
-/// another connection has its turn.
+/// The largest number of queued datagrams, and of their bytes. A connection puts in what one call
+/// takes; then another connection has its turn.
 const MOST: usize = 64;
 const BYTES: usize = CALL;
 
@@ -21,19 +21,19 @@ pub(crate) struct Outbox {
     bytes: Vec<u8>,
     /// The datagrams in `bytes`.
     datagrams: Vec<Datagram>,
-    /// Datagrams and bytes that have left.
+    /// The number of sent datagrams and bytes.
     gone: (usize, usize),
-    /// Runs that the system refused, since the beginning.
+    /// The number of runs that the system refused since the start.
     refused: u64,
 }
 
 impl Outbox {
-    /// Whether nothing waits.
+    /// Whether nothing is queued.
     pub(crate) const fn is_empty(&self) -> bool {
         self.gone.0 == self.datagrams.len()
     }
 
-    /// Whether the next datagram, of at most `longest` bytes, has to wait for a turn.
+    /// Whether the next datagram, of at most `longest` bytes, must wait for a turn.
     pub(crate) const fn is_full(&self, longest: usize) -> bool {
         self.datagrams.len() >= MOST || self.bytes.len() + longest > BYTES
     }
@@ -43,14 +43,14 @@ impl Outbox {
         &mut self.bytes
     }
 
-    /// What was appended to the buffer since the last call is a datagram of `length` bytes, which
-    /// routers may mark where `is_ect` is true.
+    /// Marks the bytes appended since the last call as a datagram of `length` bytes, which routers
+    /// may mark if `is_ect` is true.
     pub(crate) fn push(&mut self, to: Origin, length: usize, is_ect: bool) {
         self.datagrams.push(Datagram { to, length, is_ect });
     }
 
-    /// Sends all that waits. `Ready`: nothing waits any more. What the system refuses counts as
-    /// lost on the path: routes and devices come and go, and packets are sent again.
+    /// Sends everything that is queued. `Ready`: nothing is queued any more. Refused datagrams
+    /// count as lost on the path: routes and devices come and go, and packets are retransmitted.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, socket: &Socket) -> Poll<()> {
         while let Some((run, count)) = self.run(socket.longest_run()) {
             let (bytes, peer) = (run.bytes.len(), run.to.peer);

@@ -1,4 +1,4 @@
-//! The socket of a trial, and the addresses at which it is reached from inner networks.
+//! The socket of a trial, and the addresses at which it can be reached from inner networks.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -9,10 +9,11 @@ use punch::OwnAddress;
 
 use super::PunchSettings;
 
-/// Ports of a range that are tried. A range in which so many ports are taken is exhausted.
+/// The number of ports of a range that are tried. A range in which that many ports are taken counts
+/// as exhausted.
 const TRIES: u16 = 64;
 
-/// Binds the socket of a trial, to both address families where the kernel has both.
+/// Binds the socket of a trial, to both address families if the kernel supports both.
 pub(super) fn bind(settings: &PunchSettings) -> io::Result<UdpSocket> {
     let any = if settings.loopback { Ipv4Addr::LOCALHOST.into() } else { every_address() };
     let Some(ports) = settings.ports.clone() else {
@@ -30,13 +31,13 @@ pub(super) fn bind(settings: &PunchSettings) -> io::Result<UdpSocket> {
     Err(io::Error::new(last.kind(), text))
 }
 
-/// `[::]`, which takes IPv4 as well, or `0.0.0.0` on a machine without IPv6.
+/// `[::]`, which covers IPv4 as well, or `0.0.0.0` on a machine without IPv6.
 fn every_address() -> IpAddr {
     let both = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
     net::bindable(both).map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip())
 }
 
-/// Ports of a range, from a random one on.
+/// Ports of a range, starting at a random one.
 fn tried(ports: &RangeInclusive<u16>) -> io::Result<impl Iterator<Item = u16>> {
     let (first, end) = (u32::from(*ports.start()), u32::from(*ports.end()));
     let count = (end + 1).saturating_sub(first).max(1);
@@ -47,8 +48,8 @@ fn tried(ports: &RangeInclusive<u16>) -> io::Result<impl Iterator<Item = u16>> {
     Ok((0..tries).filter_map(move |n| u16::try_from(first + (begin + n) % count).ok()))
 }
 
-/// The addresses at which a socket with this port is reached, best first: those from which this
-/// machine sends to `servers`, then the others by their worth for a peer.
+/// The addresses at which a socket with this port can be reached, best first: those from which this
+/// machine sends to `servers`, then the others by their usefulness for a peer.
 pub(super) fn hosts(
     socket: &UdpSocket,
     settings: &PunchSettings,
@@ -65,7 +66,7 @@ pub(super) fn hosts(
         network,
         prefix,
     });
-    // What must not be named by a stranger must not be told to one either.
+    // Addresses that a peer must not name are not revealed to a peer either.
     Ok(all.filter(|host| punch::refusal(host.address).is_none()).collect())
 }
 

@@ -12,18 +12,18 @@ use tokio::time::sleep_until;
 
 use super::{PunchSettings, hosts};
 
-/// More than any answer has that is read.
+/// Larger than any expected answer.
 const SPACE: usize = 1_500;
 
-/// What an inquiry has found.
+/// The result of an inquiry.
 #[derive(Debug)]
 pub struct Inquired {
-    /// The addresses of this machine that a trial with these settings would tell.
+    /// The addresses of this machine that a trial with these settings would send to a peer.
     pub hosts: Vec<SocketAddr>,
-    /// The servers, each with the outer address that it saw, or with the reason of its silence where
-    /// this machine knows one.
+    /// The servers, each with the outer address that it reported, or with the reason for a missing
+    /// answer where this machine knows it.
     pub servers: Vec<(SocketAddr, Result<SocketAddr, Option<io::ErrorKind>>)>,
-    /// What stands between this machine and IPv4; `None` when no server was asked over it.
+    /// The NAT properties for IPv4; `None` when no server was queried over it.
     pub ipv4: Option<Nat>,
     /// The same of IPv6.
     pub ipv6: Option<Nat>,
@@ -40,8 +40,8 @@ impl Sockets {
         let main = hosts::bind(settings)?;
         let own = hosts::hosts(&main, settings, servers)?;
         let own = own.into_iter().map(|host| host.address).collect();
-        // Outside of the range the router may admit less, so no other port takes the place of a
-        // range that is exhausted: the filter stays unknown.
+        // Outside the range the router may admit less, so no other port replaces an exhausted
+        // range: the filter stays unknown.
         let fresh = hosts::bind(settings).and_then(into_tokio).ok();
         Ok((Self { main: into_tokio(main)?, fresh }, own))
     }
@@ -82,8 +82,8 @@ fn into_tokio(socket: Bound) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket)
 }
 
-/// Asks STUN servers what stands between this machine and them, until all have answered, or until
-/// no answer is waited for any more, at the latest at `until`.
+/// Queries STUN servers for the NATs between this machine and them, until all have answered, or
+/// until no answer is expected any more, at the latest at `until`.
 ///
 /// # Errors
 /// This machine has no socket or no random numbers for it.
@@ -139,7 +139,7 @@ fn form_of(to: SocketAddr, socket: &UdpSocket) -> SocketAddr {
     }
 }
 
-/// The time of tokio, which tests may stop.
+/// The time of tokio, which tests may pause.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

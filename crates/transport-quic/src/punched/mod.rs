@@ -1,6 +1,6 @@
 //! QUIC over a direct path between two clients behind NAT.
 //!
-//! A [`Trial`] is one attempt of one end. It has a socket of its own, on which the checks of
+//! A [`Trial`] is one attempt of one end. It has a separate socket, on which the checks of
 //! [`punch::Attempt`] and QUIC share the port. The owner carries the signals of both ends over the
 //! link that the server relays:
 //!
@@ -12,11 +12,11 @@
 //!                                             that it knows the password of the checks
 //! ```
 //!
-//! Before that proof no datagram reaches QUIC. Whoever the peer is, the greeting decides, which the
-//! certificate of this path does not: [`tls::peer_client_config`].
+//! Before that proof no datagram reaches QUIC. The greeting authenticates the peer; the certificate
+//! of this path does not: [`tls::peer_client_config`].
 //!
 //! A trial that is dropped ends, with its socket. A carrier lives on without its trial, and the
-//! checks go on beside it: a path that does not answer for 30 s is closed (RFC 7675).
+//! checks continue beside it: a path that does not answer for 30 s is closed (RFC 7675).
 
 mod hosts;
 mod inquiry;
@@ -56,7 +56,7 @@ pub struct PunchSettings {
     pub quic: QuicSettings,
     /// The buffers of each socket.
     pub buffers: Buffers,
-    /// The kinds of candidates that peers are told.
+    /// The kinds of candidates that are sent to peers.
     pub kinds: Kinds,
     /// The ports of the sockets; `None`: any port.
     pub ports: Option<RangeInclusive<u16>>,
@@ -64,7 +64,7 @@ pub struct PunchSettings {
     pub loopback: bool,
 }
 
-/// Makes the trials of a client. Clones share what connections have measured of their paths.
+/// Makes the trials of a client. Clones share the measurements of their connections about paths.
 #[derive(Clone)]
 pub struct Puncher {
     settings: PunchSettings,
@@ -76,28 +76,28 @@ pub struct Puncher {
     past: PastPaths,
 }
 
-/// What both ends of a trial begin with.
+/// The initial data of a trial, common to both ends.
 #[derive(Clone, Debug, Default)]
 pub struct Begin {
-    /// The number of the trial. The visitor chooses it, each one larger than the one before; the
+    /// The number of the trial. The visitor chooses it, increasing from trial to trial; the
     /// publisher takes it from the first signal ([`punch::Signal`]).
     pub round: u32,
     /// The addresses of STUN servers, the server's own first.
     pub stun: Vec<SocketAddr>,
-    /// Whether the owner asks the router for a port ([`Trial::map_port`]).
+    /// Whether the owner requests a port mapping from the router ([`Trial::map_port`]).
     pub is_mapping: bool,
-    /// The pace of the checks at addresses that have not answered, which all trials with one peer
+    /// The pacing of checks at addresses that have not answered, which all trials with one peer
     /// share.
     pub pace: Arc<Mutex<Pace>>,
 }
 
-/// Why a trial gave no carrier.
+/// The reason why a trial yielded no carrier.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// There is no path.
     #[error("{0}")]
     NoPath(Why),
-    /// A pair was found, and QUIC failed over it.
+    /// A pair was found, but QUIC failed over it.
     #[error("a direct path was found, but QUIC fails on it: {0}")]
     Quic(CarrierError),
     /// This machine has no socket for it.
@@ -130,10 +130,10 @@ impl From<Failure> for CarrierError {
 }
 
 impl Puncher {
-    /// Makes the maker of trials.
+    /// Makes a factory of trials.
     ///
     /// # Errors
-    /// The system gives no random numbers, or TLS lacks a cipher suite of QUIC.
+    /// The system provides no random numbers, or TLS lacks a cipher suite of QUIC.
     pub fn new(settings: PunchSettings) -> Result<Self, CarrierError> {
         let config = |error: &dyn fmt::Display| CarrierError::Config(error.to_string());
         let keys = Keys::fleeting().map_err(|error| config(&error))?;

@@ -1,4 +1,4 @@
-//! A port of the router that leads to the socket of a trial: the sockets of [`punch::mapper`].
+//! A port mapping of the router to the socket of a trial: the sockets of [`punch::mapper`].
 
 use std::future::{Future, pending};
 use std::io;
@@ -17,30 +17,30 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{PunchSettings, Trial, hosts};
 
-/// The ports of a router: PCP and NAT-PMP, and the search of UPnP.
+/// The ports of a router: PCP and NAT-PMP, and the discovery of UPnP.
 const MAPPING: u16 = 5351;
 const SEARCH: u16 = 1900;
 
-/// More than any answer has that is read.
+/// Larger than any expected answer.
 const SPACE: usize = 1_500;
 
-/// The bytes of one read of an answer of HTTP.
+/// The size of one read of an HTTP response.
 const PIECE: usize = 4 << 10;
 
-/// A path between NATs that can meet is found in this time, unless it is very long.
+/// Where a direct path exists without a mapping, it is found within this time, unless it is very
+/// long.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// An address of the internet. Nothing is sent there: the route decides from which address it
-/// would.
+/// A public address. Nothing is sent there: it only selects the source address by the route.
 const SOMEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
 
-/// Ready when a port is not used any more.
+/// Completes when a port is no longer used.
 pub type Ended = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Learns of each port, and at last of an error.
+/// Receives each port, and finally an error.
 pub type Tell<'a> = dyn FnMut(Result<Mapped, Unmapped>) + Send + 'a;
 
-/// The router of this machine, as far as sockets know it.
+/// The router of this machine, as far as it is known from sockets.
 #[derive(Debug, Default)]
 pub struct Router {
     /// The protocol that worked last.
@@ -48,13 +48,13 @@ pub struct Router {
 }
 
 impl Router {
-    /// A router that is asked by this protocol first.
+    /// A router for which this protocol is tried first.
     #[must_use]
     pub fn asked_first_by(protocol: Protocol) -> Self {
         Self { known: Mutex::new(Some(protocol)) }
     }
 
-    /// As [`Self::keep`], for a socket as that of a trial, on which nobody listens.
+    /// As [`Self::keep`], for a socket like that of a trial, without a listener.
     ///
     /// # Errors
     /// The system has no socket or no random numbers.
@@ -68,12 +68,12 @@ impl Router {
         self.keep(socket.local_addr()?.port(), ended, tell).await
     }
 
-    /// Asks the router for a port that leads to `port` of this machine, and renews it until `ended`
-    /// is ready; then gives it back, for at most 1.5 s. `tell` learns of each port, and at last
-    /// of an error, which ends this.
+    /// Requests a mapping from the router to `port` of this machine, and renews it until `ended`
+    /// completes; then deletes it, within at most 1.5 s. `tell` receives each port, and finally an
+    /// error, which ends this.
     ///
-    /// Only the gateway of the default route of IPv4 is asked, and only where this machine has a
-    /// private address and its packets to the internet go that way.
+    /// Only the gateway of the default IPv4 route is asked, and only if this machine has a private
+    /// address and its packets to the internet take that route.
     ///
     /// # Errors
     /// The system has no socket or no random numbers.
@@ -104,7 +104,7 @@ fn wanted(port: u16, first: Option<Protocol>) -> Result<Wanted, Unmapped> {
     let IpAddr::V4(own) = towards(SocketAddr::from((router, MAPPING)))?.to_canonical() else {
         return Err(Unmapped::NoRouter);
     };
-    // Behind a VPN a port of the router would tell peers the address that the VPN hides.
+    // Behind a VPN a port of the router would reveal the address that the VPN hides.
     if towards(SOMEWHERE)?.to_canonical() != own {
         return Err(Unmapped::OtherWay);
     }
@@ -115,12 +115,12 @@ fn wanted(port: u16, first: Option<Protocol>) -> Result<Wanted, Unmapped> {
 }
 
 impl Trial {
-    /// Asks the router for a port that leads to the socket of this trial, where no path is found
-    /// at once: most NATs need none. The port is kept for as long as the trial or its carrier uses
-    /// the socket.
+    /// Requests a mapping from the router to the socket of this trial, if no path is found soon:
+    /// most NATs need none. The mapping is kept as long as the trial or its carrier uses the
+    /// socket.
     ///
     /// # Errors
-    /// The system does not know the socket any more.
+    /// The system no longer knows the socket.
     pub fn map_port(
         &self,
         router: Arc<Router>,
@@ -152,14 +152,14 @@ impl Trial {
     }
 }
 
-/// A request that is under way.
+/// A request in progress.
 type Exchange = Pin<Box<dyn Future<Output = (u32, Option<Vec<u8>>)> + Send>>;
 
 /// A mapper with its sockets.
 struct Keeper {
     mapper: Mapper,
     router: Ipv4Addr,
-    /// Takes datagrams of [`MAPPING`] of the router alone.
+    /// Receives datagrams of [`MAPPING`] only from the router.
     mapping: UdpSocket,
     search: UdpSocket,
 }
@@ -224,7 +224,7 @@ impl Keeper {
 
     async fn send(&mut self) {
         while let Some((door, bytes)) = self.mapper.poll_datagram() {
-            // What is not sent is repeated, or given up.
+            // A request that cannot be sent is repeated, or abandoned.
             let sent = match door {
                 Door::Mapping => self.mapping.send(&bytes).await,
                 Door::Search => self.search.send_to(&bytes, (self.router, SEARCH)).await,
@@ -262,7 +262,7 @@ async fn exchange(request: &Request) -> io::Result<Vec<u8>> {
     Ok(response)
 }
 
-/// The time of tokio, which tests may stop.
+/// The time of tokio, which tests may pause.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
 }

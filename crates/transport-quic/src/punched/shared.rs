@@ -1,4 +1,4 @@
-//! What the socket, the timer and the owner of a trial share: the attempt.
+//! The attempt, which the socket, the timer and the owner of a trial share.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -24,9 +24,9 @@ pub(super) struct Shared {
     socket: OnceLock<Weak<Socket>>,
     sources: Sources,
     pace: Arc<Mutex<Pace>>,
-    /// The attempt may have another deadline.
+    /// Signals that the attempt may have a new deadline.
     changed: Notify,
-    /// The attempt may have a signal to the peer.
+    /// Signals that the attempt may have a signal for the peer.
     said: Notify,
     outcome: watch::Sender<Outcome>,
     is_lost: AtomicBool,
@@ -46,7 +46,7 @@ impl Shared {
         })
     }
 
-    /// The socket has this attempt beside QUIC.
+    /// The socket serves this attempt beside QUIC.
     pub(super) fn sends_through(&self, socket: &Arc<Socket>) {
         // The socket owns the attempt, so the attempt must not own the socket.
         let _ = self.socket.set(Arc::downgrade(socket));
@@ -61,14 +61,14 @@ impl Shared {
         self.attempt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the attempt, and what follows from it.
+    /// Runs an action on the attempt, and handles its effects.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Attempt, Instant) -> T) -> T {
         let done = self.timed(act);
         self.changed.notify_one();
         done
     }
 
-    /// As [`Self::with`], for the task that keeps the times.
+    /// As [`Self::with`], for the timer task.
     fn timed<T>(&self, act: impl FnOnce(&mut Attempt, Instant) -> T) -> T {
         let socket = self.socket.get().and_then(Weak::upgrade);
         self.through(socket.as_deref(), act)
@@ -83,7 +83,7 @@ impl Shared {
         let done = act(&mut attempt, now());
         if let Some(socket) = socket {
             while let Some(datagram) = attempt.poll_datagram() {
-                // A check that does not leave counts as lost, and comes again.
+                // A check that cannot be sent counts as lost, and is repeated.
                 if !self.may_leave(&datagram) {
                     if datagram.purpose == Purpose::Opens {
                         attempt.unsent(now(), datagram.to);
@@ -106,7 +106,7 @@ impl Shared {
         done
     }
 
-    /// Whether the pace of the peer permits a datagram.
+    /// Whether the pacing towards the peer permits a datagram.
     fn may_leave(&self, datagram: &Datagram) -> bool {
         let ip = datagram.to.ip();
         let pace = || self.pace.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +131,7 @@ impl Shared {
         }
     }
 
-    /// Keeps the times of the attempt until it is over.
+    /// Runs the timers of the attempt until it is over.
     pub(super) async fn drive(&self) {
         loop {
             let due = self.attempt().poll_timeout();
@@ -145,14 +145,14 @@ impl Shared {
         }
     }
 
-    /// As [`Self::drive`], for a connection that stands, until it is closed. The connection uses the
-    /// socket for as long.
+    /// As [`Self::drive`], for an established connection, until it is closed. The connection uses
+    /// the socket for as long.
     pub(super) async fn keep(self: Arc<Self>, connection: Connection, _in_use: InUse) {
         self.sources.open(connection.remote_address());
         let closed = connection.closed();
         tokio::pin!(closed);
         loop {
-            // A client that has moved is followed; the checks to its old address say nothing.
+            // A client that has moved is followed; the checks to its old address are meaningless.
             let remote = connection.remote_address();
             let due = self.timed(|attempt, now| {
                 attempt.adopt(now, remote);
@@ -180,7 +180,7 @@ async fn sleep_or_never(due: Option<Instant>) {
     }
 }
 
-/// The time of tokio, which tests may stop.
+/// The time of tokio, which tests may pause.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -209,7 +209,8 @@ impl Beside for Shared {
             self.changed.notify_one();
             return true;
         }
-        // No packet of QUIC from a stranger: it could begin a handshake, or ask for a version.
+        // No QUIC packet from an unauthenticated source is accepted: it could start a handshake, or
+        // request a version.
         !self.is_open() && !self.attempt().is_proven(from)
     }
 }
@@ -220,12 +221,12 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Held by whoever uses the socket of a trial.
+/// Held by every user of a trial's socket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InUse(Arc<watch::Sender<()>>);
 
 impl InUse {
-    /// Ready when the last holder is gone.
+    /// Completes when the last holder is gone.
     pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut holders = self.0.subscribe();
         async move { while holders.changed().await.is_ok() {} }
@@ -243,7 +244,7 @@ impl DirectPath {
         self.0.attempt().pair()
     }
 
-    /// A port of the router leads to the socket; `None`: there is none.
+    /// A mapping of the router leads to the socket; `None`: there is none.
     pub fn mapped(&self, address: Option<SocketAddr>) {
         self.0.with(|attempt, now| attempt.mapped(now, address));
     }

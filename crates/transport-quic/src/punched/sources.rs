@@ -6,13 +6,12 @@ use std::sync::OnceLock;
 use net::socket::canonical;
 use punch::{Settings, is_private};
 
-/// Judges the source of a datagram, which the peer may forge: QUIC asks each new address of a
-/// client whether it is there, and checks are answered. No lock is taken, as every datagram is
-/// judged.
+/// Decides about the source of a datagram, which may be forged: QUIC validates each new address of
+/// a client, and checks are authenticated. No lock is taken, because this runs for every datagram.
 #[derive(Debug)]
 pub(super) struct Sources {
     settings: Settings,
-    /// Where the peer's connection has come from. Before the connection stands, checks find out
+    /// The address of the peer's connection. Before the connection is established, checks find out
     /// which addresses the peer has.
     open: OnceLock<SocketAddr>,
 }
@@ -22,12 +21,12 @@ impl Sources {
         Self { settings, open: OnceLock::new() }
     }
 
-    /// The peer's connection stands, and its packets came from `remote`.
+    /// The peer's connection is established, and its packets came from `remote`.
     pub(super) fn open(&self, remote: SocketAddr) {
         let _ = self.open.set(canonical(remote));
     }
 
-    /// Whether QUIC judges all packets itself.
+    /// Whether QUIC handles all packets itself.
     pub(super) fn is_open(&self) -> bool {
         self.open.get().is_some()
     }

@@ -23,10 +23,10 @@ use crate::session::Server;
 use crate::socket::Receiving;
 use crate::{carrier, endpoint, error};
 
-/// The time that QUIC has for its handshake over a pair that works: three lost packets.
+/// The timeout of the QUIC handshake over a working pair: three lost packets.
 const HANDSHAKE: Duration = Duration::from_secs(8);
 
-/// One attempt of one end. Dropping it ends the attempt, but not a carrier that it has made.
+/// One attempt of one end. Dropping it ends the attempt, but not the carrier that it has made.
 #[derive(Debug)]
 pub struct Trial {
     puncher: Puncher,
@@ -37,7 +37,7 @@ pub struct Trial {
     in_use: InUse,
 }
 
-/// The task that keeps the times of an attempt.
+/// The timer task of an attempt.
 #[derive(Debug)]
 struct Timer(AbortHandle);
 
@@ -48,7 +48,7 @@ impl Drop for Timer {
 }
 
 impl Puncher {
-    /// Begins the attempt of a visitor, in the runtime of this thread.
+    /// Starts the attempt of a visitor, in the runtime of this thread.
     ///
     /// # Errors
     /// This machine has no socket or no random numbers for it.
@@ -56,8 +56,8 @@ impl Puncher {
         self.begin(Role::Visitor, begin)
     }
 
-    /// Begins the attempt of a publisher, after the first signal of the visitor has come. The
-    /// signal is given to [`Trial::handle_signal`] as well.
+    /// Starts the attempt of a publisher, after the first signal of the visitor has arrived. The
+    /// signal must be passed to [`Trial::handle_signal`] as well.
     ///
     /// # Errors
     /// This machine has no socket or no random numbers for it.
@@ -119,20 +119,20 @@ impl Puncher {
 }
 
 impl Trial {
-    /// Takes a signal of the peer.
+    /// Handles a signal of the peer.
     ///
     /// # Errors
-    /// The signal cannot be understood; the attempt goes on without it.
+    /// The signal cannot be decoded; the attempt continues without it.
     pub fn handle_signal(&self, signal: &[u8]) -> Result<(), SignalError> {
         self.shared.with(|attempt, now| attempt.handle_signal(now, signal))
     }
 
-    /// The next signal to the peer. Cancel-safe; pending when there is nothing to say.
+    /// The next signal to the peer. Cancel-safe; pending while there is none.
     pub async fn signal(&self) -> Vec<u8> {
         self.shared.signal().await
     }
 
-    /// Ready when neither this trial nor its carrier uses the socket any more.
+    /// Completes when neither this trial nor its carrier uses the socket any more.
     pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
         self.in_use.ended()
     }
@@ -140,12 +140,12 @@ impl Trial {
     /// The port of the socket.
     ///
     /// # Errors
-    /// The system does not know the socket any more.
+    /// The system no longer knows the socket.
     pub fn port(&self) -> io::Result<u16> {
         Ok(self.endpoint.local_addr()?.port())
     }
 
-    /// What is known of the network of this end.
+    /// The known network properties of this end.
     #[must_use]
     pub fn nat(&self) -> Nat {
         self.shared.attempt().nat()
@@ -206,7 +206,7 @@ impl Trial {
             biased;
             incoming = self.endpoint.accept() => incoming,
             failed = self.found() => {
-                // A publisher learns of a pair from the visitor alone.
+                // A publisher learns of a pair only from the visitor.
                 failed?;
                 None
             }
@@ -267,7 +267,7 @@ impl fmt::Debug for Arrived {
     }
 }
 
-/// The carrier under the name of direct paths.
+/// The carrier, renamed to the transport of direct paths.
 fn direct(mut carrier: Carrier) -> Carrier {
     carrier.peer.transport = DIRECT;
     carrier

@@ -89,7 +89,7 @@ impl StoresServerSessions for Passing {
 const NEW_SESSION_TICKET: u8 = 4;
 
 /// Returns `messages` with their ids replaced by tickets, and removes these tickets from `sealed`.
-/// `None` when the bytes are no whole messages as rustls writes them.
+/// `None` when the bytes are not whole messages as rustls writes them.
 fn exchange(
     mut messages: &[u8],
     sealed: &mut Vec<(Vec<u8>, Vec<u8>)>,

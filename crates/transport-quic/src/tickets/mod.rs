@@ -4,11 +4,11 @@
 //!
 //! rustls has two ways to resume. With tickets that contain the session it allows no 0-RTT, and it
 //! has no setting to say that replays do no harm. With a store of sessions under random ids it
-//! allows 0-RTT, but a restart empties the store and any stranger can fill it. So rustls gets a
-//! store that keeps nothing. The sealed session replaces the id in the message to the client
-//! (`exchange`), and the server opens it when the client returns it.
+//! allows 0-RTT, but a restart empties the store and any unauthenticated peer can fill it. So
+//! rustls gets a store that keeps nothing. The sealed session replaces the id in the message to the
+//! client (`exchange`), and the server opens it when the client returns it.
 //!
-//! Three measures answer replays. A ticket works once (`used`). rustls refuses 0-RTT when the
+//! Three measures limit replays. A ticket works once (`used`). rustls refuses 0-RTT when the
 //! ticket's age differs by more than a minute from the client's statement. And the bytes that the
 //! carrier sends as 0-RTT are safe to arrive twice (protocol 18), which can happen right after a
 //! restart.
@@ -55,8 +55,8 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    /// Makes the tickets. `trusted` holds the certificates that judge clients (the content of
-    /// `client_ca`; empty when no client certificate is asked for). A ticket states that a
+    /// Makes the tickets. `trusted` holds the certificates that verify clients (the content of
+    /// `client_ca`; empty when no client certificate is requested). A ticket states that a
     /// certificate was valid, so it is worthless under other authorities. The caller makes a new
     /// value when `trusted` changes.
     #[must_use]

@@ -1,4 +1,4 @@
-//! The tickets that clients have shown, so that no ticket works twice (RFC 8446 section 8.1).
+//! The tickets that clients have presented, so that no ticket works twice (RFC 8446 section 8.1).
 
 use std::collections::{HashSet, VecDeque};
 
@@ -9,8 +9,8 @@ use aws_lc_rs::aead::NONCE_LEN;
 /// 65,536 resumptions, and then 0-RTT data is harmless anyway.
 const REMEMBERED: usize = 65_536;
 
-/// The nonces of the shown tickets. Nonces are unique, and a ticket with an altered nonce does not
-/// open.
+/// The nonces of the presented tickets. Nonces are unique, and a ticket with an altered nonce does
+/// not open.
 #[derive(Debug, Default)]
 pub(super) struct Used {
     known: HashSet<[u8; NONCE_LEN]>,

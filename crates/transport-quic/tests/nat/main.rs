@@ -1,8 +1,9 @@
 //! Direct paths between real network namespaces with the NAT of the kernel: which pairs of networks
-//! meet, that the others say why, and what an inquiry says of each network. `cargo xtask test nat` runs it as root.
+//! meet, that the others say why, and what an inquiry says of each network. `cargo xtask test nat`
+//! runs it as root.
 //!
-//! The server of STUN is in the cage ([`testkit::cage`]), visitor and publisher are on two hosts. Their
-//! signals go over their standard input and output through the cage.
+//! The server of STUN is in the cage ([`testkit::cage`]), visitor and publisher are on two hosts.
+//! Their signals go over their standard input and output through the cage.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 #![allow(clippy::print_stdout, reason = "the lines are what the runs tell each other, and people")]

@@ -13,7 +13,8 @@ use transport_quic::{QuicDialer, QuicSettings, TlsClient};
 
 use crate::punched::ends::{carrying, publisher, puncher, run};
 
-/// Time in which an answer on loopback would have arrived; a longer time only makes the test stricter.
+/// Time in which an answer on loopback would have arrived; a longer time only makes the test
+/// stricter.
 const MOMENT: Duration = Duration::from_millis(500);
 
 #[test]

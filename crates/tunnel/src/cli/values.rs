@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The time between two rounds: 10 ms to 30 s. Shorter intervals are a flood. With longer
+/// The interval between two rounds: 10 ms to 30 s. Shorter intervals would be a flood. With longer
 /// intervals, the daemon could close the control connection, which may be idle for 60 s.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     between(text, Duration::from_millis(10), Duration::from_secs(30))
@@ -16,7 +16,7 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
     between(text, Duration::from_secs(1), ops::measure::LONGEST)
 }
 
-/// The time in which the new process of an upgrade has to be ready.
+/// The deadline by which the new process of an upgrade must be ready.
 pub(super) fn upgrade_limit(text: &str) -> Result<Duration, String> {
     between(text, Duration::from_secs(1), Duration::from_secs(600))
 }
@@ -49,8 +49,8 @@ pub(super) fn target(text: &str) -> Result<String, String> {
     Ok(target.to_string())
 }
 
-/// Two addresses with `=` in between, or a proxy alone. The decoder of the configuration checks
-/// each address.
+/// Two addresses separated by `=`, or a single proxy. The decoder of the configuration checks each
+/// address.
 pub(super) fn forward(text: &str) -> Result<String, String> {
     if text.contains('=') || ["socks5://", "http-proxy://"].iter().any(|s| text.starts_with(s)) {
         return Ok(text.to_owned());
@@ -60,8 +60,8 @@ pub(super) fn forward(text: &str) -> Result<String, String> {
         .to_owned())
 }
 
-/// Longest life of a certificate, in years. A certificate cannot be revoked except by replacing its
-/// authority, so no certificate lasts for ever.
+/// Longest lifetime of a certificate, in years. A certificate cannot be revoked except by replacing
+/// its authority, so no certificate is valid forever.
 const YEARS_MAX: u8 = 30;
 
 pub(super) fn years(text: &str) -> Result<u8, String> {

@@ -9,7 +9,7 @@ use super::running::RunningDaemon;
 use super::settings::undo;
 
 impl RunningDaemon {
-    /// The entries of a server's clients. An error means that the role is another one.
+    /// The entries of a server's clients. An error means that the role is a different one.
     fn entries(&self) -> anyhow::Result<&dyn Entries> {
         self.role.entries().context("it has no clients")
     }
@@ -19,7 +19,7 @@ impl RunningDaemon {
     }
 
     async fn change_client_now(&self, change: Change) -> anyhow::Result<Applied> {
-        // The lock keeps out reloads and other changes of the file.
+        // The lock excludes reloads and other changes of the file.
         let _turn = self.turn.lock().await;
         anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
         match self.entries()?.change_enrolled(change.clone()).await? {
@@ -91,8 +91,8 @@ impl Enrolment for RunningDaemon {
 }
 
 impl RunningDaemon {
-    /// The configuration file that has the client of this name; `None` if it came in by a code, or
-    /// is unknown.
+    /// The configuration file that contains the client of this name; `None` if the client was
+    /// enrolled by a code, or is unknown.
     async fn file_of(&self, name: &str) -> anyhow::Result<Option<String>> {
         let known = self.entries()?.one(name.to_owned()).await;
         let is_of_file = known.is_some_and(|known| known.client.from == Origin::File);
@@ -101,7 +101,7 @@ impl RunningDaemon {
     }
 }
 
-/// The steps by which a person removes a client of the configuration file.
+/// The steps by which the user removes a client from the configuration file.
 fn removal_by_hand(name: &str, file: &str) -> WrongConfig {
     WrongConfig(vec![
         format!("client `{name}` is in {file}, and no command removes it there. By hand:"),
@@ -111,7 +111,7 @@ fn removal_by_hand(name: &str, file: &str) -> WrongConfig {
     ])
 }
 
-/// The steps by which a person gives a client of the configuration file another token.
+/// The steps by which the user gives a client of the configuration file a new token.
 fn renewal_by_hand(name: &str, file: &str) -> WrongConfig {
     WrongConfig(vec![
         format!("client `{name}` is in {file} with its token, which no code renews. By hand:"),
@@ -146,7 +146,7 @@ impl Clients for RunningDaemon {
 
     fn hold(&self, order: HoldOrder) -> SendFuture<'_, anyhow::Result<Option<Held>>> {
         Box::pin(async {
-            // The lock keeps out reloads, which may remove the client.
+            // The lock excludes reloads, which may remove the client.
             let _turn = self.turn.lock().await;
             anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
             self.entries()?.hold(order).await

@@ -17,15 +17,15 @@ use crate::watch::{self, Seen};
 /// Longest pause between two attempts to load certificates that do not work.
 const RENEW_MAX: Duration = Duration::from_secs(60);
 
-/// Shortest time between two lines about lines that were left out: soon enough for a person who
-/// watches the log, and 1,440 lines a day at most.
+/// Shortest interval between two lines about suppressed lines: short enough to be noticed, and at
+/// most 1,440 lines a day.
 const LEFT_OUT: Duration = Duration::from_secs(60);
 
-/// The period of the looks at former processes.
+/// The interval of checks of former processes.
 const FORMER_LOOK: Duration = Duration::from_millis(500);
 
-/// Longest time between two looks at the clock, which may be set, and does not wait for a machine
-/// that sleeps.
+/// Longest interval between two checks of the clock, which may be set, and which goes on while the
+/// machine sleeps.
 const CLOCK: Duration = Duration::from_secs(60);
 
 /// Reloads at each SIGHUP. The log and the status contain the result.
@@ -36,7 +36,7 @@ pub(super) async fn reload_when_asked(running: Arc<RunningDaemon>) {
     }
 }
 
-/// Tells from time to time how many lines are not in the log, because peers caused too many.
+/// Reports from time to time how many lines were suppressed, because peers caused too many.
 pub(super) async fn tell_left_out_lines() {
     loop {
         tokio::time::sleep(LEFT_OUT).await;
@@ -44,8 +44,8 @@ pub(super) async fn tell_left_out_lines() {
     }
 }
 
-/// Withdraws the services of a client when their time is over, or the commands that share them have
-/// gone.
+/// Withdraws the services of a client when they expire, or when the commands that share them have
+/// exited.
 pub(super) async fn end_services(running: Arc<RunningDaemon>) {
     if running.role.lists_in_force().is_none() {
         return;
@@ -61,7 +61,7 @@ pub(super) async fn end_services(running: Arc<RunningDaemon>) {
     }
 }
 
-/// Asks former processes to end that are too many, or that have lived too long.
+/// Asks surplus or too old former processes to end.
 pub(super) async fn bound_formers(running: Arc<RunningDaemon>, formers: Arc<Formers>) {
     let mut asked = BTreeSet::new();
     let mut over = std::pin::pin!(formers.ended());
@@ -72,7 +72,7 @@ pub(super) async fn bound_formers(running: Arc<RunningDaemon>, formers: Arc<Form
         }
         let (most, longest) = (running.most_formers(), running.role.common().upgrade.longest);
         let longest = longest.map(|span| span.duration());
-        // The newest one is the first.
+        // The newest process is first.
         for (nth, Listed { process, .. }) in formers.listed().into_iter().enumerate() {
             let FormerProcess { pid, seconds, waits_for, ending, .. } = process;
             let is_old = longest.is_some_and(|longest| Duration::from_secs(seconds) >= longest);
@@ -98,7 +98,7 @@ pub(super) async fn watch_configuration(running: Arc<RunningDaemon>, file: PathB
     loop {
         tokio::time::sleep(watch::LOOK).await;
         let now = look().await;
-        // Two equal looks in a row mean that no program is still writing the file.
+        // Two equal results in a row mean that no program is still writing the file.
         if now == last && now != seen {
             seen = now.clone();
             if running.role.common().watch {
@@ -118,14 +118,14 @@ pub(super) async fn renew_users(running: Arc<RunningDaemon>) {
         tokio::time::sleep(watch::LOOK).await;
         let now = look().await;
         let is_whole = now == std::mem::replace(&mut last, now.clone());
-        // Two equal looks in a row mean that no program is still writing the file.
+        // Two equal results in a row mean that no program is still writing the file.
         if !is_whole || now == seen {
             continue;
         }
         let turn = running.turn.lock().await;
         seen = now;
         match running.role.renew_users().await {
-            // A reload has read the file before.
+            // A reload has already read the file.
             Ok(done) if done == Reloaded::default() => {}
             Ok(done) if done.failed.is_empty() => {
                 tracing::info!(target: AUDIT, "the users of basic_auth_file have changed: {done}");
@@ -151,8 +151,8 @@ pub(super) async fn renew_certificates(running: Arc<RunningDaemon>) {
         pause = watch::LOOK;
         let now = Seen::look(running.role.certificates().files()).await;
         let turn = running.turn.lock().await;
-        // A reload loads the certificates as well, but perhaps before their files were replaced. So
-        // the files are still compared after a reload.
+        // A reload loads the certificates as well, but possibly before their files were replaced.
+        // So the files are still compared after a reload.
         if std::mem::replace(&mut reloads, *turn) != reloads {
             tried = None;
         }

@@ -24,7 +24,7 @@ const NO_STATE: &str = "this client has no state directory, in which the change 
 
 impl RunningDaemon {
     pub(super) async fn change_lists_now(&self, change: ListChange) -> anyhow::Result<Reloaded> {
-        // The lock keeps out reloads and other changes of the files.
+        // The lock excludes reloads and other changes of the files.
         let _turn = self.turn.lock().await;
         ensure!(self.life.phase() == Phase::Running, "it is stopping");
         let config = self.lists_in_force()?.config();
@@ -34,12 +34,13 @@ impl RunningDaemon {
         let hidden: Vec<_> = kept.without.iter().map(|what| with(prefix, what)).collect();
         let (services, forwards) = (config.services.clone(), config.forwards.clone());
         let mut running = Lists { services, forwards };
-        // What `tunnel share` publishes ends with its command.
+        // Services of `tunnel share` end with their command.
         running.services.retain(|service| !self.shares.has(&service.name));
         let mut known = names(&running);
         known.extend(names(&config.shadowed));
         if change.save {
-            // An entry of the file that an earlier command has left out can leave the file.
+            // An entry of the file that an earlier command has removed can be deleted from the
+            // file.
             known.extend(hidden.iter().cloned());
         }
         let mut order = Order::new(&change, (&running, &known), prefix)?;
@@ -49,7 +50,7 @@ impl RunningDaemon {
         }
         own::refuse(order.added.services.iter(), &config.common)?;
         let mut after = config::ClientConfig::clone(&config);
-        // A change that is refused is told below.
+        // A refused change is reported below.
         if after.keep(&order.change(!change.save)).is_ok()
             && let Some(lost) = self.shares.displaced(&config, &after)
         {
@@ -71,16 +72,16 @@ impl RunningDaemon {
         let outcome = outcome.map(|reloaded| Reloaded { warnings, ..reloaded });
         self.lists_changed.notify_one();
         if let Ok(reloaded) = &outcome {
-            // The command has told them.
+            // The command has already reported them.
             self.know_warnings(shadow_warnings(&self.lists_in_force()?.config()));
             tracing::info!(target: AUDIT, "services and forwards were changed by a command: {reloaded}");
         }
         outcome
     }
 
-    /// Withdraws the services whose time is over. Returns when the next ends.
+    /// Withdraws expired services. Returns when the next service expires.
     pub(super) async fn end_services(&self) -> Option<Moment> {
-        // The lock keeps out reloads and other changes of the files.
+        // The lock excludes reloads and other changes of the files.
         let _turn = self.turn.lock().await;
         let now = Moment::of(SystemTime::now());
         let config = self.role.lists_in_force()?.config();
@@ -102,7 +103,8 @@ impl RunningDaemon {
 
     async fn end(&self, without: Vec<String>, prefix: Option<&str>) -> anyhow::Result<()> {
         let bare: Vec<_> = without.iter().map(|name| bare(name, prefix)).collect();
-        // Visitors count more than the file, whose entries are left out at each load.
+        // Stopping visitors takes precedence over updating the file, whose expired entries are
+        // ignored at each load.
         self.lists_in_force()?.apply(Kept { without, ..Kept::default() }).await?;
         let Some(kept) = self.kept()? else { return Ok(()) };
         let text = kept.read()?;
@@ -117,13 +119,13 @@ impl RunningDaemon {
         self.role.lists_in_force().context("it has no services and forwards")
     }
 
-    /// The services and forwards that commands have added. `None`: the environment names no place
+    /// The services and forwards that commands have added. `None`: the environment names no folder
     /// for state.
     fn kept(&self) -> anyhow::Result<Option<KeptLists>> {
         Ok(KeptLists::of(&self.lists_in_force()?.config()))
     }
 
-    /// Puts the change into the state directory and in force.
+    /// Writes the change to the state directory and applies it.
     async fn keep(&self, order: Order, prefix: Option<&str>) -> anyhow::Result<Reloaded> {
         let kept = self.kept()?.context(NO_STATE)?;
         let before = kept.read()?;
@@ -149,7 +151,7 @@ impl RunningDaemon {
         Ok(reloaded)
     }
 
-    /// Puts the change into the configuration file and in force.
+    /// Writes the change to the configuration file and applies it.
     async fn save(&self, order: Order, prefix: Option<&str>) -> anyhow::Result<Reloaded> {
         let no_file = "this client was started without a configuration file";
         let file = self.file.as_ref().context(no_file)?;
@@ -208,7 +210,7 @@ impl RunningDaemon {
     }
 }
 
-/// The line about services that the server has refused, and that nothing remembers.
+/// The line about services that the server has refused, and that are stored nowhere.
 fn dropped(refused: &[String]) -> String {
     let names = refused.join(", ");
     format!("nothing of {names} is kept: once the server permits it, publish it again")
@@ -225,7 +227,7 @@ struct Order {
     added: Lists,
     /// Names of services with their prefix, and addresses of forwards.
     gone: Vec<String>,
-    /// For the log and for the person who asked.
+    /// For the log and for the sender of the command.
     warnings: Vec<String>,
 }
 

@@ -47,12 +47,12 @@ use crate::upgrade::{self, Binary, Deaths, Fate, Formers, Listed, Next};
 use running::RunningDaemon;
 pub(crate) use shares::Shares;
 
-/// The time that the last lines of the log of requests get to reach their file.
+/// The longest time for writing the last lines of the log of requests to their file.
 const LAST_LINES: Duration = Duration::from_secs(1);
-/// The period of the looks at what a former process waits for.
+/// The interval of checks of what a former process waits for.
 const LOOK: Duration = Duration::from_secs(1);
-/// The time that a role gets to finish its start after it was asked to stop. A role without slow
-/// names starts within 0.1 s.
+/// The time in which a role must finish its start after it was asked to stop. A role without slow
+/// name lookups starts within 0.1 s.
 const LAST_STEPS: Duration = Duration::from_millis(500);
 
 /// The settings of the frame.
@@ -60,17 +60,17 @@ const LAST_STEPS: Duration = Duration::from_millis(500);
 pub(crate) struct Frame {
     /// The place of the control socket. `None`: the environment names no folder.
     pub(crate) control: Option<SocketPath>,
-    /// Whether the daemon does not start without a control socket.
+    /// Whether the daemon refuses to start without a control socket.
     pub(crate) is_needed: bool,
     /// The warnings about the configuration.
     pub(crate) warnings: Vec<String>,
-    /// The targets that commands share now.
+    /// The targets that commands currently share.
     pub(crate) shares: Shares,
     /// The configuration file of the role, if there is one.
     pub(crate) configuration: Option<PathBuf>,
     /// The file from which this process was started.
     pub(crate) binary: Binary,
-    /// The process whose place this process takes.
+    /// The process that this process replaces.
     pub(crate) former: Option<upgrade::Inherited>,
     /// The phase of the daemon, which others may advance.
     pub(crate) life: Life,
@@ -92,10 +92,10 @@ pub(crate) async fn run(
     outcome
 }
 
-/// The role that `start` gives, or nothing where the daemon is asked to stop before that.
+/// The role that `start` returns, or nothing if the daemon is asked to stop earlier.
 ///
 /// # Errors
-/// The reason for which the role does not start.
+/// The reason why the role does not start.
 async fn started<T>(
     start: impl Future<Output = anyhow::Result<T>>,
     life: &Life,
@@ -108,7 +108,7 @@ async fn started<T>(
         // A stop request must also take effect while names resolve or ports bind.
         () = life.reached(Phase::Draining) => {}
     }
-    // Some links may be up already. Only a role that has started takes leave of their peers, which
+    // Some links may be up already. Only a role that has started notifies their peers, which would
     // otherwise wait for the resumption of the links.
     tokio::select! {
         role = start => role.map(Some).inspect_err(|_| activation::tell_unused()),
@@ -180,7 +180,7 @@ async fn live(
     } else {
         tokio::select! {
             () = stop(&running, &former, drain_timeout) => {}
-            // Streams go on as long as workers do.
+            // Streams continue as long as workers do.
             never = &mut feeding => match never {},
         }
     }
@@ -212,7 +212,7 @@ struct Beside {
     api: Option<AdminApi>,
     #[cfg(feature = "otlp")]
     push: Option<Push>,
-    /// The processes whose place this one has taken.
+    /// The processes that this process has replaced.
     former: Arc<Formers>,
 }
 
@@ -281,8 +281,8 @@ async fn stop(running: &RunningDaemon, former: &Formers, limit: Duration) {
     let ((), _) = tokio::join!(drain(role.as_ref(), limit, life), former);
 }
 
-/// Lets the streams of this process end, without a time limit until somebody stops the process or
-/// the next process. Another process is started in the place of a next one that dies.
+/// Lets the streams of this process end, without a time limit until this process or the next
+/// process is stopped. If the next process dies, another is started in its place.
 async fn hand_over(
     role: &dyn Serving,
     next: &Arc<Next>,
@@ -302,7 +302,7 @@ async fn hand_over(
         if !is_over {
             drain(role, limit, life).await;
         }
-        // The processes end in the order of their age, because each follows the next one.
+        // The processes end in order of age, because each follows its successor.
         formers.ended_or(life.reached(Phase::Draining)).await;
     };
     let reports = watch::Sender::new(Vec::new());
@@ -312,7 +312,7 @@ async fn hand_over(
         loop {
             let takes_over = || {
                 if let Some(tell) = tell.take() {
-                    // Ready when the streams have ended before.
+                    // Completes if the streams have ended earlier.
                     let _ = tell.send(());
                 }
             };
@@ -335,7 +335,7 @@ async fn hand_over(
                     }
                 }
             }
-            // Nobody else tells the streams that are left when to end.
+            // Nothing else tells the remaining streams when to end.
             life.drain();
             drop(tell.take());
             return std::future::pending::<()>().await;
@@ -348,8 +348,8 @@ async fn hand_over(
     }
 }
 
-/// Tells each second what this process and the former processes wait for, and at once when one of
-/// these has gone: a word of the oldest process comes through all others. Never ready.
+/// Reports each second what this process and the former processes wait for, and at once when one of
+/// these has ended: a message of the oldest process passes through all others. Never ready.
 async fn report(
     role: &dyn Serving,
     formers: &Formers,
@@ -386,7 +386,7 @@ async fn report(
         });
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
-            // The sender lives as long as the former processes are asked.
+            // The sender lives as long as the former processes are queried.
             _ = changes.changed() => {}
         }
     }
@@ -429,7 +429,7 @@ fn start_api(
 }
 
 /// The admin API of a role that runs without a frame, at a free port of this machine, with a token
-/// that nobody has: only links lead to its web console.
+/// that is not given out: only links lead to its web console.
 pub(crate) fn console(role: Arc<dyn Serving>, life: &Life) -> anyhow::Result<AdminApi> {
     let token = config::Token { secret: config::Secret::new(ops::token()?), file: None };
     let listen = (std::net::Ipv4Addr::LOCALHOST, 0).into();

@@ -1,5 +1,5 @@
-//! The running daemon as the control socket, the admin API and signals see it: it answers requests
-//! and carries out commands.
+//! The running daemon as the control socket, the admin API and signals see it: it answers queries
+//! and runs commands.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::input::secrets_of;
 use crate::parent::Guardian;
 use crate::upgrade::{Binary, Formers, Next};
 
-/// The error of a process whose place the next process has taken.
+/// The error of a process that the next process has replaced.
 pub(super) const GONE_ON: &str = "it goes on in a new process; ask again";
 
 /// The text of the configuration file around a change.
@@ -44,23 +44,23 @@ pub(super) struct RunningDaemon {
     pub(super) file: Option<ConfigFile>,
     /// Permits one reload at a time, and counts the successful reloads.
     pub(super) turn: tokio::sync::Mutex<u64>,
-    /// The warnings about the configuration in force. A reload tells the others.
+    /// The warnings about the configuration in force. A reload logs only new ones.
     warnings: Mutex<Vec<String>>,
-    /// Services have changed, perhaps the time at which one ends.
+    /// Signals that services have changed, possibly the expiry of one.
     pub(super) lists_changed: tokio::sync::Notify,
-    /// Visitors have changed, perhaps the time at which a code ends.
+    /// Signals that visitors have changed, possibly the expiry of a code.
     pub(super) visitors_changed: tokio::sync::Notify,
-    /// The targets that commands share now.
+    /// The targets that commands currently share.
     pub(super) shares: Shares,
     /// The file from which this process was started.
     pub(super) binary: Binary,
-    /// The next process, once it serves.
+    /// The next process, after it serves.
     pub(super) next: SetOnce<Arc<Next>>,
     /// This process as the parent of the next one.
     pub(super) guardian: OnceLock<Guardian>,
-    /// The processes whose place this one has taken.
+    /// The processes that this process has replaced.
     pub(super) formers: OnceLock<Arc<Formers>>,
-    /// The end of the drain, as soon as it has begun.
+    /// The deadline of the drain, after it has begun.
     drain_end: OnceLock<Instant>,
     /// The error of the last reload, if it failed.
     reload_error: Mutex<Option<String>>,
@@ -103,16 +103,16 @@ impl RunningDaemon {
         }
     }
 
-    /// Notes warnings that a person has been told.
+    /// Records warnings that the user has been shown.
     pub(super) fn know_warnings(&self, warnings: impl Iterator<Item = String>) {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
     }
 
-    /// Leaves in a report the warnings that there were not before the reload.
+    /// Keeps only the warnings of a report that did not exist before the reload.
     pub(super) fn keep_new_warnings(&self, reloaded: &mut Reloaded) {
         let mut known = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *known, reloaded.warnings.clone());
-        // A line of the report is not repeated, such as an entry that has the place of another.
+        // A line of the report is not repeated, such as a shadowed entry.
         let is_reported = |warning: &String| {
             before.contains(warning)
                 || reloaded.applied.iter().any(|line| warning.starts_with(line.as_str()))
@@ -120,7 +120,7 @@ impl RunningDaemon {
         reloaded.warnings.retain(|warning| !is_reported(warning));
     }
 
-    /// Notes the time at which the remaining streams are reset.
+    /// Records the time at which the remaining streams are reset.
     pub(super) fn drains_until(&self, end: Instant) {
         // A drain begins once.
         let _ = self.drain_end.set(end);
@@ -130,7 +130,7 @@ impl RunningDaemon {
         self.reload_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An error about the file without the secrets of the file. Each reader of the status sees the
+    /// An error about the file, without the secrets of the file. Each reader of the status sees the
     /// error of a reload.
     pub(super) fn without_secrets(&self, why: anyhow::Error) -> anyhow::Error {
         let text = self.file.as_ref().and_then(|file| file.read().ok());
@@ -146,7 +146,7 @@ impl RunningDaemon {
 }
 
 impl RunningDaemon {
-    /// Adds what the role does not know.
+    /// Adds the data that the role does not know.
     fn complete(&self, status: &mut Status) {
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
         status.pid = std::process::id();

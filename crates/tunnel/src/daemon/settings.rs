@@ -21,7 +21,7 @@ struct Texts {
     after: String,
 }
 
-/// The secrets around a change, which are looked for on a thread that may block.
+/// The secrets around a change, which are searched on a thread that may block.
 async fn around(before: &str, after: &str, change: &NewConfig) -> anyhow::Result<Secrets> {
     let (before, after, change) = (before.to_owned(), after.to_owned(), change.clone());
     let search = move || secrets_around(&before, &after, &change);
@@ -39,7 +39,7 @@ impl RunningDaemon {
         if let Ok(reloaded) = &mut outcome {
             self.keep_new_warnings(reloaded);
         }
-        // A stop may have begun during the reload; then systemd must not be told either.
+        // A stop may have begun during the reload; then systemd must not be notified either.
         if self.life.phase() == Phase::Running {
             notify::ready(&self.role.summary());
             activation::retire();
@@ -56,7 +56,7 @@ impl RunningDaemon {
             if let Err(why) = logging::follow_access(&common.log_access, json) {
                 tracing::error!("the access log stays as it was: {why:#}");
             }
-            // It waits for a disk.
+            // It waits for the disk.
             let requests = common.log_requests.clone();
             let follow = move || logging::requests::follow(requests.as_ref());
             if let Err(why) =
@@ -150,15 +150,15 @@ impl RunningDaemon {
         Ok(reloaded)
     }
 
-    /// Changes the file and applies it. `texts` gets the text that the file has had and the text
-    /// that it was to have.
+    /// Changes the file and applies it. `texts` receives the previous text of the file and the
+    /// intended text.
     async fn amended(
         &self,
         change: NewConfig,
         tag: Option<String>,
         texts: &mut Texts,
     ) -> anyhow::Result<Reloaded> {
-        // The lock keeps out other changes and reloads between reading the file and the end.
+        // The lock excludes other changes and reloads until the end of the change.
         let mut turn = self.turn.lock().await;
         let file = self.file.clone().context(shown::NONE)?;
         file.writable()?;

@@ -1,5 +1,5 @@
 //! The services of `tunnel share`, which live as long as the command that asked for them. They are
-//! in no file. A reload and a change by another command leave them as they are.
+//! in no file. A reload and a change by another command do not affect them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 /// The most shared targets at a time; each has a connection of the control socket, which takes 16.
 const SHARES: usize = 8;
 
-/// The targets that commands share now.
+/// The targets that commands currently share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares(Arc<Inner>);
 
@@ -21,7 +21,7 @@ pub(crate) struct Shares(Arc<Inner>);
 struct Inner {
     all: Mutex<Vec<Share>>,
     begun: AtomicU64,
-    /// A command has gone.
+    /// Signals that a command has exited.
     ended: Notify,
 }
 
@@ -30,7 +30,7 @@ struct Share {
     /// A later share may have the name of this one.
     number: u64,
     service: Service,
-    /// The command has gone, or the time of the share is over.
+    /// The command has exited, or the share has expired.
     is_over: bool,
 }
 
@@ -39,7 +39,7 @@ impl Shares {
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the shared services to a configuration that was read.
+    /// Adds the shared services to a loaded configuration.
     pub(crate) fn join(&self, config: &mut ClientConfig) -> Result<(), WrongConfig> {
         let services: Vec<_> = self.all().iter().map(|share| share.service.clone()).collect();
         if services.is_empty() {
@@ -74,8 +74,8 @@ impl Shares {
         self.0.ended.notify_one();
     }
 
-    /// Ends the share of this name, whose time is over. Returns whether there is one. Its command
-    /// may be stopped, and tell nothing.
+    /// Ends the expired share of this name. Returns whether such a share existed. Its command may
+    /// be stopped, and may not report anything.
     pub(super) fn expire(&self, name: &str) -> bool {
         let is_there = self.has(name);
         if is_there {
@@ -84,9 +84,9 @@ impl Shares {
         is_there
     }
 
-    /// The first share that is in force and would lose its name or address by a change. A share
-    /// goes with its command alone: visitors who know a password would reach what another command
-    /// opens.
+    /// The first active share that would lose its name or address by a change. A share ends only
+    /// with its command: otherwise visitors who know a password would reach the service of another
+    /// command.
     pub(super) fn displaced(&self, config: &ClientConfig, after: &ClientConfig) -> Option<String> {
         let have = |config: &ClientConfig, service: &Service| {
             config.services.iter().any(|known| known.name == service.name && known == service)
@@ -96,12 +96,12 @@ impl Shares {
         Some(format!("{} ({})", lost.places(), lost.name))
     }
 
-    /// Ready when the command of a shared target has gone.
+    /// Completes when the command of a shared target has exited.
     pub(super) async fn ended(&self) {
         self.0.ended.notified().await;
     }
 
-    /// Takes the services out whose commands have gone, and returns their names.
+    /// Removes the services whose commands have exited, and returns their names.
     pub(super) fn take_over(&self) -> Vec<String> {
         let over = self.all().extract_if(.., |share| share.is_over).collect::<Vec<_>>();
         over.into_iter().map(|share| share.service.name).collect()

@@ -40,18 +40,18 @@ impl RunningDaemon {
         order: ShareOrder,
         visits: Visits,
     ) -> anyhow::Result<(Shared, Sharing)> {
-        // The lock keeps out reloads and other changes.
+        // The lock excludes reloads and other changes.
         let _turn = self.turn.lock().await;
         ensure!(self.life.phase() == Phase::Running, "it is stopping");
         let lists = self.role.lists_in_force().context("it has no services and forwards")?;
-        // A command that has just gone may have shared at the same name.
+        // A command that has just exited may have shared under the same name.
         self.withdraw_ended().await;
         let config = lists.config();
         let service = service_of(order, &config)?;
         own::refuse(std::iter::once(&service), &config.common)?;
         let mut after = ClientConfig::clone(&config);
         after.keep(&added(vec![service.clone()])).map_err(|bad| WrongConfig::one(bad.line()))?;
-        // A target that is shared for an hour must not displace a service of the file.
+        // A temporary share must not displace a service of the file.
         let name = &service.name;
         ensure!(
             after.shadows().len() == config.shadows().len()
@@ -59,7 +59,7 @@ impl RunningDaemon {
             "{name} or its address belongs to another service of this client"
         );
         if let Some(lost) = self.shares.displaced(&config, &after) {
-            // No other kind of address of the same word is tried.
+            // No other kind of address with the same text is tried.
             return Err(WrongConfig::one(format!(
                 "another command shares at {lost} (hint: end it first, or share at another word by \
                  --at)"
@@ -67,7 +67,7 @@ impl RunningDaemon {
             .into());
         }
         let name = name.clone();
-        // Withdraws the service if this future is dropped, too.
+        // Withdraws the service also if this future is dropped.
         let sharing = self.shares.begin(service.clone())?;
         lists.observe(&name, visits);
         let mut reloaded = lists.apply(added(vec![service])).await?;
@@ -77,7 +77,7 @@ impl RunningDaemon {
             anyhow::bail!("{}", why.collect::<Vec<_>>().join("; "));
         };
         let addresses = published.addresses.clone();
-        // The time of the share may be the next that is over.
+        // The expiry of the share may be the next one.
         self.lists_changed.notify_one();
         tracing::info!(
             target: AUDIT, service = name, "{name} is shared at {}", addresses.join(", ")
@@ -85,9 +85,9 @@ impl RunningDaemon {
         Ok((Shared { name, addresses }, sharing))
     }
 
-    /// Withdraws the services whose commands have gone.
+    /// Withdraws the services whose commands have exited.
     pub(super) async fn end_shares(&self) {
-        // The lock keeps out reloads and other changes.
+        // The lock excludes reloads and other changes.
         let _turn = self.turn.lock().await;
         self.withdraw_ended().await;
     }
@@ -109,7 +109,7 @@ impl RunningDaemon {
         }
     }
 
-    /// Ready when the command of a shared target has gone.
+    /// Completes when the command of a shared target has exited.
     pub(super) async fn share_ended(&self) {
         self.shares.ended().await;
     }

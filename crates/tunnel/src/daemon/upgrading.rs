@@ -16,16 +16,16 @@ use crate::parent::Guardian;
 use crate::supervise::is_supervised;
 use crate::upgrade::{Left, Listed, Started};
 
-/// Longest wait for the end of former processes that are too many.
+/// Longest wait for the end of surplus former processes.
 const SURPLUS: Duration = Duration::from_secs(5);
 
 impl RunningDaemon {
-    /// Goes on in a new process. Runs to its end even if nobody waits for it.
+    /// Continues in a new process. Runs to its end even if the caller has gone.
     async fn upgrade_now(&self, order: UpgradeOrder) -> anyhow::Result<Option<Upgraded>> {
         if order.only.as_ref().is_some_and(|only| !self.binary.is(only)) {
             return Ok(None);
         }
-        // The lock keeps out reloads, which would change what the new process reads.
+        // The lock excludes reloads, which would change the file that the new process reads.
         let _turn = self.turn.lock().await;
         anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
         anyhow::ensure!(!handover::is_handed_over(), GONE_ON);
@@ -94,15 +94,15 @@ impl RunningDaemon {
         self.guardian.get().context("the parent of the new process")
     }
 
-    /// How many former processes may live beside this one.
+    /// The largest number of former processes beside this process.
     pub(super) fn most_formers(&self) -> usize {
-        // Beside them the ports have room for this process and the one that takes its place.
+        // Besides them, the ports have room for this process and its successor.
         let room = net::udp::most_processes().saturating_sub(2);
         self.role.common().upgrade.most.min(room)
     }
 
-    /// Ends the former processes beyond the bound, which were asked to end before, at the upgrade
-    /// that made them too many: the next process needs their room.
+    /// Ends the surplus former processes, which were asked to end at the upgrade that made them
+    /// surplus: the next process needs their room.
     async fn end_surplus_formers(&self) {
         let Some(formers) = self.formers.get() else { return };
         let most = self.most_formers();

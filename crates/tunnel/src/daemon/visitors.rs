@@ -20,7 +20,7 @@ use crate::visits::{KeptVisitor, KeptVisitors};
 const NO_STATE: &str = "this client has no state directory, in which the visitor could be kept \
                         (hint: start it with --state-dir)";
 
-/// Longest time between two looks at the clock, which may be set.
+/// Longest interval between two checks of the clock, which may be set.
 const CLOCK: Duration = Duration::from_secs(60);
 
 /// Characters of the random part of a visitor's name.
@@ -40,7 +40,7 @@ impl RunningDaemon {
     }
 
     async fn invite_now(&self, order: InviteOrder) -> anyhow::Result<Invitation> {
-        // The lock keeps out reloads and other changes of the visitors.
+        // The lock excludes reloads and other changes of the visitors.
         let mut turn = self.turn.lock().await;
         ensure!(self.life.phase() == Phase::Running, "it is stopping");
         let config = self.client_config()?;
@@ -56,8 +56,8 @@ impl RunningDaemon {
         let asked = self.inviter()?.ask(visitor.clone(), service.clone(), action).await;
         let (secret, left_to_do) = match asked {
             Ok(secret) => (secret, None),
-            // The visitor is a client without this request; the person who runs the server can give
-            // the right by hand.
+            // The visitor is a client even without this request; the operator of the server can
+            // grant the right manually.
             Err(why) if order.existing => (None, Some(format!("{why:#}"))),
             Err(why) => return Err(why),
         };
@@ -89,8 +89,8 @@ impl RunningDaemon {
         Ok(Invitation { service, visitor, code, valid_seconds, left_to_do, authority })
     }
 
-    /// Takes an invitation back that failed. `on_server`: the visitor and the service, where the
-    /// server has made a code or given the right.
+    /// Reverts a failed invitation. `on_server`: the visitor and the service, if the server has
+    /// made a code or granted the right.
     async fn take_back(
         &self,
         kept: &KeptVisitors,
@@ -129,7 +129,7 @@ impl RunningDaemon {
         if let Err(why) = self.reload_now(&mut turn).await {
             return Err(not_revoked(&visitor, why, kept.restore(gone)));
         }
-        // The token is void already, whatever the server says.
+        // The token is already invalid, whatever the server answers.
         let name = Name::new(&visitor)?;
         let mut left = Vec::new();
         for service in &services {
@@ -141,7 +141,7 @@ impl RunningDaemon {
         Ok(Uninvited { services, left_to_do })
     }
 
-    /// Ends the codes that were not used in time. Returns the time until the next one ends.
+    /// Ends expired codes. Returns the time until the next code expires.
     async fn end_codes(&self) -> anyhow::Result<Duration> {
         let mut turn = self.turn.lock().await;
         let kept = self.kept_visitors()?;
@@ -162,7 +162,7 @@ impl RunningDaemon {
     async fn settle(&self, visited: &Visited) -> anyhow::Result<()> {
         let _turn = self.turn.lock().await;
         if !self.kept_visitors()?.settle(visited)? {
-            // Each link of a visitor that is known begins in this way.
+            // Each link of a known visitor begins in this way.
             let Visited { visitor, service, token: _ } = visited;
             tracing::debug!("{visitor} visits {service} by no token that waits for its first use");
         }
@@ -170,7 +170,7 @@ impl RunningDaemon {
     }
 }
 
-/// Ends the codes that were not used in time, and notes which visitors have come.
+/// Ends expired codes, and records which visitors have logged in.
 pub(super) async fn follow_visitors(running: Arc<RunningDaemon>) {
     let Some(inviter) = running.role.inviter() else { return };
     if running.kept_visitors().is_err() {
@@ -179,7 +179,8 @@ pub(super) async fn follow_visitors(running: Arc<RunningDaemon>) {
     let mut look = Instant::now();
     loop {
         tokio::select! {
-            // A visitor that comes in the last second of its code is settled before the code ends.
+            // A visitor that logs in during the last second of its code is recorded before the code
+            // ends.
             biased;
             visited = inviter.visited() => {
                 if let Err(why) = running.settle(&visited).await {
@@ -199,8 +200,8 @@ pub(super) async fn follow_visitors(running: Arc<RunningDaemon>) {
     }
 }
 
-/// The error of a revocation whose reload failed for the reason `why`: the tokens are in force
-/// until a reload succeeds.
+/// The error of a revocation whose reload failed for the reason `why`: the tokens are valid until a
+/// reload succeeds.
 fn not_revoked(visitor: &str, why: anyhow::Error, restored: anyhow::Result<()>) -> anyhow::Error {
     let text = format!("the visits of {visitor} go on, because the reload of this client failed");
     match why.downcast::<WrongConfig>() {

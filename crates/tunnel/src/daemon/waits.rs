@@ -1,4 +1,4 @@
-//! What a former process waits for, in words for a person.
+//! A readable text about what a former process waits for.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,14 @@ use ops::{Serving, term};
 
 use crate::upgrade::Listed;
 
-/// Streams that are looked at. More of them have more services than a line has room for.
+/// The largest number of streams that are examined. More streams have more services than fit into a
+/// line.
 const SEEN: usize = 1_000;
 
-/// Services in a line.
+/// The largest number of services in a line.
 const NAMED: usize = 3;
 
-/// The number of streams, and what the process waits for. `older`: the former processes of it.
+/// The number of streams, and what the process waits for. `older`: its former processes.
 pub(super) async fn of(role: &dyn Serving, older: &[Listed]) -> (u64, String) {
     let streams = match role.traffic() {
         Some(traffic) => traffic.streams(None, SEEN).await,

@@ -42,7 +42,7 @@ pub(crate) async fn assemble(origin: SocketAddr, has_page: bool) -> anyhow::Resu
     let mut listen = vec!["tls://127.0.0.1:0".to_owned()];
     let mut file = String::new();
     if has_page {
-        // Browsers take this machine's names for as safe as TLS.
+        // Browsers consider this machine's names as secure as TLS.
         listen.push("ws://127.0.0.1:0/".to_owned());
         file = format!("http: {{ domain: {DOMAIN}, browser: true }}\n");
     }
@@ -61,7 +61,7 @@ pub(crate) async fn assemble(origin: SocketAddr, has_page: bool) -> anyhow::Resu
 
     let mut file = String::new();
     if has_page {
-        // No direct path: it would take packets at the addresses of this machine's networks.
+        // No direct path: it would accept packets at the addresses of this machine's networks.
         file = format!(
             "p2p: {{ candidates: [] }}\nservices:\n  - {{ name: web, target: \"tcp://{origin}\", \
              public: private, browser: true, visitors: [{{ name: {VISITOR}, token: \"{secret}\" }}] }}\n"
@@ -101,12 +101,12 @@ async fn invite(server: &Server, secret: String) -> anyhow::Result<String> {
     Ok(format!("http://visit.{DOMAIN}:{port}/#{}", code.text()))
 }
 
-/// A file without a place; none without text.
+/// The content of an inline file; none without text.
 fn text(file: &str) -> Option<Text<'_>> {
     (!file.is_empty()).then_some(Text { name: "demo", text: file })
 }
 
-/// Waits until the server has told the client that its service is up.
+/// Waits until the server has reported to the client that its service is up.
 async fn published(client: &Client) {
     loop {
         let status = client.status().await;

@@ -11,7 +11,8 @@ use tokio::time::timeout;
 
 use super::body;
 
-/// Time limit of each wait. Through a tunnel on this machine, an answer begins within milliseconds.
+/// Time limit of each wait. Through a tunnel on this machine, a response begins within
+/// milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest page, in bytes. A larger page is not from the origin of the demo.

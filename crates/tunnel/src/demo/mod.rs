@@ -32,11 +32,11 @@ const DOWNLOAD: u64 = 256 << 20;
 pub(crate) struct Assembly {
     /// The server's public port that leads to the origin.
     pub(crate) public: SocketAddr,
-    /// The server's address as the client dials it, for the printed picture:
+    /// The server's address as the client dials it, for the printed diagram:
     /// `tls://127.0.0.1:40000`.
     pub(crate) server: String,
-    /// The link to the page by which a browser visits the origin as a private service. The link has
-    /// a code, which is a secret.
+    /// The link to the page by which a browser visits the origin as a private service. The link
+    /// contains a code, which is secret.
     pub(crate) page: Option<String>,
     /// The running roles, in the order in which they must be closed: the client first.
     pub(crate) roles: Vec<Arc<dyn Serving>>,
@@ -119,7 +119,7 @@ A server, a client and a web origin are running in this process.
     ))
 }
 
-/// Says what to try while the demo runs.
+/// Prints suggestions while the demo runs.
 fn recommend(public: SocketAddr, page: Option<&str>, console: &str) -> Result<(), Unwritten> {
     let minutes = GOOD_FOR.as_secs() / 60;
     let page = page.map_or_else(String::new, |page| {

@@ -23,7 +23,7 @@ const MAX_HEAD: usize = 8 << 10;
 /// Most header fields of a request.
 const MAX_HEADERS: usize = 100;
 
-/// Longest wait for the next request, and longest wait while a visitor reads no byte.
+/// Longest wait for the next request, and longest wait for a visitor that reads nothing.
 const IDLE: Duration = Duration::from_secs(60);
 
 const PAGE: &str = include_str!("page.html");
@@ -78,7 +78,7 @@ async fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<O
             return Ok(Some(end + 4));
         }
         if buffer.len() >= MAX_HEAD {
-            // The parser answers it as a bad request.
+            // The parser reports it as a bad request.
             return Ok(Some(buffer.len()));
         }
         let mut chunk = [0; 2048];

@@ -16,8 +16,8 @@ use crate::input::with_sources;
 use crate::load::flag_path;
 use crate::quoted::quoted;
 
-/// The arguments of a client that starts with the file. `fresh`: the file has just been made and
-/// has all settings. The services and forwards are in the file in either case.
+/// The arguments of a client that starts with the file. `fresh`: the file was just created and
+/// contains all settings. The services and forwards are in the file in either case.
 pub(super) fn start_with(args: &ClientArgs, path: PathBuf, fresh: bool) -> ClientArgs {
     let mut args = args.clone();
     args.daemon.config = Some(path);
@@ -36,7 +36,7 @@ pub(super) struct Candidate {
     way: Way,
     pub(super) is_pinned: bool,
     pub(super) has_tls: bool,
-    /// The certificate is that of a reverse proxy, whose pin nobody has told.
+    /// The certificate belongs to the reverse proxy, whose pin is unknown.
     pub(super) is_of_proxy: bool,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Candidate {
 pub(super) struct Verified {
     pin: Vec<String>,
     ca: Option<String>,
-    /// The pin is that of the code, and so not that of a reverse proxy.
+    /// The pin comes from the code, so it is not that of a reverse proxy.
     is_of_code: bool,
 }
 
@@ -90,11 +90,12 @@ impl Verified {
     }
 }
 
-/// All paths, the best first. What a person has chosen (`--ca`, `--pin`) verifies alone, and what
-/// is in the file of the client (`of_file`) goes first. A certificate that the system trusts is
-/// better than a pin, because a pin may become invalid when the certificate is renewed. This is
-/// safe: an attacker with such a certificate and without the code learns nothing and is detected.
-/// If the server's certificate is self-signed, the pin comes first. A path without TLS comes last.
+/// All paths, the best first. Explicit choices of the user (`--ca`, `--pin`) apply exclusively, and
+/// settings in the file of the client (`of_file`) take precedence. A certificate that the system
+/// trusts is better than a pin, because a pin may become invalid when the certificate is renewed.
+/// This is safe: an attacker with such a certificate and without the code learns nothing and is
+/// detected. If the server's certificate is self-signed, the pin comes first. A path without TLS
+/// comes last.
 pub(super) fn ways(
     code: &Code,
     args: &ClientArgs,
@@ -117,20 +118,20 @@ pub(super) fn ways(
         let config = checked(code, args, &verified)?;
         for path in &config.servers {
             let (has_tls, is_pinned) = (path.endpoint.scheme.tls, verified.is_of_code);
-            // A path without TLS has no certificate, and the pin is not for that of a proxy: such
-            // a path is needed only once.
+            // A path without TLS has no certificate, and the pin does not apply to a proxy: such a
+            // path is listed only once.
             let is_of_proxy = code.proxied && path.endpoint.scheme == Scheme::WSS;
             if is_pinned && (!has_tls || is_of_proxy) {
                 continue;
             }
             match Way::new(path, &config.common) {
                 Ok(way) => found.push(Candidate { way, is_pinned, has_tls, is_of_proxy }),
-                // The usual cause is a system without authorities. The pin needs none.
+                // The usual cause is a system without authorities. The pin needs no authorities.
                 Err(why) => failed = Some(why),
             }
         }
     }
-    // The sort is stable, so the order stays otherwise.
+    // The sort is stable, so the order is otherwise kept.
     found.sort_by_key(|candidate| !candidate.has_tls);
     match failed {
         Some(why) if found.is_empty() => Err(why),

@@ -10,8 +10,8 @@ use crate::cli::ClientArgs;
 use crate::config_file::{ConfigFile, refusal};
 use crate::load::{self, Either};
 
-/// Adds the services and forwards of the command line to the file, if the file lacks them. A person
-/// at a terminal is asked; without a terminal, `--yes` is the answer.
+/// Adds the services and forwards of the command line to the file, if the file lacks them. On a
+/// terminal the user is asked; without a terminal, `--yes` is the answer.
 pub(super) fn extend(path: &Path, args: &ClientArgs) -> anyhow::Result<()> {
     let lists = load::flag_lists(args)?;
     let file = ConfigFile(path.to_owned());
@@ -45,8 +45,8 @@ pub(super) fn extend(path: &Path, args: &ClientArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The entries that the file does not have in the same form, and the entries of the file whose
-/// place they take.
+/// The entries that the file does not contain in the same form, and the entries of the file that
+/// they replace.
 fn missing(path: &Path, mut lists: Lists) -> anyhow::Result<(Lists, Vec<String>)> {
     let Either::Client(loaded) = load::file(path)? else { return Ok((lists, Vec::new())) };
     let of_file = &loaded.config;
@@ -84,7 +84,7 @@ fn entries(lists: &Lists) -> Vec<String> {
     services.chain(forwards).collect()
 }
 
-/// Whether the answer of the person begins with `y`.
+/// Whether the user's answer begins with `y`.
 fn is_yes(answers: &mut impl BufRead) -> io::Result<bool> {
     let mut answer = String::new();
     answers.read_line(&mut answer)?;

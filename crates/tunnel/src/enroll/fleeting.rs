@@ -15,9 +15,9 @@ use proto::greeting::{Name, StoredCredential};
 
 use super::kept::{checked, granted};
 
-/// A store of clients that ends with the process. Each client has the one token of its code: the
-/// server of the demo has no control socket, by which a person would ask for a new token or for
-/// other rights.
+/// A store of clients that ends with the process. Each client has only the token of its code: the
+/// server of the demo has no control socket, over which a new token or other rights could be
+/// requested.
 #[derive(Debug, Default)]
 pub(crate) struct Fleeting(Mutex<HashMap<String, ClientGrant>>);
 

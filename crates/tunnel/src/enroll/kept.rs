@@ -200,7 +200,7 @@ impl Enrolled for Kept {
     }
 }
 
-/// The name in an order whose rights have their form.
+/// The name in an order whose rights are well-formed.
 pub(super) fn checked(order: &Order, public_bind: IpAddr) -> Result<Name, WrongConfig> {
     let name = Name::new(&order.name).map_err(|why| WrongConfig::one(why.to_string()))?;
     // Any hash works for this check.
@@ -217,7 +217,7 @@ pub(super) fn checked(order: &Order, public_bind: IpAddr) -> Result<Name, WrongC
     Err(said.collect::<Vec<_>>().into())
 }
 
-/// The client that an order and the credential of its token make.
+/// The client for an order and the credential of its token.
 pub(super) fn granted(
     order: &Order,
     credential: &StoredCredential,

@@ -1,5 +1,4 @@
-//! `tunnel enroll`: a new client logs in with a one-time code, and nobody has to copy a
-//! configuration.
+//! `tunnel enroll`: a new client logs in with a one-time code, so no configuration must be copied.
 //!
 //! ```text
 //!   server                                        the other machine

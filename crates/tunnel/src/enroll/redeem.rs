@@ -27,13 +27,13 @@ use crate::runtime::slow_runtime;
 /// The default path of the configuration.
 const FILE: &str = "client.yaml";
 
-/// Most bytes that are read of a code; longer than any code.
+/// The largest size of a code that is read, in bytes; longer than any code.
 const LINE_MAX: u64 = 16 << 10;
 
 /// Sends the code to the server, writes the new configuration to the file of `--config`, and
 /// returns the arguments of a client that starts with that file. If the file already exists and
 /// belongs to the same client, it is used and the code is not sent. So the whole command may be run
-/// again. `None`: the client runs already, and has what the code gives.
+/// again. `None`: the client already runs, and has what the code provides.
 pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<Option<ClientArgs>> {
     let line = if code == "-" { Some(first_line()?) } else { None };
     let code = line.as_deref().unwrap_or(code);
@@ -59,8 +59,8 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<Option<Cli
     Ok(Some(start_with(args, path, true)))
 }
 
-/// Enrols a visitor of a private service: as [`redeem`] does, for a file that is not there, with
-/// these services and forwards.
+/// Enrols a visitor of a private service: as [`redeem`] does, but for a new file with these
+/// services and forwards.
 pub(crate) fn enroll_with(
     args: &ClientArgs,
     mut code: Code,
@@ -71,9 +71,9 @@ pub(crate) fn enroll_with(
     exchange_for_file(args, &code, path, (lists, ""))
 }
 
-/// The file that [`enroll_new`] makes, with `token` in the place of the token that the code stands
-/// for. Whether the file has the pin of the code is decided at the exchange, where the system may
-/// trust the certificate of the server.
+/// The file that [`enroll_new`] creates, with `token` as the token that the code is exchanged for.
+/// Whether the file has the pin of the code is decided at the exchange, where the system may trust
+/// the certificate of the server.
 pub(crate) fn drafted(
     args: &ClientArgs,
     mut code: Code,
@@ -85,11 +85,11 @@ pub(crate) fn drafted(
     file(&code, pin, token, (args, lists, more))
 }
 
-/// Enrols by a code of a new client, and makes its file with these services, forwards, and further
-/// lines.
+/// Enrols with the code of a new client, and creates its file with these services, forwards, and
+/// further lines.
 ///
 /// # Errors
-/// There is a file or a link of this name, which stays as it is; or as [`redeem`].
+/// A file or a link with this name exists, which is left unchanged; or as [`redeem`].
 pub(crate) fn enroll_new(
     args: &ClientArgs,
     mut code: Code,
@@ -97,7 +97,7 @@ pub(crate) fn enroll_new(
     (lists, more): (&Lists, &str),
 ) -> anyhow::Result<()> {
     choose_servers(&mut code, args);
-    // The empty file keeps the place for what follows, which removes it after a failure.
+    // The empty file reserves the name for the following steps, which remove it after a failure.
     files::create_new(path).with_context(|| format!("making {}", path.display()))?;
     exchange_for_file(args, &code, path, (lists, more)).inspect_err(|_| {
         // It is removed already if the exchange has begun.
@@ -125,8 +125,8 @@ fn exchange_for_file(
     let runtime = slow_runtime()?;
     let exchanging = || runtime.block_on(exchange(&ways, &name, &secret));
     let (token, won) = Waiting::during("waiting for the server", exchanging)?;
-    // A path without TLS, and a reverse proxy, have not shown the certificate of the server. So the
-    // pin of the code is kept.
+    // Over a path without TLS, or through a reverse proxy, the server's certificate was not
+    // presented. So the pin of the code is kept.
     let way = &ways[won];
     let is_seen = way.has_tls && !way.is_of_proxy;
     let pin = code.pin.as_deref().filter(|_| way.is_pinned || !is_seen);
@@ -143,19 +143,19 @@ fn exchange_for_file(
     Ok(())
 }
 
-/// The rights that the code tells. The server may have changed them since.
+/// The rights that the code lists. The server may have changed them since.
 fn rights(code: &Code) -> Option<Allowed> {
     let rights = Allowed::of_code(code);
     (rights != Allowed::default()).then_some(rights)
 }
 
-/// Puts the addresses that the client will use into the code: those of `--server` as they are, else
+/// Puts the addresses that the client will use into the code: those of `--server` unchanged, else
 /// the encrypted addresses of the code.
 fn choose_servers(code: &mut Code, args: &ClientArgs) {
     if args.server.is_empty() {
         code.urls = encrypted(mem::take(&mut code.urls));
     } else {
-        // A text that is no address is reported with its flag.
+        // A text that is not an address is reported with its flag.
         let long =
             |text: &String| server_url(text).map_or_else(|_| text.clone(), |at| at.to_string());
         code.urls = args.server.iter().map(long).collect();
@@ -214,14 +214,14 @@ fn file(
     Ok(Zeroizing::new(edit::publish(FILE, &text, lists).map_err(refusal)?))
 }
 
-/// Whether the pin of the server is for this URL.
+/// Whether the pin of the server applies to this URL.
 fn is_pinned(url: &str, proxied: bool) -> bool {
     url.parse::<Endpoint>()
         .is_ok_and(|Endpoint { scheme, .. }| scheme.tls && !(proxied && scheme == Scheme::WSS))
 }
 
-/// A reserved file with room on the disk, which is removed on drop unless it was filled. The code
-/// must not be used before it is certain that the result can be written.
+/// A reserved file with disk space, which is removed on drop unless it was filled. The code must
+/// not be used before the space for its result is reserved.
 #[derive(Debug)]
 struct Reserved<'a> {
     path: &'a Path,

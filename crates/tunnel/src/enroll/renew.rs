@@ -1,5 +1,5 @@
-//! The client's side of a renewal: exchanges a code for a new token, and puts the token in the
-//! place of the old one. Everything else of the configuration stays as it is.
+//! The client's side of a renewal: exchanges a code for a new token, and replaces the old token.
+//! Everything else in the configuration is left unchanged.
 
 use std::path::Path;
 
@@ -23,12 +23,12 @@ use crate::load::{self, Either};
 use crate::runtime::slow_runtime;
 use crate::whereabouts::control_of;
 
-/// More bytes than a token has.
+/// More bytes than any token has.
 pub(super) const TOKEN_MOST: usize = 1 << 10;
 
 /// Sends the code to the server, and writes the new token to the configuration at `path`, or to the
 /// file that its `token_file` names. Returns the arguments of a client that starts with this
-/// configuration. `None`: a client runs with this configuration already, and has taken the token.
+/// configuration. `None`: a client already runs with this configuration, and has loaded the token.
 pub(super) fn renew(
     path: &Path,
     code: &Code,
@@ -40,7 +40,7 @@ pub(super) fn renew(
         Either::Server(_) | Either::Proxy(_) => None,
     };
     let token_file = config.as_ref().and_then(|config| config.token.as_ref()?.file.clone());
-    // The code must not be used before it is certain that its result can be written.
+    // The code must not be used before the space for its result is reserved.
     let place = match &token_file {
         Some(named) => {
             let folder = path.parent().unwrap_or(path);
@@ -76,7 +76,7 @@ pub(super) fn renew(
         )
     })?;
     let has_changed = reloaded.applied.iter().any(|line| line.starts_with("token "));
-    // A client with the key `watch` may have read the file before.
+    // A client with the key `watch` may already have read the file.
     if !has_changed && !config.common.watch {
         bail!(
             "the running client (process {pid}) has another configuration file, and goes on with the \
@@ -88,7 +88,7 @@ pub(super) fn renew(
     Ok(None)
 }
 
-/// The running client of this configuration, with its process number.
+/// The running client of this configuration, with its process id.
 fn find(path: &Path, config: &ClientConfig, args: &ClientArgs) -> Option<(u32, Instance)> {
     let given = args.daemon.control.clone();
     let place = given.or_else(|| Some(control_of(path).ok()?.path));

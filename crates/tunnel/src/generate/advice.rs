@@ -32,7 +32,7 @@ fn list(folder: &Path, made: &Made, screen: Screen) -> Vec<String> {
         rows.push((path.display().to_string(), what));
     };
     let until = |day: &str| {
-        // The certificate ends with its authority, perhaps sooner than ordered.
+        // The certificate expires with its authority, possibly earlier than requested.
         let why = if day == made.ends { ", when its authority ends" } else { "" };
         format!("until {day}{why}")
     };
@@ -82,7 +82,7 @@ fn server(made: &Made) -> Vec<String> {
 fn client(made: &Made, name: &str) -> Vec<String> {
     let files = format!("{name}.crt and {name}.key");
     let identity = format!("cert: \"{name}.crt\", key: \"{name}.key\"");
-    // An authority that was made for clients alone has not signed the server's certificate.
+    // An authority that was created only for clients has not signed the server's certificate.
     let (files, tls) = if made.server.is_none() && made.authority.is_some() {
         (files, identity)
     } else {

@@ -23,24 +23,24 @@ pub(super) const SERVER: &str = "server";
 /// The client of a new authority if no client is named, as in `tunnel server` without a file.
 const FIRST_CLIENT: &str = "home";
 
-/// Most names in one certificate and most clients at once. A chain must fit into a handshake, and
-/// peers accept about 64 KiB.
+/// The largest number of names in one certificate, and of clients at once. A chain must fit into a
+/// handshake, and peers accept about 64 KiB.
 const NAMES_MAX: usize = 100;
 
-/// The certificates to make.
+/// The certificates to issue.
 #[derive(Debug)]
 pub(crate) struct Order<'a> {
     /// Names and addresses of the server. If empty, no server certificate is made.
     pub(crate) server: &'a [HostName],
     /// Names of clients.
     pub(crate) clients: &'a [String],
-    /// Life of the server and client certificates, in years.
+    /// Lifetime of the server and client certificates, in years.
     pub(crate) years: u8,
     /// The output folder.
     pub(crate) folder: &'a Path,
 }
 
-/// Makes the ordered certificates. Returns the text for the user: the list of files and the lines
+/// Issues the ordered certificates. Returns the text for the user: the list of files and the lines
 /// for the configuration. If one of the files exists, nothing is written.
 pub(crate) fn certs(order: &Order<'_>) -> anyhow::Result<String> {
     let folder = order.folder;

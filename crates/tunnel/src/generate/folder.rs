@@ -18,7 +18,7 @@ pub(crate) struct File<'a> {
 }
 
 impl<'a> File<'a> {
-    /// A file; one with `secret`s only its owner may read.
+    /// A file; a file with `secret`s is readable only by its owner.
     pub(crate) fn new(name: &str, text: &'a str, secret: bool) -> Self {
         File { name: name.to_owned(), text, mode: if secret { 0o600 } else { 0o644 } }
     }
@@ -32,7 +32,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Whether the path exists. A symbolic link without a target counts.
+/// Whether the path exists. A dangling symbolic link counts.
 pub(super) fn exists(path: &Path) -> anyhow::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),

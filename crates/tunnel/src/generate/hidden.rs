@@ -1,5 +1,5 @@
-//! A terminal that shows nothing of what is typed. However the program ends, but by SIGKILL, the
-//! terminal is as it was before.
+//! A terminal that does not echo the typed characters. However the program ends, except by SIGKILL,
+//! the terminal is restored.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +14,11 @@ use rustix::termios::{
 /// The signals that end a program and may come from another program.
 const FATAL: [Caught; 4] = [Caught::SIGTERM, Caught::SIGHUP, Caught::SIGINT, Caught::SIGQUIT];
 
-/// A silent terminal, until the value is dropped. Meanwhile its keys make no signals: they end the
-/// line. Signals of other programs wait until a thread of their own has restored the terminal.
+/// A silent terminal, until the value is dropped. In the meantime its special keys cause no
+/// signals: they end the line. Signals of other programs wait until a separate thread has restored
+/// the terminal.
 pub(super) struct Hidden {
-    /// The modes before; taken when the value is dropped.
+    /// The previous modes; taken on drop.
     before: Arc<Mutex<Option<Termios>>>,
     keys: Vec<(u8, Signal)>,
 }
@@ -36,14 +37,14 @@ impl Hidden {
             // 0: there is no such key.
             if key != 0 && modes.contains(LocalModes::ISIG) {
                 hidden.keys.push((key, signal));
-                // Without lines each byte arrives anyway.
+                // Without line mode each byte arrives anyway.
                 if modes.contains(LocalModes::ICANON) {
                     silent.special_codes[end] = key;
                 }
             }
         }
         *lock(&hidden.before) = Some(before);
-        // Before the terminal is silent: a signal in between would leave it so.
+        // Set up before echo is turned off: otherwise a signal in between would leave it off.
         watch(Arc::clone(&hidden.before), silent.clone());
         if set(&silent).is_err() {
             lock(&hidden.before).take();
@@ -51,7 +52,7 @@ impl Hidden {
         hidden
     }
 
-    /// The keys that end the line, with the signals that they stand for.
+    /// The keys that end the line, with the signals for which they stand.
     pub(super) fn keys(&self) -> &[(u8, Signal)] {
         &self.keys
     }
@@ -60,7 +61,7 @@ impl Hidden {
 impl Drop for Hidden {
     fn drop(&mut self) {
         if let Some(before) = lock(&self.before).take() {
-            // A terminal that is gone shows nothing either.
+            // A terminal that has disappeared shows nothing either.
             let _ = set(&before);
         }
         let _ = fatal().thread_unblock();
@@ -88,7 +89,7 @@ fn watch(before: Arc<Mutex<Option<Termios>>>, silent: Termios) {
                 let _ = set(before);
             }
             let only: SigSet = [signal].into_iter().collect();
-            // Ends the program, unless the signal is ignored, as SIGHUP below nohup.
+            // Ends the program, unless the signal is ignored, as SIGHUP is under nohup.
             let _ = only.thread_unblock().and_then(|()| raise(signal));
             let _ = only.thread_block();
             if before.is_some() {
@@ -96,7 +97,7 @@ fn watch(before: Arc<Mutex<Option<Termios>>>, silent: Termios) {
             }
         }
     };
-    // Without the thread the signals end the program as they always do.
+    // Without the thread the signals end the program as usual.
     if fatal().thread_block().is_ok()
         && thread::Builder::new().name("signals".to_owned()).spawn(take).is_err()
     {

@@ -1,8 +1,8 @@
-//! What `generate certs` has made.
+//! The results of `generate certs`.
 
 use tls::{HostName, Issued};
 
-/// The certificates that were made.
+/// The issued certificates.
 #[derive(Debug)]
 pub(super) struct Made {
     /// The authority, if it is new.

@@ -1,8 +1,8 @@
 //! `tunnel generate`: files and tokens that are needed before the first start.
 //!
 //! `certs` makes certificates, `folder` writes them and never overwrites a file, `advice` explains
-//! the files, `token` hashes tokens and `password` passwords of visitors, which are typed at
-//! a `hidden` terminal. `shell` makes COMPLETE, completions and manual pages.
+//! the files, `token` hashes tokens and `password` passwords of visitors, which are typed at a
+//! `hidden` terminal. `shell` generates COMPLETE, completions and manual pages.
 
 mod advice;
 mod certs;

@@ -14,17 +14,17 @@ use zeroize::Zeroizing;
 use super::hidden::Hidden;
 
 /// The memory in KiB, the passes and the lanes that OWASP's "Password Storage Cheat Sheet"
-/// recommends for Argon2id: 40 ms of a server.
+/// recommends for Argon2id: 40 ms on a server.
 const COST: (u32, u32, u32) = (19 * 1024, 2, 1);
 
-/// Longer than any password that a server takes, bytes.
+/// Longer than any password that a server accepts, in bytes.
 const LINE_MAX: usize = 1024;
 
-/// The pair of user and password has at most so many bytes.
+/// The largest size of a pair of user and password, in bytes.
 const PAIR_MAX: usize = 256;
 
-/// The line `USER:HASH` for the password on the first line of standard input; without a user, the
-/// hash alone.
+/// The line `USER:HASH` for the password on the first line of standard input; without a user, only
+/// the hash.
 pub(crate) fn hashed(user: Option<&str>) -> anyhow::Result<String> {
     let password = password()?;
     let bad = |why: String| -> anyhow::Error { WrongConfig::one(why).into() };
@@ -55,7 +55,7 @@ fn hash(password: &[u8]) -> anyhow::Result<String> {
     Ok(format!("$argon2id$v=19$m={memory},t={passes},p={lanes}${salt}${hash}"))
 }
 
-/// The first line of standard input. A terminal does not show what is typed.
+/// The first line of standard input. A terminal does not show the typed characters.
 fn password() -> anyhow::Result<Zeroizing<String>> {
     let hidden = io::stdin().is_terminal().then(|| {
         term::err("the password, and Enter:");
@@ -68,21 +68,21 @@ fn password() -> anyhow::Result<Zeroizing<String>> {
     let is_typed = hidden.is_some();
     drop(hidden);
     if let Some(signal) = signal {
-        // As the terminal itself does: to every program of the pipeline.
+        // As the terminal itself does: the signal goes to every program of the pipeline.
         kill_current_process_group(signal).context("the signal of the terminal")?;
         anyhow::bail!("interrupted");
     }
     let text = str::from_utf8(&line).context("standard input")?;
     let text = text.strip_suffix('\n').unwrap_or(text);
     let text = text.strip_suffix('\r').unwrap_or(text);
-    // A key of the terminal that has no meaning here, and no browser sends it (RFC 7617 section 2).
+    // A control character has no meaning here, and no browser sends it (RFC 7617 section 2).
     if is_typed && text.contains(char::is_control) {
         return Err(WrongConfig::one("the password has a control character".to_owned()).into());
     }
     Ok(Zeroizing::new(text.to_owned()))
 }
 
-/// Bytes up to the end of the line, or to one of the keys.
+/// Bytes up to the end of the line, or to one of the special keys.
 fn line(input: impl BufRead, keys: &[(u8, Signal)]) -> io::Result<Zeroizing<Vec<u8>>> {
     // A larger buffer would leave a copy behind.
     let mut line = Zeroizing::new(Vec::with_capacity(LINE_MAX));

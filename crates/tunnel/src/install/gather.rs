@@ -1,4 +1,4 @@
-//! Collects what belongs to an instance: its configuration without secrets, its credentials, its
+//! Collects the parts of an instance: its configuration without secrets, its credentials, its
 //! state, the units and the program.
 
 use std::env;
@@ -22,7 +22,7 @@ use crate::{first_start, found, input};
 
 const MAIN: &str = "main";
 
-/// What `tunnel install` writes, and the instance.
+/// The files that `tunnel install` writes, and the instance.
 pub(super) fn plan(args: &InstallArgs) -> anyhow::Result<(Plan, Instance)> {
     let of_server = || found::here(found::SERVER).filter(|_| args.listen.is_empty());
     let file = match (&args.config, args.side) {
@@ -129,7 +129,7 @@ fn loads(side: Side, at: &Path, text: &str, credentials: &[Credential]) -> Resul
     Ok(())
 }
 
-/// What is installed.
+/// The data of an installation.
 struct Installation {
     side: Side,
     name: String,

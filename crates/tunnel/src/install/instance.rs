@@ -25,7 +25,7 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// Whether a person has made settings of the unit (`systemctl edit`).
+    /// Whether the unit has user settings (`systemctl edit`).
     pub(super) fn has_settings(&self, root: &Path) -> bool {
         let own = below(root, &drop_in(self.side, &self.name));
         let entries = own.parent().and_then(|folder| fs::read_dir(folder).ok());
@@ -45,7 +45,7 @@ pub(super) fn unit(side: Side, name: &str) -> String {
     format!("tunnel-{}@{name}.service", role(side))
 }
 
-/// The file that hands the credentials over.
+/// The drop-in file that passes the credentials.
 pub(super) fn drop_in(side: Side, name: &str) -> PathBuf {
     Path::new(UNITS).join(format!("{}.d/{DROP_IN}", unit(side, name)))
 }

@@ -1,9 +1,9 @@
 //! `tunnel install` and `tunnel uninstall`: an instance as a unit of systemd.
 //!
-//! `instance` is an installed instance, and `place` where instances are installed. `secrets` takes
-//! the secrets out of a configuration. `state` finds the state so far. `gather` collects all that
-//! belongs to an instance, `plan` writes it, `verify` checks the result, and `remove` takes it
-//! away. `version` compares the installed program with this one.
+//! `instance` is an installed instance, and `place` where instances are installed. `secrets`
+//! removes the secrets from a configuration. `state` finds the previous state. `gather` collects
+//! all parts of an instance, `plan` writes them, `verify` checks the result, and `remove` removes
+//! the instance. `version` compares the installed program with this one.
 
 mod gather;
 mod instance;
@@ -36,7 +36,7 @@ pub(crate) fn install(args: &InstallArgs) -> anyhow::Result<()> {
     for warning in &plan.warnings {
         term::err(format_args!("warning: {warning}"));
     }
-    // systemd knows the unit only if its file is there.
+    // systemd knows the unit only if its file exists.
     let stop = args.force
         && has_systemd(&args.place)
         && plan::below(&root, &template(instance.side)).exists();
@@ -69,7 +69,7 @@ pub(crate) fn install(args: &InstallArgs) -> anyhow::Result<()> {
     } else {
         format!("{unit}: already installed")
     });
-    // The unit is started even if nobody reads of it.
+    // The unit is started even if the reader of the output has gone.
     run(&plan.commands, &args.place)?;
     Ok(told?)
 }

@@ -14,13 +14,13 @@ use crate::cli::{PlaceArgs, Side};
 
 pub(super) const PROGRAM: &str = "/usr/bin/tunnel";
 
-/// The content of this program.
+/// The binary of this program.
 pub(super) fn program() -> anyhow::Result<Vec<u8>> {
     let path = std::env::current_exe().context("the path of this program")?;
     fs::read(&path).with_context(|| path.display().to_string())
 }
 
-/// The folder that stands for `/`.
+/// The folder that is used as `/`.
 pub(super) fn root(place: &PlaceArgs) -> PathBuf {
     place.root.clone().unwrap_or_else(|| "/".into())
 }
@@ -34,12 +34,12 @@ pub(super) fn may_write(place: &PlaceArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether systemd runs the units of the place.
+/// Whether systemd runs the units of this root directory.
 pub(super) fn has_systemd(place: &PlaceArgs) -> bool {
     place.root.is_none() && Path::new("/run/systemd/system").exists()
 }
 
-/// Runs commands of systemd where systemd runs, and prints them otherwise.
+/// Runs commands of systemd if systemd runs, and prints them otherwise.
 pub(super) fn run(commands: &[Vec<String>], place: &PlaceArgs) -> anyhow::Result<()> {
     if !has_systemd(place) {
         for command in commands {
@@ -63,7 +63,7 @@ pub(super) fn command(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// What every instance shares: units, completions and manual pages, each with its place.
+/// The files that all instances share: units, completions and manual pages, each with its path.
 pub(super) fn shared() -> anyhow::Result<Vec<(PathBuf, String)>> {
     use crate::cli::Shell;
     use crate::generate::{all_pages, completions};

@@ -1,5 +1,5 @@
-//! What an installation writes, as data: printed by `--dry-run`, compared with the files that there
-//! are, and written all or nothing.
+//! The files that an installation writes, as data: printed by `--dry-run`, compared with the
+//! existing files, and written all or none.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,15 +22,15 @@ pub(super) struct File {
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) files: Vec<File>,
-    /// Folders that are there, and the modes that they get.
+    /// Existing folders, and their new modes.
     pub(super) folders: Vec<(PathBuf, u32)>,
     pub(super) commands: Vec<Vec<String>>,
     pub(super) notes: Vec<String>,
     pub(super) warnings: Vec<String>,
 }
 
-/// Whether a person wants to read the file before it is written. Man pages and completions are
-/// long, and the same on every machine.
+/// Whether the content is worth showing before it is written. Man pages and completions are long,
+/// and the same on every machine.
 fn is_shown(path: &Path, length: usize) -> bool {
     !path.starts_with("/usr") && length < 16 << 10
 }
@@ -45,7 +45,7 @@ impl Plan {
         self.files.push(File { path: path.into(), mode, content: Zeroizing::new(content.into()) });
     }
 
-    /// Each file with its mode, each command, and the content of what belongs to this instance.
+    /// Each file with its mode, each command, and the content of the files of this instance.
     /// Secrets, programs, man pages and completions are not shown.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
@@ -69,9 +69,10 @@ impl Plan {
         text
     }
 
-    /// Writes the files that are not there yet. Returns whether anything was written.
+    /// Writes the missing files. Returns whether anything was written.
     ///
-    /// `before` runs when all new files lie beside their places, and only if there are any.
+    /// `before` runs after all new files are staged next to their final paths, and only if there
+    /// are any.
     ///
     /// # Errors
     /// A file differs and `force` is not set, or `before` fails: nothing is written.
@@ -123,7 +124,7 @@ impl Plan {
     }
 }
 
-/// The place of an absolute path below another root directory.
+/// An absolute path below another root directory.
 pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
@@ -134,7 +135,7 @@ fn is_same(path: &Path, file: &File) -> io::Result<bool> {
     Ok(same && found.len() == file.content.len() as u64 && fs::read(path)? == **file.content)
 }
 
-/// Writes a file beside its place, with its mode.
+/// Stages a file next to its final path, with its mode.
 fn stage(path: &Path, file: &File) -> anyhow::Result<PathBuf> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { bail!("no file") };
     // systemd demands that /var/lib/private is closed to other users.

@@ -1,4 +1,4 @@
-//! Takes an instance away.
+//! Removes an instance.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use super::plan::below;
 use super::state;
 use crate::cli::{Side, UninstallArgs};
 
-/// Ends and removes an instance. Configuration, secrets and state stay without `--purge`.
+/// Ends and removes an instance. Configuration, secrets and state are kept without `--purge`.
 pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
     may_write(&args.place)?;
     if let Some(name) = &args.name {
@@ -38,7 +38,7 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
         let texts = shared()?.into_iter().map(|(path, text)| (path, text.into_bytes()));
         for (path, content) in texts.chain([(PROGRAM.into(), program()?)]) {
             let path = below(&root, &path);
-            // A file that differs belongs to somebody else.
+            // A modified file is not removed.
             match fs::read(&path) {
                 Ok(found) if found == content && !packaged.contains(&path) => gone.push(path),
                 Ok(_) => stay.push(path),
@@ -51,7 +51,7 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
     }
     let verb = if args.place.dry_run { "would remove" } else { "removed" };
     if !args.place.dry_run {
-        // An instance that was removed without `--purge` is not known to systemd any more.
+        // Systemd no longer knows an instance that was removed without `--purge`.
         if below(&root, &template(side)).exists() {
             run(&[command(&["systemctl", "disable", "--now", &unit])], &args.place)?;
         }
@@ -59,7 +59,7 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
             state::refuse_running(&root, &name, &unit)?;
         }
     }
-    // Everything is removed even if nobody reads of it.
+    // Everything is removed even if the reader of the output has gone.
     let mut told = Ok(());
     for path in gone {
         if !args.place.dry_run {
@@ -73,7 +73,8 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
     if args.place.dry_run {
         return Ok(told?);
     }
-    // A folder that is not empty stays: it has other instances, or other settings of this instance.
+    // A folder that is not empty is kept: it holds other instances, or other settings of this
+    // instance.
     let private = below(&root, Path::new("/var/lib/private/tunnel"));
     for folder in drop_in.parent().into_iter().chain([&*etc, &*private]) {
         drop(fs::remove_dir(folder));
@@ -82,13 +83,13 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
     Ok(told?)
 }
 
-/// The files that the package of Debian brought, below this root directory.
+/// The files of the Debian package, below this root directory.
 fn packaged(root: &Path) -> Vec<PathBuf> {
     let list = fs::read_to_string(below(root, Path::new("/var/lib/dpkg/info/tunnel.list")));
     list.unwrap_or_default().lines().map(|path| below(root, Path::new(path))).collect()
 }
 
-/// The instance to remove. An instance that is given in full may have been removed without
+/// The instance to remove. An instance whose full name is given may have been removed without
 /// `--purge`.
 fn chosen(
     installed: &[(Side, String)],
@@ -119,8 +120,8 @@ fn chosen(
     }
 }
 
-/// The files of an instance: `NAME.yaml`, and whatever else begins with `NAME.`. A file of the
-/// instance `a.b` is no file of the instance `a`.
+/// The files of an instance: `NAME.yaml`, and all others that begin with `NAME.`. A file of the
+/// instance `a.b` is not a file of the instance `a`.
 fn configuration(folder: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
     let all = list(folder)?;
     let file = |path: &Path| path.file_name().map(|file| file.to_string_lossy().into_owned());

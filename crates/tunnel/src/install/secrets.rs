@@ -1,7 +1,7 @@
-//! Takes the secrets out of a configuration file. A unit with `DynamicUser` can read only files
-//! that everybody can read, so tokens, keys and certificates become credentials of systemd.
-//! Passwords and secret values of header fields have to come from the environment of the unit, and
-//! so have the user and the password of a proxy. `config::secrets` says what a secret is.
+//! Removes the secrets from a configuration file. A unit with `DynamicUser` can read only
+//! world-readable files, so tokens, keys and certificates become credentials of systemd. Passwords
+//! and secret values of header fields must come from the environment of the unit, as must the user
+//! name and the password of a proxy. `config::secrets` defines what counts as a secret.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,13 +28,13 @@ pub(super) struct Credential {
 pub(super) struct Split {
     pub(super) text: String,
     pub(super) credentials: Vec<Credential>,
-    /// What the new text lacks, for the user.
+    /// Notes for the user about parts that the new text lacks.
     pub(super) notes: Vec<String>,
-    /// The variables that the unit has to set.
+    /// The variables that the unit must set.
     pub(super) variables: BTreeSet<String>,
 }
 
-/// A file to split, with what its variables stand for.
+/// A file to split, with the values of its variables.
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
     /// The name of the file, for messages.
@@ -49,7 +49,7 @@ pub(super) struct Input<'a> {
 /// Splits a valid configuration.
 ///
 /// # Errors
-/// A sentence about the first place that a unit cannot use.
+/// A sentence about the first value that a unit cannot use.
 pub(super) fn split(input: Input<'_>) -> Result<Split, String> {
     let tree = edit::tree(input.name, input.text).map_err(|why| why.to_string())?;
     let mut walk = Walk {
@@ -130,7 +130,7 @@ struct Walk<'a> {
     operations: Vec<Operation>,
     credentials: Vec<Credential>,
     notes: Vec<String>,
-    /// The place and the value of each header field that is of variables.
+    /// The path and the value of each header field whose value comes from variables.
     of_variables: Vec<(String, Zeroizing<String>)>,
 }
 
@@ -215,7 +215,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Refuses secret values of header fields that are in the file.
+    /// Refuses secret values of header fields that are literal in the file.
     fn fields(&mut self, here: &str, value: &Value) -> Result<(), String> {
         let Value::Map(fields) = value else {
             return Err(self.readable(here, Part::Value));
@@ -247,7 +247,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Refuses URLs with a secret that is in the file.
+    /// Refuses URLs with a literal secret.
     fn urls(&mut self, here: &str, value: &Value) -> Result<(), String> {
         for text in items(value) {
             if let Value::Text(text) = text
@@ -260,7 +260,7 @@ impl Walk<'_> {
         self.node(value, here)
     }
 
-    /// Makes credentials of the tokens of a key, and returns the value of the key `…_file`.
+    /// Turns the tokens of a key into credentials, and returns the value of the key `…_file`.
     fn token(&mut self, here: &str, value: &Value) -> Result<Value, String> {
         let secrets = self.input.secrets;
         let mut files = Vec::new();
@@ -290,7 +290,8 @@ impl Walk<'_> {
         self.operations.push(Operation { path, action });
     }
 
-    /// The characters of a value with variables expanded, and whether each of them is in the file.
+    /// The characters of a value with variables expanded, and whether each of them is literal in
+    /// the file.
     fn expanded(&self, value: &str) -> Vec<(char, bool)> {
         let mut all = Vec::new();
         for piece in pieces(value) {
@@ -313,7 +314,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether the password of a pair `user:password` is of variables.
+    /// Whether the password of a pair `user:password` comes from variables.
     fn has_password_of_variables(&self, pair: &Value) -> bool {
         let Value::Text(text) = pair else { return matches!(pair, Value::Null) };
         let all = self.expanded(text);
@@ -321,8 +322,8 @@ impl Walk<'_> {
         all.iter().skip(begin).all(|(_, is_in_file)| !is_in_file)
     }
 
-    /// Whether user and password of a proxy are variables. A variable may contain the `@` behind
-    /// the password as well.
+    /// Whether the user name and the password of a proxy are variables. A variable may also contain
+    /// the `@` after the password.
     fn has_user_of_variables(&self, value: &Value) -> bool {
         let Value::Text(text) = value else { return true };
         let all = self.expanded(text);
@@ -335,7 +336,7 @@ impl Walk<'_> {
             .all(|(c, is_in_file)| !is_in_file || *c == ':')
     }
 
-    /// A sentence about a place of the file.
+    /// A sentence about a position in the file.
     fn at(&self, here: &str, problem: &str) -> String {
         let (name, key) = (self.input.name, dotted(here));
         match config::locate(self.input.text, &key) {
@@ -357,7 +358,7 @@ impl Walk<'_> {
             }
             Part::User | Part::Value => "",
         };
-        // Without --force, `systemctl edit` knows only units that are installed.
+        // Without --force, `systemctl edit` accepts only installed units.
         let problem = format!(
             "{what} not from variables alone, and every user can read an installed file (hint: \
              write ${{NAME}} for {whole}, and set NAME by EnvironmentFile= in `systemctl edit \
@@ -367,12 +368,12 @@ impl Walk<'_> {
     }
 }
 
-/// The items of a list. A single value stands for a list with one item.
+/// The items of a list. A single value counts as a list with one item.
 fn items(value: &Value) -> &[Value] {
     if let Value::List(items) = value { items } else { std::slice::from_ref(value) }
 }
 
-/// The part of a value that is a secret.
+/// The secret part of a value.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     User,
@@ -380,14 +381,14 @@ enum Part {
     Value,
 }
 
-/// Whether a unit of this program may write there: `ProtectSystem=strict` leaves it its state
+/// Whether a unit of this program may write there: `ProtectSystem=strict` allows only its state
 /// directory and its runtime directory.
 fn is_of_unit(path: &str) -> bool {
     let own = ["/var/lib/tunnel/", "/var/lib/private/tunnel/", "/run/tunnel/"];
     own.iter().any(|folder| path.starts_with(folder)) && !path.contains("/../")
 }
 
-/// The problem of a listener at a Unix socket that a unit cannot make.
+/// The problem of a listener at a Unix socket that a unit cannot create.
 fn foreign_socket(listen: &Value) -> Option<&'static str> {
     let Value::Text(text) = listen else { return None };
     let path = text.split('=').next()?.strip_prefix("unix://")?;
@@ -406,7 +407,7 @@ fn is_switch(value: &Value) -> bool {
     }
 }
 
-/// The key of a place, as problems name keys: `servers[0].tls.key`.
+/// The key path of a value, as problems name keys: `servers[0].tls.key`.
 pub(super) fn dotted(here: &str) -> String {
     let mut key = String::new();
     for step in here.split('/').skip(1) {

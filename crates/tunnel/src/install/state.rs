@@ -1,4 +1,4 @@
-//! The state of an instance: where it was so far, and what of it goes into the directory of the
+//! The state of an instance: its previous location, and the parts that move to the directory of the
 //! unit.
 
 use std::env;
@@ -18,7 +18,7 @@ use super::plan::{Plan, below};
 use crate::input::with_sources;
 use crate::kept_lists::KeptLists;
 
-/// The most bytes of a file of the state directory.
+/// The largest file of the state directory, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
 const CLIENTS: &str = "clients";
@@ -33,7 +33,7 @@ pub(super) fn of_unit(name: &str) -> PathBuf {
     Path::new("/var/lib/private/tunnel").join(name)
 }
 
-/// The state directories that the daemon may have had so far: the given one, or the default of this
+/// The possible previous state directories of the daemon: the given one, or the default of this
 /// process, and the default of the user who called sudo.
 pub(super) fn so_far(given: Option<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
     if let Some(given) = given {
@@ -56,8 +56,7 @@ fn home_of(users: &str, id: &str) -> Option<PathBuf> {
 }
 
 /// The state of a server, and its directory. While a daemon uses the directory, its files may
-/// change: that is a note of the plan where the plan is only shown (`is_shown`), and an error
-/// otherwise.
+/// change: this is a note if the plan is only shown (`is_shown`), and an error otherwise.
 pub(super) fn of_server(
     plan: &mut Plan,
     given: Option<PathBuf>,
@@ -89,8 +88,8 @@ pub(super) fn of_server(
     Ok(found.pop().unwrap_or_else(none))
 }
 
-/// The files of a state directory. The owner may be another user than root, so the directory is
-/// read and not opened as one's own.
+/// The files of a state directory. The owner may be a user other than root, so the directory is
+/// read and not opened as the process's own.
 fn files(folder: &Path) -> anyhow::Result<Files> {
     let mut found = Vec::new();
     for below in ["", CLIENTS] {
@@ -103,7 +102,7 @@ fn files(folder: &Path) -> anyhow::Result<Files> {
             let entry = entry?;
             let (name, kind) = (entry.file_name(), entry.file_type()?);
             let text = name.to_string_lossy();
-            // The lists of a client that had the same directory.
+            // The lists of a client with the same directory.
             let is_of_client =
                 below.is_empty() && text.starts_with("client-") && text.ends_with(".yaml");
             if !kind.is_file() || text == "lock" || text.starts_with('.') || is_of_client {
@@ -130,12 +129,12 @@ fn holder(folder: &Path) -> anyhow::Result<Option<String>> {
         return Ok(None);
     }
     let mut owner = String::new();
-    // The message is true without the process number as well.
+    // The message is also correct without the process id.
     drop((&mut file).take(32).read_to_string(&mut owner));
     Ok(Some(owner.trim().to_owned()))
 }
 
-/// Refuses to go on while the daemon of an installed instance runs.
+/// Refuses to continue while the daemon of an installed instance runs.
 pub(super) fn refuse_running(root: &Path, name: &str, unit: &str) -> anyhow::Result<()> {
     let why = match holder(&below(root, &of_unit(name)))? {
         Some(owner) => Some(format!("process {owner} has locked its state directory")),
@@ -155,8 +154,8 @@ fn sockets(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Adds the state of a server to a plan. The state of an installed server is newer than a copy of
-/// its state from before: it knows which clients were put out. So it stays, and the clients stay
-/// even if `force` makes another server of the instance.
+/// its earlier state: it knows which clients were removed. So it is kept, and the clients are kept
+/// even if `force` makes a different server of the instance.
 pub(super) fn add_server(
     plan: &mut Plan,
     root: &Path,
@@ -237,8 +236,8 @@ pub(super) fn add_client(
     Ok(())
 }
 
-/// Lets the users of units through the folders that a daemon of root has made for itself alone. The
-/// folders of the instances lie below them. Names of files stay hidden.
+/// Gives the users of units access through the folders that a daemon run by root has created only
+/// for itself. The folders of the instances lie below them. File names stay hidden.
 pub(super) fn let_units_in(plan: &mut Plan, root: &Path) {
     for folder in ["/var/lib/tunnel", "/run/tunnel"] {
         let found = fs::symlink_metadata(below(root, Path::new(folder)));
@@ -249,7 +248,7 @@ pub(super) fn let_units_in(plan: &mut Plan, root: &Path) {
     }
 }
 
-/// Whether the lists fit to the configuration, as at the start of the client.
+/// Whether the lists fit the configuration, as at the start of the client.
 fn check(path: &Path, content: &[u8], config: &ClientConfig) -> Result<(), WrongConfig> {
     let shown = path.display().to_string();
     let text = std::str::from_utf8(content)

@@ -1,4 +1,4 @@
-//! The check of an installed configuration, by `tunnel check` on the file that is on disk.
+//! The check of an installed configuration, by `tunnel check` on the file on disk.
 
 use std::env;
 use std::fs;
@@ -22,13 +22,13 @@ pub(super) fn verify(root: &Path, instance: &Instance) -> anyhow::Result<()> {
     let said = linked(&folder, &root, instance)
         .with_context(|| folder.display().to_string())
         .and_then(|()| check(&folder, &etc.join(format!("{}.yaml", instance.name))));
-    // A rest of it is an empty folder or a folder of links.
+    // Leftovers of a check are an empty folder or a folder of links.
     drop(fs::remove_dir_all(&folder));
     said
 }
 
 fn linked(folder: &Path, root: &Path, instance: &Instance) -> anyhow::Result<()> {
-    // The rest of a check that was interrupted.
+    // Leftovers of an interrupted check.
     drop(fs::remove_dir_all(folder));
     create_private(folder)?;
     for (name, path) in &instance.credentials {

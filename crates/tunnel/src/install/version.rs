@@ -1,5 +1,5 @@
 //! The versions of the installed program and of this one. The installed program is read and not
-//! run: below another root directory it may be one of another machine.
+//! run: below another root directory it may be built for another machine.
 
 use std::cmp::Ordering;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use ops::term::natural;
 
-/// How every program since 0.1.0 contains its version.
+/// The form in which every program since 0.1.0 contains its version.
 const MARK: &str = concat!("This is tunnel, version ", env!("CARGO_PKG_VERSION"), ";");
 
 /// The bytes of the mark before the version.
@@ -17,7 +17,7 @@ const BEFORE: usize = "This is tunnel, version ".len();
 /// The longest version.
 const LONGEST: usize = 40;
 
-/// What a person is told about another program at the place of the installed one.
+/// The message about a different program at the path of the installed program.
 pub(super) fn note(place: &Path, program: &[u8], force: bool) -> Option<String> {
     let installed = fs::read(place).ok().filter(|installed| installed != program)?;
     let own = env!("CARGO_PKG_VERSION");
@@ -35,7 +35,7 @@ pub(super) fn note(place: &Path, program: &[u8], force: bool) -> Option<String> 
 
 /// The version in the mark of a program.
 fn of(program: &[u8]) -> Option<String> {
-    // The whole mark has to be in this program as well.
+    // This program must also contain the whole mark.
     let mark = black_box(MARK).as_bytes().get(..BEFORE)?;
     let read = |rest: &[u8]| {
         let rest = rest.strip_prefix(mark)?;

@@ -36,7 +36,7 @@ pub(crate) fn server(
     let or = |given: &[String], default: &str| {
         if alone && given.is_empty() { vec![default.to_owned()] } else { given.to_vec() }
     };
-    // Who names ports of one protocol means no port of the other.
+    // A user who names ports of one protocol wants no ports of the other.
     let names_ports = !args.allow_tcp.is_empty() || !args.allow_udp.is_empty();
     let ports = |given: &[String]| {
         if names_ports { given.to_vec() } else { or(given, ops::enrol::PORTS) }
@@ -124,7 +124,7 @@ pub(crate) fn client(
     tell_own(&input, &own::of_client(&loaded.config), is_tried, &mut loaded.warnings)?;
     warn_of_argument(args.token.as_deref(), &mut loaded.warnings);
     loaded.warnings.extend(service_options::warning(&args.options));
-    // With --only, the command line has the last word.
+    // With --only, the command line takes precedence.
     if !args.only
         && let Some(kept) = KeptLists::of(&loaded.config)
     {
@@ -175,7 +175,7 @@ pub(crate) fn proxy(
 }
 
 /// Refuses a change that leads visitors to the daemon itself. At a start such a target is a
-/// warning: it is never dialled, and the other targets serve.
+/// warning: it is never dialled, and the other targets are used.
 fn tell_own(
     input: &Input,
     faults: &[Fault],
@@ -189,7 +189,7 @@ fn tell_own(
     Ok(())
 }
 
-/// The warnings about entries that stand in the place of others.
+/// The warnings about entries that shadow others.
 pub(crate) fn shadow_warnings(config: &ClientConfig) -> impl Iterator<Item = String> {
     let text = |shadow: config::Shadow| {
         format!("{shadow} (hint: `tunnel unpublish {}` brings it back)", shadow.by)
@@ -200,7 +200,7 @@ pub(crate) fn shadow_warnings(config: &ClientConfig) -> impl Iterator<Item = Str
 /// Adds the services and forwards that commands have added.
 fn keep(to: &mut Loaded<ClientConfig>, kept: &KeptLists) -> Result<(), WrongConfig> {
     let mut lists = kept.load(to.config.id_prefix.as_deref())?;
-    // An entry that has ended does not hide the entry of the file.
+    // An expired entry does not shadow the entry of the file.
     drop(take_ended(&mut lists.lists.services));
     to.config
         .keep(&lists)
@@ -216,7 +216,7 @@ fn keep(to: &mut Loaded<ClientConfig>, kept: &KeptLists) -> Result<(), WrongConf
     Ok(())
 }
 
-/// Takes the services out whose time is over.
+/// Removes the expired services.
 fn take_ended(services: &mut Vec<Service>) -> Vec<Service> {
     let now = Moment::of(SystemTime::now());
     services.extract_if(.., |service| service.until.is_some_and(|until| until <= now)).collect()
@@ -230,7 +230,7 @@ pub(crate) fn flag_lists(args: &ClientArgs) -> Result<Lists, WrongConfig> {
     Ok(with_sources(Path::new(""), load)?.config)
 }
 
-/// The services of a set-up page, as [`flag_lists`]: no variable of the environment is filled in.
+/// The services of a set-up page, as [`flag_lists`]: environment variables are not expanded.
 pub(crate) fn asked_lists(args: &ClientArgs) -> Result<Lists, WrongConfig> {
     let load = |sources: &config::Sources<'_>| {
         config::load_asked((&args.publish, &args.settled), &args.forward, None, sources)
@@ -287,8 +287,8 @@ pub(crate) fn file_with_certificates(path: &Path) -> Result<Either, WrongConfig>
     Ok(either)
 }
 
-/// The folders in which a daemon that was started with the file `path` keeps its state: by hand, or
-/// as an instance of systemd, which has the name of the file.
+/// The folders in which a daemon that was started with the file `path` keeps its state: started
+/// manually, or as an instance of systemd with the name of the file.
 pub(crate) fn state_folders(path: &Path, common: &Common) -> Vec<PathBuf> {
     if let Some(given) = &common.state_dir {
         return vec![given.clone()];
@@ -312,7 +312,7 @@ fn read_either(path: &Path) -> Result<(Either, Input), WrongConfig> {
     let server = server_file(Some(path), None, &ServerFlags::default());
     match (role, server) {
         (Some(_), Ok((loaded, input))) => Ok((Either::Server(loaded.into()), input)),
-        // The one problem of the file says what is wrong with its YAML, or that it is empty.
+        // The only problem of the file describes its YAML error, or that it is empty.
         (None, Err(wrong)) if !config::has_keys(&text) => Err(wrong),
         (Some(_), Err(wrong)) => Err(wrong),
         (None, _) => Err(WrongConfig::one(format!(

@@ -1,5 +1,5 @@
-//! A process that was upgraded and stays as the parent of the next one: whatever started it may
-//! watch it. Until its last stream ends it is a former process as any other.
+//! A process that was upgraded and stays as the parent of its successor, because the program that
+//! started it may watch it. Until its last stream ends it is a former process like any other.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +9,10 @@ use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 use super::messages::Messages;
 use super::{VARIABLE, execute};
 
-/// The processes to which signals go in the place of this one, the main one as the last.
+/// The processes to which signals are forwarded, the main process last.
 static MAIN: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// Sends a signal to the process that serves in the place of this one. False: there is none.
+/// Sends a signal to the process that serves instead of this one. False: there is no such process.
 pub(crate) fn forward(signal: Signal) -> bool {
     let main = main();
     main.last().is_some_and(|pid| kill_process(*pid, signal).is_ok())
@@ -22,7 +22,7 @@ fn main() -> MutexGuard<'static, Vec<Pid>> {
     MAIN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This process as the parent of the next ones.
+/// This process as the parent of its successors.
 #[derive(Clone, Debug)]
 pub(crate) struct Guardian(Arc<Messages>);
 
@@ -30,7 +30,7 @@ impl Guardian {
     /// Must be called inside a Tokio runtime.
     ///
     /// # Errors
-    /// The system gives no socket, or takes no parent of orphans.
+    /// The system provides no socket, or does not support adopting orphans.
     pub(crate) fn new() -> anyhow::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
         let guardian = Self(Arc::new(Messages::bind()?));
@@ -43,23 +43,23 @@ impl Guardian {
         Ok(guardian)
     }
 
-    /// Makes a command start a process that has this one as its parent.
+    /// Makes a command start a process with this process as its parent.
     pub(crate) fn raise(&self, command: &mut Command) {
         use std::os::unix::process::CommandExt as _;
         command.env("NOTIFY_SOCKET", self.0.address());
         command.env(VARIABLE, getpid().as_raw_nonzero().to_string());
-        // Ctrl-C of a terminal reaches this process alone, which passes it on.
+        // Ctrl-C of a terminal reaches only this process, which forwards it.
         command.process_group(0);
     }
 
-    /// A process that this one has started serves.
+    /// A process that this process has started now serves.
     pub(crate) fn follows(&self, pid: u32) {
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
             follow(pid);
         }
     }
 
-    /// Goes on as the small parent, with the same process id. Returns only when the system does not
+    /// Continues as the parent process, with the same process id. Returns only if the system cannot
     /// execute the program.
     pub(crate) fn stay(&self) {
         let children: Vec<Pid> = main().iter().rev().copied().collect();

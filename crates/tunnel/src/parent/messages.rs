@@ -1,5 +1,5 @@
-//! The messages of a daemon to its small parent, by the protocol of systemd (sd_notify(3)): which
-//! of its processes is the main one.
+//! The messages of a daemon to its parent process, by the protocol of systemd (sd_notify(3)): which
+//! of its processes is the main process.
 
 use std::ffi::OsString;
 use std::io::{self, IoSliceMut};
@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Messages {
     socket: UnixDatagram,
     address: OsString,
-    /// Where the other lines of each message go.
+    /// The destination of the other fields of each message.
     outer: Option<OsString>,
 }
 
@@ -47,17 +47,17 @@ impl Messages {
         Ok(Self { address: OsString::from_vec([b"@", name.as_bytes()].concat()), ..messages })
     }
 
-    /// Goes on with a socket. Must be called inside a Tokio runtime.
+    /// Continues with an existing socket. Must be called inside a Tokio runtime.
     pub(super) fn of(socket: StdDatagram) -> io::Result<Self> {
-        // The kernel says who sends.
+        // The kernel reports the sender.
         set_socket_passcred(&socket, true)?;
         socket.set_nonblocking(true)?;
         let (address, outer) = Default::default();
         Ok(Self { socket: UnixDatagram::from_std(socket)?, address, outer })
     }
 
-    /// Passes the messages on to another socket, but not the lines about processes and descriptors,
-    /// which mean nothing outside.
+    /// Forwards the messages to another socket, except the lines about processes and descriptors,
+    /// which have no meaning outside.
     pub(super) fn relaying_to(self, outer: Option<OsString>) -> Self {
         Self { outer, ..self }
     }
@@ -73,7 +73,8 @@ impl Messages {
         self.socket.as_fd().try_clone_to_owned()
     }
 
-    /// The next process that a known process of the daemon calls the main one. Cancel-safe.
+    /// The next process that a known process of the daemon reports as the main process.
+    /// Cancel-safe.
     pub(super) async fn main_process(&self, is_known: impl Fn(Pid) -> bool) -> Pid {
         loop {
             let taken = self.socket.async_io(Interest::READABLE, || self.take()).await;
@@ -84,7 +85,7 @@ impl Messages {
                         return pid;
                     }
                 }
-                // Any program of this network namespace may send.
+                // Any program in this network namespace may send.
                 Ok(_) => {}
                 Err(_) => sleep(PAUSE).await,
             }

@@ -1,18 +1,18 @@
-//! The small parent of a daemon: the process that others started and may watch, while the daemon is
-//! a child of it that may be upgraded.
+//! The parent process of a daemon: the process that others started and may watch, while the daemon
+//! is its child and may be upgraded.
 //!
 //! ```text
 //!   whatever started it: a container, supervisord, runit, a shell
-//!     └─ small parent          forwards signals, reaps orphans, ends with the last process
+//!     └─ parent process        forwards signals, reaps orphans, ends with the last process
 //!          ├─ former process   ends after its last stream
-//!          └─ next process     tells the parent by NOTIFY_SOCKET that it is the main one (MAINPID=)
+//!          └─ next process     tells the parent by NOTIFY_SOCKET that it is main (MAINPID=)
 //! ```
 //!
-//! With process 1 of a container the kernel ends all others, and orphans come to it: so process 1
-//! is a small parent from its start on ([`of_process_1`]). Any other process becomes a parent at
-//! its first upgrade ([`Guardian`]), unless systemd has started it, which learns of the new main
-//! process. After its last stream it executes its program once more as the small parent
-//! ([`of_environment`]), with the same process id, and so with little memory.
+//! When process 1 of a container ends, the kernel ends all others, and it adopts orphans: so
+//! process 1 is a parent process from its start on ([`of_process_1`]). Any other process becomes a
+//! parent at its first upgrade ([`Guardian`]), unless it was started by systemd, which is notified
+//! of the new main process. After its last stream it executes its program again as the parent
+//! process ([`of_environment`]), with the same process id, and so with little memory.
 
 mod guardian;
 mod messages;
@@ -40,24 +40,24 @@ use crate::supervise::descriptor;
 pub(crate) use guardian::{Guardian, forward};
 use messages::Messages;
 
-/// The environment variable with the process id of the small parent, for its descendants.
+/// The environment variable with the process id of the parent process, for its descendants.
 pub(crate) const VARIABLE: &str = "TUNNEL_PARENT";
 
-/// The environment variable with the processes of a daemon, the main one first. It tells a program
-/// that it is the small parent, with the socket of the messages as standard input.
+/// The environment variable with the processes of a daemon, the main process first. It marks a
+/// program as the parent process, with the socket of the messages as standard input.
 const CHILDREN: &str = "TUNNEL_PARENT_OF";
 
-/// Whether the parent of this daemon is a small parent.
+/// Whether the parent of this daemon is such a parent process.
 pub(crate) fn is_there() -> bool {
     env::var_os(VARIABLE).is_some()
 }
 
-/// The signals that go to the main process, by number.
+/// The signals that are forwarded to the main process, by number.
 const FORWARDED: [Signal; 6] =
     [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
-/// Becomes the small parent of a daemon where that is the part of this process. Returns the exit
-/// code of the daemon then.
+/// Becomes the parent process of a daemon if that is the role of this process. Returns the exit
+/// code of the daemon in this case.
 pub(crate) fn instead_of(command: &cli::Command) -> anyhow::Result<Option<ExitCode>> {
     use cli::Command::{Client, Proxy, Run, Server};
     if let Some(code) = of_environment()? {
@@ -67,7 +67,8 @@ pub(crate) fn instead_of(command: &cli::Command) -> anyhow::Result<Option<ExitCo
     if is_daemon { of_process_1() } else { Ok(None) }
 }
 
-/// Becomes the small parent of a daemon if this is process 1. Returns the exit code of the daemon.
+/// Becomes the parent process of a daemon if this is process 1. Returns the exit code of the
+/// daemon.
 fn of_process_1() -> anyhow::Result<Option<ExitCode>> {
     if !getpid().is_init() || is_there() {
         return Ok(None);
@@ -75,7 +76,7 @@ fn of_process_1() -> anyhow::Result<Option<ExitCode>> {
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(async {
         let messages = Messages::bind()?;
-        // Ctrl-C of a terminal reaches the whole group of processes, and so the daemon as well.
+        // Ctrl-C of a terminal reaches the whole process group, and so the daemon as well.
         let has_terminal = io::stdin().is_terminal();
         let mut command = Command::new(env::current_exe().context("the path of this program")?);
         command.args(env::args_os().skip(1)).env("NOTIFY_SOCKET", messages.address());
@@ -93,8 +94,8 @@ fn of_process_1() -> anyhow::Result<Option<ExitCode>> {
     outcome.map(Some)
 }
 
-/// Goes on as the small parent if this process was executed for that. Returns the exit code of the
-/// daemon.
+/// Continues as the parent process if this process was executed for that. Returns the exit code of
+/// the daemon.
 fn of_environment() -> anyhow::Result<Option<ExitCode>> {
     let Some(children) = env::var_os(CHILDREN) else { return Ok(None) };
     let children = children.to_str().unwrap_or_default().split(',');
@@ -103,7 +104,7 @@ fn of_environment() -> anyhow::Result<Option<ExitCode>> {
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(async {
         let signals = Signals::catch(false)?;
-        // The signals since `execute` come now.
+        // The signals that have arrived since `execute` are delivered now.
         blocked().thread_unblock()?;
         let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
         let messages = Messages::of(StdDatagram::from(socket))?;
@@ -113,23 +114,23 @@ fn of_environment() -> anyhow::Result<Option<ExitCode>> {
     outcome.map(Some)
 }
 
-/// The signals that would end the small parent before it catches them.
+/// The signals that would end the parent process before it catches them.
 fn blocked() -> SigSet {
     let numbers = FORWARDED.into_iter().map(Signal::as_raw);
     numbers.filter_map(|number| Caught::try_from(number).ok()).collect()
 }
 
-/// Executes this program once more as the small parent of `children`. Returns only after an error.
+/// Executes this program again as the parent process of `children`. Returns only after an error.
 fn execute(messages: OwnedFd, children: &[Pid]) -> io::Error {
     let children: Vec<String> =
         children.iter().map(|pid| pid.as_raw_nonzero().to_string()).collect();
     let mut arguments = env::args_os();
     let mut command = Command::new("/proc/self/exe");
-    // The list of processes shows what it has shown before.
+    // The process list shows the same arguments as before.
     command.arg0(arguments.next().unwrap_or_default()).args(arguments);
     command.env(CHILDREN, children.join(",")).stdin(messages);
-    // The mask of this thread is that of the new program. A blocked signal waits for the program,
-    // where without the mask the signal would end it.
+    // The new program inherits the signal mask of this thread. A blocked signal stays pending for
+    // the program, which it would otherwise end.
     if let Err(error) = blocked().thread_block() {
         return error.into();
     }
@@ -140,7 +141,7 @@ fn execute(messages: OwnedFd, children: &[Pid]) -> io::Error {
     }
 }
 
-/// The signals of the small parent.
+/// The signals of the parent process.
 struct Signals(mpsc::Receiver<Signal>);
 
 impl Signals {
@@ -165,9 +166,9 @@ impl Signals {
 
 struct Parent {
     messages: Messages,
-    /// The processes of the daemon, the main one as the last.
+    /// The processes of the daemon, the main process last.
     known: Vec<Pid>,
-    /// Ready with each process that has ended.
+    /// Completes with each process that has ended.
     ends: JoinSet<Pid>,
     codes: HashMap<Pid, u8>,
 }
@@ -175,7 +176,7 @@ struct Parent {
 impl Parent {
     /// `children`: the main process first.
     fn new(messages: Messages, children: Vec<Pid>) -> anyhow::Result<Self> {
-        // Orphans among the descendants come here in the place of process 1.
+        // Orphaned descendants are adopted by this process instead of process 1.
         set_child_subreaper(Some(getpid())).context("taking the orphans")?;
         let (known, ends, codes) = Default::default();
         let mut parent = Self { messages, known, ends, codes };
@@ -183,7 +184,7 @@ impl Parent {
         Ok(parent)
     }
 
-    /// Takes a process as the main one.
+    /// Makes a process the main process.
     fn follow(&mut self, pid: Pid) {
         if self.known.contains(&pid) {
             self.known.retain(|one| *one != pid);
@@ -217,7 +218,8 @@ impl Parent {
                         self.reap();
                         let is_main = self.known.last() == Some(&pid);
                         self.known.retain(|one| *one != pid);
-                        // The main process may be the child of another one, which has its code.
+                        // The main process may be the child of another process, which reports its
+                        // exit code.
                         let code = self.codes.remove(&pid);
                         if is_main || last.is_none() {
                             last = code.or(last);
@@ -233,14 +235,14 @@ impl Parent {
 
     fn forward(&self, signal: Signal) {
         for pid in self.known.iter().rev() {
-            // The next one is asked after a process that has ended.
+            // After a process has ended, the next one is checked.
             if kill_process(*pid, signal).is_ok() {
                 return;
             }
         }
     }
 
-    /// Takes note of all children that have ended.
+    /// Reaps all children that have ended.
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
             if self.known.contains(&pid) {
@@ -250,7 +252,7 @@ impl Parent {
     }
 }
 
-/// The exit code as a shell tells it.
+/// The exit code in the form that a shell reports.
 fn code(status: WaitStatus) -> u8 {
     let code = status.exit_status().or_else(|| status.terminating_signal().map(|by| 128 + by));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)

@@ -1,12 +1,12 @@
-//! `tunnel share`: publishes a target until the command ends, and shows who comes.
+//! `tunnel share`: publishes a target until the command ends, and shows its visitors.
 //!
 //! ```text
 //!   tunnel share ──control socket──► client of this machine ──► server
 //!                ◄── visits ───────
 //! ```
 //!
-//! The client withdraws the service as soon as the connection of the control socket has ended, so
-//! nothing stays after Ctrl-C or a SIGKILL. A client that stops, restarts or is upgraded ends the
+//! The client withdraws the service as soon as the connection of the control socket ends, so
+//! nothing is left after Ctrl-C or a SIGKILL. A client that stops, restarts or is upgraded ends the
 //! connection as well: the command then shares again at the same address.
 
 mod own;
@@ -36,16 +36,16 @@ use what::{What, deserted, places, what};
 /// The longest wait for the server: at the start, and after the client has gone.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The time between two looks for the client.
+/// The interval of checks for the client.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// The made-up user of `--password`.
+/// The user name for a generated password (`--password`).
 const USER: &str = "guest";
 
 /// The status of a response with a part of a file (RFC 9110 section 15.3.7).
 const PARTIAL_CONTENT: u16 = 206;
 
-/// Characters of a made-up password: 72 bits.
+/// The length of a generated password in characters: 72 bits.
 const PASSWORD: usize = 12;
 
 /// Shares a target until the end.
@@ -74,7 +74,7 @@ pub(crate) fn share(args: &ShareArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Whether the command line asks for a client of its own, or no client runs here.
+/// Whether the command line requests a separate client, or no client runs here.
 fn starts_one(args: &ShareArgs) -> bool {
     if args.enroll.is_some() || !args.server.is_empty() {
         return true;
@@ -112,7 +112,7 @@ fn again(
     }
 }
 
-/// Waits until the client is connected with its server.
+/// Waits until the client is connected to its server.
 fn await_server(instance: &Instance, mut own: Option<&mut OwnClient>) -> anyhow::Result<()> {
     let last = Instant::now() + PATIENCE;
     let mut is_told = false;
@@ -142,7 +142,7 @@ fn await_server(instance: &Instance, mut own: Option<&mut OwnClient>) -> anyhow:
     }
 }
 
-/// The options of the service. Tells a made-up password.
+/// The options of the service. Shows a generated password.
 fn options(args: &ShareArgs) -> anyhow::Result<ServiceOptions> {
     let basic_auth = match args.password.as_deref() {
         None => Vec::new(),
@@ -165,8 +165,8 @@ fn options(args: &ShareArgs) -> anyhow::Result<ServiceOptions> {
     Ok(options)
 }
 
-/// Whether a visit uses `--once` up: the whole answer to a GET, or a connection. Programs that show
-/// a link ask for its head or for a part first.
+/// Whether a visit uses up `--once`: the complete response to a GET, or a connection. Programs that
+/// preview a link first request its header or a part of it.
 fn is_last(visit: &Visit) -> bool {
     match visit {
         Visit::Request { method, status, cut, .. } => {
@@ -184,11 +184,11 @@ struct Sharing<'a> {
     end: Option<Instant>,
     /// The control socket of a client that the command has started.
     own_socket: Option<PathBuf>,
-    /// `--once` has seen its visitor.
+    /// `--once` has had its visitor.
     is_over: bool,
-    /// The addresses were told.
+    /// Whether the addresses were shown.
     is_told: bool,
-    /// The place that was published, to be the same the next time; the inner `None` is a port.
+    /// The published place, which should be the same the next time; the inner `None` is a port.
     place: Option<(Option<String>, String)>,
 }
 
@@ -292,13 +292,13 @@ impl Sharing<'_> {
         Ok(())
     }
 
-    /// Tells where the requests are seen: a link to the console, or the command.
+    /// Says where the requests can be inspected: a link to the console, or the command.
     fn tell_requests(&self) {
         let instance = match &self.own_socket {
             Some(socket) => Instance::connect(socket),
             None => find_role(&self.args.which, Role::Client),
         };
-        // Nobody reads a link that goes into a file, and it ends after a minute.
+        // A link that is written to a file would not be read within the minute of its validity.
         let link = stderr().is_terminal().then(|| control::console(&instance?));
         if let Some(Ok(ConsoleLink { url, valid_seconds })) = link {
             term::err(format_args!("requests: {url} (good once, for {valid_seconds} s)"));
@@ -312,7 +312,7 @@ impl Sharing<'_> {
         }
     }
 
-    /// Tells what a visitor did.
+    /// Reports the action of a visitor.
     fn tell(&mut self, answer: &Answer) -> anyhow::Result<()> {
         if self.args.json && *answer != Answer::Ok {
             term::out(serde_json::to_string(answer)?)?;
@@ -336,14 +336,14 @@ fn is_of_person(why: &anyhow::Error) -> bool {
     why.is::<WrongConfig>()
 }
 
-/// A line about a visit: time of the day in UTC, visitor, request, response.
+/// A line about a visit: time of day in UTC, visitor, request, response.
 fn line(visit: &Visit, now: SystemTime) -> String {
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() % 86_400;
     let time = format!("{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60);
     match visit {
         Visit::Request { visitor, method, path, status, bytes: length, millis, cut } => {
             let status = status.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
-            // Without an answer the line says so already.
+            // Without a response the line already says so.
             let cut = if *cut && *length > 0 { "  cut off" } else { "" };
             format!(
                 "{time}  {}  {method} {path}  {status}  {}  {millis} ms{cut}",

@@ -1,4 +1,4 @@
-//! The client that `tunnel share` starts for its own time where none runs.
+//! The client that `tunnel share` starts for its own duration if none runs.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::cli::ShareArgs;
 use crate::found;
 use crate::supervise::SUPERVISOR;
 
-/// The longest wait for the control socket: an enrolment asks the server, which may be far away.
+/// The longest wait for the control socket: an enrolment queries the server, which may be far away.
 const START: Duration = Duration::from_secs(30);
 
-/// The time between two looks.
+/// The interval of checks.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A client that ends with this value. If this process is killed, the client drains and ends.
@@ -27,7 +27,7 @@ pub(super) struct OwnClient {
     pub(super) socket: PathBuf,
 }
 
-/// The arguments of the client that is described by those of `tunnel share`. `None`: they describe
+/// The arguments of the client that the arguments of `tunnel share` describe. `None`: they describe
 /// none.
 fn arguments(args: &ShareArgs, here: Option<&Path>) -> Option<Vec<String>> {
     let mut all = vec!["client".to_owned()];
@@ -50,8 +50,8 @@ fn arguments(args: &ShareArgs, here: Option<&Path>) -> Option<Vec<String>> {
 }
 
 impl OwnClient {
-    /// Starts the client, and waits until it takes commands. `None`: the arguments and the working
-    /// directory describe no client.
+    /// Starts the client, and waits until it accepts commands. `None`: the arguments and the
+    /// working directory describe no client.
     pub(super) fn start(args: &ShareArgs) -> anyhow::Result<Option<Self>> {
         let here = found::here(found::CLIENT);
         let Some(arguments) = arguments(args, here.as_deref()) else { return Ok(None) };
@@ -60,7 +60,7 @@ impl OwnClient {
         let socket = folder.join(format!("client-share-{number}.sock"));
         let mut command = Command::new(env::current_exe().context("the file of this program")?);
         command.args(arguments).args(["--log-level", "error", "--control"]).arg(&socket);
-        // Nothing but the shared target: what the file publishes belongs to its own daemon.
+        // Only the shared target: the services of the file belong to its own daemon.
         if args.enroll.is_none() {
             command.arg("--only");
         }
@@ -83,7 +83,7 @@ impl OwnClient {
         bail!("the client that this command has started takes no command")
     }
 
-    /// Ends the client once its visitors have their bytes, or after its `drain_timeout`.
+    /// Ends the client once its visitors have received their bytes, or after its `drain_timeout`.
     pub(super) fn drain(&mut self) {
         let begun = Instance::connect(&self.socket).and_then(|one| one.begin_stop(false));
         if begun.is_ok() {
@@ -91,7 +91,7 @@ impl OwnClient {
         }
     }
 
-    /// An error if the client has ended. Its own lines say why.
+    /// An error if the client has ended. The client's own output has the reason.
     pub(super) fn lives(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.process.try_wait()? {
             bail!("the client that this command has started has ended ({status})");
@@ -102,7 +102,7 @@ impl OwnClient {
 
 impl Drop for OwnClient {
     fn drop(&mut self) {
-        // With the share, nothing of it is left to drain.
+        // After the share has ended, nothing is left to drain.
         let stopped = Instance::connect(&self.socket).and_then(|one| one.begin_stop(true));
         if stopped.is_err() {
             drop(self.process.kill());

@@ -1,4 +1,4 @@
-//! What is shared, and at which address: the words of the command line as a service.
+//! The shared target and its address: converts the arguments of the command line to a service.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -13,7 +13,7 @@ pub(super) struct What {
     pub(super) target: String,
     /// The only file of the directory `target` that is served.
     pub(super) only: Option<String>,
-    /// The target for a person.
+    /// The target as shown to the user.
     pub(super) shown: String,
 }
 
@@ -58,8 +58,9 @@ pub(super) fn what(text: &str) -> Result<What, WrongConfig> {
     Ok(What { target: format!("file://{folder}"), only: Some(name), shown: utf8(&whole)? })
 }
 
-/// The address of the target on this machine at which nobody listens. `None`: somebody does, or
-/// that cannot be known. The target is not dialled: a program may be there for one connection only.
+/// The address of the target on this machine, if no program listens there. `None`: a program
+/// listens there, or that cannot be known. The target is not dialled: a program may accept a single
+/// connection only.
 pub(super) fn deserted(target: &str) -> Option<SocketAddr> {
     let (scheme, rest) = target.split_once("://").unwrap_or(("tcp", target));
     if !["tcp", "http", "https", "h2c"].contains(&scheme) {
@@ -78,8 +79,9 @@ pub(super) fn deserted(target: &str) -> Option<SocketAddr> {
     places.iter().all(|place| is_free(*place)).then_some(*places.first()?)
 }
 
-/// Whether nobody listens at an address of this machine: then a socket that shares the address can
-/// be bound there. The socket never listens, so a program that begins meanwhile is not hindered.
+/// Whether no program listens at an address of this machine: then a socket that shares the address
+/// can be bound there. The socket never listens, so a program that starts in the meantime is not
+/// hindered.
 fn is_free(place: SocketAddr) -> bool {
     let family = if place.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let Ok(trial) = socket(family, SocketType::STREAM, None) else { return false };
@@ -88,7 +90,7 @@ fn is_free(place: SocketAddr) -> bool {
     }
     match bind(&trial, &place) {
         Ok(()) => true,
-        // A machine without IPv6 has nobody there.
+        // A machine without IPv6 has no such listener.
         Err(why) => why == Errno::ADDRNOTAVAIL,
     }
 }
@@ -120,7 +122,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether the text can stand before a hyphen in a label.
+/// Whether the text is allowed before a hyphen in a label.
 fn is_word(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     !text.is_empty() && !text.starts_with('-') && text.bytes().all(is_plain)

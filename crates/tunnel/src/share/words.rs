@@ -1,8 +1,8 @@
-//! The words of addresses: short, easy to spell, and free of a second meaning.
+//! The words of addresses: short, easy to spell, and free of ambiguity.
 
 use anyhow::Context as _;
 
-/// 64 properties and 64 things: 4,096 pairs. An address is no secret.
+/// 64 adjectives and 64 nouns: 4,096 pairs. An address is not secret.
 const FIRST: &[&str] = &[
     "amber", "bold", "brave", "brisk", "bright", "calm", "clear", "clever", "cool", "coral",
     "cosy", "crisp", "deep", "eager", "early", "easy", "fair", "fast", "fine", "firm", "fresh",
@@ -23,7 +23,7 @@ const SECOND: &[&str] = &[
     "willow",
 ];
 
-/// A pair that the system chooses at random: `brisk-otter`.
+/// A random pair: `brisk-otter`.
 pub(super) fn pair() -> anyhow::Result<String> {
     let mut random = [0; 2];
     getrandom::fill(&mut random).context("the system gives no randomness")?;

@@ -11,25 +11,25 @@ use ops::WrongConfig;
 
 use crate::input::read;
 
-/// The levels of folders in which files count: the folder itself, its folders, and their folders.
+/// The depth of folders that are searched: the folder itself, its folders, and their folders.
 const DEPTH: usize = 3;
 
-/// The most files: each of them is a process.
+/// The largest number of files: each of them is a process.
 const FILES_MAX: usize = 1_000;
 
 /// A file, which describes a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Described {
-    /// The path below the folder, without its extension; with the extension if two files differ in
-    /// nothing else.
+    /// The path below the folder, without its extension; with the extension if two files differ
+    /// only in it.
     pub(super) name: String,
     pub(super) path: PathBuf,
-    /// The role by the content, or why the content tells none.
+    /// The role from the content, or the reason why the content determines none.
     pub(super) role: Result<Role, String>,
 }
 
-/// The files of a folder, or the file at `path`, in the order of their names. Names that begin with
-/// a dot do not count.
+/// The files of a folder, or the file at `path`, ordered by name. Names that begin with a dot are
+/// ignored.
 ///
 /// # Errors
 /// There is no such folder or file, it has no files, or it has more than 1,000 files.
@@ -70,8 +70,8 @@ fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> anyhow::Result
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
             continue;
         }
-        // A link counts as what it leads to, as Kubernetes mounts files. A link that leads nowhere
-        // counts as a file, whose error is told.
+        // A link is followed, because Kubernetes mounts files as links. A dangling link counts as a
+        // file, whose error is reported.
         if fs::metadata(&path).is_ok_and(|meta| meta.is_dir()) {
             if depth > 1 {
                 walk(&path, depth - 1, files)?;

@@ -27,31 +27,31 @@ use super::supervised::{NAME, SUPERVISOR};
 use crate::activation;
 use crate::load;
 
-/// The pause before the first new start after an error, and the longest pause: each pause is twice
-/// as long as the pause before it.
+/// The pause before the first restart after an error, and the longest pause: each pause is twice as
+/// long as the previous one.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// The run time after which the next pause is the first one again.
+/// The run time after which the back-off starts again at the first pause.
 const STEADY: Duration = Duration::from_secs(60);
 
-/// The longest time between two messages of a daemon that it is alive. It checks itself three times
+/// The longest interval between two keep-alive messages of a daemon. It checks itself three times
 /// as often.
 const WATCHDOG: Duration = Duration::from_secs(30);
 
-/// The longest time from the start of a process until it is ready, as `TimeoutStartSec` of systemd.
+/// The timeout of a start, as `TimeoutStartSec` of systemd.
 const START: Duration = Duration::from_secs(90);
 
-/// The time that a process gets to end after it was asked to reset its streams.
+/// The time in which a process must end after it was asked to reset its streams.
 pub(super) const LAST: Duration = Duration::from_secs(10);
 
-/// The exit code of a wrong configuration.
+/// The exit code for an invalid configuration.
 const WRONG: i32 = 2;
 
-/// What a daemon is asked to do.
+/// An order to a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Reads its configuration again, or starts if it has none.
+    /// Reloads its configuration, or starts if it is not running.
     Reload,
     /// Ends and starts again.
     Restart { now: bool },
@@ -59,7 +59,7 @@ pub(super) enum Order {
     Stop { now: bool },
 }
 
-/// What the supervisor knows of a daemon.
+/// The state of a daemon that the supervisor knows.
 #[derive(Debug)]
 struct Known {
     state: Told<SupervisedState>,
@@ -75,17 +75,17 @@ pub(super) struct Program {
     pub(super) path: PathBuf,
     /// Flags for each daemon.
     pub(super) flags: Vec<String>,
-    /// The folder of the sockets on which daemons tell their state.
+    /// The folder of the sockets to which daemons report their state.
     pub(super) folder: PathBuf,
 }
 
-/// A daemon that is kept running.
+/// A supervised daemon.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) described: Described,
     known: Arc<Mutex<Known>>,
     orders: mpsc::Sender<Order>,
-    /// True from the time when the daemon is ready, or has failed to start.
+    /// True after the daemon is ready, or has failed to start.
     settled: watch::Receiver<bool>,
 }
 
@@ -112,20 +112,20 @@ impl Kept {
         Self { described, known, orders, settled }
     }
 
-    /// Gives an order. False: the daemon has ended for good.
+    /// Sends an order. False: the daemon has ended for good.
     pub(super) fn order(&self, order: Order) -> impl Future<Output = bool> + use<> {
         let orders = self.orders.clone();
         async move { orders.send(order).await.is_ok() }
     }
 
-    /// Ready when the daemon is ready, or has failed to start.
+    /// Completes when the daemon is ready, or has failed to start.
     pub(super) fn settles(&self) -> impl Future<Output = ()> + use<> {
         let mut settled = self.settled.clone();
         // An error means that the daemon has ended for good.
         async move { drop(settled.wait_for(|settled| *settled).await) }
     }
 
-    /// Ready when the daemon has ended for good.
+    /// Completes when the daemon has ended for good.
     pub(super) fn ends(&self) -> impl Future<Output = ()> + use<> {
         // The keeper has the only sender, and drops it at its end.
         let mut settled = self.settled.clone();
@@ -182,7 +182,7 @@ struct Keeper {
     inbox: mpsc::Receiver<Order>,
 }
 
-/// What follows the end of a process.
+/// The reason why a process has ended.
 enum Next {
     /// It ended as it was asked to.
     Asked(Order),
@@ -253,8 +253,8 @@ impl Keeper {
         }
     }
 
-    /// The next order that starts the daemon. A daemon that `tunnel stop` has ended starts by
-    /// `tunnel restart` alone.
+    /// The next order that starts the daemon. A daemon that `tunnel stop` has ended is only started
+    /// by `tunnel restart`.
     async fn next_start(&mut self) -> Option<Order> {
         let is_ended = lock(&self.known).state == SupervisedState::Ended;
         loop {
@@ -301,10 +301,10 @@ impl Keeper {
             (known.starts, known.control) = (known.starts + 1, None);
         }
         let mut asked = None;
-        // A process that has not begun to catch signals would die of SIGHUP.
+        // A process that does not catch signals yet would die from SIGHUP.
         let mut is_changed = false;
         let mut has_supervisor = true;
-        // The time of the kill: without a sign of life, or after the last order.
+        // The time of the kill: without a keep-alive message, or after the last order.
         let mut killed_at = Some(Instant::now() + START);
         loop {
             let kill = async {
@@ -317,7 +317,7 @@ impl Keeper {
                 biased;
                 end = process.ended() => {
                     let control = lock(&self.known).control.take();
-                    // A process that was killed leaves its socket.
+                    // A process that was killed leaves its socket behind.
                     if let Some(path) = control.filter(|path| matches!(probe(path), Ok(false))) {
                         drop(std::fs::remove_file(path));
                     }
@@ -395,7 +395,7 @@ impl Keeper {
         }
     }
 
-    /// Asks the process to end. The process takes a second signal as the order to reset its
+    /// Asks the process to end. The process treats a second signal as the order to reset its
     /// streams.
     fn ask(
         &self,
@@ -415,7 +415,7 @@ impl Keeper {
             process.signal(Signal::INT);
             *killed_at = Some(Instant::now() + LAST);
         }
-        // A stop wins over a restart.
+        // A stop takes precedence over a restart.
         match asked {
             Some(Order::Stop { .. }) => asked,
             _ => Some(order),
@@ -423,7 +423,7 @@ impl Keeper {
     }
 }
 
-/// Why the file is wrong, in one line.
+/// The reason why the file is invalid, in one line.
 async fn wrong(file: &Path) -> String {
     let path = file.to_owned();
     let load = move || load::file_and_what_it_names(&path).err().map(|wrong| wrong.0.join("; "));

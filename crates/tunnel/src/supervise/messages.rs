@@ -1,4 +1,5 @@
-//! What a daemon says of itself by the protocol of systemd (sd_notify(3)), on a socket of its own.
+//! The messages of a daemon about its state by the protocol of systemd (sd_notify(3)), on a
+//! separate socket.
 
 use std::io;
 use std::os::unix::net::UnixDatagram as StdDatagram;
@@ -31,7 +32,7 @@ pub(super) struct Messages {
 pub(super) struct Message {
     pub(super) ready: bool,
     pub(super) stopping: bool,
-    /// The daemon has checked itself.
+    /// Whether the daemon has checked itself.
     pub(super) alive: bool,
     pub(super) status: Option<String>,
     /// The path of the control socket.
@@ -56,8 +57,8 @@ impl Message {
 }
 
 impl Messages {
-    /// Binds the socket in a folder that only this user can enter. The folder may be there, and may
-    /// be one that others enter.
+    /// Binds the socket in a folder that only this user can enter. The folder may exist, but may be
+    /// accessible to others.
     pub(super) fn bind(path: PathBuf) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             create_private(folder)?;
@@ -88,9 +89,9 @@ impl Messages {
     }
 }
 
-/// Binds a socket to which this user alone can send. A message names the control socket of a
-/// daemon, and says whether the daemon lives. Linux gives the file the mode of the socket, so the
-/// mode never depends on the umask; elsewhere it does until the second step.
+/// Binds a socket to which only this user can send. A message names the control socket of a daemon,
+/// and says whether the daemon lives. Linux gives the file the mode of the socket, so the mode
+/// never depends on the umask; elsewhere it does until the second step.
 fn bind_private(path: &Path) -> io::Result<StdDatagram> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -1,4 +1,4 @@
-//! `tunnel run`: a daemon for each file of a folder, each in a process of its own that starts again
+//! `tunnel run`: a daemon for each file of a folder, each in a separate process that is restarted
 //! after an error.
 //!
 //! | module | content |
@@ -98,7 +98,7 @@ async fn live(args: &RunArgs, path: PathBuf, socket: &SocketPath) -> anyhow::Res
             let _ = supervisor.reload().await;
         }
     };
-    // The turn of this thread is the check: the daemons have watchdogs of their own.
+    // The turn of this thread is the check: the daemons have separate watchdogs.
     let mut feeding = std::pin::pin!(notify::feed_watchdog(async |_| true));
     tokio::select! {
         () = life.reached(Phase::Draining) => {}
@@ -122,14 +122,15 @@ async fn live(args: &RunArgs, path: PathBuf, socket: &SocketPath) -> anyhow::Res
     Ok(())
 }
 
-/// The path of this program. A program that an update has replaced has another name in /proc.
+/// The path of this program. After an update has replaced the program, /proc shows a different
+/// name.
 fn program() -> anyhow::Result<PathBuf> {
     let path = env::current_exe().context("the path of this program")?;
     let name = path.as_os_str().to_string_lossy();
     Ok(name.strip_suffix(" (deleted)").map_or_else(|| path.clone(), PathBuf::from))
 }
 
-/// The flags of `tunnel run` that count for each daemon.
+/// The flags of `tunnel run` that apply to each daemon.
 fn flags(args: &RunArgs) -> Vec<String> {
     let LogArgs { verbose, log_level, log_format } = &args.log;
     let mut flags = vec!["-v".to_owned(); usize::from(*verbose)];
@@ -156,9 +157,9 @@ struct Supervisor {
 #[derive(Debug, Default)]
 struct Daemons {
     kept: Vec<Kept>,
-    /// The daemons whose files are gone, until they have ended.
+    /// The daemons whose files were removed, until they have ended.
     leaving: Vec<Kept>,
-    /// All daemons end, and none starts any more.
+    /// All daemons end, and none is started any more.
     is_stopping: bool,
 }
 
@@ -199,7 +200,7 @@ impl Supervisor {
         format!("{running} of {all} running")
     }
 
-    /// The longest `drain_timeout` of the files, and the time that the last process gets to end.
+    /// The longest `drain_timeout` of the files, plus the time in which the last process must end.
     async fn longest_drain(&self) -> Duration {
         let files: Vec<_> =
             self.daemons().kept.iter().map(|one| one.described.path.clone()).collect();
@@ -240,7 +241,7 @@ impl Supervisor {
         }
     }
 
-    /// Reads the folder again: starts, ends and reloads daemons.
+    /// Scans the folder again: starts, ends and reloads daemons.
     async fn reload_now(&self) -> anyhow::Result<Reloaded> {
         let path = self.path.clone();
         let all = tokio::task::spawn_blocking(move || described(&path)).await??;
@@ -364,7 +365,7 @@ impl Settings for Supervisor {
             ensure!(!self.daemons().is_stopping, STOPPING);
             notify::reloading();
             let outcome = self.reload_now().await;
-            // systemd knows of a stop already, and must not be told that the daemons are ready.
+            // systemd already knows of the stop, and must not be told that the daemons are ready.
             if !self.daemons().is_stopping {
                 notify::ready(&self.summary());
             }

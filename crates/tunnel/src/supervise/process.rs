@@ -1,5 +1,5 @@
 //! A process of `tunnel run`, held by a descriptor (pidfd_open(2)), so that no signal reaches
-//! another process that has got its number.
+//! another process that has reused its id.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,7 +17,7 @@ use tokio::io::unix::AsyncFd;
 pub(super) enum End {
     Code(i32),
     Signal(i32),
-    /// The system does not tell.
+    /// The system does not report it.
     Unknown,
 }
 
@@ -25,13 +25,14 @@ pub(super) enum End {
 pub(super) struct Process {
     pid: Pid,
     descriptor: AsyncFd<OwnedFd>,
-    /// A daemon of `tunnel run` has no reason to ask `tunnel run`; a visitor of it may have.
+    /// A daemon of `tunnel run` has no reason to send requests to `tunnel run`; one of its visitors
+    /// may.
     _guard: Guard,
 }
 
 impl Process {
-    /// Starts a program in a process group of its own: a Ctrl-C of the terminal reaches
-    /// `tunnel run` alone, which passes it on.
+    /// Starts a program in a separate process group: a Ctrl-C of the terminal reaches only `tunnel
+    /// run`, which forwards it.
     pub(super) fn start(mut command: Command) -> io::Result<Self> {
         let child = command.stdin(Stdio::null()).process_group(0).spawn()?;
         let pid = Pid::from_child(&child);
@@ -44,14 +45,14 @@ impl Process {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Sends a signal. A process that has ended gets none.
+    /// Sends a signal. A process that has ended receives none.
     pub(super) fn signal(&self, signal: Signal) {
         if let Err(error) = pidfd_send_signal(self.descriptor.get_ref(), signal) {
             tracing::debug!(pid = self.number(), %error, "no signal");
         }
     }
 
-    /// Ready when the process has ended. Cancel-safe.
+    /// Completes when the process has ended. Cancel-safe.
     pub(super) async fn ended(&self) -> End {
         loop {
             let Ok(mut ready) = self.descriptor.readable().await else { return End::Unknown };

@@ -1,4 +1,4 @@
-//! `tunnel upgrade`: asks running daemons to go on in a new process.
+//! `tunnel upgrade`: asks running daemons to continue in a new process.
 
 use std::env;
 
@@ -12,7 +12,7 @@ use crate::cli::UpgradeArgs;
 use crate::input::absolute;
 use crate::instances;
 
-/// Upgrades the daemon that the arguments name, or all daemons of this program.
+/// Upgrades the daemon that the arguments select, or all daemons of this program.
 pub(crate) fn upgrade(args: &UpgradeArgs) -> anyhow::Result<()> {
     let binary = args.binary.as_deref().map(absolute).transpose()?;
     let timeout_millis = u64::try_from(args.timeout.as_millis()).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! The next process's side: what it inherits, and the former process as long as it lives.
+//! The next process's side: the inherited state, and the former process as long as it lives.
 
 use std::env;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -24,19 +24,20 @@ use tokio::time::timeout;
 use super::{Conversation, Inheritance, LINE_MAX, Left, PATIENCE, TALK, VARIABLE, Word, line};
 use crate::supervise::descriptor;
 
-/// Longest wait for the word to serve. The former process sends it at once, or ends this process.
+/// Longest wait for the message to serve. The former process sends it at once, or ends this
+/// process.
 const DECISION: Duration = Duration::from_secs(60);
 
-/// Longest wait for the sockets that a former process sends once more.
+/// Longest wait for the sockets that a former process sends again.
 const SOCKETS: Duration = Duration::from_secs(3);
 
-/// Words for the former process that wait.
+/// The number of queued messages for the former process.
 const ORDERS: usize = 32;
 
-/// This process has taken the place of the former process.
+/// This process has replaced the former process.
 static SERVES: AtomicBool = AtomicBool::new(false);
 
-/// What a former process has left.
+/// The state that a former process has left.
 #[derive(Debug)]
 pub(crate) struct Inherited {
     stream: UnixStream,
@@ -49,8 +50,8 @@ pub(crate) struct Inherited {
     pub(crate) left: Left,
 }
 
-/// Receives the sockets of the former process, if there is one. Every bind of the daemon looks
-/// among them, and nothing accepts until the former process says so.
+/// Receives the sockets of the former process, if there is one. Every bind of the daemon searches
+/// them, and no listener accepts until the former process permits it.
 pub(crate) fn inherit() -> anyhow::Result<Option<Inherited>> {
     let Some(stream) = stream()? else { return Ok(None) };
     let receive = || {
@@ -70,7 +71,7 @@ pub(crate) fn inherit() -> anyhow::Result<Option<Inherited>> {
     net::udp::inherit(carriers);
     handover::wait();
     sockets.offer();
-    // Their targets must not reach the control socket of this process either.
+    // The targets of the former process must not reach the control socket of this process either.
     for id in own.into_iter().chain([pid]).filter(|id| !guarded::is_own_process(*id)) {
         Guard::process(id).keep();
     }
@@ -90,7 +91,7 @@ fn stream() -> anyhow::Result<Option<UnixStream>> {
     Ok(Some(stream))
 }
 
-/// Tells the former process, if there is one, why this process ends. Without effect after this
+/// Reports to the former process, if there is one, why this process ends. Without effect after this
 /// process has begun to serve.
 pub(crate) fn tell_failure(why: &str) {
     if SERVES.load(Ordering::Relaxed) {
@@ -113,7 +114,7 @@ pub(crate) struct Former {
     talk: u32,
 }
 
-/// A former process, as one process tells another.
+/// A former process, as reported between processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listed {
     #[serde(flatten)]
@@ -123,7 +124,7 @@ pub(crate) struct Listed {
 }
 
 impl Inherited {
-    /// Says that this process could serve, and waits until it is to serve.
+    /// Reports that this process could serve, and waits until it should serve.
     ///
     /// # Errors
     /// The former process has decided otherwise.
@@ -135,11 +136,11 @@ impl Inherited {
         let word = timeout(DECISION, conversation.hear()).await;
         match word.context("the former process does not hand over")?? {
             Some(Word::Serve) if talk > 0 => {
-                // The sockets that were bound meanwhile are on their way since before the word.
+                // The sockets that were bound in the meantime were sent before the message.
                 let _ = timeout(SOCKETS, inherited::more_came(1)).await;
             }
             Some(Word::Serve) => {}
-            // It had not decided otherwise, and somebody has to serve.
+            // It had not decided otherwise, and one process must serve.
             None => tracing::warn!("the former process has ended before it handed over"),
             Some(other) => anyhow::bail!("the former process does not hand over: {other:?}"),
         }
@@ -156,15 +157,15 @@ impl Inherited {
     }
 }
 
-/// The former processes of this process, the newest first, as the newest one tells.
+/// The former processes of this process, newest first, as the newest one reports them.
 #[derive(Debug)]
 pub(crate) struct Formers {
     all: Mutex<(Instant, Vec<Listed>)>,
-    /// Notified when a process has gone, or is ending.
+    /// Notified when a process has ended, or is ending.
     changed: watch::Sender<()>,
     ended: watch::Sender<bool>,
     orders: mpsc::Sender<Word>,
-    /// The version of the words that the newest one knows.
+    /// The version of the messages that the newest process understands.
     talk: u32,
 }
 
@@ -221,7 +222,7 @@ impl Formers {
         }
     }
 
-    /// Changes when a process has gone, or is ending.
+    /// Changes when a process has ended, or is ending.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -241,10 +242,10 @@ impl Formers {
         self.listed().into_iter().map(|one| one.process).collect()
     }
 
-    /// Says a word to the newest former process, if it knows the word.
+    /// Sends a message to the newest former process, if it understands the message.
     pub(crate) async fn order(&self, word: Word) {
         if self.talk > 0 && !*self.ended.borrow() {
-            // Its end is told elsewhere.
+            // Its end is reported elsewhere.
             let _ = self.orders.send(word).await;
         }
     }
@@ -254,13 +255,12 @@ impl Formers {
         self.order(Word::Leave { pid, now }).await;
     }
 
-    /// The next process serves, and the end of this one is no accident from now on.
+    /// The next process serves, and from now on the end of this process is intended.
     pub(crate) async fn gone_on(&self) {
         self.order(Word::GoneOn).await;
     }
 
-    /// Takes the sockets that former processes have, among them those that a process had that has
-    /// died.
+    /// Takes the sockets that former processes have, including those of a process that has died.
     pub(crate) async fn gather(&self) {
         if self.talk == 0 || *self.ended.borrow() {
             return;
@@ -270,7 +270,7 @@ impl Formers {
         let _ = timeout(SOCKETS, inherited::more_came(nth)).await;
     }
 
-    /// Ready when there is no former process any more.
+    /// Completes when no former process is left.
     pub(crate) fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut ended = self.ended.subscribe();
         async move {
@@ -279,7 +279,7 @@ impl Formers {
         }
     }
 
-    /// Ready when there is no former process any more, or `other` is ready.
+    /// Completes when no former process is left, or `other` completes.
     pub(crate) async fn ended_or(&self, other: impl Future<Output = ()>) {
         tokio::select! {
             () = self.ended() => {}
@@ -289,7 +289,7 @@ impl Formers {
 }
 
 impl Former {
-    /// Ready when the former process has ended.
+    /// Completes when the former process has ended.
     async fn accompany(
         mut self,
         takes_over: impl Future<Output = ()>,
@@ -300,7 +300,8 @@ impl Former {
         let (mut has_taken_over, mut phase) = (false, Phase::Running);
         loop {
             let next = if phase == Phase::Running { Phase::Draining } else { Phase::Ending };
-            // A word that does not arrive has no reader any more: the loop ends at the next turn.
+            // A message that cannot be delivered has no reader any more: the loop ends at the next
+            // turn.
             tokio::select! {
                 () = &mut takes_over, if !has_taken_over => {
                     has_taken_over = true;
@@ -333,8 +334,8 @@ impl Former {
     }
 }
 
-/// Forgets a guarded process of the daemon at its end. A process between it and this one may end
-/// before, and then nobody tells of it any more.
+/// Removes a guarded process of the daemon at its end. A process between it and this process may
+/// end earlier, and then its end is not reported any more.
 fn guard_until_end(id: u32) {
     tokio::spawn(async move {
         let pid = i32::try_from(id).ok().and_then(Pid::from_raw);

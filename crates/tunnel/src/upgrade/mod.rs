@@ -1,4 +1,4 @@
-//! The upgrade: a running daemon goes on in a new process, which inherits its listening sockets.
+//! The upgrade: a running daemon continues in a new process, which inherits its listening sockets.
 //!
 //! ```text
 //!   former process                                        next process
@@ -16,13 +16,13 @@
 //!     | ends after its last stream                           |
 //! ```
 //!
-//! A former process ends after its own former process, so the processes are a chain, and a word
-//! goes along it. When the next process dies, and has not handed over itself ([`Word::GoneOn`]),
-//! the former process starts another one in its place from its own program (`successor`). It first
-//! asks its own former process for the sockets that are still there ([`Word::Give`]).
+//! A former process ends after its own former process, so the processes form a chain, along which
+//! messages are forwarded. If the next process dies without having handed over itself
+//! ([`Word::GoneOn`]), the former process starts a replacement from its own program (`successor`).
+//! It first asks its own former process for the sockets that still exist ([`Word::Give`]).
 //!
-//! The words are lines of JSON. [`Word::Report`], [`Word::Leave`], [`Word::Give`] and
-//! [`Word::GoneOn`] are for processes that talk version 1 of them ([`TALK`]).
+//! The messages are lines of JSON. [`Word::Report`], [`Word::Leave`], [`Word::Give`] and
+//! [`Word::GoneOn`] are for processes that support version 1 of the messages ([`TALK`]).
 
 mod command;
 mod former;
@@ -43,56 +43,56 @@ pub(crate) use former::{Formers, Inherited, Listed, inherit, tell_failure};
 pub(crate) use next::{Binary, Fate, Next, Started};
 pub(crate) use successor::Deaths;
 
-/// The environment variable that tells a process that its standard input is a former process.
+/// The environment variable that tells a process that its standard input leads to a former process.
 const VARIABLE: &str = "TUNNEL_UPGRADE";
 
-/// The version of the words of this program. 0 are those up to [`Word::End`].
+/// The version of this program's messages. 0 covers the messages up to [`Word::End`].
 const TALK: u32 = 1;
 
-/// Longest line, in bytes. The reason of a failure is the longest word.
+/// Longest line, in bytes. The reason of a failure is the longest message.
 const LINE_MAX: u64 = 64 << 10;
 
-/// Longest wait until the other process takes a word.
+/// Longest wait until the other process accepts a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the former process tells about itself.
+/// The description that the former process sends about itself.
 #[derive(Debug, Serialize, Deserialize)]
 struct Inheritance {
     pid: u32,
     version: String,
     #[serde(flatten)]
     left: Left,
-    /// The processes of the daemon, from which the next process takes no command either.
+    /// The processes of the daemon, from which the next process accepts no command either.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     own: Vec<u32>,
-    /// The sockets that the service manager has as well.
+    /// The sockets that the service manager holds as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     held: Vec<HeldSocket>,
     /// Which processes read the ports of carriers over UDP.
     #[serde(default)]
     carriers: Layout,
-    /// The version of the words that the process knows.
+    /// The version of the messages that the process understands.
     #[serde(default)]
     talk: u32,
 }
 
-/// What the former process has at the moment of the upgrade.
+/// The state of the former process at the moment of the upgrade.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Left {
-    /// What a client leaves to the next process.
+    /// The state that a client hands over to the next process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) heirloom: Option<String>,
-    /// Its own former processes, the newest first. The next process knows all of them from its
-    /// start on, also when upgrades follow each other faster than reports.
+    /// Its own former processes, newest first. The next process knows all of them from its start
+    /// on, also when upgrades follow each other faster than reports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) formers: Vec<Listed>,
 }
 
-/// A word of either process.
+/// A message of either process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Word {
-    /// The next process could accept.
+    /// The next process is ready to accept.
     Ready {
         pid: u32,
         version: String,
@@ -101,21 +101,21 @@ pub(crate) enum Word {
     },
     /// The next process ends for this reason.
     Failed(String),
-    /// The next process is to accept.
+    /// The next process should accept.
     Serve,
-    /// The next process does what the former one does.
+    /// The next process has taken over the function of the former process.
     TakesOver,
-    /// The former process is to end after its drain time-out at the latest.
+    /// The former process should end after its drain timeout at the latest.
     Stop,
-    /// The former process is to end at once.
+    /// The former process should end at once.
     End,
-    /// The former processes, the newest first.
+    /// The former processes, newest first.
     Report(Vec<Listed>),
-    /// The process `pid` of the chain is to end, at once with `now`.
+    /// The process `pid` of the chain should end, at once with `now`.
     Leave { pid: u32, now: bool },
-    /// The former process is to send its sockets again.
+    /// The former process should send its sockets again.
     Give,
-    /// The next process has handed over itself, so its end is no accident.
+    /// The next process has handed over itself, so its end is intended.
     GoneOn,
 }
 
@@ -123,7 +123,7 @@ pub(crate) enum Word {
 #[derive(Debug)]
 struct Conversation {
     stream: BufReader<UnixStream>,
-    /// The beginning of a line.
+    /// The start of a line.
     begun: Vec<u8>,
 }
 
@@ -140,10 +140,10 @@ impl Conversation {
         tokio::time::timeout(PATIENCE, self.stream.get_mut().write_all(&line)).await?
     }
 
-    /// The next word. `None`: the other process has ended. Cancel-safe.
+    /// The next message. `None`: the other process has ended. Cancel-safe.
     ///
     /// # Errors
-    /// What came is no word. A process of a later version may have others.
+    /// The received line is not a known message. A process of a later version may send others.
     async fn hear(&mut self) -> io::Result<Option<Word>> {
         let room = LINE_MAX.saturating_sub(u64::try_from(self.begun.len()).unwrap_or(LINE_MAX));
         let mut bounded = (&mut self.stream).take(room);

@@ -25,11 +25,11 @@ use super::{Conversation, Inheritance, Left, TALK, VARIABLE, Word, line};
 use crate::activation;
 use crate::parent::Guardian;
 
-/// The path from which this process was started. It is read once: the name of the file may later be
-/// that of another file.
+/// The path from which this process was started. It is read once: the name may later belong to a
+/// different file.
 static STARTED_FROM: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     let path = env::current_exe().ok()?;
-    // A process that was started from a file that is gone has the name with this end.
+    // A process that was started from a deleted file has a name with this suffix.
     let name = path.to_str().and_then(|name| name.strip_suffix(" (deleted)"));
     Some(name.map_or_else(|| path.clone(), PathBuf::from))
 });
@@ -45,7 +45,7 @@ const END: Duration = Duration::from_secs(5);
 pub(crate) struct Binary(Option<PathBuf>);
 
 impl Binary {
-    /// To be called at the start of the process.
+    /// Must be called at the start of the process.
     pub(crate) fn of_process() -> Self {
         Self(STARTED_FROM.clone())
     }
@@ -65,7 +65,7 @@ impl Binary {
 pub(crate) struct Started {
     conversation: Conversation,
     child: Trial,
-    /// The control socket takes no command from it.
+    /// The control socket accepts no command from it.
     _guard: Option<Guard>,
     pub(crate) pid: u32,
     pub(crate) version: String,
@@ -80,17 +80,17 @@ pub(crate) struct Next {
     pub(super) since: Instant,
 }
 
-/// What became of the next process.
+/// The fate of the next process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It has ended although it was to serve.
+    /// It has ended although it should serve.
     Died,
-    /// It was stopped, or a process serves that it has handed over to.
+    /// It was stopped, or the process to which it has handed over serves.
     Over,
 }
 
-/// What the next process says before it serves: its process id, its version, and the version of its
-/// words.
+/// The first message of the next process: its process id, its version, and the version of its
+/// messages.
 type Ready = (Conversation, (u32, String, u32));
 
 /// A process that ends with this value, unless it is kept.
@@ -104,7 +104,7 @@ impl Drop for Trial {
     }
 }
 
-/// The exit code of a wrong command line.
+/// The exit code for an invalid command line.
 const USAGE: i32 = 2;
 
 /// The new process has ended because of its command line.
@@ -119,9 +119,9 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// The arguments with a mark behind the name of the role: the parent, which has the arguments
-/// without it, is not taken for the process that serves. `None`: they have it, or have no place for
-/// it.
+/// The arguments with a mark after the name of the role: so the parent, whose arguments lack the
+/// mark, is not mistaken for the serving process. `None`: they already have the mark, or no place
+/// for it.
 fn marked(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let (role, rest) = arguments.split_first()?;
     let has_place = ["server", "client", "proxy"].iter().any(|one| role == one);
@@ -132,11 +132,11 @@ fn marked(arguments: &[OsString]) -> Option<Vec<OsString>> {
 }
 
 impl Started {
-    /// Starts `binary` with the arguments of this process, and waits until it could serve.
+    /// Starts `binary` with the arguments of this process, and waits until it is ready to serve.
     ///
     /// # Errors
-    /// It ends, says why it cannot serve, or is not ready within `limit`. The process has ended
-    /// then.
+    /// It ends, reports why it cannot serve, or is not ready within `limit`. The process has ended
+    /// in this case.
     pub(crate) async fn start(
         binary: &Path,
         left: Left,
@@ -177,7 +177,7 @@ impl Started {
         let child = command.spawn().with_context(|| format!("starting {}", binary.display()))?;
         let guard = child.id().map(Guard::process);
         let mut trial = Trial(Some(child));
-        // The command holds the other end, and its end shows the end of the process.
+        // The command holds the other end, and closing it shows the end of the process.
         drop(command);
         let heard = converse(ours, left, limit);
         let heard = timeout_at(deadline, heard).await;
@@ -201,10 +201,10 @@ impl Started {
     /// Lets the next process serve.
     ///
     /// # Errors
-    /// It has ended meanwhile.
+    /// It has ended in the meantime.
     pub(crate) async fn serve(mut self) -> anyhow::Result<Next> {
-        // A port that was bound since the process started. It has a way of its own to the process,
-        // which listens to it before it serves.
+        // A port that was bound since the process started. It is sent to the process separately,
+        // which listens on it before it serves.
         match tokio::task::spawn_blocking(|| handover::give_more(false)).await? {
             Ok(0) => {}
             Ok(count) => tracing::debug!(count, "further sockets for the next process"),
@@ -214,7 +214,7 @@ impl Started {
         }
         self.conversation.say(&Word::Serve).await.context("the new process has ended")?;
         handover::hand_over();
-        // The process is no longer on trial. The runtime takes note of its end.
+        // The process is no longer on trial. The runtime reaps it at its end.
         drop(self.child.0.take());
         let (conversation, talk, since) = (self.conversation.into(), self.talk, Instant::now());
         Ok(Next { conversation, talk, since })
@@ -254,7 +254,8 @@ async fn converse(ours: UnixStream, left: Left, limit: Duration) -> anyhow::Resu
 
 impl Next {
     /// Calls `takes_over` when the next process takes over, advances `life` when the next process
-    /// says so, and tells it what this process waits for. Ready when the next process has ended.
+    /// requests it, and reports to it what this process waits for. Completes when the next process
+    /// has ended.
     pub(crate) async fn listen(
         &self,
         life: &Life,
@@ -300,7 +301,7 @@ impl Next {
                 }
                 Ok(Some(Word::GoneOn)) => fate = Fate::Over,
                 Ok(Some(Word::Ready { .. } | Word::Failed(_) | Word::Serve | Word::Report(_))) => {}
-                // A word of a later version.
+                // A message of a later version.
                 Err(_) if self.talk > 0 => {}
                 Ok(None) | Err(_) => return fate,
             }

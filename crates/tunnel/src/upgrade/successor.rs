@@ -1,5 +1,5 @@
-//! Another next process in the place of one that has died: the former process is still there, has
-//! the lock of the state directory, and knows that its own program serves.
+//! Starts another next process after one has died: the former process still exists, holds the lock
+//! of the state directory, and knows that its own program works.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::{Binary, Formers, Left, Next, Started};
 use crate::notify;
 use crate::parent::Guardian;
 
-/// The program of this process, also after its file was replaced or removed.
+/// The program of this process, even after its file was replaced or removed.
 const OWN: &str = "/proc/self/exe";
 
-/// The time in which a process has to be ready.
+/// The deadline by which a process must be ready.
 const READY: Duration = Duration::from_secs(60);
 
-/// The pauses before the attempts: all of them end within 15 s, in which a port is to be served
-/// again.
+/// The pauses before the attempts: all attempts end within 15 s, the time after which a port must
+/// be served again.
 const PAUSES: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_secs(1),
@@ -30,15 +30,15 @@ const PAUSES: [Duration; 5] = [
     Duration::from_secs(8),
 ];
 
-/// A process that has served for this time did not die of its start.
+/// A process that has served for this time did not die because of its start.
 const PROVED: Duration = Duration::from_secs(60);
 
-/// The deaths of next processes after each other.
+/// The number of consecutive deaths of next processes.
 #[derive(Debug, Default)]
 pub(crate) struct Deaths(usize);
 
 impl Deaths {
-    /// Starts another process in the place of `dead`.
+    /// Starts another process that replaces `dead`.
     ///
     /// # Errors
     /// No process serves after five attempts, or this process stops.
@@ -93,6 +93,6 @@ fn own() -> PathBuf {
     if Path::new(OWN).exists() {
         return OWN.into();
     }
-    // Without /proc the file as it is now is the best choice.
+    // Without /proc the current file is the best choice.
     Binary::of_process().path().map_or_else(|_| OWN.into(), PathBuf::from)
 }

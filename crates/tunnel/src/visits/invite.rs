@@ -1,5 +1,5 @@
-//! The side of the client that has the private service: makes codes, lists the visitors that came
-//! by codes, and revokes them.
+//! The side of the client that provides the private service: makes codes, lists the visitors that
+//! were invited by codes, and revokes them.
 
 use ops::visit::{Invitation, InviteOrder, InvitedVisitor};
 use ops::{Role, term};
@@ -7,7 +7,7 @@ use ops::{Role, term};
 use crate::cli::{ClientArgs, VisitArgs, Which};
 use crate::instances::find_role;
 
-/// Runs the command. Returns the arguments of a client that is to start, if the command is the
+/// Runs the command. Returns the arguments of a client that should start, if the command is the
 /// visitor's.
 pub(crate) fn command(args: &VisitArgs) -> anyhow::Result<Option<ClientArgs>> {
     if let Some(code) = &args.code {
@@ -47,7 +47,7 @@ fn text(invitation: &Invitation, is_client: bool) -> String {
     } else {
         format!("On the visitor's machine, once and within {minutes} minutes:")
     };
-    // The argument of a file of that machine is for the visitor to fill in.
+    // The visitor must fill in the argument with a file of that machine.
     let trust = authority.as_ref().map_or_else(String::new, |file| {
         format!(
             "\n\nThe server's certificate is of an authority that other machines do not know. Add --ca FILE\n\

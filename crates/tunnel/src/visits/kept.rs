@@ -1,5 +1,5 @@
-//! The visitors of a client's private services that came by codes: what verifies their tokens, in
-//! one file of the state directory.
+//! The visitors of a client's private services that were invited by codes: the hashes of their
+//! tokens, in one file of the state directory.
 
 use std::fs;
 use std::io;
@@ -17,11 +17,11 @@ use zeroize::Zeroizing;
 
 use crate::input::read_own;
 
-/// Most tokens that a visitor may have at a time, as in a configuration.
+/// The largest number of tokens of a visitor at a time, as in a configuration.
 const TOKENS_MAX: usize = 2;
 
-/// The time that may pass between the log-in of a visitor and the note of it. A code whose end
-/// cannot come into force, because the reload fails, is no good after that.
+/// The longest time between the log-in of a visitor and its record. A code whose expiry cannot be
+/// applied, because the reload fails, is not accepted after that.
 const LATE: Duration = Duration::from_secs(60);
 
 /// A visitor.
@@ -33,13 +33,13 @@ pub(crate) struct KeptVisitor {
     pub(crate) visitor: String,
     /// The hash of its token.
     token: String,
-    /// The end of the code, in seconds since 1970. `None`: the visitor has come.
+    /// The end of the code, in seconds since 1970. `None`: the visitor has logged in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
 }
 
 impl KeptVisitor {
-    /// A visitor that has not come. `token` is a hash.
+    /// A visitor that has not logged in yet. `token` is a hash.
     pub(crate) fn new(service: &str, visitor: &str, token: &str, until: SystemTime) -> Self {
         let [service, visitor, token] = [service, visitor, token].map(str::to_owned);
         Self { service, visitor, token, until: Some(seconds(until)) }
@@ -53,7 +53,7 @@ impl KeptVisitor {
         self.until.is_some_and(|until| until <= seconds(now))
     }
 
-    /// For how long the code is valid. `None`: the visitor has come.
+    /// The validity of the code. `None`: the visitor has logged in.
     pub(crate) fn left(&self, now: SystemTime) -> Option<Duration> {
         self.until.map(|until| Duration::from_secs(until.saturating_sub(seconds(now))))
     }
@@ -72,7 +72,7 @@ impl KeptVisitors {
         Self(folder.join(format!("visitors-{client}.json")))
     }
 
-    /// The file of a client of this process. `None`: the environment names no place for state.
+    /// The file of a client of this process. `None`: the environment names no folder for state.
     pub(crate) fn of(config: &ClientConfig) -> Option<Self> {
         let given = config.common.state_dir.clone();
         let folder = given.or_else(|| Places::of_process().state_dir().ok())?;
@@ -82,11 +82,11 @@ impl KeptVisitors {
     /// All visitors; none if there is no file.
     pub(crate) fn load(&self) -> Result<Vec<KeptVisitor>, WrongConfig> {
         match fs::symlink_metadata(&self.0) {
-            // A folder into which this user cannot look has no visitors of this user.
+            // A folder that this user cannot list holds no visitors of this user.
             Err(e) if is_absence(&e) => return Ok(Vec::new()),
             _ => {}
         }
-        // Whoever can write the directory could let visitors in.
+        // A user who can write the directory could admit visitors.
         let folder = self.0.parent().unwrap_or(&self.0);
         check_private(folder).map_err(|why| WrongConfig::one(why.to_string()))?;
         let text = Zeroizing::new(read_own(&self.0)?);
@@ -114,8 +114,8 @@ impl KeptVisitors {
         write().with_context(|| format!("writing {}", self.0.display()))
     }
 
-    /// Adds a visitor. A token of the same visitor that has been used stays valid until the new
-    /// token is used; one that has not been used is replaced.
+    /// Adds a visitor. A used token of the same visitor stays valid until the new token is used; an
+    /// unused token is replaced.
     pub(crate) fn add(&self, new: KeptVisitor) -> anyhow::Result<()> {
         let mut all = self.load()?;
         all.retain(|one| one.until.is_none() || !one.is_of(&new.service, &new.visitor));
@@ -135,21 +135,20 @@ impl KeptVisitors {
         Ok(gone)
     }
 
-    /// Puts visitors back that were removed, because the removal did not come into force.
+    /// Restores removed visitors, because the removal could not be applied.
     pub(crate) fn restore(&self, gone: Vec<KeptVisitor>) -> anyhow::Result<()> {
         let mut all = self.load()?;
         all.extend(gone);
         self.write(&all)
     }
 
-    /// Removes the codes that were not used in time.
+    /// Removes expired codes.
     pub(crate) fn expire(&self, now: SystemTime) -> anyhow::Result<Vec<KeptVisitor>> {
         self.remove(|one| one.has_ended(now))
     }
 
-    /// A visitor has come. A token that it has used for the first time is valid from now on without
-    /// an end, and takes the place of the token before it. False: no such token waits for its first
-    /// use.
+    /// A visitor has logged in. A token at its first use becomes valid without an expiry, and
+    /// replaces the previous token. False: no such token waits for its first use.
     pub(crate) fn settle(&self, visited: &Visited) -> anyhow::Result<bool> {
         let Visited { service, visitor, token } = visited;
         let mut all = self.load()?;
@@ -166,7 +165,7 @@ impl KeptVisitors {
         Ok(true)
     }
 
-    /// Adds the visitors to their services. A visitor of a service that is not private (any more)
+    /// Adds the visitors to their services. A visitor of a service that is not or no longer private
     /// stays in the file.
     pub(crate) fn join(&self, config: &mut ClientConfig) -> Result<(), WrongConfig> {
         let now = SystemTime::now();

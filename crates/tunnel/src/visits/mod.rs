@@ -1,4 +1,4 @@
-//! `tunnel visit`: a code brings a visitor to a private service, and nobody has to copy a token.
+//! `tunnel visit`: a code connects a visitor to a private service, so no token must be copied.
 //!
 //! ```text
 //!   publisher                    server                    the visitor's machine

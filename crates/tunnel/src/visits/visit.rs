@@ -19,10 +19,10 @@ use crate::load::{self, Either};
 /// The default path of the configuration.
 const FILE: &str = "client.yaml";
 
-/// Most bytes that are read of a code; longer than any code.
+/// The largest size of a code that is read, in bytes; longer than any code.
 const LINE_MAX: u64 = 32 << 10;
 
-/// Uses a code. Returns the arguments of the client that is to start.
+/// Uses a code. Returns the arguments of the client that should start.
 pub(crate) fn visit(args: &VisitArgs, code: &str) -> anyhow::Result<Option<ClientArgs>> {
     let line = if code == "-" { Some(first_line()?) } else { None };
     let code = line.as_deref().unwrap_or(code);
@@ -80,8 +80,8 @@ fn first_line() -> anyhow::Result<String> {
     Ok(line)
 }
 
-/// Where this machine has the service: the given address, or a port that is free now. The port
-/// stays in the file.
+/// The address of the service on this machine: the given address, or a free port. The port is kept
+/// in the file.
 fn listen(args: &VisitArgs) -> anyhow::Result<String> {
     if let Some(listen) = &args.listen {
         return Ok(listen.clone());
@@ -90,8 +90,8 @@ fn listen(args: &VisitArgs) -> anyhow::Result<String> {
     Ok(format!("tcp://{}", free.context("a free port")?))
 }
 
-/// Adds the forward to the file of a client that is there already. Returns whether the client runs:
-/// then it has the forward at once.
+/// Adds the forward to the file of an existing client. Returns whether the client runs: then the
+/// forward is active at once.
 fn add(path: &Path, code: &VisitCode, lists: &Lists, args: &VisitArgs) -> anyhow::Result<bool> {
     let at = path.display();
     let other = match load::file(path)? {
