@@ -21,7 +21,7 @@ use net::source::Source;
 use proto::{Bounds, Limits};
 use tokio::time::Instant;
 
-use crate::pace::Bucket;
+use crate::bucket::Bucket;
 use crate::shares::{HasEntrance, Holder};
 
 /// A direction of the bytes of a stream.

@@ -24,7 +24,8 @@
 //! | `pipe` | the two halves of a stream's near end: `Pipe` takes bytes inline, `Pump` reads |
 //! | `settings` | the settings that all streams of a service share on a worker |
 //! | `crowd` | less memory in the kernel for each stream, where many do not move |
-//! | `pace` | rates of bytes, shared by streams and workers without a lock |
+//! | `bucket` | a rate of bytes, shared by streams and workers without a lock |
+//! | `pace` | what a stream may move now, by its rates |
 //! | `passage` | two pumps of this process, joined without a link |
 //! | `duplex` | a stream without a socket, for a part of the daemon that reads and writes its bytes |
 //! | [`proxy`] | SOCKS5 and HTTP proxies, at a forward and as a target |
@@ -49,6 +50,7 @@ mod announced;
 mod attention;
 pub mod balance;
 mod bridge;
+mod bucket;
 mod crowd;
 pub mod dial;
 mod duplex;

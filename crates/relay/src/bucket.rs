@@ -1,0 +1,110 @@
+//! A rate of bytes that any number of streams and workers share, without a lock: one number beside
+//! the rate.
+//!
+//! The bucket is the generic cell rate algorithm (ITU-T I.371) over bytes. `due` is the moment at
+//! which all bytes that were taken so far are due at the rate. A stream takes a portion: `due`
+//! moves on by the time of the portion, and the portion may move once the former `due` has come. So
+//! streams that wait have places one behind another, each wakes once and at its own time, and no
+//! stream waits for a stream of another bucket.
+//!
+//! ```text
+//!    now          due
+//!     |            |--- portion of A ---|--- portion of B ---|
+//!     |<-- A waits-->                    due of C
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::time::Instant;
+
+/// The parts of a nanosecond in which times are counted: one byte at 1 GiB/s takes 60 of them, and
+/// 64 bits last for 9 years.
+pub(crate) const PARTS: u64 = 64;
+
+/// One second in these parts.
+const SECOND: u64 = 1_000_000_000 * PARTS;
+
+/// The time whose bytes may move at once after a pause: 2.5 % of 2 s.
+const BURST: u64 = SECOND / 20;
+
+/// The time whose bytes are a portion. A stream that waits wakes so often.
+const PORTION: u64 = SECOND / 50;
+
+/// Portions become smaller when streams wait for longer than this, so that each of them moves bytes
+/// from time to time.
+const CROWD: u64 = SECOND / 4;
+
+/// The largest portion: what a pump moves before other tasks run.
+const PORTION_MAX: u64 = 256 << 10;
+
+/// A place in time for bytes that move under one rate.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    begun: Instant,
+    /// When all bytes that were taken are due, since `begun`.
+    due: AtomicU64,
+}
+
+impl Bucket {
+    pub(crate) fn new() -> Self {
+        Self { begun: Instant::now(), due: AtomicU64::new(0) }
+    }
+
+    /// Forgets the bytes that were taken at a former rate. A portion that waits has its time
+    /// already.
+    pub(crate) fn forget(&self) {
+        self.due.store(self.now(), Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        let nanos = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        nanos.saturating_mul(PARTS)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn restart(&self) {
+        self.due.store(0, Ordering::Relaxed);
+    }
+
+    /// The largest portion at `rate`.
+    pub(crate) fn portion(&self, rate: u64) -> u64 {
+        let waiting = self.due.load(Ordering::Relaxed).saturating_sub(self.now());
+        let time = if waiting > CROWD { PORTION / 8 } else { PORTION };
+        bytes_in(time, rate).clamp(1, PORTION_MAX)
+    }
+
+    /// Takes `bytes` at `rate`. Returns how long they have to wait.
+    pub(crate) fn take(&self, bytes: u64, rate: u64) -> u64 {
+        let (now, cost) = (self.now(), time_of(bytes, rate));
+        let next = |due: u64| Some(due.max(now.saturating_sub(BURST)).saturating_add(cost));
+        let before = self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        before.map_or(0, |due| due.saturating_sub(now))
+    }
+
+    /// Gives bytes back that were taken at `rate` and not used.
+    pub(crate) fn give_back(&self, bytes: u64, rate: u64) {
+        let cost = time_of(bytes, rate);
+        let next = |due: u64| Some(due.saturating_sub(cost));
+        let _ = self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
+
+    /// Whether bytes may move at once.
+    pub(crate) fn is_open(&self) -> bool {
+        self.due.load(Ordering::Relaxed) <= self.now()
+    }
+}
+
+/// The time of so many bytes, rounded to the nearest part.
+fn time_of(bytes: u64, rate: u64) -> u64 {
+    // A division of 64 bits is enough for 280 MB at a time.
+    match bytes.checked_mul(SECOND).and_then(|parts| parts.checked_add(rate / 2)) {
+        Some(parts) => parts / rate.max(1),
+        None => u64::MAX / 2,
+    }
+}
+
+/// The bytes of so much time.
+fn bytes_in(time: u64, rate: u64) -> u64 {
+    let bytes = u128::from(time) * u128::from(rate) / u128::from(SECOND);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
