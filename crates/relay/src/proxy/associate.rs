@@ -27,8 +27,8 @@ use tokio::net::UdpSocket;
 use tokio::time::Instant;
 use transport::{DATAGRAM_MAX, FlowInlet, FlowOutlet, OpenError};
 
+use super::Proxy;
 use super::handshake::linger;
-use super::local::Proxy;
 use super::socks5::{self, ADDRESS_MAX, Datagram, Reply};
 use crate::flows::{Ends, IdleTimer, NearFlows, NearSocket, hand_over};
 use crate::{DropReason, FlowBounds, FlowSettings, FlowStats, Gate, Permit, Settings, Socket};
@@ -270,7 +270,7 @@ impl Association {
         let open = Open {
             target: Target::Forward(format!("udp://{target}")),
             visitor: Some(program),
-            priority: self.proxy.priority(),
+            priority: self.proxy.priority,
             fields: None,
         };
         let inlet = link.flows.open_flow(open, outlet).map_err(|error| {

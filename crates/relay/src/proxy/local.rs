@@ -1,83 +1,16 @@
 //! The near end of a proxy: visitors of a forward that say themselves where they want to go.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use proto::{Priority, ResetCode};
 use tokio::time::timeout;
-use transport::{Connector, FlowConnector, LocalFuture};
 
 use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, MEMORY, Speech, handshake, linger};
 use super::opening::Opening;
-use super::{Credentials, Fault, ProxyKind, associate};
-use crate::throttle::Throttle;
-use crate::{FlowStats, Permit, Settings, Socket};
-
-/// The two ways into a link.
-#[derive(Clone, Debug)]
-pub struct Connectors {
-    /// Opens streams.
-    pub streams: Rc<dyn Connector>,
-    /// Opens flows.
-    pub flows: Rc<dyn FlowConnector>,
-    /// The far end reports when it has connected a target
-    /// ([`Features::FLOWS`](proto::greeting::Features::FLOWS)). With one that does not, each
-    /// visitor hears of a success at once, and a refusal is a reset.
-    pub reports: bool,
-}
-
-/// The links of a proxy. Each connection and each new flow asks, so that a link that retires gets
-/// no more of them.
-pub trait Links: fmt::Debug {
-    /// A link of this thread that takes streams now; `None`: there is none.
-    fn now(&self) -> Option<Connectors>;
-
-    /// As [`Links::now`], but may wait for a link, for at most `patience`.
-    fn soon(&self, _patience: Duration) -> LocalFuture<'static, Option<Connectors>> {
-        Box::pin(std::future::ready(self.now()))
-    }
-
-    /// As [`Links::soon`], for a connection to this target (`tcp://host:port`), to which other
-    /// links may lead.
-    fn to(&self, _target: &str, patience: Duration) -> LocalFuture<'static, Option<Connectors>> {
-        self.soon(patience)
-    }
-}
-
-/// A proxy at a listener of this worker.
-#[derive(Debug)]
-pub struct Proxy {
-    kind: ProxyKind,
-    credentials: Option<Credentials>,
-    priority: Priority,
-    pub(super) links: Rc<dyn Links>,
-    pub(super) settings: Rc<Settings>,
-    /// The counters of the datagrams of UDP ASSOCIATE.
-    pub(super) flows: Rc<FlowStats>,
-    complaints: Throttle,
-}
-
-impl Proxy {
-    /// A proxy. With credentials, visitors have to give the same.
-    #[must_use]
-    pub fn new(
-        kind: ProxyKind,
-        credentials: Option<Credentials>,
-        priority: Priority,
-        links: Rc<dyn Links>,
-        settings: Rc<Settings>,
-        flows: Rc<FlowStats>,
-    ) -> Rc<Self> {
-        let complaints = Throttle::default();
-        Rc::new(Self { kind, credentials, priority, links, settings, flows, complaints })
-    }
-
-    pub(super) const fn priority(&self) -> Priority {
-        self.priority
-    }
-}
+use super::{Connectors, Fault, Proxy, associate};
+use crate::{Permit, Settings, Socket};
 
 /// Serves a visitor of a proxy in a task of this thread: the handshake within 10 s, then the
 /// connection that it asks for, which the far end dials. A visitor that finds no link then waits

@@ -22,6 +22,8 @@
 //! | `endpoint` | the host and the port that a visitor asks for |
 //! | `handshake` | the conversation until the visitor has said where it wants to go |
 //! | `opening` | a stream to a target whose outcome is reported, and the answer to the visitor |
+//! | `links` | the links that carry the streams and flows of a proxy |
+//! | `listener` | what all visitors of a proxy at one listener share |
 //! | `local` | [`serve_proxy`], and [`serve_connect`] for a program that names the target itself |
 //! | `associate` | UDP over SOCKS5: a socket whose datagrams become flows |
 //! | `exit` | [`exit_stream`] |
@@ -41,6 +43,8 @@ mod credentials;
 mod endpoint;
 mod exit;
 mod handshake;
+mod links;
+mod listener;
 mod local;
 mod opening;
 pub(crate) mod socks5;
@@ -48,7 +52,9 @@ mod substitute;
 
 pub use credentials::Credentials;
 pub use exit::{Exit, exit_stream};
-pub use local::{Connectors, Links, Proxy, serve_connect, serve_proxy};
+pub use links::{Connectors, Links};
+pub use listener::Proxy;
+pub use local::{serve_connect, serve_proxy};
 
 pub(crate) use credentials::Given;
 pub(crate) use endpoint::{Endpoint, Host};
