@@ -3,24 +3,24 @@
 
 mod address;
 mod datagram;
+mod dialled;
+mod error;
 mod turns;
 mod unix;
 
 use std::fmt;
-use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use net::guarded;
 use net::race::{ADDRESS_STAGGER, interleave, race};
 use net::resolve::Lookups;
 use net::socket::{bound_segments, dialling};
-use proto::{Dscp, ResetCode, ScopedAddr, UnixAddr};
+use proto::{Dscp, ScopedAddr, UnixAddr};
 use rustix::io::Errno;
 use tokio::time::sleep;
 use transport::LocalFuture;
@@ -28,9 +28,11 @@ use transport::LocalFuture;
 use crate::crowd::is_crowded;
 use crate::flows::give_way;
 use crate::room::Position;
-use crate::{Room, Settings, Socket};
+use crate::{Room, Settings};
 pub use address::{TargetAddr, TargetError};
 pub use datagram::ask_datagram;
+pub use dialled::Dialled;
+pub use error::DialError;
 pub use turns::{DialAccount, Dials};
 
 /// The largest number of addresses that one dial tries. A name with more addresses is a pool, in
@@ -72,166 +74,6 @@ impl Allow {
 impl fmt::Debug for Allow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Allow")
-    }
-}
-
-/// A target could not be connected.
-#[derive(Debug, thiserror::Error)]
-pub enum DialError {
-    /// The name does not resolve.
-    #[error("{host} does not resolve: {source}")]
-    Resolve {
-        /// The host name.
-        host: String,
-        /// The error of the resolver.
-        source: io::Error,
-    },
-    /// None of the target's addresses is permitted.
-    #[error("{0} is not an allowed target")]
-    Denied(TargetAddr),
-    /// The target gives power over this daemon.
-    #[error(
-        "{0} leads to this daemon itself, to its admin API or its control socket, which no target \
-         may be"
-    )]
-    Guarded(TargetAddr),
-    /// The target is an address of all machines of a network, without consent to send there.
-    #[error(
-        "{0} is a broadcast address, or a route of this machine prohibits it: `broadcast: true` of \
-         the service sends to all machines of a network"
-    )]
-    Broadcast(TargetAddr),
-    /// Every address failed. The error is that of the first address that was tried.
-    #[error("{target}: {source}")]
-    Connect {
-        /// The target.
-        target: TargetAddr,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// No descriptor is left of the part of the table that targets may use.
-    #[error("{0}: no descriptor is left for a target; raise the limit of open files (LimitNOFILE)")]
-    Exhausted(TargetAddr),
-    /// The service, or the client on whose behalf the target is dialled, has its share.
-    #[error(
-        "{0}: no descriptor is left of the share of its owner; raise the limit of open files \
-         (LimitNOFILE)"
-    )]
-    Share(TargetAddr),
-    /// No local port is free. That says nothing of the target.
-    #[error("this machine has no free local port to {0} (net.ipv4.ip_local_port_range)")]
-    Ports(TargetAddr),
-    /// There are as many flows as may be.
-    #[error(
-        "{0}: there are as many flows as may be; raise `limits.flows`, or the limit of open files \
-         (LimitNOFILE)"
-    )]
-    Full(TargetAddr),
-    /// Too many names wait for the resolver.
-    #[error("{0}: too many names wait for the resolver already")]
-    Names(TargetAddr),
-    /// Too many dials of the same client or service wait or are in progress.
-    #[error("{0}: too many dials are in progress already")]
-    Busy(TargetAddr),
-    /// The layer above the connection could not be made, for example because the certificate of
-    /// the target is not trusted.
-    #[error("{target} {reason}")]
-    Layer {
-        /// The target.
-        target: TargetAddr,
-        /// What the target does, in words.
-        reason: String,
-    },
-    /// The target lacks the protocol that this visitor speaks. It may serve other visitors.
-    #[error("{target} {reason}")]
-    Protocol {
-        /// The target.
-        target: TargetAddr,
-        /// What the target lacks, in words.
-        reason: String,
-    },
-    /// The deadline passed.
-    #[error("{0} did not answer in time")]
-    Timeout(TargetAddr),
-}
-
-impl DialError {
-    /// Whether this machine lacks something, so that the error says nothing of the target.
-    #[must_use]
-    pub const fn is_own(&self) -> bool {
-        match self {
-            Self::Exhausted(_)
-            | Self::Share(_)
-            | Self::Ports(_)
-            | Self::Full(_)
-            | Self::Names(_)
-            | Self::Busy(_) => true,
-            Self::Resolve { .. }
-            | Self::Denied(_)
-            | Self::Guarded(_)
-            | Self::Broadcast(_)
-            | Self::Connect { .. }
-            | Self::Layer { .. }
-            | Self::Protocol { .. }
-            | Self::Timeout(_) => false,
-        }
-    }
-
-    /// The reset code that the far side receives.
-    #[must_use]
-    pub fn code(&self) -> ResetCode {
-        match self {
-            Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
-            Self::Denied(_) | Self::Guarded(_) | Self::Broadcast(_) => ResetCode::Denied,
-            Self::Layer { .. } | Self::Protocol { .. } => ResetCode::Unreachable,
-            Self::Exhausted(_)
-            | Self::Share(_)
-            | Self::Ports(_)
-            | Self::Full(_)
-            | Self::Names(_)
-            | Self::Busy(_) => ResetCode::Limit,
-            Self::Timeout(_) => ResetCode::Timeout,
-        }
-    }
-}
-
-/// A connected socket before the caller decides to keep it. The dial drops the socket when another
-/// address wins the race, or when the visitor left meanwhile. The target may have accepted the
-/// connection already, so the drop sends RST: a clean end would look like an empty request. (A Unix
-/// socket has no RST; its service sees a clean end.)
-#[derive(Debug)]
-pub struct Dialled(Socket);
-
-impl AsFd for Dialled {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl Dialled {
-    /// Writes all bytes. A socket whose buffer is full waits.
-    ///
-    /// # Errors
-    /// The error of the socket.
-    pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            poll_fn(|cx| self.0.poll_write_ready(cx)).await?;
-            let written = self.0.write(&[IoSlice::new(bytes)], bytes.len())?;
-            bytes = bytes.get(written.unwrap_or(0)..).unwrap_or_default();
-        }
-        Ok(())
-    }
-
-    /// Ready when bytes of the target have arrived, or its end, or an error.
-    pub(crate) fn poll_speaks(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_read_ready(cx).map(drop)
-    }
-
-    /// Keeps the connection: from now on closing the socket is a clean end.
-    #[must_use]
-    pub fn keep(self) -> Socket {
-        self.0.end_on_close();
-        self.0
     }
 }
 
@@ -421,23 +263,14 @@ fn within<T: AsFd>(room: Room, socket: T) -> io::Result<T> {
     if room.place(&socket) == Position::Inside { Ok(socket) } else { Err(Errno::MFILE.into()) }
 }
 
-/// The reset code for an error of connect(2) or of the resolver.
-fn code_of(error: &io::Error) -> ResetCode {
-    match Errno::from_io_error(error) {
-        Some(Errno::CONNREFUSED | Errno::CONNRESET) => ResetCode::Refused,
-        Some(Errno::TIMEDOUT) => ResetCode::Timeout,
-        Some(Errno::ACCESS | Errno::PERM) => ResetCode::Denied,
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => ResetCode::Limit,
-        Some(_) | None => ResetCode::Unreachable,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     use net::resolve::{Bounds, Resolver};
+    use proto::ResetCode;
 
+    use super::error::code_of;
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);

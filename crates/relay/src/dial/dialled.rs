@@ -1,0 +1,48 @@
+//! A connection to a target, before the caller decides to keep it.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::task::{Context, Poll};
+
+use crate::Socket;
+
+/// A connected socket before the caller decides to keep it. The dial drops the socket when another
+/// address wins the race, or when the visitor left meanwhile. The target may have accepted the
+/// connection already, so the drop sends RST: a clean end would look like an empty request. (A Unix
+/// socket has no RST; its service sees a clean end.)
+#[derive(Debug)]
+pub struct Dialled(pub(super) Socket);
+
+impl AsFd for Dialled {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Dialled {
+    /// Writes all bytes. A socket whose buffer is full waits.
+    ///
+    /// # Errors
+    /// The error of the socket.
+    pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            poll_fn(|cx| self.0.poll_write_ready(cx)).await?;
+            let written = self.0.write(&[IoSlice::new(bytes)], bytes.len())?;
+            bytes = bytes.get(written.unwrap_or(0)..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Ready when bytes of the target have arrived, or its end, or an error.
+    pub(crate) fn poll_speaks(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_read_ready(cx).map(drop)
+    }
+
+    /// Keeps the connection: from now on closing the socket is a clean end.
+    #[must_use]
+    pub fn keep(self) -> Socket {
+        self.0.end_on_close();
+        self.0
+    }
+}
