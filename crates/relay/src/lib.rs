@@ -28,6 +28,7 @@
 //! | `pace` | what a stream may move now, by its rates |
 //! | `passage` | two pumps of this process, joined without a link |
 //! | `duplex` | a stream without a socket, for a part of the daemon that reads and writes its bytes |
+//! | `eviction` | flows that are evicted where a socket is needed |
 //! | [`proxy`] | SOCKS5 and HTTP proxies, at a forward and as a target |
 //! | `proxy_header` | the header that tells a target the visitor's address |
 //! | `rest` | idle connections without a link: no task, no registration in the runtime |
@@ -54,6 +55,7 @@ mod bucket;
 mod crowd;
 pub mod dial;
 mod duplex;
+mod eviction;
 pub mod flows;
 #[doc(hidden)]
 pub mod fuzz;

@@ -26,7 +26,7 @@ use tokio::time::sleep;
 use transport::LocalFuture;
 
 use crate::crowd::is_crowded;
-use crate::flows::give_way;
+use crate::eviction;
 use crate::room::Position;
 use crate::{Room, Settings};
 pub use address::{TargetAddr, TargetError};
@@ -244,7 +244,7 @@ const OTHERS: Duration = Duration::from_millis(20);
 
 /// Where no descriptor is left, flows that nobody answers give theirs to the connection.
 async fn make_room() {
-    if !give_way() {
+    if !eviction::make_room() {
         sleep(OTHERS).await;
     }
 }

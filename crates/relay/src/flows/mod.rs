@@ -40,7 +40,6 @@ pub use passage::join_flow;
 pub use settings::FlowSettings;
 use stats::is_refusal;
 pub use stats::{DropReason, FlowStats};
-pub(crate) use targets::give_way;
 pub use targets::{FlowCaller, FlowTargets, connect_flow};
 pub use visitors::{FlowHandler, ListeningFlows, listen_flows};
 

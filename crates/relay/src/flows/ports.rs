@@ -10,7 +10,6 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
-use tokio::sync::Notify;
 
 use crate::Room;
 
@@ -22,9 +21,6 @@ const PORTS: u32 = 28_232 / 4 * 3;
 /// The sockets of this process, and those that the target has not answered.
 static LIVE: AtomicU32 = AtomicU32::new(0);
 static PENDING: AtomicU32 = AtomicU32::new(0);
-
-/// Notified when a worker needs a socket and has no flow that may go.
-pub(super) static WANTED: Notify = Notify::const_new();
 
 /// The right to one socket. Dropping it returns the right.
 #[derive(Debug)]

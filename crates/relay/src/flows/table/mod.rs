@@ -45,8 +45,9 @@ use tokio::time::Instant;
 
 use super::bounds::{FlowBounds, Held};
 use super::settings::end_of;
+use crate::eviction::Candidate;
 use list::{Links, List};
-use pace::Pace;
+use pace::{LATE, Pace};
 
 /// The place of a flow in its table. It does not name another flow after the end of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +64,6 @@ pub(crate) enum IsFull {
     /// The source has as many flows as it may have, and all are in use.
     Source,
 }
-
-/// Nobody waits any longer for an answer that has not come within this time: resolvers ask again
-/// after 5 s at the latest (resolv.conf(5), `timeout`).
-const LATE: Duration = Duration::from_secs(5);
 
 /// The rank of flows that somebody may still wait for.
 const WAITED_FOR: u8 = 3;
@@ -108,14 +105,6 @@ impl State {
     const fn is_answered(self) -> bool {
         !matches!(self, Self::Pending)
     }
-}
-
-/// A flow that may go when there is no room for another one. The least is the first to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Candidate {
-    rank: u8,
-    used: Instant,
-    index: u32,
 }
 
 #[derive(Debug)]

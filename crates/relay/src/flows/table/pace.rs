@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::LATE;
+/// Nobody waits any longer for an answer that has not come within this time: resolvers ask again
+/// after 5 s at the latest (resolv.conf(5), `timeout`).
+pub(super) const LATE: Duration = Duration::from_secs(5);
 
 /// The slowest pace, for tables with few flows: 1,000 flows per second.
 const SLOWEST: Duration = Duration::from_millis(1);

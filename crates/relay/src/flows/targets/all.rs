@@ -1,5 +1,5 @@
 //! All flows to the targets of one service: their table, and the task that ends idle ones. Where
-//! the process has no socket for a flow or a connection, the least worthy flow of the worker goes.
+//! the process has no socket for a flow or a connection, the worker evicts its least valuable flow.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -17,21 +17,13 @@ use tokio::time::Instant;
 use super::flow::Target;
 use super::follow;
 use crate::TargetAddr;
+use crate::eviction::{self, Candidate, Evict, WANTED};
 use crate::flows::FlowSettings;
 use crate::flows::idle::{self, IdleTimer};
-use crate::flows::ports::WANTED;
-use crate::flows::table::{Candidate, Slot, Table};
+use crate::flows::table::{Slot, Table};
 use crate::flows::waking::TaskWaker;
 
-thread_local! {
-    /// The flows of this worker.
-    static ALL: RefCell<Vec<Weak<FlowTargets>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Flows that a worker ends at most to get one socket: flows whose names are looked up have none.
-const TRIES: usize = 64;
-
-/// Flows that a worker ends when another worker needs a socket.
+/// Flows that a worker evicts when another worker needs a socket.
 const FOR_OTHERS: usize = 8;
 
 /// The flows to the targets of one service (or of the forwards of one link) on one worker.
@@ -42,6 +34,8 @@ pub struct FlowTargets {
     timer: RefCell<IdleTimer>,
     waker: TaskWaker,
     has_task: Cell<bool>,
+    /// The flow that is not evicted, because the others are evicted for its sake.
+    spared: Cell<Option<Slot>>,
     /// A task follows the targets.
     pub(super) is_followed: Cell<bool>,
 }
@@ -98,17 +92,13 @@ impl FlowTargets {
         true
     }
 
-    /// The flow that goes first when there is no socket.
-    fn candidate(&self, spared: Option<&Target>) -> Option<Candidate> {
-        let is_here = |of: &&Target| std::ptr::eq(Rc::as_ptr(&of.settings.targets), self);
-        let spared = spared.filter(is_here).and_then(|of| of.slot.get());
-        self.table.borrow().candidate(spared, Instant::now())
-    }
-
-    /// Ends a flow for another one or for a connection. Returns whether it had a socket.
-    fn evict(&self, candidate: Candidate) -> bool {
-        let gone = self.table.borrow_mut().evict(candidate);
-        gone.is_some_and(|flow| flow.evict())
+    /// Evicts a flow of this worker for the sake of the flow `spared`, which has a place but no
+    /// socket yet. Returns false if no flow may be evicted.
+    pub(super) fn make_room_for(&self, spared: Option<Slot>) -> bool {
+        let outer = self.spared.replace(spared);
+        let has_made = eviction::make_room();
+        self.spared.set(outer);
+        has_made
     }
 
     /// The flows that `wanted` chooses.
@@ -136,12 +126,8 @@ impl FlowTargets {
     /// Sees to it that tasks end idle flows and follow their targets.
     fn watch(self: &Rc<Self>) {
         if !self.has_task.replace(true) {
-            ALL.with_borrow_mut(|all| {
-                all.retain(|of| {
-                    of.strong_count() > 0 && !std::ptr::eq(of.as_ptr(), &raw const **self)
-                });
-                all.push(Rc::downgrade(self));
-            });
+            let table: Rc<dyn Evict> = Rc::<Self>::clone(self);
+            eviction::register(Rc::downgrade(&table));
             let (targets, wanted) = (Rc::downgrade(self), Box::pin(WANTED.notified()));
             tokio::task::spawn_local(Sweep { targets, wanted });
             if !self.is_followed.replace(true) {
@@ -179,28 +165,18 @@ impl FlowTargets {
     }
 }
 
-/// Ends a flow of this worker, so that its socket is free for a connection. Returns false if no
-/// flow may go; then other workers are asked, which takes a moment.
-pub(crate) fn give_way() -> bool {
-    give_way_to(None)
-}
-
-/// The same for the flow `spared`, which has a place but no socket yet.
-pub(super) fn give_way_to(spared: Option<&Target>) -> bool {
-    for _ in 0..TRIES {
-        let all: Vec<_> = ALL.with_borrow(|all| all.iter().filter_map(Weak::upgrade).collect());
-        let of = |targets: Rc<FlowTargets>| Some((targets.candidate(spared)?, targets));
-        let least = all.into_iter().filter_map(of).min_by_key(|(candidate, _)| *candidate);
-        let Some((candidate, targets)) = least else { break };
-        if targets.evict(candidate) {
-            return true;
-        }
+impl Evict for FlowTargets {
+    fn candidate(&self) -> Option<Candidate> {
+        self.table.borrow().candidate(self.spared.get(), Instant::now())
     }
-    WANTED.notify_waiters();
-    false
+
+    fn evict(&self, candidate: Candidate) -> bool {
+        let gone = self.table.borrow_mut().evict(candidate);
+        gone.is_some_and(|flow| flow.evict())
+    }
 }
 
-/// Ends idle flows, and a few for other workers. The task lives while there are flows.
+/// Ends idle flows, and evicts a few for other workers. The task lives while there are flows.
 struct Sweep {
     targets: Weak<FlowTargets>,
     wanted: Pin<Box<Notified<'static>>>,
@@ -214,7 +190,7 @@ impl Future for Sweep {
         while self.wanted.as_mut().poll(cx).is_ready() {
             self.wanted.set(WANTED.notified());
             for _ in 0..FOR_OTHERS {
-                let Some(candidate) = targets.candidate(None) else { break };
+                let Some(candidate) = targets.candidate() else { break };
                 targets.evict(candidate);
             }
         }

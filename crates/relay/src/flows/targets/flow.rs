@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use tokio::time::Instant;
 use transport::{FlowInlet, FlowOutlet};
 
-use super::{FlowCaller, give_way_to};
+use super::FlowCaller;
 use crate::admit::Way;
 use crate::dial::{Allow, DialError, TargetAddr, telling};
 use crate::flows::ports::Port;
@@ -232,10 +232,11 @@ impl Target {
         match self.open(target) {
             Err(error) if is_exhausted(&error) => {
                 // A flow that waited for a lookup is no older than others.
+                let targets = &self.settings.targets;
                 if let Some(slot) = self.slot.get() {
-                    self.settings.targets.touch(slot, Instant::now());
+                    targets.touch(slot, Instant::now());
                 }
-                if give_way_to(Some(self)) { self.open(target) } else { Err(error) }
+                if targets.make_room_for(self.slot.get()) { self.open(target) } else { Err(error) }
             }
             outcome => outcome,
         }

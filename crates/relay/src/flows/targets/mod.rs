@@ -31,8 +31,6 @@ use crate::dial::{Allow, DialError, TargetAddr, addresses_of};
 use crate::{Permit, Targets, Visitor};
 
 pub use all::FlowTargets;
-pub(crate) use all::give_way;
-use all::give_way_to;
 use flow::{FlowTally, State, Target};
 
 /// The far end of a flow that arrives.
