@@ -17,8 +17,8 @@ use proto::control::{ControlMessage, Invite, InviteOutcome, Invited, Register, T
 use proto::greeting::Features;
 use proto::{Measure, Open, ResetCode, Special, Target};
 use relay::{
-    Allow, Caller, Destination, FlowCaller, FlowSettings, Permit, Report, Settings, TargetAddr,
-    Watcher, connect_flow, connect_stream, refuse_stream,
+    Allow, Caller, Destination, FlowCaller, FlowSettings, FlowTargets, Permit, Report, Settings,
+    TargetAddr, Watcher, connect_flow, connect_stream, refuse_stream,
 };
 use tokio::sync::Notify;
 use tracing::field::display;
@@ -45,6 +45,7 @@ pub(super) struct ServerOwner {
     settings: Rc<Settings>,
     /// Shared by the forwarded flows of this link.
     flows: Rc<FlowSettings>,
+    flow_targets: Rc<FlowTargets>,
     /// The streams to private services of other clients.
     joins: Joins,
     /// Limits the log lines about denied targets.
@@ -108,6 +109,7 @@ impl ServerOwner {
                 ..Settings::default()
             }),
             flows: Rc::new(flows),
+            flow_targets: Rc::default(),
             denied: Rc::new(RepeatLimit::new()),
         })
     }
@@ -141,7 +143,7 @@ impl ServerOwner {
                 let (allow, permit) = (Some(allow), Some(permit));
                 let caller =
                     FlowCaller { allow, visitor: visitor.into(), permit, ..FlowCaller::default() };
-                Some(connect_flow(target, caller, inlet, &self.flows))
+                Some(connect_flow(target, caller, inlet, &self.flows, &self.flow_targets))
             }
         }
     }

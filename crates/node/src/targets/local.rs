@@ -13,8 +13,8 @@ use config::{FlowLimits, ForwardRights, Over};
 use proto::control::ServiceTerms;
 use proto::{Budget, ResetCode};
 use relay::{
-    Allow, Caller, Destination, DialError, Exit, FlowBounds, FlowCaller, FlowSettings, Gate, Layer,
-    ProxyKind, ProxyVersion, Report, Settings, TargetAddr, Targets, Visitor, Watcher,
+    Allow, Caller, Destination, DialError, Exit, FlowBounds, FlowCaller, FlowSettings, FlowTargets,
+    Gate, Layer, ProxyKind, ProxyVersion, Report, Settings, TargetAddr, Targets, Visitor, Watcher,
     accept_duplex, connect_flow, connect_stream, exit_stream, refuse_stream,
 };
 use tokio::task::spawn_local;
@@ -44,7 +44,7 @@ pub(crate) struct Local {
     /// Limits its streams and flows; `None`: the entrance does, of a proxy.
     gate: Option<Arc<Gate>>,
     /// Where flows go; `None`: the service takes no flows.
-    flows: Option<(TargetAddr, Rc<FlowSettings>)>,
+    flows: Option<(TargetAddr, Rc<FlowSettings>, Rc<FlowTargets>)>,
     /// The targets of the flows, where they are several.
     flow_targets: Option<Rc<Several>>,
     /// The header that tells the target the visitor's address.
@@ -216,7 +216,6 @@ impl Local {
                 times,
                 bounds: records.bounds.of(name, service.limits),
                 stats,
-                targets,
                 dial,
                 dscp,
                 broadcast: service.broadcast,
@@ -224,7 +223,7 @@ impl Local {
                 watcher,
                 ..FlowSettings::default()
             };
-            (target, Rc::new(settings))
+            (target, Rc::new(settings), targets)
         });
         let gate = records.gates.as_ref().map(|gates| gates.of(service));
         let (stats, holder) =
@@ -364,7 +363,7 @@ impl Local {
         visitor: Visitor,
         inlet: Box<dyn FlowInlet>,
     ) -> Option<Rc<dyn FlowOutlet>> {
-        let Some((target, settings)) = &self.flows else {
+        let Some((target, settings, flows)) = &self.flows else {
             inlet.close(ResetCode::Unknown);
             return None;
         };
@@ -382,12 +381,12 @@ impl Local {
             self.flow_targets.as_ref().map(|targets| targets.choose(&visitor, None, Over::Udp));
         let caller = FlowCaller { visitor, permit, ..FlowCaller::default() };
         let Some(choice) = choice else {
-            return Some(connect_flow(target.clone(), caller, inlet, settings));
+            return Some(connect_flow(target.clone(), caller, inlet, settings, flows));
         };
         let watcher: Option<Rc<dyn Watcher>> = Some(Rc::<Choice>::clone(&choice));
         let own = Rc::new(FlowSettings { watcher, ..FlowSettings::clone(settings) });
         let (first, stand_ins) = (choice.first(), Some(choice as Rc<dyn Targets>));
-        Some(connect_flow(first, FlowCaller { stand_ins, ..caller }, inlet, &own))
+        Some(connect_flow(first, FlowCaller { stand_ins, ..caller }, inlet, &own, flows))
     }
 }
 

@@ -9,7 +9,7 @@ use proto::Dscp;
 use proto::control::FlowTimes;
 use tokio::time::Instant;
 
-use super::{FlowBounds, FlowStats, FlowTargets};
+use super::{FlowBounds, FlowStats};
 use crate::{Room, Timeouts, Watcher};
 
 /// What the flows of a service (or of a forward) share on one worker.
@@ -21,8 +21,6 @@ pub struct FlowSettings {
     pub bounds: Arc<FlowBounds>,
     /// The counters of the flows. They survive a change of the settings.
     pub stats: Rc<FlowStats>,
-    /// The flows whose targets this side dials. They survive a change of the settings.
-    pub targets: Rc<FlowTargets>,
     /// The time for resolving the name of a target.
     pub dial: Duration,
     /// The code point of the datagrams to targets.
@@ -44,7 +42,6 @@ impl Default for FlowSettings {
             times: FlowTimes::default(),
             bounds: Arc::default(),
             stats: Rc::default(),
-            targets: Rc::default(),
             dial: Timeouts::default().dial,
             dscp: Dscp::default(),
             broadcast: false,

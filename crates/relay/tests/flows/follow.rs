@@ -146,13 +146,13 @@ async fn a_flow_of_another_target_ends_and_the_next_datagram_opens_one() {
         visitor.send(b"1").await.unwrap();
         receive(&target).await;
         let to = |port| TargetAddr::Udp { host: at.ip().to_string(), port };
-        rig.targets.targets.lead_to(&[to(at.port())]);
+        rig.flows.lead_to(&[to(at.port())]);
         assert_eq!(rig.live(), (1, 1));
-        rig.targets.targets.lead_to(&[to(at.port() ^ 1)]);
+        rig.flows.lead_to(&[to(at.port() ^ 1)]);
         assert_eq!(*rig.link.closed.borrow(), [ResetCode::Shutdown]);
         visitor.send(b"2").await.unwrap();
         assert_eq!(receive(&target).await.0, b"2");
-        rig.targets.targets.lead_to(&[]);
+        rig.flows.lead_to(&[]);
         until(|| rig.live() == (0, 0)).await;
         visitor.send(b"3").await.unwrap();
         receive(&target).await;

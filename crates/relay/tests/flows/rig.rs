@@ -11,8 +11,8 @@ use bytes::Bytes;
 use net::udp::{Steering, flow_group};
 use proto::ResetCode;
 use relay::{
-    Allow, DialError, DropReason, FlowCaller, FlowHandler, FlowSettings, ListeningFlows, Permit,
-    TargetAddr, Targets, connect_flow, listen_flows,
+    Allow, DialError, DropReason, FlowCaller, FlowHandler, FlowSettings, FlowTargets,
+    ListeningFlows, Permit, TargetAddr, Targets, connect_flow, listen_flows,
 };
 use tokio::net::UdpSocket;
 use transport::{FlowInlet, FlowOutlet};
@@ -38,6 +38,7 @@ pub(crate) struct Rig {
     pub(crate) address: SocketAddr,
     pub(crate) visitors: Rc<FlowSettings>,
     pub(crate) targets: Rc<FlowSettings>,
+    pub(crate) flows: Rc<FlowTargets>,
     pub(crate) link: Rc<Link>,
     pub(crate) listening: Option<ListeningFlows>,
 }
@@ -114,11 +115,13 @@ impl Plan {
     ) -> Rig {
         let Self { bind: _, target, allow, stand_ins, visitors, targets } = self;
         let (visitors, targets) = (Rc::new(visitors), Rc::new(targets));
+        let flows = Rc::<FlowTargets>::default();
         let link = Rc::new(Link {
             target,
             allow,
             stand_ins,
             targets: Rc::clone(&targets),
+            flows: Rc::clone(&flows),
             opened: Cell::new(0),
             refuses: Cell::new(None),
             full: Cell::new(false),
@@ -128,7 +131,7 @@ impl Plan {
         let handler = Rc::new(Opener(Rc::clone(&link)));
         let listening = listen_flows(socket, steering, handler, Rc::clone(&visitors)).unwrap();
         let address = listening.local_addr();
-        Rig { address, visitors, targets, link, listening: Some(listening) }
+        Rig { address, visitors, targets, flows, link, listening: Some(listening) }
     }
 }
 
@@ -186,6 +189,7 @@ pub(crate) struct Link {
     allow: Option<Allow>,
     stand_ins: Option<Rc<StandIns>>,
     targets: Rc<FlowSettings>,
+    flows: Rc<FlowTargets>,
     pub(crate) opened: Cell<usize>,
     /// The visitors' side has no link.
     pub(crate) refuses: Cell<Option<ResetCode>>,
@@ -223,7 +227,7 @@ impl FlowHandler for Opener {
             stand_ins: link.stand_ins.clone().map(|targets| targets as Rc<dyn Targets>),
             ..FlowCaller::default()
         };
-        let outlet = connect_flow(link.target.clone(), caller, inlet, &link.targets);
+        let outlet = connect_flow(link.target.clone(), caller, inlet, &link.targets, &link.flows);
         if !to_target.is_closed.get() {
             to_target.to.replace(Some(outlet));
         }

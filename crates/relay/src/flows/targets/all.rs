@@ -15,7 +15,6 @@ use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use super::flow::Target;
-use super::follow;
 use crate::TargetAddr;
 use crate::eviction::{self, Candidate, Evict, WANTED};
 use crate::flows::FlowSettings;
@@ -123,16 +122,13 @@ impl FlowTargets {
         drop(gone);
     }
 
-    /// Sees to it that tasks end idle flows and follow their targets.
+    /// Sees to it that a task ends idle flows.
     fn watch(self: &Rc<Self>) {
         if !self.has_task.replace(true) {
             let table: Rc<dyn Evict> = Rc::<Self>::clone(self);
             eviction::register(Rc::downgrade(&table));
             let (targets, wanted) = (Rc::downgrade(self), Box::pin(WANTED.notified()));
             tokio::task::spawn_local(Sweep { targets, wanted });
-            if !self.is_followed.replace(true) {
-                tokio::task::spawn_local(follow::follow(Rc::downgrade(self)));
-            }
             return;
         }
         let due = self.table.borrow().next_idle(self.times.get());

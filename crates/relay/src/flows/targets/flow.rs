@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use tokio::time::Instant;
 use transport::{FlowInlet, FlowOutlet};
 
-use super::FlowCaller;
+use super::all::FlowTargets;
+use super::caller::FlowCaller;
 use crate::admit::Way;
 use crate::dial::{Allow, DialError, TargetAddr, telling};
 use crate::flows::ports::Port;
@@ -47,6 +48,8 @@ pub(super) enum State {
 /// The flow to one target.
 pub(super) struct Target {
     pub(super) settings: Rc<FlowSettings>,
+    /// The table of the flow.
+    flows: Rc<FlowTargets>,
     /// The target; another one may take its place until the first answer.
     pub(super) address: RefCell<TargetAddr>,
     /// The rule for the target.
@@ -140,12 +143,14 @@ impl Target {
         address: TargetAddr,
         inlet: Box<dyn FlowInlet>,
         settings: &Rc<FlowSettings>,
+        flows: &Rc<FlowTargets>,
         caller: FlowCaller,
     ) -> Rc<Self> {
         let FlowCaller { allow, visitor: _, permit, stand_ins } = caller;
         let gate = permit.as_ref().map(|permit| Arc::clone(permit.gate()));
         Rc::new(Self {
             settings: Rc::clone(settings),
+            flows: Rc::clone(flows),
             address: RefCell::new(address),
             stand_ins: stand_ins.map(|targets| StandIns { targets, failed: RefCell::default() }),
             allow,
@@ -232,11 +237,11 @@ impl Target {
         match self.open(target) {
             Err(error) if is_exhausted(&error) => {
                 // A flow that waited for a lookup is no older than others.
-                let targets = &self.settings.targets;
-                if let Some(slot) = self.slot.get() {
-                    targets.touch(slot, Instant::now());
+                let slot = self.slot.get();
+                if let Some(slot) = slot {
+                    self.flows.touch(slot, Instant::now());
                 }
-                if targets.make_room_for(self.slot.get()) { self.open(target) } else { Err(error) }
+                if self.flows.make_room_for(slot) { self.open(target) } else { Err(error) }
             }
             outcome => outcome,
         }
@@ -277,10 +282,10 @@ impl Target {
 
     /// Passes on what the target sent.
     pub(super) fn arrived(&self, arrival: &Arrival<'_>) {
-        let FlowSettings { stats, targets, watcher, .. } = &*self.settings;
+        let FlowSettings { stats, watcher, .. } = &*self.settings;
         stats.count_in(arrival.count(), arrival.bytes());
         if let Some(slot) = self.slot.get() {
-            targets.answer(slot);
+            self.flows.answer(slot);
         }
         self.doubt.end();
         if !self.is_answered.replace(true) {
@@ -504,14 +509,14 @@ impl Target {
 
     /// Ends the flow; with a code on the far side as well. No table may be borrowed.
     pub(super) fn end(&self, code: Option<ResetCode>) {
-        let FlowSettings { stats, targets, .. } = &*self.settings;
+        let stats = &*self.settings.stats;
         match self.state.replace(State::Closed) {
             State::Closed => return,
             State::Looking => {}
-            State::Open { socket, .. } => socket.flush_last(&**stats),
+            State::Open { socket, .. } => socket.flush_last(stats),
         }
         if let Some(slot) = self.slot.take() {
-            targets.remove(slot);
+            self.flows.remove(slot);
         }
         let inlet = self.inlet.take();
         if let (Some(inlet), Some(code)) = (inlet, code) {
@@ -529,7 +534,7 @@ impl Target {
 
 impl FlowOutlet for Target {
     fn deliver(&self, datagram: Bytes) {
-        let FlowSettings { stats, targets, .. } = &*self.settings;
+        let stats = &self.settings.stats;
         if !self.may_pass(Way::Up, datagram.len()) {
             return stats.count_dropped(DropReason::Rate, 1);
         }
@@ -542,7 +547,7 @@ impl FlowOutlet for Target {
         let is_first = socket.as_ref().is_none_or(|socket| !socket.has_unsent());
         if let Some(slot) = self.slot.get().filter(|_| is_first) {
             let now = Instant::now();
-            targets.touch(slot, now);
+            self.flows.touch(slot, now);
             self.doubt.begin(now);
         }
         match socket {

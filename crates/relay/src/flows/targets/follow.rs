@@ -38,8 +38,14 @@ const LOOKUPS: usize = 64;
 /// The addresses of each name, as they were found last.
 type Known = HashMap<TargetAddr, Vec<SocketAddr>>;
 
-/// Follows the targets of flows. The task lives while there are flows.
-pub(super) async fn follow(targets: Weak<FlowTargets>) {
+/// Follows the targets of flows, in a task that lives while there are flows.
+pub(super) fn start(targets: &Rc<FlowTargets>) {
+    if !targets.is_followed.replace(true) {
+        tokio::task::spawn_local(follow(Rc::downgrade(targets)));
+    }
+}
+
+async fn follow(targets: Weak<FlowTargets>) {
     let mut known = Known::new();
     for round in 1_u32.. {
         sleep(ROUND).await;

@@ -13,10 +13,10 @@
 //! ```
 
 mod all;
+mod caller;
 mod flow;
 mod follow;
 
-use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -27,56 +27,37 @@ use proto::ResetCode;
 use transport::{FlowInlet, FlowOutlet, LocalFuture};
 
 use super::{DropReason, FlowSettings};
-use crate::dial::{Allow, DialError, TargetAddr, addresses_of};
-use crate::{Permit, Targets, Visitor};
+use crate::dial::{DialError, TargetAddr, addresses_of};
 
 pub use all::FlowTargets;
+pub use caller::FlowCaller;
 use flow::{FlowTally, State, Target};
-
-/// The far end of a flow that arrives.
-#[derive(Default)]
-pub struct FlowCaller {
-    /// The rule for the target. It is asked about the name and about every resolved address.
-    /// Without a rule every target is permitted.
-    pub allow: Option<Allow>,
-    /// The visitor. Its source has a share of the flows
-    /// ([`super::FlowBounds::per_source`]).
-    pub visitor: Visitor,
-    /// Returned when the flow ends.
-    pub permit: Option<Permit>,
-    /// The targets that stand in for the first one, if it cannot be reached or refuses what it
-    /// gets.
-    pub stand_ins: Option<Rc<dyn Targets>>,
-}
-
-impl fmt::Debug for FlowCaller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FlowCaller").field("visitor", &self.visitor).finish_non_exhaustive()
-    }
-}
 
 /// Connects a flow that arrives with `target`, which must be a [`TargetAddr::Udp`]. The outlet is
 /// returned at once; up to 8 datagrams (64 KiB) wait for the lookup of a name. A flow that cannot
-/// be connected is closed with the reason.
+/// be connected is closed with the reason. `flows`: those of the same service, or of the forwards of
+/// the same link, on this worker.
 pub fn connect_flow(
     target: TargetAddr,
     caller: FlowCaller,
     inlet: Box<dyn FlowInlet>,
     settings: &Rc<FlowSettings>,
+    flows: &Rc<FlowTargets>,
 ) -> Rc<dyn FlowOutlet> {
     let source = settings.bounds.source_of(&caller.visitor);
     let is_udp = matches!(target, TargetAddr::Udp { .. });
-    let flow = Target::new(target, inlet, settings, caller);
+    let flow = Target::new(target, inlet, settings, flows, caller);
     if !is_udp {
         flow.end(Some(ResetCode::Unknown));
         return flow;
     }
-    if !settings.targets.add(&flow, source) {
+    if !flows.add(&flow, source) {
         settings.stats.count_dropped(DropReason::Limit, 1);
         flow.tell_full(DropReason::Limit);
         flow.end(Some(ResetCode::Limit));
         return flow;
     }
+    follow::start(flows);
     flow.enter();
     let mut lookup = look_up(&flow);
     // An address needs no lookup, and a burst that opens a flow need not wait for the next turn.
