@@ -24,9 +24,10 @@ use tokio::task::spawn_local;
 use transport::{Inlet, Outlet, PageInlet};
 
 use crate::attention::{self, Ask, Watched};
-use crate::pipe::{Http, Layered, Pipe, Pump, Rest, Shared, Slot};
+use crate::pipe::{Http, Layered, Pipe, Pump, Shared, Slot};
+use crate::rest::{self, Woken};
 use crate::roll::{Enrolled, Enrolment, Place, Roll};
-use crate::{Held, Settings, Socket, Timeouts, Visitor, rest};
+use crate::{Held, Settings, Socket, Timeouts, Visitor};
 
 /// Bytes that may wait in each direction, the largest read of a pump at a time.
 const WINDOW: usize = 64 << 10;
@@ -228,54 +229,42 @@ impl Passage {
         // Both ends of a connection that has lost one of them are closed.
         if let (Some(visitor), Some(target)) = (visitor.take(), target.take()) {
             let place = self.place.take();
-            rest::rest([visitor, target], passed, (held, self.base), place);
+            rest::rest([visitor, target], passed, (held, self.base), place, join_again);
         }
     }
 }
 
-/// A connection that was at rest.
-pub(crate) struct Woken {
-    /// The visitor's end and the target's end.
-    pub(crate) ends: [Rest; 2],
-    /// Bytes to the target, and to the visitor.
-    pub(crate) passed: [u64; 2],
-    /// What the connection costs without bytes that wait.
-    pub(crate) held: Held,
-    pub(crate) place: Option<Place>,
-}
-
-impl Woken {
-    /// Joins the pumps of both ends again. Both sockets are reset if the runtime does not take one.
-    pub(crate) fn join(self) -> Option<Rc<dyn Enrolled>> {
-        let Self { ends: [mut visitor, mut target], passed, held, place } = self;
-        let (near, far) = match (visitor.pipe(), target.pipe()) {
-            (Ok(near), Ok(far)) => (near, far),
-            (near, far) => {
-                near.iter().chain(&far).for_each(|pipe| pipe.close(true));
-                if let Some(error) = near.err().or_else(|| far.err()) {
-                    tracing::warn!(%error, "an idle connection is lost");
-                }
-                return None;
+/// Joins the pumps of both ends of a connection that was at rest. Both sockets are reset if the
+/// runtime does not take one.
+fn join_again(woken: Woken) -> Option<Rc<dyn Enrolled>> {
+    let Woken { ends: [mut visitor, mut target], passed, held, place } = woken;
+    let (near, far) = match (visitor.pipe(), target.pipe()) {
+        (Ok(near), Ok(far)) => (near, far),
+        (near, far) => {
+            near.iter().chain(&far).for_each(|pipe| pipe.close(true));
+            if let Some(error) = near.err().or_else(|| far.err()) {
+                tracing::warn!(%error, "an idle connection is lost");
             }
-        };
-        let budget = held.budget().cloned();
-        let passage = Passage::new(budget, held);
-        for (half, passed) in passage.halves.iter().zip(passed) {
-            half.passed.set(passed);
+            return None;
         }
-        passage.halves[TO_VISITOR].outlet.replace(Some(Rc::<Pipe>::clone(&near)));
-        passage.halves[TO_TARGET].outlet.replace(Some(Rc::<Pipe>::clone(&far)));
-        let watched: Rc<dyn Watched> = Rc::<Passage>::clone(&passage);
-        attention::watch(Rc::downgrade(&watched));
-        let enrolled: Rc<dyn Enrolled> = Rc::<Passage>::clone(&passage);
-        if let Some(place) = &place {
-            place.renew(Rc::downgrade(&enrolled));
-        }
-        passage.place.replace(place);
-        visitor.start(near, Box::new(Side::new(&passage, TO_TARGET)));
-        target.start(far, Box::new(Side::new(&passage, TO_VISITOR)));
-        Some(enrolled)
+    };
+    let budget = held.budget().cloned();
+    let passage = Passage::new(budget, held);
+    for (half, passed) in passage.halves.iter().zip(passed) {
+        half.passed.set(passed);
     }
+    passage.halves[TO_VISITOR].outlet.replace(Some(Rc::<Pipe>::clone(&near)));
+    passage.halves[TO_TARGET].outlet.replace(Some(Rc::<Pipe>::clone(&far)));
+    let watched: Rc<dyn Watched> = Rc::<Passage>::clone(&passage);
+    attention::watch(Rc::downgrade(&watched));
+    let enrolled: Rc<dyn Enrolled> = Rc::<Passage>::clone(&passage);
+    if let Some(place) = &place {
+        place.renew(Rc::downgrade(&enrolled));
+    }
+    passage.place.replace(place);
+    visitor.start(near, Box::new(Side::new(&passage, TO_TARGET)));
+    target.start(far, Box::new(Side::new(&passage, TO_VISITOR)));
+    Some(enrolled)
 }
 
 impl Watched for Passage {

@@ -29,7 +29,6 @@ use tokio::time::{Instant, timeout};
 
 use crate::Held;
 use crate::attention::SWEEP;
-use crate::passage::Woken;
 use crate::pipe::Rest;
 use crate::roll::{Enrolled, Enrolment, Place};
 
@@ -65,9 +64,24 @@ struct Content {
     place: Option<Place>,
 }
 
+/// A connection that was at rest.
+pub(crate) struct Woken {
+    /// The visitor's end and the target's end.
+    pub(crate) ends: [Rest; 2],
+    /// Bytes to the target, and to the visitor.
+    pub(crate) passed: [u64; 2],
+    /// What the connection costs without bytes that wait.
+    pub(crate) held: Held,
+    pub(crate) place: Option<Place>,
+}
+
+/// Joins the pumps of both ends again. `None`: the connection is lost.
+pub(crate) type Join = fn(Woken) -> Option<Rc<dyn Enrolled>>;
+
 /// The connections of a thread that rest.
 struct All {
     epoll: AsyncFd<OwnedFd>,
+    join: Join,
     resting: RefCell<Slab<Rc<Resting>>>,
 }
 
@@ -77,16 +91,17 @@ thread_local! {
 }
 
 /// Brings a connection to rest. `passed`: its bytes to the target and to the visitor; `base`: what
-/// it costs when it is awake.
+/// it costs when it is awake; `join`: how it is woken, the same for all connections of a thread.
 pub(crate) fn rest(
     ends: [Rest; 2],
     passed: [u64; 2],
     (held, base): (Held, u64),
     place: Option<Place>,
+    join: Join,
 ) {
     held.set(base.min(STATE));
     let content = Content { ends, passed, held, base, place };
-    let Ok(all) = all() else { return drop(content.wake()) };
+    let Ok(all) = all(join) else { return drop(content.wake(join)) };
     let resting = Rc::new(Resting { key: Cell::new(0), content: RefCell::default() });
     if let Some(place) = &content.place {
         let enrolled: Rc<dyn Enrolled> = Rc::<Resting>::clone(&resting);
@@ -104,14 +119,14 @@ pub(crate) fn rest(
 }
 
 /// The connections of this thread.
-fn all() -> io::Result<Rc<All>> {
+fn all(join: Join) -> io::Result<Rc<All>> {
     ALL.with_borrow_mut(|known| {
         if let Some(all) = known.upgrade() {
             return Ok(all);
         }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let epoll = watched(epoll)?;
-        let all = Rc::new(All { epoll, resting: RefCell::default() });
+        let all = Rc::new(All { epoll, join, resting: RefCell::default() });
         *known = Rc::downgrade(&all);
         spawn_local(tend(Rc::clone(&all)));
         Ok(all)
@@ -190,17 +205,17 @@ impl All {
         for end in &content.ends {
             end.deregister(self.epoll.get_ref().as_fd());
         }
-        content.wake()
+        content.wake(self.join)
     }
 }
 
 impl Content {
     /// Makes the connection again, with its tasks. Where the runtime takes a socket no more, both
     /// sockets are reset.
-    fn wake(self) -> Option<Rc<dyn Enrolled>> {
+    fn wake(self, join: Join) -> Option<Rc<dyn Enrolled>> {
         let Self { ends, passed, held, base, place } = self;
         held.set(base);
-        Woken { ends, passed, held, place }.join()
+        join(Woken { ends, passed, held, place })
     }
 }
 
