@@ -15,7 +15,7 @@ use transport::{Connector, Inlet, OpenError, Outlet};
 
 use crate::admit::Way;
 use crate::pace::{self, Portions};
-use crate::pipe::{Layered, Pipe, Pump, Spectator};
+use crate::pipe::{Layered, Pipe, Pump, Spectator, StreamInlet};
 use crate::stats::open_error_code;
 use crate::{End, Permit, Settings, Visitor};
 
@@ -61,7 +61,7 @@ pub fn open_duplex(
 /// of the stream.
 #[must_use]
 pub fn accept_duplex(
-    inlet: Box<dyn Inlet>,
+    inlet: impl Into<StreamInlet>,
     visitor: Visitor,
     settings: &Rc<Settings>,
     permit: Option<Permit>,
@@ -69,7 +69,7 @@ pub fn accept_duplex(
     let pipe = Pipe::new(Rc::clone(settings), visitor);
     settings.stats.count_opened();
     let outlet = Rc::<Pipe>::clone(&pipe);
-    let mut duplex = Duplex::new(pipe, inlet, permit);
+    let mut duplex = Duplex::new(pipe, inlet.into().inlet, permit);
     duplex.is_target = true;
     (outlet, duplex)
 }

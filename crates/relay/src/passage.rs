@@ -10,7 +10,6 @@
 //! end does not take wait in its pipe and are charged to the memory budget. When memory is short,
 //! little waits per direction.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,7 +23,7 @@ use tokio::task::spawn_local;
 use transport::{Inlet, Outlet, PageInlet};
 
 use crate::attention::{self, Ask, Watched};
-use crate::pipe::{Http, Layered, Pipe, Pump, Shared, Slot};
+use crate::pipe::{Http, Layered, Pipe, Pump, Restable, Shared, Slot, StreamInlet};
 use crate::rest::{self, Woken};
 use crate::roll::{Enrolled, Enrolment, Place, Roll};
 use crate::{Held, Settings, Socket, Timeouts, Visitor};
@@ -55,11 +54,11 @@ pub(crate) fn passage(
     held: Held,
     roll: Option<&Rc<Roll>>,
     visitor: Rc<dyn Outlet>,
-    target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
-) -> Box<dyn Inlet> {
+    target: impl FnOnce(StreamInlet) -> Rc<dyn Outlet>,
+) -> StreamInlet {
     let passage = Passage::new(budget.cloned(), held);
     passage.halves[TO_VISITOR].outlet.replace(Some(visitor));
-    let target = target(Box::new(Side::new(&passage, TO_VISITOR)));
+    let target = target(Side::of(&passage, TO_VISITOR));
     passage.halves[TO_TARGET].outlet.replace(Some(target));
     let watched: Rc<dyn Watched> = Rc::<Passage>::clone(&passage);
     attention::watch(Rc::downgrade(&watched));
@@ -67,7 +66,7 @@ pub(crate) fn passage(
         let enrolled: Rc<dyn Enrolled> = Rc::<Passage>::clone(&passage);
         *passage.place.borrow_mut() = Some(roll.enter(Rc::downgrade(&enrolled)));
     }
-    Box::new(Side::new(&passage, TO_TARGET))
+    Side::of(&passage, TO_TARGET)
 }
 
 /// Carries the bytes of a visitor and of a target whose socket is in this process, until both
@@ -84,13 +83,13 @@ pub async fn join(visitor: Layered, target: Socket, timeouts: Timeouts, budget: 
 pub async fn lead(
     visitor: Layered,
     budget: Rc<dyn Budget>,
-    target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
+    target: impl FnOnce(StreamInlet) -> Rc<dyn Outlet>,
 ) {
     let near = Pipe::new(Rc::default(), Visitor::Unknown);
     near.attach(visitor.into());
     let held = Held::none(Some(&budget));
     let inlet = passage(Some(&budget), held, None, Rc::<Pipe>::clone(&near), target);
-    Pump::new(near, inlet, None).await;
+    Pump::new(near, inlet.inlet, None).await;
 }
 
 /// Carries one request of the visitor of a proxy and its answer. `settings`: those of the visitor.
@@ -113,10 +112,10 @@ async fn between(near: Rc<Pipe>, target: Socket, budget: Option<&Rc<dyn Budget>>
     let inlet = passage(budget, held, None, Rc::<Pipe>::clone(&near), |inlet| {
         let far = Pipe::new(Rc::new(of_target(near.settings())), Visitor::Unknown);
         far.connect_target(target.into());
-        spawn_local(Pump::new(Rc::clone(&far), inlet, None));
+        spawn_local(Pump::new(Rc::clone(&far), inlet.inlet, None));
         far
     });
-    Pump::new(near, inlet, None).await;
+    Pump::new(near, inlet.inlet, None).await;
 }
 
 /// The settings of the target's pump beside those of the visitor's pump, which watches the time and
@@ -142,7 +141,7 @@ struct Passage {
     /// A byte moved since the last look.
     moved: Cell<bool>,
     /// The pumps that read: of the visitor, and of the target.
-    pumps: [Slot; 2],
+    pumps: [RefCell<Weak<Shared>>; 2],
     /// Looks since the last byte.
     quiet: Cell<u8>,
     /// Its place in the list of connections.
@@ -175,6 +174,10 @@ struct Half {
     hunger: Cell<Hunger>,
     /// All bytes that were sent.
     passed: Cell<u64>,
+    /// The pump that sends has ended the direction.
+    has_ended: Cell<bool>,
+    /// The pump that sends takes nothing of the other direction any more.
+    has_stopped: Cell<bool>,
 }
 
 impl Half {
@@ -262,8 +265,10 @@ fn join_again(woken: Woken) -> Option<Rc<dyn Enrolled>> {
         place.renew(Rc::downgrade(&enrolled));
     }
     passage.place.replace(place);
-    visitor.start(near, Box::new(Side::new(&passage, TO_TARGET)));
-    target.start(far, Box::new(Side::new(&passage, TO_VISITOR)));
+    for (end, pipe, out) in [(visitor, near, TO_TARGET), (target, far, TO_VISITOR)] {
+        let StreamInlet { inlet, slot } = Side::of(&passage, out);
+        end.start(pipe, inlet, slot);
+    }
     Some(enrolled)
 }
 
@@ -307,29 +312,32 @@ impl Enrolled for Passage {
 }
 
 /// The end of one pump.
-pub(crate) struct Side {
+struct Side {
     passage: Rc<Passage>,
     /// The direction in which the pump sends.
     out: usize,
-    has_ended: Cell<bool>,
-    has_stopped: Cell<bool>,
+}
+
+impl Restable for Passage {
+    fn lodge(&self, side: usize, pump: Weak<Shared>) {
+        self.pumps[side].replace(pump);
+    }
+
+    fn part(&self, side: usize) {
+        self.halves[side].has_ended.set(true);
+        self.halves[side].has_stopped.set(true);
+    }
 }
 
 impl Side {
     fn new(passage: &Rc<Passage>, out: usize) -> Self {
-        let passage = Rc::clone(passage);
-        Self { passage, out, has_ended: Cell::new(false), has_stopped: Cell::new(false) }
+        Self { passage: Rc::clone(passage), out }
     }
 
-    /// Lets the connection find the pump that uses this end.
-    pub(crate) fn lodge(&self, pump: Weak<Shared>) {
-        self.passage.pumps[self.out].replace(pump);
-    }
-
-    /// Leaves the connection without a word to the other end.
-    pub(crate) fn part(&self) {
-        self.has_ended.set(true);
-        self.has_stopped.set(true);
+    /// The end of a pump, and where the connection finds the pump.
+    fn of(passage: &Rc<Passage>, out: usize) -> StreamInlet {
+        let slot = Slot { connection: Rc::<Passage>::clone(passage), side: out };
+        StreamInlet { inlet: Box::new(Self::new(passage, out)), slot: Some(slot) }
     }
 
     fn out(&self) -> &Half {
@@ -385,14 +393,14 @@ impl Inlet for Side {
     }
 
     fn finish(&self) {
-        self.has_ended.set(true);
+        self.out().has_ended.set(true);
         if let Some(outlet) = self.out().outlet() {
             outlet.finish();
         }
     }
 
     fn reset(&self, code: ResetCode) {
-        self.has_ended.set(true);
+        self.out().has_ended.set(true);
         // The pipe throws away what waits in it.
         self.out().queued.set(0);
         self.passage.settle();
@@ -402,7 +410,7 @@ impl Inlet for Side {
     }
 
     fn stop(&self, code: ResetCode) {
-        self.has_stopped.set(true);
+        self.out().has_stopped.set(true);
         // The far pump sends to this end: its own pipe learns that nobody takes the bytes.
         if let Some(outlet) = self.out().outlet() {
             outlet.stop(code);
@@ -427,10 +435,6 @@ impl Inlet for Side {
             outlet.room();
         }
     }
-
-    fn as_any(&self) -> Option<&dyn Any> {
-        Some(self)
-    }
 }
 
 impl PageInlet for Side {
@@ -452,10 +456,10 @@ impl PageInlet for Side {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        if !self.has_ended.get() {
+        if !self.out().has_ended.get() {
             self.reset(ResetCode::Aborted);
         }
-        if !self.has_stopped.get() {
+        if !self.out().has_stopped.get() {
             self.stop(ResetCode::Aborted);
         }
         self.back().outlet.take();

@@ -11,11 +11,11 @@ use std::task::Poll;
 
 use proto::{Budget, ResetCode};
 use tokio::time::timeout;
-use transport::{Inlet, Outlet};
+use transport::Outlet;
 
 use crate::dial::{Dialled, dial_for};
 use crate::passage::{of_target, passage};
-use crate::pipe::{ByteEnd, Layered, Pipe, Pump};
+use crate::pipe::{ByteEnd, Layered, Pipe, Pump, StreamInlet};
 use crate::visitor::refuse_socket;
 use crate::{Caller, Permit, Roll, Settings, Socket, Stats, TargetAddr, connect_stream, look};
 
@@ -34,7 +34,7 @@ pub fn serve_here(
     settings: &Rc<Settings>,
     permit: Permit,
     roll: &Rc<Roll>,
-    target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
+    target: impl FnOnce(StreamInlet) -> Rc<dyn Outlet>,
 ) {
     join(visitor.into(), (peer, is_announced), settings, (permit, STATE), Some(roll), target);
 }
@@ -46,7 +46,7 @@ pub fn serve_layered_here(
     settings: &Rc<Settings>,
     permit: Permit,
     roll: &Rc<Roll>,
-    target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
+    target: impl FnOnce(StreamInlet) -> Rc<dyn Outlet>,
 ) {
     join(visitor.into(), (peer, true), settings, (permit, STATE + bytes), Some(roll), target);
 }
@@ -58,18 +58,18 @@ fn join(
     settings: &Rc<Settings>,
     (permit, bytes): (Permit, u64),
     roll: Option<&Rc<Roll>>,
-    target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
+    target: impl FnOnce(StreamInlet) -> Rc<dyn Outlet>,
 ) {
     let Some(held) = settings.hold(bytes, peer) else { return visitor.reset_on_close() };
     let near = Pipe::guarded(Rc::clone(settings), (peer.into(), is_listed), None);
     let budget = held.budget().cloned();
     let budget = budget.as_ref();
-    let inlet = passage(budget, held, roll, Rc::<Pipe>::clone(&near), target);
+    let StreamInlet { inlet, slot } = passage(budget, held, roll, Rc::<Pipe>::clone(&near), target);
     match visitor {
         ByteEnd::Socket(socket) => near.connect(socket),
         visitor @ (ByteEnd::Layered(_) | ByteEnd::Observed(_)) => near.connect_layered(visitor),
     }
-    Pump::new(near, inlet, Some(permit)).start();
+    Pump::new(near, inlet, Some(permit)).start(slot);
 }
 
 /// Connects the visitors of one worker with a target.
@@ -136,7 +136,8 @@ impl Straight {
         self.join(visitor, peer, permit, |inlet| {
             let far = Pipe::new(Rc::clone(&self.far), peer);
             far.connect_target(target.keep().into());
-            Pump::new(Rc::clone(&far), inlet, None).start();
+            let StreamInlet { inlet, slot } = inlet;
+            Pump::new(Rc::clone(&far), inlet, None).start(slot);
             far
         });
     }
@@ -146,7 +147,7 @@ impl Straight {
         visitor: Socket,
         peer: Option<SocketAddr>,
         permit: Option<Permit>,
-        target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
+        target: impl FnOnce(StreamInlet) -> Rc<dyn Outlet>,
     ) {
         match permit {
             Some(permit) => {

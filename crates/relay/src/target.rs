@@ -12,7 +12,7 @@ use proto::{HEAD_ROOM, ResetCode};
 use transport::{Inlet, LocalFuture, Outlet};
 
 use crate::dial::{self, Allow, DialError, Dialled, TargetAddr};
-use crate::pipe::{ByteEnd, Layered, Pipe, Pump, Spectator};
+use crate::pipe::{ByteEnd, Layered, Pipe, Pump, Spectator, StreamInlet};
 use crate::{End, Permit, Settings, Socket, Visitor};
 
 /// The far end of a stream that arrives.
@@ -150,7 +150,7 @@ impl Targets for TargetAddr {
 pub fn connect_stream(
     targets: impl Targets,
     caller: Caller,
-    inlet: Box<dyn Inlet>,
+    inlet: impl Into<StreamInlet>,
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> Rc<dyn Outlet> {
@@ -182,7 +182,7 @@ pub fn connect_stream(
         }
     });
     let outlet = Rc::<Pipe>::clone(&pipe);
-    tokio::task::spawn_local(Dialling { pipe, dial, report, rest: Some((inlet, permit)) });
+    tokio::task::spawn_local(Dialling { pipe, dial, report, rest: Some((inlet.into(), permit)) });
     outlet
 }
 
@@ -262,7 +262,7 @@ struct Dialling {
     /// The connection, and the mark of its target.
     dial: LocalFuture<'static, Result<(ByteEnd, u64), DialError>>,
     report: Report,
-    rest: Option<(Box<dyn Inlet>, Option<Permit>)>,
+    rest: Option<(StreamInlet, Option<Permit>)>,
 }
 
 impl Future for Dialling {
@@ -299,7 +299,8 @@ impl Future for Dialling {
                     inlet.send(&mut frame);
                 }
                 this.pipe.connect_target(end);
-                Pump::new(Rc::clone(&this.pipe), inlet, permit).start();
+                let StreamInlet { inlet, slot } = inlet;
+                Pump::new(Rc::clone(&this.pipe), inlet, permit).start(slot);
             }
             Err(error) => {
                 let code = error.code();

@@ -16,7 +16,6 @@
 //! The link never calls an `Outlet` while it is borrowed itself, so an outlet may call back into
 //! its inlet from any method.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
@@ -134,12 +133,6 @@ pub trait Inlet: fmt::Debug {
 
     /// `bytes` have left the queue of the outlet: the peer may send as many more.
     fn consumed(&self, bytes: usize);
-
-    /// The inlet as its own type, for a crate that both makes and uses it: the two pumps of a
-    /// connection without a link find each other so. `None`: the type is the inlet's secret.
-    fn as_any(&self) -> Option<&dyn Any> {
-        None
-    }
 }
 
 /// The link side of a stream whose bytes may come as pages.

@@ -14,11 +14,11 @@ use proto::control::ServiceTerms;
 use proto::{Budget, ResetCode};
 use relay::{
     Allow, Caller, Destination, DialError, Exit, FlowBounds, FlowCaller, FlowSettings, FlowTargets,
-    Gate, Layer, ProxyKind, ProxyVersion, Report, Settings, TargetAddr, Targets, Visitor, Watcher,
-    accept_duplex, connect_flow, connect_stream, exit_stream, refuse_stream,
+    Gate, Layer, ProxyKind, ProxyVersion, Report, Settings, StreamInlet, TargetAddr, Targets,
+    Visitor, Watcher, accept_duplex, connect_flow, connect_stream, exit_stream, refuse_stream,
 };
 use tokio::task::spawn_local;
-use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
+use transport::{FlowInlet, FlowOutlet, Outlet};
 
 use super::choice::{Choice, Several};
 use super::pool::Pools;
@@ -275,9 +275,9 @@ impl Local {
         visitor: Visitor,
         header: Option<Bytes>,
         mark: Option<u64>,
-        inlet: Box<dyn Inlet>,
+        inlet: impl Into<StreamInlet>,
     ) -> Rc<dyn Outlet> {
-        self.connect(Whose { visitor, replay: None }, header, mark, inlet)
+        self.connect(Whose { visitor, replay: None }, header, mark, inlet.into())
     }
 
     /// Connects the stream of a replay of a request.
@@ -285,7 +285,7 @@ impl Local {
         &self,
         marks: Rc<Marks>,
         header: Option<Bytes>,
-        inlet: Box<dyn Inlet>,
+        inlet: StreamInlet,
     ) -> Rc<dyn Outlet> {
         self.connect(Whose { visitor: Visitor::Unknown, replay: Some(marks) }, header, None, inlet)
     }
@@ -300,7 +300,7 @@ impl Local {
         whose: Whose,
         header: Option<Bytes>,
         mark: Option<u64>,
-        inlet: Box<dyn Inlet>,
+        inlet: StreamInlet,
     ) -> Rc<dyn Outlet> {
         let (settings, visitor) = (&self.settings, whose.visitor.clone());
         let permit = match &self.gate {

@@ -12,6 +12,7 @@
 mod again;
 mod end;
 mod guard;
+mod inlet;
 mod pages;
 mod pump;
 mod queue;
@@ -45,11 +46,12 @@ pub use end::Layered;
 pub use end::Spectator;
 use guard::{Guard, State};
 pub use guard::{Http, Leaving, Onward, Why};
+pub use inlet::StreamInlet;
 #[cfg(test)]
 pub(crate) use pages::tests::paged;
 pub(crate) use pump::Pump;
 pub(crate) use queue::Queue;
-pub(crate) use rest::{Rest, Shared, Slot};
+pub(crate) use rest::{Rest, Restable, Shared, Slot};
 pub(crate) use watchdog::Watchdog;
 
 /// A stream has shown that its socket is read when so many KiB were written: more than the buffers

@@ -19,52 +19,60 @@ use transport::Inlet;
 use super::pump::Clocks;
 use super::{ByteEnd, Pipe, Pump};
 use crate::crowd::Unmoved;
-use crate::passage::Side;
 use crate::socket::Detached;
 use crate::{Permit, Settings, Socket, Visit};
 
 /// A pump that its connection may take from its task.
-pub(crate) struct Shared(RefCell<Option<Pump>>);
+pub(crate) struct Shared(RefCell<Option<Lodged>>);
+
+/// A pump, and where its connection finds it.
+struct Lodged {
+    pump: Pump,
+    slot: Slot,
+}
 
 /// The task of such a pump. It ends with the pump, or when the pump is taken.
 struct Driven(Rc<Shared>);
 
-/// The link side of one direction, which finds the pump of the other one.
-pub(crate) type Slot = RefCell<Weak<Shared>>;
+/// A connection whose pumps may come to rest together.
+pub(crate) trait Restable {
+    /// Lets the connection find the pump of this side.
+    fn lodge(&self, side: usize, pump: Weak<Shared>);
+
+    /// The pump of this side leaves the connection. The other side notices nothing.
+    fn part(&self, side: usize);
+}
+
+/// Where a connection finds the pump of one of its sides.
+pub(crate) struct Slot {
+    pub(crate) connection: Rc<dyn Restable>,
+    pub(crate) side: usize,
+}
 
 impl Pump {
-    /// Starts the task of the pump. A pump of a connection that may come to rest is known to it.
-    pub(crate) fn start(self) {
-        let joined = self.inlet.as_any().is_some_and(|inlet| inlet.is::<Side>());
-        if !joined || !self.pipe.is_bare() {
+    /// Starts the task of the pump. The pump of a connection that may come to rest is found at
+    /// `slot`.
+    pub(crate) fn start(self, slot: Option<Slot>) {
+        let Some(slot) = slot.filter(|_| self.pipe.is_bare()) else {
             spawn_local(self);
             return;
-        }
-        let shared = Rc::new(Shared(RefCell::new(Some(self))));
-        if let Some(pump) = &*shared.0.borrow()
-            && let Some(side) = pump.side()
-        {
-            side.lodge(Rc::downgrade(&shared));
-        }
+        };
+        let (connection, side) = (Rc::clone(&slot.connection), slot.side);
+        let shared = Rc::new(Shared(RefCell::new(Some(Lodged { pump: self, slot }))));
+        connection.lodge(side, Rc::downgrade(&shared));
         spawn_local(Driven(shared));
-    }
-
-    fn side(&self) -> Option<&Side> {
-        self.inlet.as_any()?.downcast_ref()
     }
 
     /// Ends the pump and its pipe. `None`: somebody else still uses a part of it, and the socket is
     /// closed.
-    fn rest(mut self) -> Option<Rest> {
+    fn rest(mut self, slot: &Slot) -> Option<Rest> {
         self.forget_watch();
         let pipe = Rc::clone(&self.pipe);
         // The task ends: it finds no pump.
         pipe.wake();
         let (end, unmoved) = (pipe.end.take()?, pipe.unmoved.take());
         let (permit, clocks) = (self.permit.take(), self.take_clocks());
-        if let Some(side) = self.side() {
-            side.part();
-        }
+        slot.connection.part(slot.side);
         drop(self);
         let mut pipe = Rc::try_unwrap(pipe).ok()?;
         // The rest is the stream that is counted as live: the drop of the pipe counts it no longer.
@@ -91,14 +99,14 @@ impl Shared {
     /// Whether the pump has nothing to do until a byte comes, or until `least` from now on at
     /// least.
     pub(crate) fn may_rest(&self, least: Duration) -> bool {
-        let is_calm = |pump: &Pump| pump.is_calm(least) && pump.pipe.is_calm();
-        self.0.try_borrow().is_ok_and(|pump| pump.as_ref().is_some_and(is_calm))
+        let is_calm = |Lodged { pump, .. }: &Lodged| pump.is_calm(least) && pump.pipe.is_calm();
+        self.0.try_borrow().is_ok_and(|lodged| lodged.as_ref().is_some_and(is_calm))
     }
 
     /// Takes the pump from its task.
     pub(crate) fn take(&self) -> Option<Rest> {
-        let pump = self.0.try_borrow_mut().ok()?.take();
-        pump.and_then(Pump::rest)
+        let lodged = self.0.try_borrow_mut().ok()?.take();
+        lodged.and_then(|Lodged { pump, slot }| pump.rest(&slot))
     }
 }
 
@@ -106,13 +114,13 @@ impl Future for Driven {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut pump = self.0.0.borrow_mut();
-        let Some(running) = pump.as_mut() else { return Poll::Ready(()) };
-        if Pin::new(running).poll(cx).is_pending() {
+        let mut lodged = self.0.0.borrow_mut();
+        let Some(Lodged { pump, .. }) = lodged.as_mut() else { return Poll::Ready(()) };
+        if Pin::new(pump).poll(cx).is_pending() {
             return Poll::Pending;
         }
-        let ended = pump.take();
-        drop(pump);
+        let ended = lodged.take();
+        drop(lodged);
         drop(ended);
         Poll::Ready(())
     }
@@ -223,9 +231,9 @@ impl Rest {
     }
 
     /// Starts the pump of the pipe that was made.
-    pub(crate) fn start(mut self, pipe: Rc<Pipe>, inlet: Box<dyn Inlet>) {
+    pub(crate) fn start(mut self, pipe: Rc<Pipe>, inlet: Box<dyn Inlet>, slot: Option<Slot>) {
         let (permit, clocks) = (self.permit.take(), self.clocks.take());
-        Pump::again(pipe, inlet, permit, clocks).start();
+        Pump::again(pipe, inlet, permit, clocks).start(slot);
     }
 }
 

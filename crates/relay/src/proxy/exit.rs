@@ -9,14 +9,14 @@ use h1::Tracker;
 use proto::ResetCode;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
-use transport::{Inlet, Outlet};
+use transport::Outlet;
 
 use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, MEMORY, Speech, handshake, linger};
 use super::substitute::{Shared, Substitute};
 use super::{Credentials, ProxyKind};
 use crate::dial::{self, Allow, DialError, TargetAddr};
 use crate::passage::join_http;
-use crate::pipe::{Http, Layered, Pipe, Pump};
+use crate::pipe::{Http, Layered, Pipe, Pump, StreamInlet};
 use crate::{Duplex, End, Held, Permit, Settings, Socket, Visitor};
 
 /// What a request costs without bytes that wait: the socket of the target, two pipes and the tasks
@@ -54,13 +54,13 @@ impl fmt::Debug for Exit {
 pub fn exit_stream(
     exit: &Rc<Exit>,
     visitor: Visitor,
-    inlet: Box<dyn Inlet>,
+    inlet: impl Into<StreamInlet>,
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> Rc<dyn Outlet> {
     let pipe = Pipe::new(Rc::clone(settings), visitor.clone());
     let outlet = Rc::<Pipe>::clone(&pipe);
-    let stream = Duplex::new(pipe, inlet, permit);
+    let stream = Duplex::new(pipe, inlet.into().inlet, permit);
     tokio::task::spawn_local(serve(Rc::clone(exit), visitor, stream));
     outlet
 }

@@ -1,0 +1,42 @@
+//! The link side of a stream, as it comes to the end that makes the pump.
+
+use std::fmt;
+use std::ops::Deref;
+
+use transport::Inlet;
+
+use super::Slot;
+
+/// The link side of a stream: of a link, or of a visitor that this process joins with its target
+/// without a link.
+pub struct StreamInlet {
+    pub(crate) inlet: Box<dyn Inlet>,
+    /// Where a connection without a link finds the pump of the stream.
+    pub(crate) slot: Option<Slot>,
+}
+
+impl From<Box<dyn Inlet>> for StreamInlet {
+    fn from(inlet: Box<dyn Inlet>) -> Self {
+        Self { inlet, slot: None }
+    }
+}
+
+impl<T: Inlet + 'static> From<Box<T>> for StreamInlet {
+    fn from(inlet: Box<T>) -> Self {
+        Self { inlet, slot: None }
+    }
+}
+
+impl Deref for StreamInlet {
+    type Target = dyn Inlet;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.inlet
+    }
+}
+
+impl fmt::Debug for StreamInlet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inlet.fmt(f)
+    }
+}
