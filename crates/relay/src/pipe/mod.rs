@@ -8,16 +8,34 @@
 //!
 //! Every connection of the daemon whose bytes go on unchanged is carried by a pump: with a stream
 //! of a link at its other side, or with the pump of another socket of this process (`passage`).
+//!
+//! | file | content |
+//! |---|---|
+//! | `pump` | the task: reads the end, writes the queue, and decides what is next |
+//! | `ending`, `linger` | how a stream ends, and how long its socket stays open |
+//! | `timers`, `overdue`, `watchdog` | the time-outs of a stream |
+//! | `again`, `keeping` | the visitor of a refused stream goes on to another end |
+//! | `rates` | the rates of bytes of a stream |
+//! | `reader`, `pages`, `queue` | the size of reads, bytes that move as pages, bytes that wait |
+//! | `end` | the end of a stream: a socket, or a byte stream above it |
+//! | `guard` | what the connection of an HTTP visitor is allowed to carry |
+//! | `inlet`, `rest` | the link side of a stream, and a pump whose connection is at rest |
 
 mod again;
 mod end;
+mod ending;
 mod guard;
 mod inlet;
+mod keeping;
+mod linger;
+mod overdue;
 mod pages;
 mod pump;
 mod queue;
+mod rates;
 mod reader;
 mod rest;
+mod timers;
 mod watchdog;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -35,11 +53,10 @@ use proto::ResetCode;
 use tokio::io::ReadBuf;
 use transport::Outlet;
 
-use crate::admit::Way;
 use crate::attention::{Ask, OnTheWay, Watched};
 use crate::crowd::Unmoved;
 use crate::watch::Purpose;
-use crate::{End, Held, Settings, Socket, Visit, Visitor, pace};
+use crate::{End, Held, Settings, Socket, Visit, Visitor};
 pub use again::Again;
 pub(crate) use end::ByteEnd;
 pub use end::Layered;
@@ -540,38 +557,6 @@ impl Pipe {
         watcher.refused(code);
         if stats.complaints.ready() {
             watcher.complain_of_refusal(code, stats.refused(code));
-        }
-    }
-
-    /// The direction of bytes that are read from the end, or written to it.
-    pub(crate) fn way(&self, is_read: bool) -> Way {
-        if self.is_target() == is_read { Way::Down } else { Way::Up }
-    }
-
-    /// The stream has rates of its own.
-    pub(crate) fn note_paced(&self) {
-        self.note_fact(PACED);
-    }
-
-    /// Takes the time of these bytes of the rates in force. Returns how many bytes were charged.
-    /// `None`: they have to wait for their turn, which the pump does.
-    fn admit(&self, pieces: &VecDeque<Bytes>) -> Option<usize> {
-        if self.is(PACED) {
-            return None;
-        }
-        let Some(gate) = &self.settings.gate else { return Some(0) };
-        let way = self.way(false);
-        if !pace::is_paced(gate, way) {
-            return Some(0);
-        }
-        let bytes = pieces.iter().map(Bytes::len).sum();
-        pace::take_now(gate, way, bytes, false).then_some(bytes)
-    }
-
-    /// Gives the time of bytes back that the end did not take.
-    fn give_back(&self, bytes: usize) {
-        if let Some(gate) = self.settings.gate.as_ref().filter(|_| bytes > 0) {
-            pace::give_back(gate, self.way(false), bytes);
         }
     }
 

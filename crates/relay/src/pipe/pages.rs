@@ -15,7 +15,7 @@ use net::pages::{self, Pages};
 use transport::deliver_copy;
 
 use super::pump::{Pause, Progress};
-use super::{ByteEnd, MOVED, PACED, Pipe, Pump, READ, WRITTEN};
+use super::{ByteEnd, MOVED, Pipe, Pump, READ, WRITTEN};
 use crate::{Permit, pace};
 
 impl Pump {
@@ -83,12 +83,6 @@ impl Pipe {
 
     fn is_page_socket(&self) -> bool {
         self.end.borrow().as_ref().is_some_and(|end| end.page_socket().is_some())
-    }
-
-    /// Whether bytes that are read from the end, or written to it, have a rate now.
-    fn is_paced(&self, is_read: bool) -> bool {
-        let way = self.way(is_read);
-        self.is(PACED) || self.settings.gate.as_ref().is_some_and(|gate| pace::is_paced(gate, way))
     }
 
     /// Whether no guard looks at the bytes, now and later.

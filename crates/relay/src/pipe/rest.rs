@@ -16,7 +16,7 @@ use tokio::task::spawn_local;
 use tokio::time::Instant;
 use transport::Inlet;
 
-use super::pump::Clocks;
+use super::timers::Clocks;
 use super::{ByteEnd, Pipe, Pump};
 use crate::crowd::Unmoved;
 use crate::socket::Detached;
@@ -66,12 +66,13 @@ impl Pump {
     /// Ends the pump and its pipe. `None`: somebody else still uses a part of it, and the socket is
     /// closed.
     fn rest(mut self, slot: &Slot) -> Option<Rest> {
-        self.forget_watch();
+        self.watch = None;
         let pipe = Rc::clone(&self.pipe);
         // The task ends: it finds no pump.
         pipe.wake();
         let (end, unmoved) = (pipe.end.take()?, pipe.unmoved.take());
-        let (permit, clocks) = (self.permit.take(), self.take_clocks());
+        let (permit, clocks) =
+            (self.permit.take(), self.timers.take().and_then(|timers| timers.rest()));
         slot.connection.part(slot.side);
         drop(self);
         let mut pipe = Rc::try_unwrap(pipe).ok()?;
