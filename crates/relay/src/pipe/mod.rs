@@ -18,12 +18,14 @@
 //! | `rates` | the rates of bytes of a stream |
 //! | `reader`, `pages`, `queue` | the size of reads, bytes that move as pages, bytes that wait |
 //! | `end` | the end of a stream: a socket, or a byte stream above it |
+//! | `facts` | what is known of a stream |
 //! | `guard` | what the connection of an HTTP visitor is allowed to carry |
 //! | `inlet`, `rest` | the link side of a stream, and a pump whose connection is at rest |
 
 mod again;
 mod end;
 mod ending;
+mod facts;
 mod guard;
 mod inlet;
 mod keeping;
@@ -61,6 +63,7 @@ pub use again::Again;
 pub(crate) use end::ByteEnd;
 pub use end::Layered;
 pub use end::Spectator;
+use facts::{Fact, Facts};
 use guard::{Guard, State};
 pub use guard::{Http, Leaving, Onward, Why};
 pub use inlet::StreamInlet;
@@ -88,27 +91,6 @@ pub(crate) const READ: u8 = 2;
 /// A byte was written to the end.
 pub(crate) const WRITTEN: u8 = 4;
 
-/// The end was dialled: it is a target.
-const TARGET: u8 = 1;
-
-/// The stream has rates of its own, so the pump alone writes.
-const PACED: u8 = 4;
-
-/// A byte or an end came from the far side, so the far side serves the stream.
-const SERVED: u8 = 2;
-
-/// Another end may serve the visitor until the far side does.
-const REVOCABLE: u8 = 8;
-
-/// The link of a stream that is [`REVOCABLE`], or whose reader [`ASKS`], is silent.
-const SILENT: u8 = 16;
-
-/// A write has found that the connection is lost.
-const LOST: u8 = 32;
-
-/// The reader of a stream without a socket wants to know that the link is silent.
-const ASKS: u8 = 64;
-
 /// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 144 bytes and
 /// the end.
 pub(crate) struct Pipe {
@@ -128,9 +110,7 @@ pub(crate) struct Pipe {
     active: Cell<u8>,
     /// The bytes that were written to the socket.
     on_the_way: OnTheWay,
-    /// [`TARGET`], [`SERVED`], [`PACED`], [`REVOCABLE`], [`SILENT`], [`LOST`] and [`ASKS`], in one
-    /// byte: idle streams are many.
-    facts: Cell<u8>,
+    facts: Facts,
     /// KiB that were written, up to [`MOVES`].
     written: Cell<u16>,
     /// KiB that were read, up to [`TAKEN`].
@@ -190,7 +170,7 @@ impl Pipe {
             deaf: Cell::new(false),
             active: Cell::new(0),
             on_the_way: OnTheWay::default(),
-            facts: Cell::new(0),
+            facts: Facts::default(),
             written: Cell::new(0),
             read: Cell::new(0),
             unmoved: Cell::new(None),
@@ -221,20 +201,9 @@ impl Pipe {
         removed
     }
 
-    /// Notes a fact. Returns whether it was known.
-    fn note_fact(&self, fact: u8) -> bool {
-        let known = self.facts.get();
-        self.facts.set(known | fact);
-        known & fact != 0
-    }
-
-    const fn is(&self, fact: u8) -> bool {
-        self.facts.get() & fact != 0
-    }
-
     /// Whether the end was dialled.
     pub(crate) const fn is_target(&self) -> bool {
-        self.is(TARGET)
+        self.facts.has(Fact::Target)
     }
 
     pub(crate) fn connect(&self, socket: Socket) {
@@ -247,7 +216,7 @@ impl Pipe {
 
     /// Sets the end of a stream whose target was dialled.
     pub(crate) fn connect_target(&self, end: ByteEnd) {
-        self.note_fact(TARGET);
+        self.facts.note(Fact::Target);
         if let Some(socket) = end.socket() {
             socket.prepare();
             socket.bound_unread();
@@ -395,13 +364,13 @@ impl Pipe {
 
     /// Notes that the far side serves the stream.
     fn note_served(&self) {
-        if !self.note_fact(SERVED)
+        if !self.facts.note(Fact::Served)
             && let Some(watcher) = &self.settings.watcher
         {
             watcher.served();
         }
-        if self.is(REVOCABLE) {
-            self.facts.set(self.facts.get() & !REVOCABLE);
+        if self.facts.has(Fact::Revocable) {
+            self.facts.forget(Fact::Revocable);
             // What the pump keeps of the visitor is free.
             self.wake();
         }
@@ -409,24 +378,22 @@ impl Pipe {
 
     /// Whether the far side serves the stream.
     const fn is_served(&self) -> bool {
-        self.is(SERVED)
+        self.facts.has(Fact::Served)
     }
 
     /// Another end may serve the visitor until the far side does.
     fn note_revocable(&self) {
-        self.note_fact(REVOCABLE);
+        self.facts.note(Fact::Revocable);
     }
 
     /// The reader of the stream asks by [`Self::take_silence`] whether the link is silent.
     pub(crate) fn ask_for_silence(&self) {
-        self.note_fact(ASKS);
+        self.facts.note(Fact::Asking);
     }
 
     /// Whether the link has fallen silent since this was asked.
     pub(crate) fn take_silence(&self) -> bool {
-        let known = self.facts.get();
-        self.facts.set(known & !SILENT);
-        known & SILENT != 0
+        self.facts.forget(Fact::Silent)
     }
 
     /// Whether the peer has aborted the stream.
@@ -483,7 +450,7 @@ impl Pipe {
     fn note_write_error(&self, error: &io::Error) -> bool {
         self.deaf.set(true);
         if error.kind() != io::ErrorKind::BrokenPipe {
-            self.note_fact(LOST);
+            self.facts.note(Fact::Lost);
         }
         true
     }
@@ -536,7 +503,7 @@ impl Pipe {
 
     /// Counts a stream that the far side refused, and logs refusals at most once per period.
     fn note_refusal(&self, code: ResetCode) {
-        if self.is(SERVED) {
+        if self.facts.has(Fact::Served) {
             // A stream that was served ends with this code and was not refused.
             return;
         }
@@ -626,7 +593,9 @@ impl Outlet for Pipe {
             self.finish.set(true);
             return self.wake();
         }
-        if self.is(SERVED) && !matches!(code, ResetCode::Shutdown | ResetCode::Internal) {
+        if self.facts.has(Fact::Served)
+            && !matches!(code, ResetCode::Shutdown | ResetCode::Internal)
+        {
             self.note_end(End::FarSide(code));
         }
         self.reset.set(Some(code));
@@ -648,8 +617,8 @@ impl Outlet for Pipe {
     }
 
     fn silent(&self) {
-        if self.is(REVOCABLE | ASKS) {
-            self.note_fact(SILENT);
+        if self.facts.has(Fact::Revocable) || self.facts.has(Fact::Asking) {
+            self.facts.note(Fact::Silent);
             self.wake();
         }
     }

@@ -27,10 +27,11 @@ use proto::{HEAD_ROOM, ResetCode};
 use tokio::time::Instant;
 use transport::{Inlet, LocalFuture};
 
+use super::facts::Fact;
 use super::guard::{State, Step};
 use super::reader::ReadSize;
 use super::timers::{Clocks, Deadline, Timers};
-use super::{ByteEnd, LOST, MOVED, Pipe, READ, WRITTEN};
+use super::{ByteEnd, MOVED, Pipe, READ, WRITTEN};
 use crate::attention::{self, Watched};
 use crate::{End, Permit};
 
@@ -363,7 +364,7 @@ impl Pump {
 
     /// The socket has no more bytes: the end of the stream, or an error that a write was told of.
     pub(super) fn end_of_reading(&mut self) -> Result<Pause, ()> {
-        if self.pipe.is(LOST) {
+        if self.pipe.facts.has(Fact::Lost) {
             return Err(());
         }
         self.reading = Reading::Ended;

@@ -5,7 +5,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use super::{PACED, Pipe, Pump};
+use super::facts::Fact;
+use super::{Pipe, Pump};
 use crate::admit::Way;
 use crate::pace;
 
@@ -67,13 +68,13 @@ impl Pipe {
 
     /// The stream has rates of its own.
     pub(crate) fn note_paced(&self) {
-        self.note_fact(PACED);
+        self.facts.note(Fact::Paced);
     }
 
     /// Takes the time of these bytes of the rates in force. Returns how many bytes were charged.
     /// `None`: they have to wait for their turn, which the pump does.
     pub(super) fn admit(&self, pieces: &VecDeque<Bytes>) -> Option<usize> {
-        if self.is(PACED) {
+        if self.facts.has(Fact::Paced) {
             return None;
         }
         let Some(gate) = &self.settings.gate else { return Some(0) };
@@ -95,6 +96,7 @@ impl Pipe {
     /// Whether bytes that are read from the end, or written to it, have a rate now.
     pub(super) fn is_paced(&self, is_read: bool) -> bool {
         let way = self.way(is_read);
-        self.is(PACED) || self.settings.gate.as_ref().is_some_and(|gate| pace::is_paced(gate, way))
+        self.facts.has(Fact::Paced)
+            || self.settings.gate.as_ref().is_some_and(|gate| pace::is_paced(gate, way))
     }
 }

@@ -16,6 +16,7 @@ use tokio::task::spawn_local;
 use tokio::time::Instant;
 use transport::Inlet;
 
+use super::facts::{Fact, Facts};
 use super::timers::Clocks;
 use super::{ByteEnd, Pipe, Pump};
 use crate::crowd::Unmoved;
@@ -87,7 +88,7 @@ impl Pump {
             unmoved,
             read: pipe.read.get(),
             written: pipe.written.get(),
-            facts: pipe.facts.get(),
+            facts: pipe.facts.clone(),
             active: pipe.active.get(),
         };
         let Ok(ByteEnd::Socket(socket)) = Rc::try_unwrap(end) else { return None };
@@ -159,7 +160,7 @@ impl Pipe {
             && is_ours
             && self.is_bare()
             && (!self.on_the_way.is_awaited() || !self.is_asked_about())
-            && !self.is(super::REVOCABLE)
+            && !self.facts.has(Fact::Revocable)
             && self.queue.borrow().is_empty()
     }
 }
@@ -175,7 +176,7 @@ pub(crate) struct Rest {
     unmoved: Option<Unmoved>,
     read: u16,
     written: u16,
-    facts: u8,
+    facts: Facts,
     active: u8,
 }
 
@@ -224,7 +225,7 @@ impl Rest {
         let mut pipe = Pipe::counted(settings, visit, OnceCell::new());
         pipe.read = Cell::new(self.read);
         pipe.written = Cell::new(self.written);
-        pipe.facts = Cell::new(self.facts);
+        pipe.facts = self.facts.clone();
         pipe.active = Cell::new(self.active);
         pipe.unmoved = Cell::new(self.unmoved.take());
         pipe.attach(socket.into());
