@@ -295,8 +295,8 @@ mod tests {
                 assert!(ends.borrow().iter().all(|end| matches!(end, DialError::Busy(_))));
                 assert_eq!(budget.0.get(), MOST as u64 * COST);
                 let at = Instant::now();
-                let calm = dials.of("calm").dial(&target(), DEADLINE, async |_| refused()).await;
-                assert!(matches!(calm, Err(DialError::Denied(_))));
+                let quiet = dials.of("quiet").dial(&target(), DEADLINE, async |_| refused()).await;
+                assert!(matches!(quiet, Err(DialError::Denied(_))));
                 assert_eq!(at.elapsed(), Duration::ZERO);
                 tokio::time::sleep(DEADLINE * 2).await;
                 assert_eq!(ends.borrow().len(), 20_000, "a wait counts against the deadline");

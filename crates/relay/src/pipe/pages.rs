@@ -26,7 +26,7 @@ impl Pump {
         end: &ByteEnd,
         cx: &mut Context<'_>,
     ) -> Result<Option<Pause>, ()> {
-        let Some(socket) = end.page_socket() else { return Ok(self.calm()) };
+        let Some(socket) = end.page_socket() else { return Ok(self.leave_bulk()) };
         let mut turn = Progress::default();
         while self.size.is_bulk() {
             // The bytes of a rate are counted one by one.
@@ -34,7 +34,7 @@ impl Pump {
             if of_permit.is_some_and(|gate| pace::is_paced(gate, self.pipe.way(true)))
                 || self.pipe.is_paced(true)
             {
-                return Ok(self.calm());
+                return Ok(self.leave_bulk());
             }
             // The link may take pages when the others who share it are quiet.
             let Some(inlet) = self.inlet.pages() else { return Ok(None) };
@@ -47,7 +47,7 @@ impl Pump {
                 Poll::Ready(Err(_)) => return Err(()),
                 Poll::Ready(Ok(())) => {}
             }
-            let Some(mut pages) = Pages::take() else { return Ok(self.calm()) };
+            let Some(mut pages) = Pages::take() else { return Ok(self.leave_bulk()) };
             match pages.fill(socket, room) {
                 // The readiness is cleared: the next `poll_read_ready` waits for new bytes.
                 Ok(None) => {}
@@ -59,15 +59,15 @@ impl Pump {
                     turn.note(n);
                     inlet.send_pages(pages);
                 }
-                Err(error) if pages::is_refusal(&error) => return Ok(self.calm()),
+                Err(error) if pages::is_refusal(&error) => return Ok(self.leave_bulk()),
                 Err(_) => return Err(()),
             }
         }
         Ok(None)
     }
 
-    fn calm(&mut self) -> Option<Pause> {
-        self.size.calm();
+    fn leave_bulk(&mut self) -> Option<Pause> {
+        self.size.leave_bulk();
         None
     }
 }

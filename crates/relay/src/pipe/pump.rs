@@ -144,12 +144,12 @@ impl Pump {
     }
 
     /// Whether both directions are open, and no time-out is due within `least`.
-    pub(super) fn is_calm(&self, least: Duration) -> bool {
+    pub(super) fn may_rest(&self, least: Duration) -> bool {
         let soon = Instant::now() + least;
         self.reading == Reading::Open
             && self.writing == Writing::Open
             && !self.is_flushing
-            && self.timers.as_ref().is_none_or(|timers| timers.is_calm(soon))
+            && self.timers.as_ref().is_none_or(|timers| timers.is_quiet_until(soon))
     }
 
     /// Writes the queued bytes, then the FIN that the link asked for. Returns true when the budget

@@ -59,7 +59,7 @@ impl ReadSize {
     }
 
     /// The stream has to show again that it is bulk.
-    pub(super) fn calm(&mut self) {
+    pub(super) fn leave_bulk(&mut self) {
         if pages::rule() != Rule::Always {
             *self = Self::new(self.place(), 0);
         }
@@ -145,7 +145,7 @@ mod tests {
         assert!(!size.is_bulk(), "there was no room for more");
         read(&mut size, 500 << 10);
         assert!(size.is_bulk());
-        size.calm();
+        size.leave_bulk();
         (1..BULK).for_each(|_| read(&mut size, SMALL));
         assert!(!size.is_bulk(), "each of these is worth less");
         read(&mut size, SMALL);

@@ -101,8 +101,9 @@ impl Shared {
     /// Whether the pump has nothing to do until a byte comes, or until `least` from now on at
     /// least.
     pub(crate) fn may_rest(&self, least: Duration) -> bool {
-        let is_calm = |Lodged { pump, .. }: &Lodged| pump.is_calm(least) && pump.pipe.is_calm();
-        self.0.try_borrow().is_ok_and(|lodged| lodged.as_ref().is_some_and(is_calm))
+        let may_rest =
+            |Lodged { pump, .. }: &Lodged| pump.may_rest(least) && pump.pipe.is_drained();
+        self.0.try_borrow().is_ok_and(|lodged| lodged.as_ref().is_some_and(may_rest))
     }
 
     /// Takes the pump from its task.
@@ -149,7 +150,7 @@ impl Pipe {
 
     /// Whether nothing waits in the pipe or for it, and the far end of its socket has acknowledged
     /// all bytes.
-    fn is_calm(self: &Rc<Self>) -> bool {
+    fn is_drained(self: &Rc<Self>) -> bool {
         let is_open = self.reset.get().is_none()
             && !self.finish.get()
             && !self.stop.get()

@@ -52,7 +52,7 @@ impl Timers {
     }
 
     /// Whether nothing but time-outs is in force, and none is due until `soon`.
-    pub(super) fn is_calm(&self, soon: Instant) -> bool {
+    pub(super) fn is_quiet_until(&self, soon: Instant) -> bool {
         let Self { watchdog, of_ways, deadline, linger, breaking, portions, again } = self;
         let dogs = of_ways.iter().chain([watchdog]).flatten().map(Watchdog::due);
         let ends = dogs.chain(deadline.as_ref().map(|deadline| deadline.sleep.deadline()));
