@@ -160,20 +160,20 @@ impl Sources {
 /// is the generic cell rate algorithm (ITU-T I.371): a token bucket in one number.
 #[derive(Debug)]
 struct Rate {
-    begun: Instant,
-    /// The time at which the next stream is due at an even rate, in nanoseconds since `begun`.
+    started: Instant,
+    /// The time at which the next stream is due at an even rate, in nanoseconds since `started`.
     due: AtomicU64,
 }
 
 impl Rate {
     fn new() -> Self {
-        Self { begun: Instant::now(), due: AtomicU64::new(0) }
+        Self { started: Instant::now(), due: AtomicU64::new(0) }
     }
 
     /// `per_second`: 0 is no limit.
     fn admit(&self, per_second: u32) -> bool {
         let Some(interval) = SECOND.checked_div(per_second.into()) else { return true };
-        let now = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let next = |due: u64| {
             let next = due.max(now).saturating_add(interval);
             (next - now <= SECOND).then_some(next)

@@ -32,7 +32,7 @@ const PORTION: u64 = SECOND / 50;
 
 /// Portions become smaller when streams wait for longer than this, so that each of them moves bytes
 /// from time to time.
-const CROWD: u64 = SECOND / 4;
+const LONG_WAIT: u64 = SECOND / 4;
 
 /// The largest portion: what a pump moves before other tasks run.
 const PORTION_MAX: u64 = 256 << 10;
@@ -40,14 +40,14 @@ const PORTION_MAX: u64 = 256 << 10;
 /// A place in time for bytes that move under one rate.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    begun: Instant,
-    /// When all bytes that were taken are due, since `begun`.
+    started: Instant,
+    /// When all bytes that were taken are due, since `started`.
     due: AtomicU64,
 }
 
 impl Bucket {
     pub(crate) fn new() -> Self {
-        Self { begun: Instant::now(), due: AtomicU64::new(0) }
+        Self { started: Instant::now(), due: AtomicU64::new(0) }
     }
 
     /// Forgets the bytes that were taken at a former rate. A portion that waits has its time
@@ -57,7 +57,7 @@ impl Bucket {
     }
 
     fn now(&self) -> u64 {
-        let nanos = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         nanos.saturating_mul(PARTS)
     }
 
@@ -69,7 +69,7 @@ impl Bucket {
     /// The largest portion at `rate`.
     pub(crate) fn portion(&self, rate: u64) -> u64 {
         let waiting = self.due.load(Ordering::Relaxed).saturating_sub(self.now());
-        let time = if waiting > CROWD { PORTION / 8 } else { PORTION };
+        let time = if waiting > LONG_WAIT { PORTION / 8 } else { PORTION };
         bytes_in(time, rate).clamp(1, PORTION_MAX)
     }
 
@@ -81,8 +81,8 @@ impl Bucket {
         before.map_or(0, |due| due.saturating_sub(now))
     }
 
-    /// Gives bytes back that were taken at `rate` and not used.
-    pub(crate) fn give_back(&self, bytes: u64, rate: u64) {
+    /// Refunds bytes that were taken at `rate` and not used.
+    pub(crate) fn refund(&self, bytes: u64, rate: u64) {
         let cost = time_of(bytes, rate);
         let next = |due: u64| Some(due.saturating_sub(cost));
         let _ = self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);

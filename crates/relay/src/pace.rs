@@ -39,10 +39,10 @@ pub(crate) fn claim(gate: &Gate, way: Way, wanted: usize) -> (usize, Duration) {
     (claimed, Duration::from_nanos(wait.div_ceil(PARTS)))
 }
 
-/// Gives bytes back that were taken and have not moved.
-pub(crate) fn give_back(gate: &Gate, way: Way, bytes: usize) {
+/// Refunds bytes that were taken and have not moved.
+pub(crate) fn refund(gate: &Gate, way: Way, bytes: usize) {
     if bytes > 0 {
-        gate.rates(way).for_each(|(bucket, rate)| bucket.give_back(bytes as u64, rate));
+        gate.rates(way).for_each(|(bucket, rate)| bucket.refund(bytes as u64, rate));
     }
 }
 
@@ -108,10 +108,10 @@ impl Portions {
         self.taken == 0 && self.wait.is_none()
     }
 
-    /// Gives back what is not used.
+    /// Refunds what is not used.
     pub(crate) fn settle(&mut self, gate: &Gate, way: Way) {
         self.wait = None;
-        give_back(gate, way, std::mem::take(&mut self.taken));
+        refund(gate, way, std::mem::take(&mut self.taken));
     }
 }
 

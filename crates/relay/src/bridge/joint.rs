@@ -126,7 +126,7 @@ impl End {
         // A stream without bytes or room holds nothing of the rates.
         let left = mine.due.take();
         if let Some(gate) = self.joint.crossing.gate() {
-            pace::give_back(gate, self.way(), left);
+            pace::refund(gate, self.way(), left);
         }
         sent
     }
@@ -164,7 +164,7 @@ impl End {
         let (side, way) = (self.side, self.way());
         spawn_local(async move {
             sleep(wait).await;
-            let Some(joint) = joint.upgrade() else { return pace::give_back(&gate, way, bytes) };
+            let Some(joint) = joint.upgrade() else { return pace::refund(&gate, way, bytes) };
             let end = Self { joint, side };
             end.mine().is_paced.set(false);
             end.mine().due.set(bytes);

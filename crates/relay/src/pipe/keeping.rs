@@ -64,8 +64,8 @@ impl Pump {
         }
     }
 
-    /// Gives the visitor away, to be served by another end.
-    pub(super) fn give_back(&mut self, end: Rc<ByteEnd>, why: ResetCode) -> Poll<()> {
+    /// Hands the visitor over, to be served by another end.
+    pub(super) fn hand_over(&mut self, end: Rc<ByteEnd>, why: ResetCode) -> Poll<()> {
         let kept = self.timers.take().and_then(|timers| timers.again);
         self.watch = None;
         self.permit = None;

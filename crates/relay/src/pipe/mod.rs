@@ -552,7 +552,7 @@ impl Outlet for Pipe {
             match end.write_from(pieces) {
                 Ok(n) => {
                     written = n.unwrap_or(0);
-                    self.give_back(taken.saturating_sub(written));
+                    self.refund(taken.saturating_sub(written));
                 }
                 Err(error) => {
                     self.note_write_error(&error);

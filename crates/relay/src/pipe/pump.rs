@@ -8,7 +8,7 @@
 //!             Open ──read error of a target whose bytes are on their way─> Broken, then abort
 //!   writing:  Open ──finish, queue out> Ended    shutdown(Write)
 //!             Open ──write error──────> Broken   inlet.stop; reading goes on to its own end
-//!   any:      refused before a byte has reached a target ─> the visitor is given away (`again`)
+//!   any:      refused before a byte has reached a target ─> the visitor is handed over
 //!   any:      reset by the peer, error while stalled, timeout, far end lost > abort
 //!   both directions ended ─> close; Stopped + Ended linger first
 //! ```
@@ -381,7 +381,7 @@ impl Future for Pump {
         this.pipe.park(cx.waker());
         let Some(end) = this.pipe.end.borrow().clone() else { return this.farewell(cx) };
         if let Some(why) = this.revoked() {
-            return this.give_back(end, why);
+            return this.hand_over(end, why);
         }
         if let Some(why) = this.departure(&end) {
             return this.leave(end, why, cx);

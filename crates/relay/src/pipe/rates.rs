@@ -40,7 +40,7 @@ impl Pump {
         }
     }
 
-    /// Gives back what is left of a portion, unless it waits.
+    /// Refunds what is left of a portion, unless it waits.
     pub(super) fn settle(&mut self, is_read: bool) {
         if let (Some(timers), Some(permit)) = (&mut self.timers, &self.permit) {
             let portion = &mut timers.portions[usize::from(is_read)];
@@ -50,7 +50,7 @@ impl Pump {
         }
     }
 
-    /// Gives back all that the rates have let through and that has not moved.
+    /// Refunds all that the rates have let through and that has not moved.
     pub(super) fn settle_all(&mut self) {
         if let (Some(timers), Some(permit)) = (&mut self.timers, &self.permit) {
             for (portion, is_read) in timers.portions.iter_mut().zip([false, true]) {
@@ -86,10 +86,10 @@ impl Pipe {
         pace::take_now(gate, way, bytes, false).then_some(bytes)
     }
 
-    /// Gives the time of bytes back that the end did not take.
-    pub(super) fn give_back(&self, bytes: usize) {
+    /// Refunds the time of bytes that the end did not take.
+    pub(super) fn refund(&self, bytes: usize) {
         if let Some(gate) = self.settings.gate.as_ref().filter(|_| bytes > 0) {
-            pace::give_back(gate, self.way(false), bytes);
+            pace::refund(gate, self.way(false), bytes);
         }
     }
 
