@@ -23,7 +23,6 @@
 //! | `look` | the first bytes of a connection, which stay in its socket |
 //! | `pipe` | the two halves of a stream's near end: `Pipe` takes bytes inline, `Pump` reads |
 //! | `settings` | the settings that all streams of a service share on a worker |
-//! | `crowd` | less memory in the kernel for each stream, where many do not move |
 //! | `bucket` | a rate of bytes, shared by streams and workers without a lock |
 //! | `pace` | what a stream may move now, by its rates |
 //! | `passage` | two pumps of this process, joined without a link |
@@ -39,6 +38,7 @@
 //! | `socket` | TCP or Unix, one type for both halves |
 //! | `held` | the memory of visitors that no stream is charged for |
 //! | `source` | whom a stream or a flow that arrives comes from, and whom it counts for |
+//! | `stall_pressure` | less memory in the kernel for each stream, where many do not move |
 //! | `straight` | the default target of a port, whose visitors are connected without a link |
 //! | [`visitor`], [`target`] | the two ends of a stream, made of the modules above |
 //! | [`watch`] | the events of streams: the state of the target, the access log |
@@ -52,7 +52,6 @@ mod attention;
 pub mod balance;
 mod bridge;
 mod bucket;
-mod crowd;
 pub mod dial;
 mod duplex;
 mod eviction;
@@ -76,6 +75,7 @@ pub mod shares;
 pub mod sniff;
 mod socket;
 mod source;
+mod stall_pressure;
 pub mod stats;
 mod straight;
 pub mod target;

@@ -22,8 +22,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tokio::time::{Sleep, sleep};
 
-use crate::crowd::is_crowded;
 use crate::room::Position;
+use crate::stall_pressure;
 use crate::throttle::Throttle;
 use crate::{Room, Socket};
 
@@ -79,7 +79,7 @@ pub fn listen(
     let accept = move |cx: &mut Context<'_>| {
         let source = source.borrow();
         let Some(listener) = source.as_ref() else { return Poll::Pending };
-        if is_crowded() != is_bounded {
+        if stall_pressure::is_high() != is_bounded {
             is_bounded = !is_bounded;
             bound_segments(listener, is_bounded);
         }

@@ -25,9 +25,9 @@ use rustix::io::Errno;
 use tokio::time::sleep;
 use transport::LocalFuture;
 
-use crate::crowd::is_crowded;
 use crate::eviction;
 use crate::room::Position;
+use crate::stall_pressure;
 use crate::{Room, Settings};
 pub use address::{TargetAddr, TargetError};
 pub use datagram::ask_datagram;
@@ -233,7 +233,7 @@ async fn connect(address: SocketAddr, room: Room, dscp: Dscp) -> io::Result<Dial
     }?;
     net::dscp::mark_new(&socket, dscp.number())?;
     socket.set_zero_linger()?;
-    if is_crowded() {
+    if stall_pressure::is_high() {
         bound_segments(&socket, true);
     }
     Ok(Dialled(net::socket::connect(socket, address).await?.into()))

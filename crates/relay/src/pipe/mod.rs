@@ -56,7 +56,7 @@ use tokio::io::ReadBuf;
 use transport::Outlet;
 
 use crate::attention::{Ask, OnTheWay, Watched};
-use crate::crowd::Unmoved;
+use crate::stall_pressure::Unmoved;
 use crate::watch::Purpose;
 use crate::{End, Held, Settings, Socket, Visit, Visitor};
 pub use again::Again;

@@ -19,8 +19,8 @@ use transport::Inlet;
 use super::facts::{Fact, Facts};
 use super::timers::Clocks;
 use super::{ByteEnd, Pipe, Pump};
-use crate::crowd::Unmoved;
 use crate::socket::Detached;
+use crate::stall_pressure::Unmoved;
 use crate::{Permit, Settings, Socket, Visit};
 
 /// A pump that its connection may take from its task.

@@ -10,7 +10,7 @@ use std::cell::Cell;
 /// to 42 MB in the send buffers of programs on this machine, 2.6 MB at each end. With 24 of them,
 /// 400 unread streams and 400 streams to a target that does not read came close to the pressure of
 /// a machine with 24 GB.
-const CROWD: usize = 8;
+const PRESSURE: usize = 8;
 
 thread_local! {
     static UNMOVED: Cell<usize> = const { Cell::new(0) };
@@ -35,8 +35,8 @@ impl Drop for Unmoved {
 }
 
 /// Whether this worker has many streams that have not moved.
-pub(crate) fn is_crowded() -> bool {
-    UNMOVED.get() >= CROWD
+pub(crate) fn is_high() -> bool {
+    UNMOVED.get() >= PRESSURE
 }
 
 #[cfg(test)]
@@ -44,12 +44,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crowd_ends_with_the_first_stream_that_moves() {
-        let mut all: Vec<_> = (0..CROWD - 1).map(|_| Unmoved::new()).collect();
-        assert!(!is_crowded());
+    fn the_pressure_ends_with_the_first_stream_that_moves() {
+        let mut all: Vec<_> = (0..PRESSURE - 1).map(|_| Unmoved::new()).collect();
+        assert!(!is_high());
         all.push(Unmoved::new());
-        assert!(is_crowded());
+        assert!(is_high());
         all.pop();
-        assert!(!is_crowded());
+        assert!(!is_high());
     }
 }
