@@ -17,6 +17,7 @@
 //! | `announced` | the header by which a load balancer tells the visitor's address |
 //! | [`balance`] | which of several targets gets the next visitor |
 //! | `bridge` | two streams joined, on one worker or two; a stream as the lane of a carrier |
+//! | `connection_table` | the connections and flows that no link carries |
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
 //! | [`flows`] | datagrams: the flows of a UDP socket, and a socket for each flow to a target |
 //! | `attention` | notices that a far end vanished while bytes for it are on their way |
@@ -31,7 +32,6 @@
 //! | [`proxy`] | SOCKS5 and HTTP proxies, at a forward and as a target |
 //! | `proxy_header` | the header that tells a target the visitor's address |
 //! | `rest` | idle connections without a link: no task, no registration in the runtime |
-//! | `roll` | the connections and flows that no link carries |
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | [`shares`] | how clients, services and sources share the descriptor table |
 //! | [`sniff`] | which protocol a visitor speaks; the ClientHello of TLS |
@@ -52,6 +52,7 @@ mod attention;
 pub mod balance;
 mod bridge;
 mod bucket;
+mod connection_table;
 pub mod dial;
 mod duplex;
 mod eviction;
@@ -68,7 +69,6 @@ mod pipe;
 pub mod proxy;
 mod proxy_header;
 mod rest;
-mod roll;
 mod room;
 mod settings;
 pub mod shares;
@@ -87,6 +87,7 @@ pub use admit::{Gate, Permit};
 pub use announced::{Announced, HEADER_WAIT, HeaderError, announced};
 pub use attention::Attended;
 pub use bridge::{Carried, Crossing, Span, StreamLane, bridge, span};
+pub use connection_table::{ConnectionEntry, ConnectionTable};
 pub use dial::{Allow, Destination, DialAccount, DialError, Dialled, Dials, TargetAddr};
 pub use duplex::{Duplex, accept_duplex, open_duplex};
 pub use flows::{
@@ -104,7 +105,6 @@ pub use proxy::{
     Connectors, Credentials, Exit, Links, Proxy, ProxyKind, exit_stream, serve_connect, serve_proxy,
 };
 pub use proxy_header::{ProxyVersion, proxy_header, with_fields};
-pub use roll::{Enrolment, Roll};
 pub use room::Room;
 pub use settings::Settings;
 pub use shares::{Holder, Seat};

@@ -23,9 +23,9 @@ use tokio::task::spawn_local;
 use transport::{Inlet, Outlet, PageInlet};
 
 use crate::attention::{self, Ask, Watched};
+use crate::connection_table::{ConnectionEntry, ConnectionTable, Place, Tracked};
 use crate::pipe::{Http, Layered, Pipe, Pump, Restable, Shared, Slot, StreamInlet};
 use crate::rest::{self, Woken};
-use crate::roll::{Enrolled, Enrolment, Place, Roll};
 use crate::{Held, Settings, Socket, Timeouts, Visitor};
 
 /// Bytes that may wait in each direction, the largest read of a pump at a time.
@@ -48,11 +48,11 @@ const LOOKS: u8 = 2;
 
 /// Joins the pump of a visitor with the pump of a target. `target` takes the inlet of the target's
 /// pump and returns the outlet of the target. The inlet of the visitor's pump is returned. `held`
-/// is what the connection costs without bytes that wait. `roll`: the connection is listed there.
+/// is what the connection costs without bytes that wait. `table`: the connection is listed there.
 pub(crate) fn passage(
     budget: Option<&Rc<dyn Budget>>,
     held: Held,
-    roll: Option<&Rc<Roll>>,
+    table: Option<&Rc<ConnectionTable>>,
     visitor: Rc<dyn Outlet>,
     target: impl FnOnce(StreamInlet) -> Rc<dyn Outlet>,
 ) -> StreamInlet {
@@ -62,9 +62,9 @@ pub(crate) fn passage(
     passage.halves[TO_TARGET].outlet.replace(Some(target));
     let watched: Rc<dyn Watched> = Rc::<Passage>::clone(&passage);
     attention::watch(Rc::downgrade(&watched));
-    if let Some(roll) = roll {
-        let enrolled: Rc<dyn Enrolled> = Rc::<Passage>::clone(&passage);
-        *passage.place.borrow_mut() = Some(roll.enter(Rc::downgrade(&enrolled)));
+    if let Some(table) = table {
+        let tracked: Rc<dyn Tracked> = Rc::<Passage>::clone(&passage);
+        *passage.place.borrow_mut() = Some(table.enter(Rc::downgrade(&tracked)));
     }
     Side::of(&passage, TO_TARGET)
 }
@@ -239,7 +239,7 @@ impl Passage {
 
 /// Joins the pumps of both ends of a connection that was at rest. Both sockets are reset if the
 /// runtime does not take one.
-fn join_again(woken: Woken) -> Option<Rc<dyn Enrolled>> {
+fn join_again(woken: Woken) -> Option<Rc<dyn Tracked>> {
     let Woken { ends: [mut visitor, mut target], passed, held, place } = woken;
     let (near, far) = match (visitor.pipe(), target.pipe()) {
         (Ok(near), Ok(far)) => (near, far),
@@ -260,16 +260,16 @@ fn join_again(woken: Woken) -> Option<Rc<dyn Enrolled>> {
     passage.halves[TO_TARGET].outlet.replace(Some(Rc::<Pipe>::clone(&far)));
     let watched: Rc<dyn Watched> = Rc::<Passage>::clone(&passage);
     attention::watch(Rc::downgrade(&watched));
-    let enrolled: Rc<dyn Enrolled> = Rc::<Passage>::clone(&passage);
+    let tracked: Rc<dyn Tracked> = Rc::<Passage>::clone(&passage);
     if let Some(place) = &place {
-        place.renew(Rc::downgrade(&enrolled));
+        place.renew(Rc::downgrade(&tracked));
     }
     passage.place.replace(place);
     for (end, pipe, out) in [(visitor, near, TO_TARGET), (target, far, TO_VISITOR)] {
         let StreamInlet { inlet, slot } = Side::of(&passage, out);
         end.start(pipe, inlet, slot);
     }
-    Some(enrolled)
+    Some(tracked)
 }
 
 impl Watched for Passage {
@@ -291,10 +291,10 @@ impl Watched for Passage {
     }
 }
 
-impl Enrolled for Passage {
-    fn entry(&self) -> Option<Enrolment> {
+impl Tracked for Passage {
+    fn entry(&self) -> Option<ConnectionEntry> {
         let visitor = self.halves[TO_VISITOR].outlet()?;
-        Some(Enrolment {
+        Some(ConnectionEntry {
             visitor: visitor.peer(),
             bytes_in: self.halves[TO_TARGET].passed.get(),
             bytes_out: self.halves[TO_VISITOR].passed.get(),

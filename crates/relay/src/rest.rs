@@ -29,8 +29,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::Held;
 use crate::attention::SWEEP;
+use crate::connection_table::{ConnectionEntry, Place, Tracked};
 use crate::pipe::Rest;
-use crate::roll::{Enrolled, Enrolment, Place};
 
 /// A connection leaves its rest when a time-out is due within this time: the next look comes after
 /// [`SWEEP`].
@@ -76,7 +76,7 @@ pub(crate) struct Woken {
 }
 
 /// Joins the pumps of both ends again. `None`: the connection is lost.
-pub(crate) type Join = fn(Woken) -> Option<Rc<dyn Enrolled>>;
+pub(crate) type Join = fn(Woken) -> Option<Rc<dyn Tracked>>;
 
 /// The connections of a thread that rest.
 struct All {
@@ -104,8 +104,8 @@ pub(crate) fn rest(
     let Ok(all) = all(join) else { return drop(content.wake(join)) };
     let resting = Rc::new(Resting { key: Cell::new(0), content: RefCell::default() });
     if let Some(place) = &content.place {
-        let enrolled: Rc<dyn Enrolled> = Rc::<Resting>::clone(&resting);
-        place.renew(Rc::downgrade(&enrolled));
+        let tracked: Rc<dyn Tracked> = Rc::<Resting>::clone(&resting);
+        place.renew(Rc::downgrade(&tracked));
     }
     let key = all.resting.borrow_mut().insert(Rc::clone(&resting));
     resting.key.set(key);
@@ -199,7 +199,7 @@ impl All {
     }
 
     /// Wakes a connection, if it rests.
-    fn wake(&self, key: usize) -> Option<Rc<dyn Enrolled>> {
+    fn wake(&self, key: usize) -> Option<Rc<dyn Tracked>> {
         let resting = self.resting.borrow_mut().try_remove(key)?;
         let content = resting.content.take()?;
         for end in &content.ends {
@@ -212,18 +212,18 @@ impl All {
 impl Content {
     /// Makes the connection again, with its tasks. Where the runtime takes a socket no more, both
     /// sockets are reset.
-    fn wake(self, join: Join) -> Option<Rc<dyn Enrolled>> {
+    fn wake(self, join: Join) -> Option<Rc<dyn Tracked>> {
         let Self { ends, passed, held, base, place } = self;
         held.set(base);
         join(Woken { ends, passed, held, place })
     }
 }
 
-impl Enrolled for Resting {
-    fn entry(&self) -> Option<Enrolment> {
+impl Tracked for Resting {
+    fn entry(&self) -> Option<ConnectionEntry> {
         let content = self.content.borrow();
         let Content { ends: [visitor, _], passed, .. } = content.as_ref()?;
-        Some(Enrolment {
+        Some(ConnectionEntry {
             visitor: visitor.peer(),
             bytes_in: passed[0],
             bytes_out: passed[1],

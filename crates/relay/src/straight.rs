@@ -17,7 +17,9 @@ use crate::dial::{Dialled, dial_for};
 use crate::passage::{of_target, passage};
 use crate::pipe::{ByteEnd, Layered, Pipe, Pump, StreamInlet};
 use crate::visitor::refuse_socket;
-use crate::{Caller, Permit, Roll, Settings, Socket, Stats, TargetAddr, connect_stream, look};
+use crate::{
+    Caller, ConnectionTable, Permit, Settings, Socket, Stats, TargetAddr, connect_stream, look,
+};
 
 /// What a connection costs without bytes that wait: two sockets with their registrations, two pipes
 /// and the tasks of two pumps.
@@ -25,7 +27,7 @@ const STATE: u64 = 4 << 10;
 
 /// Carries the bytes of a visitor and of its target until both directions have ended. `target`
 /// takes the inlet of the stream of the target, and returns its outlet. The visitor is reset when
-/// memory is short, and counted as refused; and when the target cannot be reached. `roll`: the
+/// memory is short, and counted as refused; and when the target cannot be reached. `table`: the
 /// connection is listed there. `is_announced`: the socket has another address than the visitor,
 /// `peer`.
 pub fn serve_here(
@@ -33,10 +35,10 @@ pub fn serve_here(
     peer: Option<SocketAddr>,
     settings: &Rc<Settings>,
     permit: Permit,
-    roll: &Rc<Roll>,
+    table: &Rc<ConnectionTable>,
     target: impl FnOnce(StreamInlet) -> Rc<dyn Outlet>,
 ) {
-    join(visitor.into(), (peer, is_announced), settings, (permit, STATE), Some(roll), target);
+    join(visitor.into(), (peer, is_announced), settings, (permit, STATE), Some(table), target);
 }
 
 /// As [`serve_here`], for a visitor whose bytes pass through a layer that holds `bytes` of memory.
@@ -45,10 +47,10 @@ pub fn serve_layered_here(
     peer: Option<SocketAddr>,
     settings: &Rc<Settings>,
     permit: Permit,
-    roll: &Rc<Roll>,
+    table: &Rc<ConnectionTable>,
     target: impl FnOnce(StreamInlet) -> Rc<dyn Outlet>,
 ) {
-    join(visitor.into(), (peer, true), settings, (permit, STATE + bytes), Some(roll), target);
+    join(visitor.into(), (peer, true), settings, (permit, STATE + bytes), Some(table), target);
 }
 
 /// Joins the ends of a connection that costs `bytes` without bytes that wait.
@@ -57,14 +59,15 @@ fn join(
     (peer, is_listed): (Option<SocketAddr>, bool),
     settings: &Rc<Settings>,
     (permit, bytes): (Permit, u64),
-    roll: Option<&Rc<Roll>>,
+    table: Option<&Rc<ConnectionTable>>,
     target: impl FnOnce(StreamInlet) -> Rc<dyn Outlet>,
 ) {
     let Some(held) = settings.hold(bytes, peer) else { return visitor.reset_on_close() };
     let near = Pipe::guarded(Rc::clone(settings), (peer.into(), is_listed), None);
     let budget = held.budget().cloned();
     let budget = budget.as_ref();
-    let StreamInlet { inlet, slot } = passage(budget, held, roll, Rc::<Pipe>::clone(&near), target);
+    let StreamInlet { inlet, slot } =
+        passage(budget, held, table, Rc::<Pipe>::clone(&near), target);
     match visitor {
         ByteEnd::Socket(socket) => near.connect(socket),
         visitor @ (ByteEnd::Layered(_) | ByteEnd::Observed(_)) => near.connect_layered(visitor),

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use proto::{Bounds, Budget, Limits};
 use relay::{
-    Caller, Gate, Handler, Listening, Permit, Roll, Room, Settings, Socket, TargetAddr, Timeouts,
-    connect_stream, listen, serve_here,
+    Caller, ConnectionTable, Gate, Handler, Listening, Permit, Room, Settings, Socket, TargetAddr,
+    Timeouts, connect_stream, listen, serve_here,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -61,7 +61,7 @@ struct Door {
     near: Rc<Settings>,
     far: Rc<Settings>,
     gate: Arc<Gate>,
-    roll: Rc<Roll>,
+    table: Rc<ConnectionTable>,
 }
 
 impl Handler for Door {
@@ -69,7 +69,7 @@ impl Handler for Door {
         let permit: Permit = self.gate.admit().unwrap();
         let target =
             TargetAddr::Tcp { host: self.target.ip().to_string(), port: self.target.port() };
-        serve_here((socket, false), peer, &self.near, permit, &self.roll, |inlet| {
+        serve_here((socket, false), peer, &self.near, permit, &self.table, |inlet| {
             connect_stream(target, Caller::default(), inlet, &self.far, None)
         });
     }
@@ -102,8 +102,8 @@ impl Rig {
             ..Settings::default()
         };
         let target = origin.local_addr().unwrap();
-        let (near, far, roll) = (Rc::new(near), Rc::new(far), Rc::default());
-        let door = Rc::new(Door { target, near, far, gate, roll });
+        let (near, far, table) = (Rc::new(near), Rc::new(far), Rc::default());
+        let door = Rc::new(Door { target, near, far, gate, table });
         let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let listening = listen(socket, Rc::<Door>::clone(&door), Room::default()).unwrap();
         Self { origin, address: listening.local_addr(), purse, door, _listening: listening }
@@ -136,7 +136,7 @@ impl Rig {
         assert_eq!(self.door.near.stats.live(), 1);
         assert_eq!(self.door.far.stats.live(), 1);
         assert_eq!(self.door.gate.live(), 1);
-        assert_eq!(self.door.roll.len(), 1);
+        assert_eq!(self.door.table.len(), 1);
     }
 
     async fn until(&self, mut holds: impl FnMut() -> bool) {
@@ -154,7 +154,7 @@ impl Rig {
         self.until(|| self.purse.0.get() == 0).await;
         self.until(|| self.door.near.stats.live() == 0 && self.door.far.stats.live() == 0).await;
         assert_eq!(self.door.gate.live(), 0);
-        assert!(self.door.roll.is_empty());
+        assert!(self.door.table.is_empty());
     }
 }
 
@@ -186,12 +186,12 @@ fn bytes_wake_a_connection_and_it_comes_to_rest_again() {
         let rig = Rig::new(Timeouts::default()).await;
         let (mut visitor, mut target) = rig.pair().await;
         let (awake, begin) = (tasks(), Instant::now());
-        let number = rig.door.roll.list(0, 9)[0].0;
+        let number = rig.door.table.list(0, 9)[0].0;
         rig.comes_to_rest().await;
         assert!(begin.elapsed() > Duration::from_secs(14), "not while it may be in use");
         // Two pumps and their watch end, and one task is for all that rest.
         rig.until(|| tasks() == awake - 2).await;
-        let listed = rig.door.roll.list(0, 9).pop().unwrap();
+        let listed = rig.door.table.list(0, 9).pop().unwrap();
         let entry = listed.1.unwrap();
         assert_eq!((listed.0, entry.bytes_in, entry.bytes_out), (number, 8, 6));
         assert_eq!(entry.visitor, Some(visitor.local_addr().unwrap()));
@@ -199,7 +199,7 @@ fn bytes_wake_a_connection_and_it_comes_to_rest_again() {
         pass(&mut target, &mut visitor, b"the target may begin").await;
         assert_eq!(rig.purse.0.get(), AWAKE);
         pass(&mut visitor, &mut target, b"and the visitor answers").await;
-        let entry = rig.door.roll.list(0, 9).pop().unwrap();
+        let entry = rig.door.table.list(0, 9).pop().unwrap();
         assert_eq!(entry.0, number);
         assert_eq!(entry.1.unwrap().bytes_in, 31);
         assert_eq!(rig.door.near.stats.opened(), 1, "it is the same connection");
@@ -251,12 +251,12 @@ fn a_connection_at_rest_is_closed_by_its_number() {
     run(async {
         let rig = Rig::new(Timeouts::default()).await;
         let (mut visitor, mut target) = rig.resting().await;
-        let number = rig.door.roll.list(0, 9)[0].0;
-        assert!(rig.door.roll.abort(number));
+        let number = rig.door.table.list(0, 9)[0].0;
+        assert!(rig.door.table.abort(number));
         is_reset(&mut visitor).await;
         is_reset(&mut target).await;
         rig.is_over().await;
-        assert!(!rig.door.roll.abort(number));
+        assert!(!rig.door.table.abort(number));
     });
 }
 

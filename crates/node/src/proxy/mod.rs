@@ -313,7 +313,7 @@ impl Serving for Proxy {
                 let mut open = 0;
                 for handle in self.workers.handles().iter() {
                     let count = handle
-                        .call(|worker| worker.state.of::<Here>().roll(StreamKind::Stream).len())
+                        .call(|worker| worker.state.of::<Here>().table(StreamKind::Stream).len())
                         .await;
                     open += count.unwrap_or_default();
                 }

@@ -56,8 +56,10 @@ impl ServesHere for Visitors {
         let entry =
             worker.state.of::<ProxyState>().entry(worker, name).ok_or(ResetCode::Unknown)?;
         let here = worker.state.of::<Here>();
-        let roll = here.roll(StreamKind::Flow);
-        Ok(join_flow(outlet, roll, |inlet| entry.local.serve_flow(relay::Visitor::At(peer), inlet)))
+        let table = here.table(StreamKind::Flow);
+        Ok(join_flow(outlet, table, |inlet| {
+            entry.local.serve_flow(relay::Visitor::At(peer), inlet)
+        }))
     }
 }
 
@@ -73,11 +75,11 @@ fn serve(
         // The entry has left the configuration meanwhile.
         return refuse_socket(socket, settings, ResetCode::Unknown);
     };
-    let roll = Rc::clone(worker.state.of::<Here>().roll(StreamKind::Stream));
+    let table = Rc::clone(worker.state.of::<Here>().table(StreamKind::Stream));
     let header = header(&entry.local, &socket, peer, announced.as_deref());
     if !entry.ends_tls {
         let visitor = (socket, announced.is_some());
-        return relay::serve_here(visitor, peer, settings, permit, &roll, |inlet| {
+        return relay::serve_here(visitor, peer, settings, permit, &table, |inlet| {
             entry.local.serve(peer.into(), header, None, inlet)
         });
     }
@@ -89,7 +91,7 @@ fn serve(
         match timeout(HANDSHAKE, shake_hands(&tls, socket)).await {
             Ok(Ok(visitor)) => {
                 let visitor = (visitor, TLS_HELD);
-                relay::serve_layered_here(visitor, peer, &settings, permit, &roll, |inlet| {
+                relay::serve_layered_here(visitor, peer, &settings, permit, &table, |inlet| {
                     entry.local.serve(peer.into(), header, None, inlet)
                 });
             }

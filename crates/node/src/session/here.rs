@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use ops::status::{StreamKind, StreamNumber};
 use proto::ResetCode;
-use relay::{Announced, Permit, Roll, Settings, Socket, refuse_socket};
+use relay::{Announced, ConnectionTable, Permit, Settings, Socket, refuse_socket};
 use transport::{FlowInlet, FlowOutlet};
 
 use super::Worker;
@@ -44,8 +44,8 @@ pub(crate) trait ServesHere {
 /// The connections and flows of a worker that no link carries, and what serves new ones.
 #[derive(Default)]
 pub(crate) struct Here {
-    connections: Rc<Roll>,
-    flows: Rc<Roll>,
+    connections: Rc<ConnectionTable>,
+    flows: Rc<ConnectionTable>,
     by: RefCell<Option<Rc<dyn ServesHere>>>,
 }
 
@@ -84,7 +84,7 @@ impl Here {
     }
 
     /// The connections, or the flows, of this worker.
-    pub(crate) fn roll(&self, kind: StreamKind) -> &Rc<Roll> {
+    pub(crate) fn table(&self, kind: StreamKind) -> &Rc<ConnectionTable> {
         match kind {
             StreamKind::Stream => &self.connections,
             StreamKind::Flow => &self.flows,
@@ -94,7 +94,7 @@ impl Here {
     /// Ends a connection or a flow of worker `index`. False: nothing has this number.
     pub(crate) fn abort(&self, index: usize, wanted: StreamNumber) -> bool {
         let StreamNumber { kind, number: entry, .. } = wanted;
-        number(index, kind, entry) == wanted && self.roll(kind).abort(entry)
+        number(index, kind, entry) == wanted && self.table(kind).abort(entry)
     }
 }
 

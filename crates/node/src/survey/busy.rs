@@ -170,10 +170,10 @@ async fn all_of(link: &Link, kind: StreamKind, slices: &mut Slices) -> Vec<Count
 /// The connections or flows that no link carries: those of a proxy. Their numbers grow.
 async fn joined(worker: &Worker, kind: StreamKind, slices: &mut Slices) -> Vec<Counted> {
     let here = worker.state.of::<Here>();
-    let roll = here.roll(kind);
+    let table = here.table(kind);
     let (mut all, mut last) = (Vec::new(), 0);
     loop {
-        let some = roll.list(last, SLICE);
+        let some = table.list(last, SLICE);
         let Some((newest, _)) = some.last() else { return all };
         last = *newest;
         let some = some.into_iter().filter_map(|(number, entry)| Some((number, entry?)));
@@ -209,7 +209,7 @@ fn ends(
             }
         }),
         (None, _) => {
-            let one = worker.state.of::<Here>().roll(kind).list(number.saturating_sub(1), 1);
+            let one = worker.state.of::<Here>().table(kind).list(number.saturating_sub(1), 1);
             let one = one.into_iter().find(|(found, _)| *found == number);
             if let Some((_, Some(entry))) = one {
                 found = (entry.visitor, entry.counted);

@@ -132,10 +132,10 @@ impl Joined<'_> {
     async fn add(&self, worker: &Worker, part: &mut status::Streams, slices: &mut Slices) {
         for kind in [StreamKind::Stream, StreamKind::Flow] {
             let here = worker.state.of::<Here>();
-            let roll = here.roll(kind);
+            let table = here.table(kind);
             let mut last = 0;
             loop {
-                let some = roll.list(last, SLICE);
+                let some = table.list(last, SLICE);
                 let Some((newest, _)) = some.last() else { break };
                 last = *newest;
                 for (number, entry) in some {

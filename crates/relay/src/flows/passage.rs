@@ -9,7 +9,7 @@ use bytes::Bytes;
 use proto::ResetCode;
 use transport::{FlowInlet, FlowOutlet};
 
-use crate::roll::{Enrolled, Enrolment, Place, Roll};
+use crate::connection_table::{ConnectionEntry, ConnectionTable, Place, Tracked};
 
 /// Joins the flow of a visitor, whose outlet is `visitor`, with the flow of a target. `target`
 /// takes the inlet of the target's flow and returns the outlet of the target; `None`: it has closed
@@ -17,7 +17,7 @@ use crate::roll::{Enrolled, Enrolment, Place, Roll};
 /// the visitor's flow, perhaps before the return.
 pub fn join_flow(
     visitor: Rc<dyn FlowOutlet>,
-    roll: &Rc<Roll>,
+    table: &Rc<ConnectionTable>,
     target: impl FnOnce(Box<dyn FlowInlet>) -> Option<Rc<dyn FlowOutlet>>,
 ) -> Box<dyn FlowInlet> {
     let passage = Rc::new(Passage {
@@ -30,8 +30,8 @@ pub fn join_flow(
     // A target that has closed the flow already has taken the visitor's end.
     if passage.ends[TO_VISITOR].borrow().is_some() {
         *passage.ends[TO_TARGET].borrow_mut() = outlet;
-        let enrolled: Rc<dyn Enrolled> = Rc::<Passage>::clone(&passage);
-        *passage.place.borrow_mut() = Some(roll.enter(Rc::downgrade(&enrolled)));
+        let tracked: Rc<dyn Tracked> = Rc::<Passage>::clone(&passage);
+        *passage.place.borrow_mut() = Some(table.enter(Rc::downgrade(&tracked)));
     }
     side(TO_TARGET)
 }
@@ -63,10 +63,10 @@ impl Passage {
     }
 }
 
-impl Enrolled for Passage {
-    fn entry(&self) -> Option<Enrolment> {
+impl Tracked for Passage {
+    fn entry(&self) -> Option<ConnectionEntry> {
         let visitor = self.ends[TO_VISITOR].borrow().clone()?;
-        Some(Enrolment {
+        Some(ConnectionEntry {
             visitor: visitor.peer(),
             bytes_in: self.bytes[TO_TARGET].get(),
             bytes_out: self.bytes[TO_VISITOR].get(),

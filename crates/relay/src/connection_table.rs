@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::ops::Bound;
 use std::rc::{Rc, Weak};
 
-/// A connection or a flow on a [`Roll`].
-pub(crate) trait Enrolled {
+/// A connection or a flow in a [`ConnectionTable`].
+pub(crate) trait Tracked {
     /// Its figures. `None`: it has just ended.
-    fn entry(&self) -> Option<Enrolment>;
+    fn entry(&self) -> Option<ConnectionEntry>;
 
     /// Ends it: both ends are reset or closed.
     fn abort(&self);
@@ -19,7 +19,7 @@ pub(crate) trait Enrolled {
 
 /// What is known of a connection or a flow.
 #[derive(Clone, Debug)]
-pub struct Enrolment {
+pub struct ConnectionEntry {
     /// The address of the visitor, if it has one.
     pub visitor: Option<SocketAddr>,
     /// Bytes that the visitor sent.
@@ -32,18 +32,18 @@ pub struct Enrolment {
 
 /// The connections, or the flows, of one worker by their numbers. A number is given once.
 #[derive(Default)]
-pub struct Roll {
-    all: RefCell<BTreeMap<u32, Weak<dyn Enrolled>>>,
+pub struct ConnectionTable {
+    all: RefCell<BTreeMap<u32, Weak<dyn Tracked>>>,
     last: RefCell<u32>,
 }
 
-impl Roll {
-    /// Puts an entry on the roll, until the place is dropped.
-    pub(crate) fn enter(self: &Rc<Self>, entry: Weak<dyn Enrolled>) -> Place {
+impl ConnectionTable {
+    /// Puts an entry in the table, until the place is dropped.
+    pub(crate) fn enter(self: &Rc<Self>, entry: Weak<dyn Tracked>) -> Place {
         let mut last = self.last.borrow_mut();
         *last = last.wrapping_add(1);
         self.all.borrow_mut().insert(*last, entry);
-        Place { roll: Rc::clone(self), number: *last }
+        Place { table: Rc::clone(self), number: *last }
     }
 
     /// The number of entries.
@@ -60,10 +60,10 @@ impl Roll {
 
     /// At most `most` entries with numbers above `after`, in the order of their numbers.
     #[must_use]
-    pub fn list(&self, after: u32, most: usize) -> Vec<(u32, Option<Enrolment>)> {
+    pub fn list(&self, after: u32, most: usize) -> Vec<(u32, Option<ConnectionEntry>)> {
         let all = self.all.borrow();
         let some = all.range((Bound::Excluded(after), Bound::Unbounded)).take(most);
-        let entry = |entry: &Weak<dyn Enrolled>| entry.upgrade().and_then(|entry| entry.entry());
+        let entry = |entry: &Weak<dyn Tracked>| entry.upgrade().and_then(|entry| entry.entry());
         some.map(|(number, weak)| (*number, entry(weak))).collect()
     }
 
@@ -77,28 +77,28 @@ impl Roll {
     }
 }
 
-impl fmt::Debug for Roll {
+impl fmt::Debug for ConnectionTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Roll({})", self.len())
+        write!(f, "ConnectionTable({})", self.len())
     }
 }
 
-/// A place on a roll.
+/// A place in a table.
 pub(crate) struct Place {
-    roll: Rc<Roll>,
+    table: Rc<ConnectionTable>,
     number: u32,
 }
 
 impl Place {
     /// Puts another entry at this place: the connection has another form, and its number.
-    pub(crate) fn renew(&self, entry: Weak<dyn Enrolled>) {
-        self.roll.all.borrow_mut().insert(self.number, entry);
+    pub(crate) fn renew(&self, entry: Weak<dyn Tracked>) {
+        self.table.all.borrow_mut().insert(self.number, entry);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.roll.all.borrow_mut().remove(&self.number);
+        self.table.all.borrow_mut().remove(&self.number);
     }
 }
 
@@ -112,9 +112,9 @@ mod tests {
     #[derive(Default)]
     struct Fake(Cell<bool>);
 
-    impl Enrolled for Fake {
-        fn entry(&self) -> Option<Enrolment> {
-            Some(Enrolment { visitor: None, bytes_in: 1, bytes_out: 2, counted: ptr::null() })
+    impl Tracked for Fake {
+        fn entry(&self) -> Option<ConnectionEntry> {
+            Some(ConnectionEntry { visitor: None, bytes_in: 1, bytes_out: 2, counted: ptr::null() })
         }
 
         fn abort(&self) {
@@ -124,21 +124,22 @@ mod tests {
 
     #[test]
     fn an_entry_has_its_number_until_its_place_is_dropped_and_nobody_gets_it_again() {
-        let (roll, fakes) = (Rc::<Roll>::default(), [(); 3].map(|()| Rc::<Fake>::default()));
+        let (table, fakes) =
+            (Rc::<ConnectionTable>::default(), [(); 3].map(|()| Rc::<Fake>::default()));
         let enter = |fake: &Rc<Fake>| {
-            let fake: Rc<dyn Enrolled> = Rc::<Fake>::clone(fake);
-            roll.enter(Rc::downgrade(&fake))
+            let fake: Rc<dyn Tracked> = Rc::<Fake>::clone(fake);
+            table.enter(Rc::downgrade(&fake))
         };
-        let numbers = || roll.list(0, 9).into_iter().map(|(number, _)| number).collect::<Vec<_>>();
+        let numbers = || table.list(0, 9).into_iter().map(|(number, _)| number).collect::<Vec<_>>();
         let [first, second] = [&fakes[0], &fakes[1]].map(enter);
         assert_eq!(numbers(), [1, 2]);
-        assert!(roll.abort(2) && fakes[1].0.get() && !fakes[0].0.get());
+        assert!(table.abort(2) && fakes[1].0.get() && !fakes[0].0.get());
         drop(second);
-        assert!(!roll.abort(2));
+        assert!(!table.abort(2));
         let third = enter(&fakes[2]);
         assert_eq!(numbers(), [1, 3]);
-        assert_eq!(roll.list(1, 9).len(), 1);
+        assert_eq!(table.list(1, 9).len(), 1);
         drop((first, third));
-        assert!(roll.is_empty());
+        assert!(table.is_empty());
     }
 }
