@@ -99,7 +99,7 @@ pub use listen::{Handler, Listening, adopt, listen};
 pub use listen_unix::{ListeningUnix, listen_unix};
 pub use look::{LOOK_MAX, look};
 pub use passage::{join, lead};
-pub use pipe::{Again, Http, Layered, Leaving, Onward, Spectator, StreamInlet, Why};
+pub use pipe::{Http, Layered, Leaving, Onward, RetryHandler, Spectator, StreamInlet, Why};
 pub use proto::control::Timeouts;
 pub use proxy::{
     Connectors, Credentials, Exit, Links, Proxy, ProxyKind, exit_stream, serve_connect, serve_proxy,

@@ -10,14 +10,14 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 use transport::{Connector, OpenError};
 
-use crate::pipe::{Again, Http, Layered, Pipe, Pump};
+use crate::pipe::{Http, Layered, Pipe, Pump, RetryHandler};
 use crate::{Permit, Settings, Socket};
 
 /// The way of a visitor whose stream may be refused.
 #[derive(Debug)]
 pub struct Retry {
     /// Takes the visitor of a stream that is refused before a byte has reached a target.
-    pub taker: Box<dyn Again>,
+    pub handler: Box<dyn RetryHandler>,
     /// The bytes of the visitor that were read from its socket already. Those of a visitor that
     /// speaks HTTP are in [`Http::first`].
     pub first: BytesMut,
@@ -26,7 +26,7 @@ pub struct Retry {
 /// Opens a stream for `socket` and spawns the pump of the stream on this thread's local runtime.
 /// The pump owns the socket and the permit, and ends with the stream. A link that ends resets its
 /// streams. `is_announced`: the socket has another address than the visitor. `http`: the visitor
-/// speaks HTTP. `again`: where the visitor goes if the far side refuses the
+/// speaks HTTP. `retry`: where the visitor goes if the far side refuses the
 /// stream.
 ///
 /// # Errors
@@ -38,15 +38,15 @@ pub fn serve_visitor(
     settings: &Rc<Settings>,
     permit: Option<Permit>,
     http: Option<Http>,
-    again: Option<Retry>,
+    retry: Option<Retry>,
 ) -> Result<(), (Socket, OpenError)> {
     let pipe = Pipe::guarded(Rc::clone(settings), (open.visitor.into(), is_announced), http);
     match connector.open(open, Rc::<Pipe>::clone(&pipe)) {
         Ok(inlet) => {
             pipe.connect(socket);
             let pump = Pump::new(pipe, inlet, permit);
-            spawn_local(match again {
-                Some(Retry { taker, first }) => pump.or_again(taker, first),
+            spawn_local(match retry {
+                Some(Retry { handler, first }) => pump.with_retry(handler, first),
                 None => pump,
             });
             Ok(())
@@ -62,7 +62,7 @@ pub fn serve_visitor(
 /// # Errors
 /// No stream was opened. The refusal is not counted.
 pub fn serve_layered(
-    (visitor, http, again): (Layered, Http, Option<Retry>),
+    (visitor, http, retry): (Layered, Http, Option<Retry>),
     connector: &dyn Connector,
     open: Open,
     settings: &Rc<Settings>,
@@ -75,8 +75,8 @@ pub fn serve_layered(
     pipe.connect_layered(visitor);
     spawn_local(async move {
         let pump = Pump::new(Rc::clone(&pipe), inlet, permit);
-        let mut pump = pin!(match again {
-            Some(Retry { taker, first }) => pump.or_again(taker, first),
+        let mut pump = pin!(match retry {
+            Some(Retry { handler, first }) => pump.with_retry(handler, first),
             None => pump,
         });
         let over = async {

@@ -334,7 +334,7 @@ fn serve(
             tried: past.tried.clone(),
             carried: None,
         };
-        Retry { taker: Box::new(another), first: past.first.clone() }
+        Retry { handler: Box::new(another), first: past.first.clone() }
     });
     // The bytes of a request on another worker come over a socket pair.
     let is_announced = match &came {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use proto::ResetCode;
-use relay::{Again, Socket};
+use relay::{RetryHandler, Socket};
 use tokio::time::Instant;
 
 use super::Entrance;
@@ -31,7 +31,7 @@ pub(super) struct Another {
     pub(super) carried: Option<Rc<Carried>>,
 }
 
-impl Again for Another {
+impl RetryHandler for Another {
     fn is_worth_it(&self) -> bool {
         self.entrance.backends.are_served_beside(self.picked.session, self.peer)
     }
@@ -45,7 +45,7 @@ impl Again for Another {
         }
     }
 
-    fn again(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode) {
+    fn retry(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode) {
         let Self { worker, entrance, picked, peer, came, mut tried, carried } = *self;
         // A stream whose bytes pass through a layer has another way back.
         let Some(socket) = socket else { return };

@@ -100,7 +100,7 @@ impl NameVisitor {
             another.carried = Some(Rc::clone(&carried));
         }
         let again =
-            another.map(|another| Retry { taker: Box::new(another), first: BytesMut::new() });
+            another.map(|another| Retry { handler: Box::new(another), first: BytesMut::new() });
         let tracker = lead.tracked.then(|| {
             let mut tracker = Tracker::new(lead.route_header.as_deref().map(Rc::from));
             tracker.observe(Rc::clone(&carried) as Rc<dyn h1::Observer>);

@@ -14,7 +14,7 @@
 //! | `pump` | the task: reads the end, writes the queue, and decides what is next |
 //! | `ending`, `linger` | how a stream ends, and how long its socket stays open |
 //! | `timers`, `overdue`, `watchdog` | the time-outs of a stream |
-//! | `again`, `keeping` | the visitor of a refused stream goes on to another end |
+//! | `retry`, `hand_over` | the visitor of a refused stream goes on to another end |
 //! | `rates` | the rates of bytes of a stream |
 //! | `reader`, `pages`, `queue` | the size of reads, bytes that move as pages, bytes that wait |
 //! | `end` | the end of a stream: a socket, or a byte stream above it |
@@ -22,13 +22,12 @@
 //! | `guard` | what the connection of an HTTP visitor is allowed to carry |
 //! | `inlet`, `rest` | the link side of a stream, and a pump whose connection is at rest |
 
-mod again;
 mod end;
 mod ending;
 mod facts;
 mod guard;
+mod hand_over;
 mod inlet;
-mod keeping;
 mod linger;
 mod overdue;
 mod pages;
@@ -37,6 +36,7 @@ mod queue;
 mod rates;
 mod reader;
 mod rest;
+mod retry;
 mod timers;
 mod watchdog;
 
@@ -59,7 +59,6 @@ use crate::attention::{Ask, OnTheWay, Watched};
 use crate::stall_pressure::Unmoved;
 use crate::watch::Purpose;
 use crate::{End, Held, Settings, Socket, Visit, Visitor};
-pub use again::Again;
 pub(crate) use end::ByteEnd;
 pub use end::Layered;
 pub use end::Spectator;
@@ -72,6 +71,7 @@ pub(crate) use pages::tests::paged;
 pub(crate) use pump::Pump;
 pub(crate) use queue::Queue;
 pub(crate) use rest::{Rest, Restable, Shared, Slot};
+pub use retry::RetryHandler;
 pub(crate) use watchdog::Watchdog;
 
 /// A stream has shown that its socket is read when so many KiB were written: more than the buffers

@@ -111,7 +111,7 @@ impl Pump {
     }
 
     /// Makes the pump of a connection that was at rest.
-    pub(super) fn again(
+    pub(super) fn resumed(
         pipe: Rc<Pipe>,
         inlet: Box<dyn Inlet>,
         permit: Option<Permit>,
@@ -221,7 +221,7 @@ impl Pump {
         let is_plain = self.pipe.is_unguarded();
         if is_plain
             && self.size.is_bulk()
-            && self.kept().is_none()
+            && self.unserved().is_none()
             && let Some(pause) = self.read_pages(end, cx)?
         {
             return Ok(pause);
@@ -380,7 +380,7 @@ impl Future for Pump {
         let this = self.get_mut();
         this.pipe.park(cx.waker());
         let Some(end) = this.pipe.end.borrow().clone() else { return this.farewell(cx) };
-        if let Some(why) = this.revoked() {
+        if let Some(why) = this.hand_over_reason() {
             return this.hand_over(end, why);
         }
         if let Some(why) = this.departure(&end) {
@@ -401,7 +401,7 @@ impl Future for Pump {
             drop(end);
             return this.await_taken(cx);
         }
-        let mut again = this.write(&end, cx);
+        let mut has_more = this.write(&end, cx);
         if this.is_leaving() && this.writing != Writing::Open {
             drop(end);
             this.pipe.note_end(End::Socket);
@@ -421,7 +421,7 @@ impl Future for Pump {
                 this.reading = Reading::Ended;
             }
         }
-        again |= pause == Pause::Budget;
+        has_more |= pause == Pause::Budget;
         match (this.reading, this.writing) {
             (Reading::Ended, Writing::Ended | Writing::Broken)
             | (Reading::Stopped, Writing::Broken) => {
@@ -445,7 +445,7 @@ impl Future for Pump {
             let is_finished = end == End::Finished;
             return if is_finished { this.close(false) } else { this.abort(ResetCode::Timeout) };
         }
-        if again {
+        if has_more {
             cx.waker().wake_by_ref();
         }
         Poll::Pending

@@ -236,7 +236,7 @@ impl Rest {
     /// Starts the pump of the pipe that was made.
     pub(crate) fn start(mut self, pipe: Rc<Pipe>, inlet: Box<dyn Inlet>, slot: Option<Slot>) {
         let (permit, clocks) = (self.permit.take(), self.clocks.take());
-        Pump::again(pipe, inlet, permit, clocks).start(slot);
+        Pump::resumed(pipe, inlet, permit, clocks).start(slot);
     }
 }
 

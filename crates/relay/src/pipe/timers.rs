@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use super::again::Kept;
+use super::retry::Unserved;
 use super::watchdog::{Clock, Watchdog};
 use super::{MOVED, Pipe, READ, WRITTEN};
 use crate::End;
@@ -25,7 +25,7 @@ pub(super) struct Timers {
     /// What rates let through: of bytes that are written, and of bytes that are read.
     pub(super) portions: [Portions; 2],
     /// The visitor, until the stream serves it.
-    pub(super) again: Option<Box<Kept>>,
+    pub(super) unserved: Option<Box<Unserved>>,
 }
 
 /// A target broke, and the peer has not taken all its bytes.
@@ -41,25 +41,25 @@ impl Timers {
 
     /// Whether nothing is in force.
     pub(super) fn is_bare(&self) -> bool {
-        let Self { watchdog, of_ways, deadline, linger, breaking, portions, again } = self;
+        let Self { watchdog, of_ways, deadline, linger, breaking, portions, unserved } = self;
         watchdog.is_none()
             && of_ways.iter().all(Option::is_none)
             && deadline.is_none()
             && linger.is_none()
             && breaking.is_none()
             && portions.iter().all(Portions::is_idle)
-            && again.is_none()
+            && unserved.is_none()
     }
 
     /// Whether nothing but time-outs is in force, and none is due until `soon`.
     pub(super) fn is_quiet_until(&self, soon: Instant) -> bool {
-        let Self { watchdog, of_ways, deadline, linger, breaking, portions, again } = self;
+        let Self { watchdog, of_ways, deadline, linger, breaking, portions, unserved } = self;
         let dogs = of_ways.iter().chain([watchdog]).flatten().map(Watchdog::due);
         let ends = dogs.chain(deadline.as_ref().map(|deadline| deadline.sleep.deadline()));
         linger.is_none()
             && breaking.is_none()
             && portions.iter().all(Portions::is_idle)
-            && again.is_none()
+            && unserved.is_none()
             && ends.min().is_none_or(|end| end > soon)
     }
 

@@ -7,7 +7,6 @@
     reason = "a test fails by panicking, and its visitors are threads that may sleep"
 )]
 
-mod again;
 mod ends;
 mod flow;
 mod held_http;
@@ -18,6 +17,7 @@ mod layered_http;
 mod life;
 mod link;
 mod proxy;
+mod retry;
 mod rig;
 #[path = "../straight.rs"]
 mod straight;

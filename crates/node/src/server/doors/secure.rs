@@ -22,7 +22,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use h1::{HeadSniffer, Looked, Tracker};
-use relay::{Again, Http, Layered, Leaving, Onward, Retry, Socket, Why};
+use relay::{Http, Layered, Leaving, Onward, Retry, RetryHandler, Socket, Why};
 use termination::TlsIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::task::spawn_local;
@@ -175,9 +175,9 @@ impl Secured {
         };
         let retry = entrance.backends.have_others().then(|| {
             let (entrance, session) = (Arc::clone(entrance), backend.picked.session);
-            let taker =
+            let handler =
                 Box::new(ByProxy { visitor: self.clone(), carried: again, entrance, session });
-            Retry { taker, first: BytesMut::new() }
+            Retry { handler, first: BytesMut::new() }
         });
         let visitor = (layered, http, retry);
         // A connection without a request ends after one to two times this time.
@@ -233,7 +233,7 @@ struct ByProxy {
     session: u64,
 }
 
-impl Again for ByProxy {
+impl RetryHandler for ByProxy {
     fn is_worth_it(&self) -> bool {
         self.entrance.backends.are_served_beside(self.session, self.visitor.peer)
     }
@@ -242,7 +242,7 @@ impl Again for ByProxy {
         h1::is_repeatable(sent)
     }
 
-    fn again(self: Box<Self>, _: Option<Socket>, first: BytesMut, _: proto::ResetCode) {
+    fn retry(self: Box<Self>, _: Option<Socket>, first: BytesMut, _: proto::ResetCode) {
         self.carried.go_on();
         self.visitor.proxy(first);
     }

@@ -12,7 +12,7 @@
 //! A refusal is a code that an end sends in the place of a connection to a target, so no byte has
 //! reached a target. [`ResetCode::Timeout`] is none: the end of a connection has the same code.
 //! Bytes that were sent over a link which ends may have reached a target. Only a request that may
-//! be done twice goes on then ([`Again::may_repeat`]).
+//! be done twice goes on then ([`RetryHandler::may_repeat`]).
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ use crate::{Held, Socket};
 const KEPT_MOST: usize = 16 << 10;
 
 /// Takes a visitor whose stream has served nobody.
-pub trait Again: fmt::Debug {
+pub trait RetryHandler: fmt::Debug {
     /// Whether a visitor that has sent nothing had better leave a link that is silent.
     fn is_worth_it(&self) -> bool;
 
@@ -36,12 +36,12 @@ pub trait Again: fmt::Debug {
 
     /// Takes the visitor. `socket`: `None` if its bytes pass through a layer. `first`: the bytes
     /// that were read from it. The call must not block.
-    fn again(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode);
+    fn retry(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode);
 }
 
 /// What is known of a visitor until its stream serves it.
-pub(super) struct Kept {
-    taker: Box<dyn Again>,
+pub(super) struct Unserved {
+    handler: Box<dyn RetryHandler>,
     /// The bytes that are sent before those of the socket.
     pub(super) first: Bytes,
     /// The bytes that were sent.
@@ -51,11 +51,11 @@ pub(super) struct Kept {
     held: Held,
 }
 
-impl Kept {
-    pub(super) fn new(taker: Box<dyn Again>, first: BytesMut, held: Held) -> Box<Self> {
+impl Unserved {
+    pub(super) fn new(handler: Box<dyn RetryHandler>, first: BytesMut, held: Held) -> Box<Self> {
         held.set(first.capacity() as u64);
         let (sent, is_over) = (BytesMut::new(), false);
-        Box::new(Self { taker, first: first.freeze(), sent, is_over, held })
+        Box::new(Self { handler, first: first.freeze(), sent, is_over, held })
     }
 
     /// Notes bytes that are sent now. False: there are too many to keep them.
@@ -78,7 +78,7 @@ impl Kept {
 
     /// Whether the target does no harm if it gets the sent bytes twice.
     pub(super) fn may_repeat(&self) -> bool {
-        !self.is_over && self.taker.may_repeat(&self.sent)
+        !self.is_over && self.handler.may_repeat(&self.sent)
     }
 
     /// Whether another end may serve the visitor after a reset with this code.
@@ -96,14 +96,14 @@ impl Kept {
 
     /// Whether the visitor had better leave a silent link.
     pub(super) fn leaves_silence(&self) -> bool {
-        (!self.has_sent() || self.may_repeat()) && self.taker.is_worth_it()
+        (!self.has_sent() || self.may_repeat()) && self.handler.is_worth_it()
     }
 
-    /// Gives the visitor away. `rest`: the bytes that were read behind those that were sent.
-    pub(super) fn give(self, socket: Option<Socket>, rest: &[u8], why: ResetCode) {
-        let Self { taker, first, mut sent, .. } = self;
+    /// Hands the visitor over. `rest`: the bytes that were read behind those that were sent.
+    pub(super) fn hand_over(self, socket: Option<Socket>, rest: &[u8], why: ResetCode) {
+        let Self { handler, first, mut sent, .. } = self;
         sent.extend_from_slice(&first);
         sent.extend_from_slice(rest);
-        taker.again(socket, sent, why);
+        handler.retry(socket, sent, why);
     }
 }

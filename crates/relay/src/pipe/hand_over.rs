@@ -1,5 +1,5 @@
 //! What a pump keeps of a visitor that its stream does not serve yet, so that another end may serve
-//! the visitor ([`super::again`]).
+//! the visitor ([`super::retry`]).
 
 use std::rc::Rc;
 use std::task::Poll;
@@ -7,66 +7,70 @@ use std::task::Poll;
 use bytes::BytesMut;
 use proto::{HEAD_ROOM, ResetCode};
 
-use super::again::{Again, Kept};
 use super::pump::{Pause, Progress, Reading, Writing};
+use super::retry::{RetryHandler, Unserved};
 use super::{ByteEnd, MOVED, Pump, READ};
 use crate::Held;
 
 impl Pump {
     /// Lets another end serve the visitor if this stream is refused. The bytes `first` of the
     /// visitor, which were read already, are sent before those of its socket.
-    pub(crate) fn or_again(mut self, again: Box<dyn Again>, first: BytesMut) -> Self {
+    pub(crate) fn with_retry(mut self, handler: Box<dyn RetryHandler>, first: BytesMut) -> Self {
         let held = Held::none(self.pipe.settings.budget.as_ref());
-        self.timers.get_or_insert_default().again = Some(Kept::new(again, first, held));
+        self.timers.get_or_insert_default().unserved = Some(Unserved::new(handler, first, held));
         self.pipe.note_revocable();
         self
     }
 
-    pub(super) fn kept(&mut self) -> Option<&mut Kept> {
-        self.timers.as_mut()?.again.as_deref_mut()
+    pub(super) fn unserved(&mut self) -> Option<&mut Unserved> {
+        self.timers.as_mut()?.unserved.as_deref_mut()
     }
 
     /// The stream serves the visitor, or its bytes cannot be kept.
     #[cold]
-    fn keep_no_more(&mut self) {
+    fn forget_unserved(&mut self) {
         if let Some(timers) = &mut self.timers {
-            let kept = timers.again.take();
+            let unserved = timers.unserved.take();
             if timers.is_bare() {
                 self.timers = None;
             }
-            drop(kept);
+            drop(unserved);
         }
     }
 
     /// Keeps bytes of the visitor that are sent now.
     pub(super) fn keep(&mut self, bytes: &[u8]) {
         // What has to be sent first has to be sent in any case.
-        if self.kept().is_some_and(|kept| !kept.note(bytes) && kept.first.is_empty()) {
-            self.keep_no_more();
+        if self
+            .unserved()
+            .is_some_and(|unserved| !unserved.note(bytes) && unserved.first.is_empty())
+        {
+            self.forget_unserved();
         }
     }
 
-    /// Why the visitor is given away, if it is now.
-    pub(super) fn revoked(&mut self) -> Option<ResetCode> {
+    /// Why the visitor is handed over, if it is now.
+    pub(super) fn hand_over_reason(&mut self) -> Option<ResetCode> {
         let (is_served, reset) = (self.pipe.is_served(), self.pipe.reset.get());
         let leaves = self.pipe.take_silence();
-        let kept = self.timers.as_mut()?.again.as_deref_mut()?;
-        let is_taken = || kept.has_sent() && kept.first.is_empty() && !self.inlet.is_untaken();
-        if is_served || (reset.is_none() && is_taken() && !kept.may_repeat()) {
-            self.keep_no_more();
+        let unserved = self.timers.as_mut()?.unserved.as_deref_mut()?;
+        let is_taken =
+            || unserved.has_sent() && unserved.first.is_empty() && !self.inlet.is_untaken();
+        if is_served || (reset.is_none() && is_taken() && !unserved.may_repeat()) {
+            self.forget_unserved();
             return None;
         }
         let is_open = self.writing == Writing::Open && !self.pipe.is_finished();
         match reset {
             _ if !is_open => None,
-            Some(code) => kept.may_go_on(code).then_some(code),
-            None => (leaves && kept.leaves_silence()).then_some(ResetCode::Timeout),
+            Some(code) => unserved.may_go_on(code).then_some(code),
+            None => (leaves && unserved.leaves_silence()).then_some(ResetCode::Timeout),
         }
     }
 
     /// Hands the visitor over, to be served by another end.
     pub(super) fn hand_over(&mut self, end: Rc<ByteEnd>, why: ResetCode) -> Poll<()> {
-        let kept = self.timers.take().and_then(|timers| timers.again);
+        let unserved = self.timers.take().and_then(|timers| timers.unserved);
         self.watch = None;
         self.permit = None;
         self.reading = Reading::Ended;
@@ -75,12 +79,14 @@ impl Pump {
         drop(self.pipe.end.take());
         let rest = self.pipe.guard.get().map(|guard| guard.take_rest()).unwrap_or_default();
         // The end of a stream is shared by nobody while its pump runs.
-        let (Some(kept), Ok(end)) = (kept, Rc::try_unwrap(end)) else { return Poll::Ready(()) };
+        let (Some(unserved), Ok(end)) = (unserved, Rc::try_unwrap(end)) else {
+            return Poll::Ready(());
+        };
         let socket = match end {
             ByteEnd::Socket(socket) => Some(socket),
             ByteEnd::Layered(_) | ByteEnd::Observed(_) => None,
         };
-        kept.give(socket, &rest, why);
+        unserved.hand_over(socket, &rest, why);
         Poll::Ready(())
     }
 
@@ -91,7 +97,7 @@ impl Pump {
         turn: &mut Progress,
     ) -> Option<Pause> {
         loop {
-            let first = self.kept()?.first.clone();
+            let first = self.unserved()?.first.clone();
             if first.is_empty() {
                 return None;
             }
@@ -102,7 +108,7 @@ impl Pump {
             buffer.clear();
             buffer.resize(HEAD_ROOM, 0);
             buffer.extend_from_slice(&first[..room]);
-            self.kept()?.first = first.slice(room..);
+            self.unserved()?.first = first.slice(room..);
             self.pipe.note_active(MOVED | READ);
             self.pipe.count_in(room);
             self.keep(&first[..room]);

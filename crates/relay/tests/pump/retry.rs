@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use proto::{HEAD_ROOM, Open, Priority, ResetCode, Target};
-use relay::{Again, Retry, Settings, Socket, serve_visitor};
+use relay::{Retry, RetryHandler, Settings, Socket, serve_visitor};
 use testkit::origins::Origin;
 use transport::{Connector, Inlet, OpenError, Outlet};
 
@@ -59,16 +59,16 @@ impl Connector for ToFar {
     }
 }
 
-/// What the visitor of a refused stream came with.
-type Came = Rc<RefCell<Option<(Socket, BytesMut, ResetCode)>>>;
+/// What the visitor of a refused stream handed with.
+type Handed = Rc<RefCell<Option<(Socket, BytesMut, ResetCode)>>>;
 
 #[derive(Debug)]
-struct Taker(Came);
+struct Taker(Handed);
 
 /// What a target does no harm with if it gets it twice.
 const REPEATABLE: &[u8] = b"GET /";
 
-impl Again for Taker {
+impl RetryHandler for Taker {
     fn is_worth_it(&self) -> bool {
         true
     }
@@ -77,7 +77,7 @@ impl Again for Taker {
         sent == REPEATABLE
     }
 
-    fn again(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode) {
+    fn retry(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode) {
         self.0.replace(Some((socket.unwrap(), first, why)));
     }
 }
@@ -90,7 +90,7 @@ fn open() -> Open {
 /// A visitor of a stream that the test plays the far side of.
 struct Scene {
     far: Rc<Far>,
-    came: Came,
+    handed: Handed,
     visitor: std::net::TcpStream,
 }
 
@@ -102,8 +102,8 @@ impl Scene {
         let (socket, _) = listener.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
         let socket = tokio::net::TcpStream::from_std(socket).unwrap();
-        let (far, came) = (Rc::<Far>::default(), Came::default());
-        let retry = Retry { taker: Box::new(Taker(Rc::clone(&came))), first: BytesMut::new() };
+        let (far, handed) = (Rc::<Far>::default(), Handed::default());
+        let retry = Retry { handler: Box::new(Taker(Rc::clone(&handed))), first: BytesMut::new() };
         let connector = ToFar(Rc::clone(&far));
         let settings = Rc::<Settings>::default();
         serve_visitor(
@@ -118,7 +118,7 @@ impl Scene {
         .unwrap();
         (&visitor).write_all(first).unwrap();
         until(|| far.sent.borrow().len() == first.len()).await;
-        Self { far, came, visitor }
+        Self { far, handed, visitor }
     }
 
     fn outlet(&self) -> Rc<dyn Outlet> {
@@ -142,13 +142,13 @@ fn a_refused_visitor_goes_on_with_its_bytes_and_its_end() {
         scene.visitor.shutdown(Shutdown::Write).unwrap();
         scene.outlet().reset(ResetCode::Refused);
         scene.turn().await;
-        let (socket, first, why) = scene.came.take().expect("the visitor is given away");
+        let (socket, first, why) = scene.handed.take().expect("the visitor is handed over");
         assert_eq!((&first[..], why), (&b"POST once"[..], ResetCode::Refused));
         // The next far side gets all bytes once, and the end of the visitor behind them.
         let origin = Origin::echo().unwrap();
         let rig = Rig::new(origin.address());
-        let came = Came::default();
-        let retry = Some(Retry { taker: Box::new(Taker(Rc::clone(&came))), first });
+        let handed = Handed::default();
+        let retry = Some(Retry { handler: Box::new(Taker(Rc::clone(&handed))), first });
         let opener = Opener(Rc::clone(&rig.link));
         serve_visitor((socket, false), &opener, open(), &rig.visitors, None, None, retry).unwrap();
         let mut visitor = scene.visitor;
@@ -159,7 +159,7 @@ fn a_refused_visitor_goes_on_with_its_bytes_and_its_end() {
         };
         assert_eq!(tokio::task::spawn_blocking(read).await.unwrap(), b"POST once");
         rig.settled().await;
-        assert_eq!((rig.visitors.stats.bytes_in(), came.take().is_none()), (9, true));
+        assert_eq!((rig.visitors.stats.bytes_in(), handed.take().is_none()), (9, true));
     });
 }
 
@@ -195,7 +195,7 @@ fn a_visitor_whose_bytes_may_have_reached_a_target_stays() {
             scene.turn().await;
             scene.outlet().reset(code);
             scene.turn().await;
-            assert!(scene.came.take().is_none(), "case {nth}");
+            assert!(scene.handed.take().is_none(), "case {nth}");
             let visitor = scene.visitor;
             let end = tokio::task::spawn_blocking(move || receive(&visitor).map(drop));
             assert!(end.await.unwrap().is_err(), "case {nth}: the visitor is reset");
@@ -210,7 +210,7 @@ fn more_bytes_than_are_kept_stay_with_their_stream() {
         let scene = Scene::new(&LONG).await;
         scene.outlet().reset(ResetCode::Refused);
         scene.turn().await;
-        assert!(scene.came.take().is_none());
+        assert!(scene.handed.take().is_none());
     });
 }
 
@@ -220,15 +220,15 @@ fn a_visitor_that_has_sent_nothing_leaves_a_link_that_ends_or_is_silent() {
         let scene = Scene::new(b"").await;
         scene.outlet().reset(ResetCode::Shutdown);
         scene.turn().await;
-        assert_eq!(scene.came.take().unwrap().2, ResetCode::Shutdown);
+        assert_eq!(scene.handed.take().unwrap().2, ResetCode::Shutdown);
         let scene = Scene::new(b"").await;
         scene.outlet().silent();
         scene.turn().await;
-        assert_eq!(scene.came.take().unwrap().2, ResetCode::Timeout);
+        assert_eq!(scene.handed.take().unwrap().2, ResetCode::Timeout);
         let scene = Scene::new(b"x").await;
         scene.outlet().silent();
         scene.turn().await;
-        assert!(scene.came.take().is_none(), "its byte may have reached a target");
+        assert!(scene.handed.take().is_none(), "its byte may have reached a target");
     });
 }
 
@@ -247,7 +247,7 @@ fn a_visitor_whose_bytes_may_be_repeated_leaves_a_link_that_ends_or_is_silent() 
                 scene.outlet().silent();
             }
             scene.turn().await;
-            let (_, first, _) = scene.came.take().expect("the visitor is given away");
+            let (_, first, _) = scene.handed.take().expect("the visitor is handed over");
             assert_eq!(&first[..], REPEATABLE);
         });
     }
@@ -256,6 +256,6 @@ fn a_visitor_whose_bytes_may_be_repeated_leaves_a_link_that_ends_or_is_silent() 
         scene.outlet().deliver(&mut VecDeque::from([Bytes::from_static(b"HTTP/1.1 200 ")]));
         scene.outlet().silent();
         scene.turn().await;
-        assert!(scene.came.take().is_none(), "the answer has begun");
+        assert!(scene.handed.take().is_none(), "the answer has begun");
     });
 }
