@@ -212,8 +212,8 @@ fn fields(header: &[u8]) -> Option<Bytes> {
         let field = rest.get(..size)?;
         match *kind {
             CHECKSUM => {
-                let told = u32::from_be_bytes(field.get(3..)?.try_into().ok()?);
-                if told != checksum(header, at + 3) {
+                let stated = u32::from_be_bytes(field.get(3..)?.try_into().ok()?);
+                if stated != checksum(header, at + 3) {
                     return None;
                 }
             }
@@ -258,7 +258,7 @@ mod tests {
         proxy_header(version, Some(VISITOR.parse().unwrap()), PUBLIC.parse().unwrap()).to_vec()
     }
 
-    fn told(fields: &[u8]) -> Announced {
+    fn announced_with(fields: &[u8]) -> Announced {
         Announced {
             visitor: Some(VISITOR.parse().unwrap()),
             public: Some(PUBLIC.parse().unwrap()),
@@ -275,7 +275,7 @@ mod tests {
                 assert_eq!(parse(&all[..end]), Parsed::More, "{version:?} {end}");
             }
             for end in header.len()..=all.len() {
-                let whole = Parsed::Header(told(b""), header.len());
+                let whole = Parsed::Header(announced_with(b""), header.len());
                 assert_eq!(parse(&all[..end]), whole, "{version:?} {end}");
             }
         }
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_mapped_address_is_one_of_ipv4() {
         let v6 = "PROXY TCP6 ::ffff:203.0.113.9 ::ffff:198.51.100.1 40000 443\r\n";
-        assert_eq!(parse(v6.as_bytes()), Parsed::Header(told(b""), v6.len()));
+        assert_eq!(parse(v6.as_bytes()), Parsed::Header(announced_with(b""), v6.len()));
     }
 
     #[test]
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(parse(&bytes), Parsed::Not, "the checksum is wrong");
         let sum = checksum(&bytes, at);
         bytes[at..at + 4].copy_from_slice(&sum.to_be_bytes());
-        let kept = told(&[&authority[..], id].concat());
+        let kept = announced_with(&[&authority[..], id].concat());
         assert_eq!(parse(&bytes), Parsed::Header(kept, bytes.len()));
         bytes[30] ^= 1;
         assert_eq!(parse(&bytes), Parsed::Not, "a bit has changed");
@@ -381,7 +381,7 @@ mod tests {
     async fn the_bytes_behind_the_header_stay_in_the_socket() {
         let (mut visitor, socket) = pair();
         visitor.write_all(&[&header(ProxyVersion::V2)[..], b"hello"].concat()).unwrap();
-        assert_eq!(announced(&socket).await.unwrap(), told(b""));
+        assert_eq!(announced(&socket).await.unwrap(), announced_with(b""));
         let mut read = BytesMut::with_capacity(100);
         assert_eq!(socket.read(&mut read, 100).unwrap(), Some(5));
         assert_eq!(&read[..], b"hello");

@@ -110,9 +110,9 @@ pub(crate) fn rest(
     let key = all.resting.borrow_mut().insert(Rc::clone(&resting));
     resting.key.set(key);
     let epoll = all.epoll.get_ref().as_fd();
-    let told = content.ends.iter().try_for_each(|end| end.register(epoll, key as u64));
+    let registered = content.ends.iter().try_for_each(|end| end.register(epoll, key as u64));
     resting.content.replace(Some(content));
-    if told.is_err() {
+    if registered.is_err() {
         // The system allows no more of them (epoll(7), `max_user_watches`).
         all.wake(key);
     }

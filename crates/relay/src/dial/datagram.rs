@@ -11,7 +11,7 @@ use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep_until, timeout};
 use transport::DATAGRAM_MAX;
 
-use super::{DialError, TargetAddr, addresses_of, telling};
+use super::{DialError, TargetAddr, addresses_of, more_specific};
 use crate::Room;
 use crate::room::Position;
 
@@ -23,7 +23,8 @@ const TIMES: u32 = 3;
 /// `broadcast` the target may be all machines of a network, of which the first answer counts.
 ///
 /// # Errors
-/// The target does not resolve, each of its addresses refuses, or nothing answers within `deadline`.
+/// The target does not resolve, each of its addresses refuses, or nothing answers within
+/// `deadline`.
 pub async fn ask_datagram(
     (target, broadcast): (&TargetAddr, bool),
     question: &[u8],
@@ -48,7 +49,7 @@ pub async fn ask_datagram(
                 Ok(answer) => return Ok(answer),
                 Err(error) => {
                     first = Some(match first {
-                        Some(first) => telling(first, error),
+                        Some(first) => more_specific(first, error),
                         None => error,
                     });
                 }

@@ -128,7 +128,7 @@ async fn dial_marked(
                 }
                 let start =
                     |address| -> LocalFuture<'static, _> { Box::pin(connect(address, room, dscp)) };
-                let raced = race(addresses, ADDRESS_STAGGER, start, telling).await;
+                let raced = race(addresses, ADDRESS_STAGGER, start, more_specific).await;
                 raced.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
             }
             // A stream has no place in a datagram.
@@ -255,7 +255,7 @@ fn is_exhausted(error: &io::Error) -> bool {
 
 /// Of several errors the dial returns that of the first address to fail. An address that this
 /// machine has no way to says less than the others.
-pub(crate) fn telling(first: io::Error, next: io::Error) -> io::Error {
+pub(crate) fn more_specific(first: io::Error, next: io::Error) -> io::Error {
     if first.kind() == io::ErrorKind::NetworkUnreachable { next } else { first }
 }
 

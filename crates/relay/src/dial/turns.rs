@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{DialError, Dialled, TargetAddr};
 
-/// Dials of an account in progress on one worker. They are begun in one turn of the worker at most,
-/// which takes 10 ms (0.03 ms each). Targets that never answer hold a place for the time-out.
+/// Dials of an account in progress on one worker. They are started in one turn of the worker at
+/// most, which takes 10 ms (0.03 ms each). Targets that never answer hold a place for the time-out.
 const AT_ONCE: usize = 256;
 
 /// Dials of an account that wait or are in progress on one worker, at most: 32 MiB. Opening frames
@@ -232,9 +232,9 @@ mod tests {
     }
 
     /// A dial to a target that never answers.
-    async fn nowhere(account: DialAccount, begun: Rc<Cell<usize>>) -> DialError {
+    async fn nowhere(account: DialAccount, started: Rc<Cell<usize>>) -> DialError {
         let dial = async |left: Duration| {
-            begun.set(begun.get() + 1);
+            started.set(started.get() + 1);
             timeout(left, pending()).await.unwrap_or_else(|_| Err(DialError::Timeout(target())))
         };
         account.dial(&target(), DEADLINE, dial).await.unwrap_err()
@@ -267,13 +267,13 @@ mod tests {
     async fn dials_of_an_account_are_bounded_and_charged_and_no_other_account_waits_for_them() {
         let budget = Rc::new(Charged(Cell::new(0), u64::MAX));
         let dials = Dials::charged_to(Rc::<Charged>::clone(&budget));
-        let begun = Rc::new(Cell::new(0));
+        let started = Rc::new(Cell::new(0));
         let ends = Rc::new(RefCell::new(Vec::new()));
         LocalSet::new()
             .run_until(async {
                 for _ in 0..20_000 {
-                    let (begun, ends) = (Rc::clone(&begun), Rc::clone(&ends));
-                    let dial = nowhere(dials.of("loud"), begun);
+                    let (started, ends) = (Rc::clone(&started), Rc::clone(&ends));
+                    let dial = nowhere(dials.of("loud"), started);
                     spawn_local(async move {
                         let end = dial.await;
                         ends.borrow_mut().push(end);
@@ -285,12 +285,12 @@ mod tests {
                 }
                 // The account pauses after a step in which the thread lost its core.
                 for _ in 0..1_000 {
-                    if begun.get() == AT_ONCE {
+                    if started.get() == AT_ONCE {
                         break;
                     }
                     tokio::time::sleep(SLOW).await;
                 }
-                assert_eq!(begun.get(), AT_ONCE);
+                assert_eq!(started.get(), AT_ONCE);
                 assert_eq!(ends.borrow().len(), 20_000 - MOST, "these were refused at once");
                 assert!(ends.borrow().iter().all(|end| matches!(end, DialError::Busy(_))));
                 assert_eq!(budget.0.get(), MOST as u64 * COST);

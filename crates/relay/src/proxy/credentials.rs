@@ -79,7 +79,7 @@ impl Credentials {
     /// Checks what a visitor gave. Returns when the visitor may learn the outcome.
     pub(crate) async fn judge(&self, given: &Given, source: Option<&Source>) -> Result<(), Fault> {
         let is_right = self.admit(given);
-        let told = match (&self.brake, source) {
+        let judgement = match (&self.brake, source) {
             (Some((brake, service)), Some(source)) => {
                 let attempt = Attempt { service, source, is_right, is_known: false };
                 brake.judge(attempt, PATIENCE).await
@@ -90,7 +90,7 @@ impl Credentials {
                 Judgement::Wrong
             }
         };
-        match told {
+        match judgement {
             Judgement::Right => Ok(()),
             Judgement::Wrong => Err(Fault::Denied),
             Judgement::Busy => Err(Fault::Busy),

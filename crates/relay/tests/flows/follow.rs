@@ -227,15 +227,15 @@ async fn a_flow_without_an_answer_tells_so_and_leaves_where_another_target_answe
         first.send_to(b"!", from).await.unwrap();
         soon(&visitor).await;
         pass(3).await;
-        assert_eq!(*stand_ins.told.borrow(), [true], "an answer is told once");
+        assert_eq!(*stand_ins.reported.borrow(), [true], "an answer is reported once");
         visitor.send(b"2").await.unwrap();
         soon(&first).await;
         pass(20).await;
-        assert_eq!(*stand_ins.told.borrow(), [true, false], "a last datagram is told once");
+        assert_eq!(*stand_ins.reported.borrow(), [true, false], "a last datagram is reported once");
         visitor.send(b"3").await.unwrap();
         soon(&first).await;
         pass(3).await;
-        assert_eq!(*stand_ins.told.borrow(), [true, false, false]);
+        assert_eq!(*stand_ins.reported.borrow(), [true, false, false]);
         assert_eq!(rig.live(), (1, 1), "no other target answers");
         stand_ins.others_answer.set(true);
         visitor.send(b"4").await.unwrap();

@@ -49,8 +49,8 @@ pub(crate) struct StandIns {
     all: Vec<TargetAddr>,
     /// How many targets of the flow had failed, each time that a stand-in was wanted.
     pub(crate) asked: RefCell<Vec<usize>>,
-    /// Whether the target answered, each time that the flow told.
-    pub(crate) told: RefCell<Vec<bool>>,
+    /// Whether the target answered, each time that the flow reported.
+    pub(crate) reported: RefCell<Vec<bool>>,
     /// Another target answers, so a flow without an answer leaves.
     pub(crate) others_answer: Cell<bool>,
 }
@@ -59,8 +59,8 @@ impl StandIns {
     pub(crate) fn of(all: &[SocketAddr]) -> Rc<Self> {
         let target =
             |at: &SocketAddr| TargetAddr::Udp { host: at.ip().to_string(), port: at.port() };
-        let (asked, told, others_answer) = Default::default();
-        Rc::new(Self { all: all.iter().map(target).collect(), asked, told, others_answer })
+        let (asked, reported, others_answer) = Default::default();
+        Rc::new(Self { all: all.iter().map(target).collect(), asked, reported, others_answer })
     }
 }
 
@@ -75,7 +75,7 @@ impl Targets for StandIns {
     }
 
     fn note_answers(&self, answers: bool) -> bool {
-        self.told.borrow_mut().push(answers);
+        self.reported.borrow_mut().push(answers);
         !answers && self.others_answer.get()
     }
 }

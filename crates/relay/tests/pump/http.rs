@@ -429,14 +429,14 @@ fn a_request_after_a_change_of_the_rules_leaves_its_stream_and_is_judged_anew() 
         let listening = door.listen();
         let (generation, at) = (Rc::clone(&door.0.generation), listening.local_addr());
         let (ask, asked) = std::sync::mpsc::channel::<()>();
-        let (told, tell) = std::sync::mpsc::channel::<()>();
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let visit = visit(at, move |socket| {
             let mut reader = BufReader::new(socket.try_clone().unwrap());
             write!(&socket, "{}", get("a.example", "/1")).unwrap();
             assert_eq!(response(&mut reader), "a: GET /1 HTTP/1.1");
             // A part of the next head came before the change.
             write!(&socket, "GET /2 HTTP/1.1\r\nHo").unwrap();
-            told.send(()).unwrap();
+            sender.send(()).unwrap();
             asked.recv().unwrap();
             let rest = "st: a.example\r\nContent-Length: 2\r\n\r\nhi";
             write!(&socket, "{rest}{}", get("a.example", "/3")).unwrap();
@@ -444,7 +444,7 @@ fn a_request_after_a_change_of_the_rules_leaves_its_stream_and_is_judged_anew() 
             assert_eq!(response(&mut reader), "a: GET /3 HTTP/1.1");
         });
         let change = async {
-            until(|| tell.try_recv().is_ok()).await;
+            until(|| receiver.try_recv().is_ok()).await;
             generation.set(1);
             ask.send(()).unwrap();
         };

@@ -289,13 +289,13 @@ fn a_lane_moves_to_another_thread_while_its_stream_stays() {
     crate::rig::run(async {
         let Two { mut near, far, .. } = two().await;
         let length = 5_000_000;
-        let (told, digest) = oneshot::channel();
+        let (sender, digest) = oneshot::channel();
         let mut far = Box::new(far);
         far.detach().unwrap();
         let thread = std::thread::spawn(move || {
             crate::rig::run(async move {
                 far.attach().unwrap();
-                told.send(read_all(&mut far, 100_000).await.unwrap()).unwrap();
+                sender.send(read_all(&mut far, 100_000).await.unwrap()).unwrap();
                 write(&mut far, length, 70_000).await.unwrap();
                 close(&mut far).await;
             });

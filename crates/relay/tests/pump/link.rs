@@ -187,7 +187,7 @@ impl FakeInlet {
         &self.stream.ends[self.side]
     }
 
-    fn tell(&self, event: Event) {
+    fn report(&self, event: Event) {
         self.link.push(&self.stream, 1 - self.side, event);
     }
 }
@@ -205,12 +205,12 @@ impl Inlet for FakeInlet {
         assert!(!payload.is_empty() && payload.len() <= self.room(), "{}", payload.len());
         let end = self.end();
         end.credit.set(end.credit.get() - payload.len());
-        self.tell(Event::Data(payload));
+        self.report(Event::Data(payload));
     }
 
     fn finish(&self) {
         if !self.end().send_ended.replace(true) {
-            self.tell(Event::Finish);
+            self.report(Event::Finish);
         }
     }
 
@@ -225,13 +225,13 @@ impl Inlet for FakeInlet {
             let mut events = self.link.events.borrow_mut();
             events.retain(|(stream, side, event)| !is_mine(stream, *side, event));
             drop(events);
-            self.tell(Event::Reset(code));
+            self.report(Event::Reset(code));
         }
     }
 
     fn stop(&self, code: ResetCode) {
         if !self.end().receive_ended.replace(true) {
-            self.tell(Event::Stop(code));
+            self.report(Event::Stop(code));
         }
     }
 

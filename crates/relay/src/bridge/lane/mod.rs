@@ -58,13 +58,13 @@ impl StreamLane {
     #[must_use]
     pub fn watched(stream: Duplex) -> (Self, oneshot::Receiver<Option<ResetCode>>) {
         let ways = Arc::<Ways>::default();
-        let (told, reason) = oneshot::channel();
+        let (ended, reason) = oneshot::channel();
         match stream.into_parts() {
             Some(parts) => {
                 let mover = Mover::new(parts, Arc::clone(&ways));
                 spawn_local(async move {
                     // The lane may be gone, and nobody waits.
-                    let _ = told.send(mover.await);
+                    let _ = ended.send(mover.await);
                 });
             }
             // The owner of the stream has ended a direction: no carrier begins with that.

@@ -173,7 +173,7 @@ impl<S: NearSocket> Flow<S> {
     fn end(self, end: End, code: ResetCode) {
         if let Self::Live(Live { ends, .. }) = self {
             ends.reply.closed.set(Some(code));
-            ends.reply.tell_end(end);
+            ends.reply.report_end(end);
             ends.inlet.close(code);
         }
     }

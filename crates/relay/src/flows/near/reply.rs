@@ -82,7 +82,7 @@ impl<S: NearSocket> Reply<S> {
         self.stats.count_dropped(reason, count);
     }
 
-    pub(super) fn tell_end(&self, end: End) {
+    pub(super) fn report_end(&self, end: End) {
         let flows = self.flows.upgrade();
         let watcher = flows.as_ref().and_then(|flows| flows.settings.watcher.as_ref());
         if let (Some(visit), Some(watcher)) = (&self.visit, watcher) {
@@ -157,7 +157,7 @@ impl<S: NearSocket> FlowOutlet for Reply<S> {
             // The link has ended the flow, so the inlet has nothing to close.
             drop(ended);
         }
-        self.tell_end(if is_refusal {
+        self.report_end(if is_refusal {
             End::Refused(code)
         } else if code == ResetCode::Timeout {
             End::IDLE

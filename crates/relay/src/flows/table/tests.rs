@@ -104,16 +104,16 @@ fn a_flood_replaces_its_own_flows_at_a_bounded_pace() {
     for (one_source, most) in [(false, 16_384), (true, 16_384), (false, 100)] {
         let mut table = bounded(most, most);
         let start = Instant::now();
-        let mut begun = 0;
+        let mut started = 0;
         for number in 0..400_000_u32 {
             let now = start + Duration::from_micros(u64::from(number) * 25);
             let flood = if one_source { 0 } else { number };
-            begun += u32::from(add(&mut table, source(flood), number, now).is_ok());
+            started += u32::from(add(&mut table, source(flood), number, now).is_ok());
         }
         // The first flows have the empty table, then 10 s follow.
         let bound = most + 2 * most.max(5_000) + 1_000;
-        assert!(begun <= bound, "{begun} flows of {most}");
-        assert!(begun >= most + most / 5 * 9, "{begun} flows of {most}");
+        assert!(started <= bound, "{started} flows of {most}");
+        assert!(started >= most + most / 5 * 9, "{started} flows of {most}");
     }
 }
 

@@ -19,7 +19,7 @@ use transport::{FlowInlet, FlowOutlet};
 use super::all::FlowTargets;
 use super::caller::FlowCaller;
 use crate::admit::Way;
-use crate::dial::{Allow, DialError, TargetAddr, telling};
+use crate::dial::{Allow, DialError, TargetAddr, more_specific};
 use crate::flows::ports::Port;
 use crate::flows::table::Slot;
 use crate::flows::waking::TaskWaker;
@@ -93,12 +93,12 @@ struct Doubt {
     until: Cell<Option<Instant>>,
     /// How often that was.
     times: Cell<u8>,
-    /// The target has answered since the targets were last told.
+    /// The target has answered since that was last reported to the targets.
     is_heard: Cell<bool>,
-    /// Datagrams were sent since the targets were last told of the silence.
+    /// Datagrams were sent since the silence was last reported to the targets.
     is_used: Cell<bool>,
-    /// When the targets were last told of the silence.
-    told: Cell<Option<Instant>>,
+    /// When the silence was last reported to the targets.
+    reported: Cell<Option<Instant>>,
 }
 
 impl Doubt {
@@ -202,7 +202,7 @@ impl Target {
                 }
                 Err(error) => {
                     first = Some(match first {
-                        Some(first) => telling(first, error),
+                        Some(first) => more_specific(first, error),
                         None => error,
                     });
                 }
@@ -342,7 +342,7 @@ impl Target {
         match self.take_next(self.refusal()) {
             Ok(()) => true,
             Err(error) => {
-                self.tell(&error);
+                self.report_failure(&error);
                 false
             }
         }
@@ -380,29 +380,29 @@ impl Target {
     pub(super) fn leaves_target(&self) -> bool {
         let leaves = self.stand_ins.is_some() && self.was_refused_lately();
         if leaves {
-            self.tell(&self.refusal());
+            self.report_failure(&self.refusal());
             self.end(Some(ResetCode::Refused));
         }
         leaves
     }
 
-    /// Tells the targets that stand in for each other that the target has answered since the last look.
-    /// Returns whether it is to be told that the target gives no answer.
-    pub(super) fn is_to_be_told(&self, now: Instant) -> bool {
+    /// Reports to the targets that stand in for each other that this target has answered since the
+    /// last look. Returns whether its silence is to be reported.
+    pub(super) fn must_report_silence(&self, now: Instant) -> bool {
         let Some(StandIns { targets, .. }) = &self.stand_ins else { return false };
         if self.doubt.is_heard.take() {
             targets.note_answers(true);
             return false;
         }
-        let told = self.doubt.told.get();
-        let is_due = told.is_none_or(|told| told + SILENT <= now) && self.doubt.is_silent(now);
+        let reported = self.doubt.reported.get();
+        let is_due = reported.is_none_or(|at| at + SILENT <= now) && self.doubt.is_silent(now);
         is_due && self.doubt.is_used.get()
     }
 
-    /// Tells the targets that stand in for each other that this one gives no answer. Ends the flow where
-    /// another target does: the next datagram of its peer begins a flow there.
+    /// Reports the silence of this target to the targets that stand in for each other. Ends the
+    /// flow where another target answers: the next datagram of its peer begins a flow there.
     pub(super) fn leaves_silence(&self, now: Instant) {
-        self.doubt.told.set(Some(now));
+        self.doubt.reported.set(Some(now));
         self.doubt.is_used.set(false);
         let Some(StandIns { targets, .. }) = &self.stand_ins else { return };
         if targets.note_answers(false) {
@@ -415,13 +415,13 @@ impl Target {
         let code = error.code();
         tracing::debug!(%error, "the target of a flow cannot be reached");
         let Err(error) = self.take_next(error) else { return };
-        self.tell(&error);
+        self.report_failure(&error);
         let reason = DropReason::of_refusal(code);
         self.settings.stats.count_dropped(reason, self.waiting.borrow().len());
         self.end(Some(code));
     }
 
-    fn tell(&self, error: &DialError) {
+    fn report_failure(&self, error: &DialError) {
         let FlowSettings { stats, watcher, .. } = &*self.settings;
         let Some(watcher) = watcher else { return };
         watcher.dialled(Err(error));
@@ -482,22 +482,22 @@ impl Target {
         self.waker.wake();
     }
 
-    /// Ends the flow, because another flow or a connection needs its place. Returns whether it had a
-    /// socket.
+    /// Evicts the flow, because another flow or a connection needs its place. Returns whether the
+    /// flow had a socket.
     pub(super) fn evict(&self) -> bool {
         let stats = &self.settings.stats;
         let has_socket = self.ends().is_some();
         stats.count_evicted();
         if !self.is_answered.get() {
             stats.count_dropped(DropReason::Evicted, 1);
-            self.tell_full(DropReason::Evicted);
+            self.report_full(DropReason::Evicted);
         }
         self.end(Some(ResetCode::Limit));
         has_socket
     }
 
-    /// Tells that flows are dropped, because there is no place for them.
-    pub(super) fn tell_full(&self, reason: DropReason) {
+    /// Reports that flows are dropped, because there is no place for them.
+    pub(super) fn report_full(&self, reason: DropReason) {
         let FlowSettings { stats, watcher, .. } = &*self.settings;
         if let Some(watcher) = watcher
             && stats.complaints.ready()

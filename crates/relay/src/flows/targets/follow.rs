@@ -54,7 +54,7 @@ async fn follow(targets: Weak<FlowTargets>) {
             return targets.is_followed.set(false);
         }
         let now = Instant::now();
-        for flow in targets.select(|flow| flow.is_to_be_told(now)) {
+        for flow in targets.select(|flow| flow.must_report_silence(now)) {
             flow.leaves_silence(now);
         }
         let with_names = round % NAMES == 0;

@@ -35,8 +35,8 @@ use flow::{FlowTally, State, Target};
 
 /// Connects a flow that arrives with `target`, which must be a [`TargetAddr::Udp`]. The outlet is
 /// returned at once; up to 8 datagrams (64 KiB) wait for the lookup of a name. A flow that cannot
-/// be connected is closed with the reason. `flows`: those of the same service, or of the forwards of
-/// the same link, on this worker.
+/// be connected is closed with the reason. `flows`: those of the same service, or of the forwards
+/// of the same link, on this worker.
 pub fn connect_flow(
     target: TargetAddr,
     caller: FlowCaller,
@@ -53,7 +53,7 @@ pub fn connect_flow(
     }
     if !flows.add(&flow, source) {
         settings.stats.count_dropped(DropReason::Limit, 1);
-        flow.tell_full(DropReason::Limit);
+        flow.report_full(DropReason::Limit);
         flow.end(Some(ResetCode::Limit));
         return flow;
     }
@@ -116,10 +116,10 @@ impl Future for Serving {
                 flow.found(found);
                 continue;
             };
-            let told = FlowTally(flow);
-            let Poll::Pending = socket.poll_read(cx, &told, |arrival| flow.arrived(&arrival));
+            let tally = FlowTally(flow);
+            let Poll::Pending = socket.poll_read(cx, &tally, |arrival| flow.arrived(&arrival));
             // Pending: the socket is full, and wakes this task.
-            let _ = socket.poll_flush(cx, &told);
+            let _ = socket.poll_flush(cx, &tally);
             if !flow.moves_on(&socket) {
                 return Poll::Pending;
             }

@@ -82,7 +82,7 @@ struct Server {
 
 impl Server {
     fn new(answer: &'static str, after: &'static str) -> Self {
-        let (tell, heard) = mpsc::channel();
+        let (sender, heard) = mpsc::channel();
         let address = each(move |mut connection| {
             connection.set_read_timeout(Some(DEADLINE)).unwrap();
             let (mut all, mut answered) = (Vec::new(), false);
@@ -97,7 +97,7 @@ impl Server {
                     n => all.extend_from_slice(&buffer[..n]),
                 }
             }
-            let _ = tell.send(String::from_utf8(all).unwrap());
+            let _ = sender.send(String::from_utf8(all).unwrap());
         });
         Self { address, heard }
     }
