@@ -145,7 +145,8 @@ impl Sources {
         if let Some(of) = known.gates.get(source).and_then(Weak::upgrade) {
             return of;
         }
-        // At twice the number that was kept: the cost of a look at all is that of as many streams.
+        // At twice the number that was kept, so the cost of the scan is spread over as many new
+        // streams.
         if known.gates.len() >= SOURCES.max(2 * known.kept) {
             known.gates.retain(|_, of| of.strong_count() > 0);
             known.kept = known.gates.len();
@@ -275,7 +276,8 @@ impl Gate {
         self.admit_from(None::<Source>)
     }
 
-    /// Admits one stream of a source, as [`Self::admit`] does. `None` has no limits of a source.
+    /// Admits one stream of a source, as [`Self::admit`] does. Without a source no limits of a
+    /// source apply.
     #[must_use]
     pub fn admit_from(self: &Arc<Self>, source: Option<impl Into<Source>>) -> Option<Permit> {
         if !self.enter() {

@@ -40,8 +40,8 @@ const V1_MAX: usize = 107;
 /// What a header says of a connection or of a datagram.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Announced {
-    /// The address of the visitor. `None`: the balancer itself connects, as for a check of health,
-    /// or it does not know the address.
+    /// The address of the visitor. `None`: the balancer itself connects, as for a health check, or
+    /// it does not know the address.
     pub visitor: Option<SocketAddr>,
     /// The address to which the visitor has connected.
     pub public: Option<SocketAddr>,
@@ -72,8 +72,8 @@ impl HeaderError {
         }
     }
 
-    /// Logs, once in a while, that a balancer sends no header to `listener`. One that connects and
-    /// leaves, as a check of health does, is not worth a line.
+    /// Logs, at most once per period, that a balancer sends no header to `listener`. A connection
+    /// that closes at once, as that of a health check, is not logged.
     pub fn complain(&self, peer: Option<SocketAddr>, listener: &dyn fmt::Display) {
         thread_local! {
             static COMPLAINTS: Throttle = Throttle::default();
@@ -105,7 +105,7 @@ impl fmt::Display for HeaderError {
     }
 }
 
-/// The outcome of a look at the first bytes.
+/// The outcome of an inspection of the first bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
     /// The bytes may be the begin of a header.
@@ -133,7 +133,7 @@ pub async fn announced(socket: &Socket) -> Result<Announced, HeaderError> {
         Ok(Ok(Some(None))) => return Err(HeaderError::NotOne),
         Ok(Ok(Some(Some(found)))) => found,
     };
-    // The look has seen all of these bytes in the queue of the socket.
+    // The inspection has seen all of these bytes in the queue of the socket.
     let (mut read, mut left) = (BytesMut::with_capacity(size), size);
     while left > 0 {
         match socket.read(&mut read, left) {
@@ -186,7 +186,7 @@ fn parse_v2(bytes: &[u8]) -> Parsed {
 /// Reads a header that is complete and has these bytes. The crate returns no address for `UNKNOWN`,
 /// for `LOCAL` and for a Unix socket.
 fn read(header: &[u8]) -> Parsed {
-    // Whoever measures the fields below needs them in one piece.
+    // The fields are measured below, which needs them in one piece.
     let config = ParseConfig { include_tlvs: false, ..ParseConfig::default() };
     let Ok((parsed, size)) = ProxyHeader::parse(header, config) else { return Parsed::Not };
     let Some(address) = parsed.proxied_address() else {

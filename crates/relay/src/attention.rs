@@ -2,11 +2,11 @@
 //! does not notice it, because the system probes only a connection without such bytes. The system
 //! itself gives up after about 15 min (tcp(7), `tcp_retries2`).
 //!
-//! One task per thread looks at all sockets to which bytes were written, every [`SWEEP`], and asks
-//! the kernel ([`net::tcp_info`]). A socket whose bytes nobody acknowledged in the meantime, for
-//! [`SILENT`] looks in a row, is dead. A far end that is alive and does not read acknowledges the
-//! probes of its closed window at least every 120 s, so it may pause for as long as it likes. That
-//! is the difference from `TCP_USER_TIMEOUT`.
+//! One task per thread checks all sockets to which bytes were written, every [`SWEEP`], by a query
+//! to the kernel ([`net::tcp_info`]). A socket without an acknowledgement in [`SILENT`] checks in a
+//! row is dead. A far end that is alive and does not read acknowledges the probes of its closed
+//! window at least every 120 s, so it may pause for as long as it likes. That is the difference
+//! from `TCP_USER_TIMEOUT`.
 //!
 //! A stream without bytes on the way costs nothing but its place in the list, and no stream has a
 //! timer.
@@ -24,22 +24,22 @@ use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_local, yield_now};
 use tokio::time::{Instant, sleep};
 
-/// The time between two looks. A question to the kernel takes about 3 µs.
+/// The time between two checks. A query to the kernel takes about 3 µs.
 pub(crate) const SWEEP: Duration = Duration::from_secs(15);
 
-/// Looks in a row without an acknowledgement. The first look is up to [`SWEEP`] after the far end
+/// Checks in a row without an acknowledgement. The first check is up to [`SWEEP`] after the far end
 /// vanished and 285 s before the last one, so the socket is closed within 5 min.
 const SILENT: u8 = 20;
 
 /// Sockets between two turns of other tasks; 64 take about 0.2 ms.
 const AT_ONCE: usize = 64;
 
-/// The time without other looks after some sockets have come to rest. The allocator returns the
-/// pages that were freed before to the system when it frees a page more than 10 ms later, so the
-/// memory of connections is freed in portions.
+/// The pause between checks after some sockets have come to rest. The allocator returns the pages
+/// that were freed before to the system when it frees a page more than 10 ms later, so the memory
+/// of connections is freed in portions.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Pauses in a sweep at most, so that they delay no look by more than 5 s.
+/// The largest number of pauses in a sweep, so that they delay no check by more than 5 s.
 const PAUSES: u32 = 250;
 
 /// What the kernel says of a connection.
@@ -54,9 +54,9 @@ pub(crate) struct Seen {
 /// Asks about a connection. `None`: nothing is known of it.
 pub(crate) type Ask<'a> = dyn FnMut(Ends) -> Option<Seen> + 'a;
 
-/// A socket, or two joined sockets, that are looked at.
+/// A socket, or two joined sockets, that are checked.
 pub(crate) trait Watched {
-    /// Looks at it. `since` is the time since the look before.
+    /// Checks it. `since` is the time since the last check.
     fn look(&self, ask: &mut Ask<'_>, since: Duration);
 }
 
@@ -85,7 +85,7 @@ impl OnTheWay {
         self.silent.get() >= SILENT
     }
 
-    /// Looks at the connection between `ends`. Returns true when the far end has just been found to
+    /// Checks the connection between `ends`. Returns true when the far end has just been found to
     /// have vanished.
     pub(crate) fn look(
         &self,
@@ -127,7 +127,7 @@ thread_local! {
     static ALL: RefCell<All> = RefCell::default();
 }
 
-/// Looks at a socket from now on, in a task of this thread, until the socket is dropped.
+/// Checks a socket from now on, in a task of this thread, until the socket is dropped.
 pub(crate) fn watch(socket: Weak<dyn Watched>) {
     ALL.with_borrow_mut(|all| {
         // The list is cleaned before it grows, so its memory follows the number of sockets.
@@ -142,7 +142,7 @@ pub(crate) fn watch(socket: Weak<dyn Watched>) {
     });
 }
 
-/// Looks at all sockets until there is none.
+/// Checks all sockets until there is none.
 async fn sweep() {
     let mut last = Instant::now();
     loop {
@@ -199,7 +199,7 @@ fn forget_ended(sockets: &mut [Weak<dyn Watched>]) -> bool {
     has_ended
 }
 
-/// Asks the kernel. Opens the socket to the kernel at the first question of a sweep.
+/// Queries the kernel. Opens the socket to the kernel at the first query of a sweep.
 fn seen(kernel: &mut Option<Kernel>, ends: Ends) -> Option<Seen> {
     let asking = match kernel {
         Some(kernel) => kernel,
@@ -217,7 +217,7 @@ fn seen(kernel: &mut Option<Kernel>, ends: Ends) -> Option<Seen> {
 }
 
 /// A byte stream over TCP that fails when its far end has vanished. Once its far end has ended its
-/// direction, a flush fails when the connection is broken: no read tells it any more.
+/// direction, a flush fails when the connection is broken: no read reports that any more.
 #[derive(Debug)]
 pub struct Attended<S> {
     io: S,
@@ -353,8 +353,8 @@ mod tests {
         Some(Ends { local: address, remote: address })
     }
 
-    /// The look, out of 100, at which a far end counts as vanished. `last_ack` gives the time since
-    /// the last acknowledgement at a time since the first byte, both in seconds.
+    /// The check, out of 100, at which a far end counts as vanished. `last_ack` gives the time
+    /// since the last acknowledgement at a time since the first byte, both in seconds.
     fn lost_at(outstanding: bool, last_ack: impl Fn(u64) -> u64) -> Option<u64> {
         let on_the_way = OnTheWay::default();
         on_the_way.note();

@@ -50,7 +50,7 @@ impl Bucket {
         Self { started: Instant::now(), due: AtomicU64::new(0) }
     }
 
-    /// Forgets the bytes that were taken at a former rate. A portion that waits has its time
+    /// Forgets the bytes that were taken at an earlier rate. A portion that waits has its time
     /// already.
     pub(crate) fn forget(&self) {
         self.due.store(self.now(), Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl Bucket {
     }
 }
 
-/// The time of so many bytes, rounded to the nearest part.
+/// The time that the bytes take at this rate, rounded to the nearest part.
 fn time_of(bytes: u64, rate: u64) -> u64 {
     // A division of 64 bits is enough for 280 MB at a time.
     match bytes.checked_mul(SECOND).and_then(|parts| parts.checked_add(rate / 2)) {
@@ -103,7 +103,7 @@ fn time_of(bytes: u64, rate: u64) -> u64 {
     }
 }
 
-/// The bytes of so much time.
+/// The number of bytes that this rate allows in the time.
 fn bytes_in(time: u64, rate: u64) -> u64 {
     let bytes = u128::from(time) * u128::from(rate) / u128::from(SECOND);
     u64::try_from(bytes).unwrap_or(u64::MAX)

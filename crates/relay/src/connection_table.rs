@@ -1,5 +1,5 @@
-//! The connections and flows of a worker that no link carries: for a list of them, and for somebody
-//! who ends one.
+//! The connections and flows of a worker that no link carries, so that they can be listed and
+//! ended.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub struct ConnectionEntry {
     pub counted: *const (),
 }
 
-/// The connections, or the flows, of one worker by their numbers. A number is given once.
+/// The connections, or the flows, of one worker by their numbers. Numbers are not reused.
 #[derive(Default)]
 pub struct ConnectionTable {
     all: RefCell<BTreeMap<u32, Weak<dyn Tracked>>>,

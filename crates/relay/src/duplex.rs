@@ -145,7 +145,7 @@ impl Duplex {
         &self.pipe
     }
 
-    /// Why the far side ended the stream before its end.
+    /// The reason for which the far side aborted the stream.
     #[must_use]
     pub fn reset_code(&self) -> Option<ResetCode> {
         self.pipe.reset_code()
@@ -303,8 +303,8 @@ impl Drop for Duplex {
         if self.stream.is_none() {
             return;
         }
-        // A stream that the far side reset has this end noted already. Whoever drops the stream has
-        // no more use for it.
+        // A stream that the far side reset has this end noted already. The owner that drops the
+        // stream has no more use for it.
         self.pipe.note_end(End::Finished);
         self.pipe.close(false);
     }

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | [`mod@listen`], `listen_unix` | the accept loop of one listening socket, and the guard that ends it |
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
-//! | `announced` | the header by which a load balancer tells the visitor's address |
+//! | `announced` | the header in which a load balancer announces the visitor's address |
 //! | [`balance`] | which of several targets gets the next visitor |
 //! | `bridge` | two streams joined, on one worker or two; a stream as the lane of a carrier |
 //! | `connection_table` | the connections and flows that no link carries |
@@ -30,14 +30,14 @@
 //! | `duplex` | a stream without a socket, for a part of the daemon that reads and writes its bytes |
 //! | `eviction` | flows that are evicted where a socket is needed |
 //! | [`proxy`] | SOCKS5 and HTTP proxies, at a forward and as a target |
-//! | `proxy_header` | the header that tells a target the visitor's address |
+//! | `proxy_header` | the header that announces the visitor's address to a target |
 //! | `rest` | idle connections without a link: no task, no registration in the runtime |
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | [`shares`] | how clients, services and sources share the descriptor table |
 //! | [`sniff`] | which protocol a visitor speaks; the ClientHello of TLS |
 //! | `socket` | TCP or Unix, one type for both halves |
 //! | `held` | the memory of visitors that no stream is charged for |
-//! | `source` | whom a stream or a flow that arrives comes from, and whom it counts for |
+//! | `source` | the visitor of a stream or a flow that arrives, and the source that it counts for |
 //! | `stall_pressure` | less memory in the kernel for each stream, where many do not move |
 //! | `straight` | the default target of a port, whose visitors are connected without a link |
 //! | [`visitor`], [`target`] | the two ends of a stream, made of the modules above |

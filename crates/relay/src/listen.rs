@@ -47,7 +47,7 @@ pub trait Handler: fmt::Debug {
     /// visitor passes the socket to [`crate::refuse_socket`]. `peer` is `None` for a Unix socket.
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>);
 
-    /// Whether the owner of the listener may have a further visitor ([`crate::shares`]). After the
+    /// Whether the owner of the listener may have one more visitor ([`crate::shares`]). After the
     /// last one the visitors wait in the kernel's queue. A handler that gets a visitor beyond the
     /// share refuses it.
     fn has_room(&self) -> bool {
@@ -101,11 +101,10 @@ thread_local! {
     static HERE: RefCell<Vec<Weak<Here>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Gives a visitor that a former process has accepted to the listener of this thread that has the
-/// address at which the visitor came. Must be called inside the runtime of a worker.
+/// Hands a visitor that the previous process has accepted to the listener of this thread that has
+/// the address at which the visitor came. Must be called inside the runtime of a worker.
 ///
-/// # Errors
-/// No listener of this thread has the address: the visitor is given back.
+/// # Errors No listener of this thread has the address: the visitor is returned.
 pub fn adopt(visitor: std::net::TcpStream) -> Result<(), std::net::TcpStream> {
     let Ok(at) = visitor.local_addr().map(canonical) else { return Ok(()) };
     let is_there = |listens: SocketAddr| {

@@ -1,5 +1,5 @@
-//! Looks at the first bytes of a connection and leaves them in the socket. So a connection that is
-//! not decided yet costs no buffer, and whoever gets it reads it from its begin.
+//! Looks at the first bytes of a connection and leaves them in the socket. So a connection without
+//! a decision costs no buffer, and its handler reads it from its begin.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,11 +10,12 @@ use tokio::net::TcpStream;
 
 use crate::Socket;
 
-/// Bytes that a look sees at most: a head of 32 KiB, and bytes that make a longer head too long.
+/// The largest number of bytes that are inspected: a head of 32 KiB, and bytes beyond it that show
+/// a head that is too long.
 pub const LOOK_MAX: usize = 33 << 10;
 
 thread_local! {
-    /// The copy of the bytes, which exists during a look only.
+    /// The copy of the bytes, which exists during an inspection only.
     static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -51,8 +52,8 @@ pub async fn look<T>(
     }
 }
 
-/// Looks once. Without new bytes since the last look the error is `WouldBlock`, which makes the
-/// next wait one for new bytes.
+/// Inspects the bytes once. Without new bytes since the last call the error is `WouldBlock`, so
+/// that the next wait is for new bytes.
 fn peek<T>(
     socket: &TcpStream,
     seen: &mut usize,

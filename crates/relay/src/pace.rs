@@ -1,6 +1,6 @@
 //! Rates of bytes: what a stream may move now, by the buckets of its gate ([`Gate::rates`]).
 //!
-//! What a stream has taken and does not use is given back at once, so an idle stream holds nothing.
+//! What a stream has taken and does not use is refunded at once, so an idle stream holds nothing.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -93,7 +93,7 @@ impl Portions {
         }
     }
 
-    /// So many of the bytes have moved.
+    /// Notes that this number of bytes has moved.
     pub(crate) fn used(&mut self, bytes: usize) {
         self.taken = self.taken.saturating_sub(bytes);
     }

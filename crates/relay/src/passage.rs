@@ -41,8 +41,8 @@ const PAGES: usize = 256 << 10;
 /// Bytes that wait leave this part of the budget free, as windows do.
 const RESERVE: u64 = 4;
 
-/// A connection in which bytes wait for both ends, and none moves, ends at the look that follows so
-/// many others ([`attention`]): after 30 s to 45 s. A program that only pauses one direction, as a
+/// A connection in which bytes wait for both ends, and none moves, ends after this number of checks
+/// and one more ([`attention`]): after 30 s to 45 s. A program that only pauses one direction, as a
 /// terminal or a download does, is not concerned.
 const LOOKS: u8 = 2;
 
@@ -138,11 +138,11 @@ struct Passage {
     held: Held,
     /// What the connection costs without bytes that wait.
     base: u64,
-    /// A byte moved since the last look.
+    /// A byte moved since the last check.
     moved: Cell<bool>,
     /// The pumps that read: of the visitor, and of the target.
     pumps: [RefCell<Weak<Shared>>; 2],
-    /// Looks since the last byte.
+    /// Checks since the last byte.
     quiet: Cell<u8>,
     /// Its place in the list of connections.
     place: RefCell<Option<Place>>,
@@ -152,7 +152,7 @@ struct Passage {
 const TO_TARGET: usize = 0;
 const TO_VISITOR: usize = 1;
 
-/// What a pump waits for that was told that there is no room.
+/// What a pump waits for after it found no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Hunger {
     #[default]

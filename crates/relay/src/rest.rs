@@ -1,16 +1,16 @@
 //! Idle connections without a link. A connection between two plain sockets of this process that has
 //! moved no byte for a while comes to rest: the tasks of its pumps end, the sockets leave the
 //! runtime, and a record of both ends waits for the next event. One instance of epoll(7) per thread
-//! tells about the sockets of all records.
+//! reports events of the sockets of all records.
 //!
 //! ```text
 //!   passage ── idle for 15 s to 30 s ──> Resting ── byte, end, error, time-out, close ──> passage
 //! ```
 //!
-//! Nothing is lost meanwhile: bytes that come stay in the socket, and the event of a socket that
-//! has bytes is told as long as it has some. A connection keeps its number in the list, its permit,
-//! its seats and its counters. Time-outs are watched by the pumps, so a connection leaves its rest
-//! some time before a time-out is due, and does not come to rest when a time-out is near.
+//! Nothing is lost meanwhile: bytes that come stay in the socket, and epoll(7) reports a socket as
+//! long as it has bytes. A connection keeps its number in the list, its permit, its seats and its
+//! counters. Time-outs are watched by the pumps, so a connection leaves its rest some time before a
+//! time-out is due, and does not come to rest when a time-out is near.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -32,7 +32,7 @@ use crate::attention::SWEEP;
 use crate::connection_table::{ConnectionEntry, Place, Tracked};
 use crate::pipe::Rest;
 
-/// A connection leaves its rest when a time-out is due within this time: the next look comes after
+/// A connection leaves its rest when a time-out is due within this time: the next check comes after
 /// [`SWEEP`].
 const AHEAD: Duration = SWEEP.saturating_mul(2);
 
@@ -42,8 +42,8 @@ pub(crate) const LEAST: Duration = SWEEP.saturating_mul(4);
 /// Events between two turns of other tasks. To wake a connection takes about 15 µs.
 const AT_ONCE: usize = 64;
 
-/// What a connection at rest costs of the memory budget: its record with two seats and its places
-/// in the lists.
+/// The part of the memory budget that a connection at rest takes: its record with two seats and its
+/// places in the lists.
 const STATE: u64 = 1 << 10;
 
 /// A connection at rest.
@@ -169,7 +169,7 @@ async fn tend(all: Rc<All>) {
 }
 
 impl All {
-    /// Wakes connections about which there is something to tell. True: about all of them.
+    /// Wakes connections whose sockets have events. True: all such connections are awake.
     fn wake_ready(&self) -> bool {
         let mut buffer = [const { MaybeUninit::uninit() }; AT_ONCE];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };

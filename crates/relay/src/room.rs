@@ -2,7 +2,7 @@
 //! connections between client and server, the control socket, name resolution and files.
 //!
 //! A new descriptor gets the lowest free number (open(2)). The number of a visitor's socket
-//! therefore tells how full the table is, and the check costs no system call.
+//! therefore shows how full the table is, and the check costs no system call.
 //!
 //! ```text
 //!   0 ............................... ceiling ............ wall ............ limit

@@ -138,7 +138,7 @@ impl Holder {
         free.saturating_mul(if is_alone { ALONE } else { 1 })
     }
 
-    /// Whether the holder may take a further seat.
+    /// Whether the holder may take one more seat.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.seats() < self.most()
@@ -298,7 +298,7 @@ mod tests {
             ("2001:db8::1".parse::<IpAddr>().unwrap(), "192.0.2.1".parse::<IpAddr>().unwrap());
         let held: Vec<_> =
             (0..10_000).map_while(|n| [&a, &b][n % 2].seat(&socket, Some(one))).collect();
-        // The number of the descriptor says that some are no seats.
+        // The descriptor number shows that some descriptors are no seats.
         assert!((4_900..=5_000).contains(&held.len()), "{}", held.len());
         assert!(a.seat(&socket, Some("2001:db8::2".parse().unwrap())).is_none(), "the same prefix");
         assert!(a.seat(&socket, Some(other)).is_some());

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | half-close | FIN | end of file, too (shutdown(2)) |
 //! | abort | RST | closed at once; the far end sees a reset only when bytes that it sent were not read |
-//! | short read or write | the queue is empty (full) | tells nothing: a passed descriptor ends a read |
+//! | short read or write | the queue is empty (full) | says nothing: a passed descriptor ends a read |
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -119,7 +119,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Seated<S> {
     }
 }
 
-/// Sets the options that a visitor or target over TCP has, whoever serves it.
+/// Sets the options of a connection to a visitor or target over TCP.
 pub fn prepare(socket: &TcpStream) {
     let _ = socket.set_nodelay(true);
     bound_unsent(socket, Unsent::Narrow);

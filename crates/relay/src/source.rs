@@ -9,7 +9,7 @@ use net::source::Source;
 /// The visitor of a stream or a flow, as far as this process knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Visitor {
-    /// Nothing is known of it: it came over a Unix socket, or the far side tells no address.
+    /// Nothing is known of it: it came over a Unix socket, or the far side announces no address.
     #[default]
     Unknown,
     /// A visitor with this address, which this process or its server has seen.
@@ -18,8 +18,8 @@ pub enum Visitor {
     Of {
         /// The name of the client, which its log-in has proved.
         client: Arc<str>,
-        /// The address of the program. The client tells it, and may tell any address: it is for
-        /// readers alone, and no decision depends on it.
+        /// The address of the program. The client announces it, and may announce any address: it is
+        /// for readers alone, and no decision depends on it.
         claimed: Option<SocketAddr>,
     },
 }

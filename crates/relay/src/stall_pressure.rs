@@ -1,15 +1,15 @@
-//! Where many streams of a worker have not moved, the programs of this machine may keep less for
-//! each further stream in the kernel ([`net::socket::bound_segments`]). A few hundred streams that
-//! stall would else push the machine into TCP memory pressure, in which every connection crawls. A
-//! worker with few such streams pays nothing for the bound, but for one connection: a listener that
-//! was bounded is free again only after it has accepted the next connection.
+//! Where many streams of a worker have not moved, the kernel keeps fewer bytes of each additional
+//! stream for the programs of this machine ([`net::socket::bound_segments`]). A few hundred stalled
+//! streams would otherwise push the machine into TCP memory pressure, in which every connection
+//! crawls. A worker with few such streams pays nothing for the bound, but for one connection: a
+//! listener that was bounded is free again only after it has accepted the next connection.
 
 use std::cell::Cell;
 
-/// The streams without movement from which the bound applies. So many streams of a worker hold up
-/// to 42 MB in the send buffers of programs on this machine, 2.6 MB at each end. With 24 of them,
-/// 400 unread streams and 400 streams to a target that does not read came close to the pressure of
-/// a machine with 24 GB.
+/// The number of unmoved streams from which the bound applies. Such a number of streams holds up to
+/// 42 MB in the send buffers of programs on this machine, 2.6 MB at each end. With 24 of them, 400
+/// unread streams and 400 streams to a target that does not read came close to the pressure of a
+/// machine with 24 GB.
 const PRESSURE: usize = 8;
 
 thread_local! {

@@ -116,7 +116,7 @@ impl Stats {
 }
 
 /// The upper bounds of the histogram of requests, in microseconds. They are those of the client
-/// libraries of Prometheus: from an answer out of memory to one that somebody has given up.
+/// libraries of Prometheus: from an answer out of memory to an answer after the visitor gave up.
 pub const REQUEST_BOUNDS: [u64; 11] = [
     5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
     10_000_000,

@@ -84,7 +84,7 @@ pub struct Straight {
     far: Rc<Settings>,
 }
 
-/// Who speaks first on a connection whose visitor was silent.
+/// The end that speaks first on a connection whose visitor was silent.
 #[derive(Debug)]
 pub enum FirstWord<T> {
     /// The target speaks or ends its direction, or the visitor ends its direction: the connection

@@ -26,11 +26,11 @@ pub struct Caller {
     /// The bytes that the target gets before all bytes of the stream. No counter and no credit
     /// includes them.
     pub header: Option<Bytes>,
-    /// What the far side is told of the connection before all bytes of the target.
+    /// What is reported of the connection to the far side, before all bytes of the target.
     pub report: Report,
 }
 
-/// What the opener of a stream is told once the target is connected.
+/// What is reported to the opener of a stream once the target is connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Report {
     /// Nothing.
@@ -75,7 +75,7 @@ impl From<String> for LayerError {
 
 /// The targets of one stream, in the order in which they are dialled. A [`TargetAddr`] is the only
 /// target of its streams. Each dial has the whole of [`Timeouts::dial`](crate::Timeouts::dial), and
-/// the watcher of the stream hears of the last dial alone.
+/// the last dial alone is reported to the watcher of the stream.
 pub trait Targets: 'static {
     /// The target that is dialled first.
     fn first(&self) -> TargetAddr;
@@ -90,7 +90,7 @@ pub trait Targets: 'static {
     }
 
     /// Notes whether a flow to the target that was dialled last is answered, or has got no answer
-    /// for long. Returns whether a flow without an answer had better go elsewhere.
+    /// for long. Returns whether a flow without an answer should move to another target.
     fn note_answers(&self, answers: bool) -> bool {
         let _ = answers;
         false
@@ -102,7 +102,7 @@ pub trait Targets: 'static {
         None
     }
 
-    /// Who sees the bytes of a stream that is connected with a target.
+    /// The spectator of the bytes of a stream that is connected with a target.
     fn spectator(&self) -> Option<Box<dyn Spectator>> {
         None
     }

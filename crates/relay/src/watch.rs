@@ -1,5 +1,5 @@
-//! What a service or a forward is told about its streams: whether the target serves, and, where an
-//! access log is written, how each stream ended.
+//! The events of streams that a service or a forward receives: whether the target serves, and,
+//! where an access log is written, how each stream ended.
 
 use std::cell::Cell;
 use std::fmt;
@@ -36,7 +36,7 @@ pub trait Watcher: fmt::Debug {
     /// one per period.
     fn complain_of_response(&self, doubt: Doubt);
 
-    /// Whether [`Self::ended`] wants to hear of a stream that begins now.
+    /// Whether a stream that begins now is reported to [`Self::ended`].
     fn wants_visits(&self) -> bool;
 
     /// A stream has ended.
@@ -55,7 +55,7 @@ pub struct Visit {
     purpose: Purpose,
 }
 
-/// What a [`Visit`] is for.
+/// The purpose of a [`Visit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The access log.
@@ -106,7 +106,7 @@ impl Visit {
         Self { visitor, since: Instant::now(), read, written, end: Cell::new(End::Cut), purpose }
     }
 
-    /// Whether the access log hears of the stream.
+    /// Whether the stream is written to the access log.
     pub(crate) const fn is_logged(&self) -> bool {
         matches!(self.purpose, Purpose::Log | Purpose::Both)
     }

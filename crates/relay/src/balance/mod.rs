@@ -1,4 +1,4 @@
-//! Which of several ends gets the next visitor. Pure: who is fit, how heavy and how busy it is, is
+//! Which of several ends gets the next visitor. Pure: which end is fit, its weight and its load are
 //! given, and a place in the list comes out.
 
 mod hash;
@@ -38,9 +38,9 @@ pub struct Candidate {
 pub struct Turns(Vec<i64>);
 
 impl Policy {
-    /// The place of the end for the next visitor; `None`: no weight is above 0.
-    /// `candidates` has a place for each end of a list that does not change, `None` for those that
-    /// are not fit. A visitor without a key takes its turn.
+    /// The place of the end for the next visitor; `None`: no weight is above 0. `candidates` has a
+    /// place for each end of a list that does not change, `None` for those that are not fit. A
+    /// visitor without a key gets the next end in turn.
     pub fn pick(
         self,
         turns: &mut Turns,

@@ -95,7 +95,7 @@ impl End {
         &self.joint.halves[1 - self.side]
     }
 
-    /// Sends queued bytes of this stream on, and tells the peer that they are consumed.
+    /// Forwards queued bytes of this stream, and reports to the peer that they are consumed.
     fn forward(&self) {
         let sent = self.send_on();
         if sent > 0 {

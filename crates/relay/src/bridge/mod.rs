@@ -5,19 +5,19 @@
 //!   link A <──Inlet─── half of A <══ half of B <──Outlet── link B
 //! ```
 //!
-//! The window of A bounds the bytes that wait for room on B, because A is told that bytes are
+//! The window of A bounds the bytes that wait for room on B, because bytes are reported to A as
 //! consumed only when B has taken them. The window of B bounds the bytes that B has taken. So
 //! nothing is buffered beyond both windows, and a reader that stops at one end stops the writer at
 //! the other end.
 //!
-//! Bytes that a rate of the clients lets wait stay in the same queue, and the window of their
-//! stream bounds them.
+//! Bytes that wait for a rate of the clients stay in the same queue, and the window of their stream
+//! bounds them.
 //!
 //! | event on one stream | effect on the other stream |
 //! |---|---|
 //! | the peer ends its direction | this end ends its direction, after all bytes |
 //! | the peer aborts the stream, or its link ends | both directions are aborted with the same code |
-//! | the peer wants no more bytes | the other peer is told to stop; the other direction goes on |
+//! | the peer wants no more bytes | the other peer is asked to stop; the other direction continues |
 //!
 //! | module | the two streams |
 //! |---|---|

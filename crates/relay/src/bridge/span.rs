@@ -1,7 +1,7 @@
 //! Two streams of two workers. A task of each worker owns the inlet of its stream and exchanges
 //! messages with the other task over two bounded channels.
 //!
-//! A task hands its bytes over as they come and is told later how many of them the other stream has
+//! A task hands its bytes over as they come, and hears later how many of them the other stream has
 //! taken. Only then its own link hears that they are consumed. So the window of a stream bounds the
 //! bytes that are on their way to the other worker, whatever the channel could hold.
 //!
@@ -30,12 +30,12 @@ use crate::pipe::{Queue, throw_away};
 /// signal. A sender with more messages waits, and its link keeps what it has.
 const UNDER_WAY: usize = 16;
 
-/// What one task tells the other.
+/// The messages from one task to the other.
 #[derive(Debug)]
 enum Message {
     /// The next bytes of the stream.
     Bytes(Bytes),
-    /// So many bytes were taken by the stream of the sender.
+    /// The number of bytes that the stream of the sender has taken.
     Consumed(usize),
     /// No more bytes follow.
     Finish,
@@ -108,7 +108,7 @@ impl Carried {
     }
 }
 
-/// What the link has told the outlet, for the task.
+/// The commands of the link to the outlet, for the task.
 #[derive(Debug, Default)]
 struct Half {
     /// Bytes of the peer that the task has not sent to the other task yet.
@@ -178,7 +178,7 @@ struct Outgoing {
 struct Incoming {
     queue: Queue,
     is_finished: bool,
-    /// Taken by this stream; the other task is not told yet.
+    /// Taken by this stream, and not reported to the other task yet.
     consumed: usize,
     /// This stream takes no more bytes.
     is_over: bool,
@@ -214,7 +214,7 @@ impl Turn {
         if self.is_paced { self.due } else { usize::MAX }
     }
 
-    /// For how many of the `ready` bytes the turn is to be waited for.
+    /// The number of `ready` bytes that wait for their turn.
     const fn waits(&self, ready: usize) -> usize {
         if self.may() == 0 { ready } else { 0 }
     }
@@ -225,7 +225,8 @@ impl Turn {
         self.due = poll_fn(|cx| self.portions.poll(cx, gate, self.way, wanted)).await;
     }
 
-    /// So many bytes have moved. `is_idle`: no more of them are ready, so that nothing is held.
+    /// Notes that this number of bytes has moved. `is_idle`: no more of them are ready, so that
+    /// nothing is held.
     fn moved(&mut self, crossing: &Crossing, bytes: usize, is_idle: bool) {
         self.portions.used(bytes);
         self.due = self.due.saturating_sub(bytes);

@@ -1,4 +1,4 @@
-//! A question by datagram, for checks of targets of UDP.
+//! A query by datagram, for health checks of UDP targets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use super::{DialError, TargetAddr, addresses_of, more_specific};
 use crate::Room;
 use crate::room::Position;
 
-/// How often the question is sent: one datagram may be lost.
+/// The number of times that the query is sent: one datagram may be lost.
 const TIMES: u32 = 3;
 
-/// Sends `question` to the target, and returns its first answer. Without an answer the question is
+/// Sends `question` to the target, and returns its first answer. Without an answer the query is
 /// sent again. An address that refuses is followed by the next address of the name. With
 /// `broadcast` the target may be all machines of a network, of which the first answer counts.
 ///

@@ -40,12 +40,12 @@ pub use turns::{DialAccount, Dials};
 /// sockets.
 const ADDRESSES: usize = 8;
 
-/// What a dial asks a rule about.
+/// A destination, about which a dial asks a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination<'a> {
     /// A host name and a port, before the name is looked up. A rule that denies the name costs no
-    /// lookup and tells the name server nothing. A rule that permits it is asked about each address
-    /// of the name as well.
+    /// lookup, and the name server learns nothing. A rule that permits it is asked about each
+    /// address of the name as well.
     Name(&'a str, u16),
     /// An IP address and a port. IPv4-mapped IPv6 addresses appear as IPv4.
     Tcp(IpAddr, u16),
@@ -171,7 +171,8 @@ async fn dial_marked(
     if let (Err(DialError::Connect { .. } | DialError::Timeout(_)), TargetAddr::Tcp { host, .. }) =
         (&outcome, target)
     {
-        // A container that was started again has another address: the next visitor asks anew.
+        // A container that was started again has another address: the next dial looks the name up
+        // again.
         lookups.forget(host);
     }
     outcome
@@ -239,10 +240,11 @@ async fn connect(address: SocketAddr, room: Room, dscp: Dscp) -> io::Result<Dial
     Ok(Dialled(net::socket::connect(socket, address).await?.into()))
 }
 
-/// The time in which another worker ends flows, if it has flows that may go.
+/// The time in which another worker evicts flows, if it has flows that may be evicted.
 const OTHERS: Duration = Duration::from_millis(20);
 
-/// Where no descriptor is left, flows that nobody answers give theirs to the connection.
+/// Where no descriptor is left, a flow is evicted, so that its descriptor is free for the
+/// connection.
 async fn make_room() {
     if !eviction::make_room() {
         sleep(OTHERS).await;
@@ -253,8 +255,8 @@ fn is_exhausted(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Of several errors the dial returns that of the first address to fail. An address that this
-/// machine has no way to says less than the others.
+/// Of several errors the dial returns that of the first address to fail. The error of an address
+/// without a route is less specific than the others.
 pub(crate) fn more_specific(first: io::Error, next: io::Error) -> io::Error {
     if first.kind() == io::ErrorKind::NetworkUnreachable { next } else { first }
 }

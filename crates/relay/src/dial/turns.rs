@@ -1,5 +1,5 @@
 //! The dials of a worker take turns. Each account (a client on a server, a service on a client) has
-//! a bounded number of dials in progress; further dials of the account wait in its own queue.
+//! a bounded number of dials in progress; the other dials of the account wait in its own queue.
 //!
 //! connect(2) can be slow, and it blocks the worker. The usual cause is the search for a local
 //! port: from 14,000 connections to one address on, half of the port range is used up, and the

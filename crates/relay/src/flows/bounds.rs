@@ -19,7 +19,7 @@ pub struct FlowBounds {
     is_proxy: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
 }
 
-/// A flow that counts. Dropping it gives its place back.
+/// A flow that counts. Dropping it frees its place.
 #[derive(Debug)]
 pub(super) struct Held(Arc<FlowBounds>);
 
@@ -70,13 +70,13 @@ impl FlowBounds {
         self.sources.set_most(per_source.max(1));
     }
 
-    /// The most flows.
+    /// The largest number of flows.
     #[must_use]
     pub fn most(&self) -> u32 {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// The most flows of one source.
+    /// The largest number of flows of one source.
     #[must_use]
     pub fn per_source(&self) -> u32 {
         self.sources.most()

@@ -1,9 +1,9 @@
 //! Flows: the datagrams of one peer of a UDP socket, carried by a link.
 //!
 //! ```text
-//!   socket of a port ──listen_flows──> table ──FlowHandler::open──> FlowInlet ──> link ──> far side
-//!        ▲                               │                                                    │
-//!        └──── FlowOutlet::deliver ──────┘                              connect_flow ──> socket per flow
+//!   socket of a port ──listen_flows──> table ──FlowHandler::open──> FlowInlet ──> link ─┐
+//!        ▲                               │                                              │
+//!        └──── FlowOutlet::deliver ──────┘        socket of the flow <──connect_flow────┘
 //! ```
 //!
 //! | file | content |
@@ -12,14 +12,14 @@
 //! | `visitors` | [`listen_flows`]: the sockets of ports. Those of SOCKS5: `proxy/associate` |
 //! | `passage` | [`join_flow`]: both ends in this process, without a link |
 //! | `targets` | [`connect_flow`]: the end that sends to a target, a socket for each flow |
-//! | `table` | which flow goes when there are too many, or when it is idle |
+//! | `table` | which flow is evicted when there are too many, and which flows are idle |
 //! | `bounds` | how many flows there may be, on all workers |
 //! | `settings`, `stats` | what the flows of a service share on one worker |
 //! | `ports` | how many sockets the targets of this process may have |
 //!
-//! Peers can forge their addresses, so a flow that the target never answered is worth little: it
-//! ends soonest, and a flood of such flows takes the place of nobody who talks. Nothing here waits:
-//! a datagram that cannot go on is dropped and counted by its reason ([`DropReason`]).
+//! Peers can forge their addresses, so an unanswered flow has little value: it is evicted first,
+//! and a flood of such flows evicts no conversation. Nothing here waits: a datagram that cannot be
+//! forwarded is dropped and counted by its reason ([`DropReason`]).
 
 mod bounds;
 mod idle;

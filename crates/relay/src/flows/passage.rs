@@ -53,7 +53,7 @@ impl Passage {
     /// Ends the flow. `from`: the end that has ended it, which hears nothing more.
     fn end(&self, from: Option<usize>, code: ResetCode) {
         self.place.take();
-        // Both are taken before either is told: the first may end the other one.
+        // Both are taken before either is closed: the first may end the other one.
         let ends = self.ends.each_ref().map(RefCell::take);
         for (to, end) in ends.into_iter().enumerate() {
             if let Some(end) = end.filter(|_| from != Some(to)) {
@@ -79,7 +79,7 @@ impl Tracked for Passage {
     }
 }
 
-/// The inlet of one of the two flows. Its datagrams are for the other flow.
+/// The inlet of one of the two flows. Its datagrams go to the other flow.
 struct Side {
     passage: Rc<Passage>,
     to: usize,

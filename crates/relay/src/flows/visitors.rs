@@ -240,7 +240,7 @@ fn announced(flows: &Rc<NearFlows<Port>>, route: Route, datagram: &[u8], now: In
     }
 }
 
-/// The task of a listener. Whoever sends an answer wakes it, and the runtime polls it after all
+/// The task of a listener. An answer that is sent wakes it, and the runtime polls it after all
 /// tasks that are ready, so the answers of a turn leave together.
 struct Serving {
     flows: Rc<NearFlows<Port>>,

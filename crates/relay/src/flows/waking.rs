@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::task::{Context, Waker};
 
-/// Whoever has work for the task wakes it. The runtime polls the task after all tasks that are
+/// Code that has work for the task wakes it. The runtime polls the task after all tasks that are
 /// ready, so the work of a turn is done at once.
 #[derive(Default)]
 pub(super) struct TaskWaker(Cell<Option<Waker>>);

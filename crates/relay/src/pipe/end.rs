@@ -22,7 +22,7 @@ use crate::{Seated, Socket};
 pub(crate) enum ByteEnd {
     Socket(Socket),
     Layered(Layered),
-    /// Either of the others, whose bytes somebody sees.
+    /// Either of the others, whose bytes a spectator sees.
     Observed(Box<Observed>),
 }
 
@@ -41,7 +41,7 @@ pub trait Spectator {
     fn sent(&mut self, bytes: &[u8]);
 }
 
-/// An end whose bytes somebody sees. They pass through memory, never as pages.
+/// An end whose bytes a spectator sees. They pass through memory, never as pages.
 pub(crate) struct Observed {
     end: ByteEnd,
     spectator: RefCell<Box<dyn Spectator>>,
@@ -225,7 +225,7 @@ impl ByteEnd {
     pub(super) async fn failed(&self) {
         match self {
             Self::Socket(socket) => socket.failed().await,
-            // Only a read or a write tells it: a visitor that is gone while its stream waits for
+            // Only a read or a write reports it: a visitor that is gone while its stream waits for
             // credit stays until its target reads or ends.
             Self::Layered(_) => std::future::pending().await,
             Self::Observed(observed) => match observed.end.socket() {

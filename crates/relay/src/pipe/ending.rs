@@ -1,4 +1,4 @@
-//! How a stream ends: its connection is closed, reset, or given away.
+//! How a stream ends: its connection is closed, reset, or handed over.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ use crate::End;
 const TAKEN_POLL: Duration = Duration::from_millis(25);
 
 impl Pump {
-    /// Gives the connection of an HTTP visitor away. The stream ends cleanly, if the service ends
+    /// Hands the connection of an HTTP visitor over. The stream ends cleanly if the service ends
     /// it, too, within [`LINGER`].
     pub(super) fn leave(&mut self, end: Rc<ByteEnd>, why: Why, cx: &mut Context<'_>) -> Poll<()> {
         let is_refused = matches!(why, Why::Doubt(_));
@@ -49,7 +49,7 @@ impl Pump {
         if is_refused { Poll::Ready(()) } else { self.farewell(cx) }
     }
 
-    /// Waits for the end of a stream whose connection was given away.
+    /// Waits for the end of a stream whose connection was handed over.
     pub(super) fn farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let is_over = self.pipe.finish.get() || self.pipe.is_reset();
         if self.reading != Reading::Stopped || is_over || self.overdue(cx).is_some() {
@@ -141,7 +141,7 @@ impl Pump {
     }
 
     /// Whether a reset by the peer ends the connection. There is one exception: after the socket
-    /// broke, the pump told the peer to stop, and the peer's reset is the answer to that. The
+    /// broke, the pump asked the peer to stop, and the peer's reset is the answer to that. The
     /// socket is then still read to its end. The end of a link is never such an answer.
     pub(super) fn aborted_by_peer(&self) -> bool {
         let of_link = |code| matches!(code, ResetCode::Shutdown | ResetCode::Internal);

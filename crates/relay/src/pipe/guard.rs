@@ -90,7 +90,7 @@ pub(crate) struct Guard {
     rest: RefCell<Rest>,
     /// A byte of the service was delivered.
     answered: Cell<bool>,
-    /// A response went on, so a request that waits may go on.
+    /// A response made progress, so a request that waits may be forwarded.
     progress: Cell<bool>,
     state: Cell<State>,
     /// Why the connection leaves the stream, once that is certain.
@@ -111,13 +111,13 @@ pub(crate) struct Guard {
     onward: RefCell<Option<Rc<dyn Onward>>>,
 }
 
-/// What becomes of the bytes of the service.
+/// What is done with the bytes of the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
     /// The visitor gets them.
     #[default]
     Open,
-    /// The service sent bytes for which nobody asked: they and all further bytes go nowhere, and
+    /// The service sent bytes without a request: they and all bytes that follow are discarded, and
     /// the connection ends.
     Over,
     /// As [`Self::Over`], and the connection leaves the stream.
@@ -188,7 +188,7 @@ impl Guard {
         self.visitor
     }
 
-    /// Whether the bytes of the visitor go to the service without a look at them, from now on.
+    /// Whether the bytes of the visitor go to the service without an inspection, from now on.
     pub(super) fn is_done(&self) -> bool {
         let is_raw = self.tracker.as_ref().is_none_or(|tracker| tracker.borrow().is_raw());
         is_raw && self.rest.borrow().bytes.is_empty()
@@ -278,8 +278,8 @@ impl Guard {
         self.is_closing.set(true);
     }
 
-    /// Whether no request is in progress, and no request or response went on since the question
-    /// before.
+    /// Whether no request is in progress, and no request or response made progress since the
+    /// previous call.
     pub(super) fn is_unused(&self) -> bool {
         !self.moved.replace(false) && self.is_idle()
     }
@@ -404,7 +404,7 @@ impl Guard {
     }
 
     /// The connection leaves the stream as soon as its socket has all that was delivered. The
-    /// visitor gets no further byte of the service. The first reason counts.
+    /// visitor gets no more bytes of the service. The first reason counts.
     pub(super) fn depart(&self, why: Why) {
         if self.state.get() == State::Open {
             self.state.set(State::Leaving);

@@ -74,12 +74,12 @@ pub(crate) use rest::{Rest, Restable, Shared, Slot};
 pub use retry::RetryHandler;
 pub(crate) use watchdog::Watchdog;
 
-/// A stream has shown that its socket is read when so many KiB were written: more than the buffers
-/// of the system take of a socket that nobody reads.
+/// The number of KiB after which written bytes prove that the socket is read: more than the buffers
+/// of the system take of a socket that is not read.
 const MOVES: u16 = 1 << 10;
 
-/// A stream has shown that the far side takes its bytes when so many KiB were read: twice the
-/// window that a stream has before its first byte is consumed, and one more.
+/// The number of KiB after which read bytes prove that the far side takes them: twice the window
+/// that a stream has before its first byte is consumed, and one more.
 const TAKEN: u16 = 513;
 
 /// A byte moved in either direction.
@@ -104,7 +104,7 @@ pub(crate) struct Pipe {
     reset: Cell<Option<ResetCode>>,
     finish: Cell<bool>,
     stop: Cell<bool>,
-    /// Writing has ended: the pipe throws away all further bytes.
+    /// Writing has ended: the pipe discards all bytes that follow.
     deaf: Cell<bool>,
     /// Which bytes moved since the watchdogs last checked: [`MOVED`], [`READ`], [`WRITTEN`].
     active: Cell<u8>,
@@ -226,7 +226,7 @@ impl Pipe {
         self.settings.stats.count_opened();
     }
 
-    /// Whether the bytes that wait begin with `text`; `None`: there are too few to tell.
+    /// Whether the bytes that wait begin with `text`; `None`: there are too few for an answer.
     pub(crate) fn begins_with(&self, text: &[u8]) -> Option<bool> {
         let queue = self.queue.borrow();
         let mut known = 0;
@@ -261,7 +261,7 @@ impl Pipe {
         }
     }
 
-    /// Whether no request is in progress, and no byte has moved since the question before.
+    /// Whether no request is in progress, and no byte has moved since the previous call.
     pub(crate) fn is_unused(&self) -> bool {
         self.guard.get().is_some_and(|guard| guard.is_unused())
     }
@@ -334,7 +334,7 @@ impl Pipe {
             State::Open if !guard.may_go_on() => {}
             State::Open => self.wake(),
             State::Over => {
-                // The connection ends with the last byte that was asked for.
+                // The connection ends with the last byte that was requested.
                 self.finish.set(true);
                 self.wake();
             }
@@ -391,7 +391,7 @@ impl Pipe {
         self.facts.note(Fact::Asking);
     }
 
-    /// Whether the link has fallen silent since this was asked.
+    /// Whether the link has fallen silent since the previous call.
     pub(crate) fn take_silence(&self) -> bool {
         self.facts.forget(Fact::Silent)
     }
@@ -435,7 +435,8 @@ impl Pipe {
         !self.queue.borrow().is_empty()
     }
 
-    /// Throws away what waits and all further bytes. Returns the number of bytes that waited.
+    /// Discards the queued bytes and all bytes that follow. Returns the number of bytes that
+    /// waited.
     pub(crate) fn take_no_more(&self) -> usize {
         self.deaf.set(true);
         self.queue.take().clear()
@@ -460,7 +461,7 @@ impl Pipe {
         self.active.set(self.active.get() | which);
     }
 
-    /// Whether such a byte moved since this was asked before.
+    /// Whether such a byte moved since the previous call.
     pub(crate) fn take_active(&self, which: u8) -> bool {
         let known = self.active.get();
         self.active.set(known & !which);

@@ -1,5 +1,5 @@
-//! The bytes of a bulk stream move as pages, where both ends are plain TCP sockets and nobody has
-//! to see the bytes.
+//! The bytes of a bulk stream move as pages, where both ends are plain TCP sockets and the bytes
+//! are not inspected.
 //!
 //! ```text
 //!   socket --splice--> pipe --Inlet::pages--> ... --Outlet::deliver_pages--> socket
@@ -36,7 +36,7 @@ impl Pump {
             {
                 return Ok(self.leave_bulk());
             }
-            // The link may take pages when the others who share it are quiet.
+            // The link may take pages when the other streams that share it are quiet.
             let Some(inlet) = self.inlet.pages() else { return Ok(None) };
             let room = match turn.left_of(inlet.page_room()) {
                 Ok(room) => room,
@@ -73,7 +73,7 @@ impl Pump {
 }
 
 impl Pipe {
-    /// Whether the end is a plain TCP socket whose bytes nobody looks at.
+    /// Whether the end is a plain TCP socket whose bytes are not inspected.
     pub(super) fn welcomes_pages(&self) -> bool {
         self.is_page_socket()
             && self.is_unguarded()
@@ -85,7 +85,7 @@ impl Pipe {
         self.end.borrow().as_ref().is_some_and(|end| end.page_socket().is_some())
     }
 
-    /// Whether no guard looks at the bytes, now and later.
+    /// Whether no guard inspects the bytes, now and later.
     pub(super) fn is_unguarded(&self) -> bool {
         self.guard.get().is_none_or(|guard| guard.is_done())
     }

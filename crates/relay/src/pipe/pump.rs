@@ -362,7 +362,7 @@ impl Pump {
         Ok(None)
     }
 
-    /// The socket has no more bytes: the end of the stream, or an error that a write was told of.
+    /// The socket has no more bytes: the end of the stream, or an error that a write has reported.
     pub(super) fn end_of_reading(&mut self) -> Result<Pause, ()> {
         if self.pipe.facts.has(Fact::Lost) {
             return Err(());

@@ -13,7 +13,7 @@ use crate::pace;
 impl Pump {
     /// How many bytes may be read from the end, or written to it, by the rates in force: at most
     /// `wanted`. `None`: the task is woken when it is their turn. Bytes without a rate cost no more
-    /// than a look at the gates.
+    /// than a check of the gates.
     pub(super) fn portion(
         &mut self,
         is_read: bool,

@@ -10,13 +10,13 @@ const SIZES: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
 /// The place of the largest size.
 const LARGEST: u8 = SIZES.len() as u8 - 1;
 
-/// A read of that many bytes is large: a whole window of a `passage`, less a head.
+/// A read of at least this number of bytes is large: a whole window of a `passage`, less a head.
 const LARGE: usize = 60 << 10;
 
-/// What the reads of a stream are worth in a row until it is bulk.
+/// The score that the reads of a stream reach in a row until it is bulk.
 const BULK: u8 = 16;
 
-/// What a large read is worth. Another read of at least [`SMALL`] bytes is worth 1.
+/// The score of a large read. Another read of at least [`SMALL`] bytes scores 1.
 const OF_LARGE: u8 = 4;
 
 /// Moves of pages that are small, in a row, until a bulk stream is none any more.
@@ -29,8 +29,8 @@ const SMALL: usize = 16 << 10;
 const PLACE: u8 = 3;
 
 /// The read size: it grows while reads fill the buffer, and shrinks when reads leave most of it
-/// empty. Two bits are the place of the size. The others count: up to [`BULK`] what the reads in a
-/// row are worth, beyond it small moves in a row.
+/// empty. Two bits are the place of the size. The others count: up to [`BULK`] the score of the
+/// reads in a row, beyond it small moves in a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadSize(u8);
 

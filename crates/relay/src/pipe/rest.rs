@@ -64,7 +64,7 @@ impl Pump {
         spawn_local(Driven(shared));
     }
 
-    /// Ends the pump and its pipe. `None`: somebody else still uses a part of it, and the socket is
+    /// Ends the pump and its pipe. `None`: another owner still uses a part of it, and the socket is
     /// closed.
     fn rest(mut self, slot: &Slot) -> Option<Rest> {
         self.watch = None;
@@ -137,7 +137,7 @@ impl Drop for Driven {
 }
 
 impl Pipe {
-    /// Whether the end is a socket whose bytes nobody looks at.
+    /// Whether the end is a socket whose bytes are not inspected.
     fn is_bare(&self) -> bool {
         let end = self.end.borrow();
         self.guard.get().is_none() && matches!(end.as_deref(), Some(ByteEnd::Socket(_)))
@@ -197,14 +197,14 @@ impl Rest {
         self.end.as_ref()
     }
 
-    /// Lets `epoll` tell about the socket.
+    /// Registers the socket with `epoll`.
     pub(crate) fn register(&self, epoll: BorrowedFd<'_>, key: u64) -> io::Result<()> {
         let Some(end) = &self.end else { return Ok(()) };
         let what = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         Ok(epoll::add(epoll, end.as_fd(), epoll::EventData::new_u64(key), what)?)
     }
 
-    /// Lets `epoll` tell nothing about the socket any more.
+    /// Removes the socket from `epoll`.
     pub(crate) fn deregister(&self, epoll: BorrowedFd<'_>) {
         if let Some(end) = &self.end {
             // A socket that is not registered needs nothing.

@@ -12,7 +12,7 @@
 //! A refusal is a code that an end sends in the place of a connection to a target, so no byte has
 //! reached a target. [`ResetCode::Timeout`] is none: the end of a connection has the same code.
 //! Bytes that were sent over a link which ends may have reached a target. Only a request that may
-//! be done twice goes on then ([`RetryHandler::may_repeat`]).
+//! be repeated is retried then ([`RetryHandler::may_repeat`]).
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ const KEPT_MOST: usize = 16 << 10;
 
 /// Takes a visitor whose stream has served nobody.
 pub trait RetryHandler: fmt::Debug {
-    /// Whether a visitor that has sent nothing had better leave a link that is silent.
+    /// Whether a visitor that has sent nothing should leave a silent link.
     fn is_worth_it(&self) -> bool;
 
     /// Whether another end may get these bytes although a target may have taken them.
@@ -94,7 +94,7 @@ impl Unserved {
         }
     }
 
-    /// Whether the visitor had better leave a silent link.
+    /// Whether the visitor should leave a silent link.
     pub(super) fn leaves_silence(&self) -> bool {
         (!self.has_sent() || self.may_repeat()) && self.handler.is_worth_it()
     }

@@ -39,8 +39,8 @@ impl Watchdog {
         Clock { period: self.period, quiet: self.quiet, next: self.sleep.deadline() }
     }
 
-    /// Ready when `take` returned false for the whole period. It says whether a byte has moved
-    /// since it was asked before.
+    /// Ready when `take` returned false for the whole period. It returns whether a byte has moved
+    /// since its previous call.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, take: impl Fn() -> bool) -> Poll<()> {
         while self.sleep.as_mut().poll(cx).is_ready() {
             self.quiet = if take() { 0 } else { self.quiet + 1 };

@@ -34,7 +34,7 @@ use crate::flows::{Ends, IdleTimer, NearFlows, NearSocket, hand_over};
 use crate::{DropReason, FlowBounds, FlowSettings, FlowStats, Gate, Permit, Settings, Socket};
 
 /// Flows of one association. A browser or a resolver talks to some dozens at a time; beyond the
-/// limit the flow that is worth least ends.
+/// limit the least valuable flow is evicted.
 const FLOWS: u32 = 256;
 
 /// Datagrams per turn before other tasks run.
@@ -168,7 +168,7 @@ impl Association {
         loop {
             let is_busy = tokio::select! {
                 read = connection.read(&mut ignored) => {
-                    // The program has nothing to say on the connection, but it may.
+                    // The program need not send on the connection, but it may.
                     if matches!(read, Ok(0) | Err(_)) {
                         return;
                     }

@@ -37,7 +37,7 @@ pub(crate) enum Wish {
     Request(absolute::Request),
 }
 
-/// Decodes the head of a request. It looks at each byte once, however the bytes are cut.
+/// Decodes the head of a request. It inspects each byte once, however the bytes are cut.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     scan: Option<Scan>,

@@ -1,6 +1,6 @@
 //! The user and the password of a proxy. The comparison takes the same time whatever was given, so
-//! the time of an answer does not tell how much of a guess was right. A brake bounds the guesses of
-//! a source over all its connections.
+//! the time of an answer does not reveal how much of a guess was right. A brake bounds the guesses
+//! of a source over all its connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -100,9 +100,10 @@ impl Credentials {
     /// Whether a visitor gave these credentials.
     fn admit(&self, given: &Given) -> bool {
         let (user, password) = (Padded::new(&given.user), Padded::new(&given.password));
-        // No text that is too long is stored, so the early end tells nothing of the stored ones.
+        // No text that is too long is stored, so the early end reveals nothing about the stored
+        // ones.
         let (Some(user), Some(password)) = (user, password) else { return false };
-        // All pairs are compared, so the time does not tell which one was right.
+        // All pairs are compared, so the time does not reveal which one was right.
         let right =
             self.pairs.iter().map(|pair| pair.user.equals(&user) & pair.password.equals(&password));
         right.fold(subtle::Choice::from(0), |any, one| any | one).into()

@@ -24,7 +24,7 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// The endpoint of a host in text: a name or an address. Programs send addresses as text where
-    /// they do not look at what the user typed, also IPv6 without brackets.
+    /// they do not check what the user typed, also IPv6 without brackets.
     pub(crate) fn new(host: &[u8], port: u16) -> Option<Self> {
         let host = str::from_utf8(host).ok()?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));

@@ -1,5 +1,4 @@
-//! The far end of a proxy: a service whose visitors say themselves where they want to go. This side
-//! dials.
+//! The far end of a proxy: a service whose visitors name their targets themselves. This side dials.
 
 use std::fmt;
 use std::rc::Rc;
@@ -23,7 +22,7 @@ use crate::{Duplex, End, Held, Permit, Settings, Socket, Visitor};
 /// of two pumps.
 const REQUEST: u64 = 4 << 10;
 
-/// A target that lets its visitors out to where they want to go.
+/// A target whose visitors name their destinations themselves.
 pub struct Exit {
     kind: ProxyKind,
     credentials: Option<Credentials>,
@@ -129,7 +128,7 @@ async fn serve(exit: Rc<Exit>, visitor: Visitor, mut stream: Duplex) {
             tracing::debug!(%error, "a target of an exit cannot be reached");
             let Settings { stats, watcher, .. } = &*settings;
             stats.count_refused(code);
-            // The state of one target tells nothing of the service: no `Watcher::dialled`.
+            // The state of one target says nothing about the service: no `Watcher::dialled`.
             if let Some(watcher) = watcher
                 && stats.complaints.ready()
             {

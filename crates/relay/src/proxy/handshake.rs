@@ -1,5 +1,4 @@
-//! The conversation with a visitor until it has said where it wants to go, over a socket or over a
-//! stream.
+//! The conversation with a visitor until it has named its target, over a socket or over a stream.
 
 use std::io;
 use std::time::Duration;
@@ -41,7 +40,7 @@ const REFUSED_4: [u8; 8] = [0, 0x5b, 0, 0, 0, 0, 0, 0];
 #[derive(Debug)]
 pub(crate) struct Agreed {
     pub(crate) asked: Asked,
-    /// How the outcome is told.
+    /// How the outcome is reported.
     pub(crate) speech: Speech,
     /// Bytes that the visitor sent behind its request. Those of [`Asked::Request`] begin with the
     /// head that the target gets.
@@ -68,7 +67,7 @@ pub(crate) enum Speech {
         is_head: bool,
     },
     /// These bytes once the target is connected, and nothing before: for a command of this program,
-    /// which is told of a refusal in another way.
+    /// which learns of a refusal in another way.
     Ready(&'static [u8]),
 }
 

@@ -1,4 +1,4 @@
-//! The near end of a proxy: visitors of a forward that say themselves where they want to go.
+//! The near end of a proxy: visitors of a forward that name their targets themselves.
 
 use std::net::SocketAddr;
 use std::rc::Rc;

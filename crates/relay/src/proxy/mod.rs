@@ -1,12 +1,12 @@
-//! SOCKS5 and HTTP proxies: a visitor says itself where its connection leads.
+//! SOCKS5 and HTTP proxies: a visitor names the target of its connection.
 //!
 //! ```text
-//!   a forward of the client                       a service of the client (exit)
+//!   a forward of the client                     a service of the client (exit)
 //!
-//!   program ──SOCKS5──> serve_proxy               program ──SOCKS5──> server ──stream──> exit_stream
-//!                          │ OPEN of the target                                             │ dial
-//!                          ▼                                                                ▼
-//!                       server ──dial──> target                                           target
+//!   program ──SOCKS5──> serve_proxy             program ──SOCKS5──> server ──stream──> exit_stream
+//!                          │ OPEN of the target                                           │ dial
+//!                          ▼                                                              ▼
+//!                       server ──dial──> target                                         target
 //! ```
 //!
 //! Both ends speak the same handshake. After it, the connection is that of an ordinary forward or
@@ -20,7 +20,7 @@
 //! | `substitute` | the answer in the place of a target that fails |
 //! | `credentials` | the user and the password, compared in constant time |
 //! | `endpoint` | the host and the port that a visitor asks for |
-//! | `handshake` | the conversation until the visitor has said where it wants to go |
+//! | `handshake` | the conversation until the visitor has named its target |
 //! | `opening` | a stream to a target whose outcome is reported, and the answer to the visitor |
 //! | `links` | the links that carry the streams and flows of a proxy |
 //! | `listener` | what all visitors of a proxy at one listener share |
@@ -28,13 +28,12 @@
 //! | `associate` | UDP over SOCKS5: a socket whose datagrams become flows |
 //! | `exit` | [`exit_stream`] |
 //!
-//! A request for an `http://` address has the end of its target's connection: it is one request,
-//! and its bytes go through the guard of HTTP visitors, which lets no byte behind the request
-//! through.
+//! A request for an `http://` address ends with the connection to its target: it is one request,
+//! and its bytes go through the guard of HTTP visitors, which passes no byte behind the request.
 //!
-//! Names go to the far end as names: the side that dials looks them up. A refusal has the code that
-//! SOCKS5 or HTTP has for its reason, and a clean end. A peer before the end of its handshake costs
-//! at most 32 KiB and 10 s.
+//! Names are sent to the far end as names: the side that dials looks them up. A refusal has the
+//! code that SOCKS5 or HTTP has for its reason, and a clean end. A peer before the end of its
+//! handshake costs at most 32 KiB and 10 s.
 
 pub(crate) mod absolute;
 mod associate;

@@ -30,7 +30,7 @@ pub struct FirstSniffer {
 
 impl FirstSniffer {
     /// Looks at `bytes`, which are all that arrived since the first byte of the connection. `None`:
-    /// more bytes are needed. 2 bytes tell TLS, 4 bytes the greeting, the method and the first
+    /// more bytes are needed. 2 bytes identify TLS, 4 bytes the greeting, the method and the first
     /// byte of the path most requests of HTTP; other requests need their whole first line.
     pub fn look(&mut self, bytes: &[u8]) -> Option<First> {
         match *bytes {

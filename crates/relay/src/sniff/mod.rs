@@ -18,7 +18,7 @@ pub mod tls;
 pub use first::{First, FirstSniffer};
 pub use tls::{Hello, HelloSniffer};
 
-/// The outcome of a look at the first bytes of a connection.
+/// The outcome of an inspection of the first bytes of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sniff<T> {
     /// The bytes are complete.

@@ -1,6 +1,6 @@
-//! Flows between real sockets of this machine: a listener for peers and a dialler of targets, joined
-//! by a link in memory, all on one thread. Idle connections and the kept inputs of the fuzz targets are
-//! in the same program.
+//! Flows between real sockets of this machine: a listener for peers and a dialler of targets,
+//! joined by a link in memory, all on one thread. Idle connections and the kept inputs of the fuzz
+//! targets are in the same program.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! Tests of two pumps with a link in memory between them, and real sockets at both ends. The program
-//! runs a second time with every byte as a page.
+//! Tests of two pumps with a link in memory between them, and real sockets at both ends. The
+//! program runs a second time with every byte as a page.
 
 #![allow(
     clippy::unwrap_used,

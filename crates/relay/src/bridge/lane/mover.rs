@@ -52,7 +52,7 @@ enum Turn {
     /// The budget is spent.
     Again,
     Ended,
-    /// There are bytes of the far side that nobody takes.
+    /// Bytes of the far side have arrived that the lane no longer takes.
     Unwanted,
 }
 
@@ -118,8 +118,8 @@ impl Mover {
         Turn::Ended
     }
 
-    /// The lane is gone. As over TCP, the far side is told by its next bytes: a stop would overtake
-    /// the last bytes of the lane, such as the reason of a refusal.
+    /// The lane is gone. As over TCP, the next bytes of the far side are answered by a stop: an
+    /// immediate stop would overtake the last bytes of the lane, such as the reason of a refusal.
     fn receive_for_nobody(&self) -> Turn {
         if self.pipe.is_finished() {
             Turn::Ended
@@ -148,7 +148,7 @@ impl Mover {
         self.inlet.stop(ResetCode::Aborted);
     }
 
-    /// No byte has moved for too long behind the end of a direction.
+    /// No byte has moved for too long after one direction ended.
     fn forget(&mut self) -> Poll<Option<ResetCode>> {
         self.ways.break_both(io::ErrorKind::TimedOut);
         if !self.is_sent {

@@ -183,7 +183,7 @@ impl Way {
         }
     }
 
-    /// Moves pieces of together at most `most` bytes to `taken`.
+    /// Moves pieces with a total of at most `most` bytes to `taken`.
     pub(super) fn take(
         &self,
         cx: &mut Context<'_>,

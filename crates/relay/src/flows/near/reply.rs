@@ -73,7 +73,7 @@ impl<S: NearSocket> Reply<S> {
         let _ = self.gate.set(Arc::clone(gate));
     }
 
-    /// Whether datagrams of so many bytes are within the rates in force, and charges them.
+    /// Whether datagrams with this number of bytes are within the rates in force, and charges them.
     pub(super) fn may_pass(&self, way: Way, bytes: usize) -> bool {
         self.gate.get().is_none_or(|gate| pace::take_now(gate, way, bytes, true))
     }

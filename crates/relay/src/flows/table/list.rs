@@ -14,7 +14,7 @@ struct Link {
 #[derive(Debug, Default)]
 pub(super) struct Links(Vec<Link>);
 
-/// A list: from the entry that was unused for the longest time to the one used last.
+/// A list, from the least recently used entry to the most recently used one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct List {
     first: u32,

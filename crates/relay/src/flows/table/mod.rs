@@ -1,17 +1,17 @@
 //! The flows of one listener, of one SOCKS5 association, or of the targets of one service, on one
-//! worker: which flow a datagram belongs to, which flow goes when there are too many, and which
-//! ones are idle. Every operation takes constant time. The time comes in as an argument.
+//! worker: which flow a datagram belongs to, which flow is evicted when there are too many, and
+//! which flows are idle. Every operation takes constant time. The time comes in as an argument.
 //!
-//! What a flow is worth grows with its state:
+//! The value of a flow grows with its state:
 //!
 //! ```text
 //!   Pending ──the target answers──> Answered ──the peer sends again──> Lasting
 //! ```
 //!
-//! A pending flow is somebody who waits: a query of DNS that is under way. An answered flow is
-//! probably over when it is quiet. A lasting flow is a conversation, which a peer with a forged
-//! address cannot have. The flow that goes for a new one is the first in this order, and of several
-//! the one unused for longest:
+//! The peer of a pending flow waits, as for the answer to a DNS query. An answered flow is probably
+//! over when it is quiet. A lasting flow is a conversation, which a peer with a forged address
+//! cannot have. The flow that is evicted for a new flow is the first in this order, and of several
+//! the least recently used:
 //!
 //! ```text
 //!   the source has its share    pending for 5 s; answered and quiet for 1 s; lasting and quiet for
@@ -23,9 +23,9 @@
 //!                               the new flow is refused
 //! ```
 //!
-//! Pending flows that are younger than 5 s go at a bounded pace (`pace`): a flood of forged sources
-//! would else make the process begin and end flows as fast as datagrams arrive, and no flow would
-//! live until its answer.
+//! Pending flows that are younger than 5 s are evicted at a bounded rate (`pace`): a flood of
+//! forged sources would otherwise make the process begin and end flows as fast as datagrams arrive,
+//! and no flow would live until its answer.
 
 mod list;
 mod pace;
@@ -59,13 +59,13 @@ pub(super) struct Slot {
 /// Why a new flow finds no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IsFull {
-    /// There are as many flows as may be, and no flow of the table may go.
+    /// There are as many flows as may be, and no flow of the table may be evicted.
     Table,
     /// The source has as many flows as it may have, and all are in use.
     Source,
 }
 
-/// The rank of flows that somebody may still wait for.
+/// The rank of flows whose peers may still wait for an answer.
 const WAITED_FOR: u8 = 3;
 
 /// An answered flow is over when it is quiet for this time: a peer that goes on sends after a round
@@ -76,19 +76,19 @@ const OVER: Duration = Duration::from_secs(1);
 /// one answer follow each other within less.
 const JUST_OVER: Duration = Duration::from_millis(10);
 
-/// A lasting flow that is quiet for this time goes for another flow of its source: games and calls
-/// send many datagrams each second.
+/// A lasting flow that is quiet for this time may be evicted for another flow of its source: games
+/// and calls send many datagrams each second.
 const PAUSED: Duration = Duration::from_secs(5);
 
-/// A lasting flow that was used within this time does not go. A source with more busy flows than
+/// A lasting flow that was used within this time is not evicted. A source with more busy flows than
 /// its share would otherwise lose all of them in turn.
 const IN_USE: Duration = Duration::from_secs(1);
 
-/// A lasting flow that is quiet for this time goes for a flow of another source. Keep-alives come
-/// more often (WireGuard: 25 s).
+/// A lasting flow that is quiet for this time may be evicted for a flow of another source.
+/// Keep-alives come more often (WireGuard: 25 s).
 const LEFT: Duration = Duration::from_secs(30);
 
-/// What is known of a flow, from the least to the most worth.
+/// The states of a flow, from the least to the most valuable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     /// The target has not answered.
@@ -110,7 +110,7 @@ impl State {
 #[derive(Debug)]
 struct Entry<V, K> {
     serial: u64,
-    /// `None`: nobody looks for it, it is the flow of a target.
+    /// `None`: the flow is that of a target and is not looked up.
     key: Option<K>,
     source: Option<Source>,
     state: State,
@@ -215,7 +215,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
         self.entries.iter().flatten().map(|entry| &entry.value)
     }
 
-    /// Whether a new flow of `source` finds a place, perhaps because another one has to go.
+    /// Whether a new flow of `source` finds a place, if need be by an eviction.
     pub(super) fn admits(&self, source: Option<&Source>, now: Instant) -> Result<(), IsFull> {
         let source = source.cloned().map(Source::prefix);
         let source = source.as_ref();
@@ -226,14 +226,14 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
         self.leaving_of(source, now).map(drop).ok_or(IsFull::Source)
     }
 
-    /// The flow that has to go for a new one when there is no room.
+    /// The flow that is evicted for a new flow when there is no room.
     fn leaving(&self, now: Instant) -> Option<Candidate> {
         let candidate = self.candidate(None, now)?;
         let may_go = candidate.rank != WAITED_FOR || self.pace.permits(self.pending, now);
         may_go.then_some(candidate)
     }
 
-    /// The flow of a source that has to go for a new one of it.
+    /// The flow of a source that is evicted for a new flow of the same source.
     fn leaving_of(&self, source: Option<&Source>, now: Instant) -> Option<u32> {
         let Share { flows, lists, pace } = self.shares.get(source?)?;
         let quiet = |state, time| self.quiet(lists, state, now, time);
@@ -242,14 +242,16 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
             .or_else(|| quiet(State::Lasting, PAUSED))
             .or_else(|| quiet(State::Answered, JUST_OVER))
             .or_else(|| match quiet(State::Pending, Duration::ZERO) {
-                // A conversation does not go in the place of a query that may not go yet.
+                // A conversation is not evicted in the place of a query that may not be evicted
+                // yet.
                 Some(young) => pace.permits(*flows, now).then_some(young),
                 None => quiet(State::Lasting, IN_USE),
             })
             .map(|(_, index)| index)
     }
 
-    /// The flow that goes first when there is no room for a flow of any source, but not `spared`.
+    /// The flow that is evicted first when there is no room for a flow of any source, but not
+    /// `spared`.
     pub(super) fn candidate(&self, spared: Option<Slot>, now: Instant) -> Option<Candidate> {
         let is_flood = self.pending * 2 >= self.len();
         let quiet = |rank, state, time| {
@@ -263,7 +265,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
             .or_else(|| quiet(WAITED_FOR, State::Pending, Duration::ZERO))
     }
 
-    /// The flow of these lists that was unused for longest, if that is as long as `time`.
+    /// The least recently used flow of these lists, if it was unused for at least `time`.
     fn quiet(
         &self,
         lists: &Lists,
@@ -276,7 +278,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
         (used + time <= now).then_some((used, index))
     }
 
-    /// Adds a flow. The flows that have to go for it are added to `gone`, whatever the outcome.
+    /// Adds a flow. The flows that are evicted for it are added to `gone`, whatever the outcome.
     ///
     /// # Errors
     /// The value, if there is no place.
@@ -292,7 +294,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
             return Err(value);
         }
         let source = source.map(Source::prefix);
-        // Another worker may be quicker to take what a flow gives back.
+        // Another worker may take first what an evicted flow frees.
         let of_source = loop {
             if let Some(share) = self.bounds.share(source.as_ref()) {
                 break share;
@@ -318,7 +320,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
         Ok(self.put(key, source, value, now, (held, of_source)))
     }
 
-    /// Whether somebody may still wait for the answer to a flow.
+    /// Whether the peer may still wait for the answer to a flow.
     fn is_waited_for(&self, index: u32, now: Instant) -> bool {
         let entry = self.entries.get(index as usize).and_then(Option::as_ref);
         entry.is_some_and(|entry| entry.state == State::Pending && now < entry.used + LATE)
@@ -457,7 +459,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
             }
         }
         if self.len() == 0 {
-            // The memory of a flood goes back.
+            // The memory of a flood is freed.
             *self = self.emptied();
         }
         Some(entry.value)

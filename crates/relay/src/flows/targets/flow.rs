@@ -31,12 +31,12 @@ use crate::{Gate, Permit, Targets, pace};
 const WAITING: usize = 8;
 const WAITING_BYTES: usize = 64 << 10;
 
-/// A flow that has sent and got no answer for this time is in doubt. Most protocols answer within
-/// less, and the doubt costs a lookup.
+/// A flow that has sent and got no answer for this time is in doubt. Most protocols answer sooner,
+/// and the doubt costs a lookup.
 const SILENT: Duration = Duration::from_secs(4);
 
-/// The pause between two looks at a flow that stays without an answer doubles up to 2^4 s: a target
-/// that never answers costs little.
+/// The pause between two checks of a flow that stays without an answer doubles up to 2^4 s: a
+/// target that never answers costs little.
 const PAUSES: u8 = 4;
 
 pub(super) enum State {
@@ -69,7 +69,7 @@ pub(super) struct Target {
     pub(super) waker: TaskWaker,
     /// The counters include it.
     is_counted: Cell<bool>,
-    /// The target has answered to the socket of now.
+    /// The target has answered to the present socket.
     is_answered: Cell<bool>,
     was_refused: Cell<bool>,
     doubt: Doubt,
@@ -82,16 +82,16 @@ struct StandIns {
     failed: RefCell<Vec<DialError>>,
 }
 
-/// What speaks against the socket of a flow.
+/// Evidence that the socket of a flow leads to the wrong place.
 #[derive(Debug, Default)]
 struct Doubt {
     /// The first datagram that was sent since the last answer.
     unanswered_since: Cell<Option<Instant>>,
     /// The target refused a datagram since the last answer, or no way led to it.
     is_refused: Cell<bool>,
-    /// The flow was looked at in vain, and is not looked at again before.
+    /// The flow was checked without a result, and is not checked again before this moment.
     until: Cell<Option<Instant>>,
-    /// How often that was.
+    /// The number of such checks.
     times: Cell<u8>,
     /// The target has answered since that was last reported to the targets.
     is_heard: Cell<bool>,
@@ -306,7 +306,7 @@ impl Target {
         let _ = pass_on(arrival, &*inlet, stats);
     }
 
-    /// Whether datagrams of so many bytes are within the rates in force, and charges them.
+    /// Whether datagrams with this number of bytes are within the rates in force, and charges them.
     fn may_pass(&self, way: Way, bytes: usize) -> bool {
         self.gate.as_ref().is_none_or(|gate| pace::take_now(gate, way, bytes, true))
     }
@@ -317,9 +317,9 @@ impl Target {
         has_others || (self.stand_ins.is_some() && !self.is_answered.get())
     }
 
-    /// Looks whether the target refused what was sent, as long as it has not answered. Returns true
-    /// if another address was found for the flow: a name may have an IPv6 address on which nobody
-    /// listens, and another target may stand in.
+    /// Checks whether the target refused what was sent, as long as it has not answered. Returns
+    /// true if another address was found for the flow: a name may have an IPv6 address without a
+    /// listener, and another target may stand in.
     pub(super) fn moves_on(&self, socket: &FlowSocket) -> bool {
         if self.is_answered.get() {
             return false;
@@ -387,7 +387,7 @@ impl Target {
     }
 
     /// Reports to the targets that stand in for each other that this target has answered since the
-    /// last look. Returns whether its silence is to be reported.
+    /// last check. Returns whether its silence is to be reported.
     pub(super) fn must_report_silence(&self, now: Instant) -> bool {
         let Some(StandIns { targets, .. }) = &self.stand_ins else { return false };
         if self.doubt.is_heard.take() {
@@ -447,7 +447,7 @@ impl Target {
         }
     }
 
-    /// Whether the flow has sent to no avail, and was not looked at just now.
+    /// Whether the flow has sent without an answer, and is due for a check.
     pub(super) fn is_in_doubt(&self, now: Instant) -> bool {
         self.doubt.is_there(now)
     }
@@ -457,7 +457,7 @@ impl Target {
         self.doubt.is_refused.get()
     }
 
-    /// The flow was looked at.
+    /// The flow was checked.
     pub(super) fn judged(&self, now: Instant) {
         let times = self.doubt.times.get();
         self.doubt.until.set(Some(now + Duration::from_secs(1 << times)));

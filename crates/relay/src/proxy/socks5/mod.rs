@@ -10,8 +10,8 @@
 //!                          <───────  reply
 //! ```
 //!
-//! No message is longer than 513 bytes, and each tells its length, so a decoder needs no state:
-//! it looks at the message from its begin whenever more of it has arrived.
+//! No message is longer than 513 bytes, and each contains its length, so a decoder needs no state:
+//! it decodes the message from its begin whenever more of it has arrived.
 
 mod datagram;
 mod greeting;

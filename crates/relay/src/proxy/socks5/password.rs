@@ -5,8 +5,8 @@ use crate::proxy::{Decoded, Fault, Given};
 /// The version of this part of the protocol.
 const VERSION: u8 = 1;
 
-/// Decodes a user and a password. An empty user or password is decoded, too: whether it is right is
-/// for the comparison to say.
+/// Decodes a user and a password. An empty user or password is decoded, too: the comparison decides
+/// whether it is right.
 pub(crate) fn password(bytes: &[u8]) -> Decoded<Given> {
     let user = match bytes {
         [] | [VERSION] => return Decoded::More,

@@ -48,7 +48,7 @@ impl Hello {
 /// Looks for a ClientHello in the first bytes of a connection.
 #[derive(Debug, Default)]
 pub struct HelloSniffer {
-    /// The number of bytes of the wire that were looked at.
+    /// The number of bytes of the wire that were inspected.
     at: usize,
     /// The bytes of the current record that are still to come.
     left: usize,
