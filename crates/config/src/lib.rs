@@ -3,6 +3,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | `role` | the role of a file |
 //! | `load` | the way from texts and flags to a checked model |
 //! | `yaml`, `mistakes` | text to a tree with positions, with bounds; a text that is not YAML, explained |
 //! | `flags` | command line flags as parts of that tree |
@@ -14,6 +15,7 @@
 //! | `taken` | conflicts of listeners |
 //! | `rights` | which ports a client may bind, and which targets it may reach |
 //! | `hosts`, `names`, `international` | host names: rights, services by name, letters beyond ASCII |
+//! | `private_service` | the name of a service of another client |
 //! | `address`, `endpoint`, `scheme` | addresses of services and of servers; the table of transports |
 //! | `public_url`, `proxy`, `otlp` | addresses of a server for others, of proxies, of a collector |
 //! | `net`, `units`, `moment` | notations: networks, durations, sizes, rates, points in time |
@@ -46,10 +48,12 @@ mod moment;
 mod names;
 mod net;
 mod otlp;
+mod private_service;
 mod problem;
 mod proxy;
 mod public_url;
 mod rights;
+mod role;
 pub mod sample;
 mod scheme;
 mod secret;
@@ -70,27 +74,29 @@ pub use hosts::{HostRight, HostRights};
 pub use htpasswd::{htpasswd, is_hashed};
 pub use lists::{Kept, Lists, listen_address};
 pub use load::{
-    Loaded, Role, Text, has_keys, load_asked, load_client, load_grant, load_kept, load_lists,
-    load_proxy, load_published, load_server, locate, scalar, text_of,
+    Loaded, Text, has_keys, load_asked, load_client, load_grant, load_kept, load_lists, load_proxy,
+    load_published, load_server, locate, scalar, text_of,
 };
 pub use model::{
     AcceptProxy, AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Balance, Balancer, Change, Changed,
     Check, ClientConfig, ClientGrant, Common, Congestion, DatagramCheck, Demand, Exit, Field,
     Files, FlowLimits, FormerLimits, Forward, Http, HttpAuth, Kcp, KcpCongestion, KcpFec,
     KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp, P2p, P2pWebrtc, Pages,
-    Path, PeerPath, PeerTls, Private, PrivateService, Proof, ProxyConfig, ProxyProtocol, Public,
-    Quic, RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerTls, ServerWebrtc,
-    Service, Spread, StunAddress, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit,
+    Path, PeerPath, PeerTls, Private, Proof, ProxyConfig, ProxyProtocol, Public, Quic,
+    RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerTls, ServerWebrtc, Service,
+    Spread, StunAddress, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit,
     VisitRight, VisitRights, Visitor, VisitorLists, WebOrigin, Weighted,
 };
 pub use moment::Moment;
 pub use names::{NameKind, is_own_name, own_label};
 pub use net::Net;
 pub use otlp::Collector;
+pub use private_service::PrivateService;
 pub use problem::{BadValue, Problem};
 pub use proxy::{Proxy, ProxyKind, ResolvedBy};
 pub use public_url::{PublicNames, PublicUrls};
 pub use rights::{CLIENT_PORTS, ForwardRight, ForwardRights, GUEST_PORTS, PortRight, PortRights};
+pub use role::Role;
 pub use scheme::{Over, Scheme};
 pub use secret::Secret;
 pub use shadow::Shadow;

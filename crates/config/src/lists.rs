@@ -4,11 +4,10 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use proto::Visitors;
 use proto::control::{MESSAGE_MAX, SERVICES_MAX};
 
 use crate::address::local;
-use crate::model::{ClientConfig, Forward, Public, Service};
+use crate::model::{Forward, Public, Service};
 use crate::names::{NameKind, Names, expand, is_own, public_name};
 use crate::taken::{Bind, Taken};
 use crate::{BadValue, Local};
@@ -22,15 +21,6 @@ pub(crate) const PUBLISHED_MAX: usize = MESSAGE_MAX / 16;
 pub fn listen_address(text: &str) -> Option<String> {
     local(text, 0).ok().map(|local| local.to_string())
 }
-
-/// The largest number of networks in the lists of visitors of all services. Each network has at
-/// most 18 bytes (version, prefix, IPv6 address), so the networks fill at most half of the message
-/// that registers the services.
-const NETWORKS_OF_ALL: usize = MESSAGE_MAX / 2 / 18;
-
-/// The largest size of the host names and the HTTP options of all services, in bytes. They fill at
-/// most a quarter of the message that registers the services.
-const HTTP_OF_ALL: usize = MESSAGE_MAX / 4;
 
 /// Services and forwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -153,68 +143,6 @@ impl Lists {
         };
         let bad = BadValue::new(format!("more than {most} {what}"));
         Err(bad.hint("each port of a range is one"))
-    }
-}
-
-impl ClientConfig {
-    /// The exits that any visitor may use.
-    pub(crate) fn open_exits(&self) -> impl Iterator<Item = &Service> {
-        self.services.iter().filter(|service| service.is_open_exit(&self.visitors_of(service)))
-    }
-
-    /// The services whose target is the admin API of this daemon.
-    pub(crate) fn admin_services(&self) -> impl Iterator<Item = &Service> {
-        let admin = self.common.admin.iter();
-        admin.flat_map(|admin| {
-            let is_admin = |service: &&Service| service.targets().any(|(to, _)| admin.is_at(to));
-            self.services.iter().filter(is_admin)
-        })
-    }
-
-    /// Replaces `{name}` by the client's own label.
-    pub(crate) fn expand(&mut self) -> Result<(), BadValue> {
-        let services = std::mem::take(&mut self.services);
-        let mut lists = Lists { services, forwards: Vec::new() };
-        let outcome = lists.expand(&self.full_name());
-        self.services = lists.services;
-        // Shadowed services were not compared with each other, and need no such check.
-        drop(self.shadowed.expand(&self.full_name()));
-        outcome
-    }
-
-    /// The name whose label replaces `{name}` in host names: `name` with the prefix `id_prefix`.
-    pub(crate) fn full_name(&self) -> String {
-        match &self.id_prefix {
-            Some(prefix) => format!("{prefix}-{}", self.name),
-            None => self.name.clone(),
-        }
-    }
-
-    /// Checks the number of networks in the lists of visitors, and the size of names and HTTP
-    /// options.
-    pub(crate) fn check_sizes(&self) -> Result<(), BadValue> {
-        let of_http = |service: &Service| {
-            let names = service.public.iter().map(|public| match public {
-                Public::Name { host, .. } => host.len(),
-                Public::Tcp { .. } | Public::Udp { .. } => 0,
-            });
-            names.sum::<usize>() + service.http_terms().encoded_len()
-        };
-        if self.services.iter().map(of_http).sum::<usize>() > HTTP_OF_ALL {
-            let what = "bytes in the host names and options of HTTP of all services";
-            return Err(BadValue::new(format!("more than {HTTP_OF_ALL} {what}"))
-                .hint("shorten the lists of `basic_auth`, `headers` and `response_headers`"));
-        }
-        let count = |service| {
-            let Visitors { allow_from, deny_from } = self.visitors_of(service);
-            allow_from.map_or(0, |list| list.len()) + deny_from.len()
-        };
-        if self.services.iter().map(count).sum::<usize>() <= NETWORKS_OF_ALL {
-            return Ok(());
-        }
-        let lists = "networks in `allow_from` and `deny_from` of all services";
-        let bad = BadValue::new(format!("more than {NETWORKS_OF_ALL} {lists}"));
-        Err(bad.hint("each port of a range has the lists of its service"))
     }
 }
 

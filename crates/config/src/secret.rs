@@ -5,6 +5,9 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
+/// The replacement of a hidden value. The editor refuses it as a new value.
+pub const SECRET: &str = "(secret)";
+
 /// A secret text; only [`Secret::reveal`] returns it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);

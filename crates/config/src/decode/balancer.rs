@@ -11,8 +11,7 @@ use super::local::{self, Listeners};
 use super::spread::Listed;
 use super::target::{self, Targets, parse_of_proxy};
 use super::{
-    Cx, Item, Section, broadcast, common, fit, server, service, spread, target_tls, terms, values,
-    visit,
+    Cx, Item, Section, broadcast, common, fit, service, spread, target_tls, terms, values, visit,
 };
 use crate::address::{Kind, Ports, Role, unix};
 use crate::keys::{
@@ -52,7 +51,7 @@ pub(crate) fn proxy(cx: &Cx<'_>, root: Item) -> Option<ProxyConfig> {
         items.truncate(SERVICES_MAX);
     }
     let mut seen = Seen::default();
-    let trusted_proxies: Vec<Net> = server::entries(&s, "trusted_proxies");
+    let trusted_proxies: Vec<Net> = values::entries(&s, "trusted_proxies");
     let common = common::common(&s, &LOG, crate::Role::Proxy);
     let balancer = |item: Item| {
         let made = balancer(cx, item.clone(), &trusted_proxies, &mut seen)?;

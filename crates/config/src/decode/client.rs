@@ -6,8 +6,8 @@ use proto::Limits;
 
 use super::local::{self, Listeners};
 use super::{
-    Cx, Item, Section, broadcast, common, exit, p2p, paths, private, server, service, target,
-    terms, values, visit,
+    Cx, Item, Section, broadcast, common, exit, p2p, paths, private, service, target, terms,
+    values, visit,
 };
 use crate::address::{HTTP_PROXY, SOCKS5, local};
 use crate::keys::{
@@ -59,7 +59,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let limits = s.section("limits", &CLIENT_LIMITS);
     let each = [&CLIENT_SOURCE_LIMITS, &CLIENT_STREAM_LIMITS];
     let limits = limits.map(|own| values::limits(&own, "streams", each)).unwrap_or_default();
-    let trusted_proxies: Vec<Net> = server::entries(&s, "trusted_proxies");
+    let trusted_proxies: Vec<Net> = values::entries(&s, "trusted_proxies");
     for forward in forwards.iter_mut().filter(|forward| forward.accept_proxy) {
         forward.announced_by.clone_from(&trusted_proxies);
     }

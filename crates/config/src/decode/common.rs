@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use proto::greeting::{StoredCredential, TokenError};
 
 use super::values::{count, path, positive, span, switch};
-use super::{Item, Section, otlp, secrecy, unknown};
+use super::{Item, Section, otlp, secrecy, unknown, values};
 use crate::keys::{ADMIN, REQUESTS, ROTATE, Table, UPGRADE, WINDOW};
 use crate::model::{
     AccessLog, Admin, Common, FormerLimits, LogFile, LogFormat, LogLevel, RequestFormat,
@@ -169,7 +169,7 @@ fn admin(s: &Section<'_>) -> Option<Admin> {
         let bad = BadValue::new("the same token as `admin.token`, which permits everything");
         s.bad(key, bad.hint(MAKE_TOKEN));
     }
-    let hosts = super::server::entries(s, "hosts");
+    let hosts = values::entries(s, "hosts");
     let origin = s.parse("origin");
     Some(Admin { listen, token: token?, read_token: read, hosts, origin })
 }

@@ -19,11 +19,25 @@ pub(super) fn visitors(public: &[Public]) -> Over {
     if !public.is_empty() && public.iter().all(is_udp) { Over::Udp } else { Over::Tcp }
 }
 
-/// Whether each port of the public ranges has a port of the target.
-pub(super) fn is_as_wide(target: &Targets, entries: &[Option<Address>]) -> bool {
+/// Whether each port of the public ranges has a port of the target, or the target has no range.
+/// Otherwise a problem was reported.
+pub(super) fn has_right_width(
+    s: &Section<'_>,
+    target: &Targets,
+    entries: &[Option<Address>],
+) -> bool {
     let mut ranges = entries.iter().map(|entry| entry.as_ref().and_then(Address::ports));
-    let Some(Some((first, last))) = ranges.next() else { return false };
-    last - first == target.width() && ranges.all(|range| range == Some((first, last)))
+    let is_as_wide = match ranges.next() {
+        Some(Some((first, last))) => {
+            last - first == target.width() && ranges.all(|range| range == Some((first, last)))
+        }
+        Some(None) | None => false,
+    };
+    let fits = target.width() == 0 || is_as_wide;
+    if !fits {
+        s.bad("target", BadValue::new("the target's range is not as wide as the public one"));
+    }
+    fits
 }
 
 /// Reports targets and settings that do not fit the public addresses.

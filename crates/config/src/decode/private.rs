@@ -9,11 +9,9 @@ use proto::control::VISITORS_MAX;
 use super::target::Targets;
 use super::{Item, Section, common, unknown, values};
 use crate::keys::{FORWARD_TLS, Table, VISIT, VISIT_TLS, VISITOR, VISITOR_TLS};
-use crate::model::{
-    Forward, PRIVATE, PeerPath, PeerTls, Private, PrivateService, Proof, Service, Visit, Visitor,
-};
+use crate::model::{Forward, PRIVATE, PeerPath, PeerTls, Private, Proof, Service, Visit, Visitor};
 use crate::yaml::Kind;
-use crate::{BadValue, Target};
+use crate::{BadValue, PrivateService, Target};
 
 /// Keys that have no effect without a public address.
 const PUBLIC_KEYS: [&str; 20] = [

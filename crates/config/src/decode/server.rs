@@ -37,10 +37,10 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let public_url = public_url(&s);
     let stun = s.value("stun", port);
     let webrtc = p2p::of_server(&s, &listen, !http.listen.is_empty());
-    let trusted_proxies: Vec<Net> = entries(&s, "trusted_proxies");
+    let trusted_proxies: Vec<Net> = values::entries(&s, "trusted_proxies");
     let ports = s.section("accept_proxy", &ACCEPT_PROXY);
     let of_ports = |key| {
-        let rights = ports.as_ref().map(|ports| entries(ports, key)).unwrap_or_default();
+        let rights = ports.as_ref().map(|ports| values::entries(ports, key)).unwrap_or_default();
         PortRights { default_bind: Some(public_bind), rights }
     };
     let limits = s.section("limits", &ALL_LIMITS);
@@ -93,7 +93,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
 
 fn public_url(s: &Section<'_>) -> PublicUrls {
     let mut urls = PublicUrls::default();
-    for url in entries(s, "public_url") {
+    for url in values::entries(s, "public_url") {
         match url {
             PublicUrl::Client(url) => urls.clients.push(url),
             PublicUrl::Names(names) => urls.names.push(names),
@@ -187,16 +187,19 @@ fn rights(
     let own = own.unwrap_or_default();
     let hosts = limit("hosts", "hosts");
     let ports = limits.as_ref().and_then(|s| s.value("ports", port_limit));
-    let names = |key| HostRights(allow.as_ref().map(|a| entries(a, key)).unwrap_or_default());
+    let names =
+        |key| HostRights(allow.as_ref().map(|a| values::entries(a, key)).unwrap_or_default());
     let (http, tls) = (names("http"), names("tls"));
     let of_ports = |key| {
-        let rights = allow.as_ref().map(|a| entries(a, key)).unwrap_or_default();
+        let rights = allow.as_ref().map(|a| values::entries(a, key)).unwrap_or_default();
         PortRights { default_bind: Some(bind), rights }
     };
     let (tcp, udp) = (of_ports("tcp"), of_ports("udp"));
     let ports = ports.unwrap_or_else(|| tcp.count().saturating_add(udp.count()).min(most));
-    let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
-    let visit = VisitRights(allow.as_ref().map(|a| entries(a, "visit")).unwrap_or_default());
+    let forward =
+        ForwardRights(allow.as_ref().map(|a| values::entries(a, "forward")).unwrap_or_default());
+    let visit =
+        VisitRights(allow.as_ref().map(|a| values::entries(a, "visit")).unwrap_or_default());
     let switch = |key| allow.as_ref().and_then(|a| a.value(key, values::switch));
     let speedtest = switch("speedtest").unwrap_or(true);
     let pass_through = switch("pass_through").unwrap_or(false);
@@ -229,9 +232,4 @@ fn port_limit(text: &str) -> Result<u32, BadValue> {
     let bad = |_| BadValue::new(format!("`{text}` is not a number of ports"));
     let limit = text.parse::<NonZeroU32>();
     limit.map(NonZeroU32::get).map_err(|why| bad(why).hint("1 or more, or `unlimited`"))
-}
-
-pub(super) fn entries<T: std::str::FromStr<Err = BadValue>>(s: &Section<'_>, key: &str) -> Vec<T> {
-    let items = s.key(key).map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
-    items.iter().filter_map(|item| s.cx.value(item, str::parse)).collect()
 }

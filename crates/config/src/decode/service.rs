@@ -1,7 +1,7 @@
 //! `services`: the published services of a client, with ranges expanded. Each check uses only the
 //! values that it needs, so a bad target does not hide a port that is published twice.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proto::control::{SERVICES_MAX, ServiceTerms};
@@ -137,7 +137,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let read = http::options(&s, is_exit, redirect, protocol);
     let http::Read { options: mut http, file: user_file, unforwarded } = read;
     http.sticky = http::settle(&s, http.sticky, targets.as_ref(), shared);
-    let terms = ServiceTerms { http, shared: shared.then(|| balance.sharing()), ..terms };
+    let mut terms = ServiceTerms { http, shared: shared.then(|| balance.sharing()), ..terms };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = if is_private {
         if !private::fit(&s, target) {
@@ -147,11 +147,8 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     } else {
         publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published)
     };
-    let is_chosen =
-        |at: &Public| matches!(at, Public::Tcp { port: 0, .. } | Public::Udp { port: 0, .. });
-    if shared && published.iter().flatten().any(is_chosen) {
-        let bad = BadValue::new("clients cannot share a port that the server chooses");
-        s.bad("shared", bad.hint("name the port in `public`, the same for all clients"));
+    if shared {
+        refuse_chosen(&s, published.as_deref().unwrap_or_default());
     }
     let mut over = Over::Tcp;
     if let Some(target) = target.filter(|_| is_private) {
@@ -167,43 +164,22 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let broadcast = broadcast::of_service(&s, targets.as_ref(), published.as_deref());
     let ports = ports(published.as_deref().unwrap_or_default());
     let wide = entries.iter().flatten().any(|entry| entry.width() > 0);
-    // After an invalid name, or a range with an invalid entry, the resulting names are unknown.
+    // After a bad name, or a range with a bad entry, the resulting names are unknown.
     let mut names = Vec::new();
     if (nameless || name.is_some()) && (published.is_some() || !wide) {
-        let stem = |public: &[Public]| match &name {
-            Some(name) => name.clone(),
-            None => public.first().map_or(Over::Tcp, Public::over).to_string(),
-        };
-        names = match ports.first_key_value() {
-            None if nameless => {
-                published.iter().flatten().find_map(|at| by_name(at, seen)).into_iter().collect()
-            }
-            // The port is not known yet.
-            Some((0, _)) if nameless => target.iter().map(|target| target.name(over)).collect(),
-            Some((port, at)) if !wide && nameless => vec![format!("{}-{port}", stem(at))],
-            Some(_) if wide => {
-                ports.iter().map(|(port, at)| format!("{}-{port}", stem(at))).collect()
-            }
-            _ => name.iter().cloned().collect(),
-        };
-        if let Some(prefix) = &seen.prefix {
-            names.iter_mut().for_each(|name| *name = format!("{prefix}-{name}"));
-        }
+        let public = published.as_deref().unwrap_or_default();
+        names = Naming { name, target, over, public, ports: &ports, wide }.names(seen);
         check_names(&s, &names, seen);
     }
-    let (targets, target) = (targets.as_ref()?, target?);
-    let published = published?;
+    let (targets, target, published) = (targets.as_ref()?, target?, published?);
     if is_private && private.is_none() {
         return None;
     }
-    let mut terms = terms;
     if is_private || !published.iter().all(Public::is_http) {
         // At a port, the visitors' bytes are passed to the target unchanged.
         terms.http.target = TargetProtocol::Http;
     }
-    if target.width() > 0 && !fit::is_as_wide(target, &entries) {
-        let bad = BadValue::new("the target's range is not as wide as the public one");
-        s.bad("target", bad);
+    if !fit::has_right_width(&s, target, &entries) {
         return None;
     }
     let make = |name, nth, public: Vec<Public>| Service {
@@ -234,6 +210,58 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let lowest = ports.first_key_value().map_or(0, |(port, _)| *port);
     let made = ports.iter().zip(names);
     Some(made.map(|((port, public), name)| make(name, port - lowest, public.clone())).collect())
+}
+
+/// Reports a port that the server chooses: every client would get another one.
+fn refuse_chosen(s: &Section<'_>, published: &[Public]) {
+    let is_chosen =
+        |at: &Public| matches!(at, Public::Tcp { port: 0, .. } | Public::Udp { port: 0, .. });
+    if published.iter().any(is_chosen) {
+        let bad = BadValue::new("clients cannot share a port that the server chooses");
+        s.bad("shared", bad.hint("name the port in `public`, the same for all clients"));
+    }
+}
+
+/// What the names of the services of an entry are made of.
+struct Naming<'a> {
+    /// The name of the entry; `None`: it has none.
+    name: Option<String>,
+    target: Option<&'a Targets>,
+    /// The protocol of the visitors.
+    over: Over,
+    public: &'a [Public],
+    /// The public addresses by port.
+    ports: &'a BTreeMap<u16, Vec<Public>>,
+    /// A public address is a range.
+    wide: bool,
+}
+
+impl Naming<'_> {
+    /// The names of the services, in the order of their ports.
+    fn names(&self, seen: &Seen) -> Vec<String> {
+        let Self { name, target, over, public, ports, wide } = self;
+        let nameless = name.is_none();
+        let stem = |public: &[Public]| match name {
+            Some(name) => name.clone(),
+            None => public.first().map_or(Over::Tcp, Public::over).to_string(),
+        };
+        let mut names: Vec<_> = match ports.first_key_value() {
+            None if nameless => {
+                public.iter().find_map(|at| by_name(at, seen)).into_iter().collect()
+            }
+            // The port is not known yet.
+            Some((0, _)) if nameless => target.iter().map(|target| target.name(*over)).collect(),
+            Some((port, at)) if !wide && nameless => vec![format!("{}-{port}", stem(at))],
+            Some(_) if *wide => {
+                ports.iter().map(|(port, at)| format!("{}-{port}", stem(at))).collect()
+            }
+            _ => name.iter().cloned().collect(),
+        };
+        if let Some(prefix) = &seen.prefix {
+            names.iter_mut().for_each(|name| *name = format!("{prefix}-{name}"));
+        }
+        names
+    }
 }
 
 /// Decodes `limits`: the limits of flows, sources and streams.

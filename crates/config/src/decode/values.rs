@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::str::FromStr;
 
 use proto::greeting::Name;
 
@@ -17,6 +18,12 @@ use crate::{BadValue, Rate, Secret, Span};
 
 /// Largest number of workers and connections. A larger number is a typing error.
 const COUNT_MAX: u32 = 1024;
+
+/// Decodes a value, or a list of values, without those that have a problem.
+pub(crate) fn entries<T: FromStr<Err = BadValue>>(s: &Section<'_>, key: &str) -> Vec<T> {
+    let items = s.key(key).map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    items.iter().filter_map(|item| s.cx.value(item, str::parse)).collect()
+}
 
 /// Decodes a duration; `default` is in milliseconds.
 pub(crate) fn span(s: &Section<'_>, key: &str, default: u64) -> Span {

@@ -7,8 +7,8 @@
 use std::rc::Rc;
 
 use crate::Problem;
-use crate::edit::SECRET;
 use crate::problem::shown;
+use crate::secret::SECRET;
 use crate::yaml::{At, Kind, Node, parse};
 
 /// The keys that name an item of a list; the first present key is used.

@@ -54,12 +54,13 @@ use cut::Cut;
 use pointer::Location;
 use spans::{Node, Shape};
 
+pub use crate::secret::SECRET;
 pub use allow::{NewRights, allow};
 pub use client::{LIMITS, limit, set_tokens};
 pub use deny::deny;
 pub use former::{added_variable, has_variable};
 pub use lists::{list_text, publish, unpublish};
-pub use redact::{SECRET, show};
+pub use redact::show;
 pub use render::file;
 pub use salted::salted;
 pub use value::Value;

@@ -4,11 +4,9 @@
 use super::value::Value;
 use crate::Problem;
 use crate::decode::secrecy;
+use crate::secret::SECRET;
 use crate::secrets::{self, Holds, Secrets};
 use crate::yaml::{Entry, Kind, Node, parse};
-
-/// The replacement of a hidden value. The editor refuses it as a new value.
-pub const SECRET: &str = "(secret)";
 
 /// A text as JSON. [`SECRET`] replaces tokens, passwords, values of header fields, user and
 /// password of a proxy, and values under unknown keys.

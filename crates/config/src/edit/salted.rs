@@ -2,9 +2,10 @@
 //! secret, this text has a different one: a user who guesses a password must not learn from an
 //! empty difference, or from the changed keys, that the guess is right.
 
-use super::redact::{SECRET, show};
+use super::redact::show;
 use super::value::Value;
 use super::{Action, EditError, Location, Operation, at, edit, pointer, tree};
+use crate::secret::SECRET;
 
 /// Appended to a secret that an operation sets.
 const SALT: &str = "\u{2}";

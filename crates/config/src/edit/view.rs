@@ -13,10 +13,11 @@ use std::hash::Hash;
 use similar::{Algorithm, DiffTag, capture_diff_slices};
 
 use super::former::check_filled_in;
-use super::redact::{SECRET, show};
+use super::redact::show;
 use super::spans::{Node, Shape, read};
 use super::value::Value;
 use crate::Problem;
+use crate::secret::SECRET;
 use crate::secrets::{Secrets, is_random_word, looks_random};
 use crate::yaml::parse;
 

@@ -4,7 +4,8 @@
 use proto::Visitors;
 use proto::control::ServiceTerms;
 
-use super::{Changed, Common, KeyPair, Service, changes};
+use super::change::changes;
+use super::{Changed, Common, KeyPair, Service};
 use crate::{Local, Net};
 
 /// A checked proxy.yaml.

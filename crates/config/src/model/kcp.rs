@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Changed, changes};
+use super::change::{Changed, changes};
 use crate::{Rate, Size, Span};
 
 /// Settings of this side's KCP sessions and UDP sockets.

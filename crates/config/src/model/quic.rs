@@ -1,6 +1,6 @@
 //! The model of the QUIC settings.
 
-use super::{Changed, changes};
+use super::change::{Changed, changes};
 use crate::Size;
 
 /// Settings of this side's QUIC connections and UDP sockets.

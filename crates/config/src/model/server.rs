@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use proto::{Dscp, Limits};
 
-use super::{Changed, Common, FlowLimits, Http, KeyPair, Mux, Path, TlsRoutes, Token, changes};
+use super::change::changes;
+use super::{Changed, Common, FlowLimits, Http, KeyPair, Mux, Path, TlsRoutes, Token};
 use crate::{
     Endpoint, ForwardRights, HostRights, Net, Over, PortRights, PublicUrls, Span, VisitRights,
 };

@@ -14,7 +14,7 @@ use super::url::{SECRET_WORDS, in_url, query_secrets};
 use super::{Holds, SECRET_MIN, WORD_MAX, held_by, is_random, is_secret_field};
 use crate::Secret;
 use crate::decode::secrecy::{is_scrambled, may_be_secret};
-use crate::edit::SECRET;
+use crate::secret::SECRET;
 use crate::yaml::{Kind, Node, parse};
 
 /// The secrets in the texts of configurations.
