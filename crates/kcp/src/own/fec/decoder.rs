@@ -5,7 +5,8 @@
 use std::collections::VecDeque;
 
 use super::code::{DATA_MAX, Matrix, PARITY_MAX, coefficient};
-use super::encoder::{Load, Parity, SIZE};
+use super::encoder::Parity;
+use super::load::{Load, SIZE};
 use crate::own::wire::{Group, Shard};
 
 /// The number of remembered groups. Older groups count as complete.

@@ -14,11 +14,13 @@
 mod code;
 mod decoder;
 mod encoder;
+mod load;
 mod policy;
 #[cfg(test)]
 mod tests;
 
 pub use code::{DATA_MAX, PARITY_MAX, coefficient};
 pub use decoder::{Counters, Decoder, Rebuilt};
-pub use encoder::{Encoder, Load, Parity, SIZE};
+pub use encoder::{Encoder, Parity};
+pub use load::{Load, SIZE};
 pub use policy::{Policy, Protection};
