@@ -260,8 +260,8 @@ fn ordered(name: &str, args: &ServerArgs) -> ops::enrol::Order {
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     activation::take();
     let former = upgrade::inherit()?;
-    let heirloom = former.as_ref().and_then(|former| former.left.heirloom.as_deref());
-    let heirloom = heirloom.map(str::parse).transpose()?;
+    let handover_state = former.as_ref().and_then(|former| former.left.handover_state.as_deref());
+    let handover_state = handover_state.map(str::parse).transpose()?;
     let args = &settled(args)?;
     let redeemed = args.enroll.as_deref().map(|code| enroll::redeem(args, code)).transpose()?;
     let args = match &redeemed {
@@ -296,7 +296,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
         Ok(loaded)
     });
     let start = async || {
-        let client = client::start(config, source, heirloom).await?;
+        let client = client::start(config, source, handover_state).await?;
         if let Some(sign) = sign {
             sign_when_serving(sign);
         }

@@ -4,7 +4,7 @@
 mod connect;
 mod destination;
 mod forwards;
-mod heirloom;
+mod handover;
 mod home;
 mod invites;
 mod links;
@@ -60,7 +60,7 @@ use crate::targets::{Checked, Pools, Records, check_targets, trial};
 use crate::tcp_info::Ledger;
 use crate::{adopted, descriptors, limits, memory, survey, workers};
 use forwards::Forwards;
-pub use heirloom::{Heirloom, NoHeirloom};
+pub use handover::{HandoverState, UnknownHandover};
 use links::{Links, Plan};
 pub(crate) use published::may_pass;
 pub use reload::ConfigSource;
@@ -141,15 +141,15 @@ impl ClientShared {
     }
 }
 
-/// Starts workers, links and the listeners of forwards. `heirloom` is that of the former process,
-/// whose place this process takes.
+/// Starts workers, links and the listeners of forwards. `state` is the handover state of the former
+/// process, whose place this process takes.
 pub async fn start(
     config: ClientConfig,
     source: ConfigSource,
-    heirloom: Option<Heirloom>,
+    state: Option<HandoverState>,
 ) -> anyhow::Result<Arc<Client>> {
     let link = memory::link_config(&config.common);
-    let client = Client::start_with(config, link, heirloom).await?;
+    let client = Client::start_with(config, link, state).await?;
     Ok(Arc::new(Client { source: Some(source), ..client }))
 }
 
@@ -164,7 +164,7 @@ impl Client {
     pub(crate) async fn start_with(
         config: ClientConfig,
         link: LinkConfig,
-        heirloom: Option<Heirloom>,
+        state: Option<HandoverState>,
     ) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
         let plan = Plan::new(&config, link, count.get())?;
@@ -186,9 +186,9 @@ impl Client {
         {
             return Err(why).with_context(|| format!("forward {}", forward.listen));
         }
-        let heirloom = heirloom.map_or_else(Heirloom::first, Ok)?;
+        let state = state.map_or_else(HandoverState::first, Ok)?;
         let events = Events::default();
-        let uplink = Uplink::new(&links, &events, heirloom.generation);
+        let uplink = Uplink::new(&links, &events, state.generation);
         uplink.note_shares(&config);
         limits::set_client(&config.limits);
         let shared = Arc::new(ClientShared {
@@ -201,7 +201,7 @@ impl Client {
             forwards,
             records: Records::of_client(),
             leaving: AtomicBool::new(false),
-            instance: heirloom.instance,
+            instance: state.instance,
             serials: Arc::new(AtomicU64::new(1)),
             events,
             observed: Observed::new(store),
@@ -495,18 +495,18 @@ impl Serving for Client {
         })
     }
 
-    fn bequeath(&self, again: bool) -> SendFuture<'_, Option<String>> {
+    fn handover_state(&self, again: bool) -> SendFuture<'_, Option<String>> {
         Box::pin(async move {
             // The server takes the links of both processes for links of one process, and the set of
             // services of the higher generation.
             let generations = self.shared.uplinks.iter().map(|uplink| uplink.generation());
-            let mut generation = generations.max().unwrap_or_default() + heirloom::ROOM;
+            let mut generation = generations.max().unwrap_or_default() + handover::ROOM;
             if again {
                 // The processes that have died had generations of their own.
-                generation += heirloom::REST * (1 + self.again.fetch_add(1, Ordering::Relaxed));
+                generation += handover::REST * (1 + self.again.fetch_add(1, Ordering::Relaxed));
             }
-            let heirloom = Heirloom { instance: self.shared.instance, generation };
-            Some(heirloom.to_string())
+            let state = HandoverState { instance: self.shared.instance, generation };
+            Some(state.to_string())
         })
     }
 

@@ -658,7 +658,7 @@ impl Serving for Server {
         }
     }
 
-    fn bequeath(&self, again: bool) -> SendFuture<'_, Option<String>> {
+    fn handover_state(&self, again: bool) -> SendFuture<'_, Option<String>> {
         Box::pin(async move {
             if !again {
                 self.save_names().await;

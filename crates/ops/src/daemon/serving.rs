@@ -83,7 +83,7 @@ pub trait Serving: Daemon {
     /// The state that the next generation of this daemon needs. Writes the state that it reads from
     /// the state directory, unless this is `again`: a repeated handover after a next generation
     /// that has died, and that has written later than this process.
-    fn bequeath(&self, again: bool) -> SendFuture<'_, Option<String>> {
+    fn handover_state(&self, again: bool) -> SendFuture<'_, Option<String>> {
         let _ = again;
         Box::pin(async { None })
     }

@@ -41,9 +41,9 @@ impl RunningDaemon {
         // systemd learns of the new main process. Any other parent would take the end of this
         // process for the end of the daemon.
         let guardian = if notify::has_manager() { None } else { Some(self.guardian()?) };
-        let heirloom = self.role.bequeath(false).await;
+        let handover_state = self.role.handover_state(false).await;
         let formers = self.formers.get().map(|formers| formers.listed()).unwrap_or_default();
-        let left = Left { heirloom, formers };
+        let left = Left { handover_state, formers };
         let started = Started::start(binary, left, (limit, guardian)).await;
         let started = started.inspect_err(|why| {
             tracing::error!(target: AUDIT, "not upgraded, and nothing has changed: {why:#}");

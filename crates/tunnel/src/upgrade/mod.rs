@@ -80,8 +80,8 @@ struct Inheritance {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Left {
     /// The state that a client hands over to the next process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) heirloom: Option<String>,
+    #[serde(rename = "heirloom", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) handover_state: Option<String>,
     /// Its own former processes, newest first. The next process knows all of them from its start
     /// on, also when upgrades follow each other faster than reports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

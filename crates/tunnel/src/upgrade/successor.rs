@@ -59,7 +59,8 @@ impl Deaths {
                 () = life.reached(Phase::Draining) => bail!("this process stops"),
             }
             formers.gather().await;
-            let left = Left { heirloom: role.bequeath(true).await, formers: formers.listed() };
+            let left =
+                Left { handover_state: role.handover_state(true).await, formers: formers.listed() };
             let started = Started::start(&own(), left, (READY, guardian)).await;
             let served = match started {
                 Ok(started) => {

@@ -20,19 +20,19 @@ pub(super) const REST: u64 = 1 << 40;
 
 /// What the next process of a client goes on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heirloom {
+pub struct HandoverState {
     /// The id of the process as the server knows it.
     pub(super) instance: InstanceId,
     /// The generation of the first registration of the next process.
     pub(super) generation: u64,
 }
 
-/// The text is no heirloom.
+/// The text is no handover state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the former process of the client left something that this version does not understand")]
-pub struct NoHeirloom;
+pub struct UnknownHandover;
 
-impl Heirloom {
+impl HandoverState {
     /// The id and the generation of a process that takes nobody's place.
     ///
     /// # Errors
@@ -44,19 +44,19 @@ impl Heirloom {
     }
 }
 
-impl fmt::Display for Heirloom {
+impl fmt::Display for HandoverState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x} {}", u128::from_be_bytes(self.instance.0), self.generation)
     }
 }
 
-impl FromStr for Heirloom {
-    type Err = NoHeirloom;
+impl FromStr for HandoverState {
+    type Err = UnknownHandover;
 
-    fn from_str(text: &str) -> Result<Self, NoHeirloom> {
-        let (instance, generation) = text.split_once(' ').ok_or(NoHeirloom)?;
-        let instance = u128::from_str_radix(instance, 16).map_err(|_| NoHeirloom)?;
-        let generation = generation.parse().map_err(|_| NoHeirloom)?;
+    fn from_str(text: &str) -> Result<Self, UnknownHandover> {
+        let (instance, generation) = text.split_once(' ').ok_or(UnknownHandover)?;
+        let instance = u128::from_str_radix(instance, 16).map_err(|_| UnknownHandover)?;
+        let generation = generation.parse().map_err(|_| UnknownHandover)?;
         Ok(Self { instance: InstanceId(instance.to_be_bytes()), generation })
     }
 }
@@ -66,11 +66,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_of_an_heirloom_is_read_again() {
-        let heirloom = Heirloom { instance: InstanceId([0x0a; 16]), generation: ROOM + 1 };
-        assert_eq!(heirloom.to_string().parse(), Ok(heirloom));
+    fn the_text_of_a_handover_state_is_read_again() {
+        let state = HandoverState { instance: InstanceId([0x0a; 16]), generation: ROOM + 1 };
+        assert_eq!(state.to_string().parse(), Ok(state));
         for wrong in ["", "0a", "x 1", "0a x", "0a -1"] {
-            assert_eq!(wrong.parse::<Heirloom>(), Err(NoHeirloom), "{wrong}");
+            assert_eq!(wrong.parse::<HandoverState>(), Err(UnknownHandover), "{wrong}");
         }
     }
 }
