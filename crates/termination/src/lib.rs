@@ -2,8 +2,8 @@
 //! 8555), by which the server orders the certificates of published names itself.
 //!
 //! * `settings`: the settings of the server.
-//! * `shelf`: the certificates that are presented to visitors, and the choice among them by name. A
-//!   handshake reads the shelf without a lock.
+//! * `certificates`: the certificates that are presented to visitors, and the choice among them by
+//!   name. A handshake reads the table without a lock.
 //! * `terminator`: the interface for workers and reloads; `stream`: a terminated connection.
 //! * `challenge`: the response to the challenge of the order in progress.
 //! * `ledger`: the published names, and which of them is ordered next. Pure: the time is an
@@ -17,10 +17,10 @@
 //! No type of rustls or of the ACME library is part of the interface.
 
 mod acme;
+mod certificates;
 mod challenge;
 mod ledger;
 mod settings;
-mod shelf;
 mod store;
 mod stream;
 mod terminator;

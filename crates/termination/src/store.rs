@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 use tls::{Identity, MaterialError};
 
+use crate::certificates::{ByName, Shown};
 use crate::challenge::Kind;
-use crate::shelf::{ByName, Shown};
 
 /// The largest file that is read, in bytes. The files have less than 20 KB.
 const FILE_MAX: u64 = 256 << 10;

@@ -19,10 +19,10 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::acme::Authority;
+use crate::certificates::{ByName, CertificateTable, InOrder, OfFiles, load, wildcard_of};
 use crate::challenge::{self, Kind, Slot};
 use crate::ledger::{Names, Need, WAITING_MAX, Wanted};
 use crate::settings::{Acme, Doors, MinVersion, Settings, Unusable};
-use crate::shelf::{ByName, InOrder, OfFiles, Shelf, load, wildcard_of};
 use crate::store::HOST_MAX;
 use crate::stream::TlsIo;
 use crate::wall;
@@ -51,7 +51,7 @@ const ORDERED_IN: Duration = Duration::from_secs(8);
 
 /// Ends TLS for the visitors of published names. All workers and the slow runtime share one value.
 pub struct Terminator {
-    pub(crate) shelf: Arc<Shelf>,
+    pub(crate) certificates: Arc<CertificateTable>,
     pub(crate) live: ArcSwap<Live>,
     pub(crate) names: Arc<Names>,
     pub(crate) slot: Slot,
@@ -207,19 +207,19 @@ impl Prepared {
         let lost = terminator.names.with(|ledger| {
             let mut lost = ledger.wanted();
             lost.retain(|host| terminator.uncovered(&before, host).is_none());
-            terminator.shelf.files.store(Arc::new(parts.files));
-            terminator.shelf.in_order.store(Arc::new(parts.in_order));
+            terminator.certificates.files.store(Arc::new(parts.files));
+            terminator.certificates.in_order.store(Arc::new(parts.in_order));
             if let Some(mut issued) = parts.issued {
                 // The driver may have added a certificate since the files were read.
                 let wall = wall();
-                for (host, shown) in terminator.shelf.issued.load().iter() {
+                for (host, shown) in terminator.certificates.issued.load().iter() {
                     let stays = !shown.is_stale(wall)
                         && parts.live.authority_for(host).is_some_and(|of| before.is_of(of));
                     if stays && issued.get(host).is_none_or(|read| read.ends < shown.ends) {
                         issued.insert(host.clone(), shown.clone());
                     }
                 }
-                terminator.shelf.issued.store(Arc::new(issued));
+                terminator.certificates.issued.store(Arc::new(issued));
             }
             terminator.live.store(Arc::new(parts.live));
             if is_other {
@@ -247,13 +247,13 @@ impl Terminator {
         let failed =
             |error: rustls::Error| Unusable(vec![MaterialError::Setting(error.to_string())]);
         let ticketer = Ticketer::new().map_err(failed)?;
-        let shelf = Arc::new(Shelf::default());
-        let parts = prepare(settings, &shelf, &ticketer, None, &[])?;
-        shelf.files.store(Arc::new(parts.files));
-        shelf.in_order.store(Arc::new(parts.in_order));
-        shelf.issued.store(Arc::new(parts.issued.unwrap_or_default()));
+        let certificates = Arc::new(CertificateTable::default());
+        let parts = prepare(settings, &certificates, &ticketer, None, &[])?;
+        certificates.files.store(Arc::new(parts.files));
+        certificates.in_order.store(Arc::new(parts.in_order));
+        certificates.issued.store(Arc::new(parts.issued.unwrap_or_default()));
         Ok(Arc::new(Self {
-            shelf,
+            certificates,
             live: ArcSwap::from_pointee(parts.live),
             names: Arc::default(),
             slot: Slot::default(),
@@ -285,7 +285,8 @@ impl Terminator {
     pub fn reload(self: &Arc<Self>, settings: &Settings) -> Result<Prepared, Unusable> {
         let before = self.live.load_full();
         let published = self.names.with(|ledger| ledger.wanted());
-        let parts = prepare(settings, &self.shelf, &self.ticketer, Some(&before), &published)?;
+        let parts =
+            prepare(settings, &self.certificates, &self.ticketer, Some(&before), &published)?;
         Ok(Prepared { terminator: Arc::clone(self), parts })
     }
 
@@ -301,7 +302,7 @@ impl Terminator {
             }
             Err(error) => return Cover::None(error.to_string()),
         };
-        if self.shelf.is_configured(&host) {
+        if self.certificates.is_configured(&host) {
             return Cover::Configured;
         }
         let live = self.live.load_full();
@@ -341,7 +342,7 @@ impl Terminator {
     /// Whether the server has a certificate for a name, valid or not.
     #[must_use]
     pub fn has_certificate(&self, server_name: &str) -> bool {
-        self.shelf.find(&normal(server_name)).is_some()
+        self.certificates.find(&normal(server_name)).is_some()
     }
 
     /// Performs the handshake with a visitor. `io` begins with the ClientHello, and `server_name`
@@ -374,7 +375,7 @@ impl Terminator {
     /// Whether a certificate can be presented to a visitor that sends no server name.
     #[must_use]
     pub fn has_default(&self) -> bool {
-        self.shelf.has_default()
+        self.certificates.has_default()
     }
 
     async fn shake_hands<IO>(
@@ -409,14 +410,14 @@ impl Terminator {
         if !live.orders_on_demand(host) {
             return;
         }
-        let shown = self.shelf.find(host);
+        let shown = self.certificates.find(host);
         let is_due = shown.as_ref().is_none_or(|it| it.file.is_none() && it.renewal() <= wall());
         if !is_due || refusal(live, host).is_some() {
             return;
         }
         let follows = self.names.with(|ledger| ledger.demand(host, Instant::now()));
         self.names.wake();
-        let is_valid = || self.shelf.find(host).is_some_and(|shown| shown.is_valid(wall()));
+        let is_valid = || self.certificates.find(host).is_some_and(|shown| shown.is_valid(wall()));
         if !follows || is_valid() {
             return;
         }
@@ -459,8 +460,8 @@ impl Terminator {
     /// alphabetical order.
     #[must_use]
     pub fn status(&self) -> Vec<NameStatus> {
-        let files = self.shelf.files.load_full();
-        let issued = self.shelf.issued.load_full();
+        let files = self.certificates.files.load_full();
+        let issued = self.certificates.issued.load_full();
         let live = self.live.load_full();
         let now = Instant::now();
         let mut hosts: BTreeMap<Box<str>, Outlook> =
@@ -482,14 +483,14 @@ impl Terminator {
                 let is_open = |host: &str| {
                     host.starts_with("*.")
                         && live.orders_on_demand(host)
-                        && self.shelf.find(host).is_none()
+                        && self.certificates.find(host).is_none()
                 };
                 hosts.retain(|host, _| !is_open(host));
             }
         });
         let mut all = Vec::with_capacity(hosts.len());
         for (host, (trouble, suggested)) in hosts {
-            let shown = self.shelf.find(&host);
+            let shown = self.certificates.find(&host);
             let source = match &shown {
                 Some(shown) if shown.file.is_some() => CertificateSource::File,
                 Some(_) => CertificateSource::Acme,
@@ -519,10 +520,10 @@ impl Terminator {
     /// The need of a name for an order.
     pub(crate) fn need(&self, live: &Live, host: &str) -> Need {
         let is_open = host.starts_with("*.") && live.orders_on_demand(host);
-        if is_open || self.shelf.is_configured(host) || refusal(live, host).is_some() {
+        if is_open || self.certificates.is_configured(host) || refusal(live, host).is_some() {
             return Need::Nothing;
         }
-        let issued = self.shelf.issued.load();
+        let issued = self.certificates.issued.load();
         if let Some(shown) = issued.get(host) {
             return Need::Renewal(shown.renewal());
         }
@@ -539,7 +540,7 @@ impl Terminator {
     /// The reason why a name has no configured certificate and cannot have an ordered one; `None`:
     /// it can.
     fn uncovered(&self, live: &Live, host: &str) -> Option<String> {
-        if self.shelf.is_configured(host) { None } else { refusal(live, host) }
+        if self.certificates.is_configured(host) { None } else { refusal(live, host) }
     }
 
     /// Logs which of the published names `before`, all of them covered previously, lost their
@@ -560,7 +561,7 @@ impl Terminator {
     }
 
     fn is_full(&self, live: &Live, host: &str, client: &str) -> bool {
-        self.shelf.find(host).is_none()
+        self.certificates.find(host).is_none()
             && self.names.with(|ledger| ledger.is_full(host, client, |host| self.need(live, host)))
     }
 
@@ -573,7 +574,7 @@ impl Terminator {
                 "the visitor closed before the handshake was complete",
             ),
             None => io::Error::new(error.kind(), error.to_string()),
-            Some(_) if self.shelf.find(host).is_none() => {
+            Some(_) if self.certificates.find(host).is_none() => {
                 let trouble = self.names.with(|ledger| ledger.trouble(host, true, Instant::now()));
                 let why = trouble.map_or_else(|| "none was issued yet".into(), |(error, _)| error);
                 invalid(format!("{host} has no certificate: {why}"))
@@ -633,7 +634,7 @@ fn refusal(live: &Live, host: &str) -> Option<String> {
 /// Loads and checks settings. `before` is the state in use: if present, orders may be in progress.
 fn prepare(
     settings: &Settings,
-    shelf: &Arc<Shelf>,
+    certificates: &Arc<CertificateTable>,
     ticketer: &Arc<dyn ProducesTickets>,
     before: Option<&Live>,
     published: &[Box<str>],
@@ -664,7 +665,7 @@ fn prepare(
     } else {
         Some(kept(&authorities, published, before.is_none(), &mut problems))
     };
-    let config = config(settings.min_version, shelf, ticketer)
+    let config = config(settings.min_version, certificates, ticketer)
         .map_err(|error| problems.push(MaterialError::Setting(error.to_string())));
     match config {
         Ok(config) if problems.is_empty() => {
@@ -709,18 +710,18 @@ fn kept(
 /// The configuration of all handshakes with visitors.
 fn config(
     oldest: MinVersion,
-    shelf: &Arc<Shelf>,
+    certificates: &Arc<CertificateTable>,
     ticketer: &Arc<dyn ProducesTickets>,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let versions: &[_] = match oldest {
         MinVersion::Tls12 => &[&TLS13, &TLS12],
         MinVersion::Tls13 => &[&TLS13],
     };
-    let shelf: Arc<Shelf> = Arc::clone(shelf);
+    let certificates: Arc<CertificateTable> = Arc::clone(certificates);
     let mut config = ServerConfig::builder_with_provider(tls::provider())
         .with_protocol_versions(versions)?
         .with_no_client_auth()
-        .with_cert_resolver(shelf);
+        .with_cert_resolver(certificates);
     config.alpn_protocols = ALPN.iter().map(|name| name.to_vec()).collect();
     // Browsers resume. Tickets need no memory here, are valid on every worker and survive a reload;
     // their keys change every six hours. A ticket is bound to its server name. 0-RTT stays off: its
@@ -734,7 +735,7 @@ fn config(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shelf::Shown;
+    use crate::certificates::Shown;
 
     #[tokio::test(start_paused = true)]
     async fn a_visitor_of_an_expired_certificate_waits_for_the_order() {
@@ -756,7 +757,7 @@ mod tests {
         let (live, host) = (terminator.live.load_full(), "a.home.example");
         let leaf = Shown::of(&tls::fleeting(&[host.into()]).unwrap()).unwrap();
         let show = |begins, ends| {
-            terminator.shelf.show_issued(host, Shown { begins, ends, ..leaf.clone() });
+            terminator.certificates.show_issued(host, Shown { begins, ends, ..leaf.clone() });
         };
         let visit = || terminator.order_on_demand(&live, host);
         let soon = Duration::from_secs(1);

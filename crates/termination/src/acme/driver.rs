@@ -12,10 +12,10 @@ use super::http::Asked;
 use super::order::{Issued, Wish, obtain};
 use super::renewal;
 use super::{Arc, Authority};
+use crate::certificates::Shown;
 use crate::challenge::Kind;
 use crate::ledger::{Next, Scope};
 use crate::settings::{Dns, Wait};
-use crate::shelf::Shown;
 use crate::terminator::{Live, Terminator};
 use crate::{AUDIT, plain, wall};
 
@@ -113,7 +113,7 @@ impl Terminator {
         let kinds = self.kinds_for(live, authority, host);
         let dns = authority.acme.dns.as_ref();
         let wish = Wish { host, kinds: &kinds, slot: &self.slot, dns };
-        let replaced = self.shelf.issued.load().get(host).cloned();
+        let replaced = self.certificates.issued.load().get(host).cloned();
         let mut record = None;
         let most = ORDER_MAX + dns.map_or(Duration::ZERO, longest);
         let attempt = attempt(session, authority, &wish, replaced.as_ref(), &mut record);
@@ -138,7 +138,7 @@ impl Terminator {
 
     /// Queries the authority for the renewal time of a certificate.
     async fn ask(&self, session: &mut Session, authority: &Arc<Authority>, host: &str) {
-        let Some(shown) = self.shelf.issued.load().get(host).cloned() else {
+        let Some(shown) = self.certificates.issued.load().get(host).cloned() else {
             // The certificate has been removed since the scan of the names.
             return self.names.with(|ledger| {
                 ledger.suggest(host, Instant::now(), None, Duration::ZERO);
@@ -181,15 +181,15 @@ impl Terminator {
     /// Puts a new certificate into use and stores it.
     fn settle(&self, authority: &Authority, host: &str, shown: Shown, issued: &Issued) {
         let kept = authority.store.keep(host, issued.proved_by, &issued.key, &issued.chain);
-        let known = self.shelf.issued.load().get(host).and_then(|before| before.by);
+        let known = self.certificates.issued.load().get(host).and_then(|before| before.by);
         let shown = Shown { by: issued.proved_by.or(known), ..shown };
         let until = tls::day_of(shown.ends);
-        let is_renewal = self.shelf.issued.load().contains_key(host);
+        let is_renewal = self.certificates.issued.load().contains_key(host);
         self.names.with(|ledger| {
             ledger.succeeded(host, Instant::now());
             // A reload may have changed the authority in the meantime.
             if self.live.load().is_of(authority) {
-                self.shelf.show_issued(host, shown);
+                self.certificates.show_issued(host, shown);
             }
         });
         let verb = if is_renewal { "renewed" } else { "issued" };
@@ -215,7 +215,7 @@ impl Terminator {
         });
         let pause = pause.as_secs();
         self.tell(host, Some(&error));
-        match self.shelf.issued.load().get(host) {
+        match self.certificates.issued.load().get(host) {
             Some(shown) if !shown.is_late(wall()) => tracing::info!(
                 host,
                 "the certificate of {host} was not renewed: {error}; next attempt in {pause} s"

@@ -13,8 +13,8 @@ use time::format_description::well_known::Rfc3339;
 
 use super::Authority;
 use super::http::{get, pause_in};
+use crate::certificates::Shown;
 use crate::plain;
-use crate::shelf::Shown;
 
 /// The pause after a response that names none, and after an error that is permanent for this
 /// certificate (section 4.3.3).

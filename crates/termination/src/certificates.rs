@@ -3,8 +3,8 @@
 //! a connection keeps its certificate.
 //!
 //! Several certificates may cover one name: a renewed certificate beside the old one, a wildcard
-//! beside the exact name, an RSA key beside an ECDSA key. [`Shelf::choose`] decides at each
-//! handshake, because stored certificates expire, and because visitors differ.
+//! beside the exact name, an RSA key beside an ECDSA key. [`CertificateTable::choose`] decides at
+//! each handshake, because stored certificates expire, and because visitors differ.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -79,7 +79,7 @@ pub(crate) type InOrder = Vec<Shown>;
 
 /// The two tables.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf {
+pub(crate) struct CertificateTable {
     /// The certificates of the configured files.
     pub(crate) files: ArcSwap<OfFiles>,
     /// The same certificates, for visitors that send no server name.
@@ -88,7 +88,7 @@ pub(crate) struct Shelf {
     pub(crate) issued: ArcSwap<ByName>,
 }
 
-impl Shelf {
+impl CertificateTable {
     /// The certificate for a name in normal form at this time, for a visitor that accepts any key.
     pub(crate) fn find(&self, host: &str) -> Option<Shown> {
         self.choose(host, wall(), |_| true)
@@ -163,7 +163,7 @@ impl Shelf {
     }
 }
 
-impl ResolvesServerCert for Shelf {
+impl ResolvesServerCert for CertificateTable {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let fits = |shown: &Shown| shown.key.key.choose_scheme(hello.signature_schemes()).is_some();
         let shown = match hello.server_name() {
@@ -316,17 +316,17 @@ mod tests {
         wall().checked_add_signed(days * DAY.cast_signed()).unwrap()
     }
 
-    fn shelf(files: &[Files]) -> Shelf {
+    fn certificates(files: &[Files]) -> CertificateTable {
         let mut problems = Vec::new();
         let (table, in_order) = load(files, &mut problems);
         assert!(problems.is_empty(), "{problems:?}");
         let (files, in_order) = (ArcSwap::from_pointee(table), ArcSwap::from_pointee(in_order));
-        Shelf { files, in_order, issued: ArcSwap::default() }
+        CertificateTable { files, in_order, issued: ArcSwap::default() }
     }
 
     /// The name of the file that a visitor of a host is shown in a second, or `issued`.
-    fn shown(shelf: &Shelf, host: &str, wall: u64) -> Option<String> {
-        let shown = shelf.choose(host, wall, |_| true)?;
+    fn shown(certificates: &CertificateTable, host: &str, wall: u64) -> Option<String> {
+        let shown = certificates.choose(host, wall, |_| true)?;
         let stem = |file: &Path| file.file_stem().unwrap().to_str().unwrap().to_owned();
         Some(shown.file.as_deref().map_or_else(|| "issued".into(), stem))
     }
@@ -345,15 +345,18 @@ mod tests {
             vec![&good, &old, &later, &long],
         ] {
             let files: Vec<_> = files.into_iter().cloned().collect();
-            let shelf = shelf(&files);
-            let at = |days| shown(&shelf, "a.example.com", after(days));
+            let certificates = certificates(&files);
+            let at = |days| shown(&certificates, "a.example.com", after(days));
             assert_eq!(at(0).as_deref(), Some("long"));
             // Each handshake asks the clock: no reload is needed.
             assert_eq!(at(-5).as_deref(), Some("good"));
             assert_eq!(at(-50).as_deref(), Some("old"));
             assert_eq!(at(40).as_deref(), Some("later"));
             assert_eq!(at(400).as_deref(), Some("later"), "none is valid any more");
-            assert!(shelf.is_configured("a.example.com") && !shelf.is_configured("b.example.com"));
+            assert!(
+                certificates.is_configured("a.example.com")
+                    && !certificates.is_configured("b.example.com")
+            );
         }
     }
 
@@ -362,8 +365,8 @@ mod tests {
         let folder = Folder::new();
         let wild = folder.pair("wild", &["*.example.com"], (-1, 300));
         let exact = folder.pair("exact", &["a.example.com"], (-1, 30));
-        let shelf = shelf(&[wild, exact]);
-        let at = |host: &str, days| shown(&shelf, host, after(days));
+        let certificates = certificates(&[wild, exact]);
+        let at = |host: &str, days| shown(&certificates, host, after(days));
         assert_eq!(at("a.example.com", 0).as_deref(), Some("exact"));
         assert_eq!(at("a.example.com", 31).as_deref(), Some("wild"));
         assert_eq!(at("a.example.com", 301).as_deref(), Some("exact"), "neither is valid");
@@ -379,16 +382,16 @@ mod tests {
         let old = folder.pair("old", &["a.example.com"], (-90, -1));
         let first = folder.pair("first", &["b.example.com"], (-1, 30));
         let second = folder.pair("second", &["c.example.com"], (-1, 300));
-        let of = |shelf: &Shelf, wall| {
-            let shown = shelf.choose_default(wall, |_| true)?;
+        let of = |certificates: &CertificateTable, wall| {
+            let shown = certificates.choose_default(wall, |_| true)?;
             let stem = |file: Arc<Path>| file.file_stem().unwrap().to_owned();
             Some(shown.file.map_or_else(|| "issued".into(), stem))
         };
-        let shelf = shelf(&[old, first, second]);
-        assert_eq!(of(&shelf, after(0)).unwrap(), "first");
-        assert_eq!(of(&shelf, after(60)).unwrap(), "second");
-        assert_eq!(of(&shelf, after(900)).unwrap(), "old", "none is valid");
-        let bare = self::shelf(&[]);
+        let certificates = certificates(&[old, first, second]);
+        assert_eq!(of(&certificates, after(0)).unwrap(), "first");
+        assert_eq!(of(&certificates, after(60)).unwrap(), "second");
+        assert_eq!(of(&certificates, after(900)).unwrap(), "old", "none is valid");
+        let bare = self::certificates(&[]);
         assert_eq!(of(&bare, after(0)), None);
         let leaf = Shown::of(&tls::fleeting(&["d.example.com".into()]).unwrap()).unwrap();
         bare.show_issued("d.example.com", leaf);
@@ -399,12 +402,12 @@ mod tests {
     fn an_issued_certificate_stands_in_for_a_file_that_has_expired() {
         let folder = Folder::new();
         let file = folder.pair("file", &["a.example.com"], (-1, 30));
-        let shelf = shelf(&[file]);
+        let certificates = certificates(&[file]);
         let leaf = Shown::of(&tls::fleeting(&["a.example.com".into()]).unwrap()).unwrap();
         let issued = Shown { begins: after(-1), ends: after(60), ..leaf };
-        shelf.show_issued("a.example.com", issued.clone());
-        shelf.show_issued("*.example.com", issued);
-        let at = |host: &str, days| shown(&shelf, host, after(days));
+        certificates.show_issued("a.example.com", issued.clone());
+        certificates.show_issued("*.example.com", issued);
+        let at = |host: &str, days| shown(&certificates, host, after(days));
         assert_eq!(at("a.example.com", 0).as_deref(), Some("file"));
         assert_eq!(at("a.example.com", 31).as_deref(), Some("issued"));
         assert_eq!(at("b.example.com", 0).as_deref(), Some("issued"), "by the wildcard");
@@ -415,9 +418,9 @@ mod tests {
         let folder = Folder::new();
         let one = folder.pair("one", &["a.example.com"], (-1, 300));
         let two = folder.pair("two", &["a.example.com"], (-1, 30));
-        let shelf = shelf(&[one, two]);
+        let certificates = certificates(&[one, two]);
         let is_two = |shown: &Shown| shown.file.as_ref().unwrap().ends_with("two.crt");
-        let found = shelf.choose("a.example.com", wall(), is_two).unwrap();
+        let found = certificates.choose("a.example.com", wall(), is_two).unwrap();
         assert!(is_two(&found));
         assert_eq!(found.key.key.algorithm(), SignatureAlgorithm::ECDSA);
     }
@@ -460,16 +463,16 @@ mod tests {
 
     #[test]
     fn an_issued_certificate_that_ended_long_ago_leaves_with_the_next_order() {
-        let shelf = shelf(&[]);
+        let certificates = certificates(&[]);
         let leaf = Shown::of(&tls::fleeting(&["a.example.com".into()]).unwrap()).unwrap();
         for (host, ends) in [("old.example.com", -31), ("ended.example.com", -29)] {
-            shelf
+            certificates
                 .show_issued(host, Shown { begins: after(-99), ends: after(ends), ..leaf.clone() });
-            assert!(shelf.find(host).is_some());
+            assert!(certificates.find(host).is_some());
         }
-        shelf.show_issued("a.example.com", leaf);
-        assert!(shelf.find("old.example.com").is_none());
-        assert!(shelf.find("ended.example.com").is_some());
+        certificates.show_issued("a.example.com", leaf);
+        assert!(certificates.find("old.example.com").is_none());
+        assert!(certificates.find("ended.example.com").is_some());
     }
 
     #[test]
