@@ -19,7 +19,7 @@
 //! | `events` | what changes, as a stream |
 //! | `enrol` | orders for a code, and the code |
 //! | `future` | the type of what a daemon does in its own time |
-//! | `glance` | a look that goes on: what has changed since the one before |
+//! | `delta` | repeated queries: what has changed since the previous one |
 //! | `log` | the last lines of the log |
 //! | `lists` | changes of a running client's services and forwards |
 //! | `loaded`, `reload` | a configuration that was read, and the outcome of a reload |
@@ -41,10 +41,10 @@ pub mod clients;
 pub mod command;
 pub mod connect;
 mod daemon;
+mod delta;
 pub mod enrol;
 pub mod events;
 mod future;
-mod glance;
 mod hold;
 mod life;
 pub mod lists;
@@ -75,8 +75,8 @@ pub use daemon::{
     Foreseen, Inviter, Lists, ListsInForce, Log, Reconnected, Requests, Serving, Settings, Sharer,
     Supervision, Traffic, Visitors,
 };
+pub use delta::{ClientChanges, Cursor, StatusDelta};
 pub use future::SendFuture;
-pub use glance::{ClientChanges, Glance, Seen};
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};
 pub use reload::{Published, Reloaded};

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ops::command::PATIENCE;
-use ops::{Carried, Daemon, Seen};
+use ops::{Carried, Cursor, Daemon};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -61,7 +61,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Before {
     total: Option<(Instant, Bytes)>,
-    seen: Seen,
+    cursor: Cursor,
 }
 
 impl Live {
@@ -120,20 +120,20 @@ impl Live {
         let only_total = || BTreeMap::from([(TOTAL.to_owned(), Sum::from(carried))]);
         let is_watched = self.is_watched();
         if !is_watched {
-            before.seen = Seen::default();
+            before.cursor = Cursor::default();
             *locked(&self.0.board) = None;
         }
-        let glance = if is_watched || second.is_multiple_of(STATUS_EVERY) {
-            timeout(PATIENCE, daemon.glance(&mut before.seen)).await.ok()
+        let delta = if is_watched || second.is_multiple_of(STATUS_EVERY) {
+            timeout(PATIENCE, daemon.delta(&mut before.cursor)).await.ok()
         } else {
             None
         };
-        let Some(glance) = glance else {
+        let Some(delta) = delta else {
             return locked(&self.0.history).push(second, now, &only_total());
         };
         let mut kept = locked(&self.0.board);
         let mut board = kept.take().unwrap_or_default();
-        board.update(glance, Instant::now());
+        board.update(delta, Instant::now());
         (board.carried, board.rate, board.unix_millis) = (carried, total, unix_millis());
         board.sums.insert(TOTAL.to_owned(), carried.into());
         locked(&self.0.history).push(second, now, &board.sums);
@@ -142,7 +142,7 @@ impl Live {
             drop(kept);
             self.0.looks.send_modify(|looks| *looks += 1);
         } else {
-            before.seen = Seen::default();
+            before.cursor = Cursor::default();
         }
     }
 }

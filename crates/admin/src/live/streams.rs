@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use ops::command::PATIENCE;
 use ops::status::Stream;
-use ops::{BusyStream, Seen, Traffic};
+use ops::{BusyStream, Cursor, Traffic};
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -15,7 +15,7 @@ use super::unix_millis;
 /// The lines that a reader has received.
 #[derive(Debug, Default)]
 pub(super) struct StreamsTold {
-    seen: Seen,
+    seen: Cursor,
     /// The number of the last line; 0: none yet.
     revision: u64,
     /// The figures of the streams of the last line.

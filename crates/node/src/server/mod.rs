@@ -66,8 +66,8 @@ use ops::measure::{Meter, Ping};
 use ops::status::{self, AWAY_MAX, DaemonState, LinkState, Peers, Status};
 use ops::tested::{Tested, Tester};
 use ops::{
-    Certificates, Daemon, Enrolment, Entries, Foreseen, Glance, Reloaded, Role, Seen, SendFuture,
-    Serving, Traffic, WrongConfig,
+    Certificates, Cursor, Daemon, Enrolment, Entries, Foreseen, Reloaded, Role, SendFuture,
+    Serving, StatusDelta, Traffic, WrongConfig,
 };
 use proto::LinkConfig;
 use proto::greeting::{Features, Name};
@@ -449,9 +449,9 @@ impl Daemon for Server {
         Some(self)
     }
 
-    fn glance<'a>(&'a self, seen: &'a mut Seen) -> SendFuture<'a, Glance> {
+    fn delta<'a>(&'a self, cursor: &'a mut Cursor) -> SendFuture<'a, StatusDelta> {
         Box::pin(async move {
-            let notes: Option<GlanceNotes> = seen.take();
+            let notes: Option<GlanceNotes> = cursor.take();
             // A reload may change the addresses that others are told.
             let told = self.shared().hosts.told("tcp://:1");
             let notes = notes.filter(|notes| notes.told == told);
@@ -463,10 +463,10 @@ impl Daemon for Server {
             self.settle(&mut changes.sessions);
             let status = self.gauges().await;
             let (of_clients, clients) = self.registry.changed_clients(clients);
-            seen.keep(GlanceNotes { told, sessions, clients });
+            cursor.keep(GlanceNotes { told, sessions, clients });
             let survey::Changes { sessions, gone } = changes;
             let sessions = sessions.into_iter().collect();
-            Glance { whole, status, sessions, gone, clients: Some(of_clients) }
+            StatusDelta { whole, status, sessions, gone, clients: Some(of_clients) }
         })
     }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use ::link::Link;
 use ops::status::{Stream, StreamKind, StreamNumber};
-use ops::{BusyStream, BusyStreams, Seen, rate, term};
+use ops::{BusyStream, BusyStreams, Cursor, rate, term};
 
 use super::slices::{SLICE, Slices};
 use super::streams::names;
@@ -53,7 +53,7 @@ struct Candidate {
     rate: (f64, f64),
 }
 
-pub(super) async fn busiest(handles: &[Handle], seen: &mut Seen, most: usize) -> BusyStreams {
+pub(super) async fn busiest(handles: &[Handle], seen: &mut Cursor, most: usize) -> BusyStreams {
     let mut notes = seen.take::<Notes>().unwrap_or_default();
     notes.resize_with(handles.len(), OfWorker::default);
     let (mut all, mut now) = (BusyStreams::default(), Notes::new());

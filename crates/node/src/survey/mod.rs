@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ops::status::{self, ServiceState, StreamKind, StreamNumber};
-use ops::{BusyStreams, Carried, Reconnected, Seen, SendFuture, Traffic};
+use ops::{BusyStreams, Carried, Cursor, Reconnected, SendFuture, Traffic};
 use proto::{FlowId, StreamId};
 use relay::{FlowStats, REQUEST_BOUNDS, Stats, Straight};
 use tokio::runtime::Handle as Runtime;
@@ -38,7 +38,7 @@ impl Traffic for Workers {
         Box::pin(streams::streams(self.handles(), service, limit))
     }
 
-    fn busiest<'a>(&'a self, seen: &'a mut Seen, most: usize) -> SendFuture<'a, BusyStreams> {
+    fn busiest<'a>(&'a self, seen: &'a mut Cursor, most: usize) -> SendFuture<'a, BusyStreams> {
         Box::pin(busy::busiest(self.handles(), seen, most))
     }
 

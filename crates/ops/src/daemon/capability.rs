@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::SendFuture;
 use crate::busy::{self, BusyStreams};
 use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
+use crate::delta::Cursor;
 use crate::enrol::{Opened, Order};
-use crate::glance::Seen;
 use crate::lists::ListChange;
 use crate::log::Lines;
 use crate::reload::Reloaded;
@@ -45,15 +45,15 @@ pub trait Traffic: Send + Sync {
     /// Lists at most `limit` streams and flows. `service` restricts the list to one service.
     fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams>;
 
-    /// The busiest streams and flows since the previous query with `seen`, at most `most`. The
+    /// The busiest streams and flows since the previous query with `cursor`, at most `most`. The
     /// caller sets a deadline. By default they are found among 5,000 streams.
-    fn busiest<'a>(&'a self, seen: &'a mut Seen, most: usize) -> SendFuture<'a, BusyStreams> {
+    fn busiest<'a>(&'a self, cursor: &'a mut Cursor, most: usize) -> SendFuture<'a, BusyStreams> {
         Box::pin(async move {
-            let before = seen.take::<busy::Notes>();
+            let before = cursor.take::<busy::Notes>();
             let looked_at = if most == 0 { 0 } else { busy::SEEN };
             let all = self.streams(None, looked_at).await;
             let (found, notes) = BusyStreams::among(all, Instant::now(), before.as_ref(), most);
-            seen.keep(notes);
+            cursor.keep(notes);
             found
         })
     }

@@ -12,9 +12,9 @@ mod serving;
 
 use std::time::Duration;
 
+use crate::delta::{Cursor, StatusDelta};
 use crate::events::Events;
 use crate::future::SendFuture;
-use crate::glance::{Glance, Seen};
 use crate::measure::{Meter, SpeedTest};
 use crate::nat::NatProbe;
 use crate::status::Status;
@@ -43,17 +43,17 @@ pub trait Daemon: Send + Sync {
     }
 
     /// The changes of the status and of the clients of a server since the previous query with
-    /// `seen`. The caller sets a deadline. It is designed for a query per second: a daemon with
+    /// `cursor`. The caller sets a deadline. It is designed for a query per second: a daemon with
     /// thousands of sessions reports only the changed sessions. By default a query reports
     /// everything.
-    fn glance<'a>(&'a self, seen: &'a mut Seen) -> SendFuture<'a, Glance> {
-        let _ = seen;
+    fn delta<'a>(&'a self, cursor: &'a mut Cursor) -> SendFuture<'a, StatusDelta> {
+        let _ = cursor;
         Box::pin(async move {
             let clients = match self.clients() {
                 Some(clients) => clients.all().await.ok().map(|all| all.list),
                 None => None,
             };
-            Glance::whole(self.status().await, clients)
+            StatusDelta::whole(self.status().await, clients)
         })
     }
 

@@ -14,8 +14,8 @@ use ops::status::{DaemonState, Status};
 use ops::tested::Tester;
 use ops::upgrade::Upgrade;
 use ops::{
-    Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Glance, Life, Lists, Log, Phase,
-    Reloaded, Requests, Seen, SendFuture, Serving, Settings, Sharer, Traffic, Visitors,
+    Clients, Connector, Console, ConsoleLink, Cursor, Daemon, Enrolment, Life, Lists, Log, Phase,
+    Reloaded, Requests, SendFuture, Serving, Settings, Sharer, StatusDelta, Traffic, Visitors,
 };
 use tokio::sync::SetOnce;
 use tokio::time::Instant;
@@ -183,11 +183,11 @@ impl Daemon for RunningDaemon {
         })
     }
 
-    fn glance<'a>(&'a self, seen: &'a mut Seen) -> SendFuture<'a, Glance> {
+    fn delta<'a>(&'a self, cursor: &'a mut Cursor) -> SendFuture<'a, StatusDelta> {
         Box::pin(async {
-            let mut glance = self.role.glance(seen).await;
-            self.complete(&mut glance.status);
-            glance
+            let mut delta = self.role.delta(cursor).await;
+            self.complete(&mut delta.status);
+            delta
         })
     }
 

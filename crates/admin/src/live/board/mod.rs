@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ops::Glance;
+use ops::StatusDelta;
 use ops::clients::Client;
 use ops::status::{Link, Service, Session, SessionState, Status, Told};
 use tokio::time::Instant;
@@ -108,9 +108,9 @@ pub(super) struct Board {
 
 impl Board {
     /// Applies the changes.
-    pub(super) fn update(&mut self, glance: Glance, now: Instant) {
+    pub(super) fn update(&mut self, delta: StatusDelta, now: Instant) {
         self.revision += 1;
-        let Glance { whole, mut status, sessions, mut gone, clients } = glance;
+        let StatusDelta { whole, mut status, sessions, mut gone, clients } = delta;
         if whole {
             let told: BTreeSet<u64> = sessions.iter().map(|(id, _)| *id).collect();
             let owners = self.groups.keys().filter_map(|owner| match owner {

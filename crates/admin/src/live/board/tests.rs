@@ -25,9 +25,9 @@ fn client(name: &str, links: u64) -> Client {
 }
 
 /// A look at a server.
-fn look(sessions: Vec<(u64, Session)>, clients: Vec<Client>) -> Glance {
+fn look(sessions: Vec<(u64, Session)>, clients: Vec<Client>) -> StatusDelta {
     let clients = Some(ClientChanges { list: clients, gone: Vec::new() });
-    Glance { sessions, clients, ..Glance::default() }
+    StatusDelta { sessions, clients, ..StatusDelta::default() }
 }
 
 /// A reader of changes, as a page is one.
@@ -83,9 +83,9 @@ impl Reader {
     }
 }
 
-async fn second(board: &mut Board, glance: Glance) {
+async fn second(board: &mut Board, delta: StatusDelta) {
     advance(Duration::from_secs(1)).await;
-    board.update(glance, Instant::now());
+    board.update(delta, Instant::now());
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +93,7 @@ async fn lines_have_the_rows_that_came_changed_and_went() {
     let mut board = Board::default();
     let (mut services, mut clients, mut late) =
         (Reader::default(), Reader::default(), Reader::default());
-    let whole = Glance {
+    let whole = StatusDelta {
         whole: true,
         ..look(
             vec![
@@ -134,7 +134,7 @@ async fn lines_have_the_rows_that_came_changed_and_went() {
     assert!(services.services(&board).is_empty() && clients.clients(&board).is_empty());
 
     // A client comes, another goes, and a session ends.
-    let come = Glance {
+    let come = StatusDelta {
         gone: vec![2],
         clients: Some(ClientChanges { list: vec![client("d", 1)], gone: vec!["c".into()] }),
         ..look(vec![(3, session("d", vec![service("dns", 0)]))], vec![])
@@ -152,7 +152,7 @@ async fn lines_have_the_rows_that_came_changed_and_went() {
     late.agrees(board.services_line(None), "id");
 
     // The daemon tells all again: what is missing is gone, and what is the same is not told.
-    let anew = Glance {
+    let anew = StatusDelta {
         whole: true,
         ..look(vec![(3, session("d", vec![service("dns", 0)]))], vec![client("d", 1)])
     };
@@ -175,7 +175,7 @@ async fn a_service_in_the_place_of_another_has_no_rate_of_it() {
     assert_eq!(reader.rows["1.0"]["in_bytes_per_second"], 0, "the row before was of another one");
     let sums: Vec<_> = board.sums.iter().map(|(name, sum)| (name.as_str(), sum.bytes.0)).collect();
     assert_eq!(sums, [("client:a", 9_500), ("service:ssh", 9_500)]);
-    let end = Glance { gone: vec![1], ..look(vec![], vec![]) };
+    let end = StatusDelta { gone: vec![1], ..look(vec![], vec![]) };
     second(&mut board, end).await;
     assert!(board.sums.is_empty() && board.peers.is_empty() && board.moving.is_empty());
 }
@@ -252,22 +252,25 @@ async fn what_needs_somebody_is_told_when_it_changes() {
 async fn a_client_has_its_servers_and_seconds_go_on() {
     let mut board = Board::default();
     let mut reader = Reader::default();
-    let glance = |state: SessionState| Glance {
+    let delta = |state: SessionState| StatusDelta {
         whole: true,
         sessions: vec![(0, Session { state: state.into(), ..session("server", vec![]) })],
-        ..Glance::default()
+        ..StatusDelta::default()
     };
-    second(&mut board, glance(SessionState::Up)).await;
+    second(&mut board, delta(SessionState::Up)).await;
     assert_eq!(reader.clients(&board), ["server"]);
-    second(&mut board, glance(SessionState::Up)).await;
+    second(&mut board, delta(SessionState::Up)).await;
     assert!(reader.clients(&board).is_empty());
-    second(&mut board, glance(SessionState::Unreachable)).await;
+    second(&mut board, delta(SessionState::Unreachable)).await;
     assert_eq!(reader.clients(&board), ["server"]);
     assert_eq!(reader.rows["server"]["state"], "unreachable");
     assert!(board.needs_line(&mut None).unwrap().contains("unreachable"));
     // The server of a session has another name now.
-    let other =
-        Glance { whole: true, sessions: vec![(0, session("other", vec![]))], ..Glance::default() };
+    let other = StatusDelta {
+        whole: true,
+        sessions: vec![(0, session("other", vec![]))],
+        ..StatusDelta::default()
+    };
     second(&mut board, other).await;
     assert_eq!(reader.clients(&board), ["other"]);
     reader.agrees(board.clients_line(None), "name");

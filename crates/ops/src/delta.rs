@@ -7,32 +7,32 @@ use crate::clients::Client;
 use crate::status::{Session, Status};
 
 /// The state of a caller's previous query, in the form of the daemon. The first query with a new
-/// value reports everything. Dropping it ends the series of queries, and frees the daemon's notes.
+/// value reports everything. Dropping it ends the series of queries, and frees the daemon's state.
 #[derive(Default)]
-pub struct Seen(Option<Box<dyn Any + Send>>);
+pub struct Cursor(Option<Box<dyn Any + Send>>);
 
-impl fmt::Debug for Seen {
+impl fmt::Debug for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Seen").field(&self.0.is_some()).finish()
+        f.debug_tuple("Cursor").field(&self.0.is_some()).finish()
     }
 }
 
-impl Seen {
-    /// Takes the notes of the previous query. `None`: there was no previous query. An aborted query
-    /// leaves no notes, so the next query reports everything.
+impl Cursor {
+    /// Takes the state of the previous query. `None`: there was no previous query. An aborted query
+    /// leaves no state, so the next query reports everything.
     pub fn take<T: 'static>(&mut self) -> Option<T> {
-        self.0.take()?.downcast().ok().map(|notes| *notes)
+        self.0.take()?.downcast().ok().map(|state| *state)
     }
 
-    /// Keeps the notes of a complete query.
-    pub fn keep<T: Send + 'static>(&mut self, notes: T) {
-        self.0 = Some(Box::new(notes));
+    /// Keeps the state of a complete query.
+    pub fn keep<T: Send + 'static>(&mut self, state: T) {
+        self.0 = Some(Box::new(state));
     }
 }
 
 /// The changes since the previous query.
 #[derive(Clone, Debug, Default)]
-pub struct Glance {
+pub struct StatusDelta {
     /// Whether everything is reported, so that unreported items are gone.
     pub whole: bool,
     /// The status without sessions. A daemon may omit values that do not change by themselves.
@@ -55,7 +55,7 @@ pub struct ClientChanges {
     pub gone: Vec<String>,
 }
 
-impl Glance {
+impl StatusDelta {
     /// A query result that reports everything.
     pub fn whole(mut status: Status, clients: Option<Vec<Client>>) -> Self {
         let sessions = std::mem::take(&mut status.sessions);
@@ -72,21 +72,21 @@ mod tests {
 
     #[test]
     fn notes_are_taken_once_and_by_their_own_type() {
-        let mut seen = Seen::default();
-        assert_eq!(seen.take::<u8>(), None);
-        seen.keep(7_u8);
-        assert_eq!((seen.take::<u8>(), seen.take::<u8>()), (Some(7), None));
-        seen.keep(7_u8);
-        assert_eq!((seen.take::<u16>(), seen.take::<u8>()), (None, None));
+        let mut cursor = Cursor::default();
+        assert_eq!(cursor.take::<u8>(), None);
+        cursor.keep(7_u8);
+        assert_eq!((cursor.take::<u8>(), cursor.take::<u8>()), (Some(7), None));
+        cursor.keep(7_u8);
+        assert_eq!((cursor.take::<u16>(), cursor.take::<u8>()), (None, None));
     }
 
     #[test]
-    fn a_whole_look_has_all_sessions_apart_from_the_status() {
+    fn a_whole_delta_has_all_sessions_apart_from_the_status() {
         let status = sample();
         let count = status.sessions.len();
-        let glance = Glance::whole(status, Some(vec![Client::default()]));
-        assert!(glance.whole && count > 0 && glance.status.sessions.is_empty());
-        assert!(glance.sessions.iter().map(|(id, _)| *id).eq(0..count as u64));
-        assert_eq!(glance.clients.unwrap().list.len(), 1);
+        let delta = StatusDelta::whole(status, Some(vec![Client::default()]));
+        assert!(delta.whole && count > 0 && delta.status.sessions.is_empty());
+        assert!(delta.sessions.iter().map(|(id, _)| *id).eq(0..count as u64));
+        assert_eq!(delta.clients.unwrap().list.len(), 1);
     }
 }
