@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   writer --frames by stream--> outgoing/ --a lane per stream--> peer
-//!   peer --> accept.rs: a small task per lane --> reader.rs --> proto::Link
+//!   peer --> accept.rs: a small task per lane --> reader/ --> proto::Link
 //! ```
 //! `proto` decides which frames may be on which lane.
 
