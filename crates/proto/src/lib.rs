@@ -17,7 +17,7 @@
 //! | `pages` | payload that lies in pipes of the system |
 //! | `measure` | the measurements that the far end serves itself |
 //! | `visitors`, `network`, `special` | who may visit, by address; addresses that a rule must name |
-//! | `http`, `redirect`, `hashed` | what a server does with requests: options, a redirect, passwords |
+//! | `http`, `http_error`, `redirect`, `hashed` | what a server does with requests: options, why they are refused, a redirect, passwords |
 //! | `pattern` | patterns of names: visitors of a private service, services that a client may visit |
 //! | `dscp` | the mark of packets |
 //! | `unix`, `scoped` | the address of a Unix socket; a link-local address with its interface |
@@ -32,6 +32,7 @@ mod frame;
 pub mod greeting;
 mod hashed;
 mod http;
+mod http_error;
 mod id;
 mod instant;
 mod limits;
@@ -60,9 +61,9 @@ pub use dscp::Dscp;
 pub use flow::{DATAGRAM_MAX, FlowCounts, FlowDrops, FlowKey, Volume};
 pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
 pub use hashed::{ARGON2_MEMORY_MAX, BCRYPT_COST_MAX, HashError, PasswordHash};
-pub use http::{
-    CREDENTIALS_MAX, Compress, EDITS_MAX, FIELD_NAME_MAX, FieldEdits, HASHES_MAX, HttpOptionError,
-    HttpOptions, PORTS_MAX, Sticky, TargetProtocol,
+pub use http::{Compress, FieldEdits, HttpOptions, Sticky, TargetProtocol};
+pub use http_error::{
+    CREDENTIALS_MAX, EDITS_MAX, FIELD_NAME_MAX, HASHES_MAX, HttpOptionError, PORTS_MAX,
 };
 pub use id::{CarrierNumber, FlowId, InstanceId, LinkId, Side, StreamId};
 pub use instant::Instant;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::control::TEXT_MAX;
-use crate::http::HttpOptionError;
+use crate::http_error::HttpOptionError;
 
 /// The address of `redirect`. The placeholders `{host}`, `{uri}`, `{path}` and `{query}` stand for
 /// parts of the request.

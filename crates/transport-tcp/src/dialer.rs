@@ -1,27 +1,14 @@
 //! The dialer of `tcp://` and `tls://` carriers.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use net::socket::{connect, dialling};
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
 
-use crate::listener::bare;
+use crate::lane::bare;
 use crate::proxy::Via;
 use crate::socket::Socket;
-use crate::tls::{self, Speech};
-
-/// The TLS settings of a dialer, with the name of the server.
-#[derive(Clone, Debug)]
-pub struct TlsClient {
-    /// The configuration, from [`::tls::client_config`], with the ALPN of the protocol inside TLS.
-    pub config: Arc<ClientConfig>,
-    /// The name that the certificate must have, which is also the SNI. [`::tls::server_name`] makes
-    /// it from the host of the URL or from `tls.sni`.
-    pub name: ServerName<'static>,
-}
+use crate::tls::{self, Speech, TlsClient};
 
 /// A dialer of `tls://` with a [`TlsClient`], and of `tcp://` without.
 #[derive(Clone, Debug)]

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use net::gather;
 use net::pages::Pages;
-use transport::{Lane, PageSink, PageSource};
+use transport::{Carrier, Lane, PageSink, PageSource, Peer};
 
 use crate::socket::Socket;
 
@@ -17,10 +18,20 @@ pub(crate) struct TcpLane {
     finished: bool,
 }
 
-impl TcpLane {
-    pub(crate) const fn new(socket: Socket) -> Self {
-        Self { socket, finished: false }
-    }
+/// Makes the carrier of a socket without TLS.
+pub(crate) fn bare(socket: Socket, address: SocketAddr) -> Carrier {
+    let transport = crate::TCP;
+    let connection = socket.connection();
+    let peer = Peer {
+        address,
+        transport,
+        connection,
+        watch: None,
+        exporter: None,
+        certificate_name: None,
+        cipher: None,
+    };
+    Carrier::single(peer, Box::new(TcpLane { socket, finished: false }))
 }
 
 impl Lane for TcpLane {

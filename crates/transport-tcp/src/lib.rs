@@ -11,10 +11,10 @@ mod proxy;
 mod socket;
 mod tls;
 
-pub use dialer::{TcpDialer, TlsClient};
+pub use dialer::TcpDialer;
 pub use listener::{TcpListener, accepted};
 pub use proxy::{ProxyKind, ResolvedBy, Via};
-pub use tls::{Speech, accept_inside, connect_inside};
+pub use tls::{Speech, TlsClient, accept_inside, connect_inside};
 
 /// `tls://`: TLS 1.3 over TCP.
 pub const TLS: transport::Transport = transport::Transport::new("tls");

@@ -10,9 +10,9 @@ use net::source::Proxies;
 use net::{Current, died_in_queue};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
-use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Transport};
+use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Transport};
 
-use crate::lane::TcpLane;
+use crate::lane::bare;
 use crate::socket::Socket;
 use crate::tls::{self, Speech};
 
@@ -121,20 +121,4 @@ impl Incoming for Accepted {
             }
         })
     }
-}
-
-/// Makes the carrier of a socket without TLS.
-pub(crate) fn bare(socket: Socket, address: SocketAddr) -> Carrier {
-    let transport = crate::TCP;
-    let connection = socket.connection();
-    let peer = Peer {
-        address,
-        transport,
-        connection,
-        watch: None,
-        exporter: None,
-        certificate_name: None,
-        cipher: None,
-    };
-    Carrier::single(peer, Box::new(TcpLane::new(socket)))
 }

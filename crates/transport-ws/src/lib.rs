@@ -8,6 +8,7 @@
 //! | `receive`, `send` | the two halves of a connection as plain values, without I/O |
 //! | `lane` | the two halves around the lane of `transport-tcp` |
 //! | `listener`, `dialer` | the listener and the dialer of carriers |
+//! | `request` | the request of a client |
 //! | `pages` | what a listener offers to browsers beside carriers |
 //! | [`offers`] | requests about connections of WebRTC |
 //! | `fuzz` | the harnesses of the fuzz targets |
@@ -24,13 +25,15 @@ mod listener;
 mod mask;
 mod pages;
 mod receive;
+mod request;
 mod send;
 
-pub use dialer::{BadField, Request, WsDialer};
+pub use dialer::WsDialer;
 pub use handshake::SUBPROTOCOL;
 pub use listener::{Terms, WsListener, accepted};
 pub use net::source::Proxies;
 pub use pages::{Offer, Pages, Wish};
+pub use request::{BadField, Request};
 
 /// Requests about connections of WebRTC, for every server of HTTP that takes them.
 pub mod offers {

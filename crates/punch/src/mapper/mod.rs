@@ -28,6 +28,7 @@ mod http;
 mod lease;
 mod nat_pmp;
 mod pcp;
+mod protocol;
 mod route;
 mod step;
 mod types;
@@ -43,8 +44,9 @@ use pcp::Nonce;
 use step::Step;
 use types::Lease;
 
+pub use protocol::Protocol;
 pub use route::default_gateway;
-pub use types::{Door, Mapped, Protocol, Request, Wanted};
+pub use types::{Door, Mapped, Request, Wanted};
 pub use why::{Denied, Unmapped};
 
 /// The time for which a port is asked. A process that is killed cannot give its port back: the

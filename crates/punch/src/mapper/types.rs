@@ -1,31 +1,9 @@
 //! What a mapper is told, and what it tells.
 
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Instant;
 
-use super::{Denied, upnp};
-
-/// A protocol by which routers map ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// Port Control Protocol, RFC 6887.
-    Pcp,
-    /// NAT Port Mapping Protocol, RFC 6886.
-    NatPmp,
-    /// Internet Gateway Device of UPnP.
-    Upnp,
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pcp => "PCP",
-            Self::NatPmp => "NAT-PMP",
-            Self::Upnp => "UPnP",
-        })
-    }
-}
+use super::{Denied, Protocol, upnp};
 
 /// A port of the router that leads to our socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@
 
 pub(crate) mod exchange;
 mod limits;
+mod resuming;
 mod session;
 mod used;
 
@@ -30,7 +31,7 @@ use rustls::time_provider::TimeProvider;
 use crate::Keys;
 use used::Used;
 
-pub(crate) use session::resuming;
+pub(crate) use resuming::resuming;
 pub use session::{client_crypto, server_crypto};
 
 /// The time for which a key seals. A ticket is valid for at least this time and at most twice this

@@ -1,30 +1,12 @@
-//! Adds resumption and 0-RTT to the TLS configurations of both sides.
+//! Makes the configurations of quinn that resume and take 0-RTT, of both sides.
 
 use std::sync::Arc;
 
 use quinn::crypto::ServerConfig;
 use quinn::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig};
-use rustls::client::Resumption;
 
-use super::Tickets;
+use super::{Tickets, resuming};
 use crate::session::Server;
-
-/// The number of servers whose tickets a client keeps; rustls keeps the last 8 tickets of each. A
-/// path has one server name.
-const SERVERS: usize = 4;
-const TICKETS_OF_A_SERVER: usize = 8;
-
-/// Makes a client's TLS that resumes and sends 0-RTT, as long as this value and its clones live.
-/// rustls resumes only with the same verifier and the same resolver of client certificates
-/// (compared by `Arc`) that the ticket came with. So both must stay the same from connection to
-/// connection.
-#[must_use]
-pub(crate) fn resuming(tls: &rustls::ClientConfig) -> Arc<rustls::ClientConfig> {
-    let mut tls = tls.clone();
-    tls.resumption = Resumption::in_memory_sessions(SERVERS * TICKETS_OF_A_SERVER);
-    tls.enable_early_data = true;
-    Arc::new(tls)
-}
 
 /// The client's side with resumption, for `quinn::ClientConfig::new`.
 pub fn client_crypto(

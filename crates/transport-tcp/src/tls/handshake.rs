@@ -11,12 +11,12 @@ use tls::{certificate_name, explain};
 use transport::{Carrier, CarrierError, EXPORTER_LABEL, Lane, Peer, Side, Transport, Unchanged};
 
 use super::Speech;
+use super::client::TlsClient;
 use super::engine::{Engine, Standing, WIRE_RECORD};
 use super::exporter::Secret;
 use super::lane::TlsLane;
 use super::session::{Client, Server, Session};
 use super::under::{Inside, Under};
-use crate::dialer::TlsClient;
 use crate::socket::Socket;
 
 /// The limit of bytes read from a peer during its handshake. Certificate chains take a few KiB, and

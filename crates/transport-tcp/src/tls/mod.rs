@@ -5,6 +5,7 @@
 //! of their own, take 0.97-1.09 CPU-s per GB and reach 7.4 Gbit/s. `tcp://` takes 0.35 CPU-s per GB
 //! and reaches 18 Gbit/s.
 
+mod client;
 mod engine;
 mod exporter;
 mod handshake;
@@ -16,6 +17,7 @@ mod under;
 
 use transport::ALPN;
 
+pub use client::TlsClient;
 pub(crate) use handshake::{accept, connect};
 pub use handshake::{accept_inside, connect_inside};
 

@@ -1,6 +1,5 @@
 //! The server's side of the opening handshake.
 
-use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -12,9 +11,10 @@ use net::{forwarded, pool};
 use tokio::time::timeout;
 use transport::{Ask, CarrierError, Lane};
 
+use super::farewell::send_away;
 use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
+use super::key::{SUBPROTOCOL, accept_key};
 use super::offer::{self, OfferHead};
-use super::{SUBPROTOCOL, accept_key};
 use crate::{Offer as Offered, Pages, Proxies, Wish};
 
 /// The page for a request to another path, which looks like that of any small web server.
@@ -23,10 +23,6 @@ const NOT_FOUND: &str = "<html><head><title>404 Not Found</title></head>\
 
 /// The largest number of characters of a refused path in a log line.
 const PLACE: usize = 100;
-
-/// The largest number of bytes that the server still reads from a refused client, so that the
-/// answer reaches the client.
-const DISCARD: usize = 64 << 10;
 
 /// The time limit for answering a refused client.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -281,21 +277,4 @@ fn examine(request: &Request<'_, '_>, path: Option<&str>) -> Result<Asked, Refus
         return Err(Refused::NotFound);
     }
     Ok(Asked { key: key.to_owned(), has_subprotocol })
-}
-
-/// Sends the answer, ends our direction, and waits until the client ends its own. Closing the
-/// socket with unread bytes would send a reset, and the reset could destroy the answer.
-pub(super) async fn send_away(lane: &mut dyn Lane, answer: Bytes) -> Result<(), CarrierError> {
-    head::write(lane, answer).await?;
-    poll_fn(|cx| lane.poll_close(cx)).await?;
-    let (mut seen, mut buf) = (0, pool::take(HEAD));
-    while seen < DISCARD {
-        buf.clear();
-        match poll_fn(|cx| lane.poll_read(cx, &mut buf)).await? {
-            0 => break,
-            size => seen += size,
-        }
-    }
-    pool::give(buf);
-    Ok(())
 }

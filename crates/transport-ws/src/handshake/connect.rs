@@ -11,8 +11,8 @@ use net::pool;
 use transport::{CarrierError, Lane};
 
 use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
-use super::{SUBPROTOCOL, accept_key};
-use crate::Request;
+use super::key::{SUBPROTOCOL, accept_key};
+use crate::request::Request;
 
 /// The largest number of a server's characters in an error text.
 const QUOTED: usize = 200;

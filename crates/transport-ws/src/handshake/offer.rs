@@ -13,6 +13,7 @@ use net::pool;
 use tokio::time::timeout;
 use transport::{Ask, CarrierError, Lane};
 
+use super::farewell::send_away;
 use super::head::{HEAD, only, values};
 
 /// The longest session description, bytes: as long as the library reads one.
@@ -197,7 +198,7 @@ pub async fn reply(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          {more}Connection: close\r\n\r\n{body}"
     );
-    let sent = timeout(ANSWER, super::accept::send_away(lane, head.into())).await;
+    let sent = timeout(ANSWER, send_away(lane, head.into())).await;
     sent.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
 }
 
