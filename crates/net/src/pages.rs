@@ -154,8 +154,9 @@ impl Pool {
     }
 }
 
-/// Closes the pipes of this thread that nobody took since the last call.
-pub(crate) fn tidy() {
+/// Closes the pipes of this thread that nobody took since the last call, as [`pool::tidy`] frees
+/// buffers.
+pub fn tidy() {
     POOL.with_borrow_mut(|pool| {
         let idle = pool.fewest;
         pool.idle.drain(..idle);

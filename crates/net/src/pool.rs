@@ -5,8 +5,6 @@ use std::cell::RefCell;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::pages;
-
 /// Capacities of the size classes: a first read, a busy stream, bulk streams that share a fast
 /// link, a single bulk stream.
 const CLASSES: [usize; 4] = [16 << 10, 64 << 10, 128 << 10, 512 << 10];
@@ -50,11 +48,10 @@ pub fn limit(bytes: usize) {
     POOL.with_borrow_mut(|pool| pool.limit = bytes);
 }
 
-/// Frees the buffers and pipes of this thread that nobody took since the last call. The thread
-/// calls it from time to time: a daemon that was busy becomes small again, and a busy daemon keeps
-/// the buffers it uses.
+/// Frees the buffers of this thread that nobody took since the last call. The thread calls it from
+/// time to time: a daemon that was busy becomes small again, and a busy daemon keeps the buffers it
+/// uses.
 pub fn tidy() {
-    pages::tidy();
     POOL.with_borrow_mut(|pool| {
         for (class, buffers) in pool.classes.iter_mut().enumerate() {
             let idle = pool.fewest[class];

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use net::pool;
+use net::{pages, pool};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
@@ -283,6 +283,7 @@ async fn work<S>(
             job = jobs.recv() => job,
             _ = tidy.tick() => {
                 pool::tidy();
+                pages::tidy();
                 continue;
             }
         };

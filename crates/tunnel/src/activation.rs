@@ -132,7 +132,7 @@ pub(crate) fn tell_unused() {
 
 /// Passes new listeners to the service manager.
 pub(crate) fn store() {
-    for group in inherited::untold() {
+    for group in inherited::take_unstored() {
         notify::store(&group);
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn inherit() -> anyhow::Result<()> {
 pub(crate) async fn close_rest(former: impl Future<Output = ()>) {
     former.await;
     tokio::time::sleep(REST).await;
-    let closed = Inherited::close_rest();
+    let closed = net::handover::close_rest();
     if closed > 0 {
         tracing::warn!(closed, "{closed} sockets of another process were not used and are closed");
     }

@@ -14,58 +14,37 @@
 //! inherited sockets here, which go on to the next generation as well. A port that is bound while
 //! the next generation starts follows on the way of visitors ([`give_more`]).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs;
+pub(crate) mod bound;
+pub(crate) mod stage;
+
+use std::collections::{HashMap, HashSet};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use rustix::fs::fstat;
-use rustix::net::getsockname;
-use rustix::net::sockopt::socket_type;
-use tokio::sync::watch;
 
-use crate::inherited::Place;
-use crate::{inherited, udp};
+use crate::inherited::{self, Inherited, PER_MESSAGE, Place, ROUND};
+use crate::udp;
 
-/// Descriptors of one message. The kernel takes at most 253 (`SCM_MAX_FD`); a group is not split.
-const PER_MESSAGE: usize = 253;
+pub use bound::note;
+pub use stage::{handed_over, is_handed_over, is_serving, serving};
+
+use bound::sockets;
+use stage::Stage;
 
 /// The byte of a message with descriptors.
 const SOCKETS: u8 = b's';
-
-/// The byte of the message after the last of further sockets.
-pub(crate) const ROUND: u8 = b'.';
 
 /// Longest wait until the next generation reads the way of visitors, on which further sockets go.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The pause before another try.
 const PAUSE: Duration = Duration::from_millis(2);
-
-/// The table of descriptors of this process.
-pub(crate) const TABLE: &str = "/proc/self/fd";
-
-/// How far the hand-over is, seen from this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    /// The former generation serves. This process binds and accepts nothing.
-    Waiting,
-    Serving,
-    /// The next generation serves.
-    HandedOver,
-}
-
-static STAGE: LazyLock<watch::Sender<Stage>> = LazyLock::new(|| watch::Sender::new(Stage::Serving));
-
-/// The listening sockets of this process: the inodes of each group, in the order in which the
-/// sockets joined the group. The key is the kind and the address in the form of the system.
-static BOUND: Mutex<BTreeMap<Vec<u8>, Group>> = Mutex::new(BTreeMap::new());
 
 /// The inodes of the sockets that the next generation has.
 static GIVEN: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
@@ -76,29 +55,30 @@ static PASSED: Mutex<Option<UnixStream>> = Mutex::new(None);
 /// Descriptors that are handed over beside the sockets: the locks of folders.
 static KEPT: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
-/// The sockets of one address.
-#[derive(Debug)]
-struct Group {
-    place: Option<Place>,
-    inodes: Vec<u64>,
-}
-
 /// Listeners of this process accept nothing until [`serve`].
 pub fn wait() {
-    STAGE.send_replace(Stage::Waiting);
+    stage::set(Stage::Waiting);
 }
 
 /// Listeners of this process accept from now on.
 pub fn serve() {
     udp::serve();
-    STAGE.send_replace(Stage::Serving);
+    stage::set(Stage::Serving);
 }
 
 /// The next generation accepts from now on. Listeners of this process end.
 pub fn hand_over() {
-    STAGE.send_replace(Stage::HandedOver);
+    stage::set(Stage::HandedOver);
     udp::hand_over();
     inherited::let_go();
+}
+
+/// Closes the inherited sockets that nothing in this process has bound. Visitors would wait in
+/// their queues for ever. Sockets that the service manager has as well stay. Returns the number of
+/// closed sockets.
+pub fn close_rest() -> usize {
+    udp::forget_left();
+    Inherited::close_rest()
 }
 
 /// Gives an accepted visitor to the next generation, which has the listeners. The caller closes its
@@ -115,52 +95,6 @@ pub fn pass(visitor: impl AsFd) -> io::Result<()> {
     Ok(send(way, &[visitor.as_fd().as_raw_fd()], SOCKETS)?)
 }
 
-/// Whether this process is the generation that serves, to which the socket files belong.
-#[must_use]
-pub fn is_serving() -> bool {
-    *STAGE.borrow() == Stage::Serving
-}
-
-/// Whether the next generation accepts.
-#[must_use]
-pub fn is_handed_over() -> bool {
-    *STAGE.borrow() == Stage::HandedOver
-}
-
-/// Ready when listeners of this process may accept. Cancel-safe.
-pub async fn serving() {
-    reached(Stage::Serving).await;
-}
-
-/// Ready when the next generation accepts. Cancel-safe.
-pub async fn handed_over() {
-    reached(Stage::HandedOver).await;
-}
-
-async fn reached(stage: Stage) {
-    // Fails only when the sender is gone, and the sender is static.
-    drop(STAGE.subscribe().wait_for(|now| *now >= stage).await);
-}
-
-/// Notes the listening sockets of one address, in the order in which they joined their group.
-pub fn note<S: AsFd>(group: &[S]) {
-    let Some(first) = group.first() else { return };
-    let inode = |socket: &S| fstat(socket).ok().map(|socket| socket.st_ino);
-    // TCP and UDP may have the same address.
-    let (Ok(kind), Ok(address)) = (socket_type(first), getsockname(first)) else { return };
-    let key = format!("{kind:?} {address:?}").into_bytes();
-    let place = first.as_fd().try_clone_to_owned().ok();
-    let place = place.and_then(|socket| inherited::place(&socket));
-    bound().insert(key, Group { place, inodes: group.iter().filter_map(inode).collect() });
-}
-
-/// Whether this process listens at this address.
-pub(crate) fn is_bound(place: &Place) -> bool {
-    let Ok(open) = sockets() else { return false };
-    let is_live = |group: &Group| group.inodes.iter().any(|inode| open.contains_key(inode));
-    bound().values().any(|group| group.place.as_ref() == Some(place) && is_live(group))
-}
-
 /// Hands this descriptor over as well, until the process ends.
 ///
 /// # Errors
@@ -169,10 +103,6 @@ pub fn keep(file: impl AsFd) -> io::Result<()> {
     let file = file.as_fd().try_clone_to_owned()?;
     KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(file);
     Ok(())
-}
-
-fn bound() -> MutexGuard<'static, BTreeMap<Vec<u8>, Group>> {
-    BOUND.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sends all live listening sockets of this process, those that it has inherited and that nothing
@@ -226,12 +156,7 @@ fn give_groups(
     is_wanted: impl Fn(&Place) -> bool,
 ) -> io::Result<usize> {
     let open = sockets()?;
-    let mut groups: Vec<(Option<Place>, Vec<RawFd>)> = Vec::new();
-    for group in bound().values() {
-        let live: Vec<RawFd> =
-            group.inodes.iter().filter_map(|inode| open.get(inode).copied()).collect();
-        groups.push((group.place.clone(), live));
-    }
+    let mut groups = bound::live(&open);
     let by_number: HashMap<RawFd, u64> =
         open.iter().map(|(inode, number)| (*number, *inode)).collect();
     let unclaimed = inherited::unclaimed().into_iter();
@@ -278,30 +203,11 @@ pub(crate) fn send(to: &UnixStream, descriptors: &[RawFd], byte: u8) -> nix::Res
     sendmsg::<()>(to.as_raw_fd(), &bytes, rights, MsgFlags::MSG_NOSIGNAL, None).map(drop)
 }
 
-/// The open sockets of this process by inode.
-fn sockets() -> io::Result<HashMap<u64, RawFd>> {
-    let mut all = HashMap::new();
-    for entry in fs::read_dir(TABLE)? {
-        let entry = entry?;
-        // A descriptor that was closed meanwhile has no link any more.
-        let Ok(target) = fs::read_link(entry.path()) else { continue };
-        let inode = target.to_str().and_then(|target| {
-            target.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok()
-        });
-        let number = entry.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok());
-        if let (Some(inode), Some(number)) = (inode, number) {
-            all.insert(inode, number);
-        }
-    }
-    Ok(all)
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{SocketAddr, TcpListener};
 
     use super::*;
-    use crate::inherited::Inherited;
 
     #[tokio::test]
     async fn live_listeners_and_kept_files_are_given_and_closed_listeners_are_not() {

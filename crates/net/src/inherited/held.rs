@@ -4,7 +4,7 @@
 //! ```text
 //!   LISTEN_FDS ──────────────► held ──lend──► a listener of the daemon, as a duplicate
 //!   store, when bound ───────►  │
-//!        manager ◄──untold──────┤
+//!        manager ◄take_unstored─┤
 //!        manager ◄──retire──────┘ the listener is closed, so the socket has to stop listening
 //! ```
 //!
@@ -22,7 +22,8 @@ use rustix::fs::fstat;
 use rustix::net::{Shutdown, shutdown};
 
 use super::{Inherited, Place, Socket, differs, inherited, place};
-use crate::handover::{self, TABLE};
+use crate::handover::bound::TABLE;
+use crate::handover::stage;
 
 /// How many sockets the manager stores for this process.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
@@ -36,7 +37,7 @@ pub(super) struct Held {
     /// The name under which this daemon stored it. `None`: it belongs to a socket unit.
     name: Option<String>,
     /// The manager has it.
-    is_told: bool,
+    is_stored: bool,
     /// The number of the duplicate that a listener of this process got.
     pub(super) lent: Option<RawFd>,
 }
@@ -67,8 +68,8 @@ impl Socket {
     }
 
     /// Whether the manager has the socket as well.
-    fn is_told(&self) -> bool {
-        self.held.as_ref().is_some_and(|held| held.is_told)
+    fn is_stored(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.is_stored)
     }
 
     /// Whether a listener of this process has a duplicate.
@@ -92,16 +93,16 @@ impl Inherited {
     #[must_use]
     pub fn of_manager(sockets: Vec<(String, RawFd, OwnedFd)>) -> (Self, Vec<String>) {
         let (mut all, mut problems) = (Vec::new(), Vec::new());
-        for (told, number, descriptor) in sockets {
+        for (given, number, descriptor) in sockets {
             let place = place(&descriptor)
                 .filter(|place| matches!(place, Place::Tcp(_) | Place::Udp(_) | Place::Unix(_)));
             let Some(place) = place else {
-                let named = if told.is_empty() { String::new() } else { format!(" ({told})") };
+                let named = if given.is_empty() { String::new() } else { format!(" ({given})") };
                 problems.push(format!("descriptor {number}{named} is no listening socket"));
                 continue;
             };
-            let stored = name(&place).filter(|name| *name == told);
-            let held = Some(Held { name: stored, is_told: true, lent: None });
+            let stored = name(&place).filter(|name| *name == given);
+            let held = Some(Held { name: stored, is_stored: true, lent: None });
             all.push(Socket { place, descriptor, held });
         }
         (Self(all), problems)
@@ -112,7 +113,7 @@ impl Inherited {
         for socket in &mut self.0 {
             let text = socket.place.to_string();
             if let Some((_, name)) = of_former.iter().find(|held| held.0 == text) {
-                socket.held = Some(Held { name: name.clone(), is_told: true, lent: None });
+                socket.held = Some(Held { name: name.clone(), is_stored: true, lent: None });
             }
         }
     }
@@ -138,7 +139,7 @@ impl Inherited {
         let found = group().count();
         let is_stored = group().all(|socket| socket.name().is_some());
         let may_share = !matches!(wanted, Place::Udp(_));
-        if found > count && !handover::is_serving() {
+        if found > count && !stage::is_serving() {
             return Err(differs(found, count));
         }
         if (found < count && !may_share) || (found > count && !is_stored) {
@@ -205,7 +206,7 @@ pub fn store<S: AsFd>(group: &[S]) {
     let socket = |own: &S| {
         let descriptor = own.as_fd().try_clone_to_owned()?;
         let lent = Some(own.as_fd().as_raw_fd());
-        let held = Some(Held { name: Some(name.clone()), is_told: false, lent });
+        let held = Some(Held { name: Some(name.clone()), is_stored: false, lent });
         io::Result::Ok(Socket { place: place.clone(), descriptor, held })
     };
     match group.iter().map(socket).collect::<io::Result<Vec<_>>>() {
@@ -215,14 +216,15 @@ pub fn store<S: AsFd>(group: &[S]) {
 }
 
 /// The groups that the manager does not have yet. It has them from now on.
-pub fn untold() -> Vec<Stored> {
+pub fn take_unstored() -> Vec<Stored> {
     let mut groups: Vec<Stored> = Vec::new();
     for socket in &mut inherited().0 {
-        let Some(Held { name: Some(name), is_told: is_told @ false, .. }) = &mut socket.held else {
+        let Some(Held { name: Some(name), is_stored: is_stored @ false, .. }) = &mut socket.held
+        else {
             continue;
         };
         let Ok(duplicate) = socket.descriptor.try_clone() else { continue };
-        *is_told = true;
+        *is_stored = true;
         match groups.iter_mut().find(|group| group.name == *name) {
             Some(group) => group.sockets.push(duplicate),
             None => groups.push(Stored { name: name.clone(), sockets: vec![duplicate] }),
@@ -292,7 +294,7 @@ pub fn unused() -> Vec<Place> {
 pub fn held() -> Vec<HeldSocket> {
     let mut all: Vec<HeldSocket> = Vec::new();
     for socket in &inherited().0 {
-        if socket.is_told() {
+        if socket.is_stored() {
             let one = (socket.place.to_string(), socket.name().map(str::to_owned));
             if !all.contains(&one) {
                 all.push(one);
@@ -398,11 +400,11 @@ mod tests {
         store(&kept);
         store(&kept);
         assert!(held().is_empty(), "the manager has nothing yet");
-        let told = untold();
-        let [group] = told.as_slice() else { panic!("{told:?}") };
+        let given = take_unstored();
+        let [group] = given.as_slice() else { panic!("{given:?}") };
         assert_eq!(group.name, format!("tunnel-tcp-127.0.0.1_{}", at.port()));
         assert_eq!(group.sockets.len(), 2);
-        assert!(untold().is_empty() && retire().is_empty());
+        assert!(take_unstored().is_empty() && retire().is_empty());
         assert_eq!(held(), [(format!("tcp://{at}"), Some(group.name.clone()))]);
         drop(kept);
         TcpStream::connect(at).expect("the store keeps it until somebody looks");

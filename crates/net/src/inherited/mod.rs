@@ -13,8 +13,8 @@
 
 mod held;
 mod numbers;
+mod place;
 
-use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -22,26 +22,30 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{FileType, fstat};
-use rustix::net::sockopt::{socket_acceptconn, socket_type};
+use rustix::fs::fstat;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SocketAddrAny, SocketAddrUnix, SocketType, getsockname, recvmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SocketAddrUnix, recvmsg,
 };
 use tokio::io::Interest;
 use tokio::sync::watch;
 
-use crate::handover;
+use crate::handover::bound;
 
 use held::Held;
 pub(crate) use held::unclaimed;
 pub use held::{
-    HeldSocket, Stored, close_unwanted, held, keep_stored, let_go, retire, store, untold, unused,
+    HeldSocket, Stored, close_unwanted, held, keep_stored, let_go, retire, store, take_unstored,
+    unused,
 };
 pub use numbers::take_numbers;
+pub use place::Place;
+pub(crate) use place::place;
 
 /// Descriptors of one message: the kernel takes no more (`SCM_MAX_FD`).
-const PER_MESSAGE: usize = 253;
+pub(crate) const PER_MESSAGE: usize = 253;
+
+/// The byte of the message after the last of further sockets.
+pub(crate) const ROUND: u8 = b'.';
 
 /// Sockets at most: 64 addresses with a socket for each of 256 workers.
 const SOCKETS: usize = 64 * 256;
@@ -66,21 +70,6 @@ struct Socket {
     /// The service manager has the socket as well, so the socket outlives each listener of this
     /// process: a listener gets a duplicate.
     held: Option<Held>,
-}
-
-/// Where a socket listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A listener of TCP.
-    Tcp(SocketAddr),
-    /// A socket of UDP.
-    Udp(SocketAddr),
-    /// A listening Unix socket of streams.
-    Unix(SocketAddrUnix),
-    /// A file, by device and inode: the lock of a folder.
-    File(u64, u64),
-    /// A connection on which the other process passes visitors on.
-    Visitors,
 }
 
 impl Inherited {
@@ -144,16 +133,14 @@ impl Inherited {
     fn offer_more(self) {
         let mut all = inherited();
         let Some(place) = self.0.first().map(|socket| socket.place.clone()) else { return };
-        if all.0.iter().any(|socket| socket.place == place) || handover::is_bound(&place) {
+        if all.0.iter().any(|socket| socket.place == place) || bound::is_bound(&place) {
             return;
         }
         all.0.extend(self.0);
     }
 
-    /// Closes the sockets that no caller has taken. Visitors would wait in their queues for ever.
-    /// Sockets that the service manager has as well stay. Returns the number of closed sockets.
-    pub fn close_rest() -> usize {
-        crate::udp::forget_left();
+    /// Closes the sockets that no caller has taken, as [`crate::handover::close_rest`] asks.
+    pub(crate) fn close_rest() -> usize {
         inherited().0.extract_if(.., |socket| socket.held.is_none()).count()
     }
 
@@ -183,25 +170,6 @@ impl Socket {
     }
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(at) => write!(f, "tcp://{at}"),
-            Self::Udp(at) => write!(f, "udp://{at}"),
-            Self::Unix(at) => {
-                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                match (at.path_bytes(), at.abstract_name()) {
-                    (Some(path), _) => write!(f, "unix://{}", text(path)),
-                    (None, Some(name)) => write!(f, "unix://@{}", text(name)),
-                    (None, None) => write!(f, "unix://"),
-                }
-            }
-            Self::File(device, inode) => write!(f, "file {inode} of device {device}"),
-            Self::Visitors => write!(f, "connection"),
-        }
-    }
-}
-
 pub(crate) fn differs(found: usize, count: usize) -> io::Error {
     let why = format!(
         "{found} sockets of this address were handed over, and {count} are needed: the number of \
@@ -212,33 +180,6 @@ pub(crate) fn differs(found: usize, count: usize) -> io::Error {
 
 fn inherited() -> MutexGuard<'static, Inherited> {
     INHERITED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Where a descriptor listens, or which file it is; `None`: neither.
-pub(crate) fn place(socket: &OwnedFd) -> Option<Place> {
-    if let Some(file) = fstat(socket).ok().filter(|file| is_regular(file.st_mode)) {
-        return Some(Place::File(file.st_dev, file.st_ino));
-    }
-    let kind = socket_type(socket).ok()?;
-    let address = getsockname(socket).ok()?;
-    let listens = || socket_acceptconn(socket).is_ok_and(|listens| listens);
-    if address.address_family() == AddressFamily::UNIX {
-        if kind != SocketType::STREAM {
-            return None;
-        }
-        let address = SocketAddrUnix::try_from(address).ok();
-        return if listens() { address.map(Place::Unix) } else { Some(Place::Visitors) };
-    }
-    let address = ip(address)?;
-    if kind == SocketType::STREAM {
-        listens().then_some(Place::Tcp(address))
-    } else {
-        (kind == SocketType::DGRAM).then_some(Place::Udp(address))
-    }
-}
-
-fn ip(address: SocketAddrAny) -> Option<SocketAddr> {
-    SocketAddr::try_from(address).ok()
 }
 
 /// The inherited group of TCP listeners of an address.
@@ -296,10 +237,6 @@ pub fn file(same: impl AsFd) -> io::Result<Option<OwnedFd>> {
     let file = fstat(same)?;
     let group = inherited().take(&Place::File(file.st_dev, file.st_ino), 1)?;
     Ok(group.and_then(|mut group| group.pop()))
-}
-
-fn is_regular(mode: u32) -> bool {
-    FileType::from_raw_mode(mode) == FileType::RegularFile
 }
 
 /// The visitors that the former process passes on.
@@ -378,7 +315,7 @@ impl Visitors {
         if got.bytes == 0 {
             return Ok(Came::End);
         }
-        if byte == [handover::ROUND] {
+        if byte == [ROUND] {
             return Ok(Came::Round);
         }
         if descriptors.first().is_some_and(|first| place(first).is_none()) {

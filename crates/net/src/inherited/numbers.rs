@@ -10,7 +10,8 @@ use nix::unistd::close;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::SOCKETS;
-use crate::handover::{TABLE, send};
+use crate::handover::bound::TABLE;
+use crate::handover::send;
 
 /// Takes the descriptors of these numbers, which nothing in this process has opened: to be called
 /// before anything else opens a descriptor. Each becomes a descriptor with another number that no

@@ -1,0 +1,48 @@
+//! How far the hand-over is: whether the listeners of this process may accept.
+
+use std::sync::LazyLock;
+
+use tokio::sync::watch;
+
+/// How far the hand-over is, seen from this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// The former generation serves. This process binds and accepts nothing.
+    Waiting,
+    Serving,
+    /// The next generation serves.
+    HandedOver,
+}
+
+static STAGE: LazyLock<watch::Sender<Stage>> = LazyLock::new(|| watch::Sender::new(Stage::Serving));
+
+pub(super) fn set(stage: Stage) {
+    STAGE.send_replace(stage);
+}
+
+/// Whether this process is the generation that serves, to which the socket files belong.
+#[must_use]
+pub fn is_serving() -> bool {
+    *STAGE.borrow() == Stage::Serving
+}
+
+/// Whether the next generation accepts.
+#[must_use]
+pub fn is_handed_over() -> bool {
+    *STAGE.borrow() == Stage::HandedOver
+}
+
+/// Ready when listeners of this process may accept. Cancel-safe.
+pub async fn serving() {
+    reached(Stage::Serving).await;
+}
+
+/// Ready when the next generation accepts. Cancel-safe.
+pub async fn handed_over() {
+    reached(Stage::HandedOver).await;
+}
+
+async fn reached(stage: Stage) {
+    // Fails only when the sender is gone, and the sender is static.
+    drop(STAGE.subscribe().wait_for(|now| *now >= stage).await);
+}
