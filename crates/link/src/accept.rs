@@ -16,7 +16,8 @@ use crate::guard::guarded;
 use crate::inner::Inner;
 use crate::io::CarrierIo;
 use crate::lanes::{Early, StreamLanes};
-use crate::reader::{self, Input, ReadEnd};
+use crate::read_end::ReadEnd;
+use crate::reader::{self, Input};
 
 /// Accepts lanes until the carrier is lost. Dropping the future ends the tasks of the lanes.
 pub(crate) async fn run(
@@ -44,7 +45,7 @@ pub(crate) async fn run(
                 let mut source =
                     OwnLane { lane, input: LaneInput::new(), stream_lanes, number: count, side };
                 let outcome = reader::run(&inner, &io, &mut source, BytesMut::new()).await;
-                reader::report(&inner, &io, outcome);
+                outcome.report(&inner, io.number);
             };
             tasks.spawn_local(guarded(Rc::downgrade(link), work));
         }

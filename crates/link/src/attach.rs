@@ -139,21 +139,22 @@ fn start(link: &Rc<Inner>, number: CarrierNumber, mut carrier: Carrier, leftover
         let (inner, io) = (Rc::clone(link), Rc::clone(&io));
         async move {
             let outcome = reader::run(&inner, &io, &mut First, leftover).await;
-            reader::report(&inner, &io, outcome);
+            outcome.report(&inner, io.number);
         }
     };
     let accepting = stream_lanes.map(|stream_lanes| {
         let (inner, io) = (Rc::clone(link), Rc::clone(&io));
         async move {
             let outcome = accept::run(&inner, &io, &stream_lanes).await;
-            reader::report(&inner, &io, outcome);
+            outcome.report(&inner, io.number);
         }
     });
     let receiving = has_packets.then(|| {
         let (inner, io) = (Rc::clone(link), Rc::clone(&io));
         async move {
-            let outcome = packets::run(&inner, &io).await;
-            reader::report(&inner, &io, outcome);
+            let Some(packets) = &io.packets else { return };
+            let outcome = packets::run(&inner, packets, io.number).await;
+            outcome.report(&inner, io.number);
         }
     });
     let writing = {

@@ -82,7 +82,7 @@ impl Inner {
     /// Delivers payloads to the outlet of their stream. `pieces` is empty afterwards.
     pub(crate) fn deliver(&self, now: Instant, key: StreamKey, pieces: &mut VecDeque<Bytes>) {
         let length: usize = pieces.iter().map(Bytes::len).sum();
-        self.company.moved(Some(key), length);
+        self.recent_small.moved(Some(key), length);
         self.received.set(self.received.get() + length as u64);
         // A stream without an outlet is being closed, so its bytes are dropped.
         let taken = self.outlet(key).map_or(length, |outlet| outlet.deliver(pieces));

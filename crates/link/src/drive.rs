@@ -59,7 +59,7 @@ impl Turn<'_> {
                 let deadline = machine.poll_timeout();
                 drop(machine);
                 // Commands of step 3 may have ended streams.
-                link.shelf.sweep();
+                link.retained.sweep();
                 link.wakers.wake();
                 link.timer.rearm(deadline);
                 return;
@@ -102,7 +102,7 @@ impl Inner {
             return;
         }
         // The command may have ended a stream. An idle link has no turn that would free its pages.
-        self.shelf.sweep();
+        self.retained.sweep();
         self.wakers.wake();
         let machine = self.machine.borrow();
         if machine.has_news() {
@@ -122,7 +122,7 @@ impl Inner {
             let Some(frame) = self.machine.borrow_mut().poll_spent() else { break };
             net::pool::recycle(frame);
         }
-        self.shelf.sweep();
+        self.retained.sweep();
         loop {
             let Some(key) = self.machine.borrow_mut().poll_room() else { break };
             if let Some(outlet) = self.outlet(key) {

@@ -161,7 +161,7 @@ impl Inner {
 
     /// Delivers a datagram. A flow without an outlet is being closed.
     pub(crate) fn deliver_datagram(&self, key: FlowKey, bytes: Bytes) {
-        self.company.moved(None, bytes.len());
+        self.recent_small.moved(None, bytes.len());
         self.received.set(self.received.get() + bytes.len() as u64);
         if let Some(outlet) = self.flow_outlet(key) {
             outlet.deliver(bytes);

@@ -10,7 +10,7 @@ use proto::{HEAD_ROOM, ResetCode, Stall, StreamKey};
 use transport::{Inlet, PageInlet};
 
 use crate::inner::Inner;
-use crate::pages::LITTLE;
+use crate::pages::{self, SMALL_PAYLOAD};
 
 pub(crate) struct StreamInlet {
     link: Rc<Inner>,
@@ -18,11 +18,11 @@ pub(crate) struct StreamInlet {
     /// The directions that the pump has ended. Dropping the inlet aborts the others.
     sent_end: Cell<bool>,
     stopped: Cell<bool>,
-    /// The little payloads in a row that a stream which was bulk may send and still be bulk.
+    /// The small payloads in a row that a stream which was bulk may send and still be bulk.
     patience: Cell<u8>,
 }
 
-/// Little payloads in a row after which a bulk stream counts as one that moves little.
+/// Small payloads in a row after which a stream is not bulk any more.
 const PATIENCE: u8 = 64;
 
 impl StreamInlet {
@@ -31,11 +31,11 @@ impl StreamInlet {
         Self { link, key, sent_end, stopped, patience: Cell::new(0) }
     }
 
-    /// Bulk streams bring less now and then, when several share a link.
+    /// A bulk stream sends a small payload now and then, when several share a link.
     fn note(&self, payload: usize) {
         match self.patience.get() {
-            0 => self.link.company.moved(Some(self.key), payload),
-            left if payload < LITTLE => self.patience.set(left - 1),
+            0 => self.link.recent_small.moved(Some(self.key), payload),
+            left if payload < SMALL_PAYLOAD => self.patience.set(left - 1),
             _ => {}
         }
     }
@@ -63,7 +63,15 @@ impl Inlet for StreamInlet {
     fn pages(&self) -> Option<&dyn PageInlet> {
         // The pump asks for a stream that is bulk.
         self.patience.set(PATIENCE);
-        self.link.takes_pages(self.key).then_some(self)
+        let link = &self.link;
+        let limit = || {
+            let machine = link.machine.borrow();
+            let (active, limit) = (machine.active_carrier()?, machine.frame_limit(self.key));
+            let carriers = link.carriers.borrow();
+            let carrier = carriers.iter().find(|carrier| carrier.number == active)?;
+            carrier.takes_pages.then_some(limit)
+        };
+        pages::may_send(self.key, &link.recent_small, &link.retained, limit).then_some(self)
     }
 
     fn finish(&self) {
@@ -107,12 +115,29 @@ impl Inlet for StreamInlet {
 
 impl PageInlet for StreamInlet {
     fn page_room(&self) -> usize {
-        self.link.page_room(self.key)
+        let mut machine = self.link.machine.borrow_mut();
+        let room = if self.link.retained.is_full() {
+            None
+        } else {
+            let room = machine.room(self.key);
+            pages::payload_size(room, || machine.outstanding(self.key) > 0)
+        };
+        room.unwrap_or_else(|| {
+            // The next CREDIT frees slots and makes a larger payload possible.
+            machine.await_room(self.key);
+            0
+        })
     }
 
     fn send_pages(&self, pages: Pages) {
-        self.link.send_pages(self.key, pages);
-        self.link.commanded();
+        let (link, len) = (&self.link, pages.len());
+        link.sent.set(link.sent.get() + len as u64);
+        match link.retained.keep(self.key, pages) {
+            Some(kept) => link.machine.borrow_mut().send_pages(self.key, kept, len),
+            // `page_room` left a slot free.
+            None => link.machine.borrow_mut().reset(self.key, ResetCode::Internal),
+        }
+        link.commanded();
     }
 }
 

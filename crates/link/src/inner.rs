@@ -12,7 +12,7 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use crate::alarm::Alarm;
 use crate::notices::Notices;
-use crate::pages::{Company, Shelf};
+use crate::pages::{RecentSmall, RetainedPages};
 use crate::retirement::Retirement;
 use crate::state::{End, Settings, State};
 use crate::tasks::CarrierTasks;
@@ -63,9 +63,9 @@ pub(crate) struct Inner {
     pub(crate) control: RefCell<ControlDecoder>,
     pub(crate) carriers: RefCell<Vec<CarrierTasks>>,
     /// Payload that is kept as pages.
-    pub(crate) shelf: Shelf,
-    /// Who moved little, and when.
-    pub(crate) company: Company,
+    pub(crate) retained: RetainedPages,
+    /// The streams that moved small payloads last.
+    pub(crate) recent_small: RecentSmall,
     /// The highest carrier number that was attached.
     pub(crate) last_carrier: Cell<CarrierNumber>,
     /// The number of reads that brought bytes.
@@ -112,8 +112,8 @@ impl Inner {
             owner,
             control: RefCell::new(ControlDecoder::new()),
             carriers: RefCell::default(),
-            shelf: Shelf::default(),
-            company: Company::default(),
+            retained: RetainedPages::default(),
+            recent_small: RecentSmall::default(),
             last_carrier: Cell::new(CarrierNumber(0)),
             heard: Cell::new(0),
             wakers: Wakers::default(),

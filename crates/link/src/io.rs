@@ -1,12 +1,9 @@
 //! The state that the tasks of a carrier share.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use net::pages::Pages;
 use proto::CarrierNumber;
 use transport::{Lane, Watch};
 
@@ -14,6 +11,7 @@ use crate::charge::Charge;
 use crate::gathered::Gathered;
 use crate::inner::Inner;
 use crate::lanes::StreamLanes;
+use crate::outbox::Outbox;
 use crate::packets::Packets;
 use crate::strain::Strain;
 
@@ -21,10 +19,7 @@ use crate::strain::Strain;
 pub(crate) struct CarrierIo {
     pub(crate) number: CarrierNumber,
     pub(crate) lane: RefCell<Box<dyn Lane>>,
-    /// Frames that the state machine gave and the lane has not taken yet.
-    pub(crate) out: RefCell<VecDeque<Bytes>>,
-    /// Pages between these frames, each with the number of frames between it and the pages before.
-    pub(crate) pages: RefCell<VecDeque<(usize, Pages)>>,
+    pub(crate) outbox: RefCell<Outbox>,
     /// Whether the lane takes payload as pages.
     pub(crate) takes_pages: bool,
     /// Whether the lane hands out payload as pages.
@@ -56,8 +51,7 @@ impl CarrierIo {
         Self {
             number,
             lane: RefCell::new(lane),
-            out: RefCell::default(),
-            pages: RefCell::default(),
+            outbox: RefCell::default(),
             takes_pages,
             gives_pages,
             stream_lanes,

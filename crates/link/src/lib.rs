@@ -18,17 +18,18 @@
 //!   dial  greet  backoff         a path is dialled, a carrier greets; pauses
 //!   attach  handle               carriers come; the owner's operations
 //!   writer  accept  timer        the tasks of a link
-//!   reader  packets  io  lanes/  the tasks that read, and what the tasks of a carrier share
-//!   guard  gathered              a panic ends its link alone; payloads that go together
+//!   reader/                      the task that reads
+//!   io                           what the tasks of a carrier share
+//!   packets  lanes/  outbox      the datagrams, the further lanes and the queue of a carrier
+//!   guard  gathered  read_end    a panic ends its link alone; payloads that go together; the end
+//!                                of reading
 //!   drive  dispatch  end  retire     what follows an input or a command
 //!   inlet  flow                  the commands of a stream and of a flow
-//!   inner  pages                 the link, its owner; payload as pages
+//!   inner                        the link, its owner
+//!   pages                        payload as pages: when, and what is kept of it
 //!   budget  charge  strain       the memory of a link and of a carrier; a slow path
 //!   wakers  alarm  tasks  notices  retirement  state  system    plain state, time and randomness
 //! ```
-//!
-//! Two layers are not apart yet: `reader`, `packets` and `io` import each other, and so do `inner`
-//! and `pages`.
 
 mod accept;
 mod alarm;
@@ -51,8 +52,10 @@ mod inner;
 mod io;
 mod lanes;
 mod notices;
+mod outbox;
 mod packets;
 mod pages;
+mod read_end;
 mod reader;
 mod retire;
 mod retirement;

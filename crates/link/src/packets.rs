@@ -15,12 +15,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use proto::CarrierNumber;
 use tokio::time::Sleep;
 use transport::{Carried, Datagrams};
 
 use crate::inner::Inner;
-use crate::io::CarrierIo;
-use crate::reader::ReadEnd;
+use crate::read_end::ReadEnd;
 
 /// Bytes and datagrams that are received in one turn before others may run. A transport drops
 /// datagrams that its reader does not take in time.
@@ -64,12 +64,12 @@ impl Packets {
         &self,
         cx: &mut Context<'_>,
         link: &Inner,
-        io: &CarrierIo,
+        number: CarrierNumber,
     ) -> io::Result<usize> {
         let Sending { waiting, turns, pause } = &mut *self.sending.borrow_mut();
         let mut datagrams = self.datagrams.borrow_mut();
         let mut written = 0;
-        while !waiting.is_empty() || link.machine.borrow().has_packets(io.number) {
+        while !waiting.is_empty() || link.machine.borrow().has_packets(number) {
             let now = crate::now();
             if waiting.is_empty() {
                 let mut machine = link.machine.borrow_mut();
@@ -85,7 +85,7 @@ impl Packets {
                     break;
                 }
                 let most = (datagrams.limit(), share.min(BATCH));
-                let taken = machine.poll_packets(now, io.number, most, waiting);
+                let taken = machine.poll_packets(now, number, most, waiting);
                 turns.taken(taken);
                 if waiting.is_empty() {
                     break;
@@ -106,10 +106,9 @@ impl Packets {
     }
 }
 
-/// Receives datagrams until the carrier is lost.
-pub(crate) async fn run(link: &Rc<Inner>, io: &CarrierIo) -> ReadEnd {
+/// Receives the datagrams of a carrier until the carrier is lost.
+pub(crate) async fn run(link: &Rc<Inner>, packets: &Packets, number: CarrierNumber) -> ReadEnd {
     poll_fn(|cx| {
-        let Some(packets) = &io.packets else { return Poll::Pending };
         let now = crate::now();
         let turn = link.begin_turn();
         let (mut bytes, mut count) = (0, 0);
@@ -127,7 +126,7 @@ pub(crate) async fn run(link: &Rc<Inner>, io: &CarrierIo) -> ReadEnd {
             link.heard.set(link.heard.get() + 1);
             bytes += packet.len();
             count += 1;
-            let event = link.machine.borrow_mut().handle_packet(now, io.number, packet);
+            let event = link.machine.borrow_mut().handle_packet(now, number, packet);
             match event {
                 Ok(Some(event)) => link.dispatch(now, event),
                 Ok(None) => {}

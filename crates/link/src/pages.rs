@@ -1,6 +1,6 @@
-//! Payload as pages: the rules by which a stream enters and leaves, and the pages that are kept for
-//! replay. A variable of tests turns the rules off, or lets every payload be pages
-//! ([`pages::rule`]).
+//! Payload as pages: when a stream sends it, when a carrier is read so, and the pages that are kept
+//! for replay. Whether a stream is bulk is known to its pump alone, which asks for pages then;
+//! everything else is decided here.
 //!
 //! ```text
 //!   pump --Inlet::pages--> Slot: kept pages, and once more to be sent --> lane     (writer)
@@ -11,12 +11,14 @@
 //! frame. The kept pages of a slot share their memory with the pages that are sent. A frame that is
 //! sent again shares it once more; a carrier that takes bytes gets a copy.
 //!
-//! | who | rule |
+//! | decision | rule |
 //! |---|---|
-//! | a stream that sends | its pump has proved that it is bulk, and no other stream or flow of the link has moved a payload below [`LITTLE`] bytes for [`QUIET`]: beside bytes, a bulk stream sends bytes. A third of the pipes of the thread is free. Bulk streams beside each other all send pages |
-//! | a carrier that is read | a payload of which [`LARGE`] bytes are to come, or [`ENTER`] large reads in a row, of large payloads. Then the reader takes pages for each payload of which at least [`WORTH`] bytes are to come. Its other reads end with the head of the next payload: a longer read would take that payload as bytes. Each of these reads costs a call, which [`WORTH`] bytes of pages pay. With [`LEAVE`] unpaid calls the reader takes bytes again |
+//! | [`may_send`]: a stream sends pages | no other stream or flow of the link has moved a payload below [`SMALL_PAYLOAD`] bytes for [`QUIET`]: beside bytes, a bulk stream sends bytes. A third of the pipes of the thread is free. Bulk streams beside each other all send pages |
+//! | [`Mixed`]: a reader begins to take pages | a payload of which [`LARGE_PAYLOAD`] bytes are to come, or [`READS_TO_ENTER`] large reads in a row, of large payloads |
+//! | [`Bulk`]: a reader takes pages | for each payload of which at least [`MIN_PAGES`] bytes are to come. Its other reads end with the head of the next payload: a longer read would take that payload as bytes. Each of these reads costs a call, which [`MIN_PAGES`] bytes of pages pay. After [`READS_TO_LEAVE`] unpaid reads the reader takes bytes again |
+//!
+//! Tests replace these rules by [`pages::rule`]: every payload moves as pages, or none.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -25,38 +27,139 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use net::pages::{self, Rule};
 use proto::StreamKey;
 
-use crate::inner::Inner;
-
 /// Frames of pages that a link keeps at most: 16 MiB of windows, or 16 streams of four frames.
 const SLOTS: usize = 64;
 
-/// A payload of fewer bytes is that of a stream or flow that is not bulk, or not yet.
-pub(crate) const LITTLE: usize = 16 << 10;
+/// A payload of fewer bytes belongs to a stream or flow that is not bulk, or not yet.
+pub(crate) const SMALL_PAYLOAD: usize = 16 << 10;
 
-/// After the last of these payloads, so long no bulk stream sends pages.
+/// The time after the last small payload of another stream during which a bulk stream sends bytes.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// Payload bytes of the largest frame. More gain nothing: a pipe has to hold them.
-const FRAME: usize = 256 << 10;
+/// Payload bytes of the largest frame. A larger frame gains nothing, because a pipe has to hold it.
+const MAX_PAGES: usize = 256 << 10;
 
-/// The least room that is worth the calls for pages.
-const ROOM: usize = 64 << 10;
+/// The least frame limit with which pages are worth their calls.
+const MIN_FRAME_LIMIT: usize = 64 << 10;
+
+/// A read of fewer bytes says nothing about the payloads of the peer.
+const MIN_READ: usize = 16 << 10;
 
 /// A read of that many bytes is large, if its payloads are.
-const READ: usize = 60 << 10;
+const LARGE_READ: usize = 60 << 10;
 
 /// The mean size of payloads, or of their parts, in a large read. A payload of which more is to
 /// come is read as pages at once.
-const LARGE: usize = 32 << 10;
+const LARGE_PAYLOAD: usize = 32 << 10;
 
 /// Large reads in a row until pages are read.
-const ENTER: u8 = 4;
+const READS_TO_ENTER: u8 = 4;
 
 /// A payload that is worth the calls for pages.
-pub(crate) const WORTH: usize = 16 << 10;
+const MIN_PAGES: usize = 16 << 10;
 
-/// Calls for a part of a frame that no pages have paid, until bytes are read again.
-const LEAVE: u8 = 16;
+/// Reads between pages that no pages have paid, until bytes are read again.
+const READS_TO_LEAVE: u8 = 16;
+
+/// Whether the stream `key`, which is bulk, may send pages now. `frame_limit` is asked last:
+/// payload bytes of its largest frame; `None`: the carrier takes no pages.
+pub(crate) fn may_send(
+    key: StreamKey,
+    recent: &RecentSmall,
+    retained: &RetainedPages,
+    frame_limit: impl FnOnce() -> Option<usize>,
+) -> bool {
+    let rule = pages::rule();
+    let is_forced = rule == Rule::Always;
+    if rule == Rule::Never || (!is_forced && !(recent.leaves_alone(key) && pages::may_keep())) {
+        return false;
+    }
+    if retained.is_full() && !retained.is_mostly_of(key) {
+        // The streams that keep most slots may have stalled: no CREDIT may come that frees a slot.
+        return false;
+    }
+    frame_limit().is_some_and(|limit| is_forced || limit >= MIN_FRAME_LIMIT)
+}
+
+/// Bytes of the next payload of pages, of at most `room`. `None`: the next CREDIT makes room for a
+/// larger payload.
+pub(crate) fn payload_size(room: usize, is_under_way: impl FnOnce() -> bool) -> Option<usize> {
+    let is_rest_of_window = room < MIN_PAGES && pages::rule() != Rule::Always && is_under_way();
+    (!is_rest_of_window).then_some(room.min(MAX_PAGES))
+}
+
+/// How a reader takes the payloads of its lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reading {
+    Mixed(Mixed),
+    Bulk(Bulk),
+}
+
+impl Reading {
+    /// A reader that knows nothing of its next payloads. `gives_pages`: its lane hands out pages.
+    pub(crate) fn new(gives_pages: bool) -> Self {
+        match pages::rule() {
+            Rule::Always if gives_pages => Self::Bulk(Bulk::default()),
+            Rule::Always | Rule::Bulk => Self::Mixed(Mixed { gives_pages, large_reads: 0 }),
+            Rule::Never => Self::Mixed(Mixed { gives_pages: false, large_reads: 0 }),
+        }
+    }
+}
+
+/// All payloads are read as bytes: they belong to streams of any kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mixed {
+    /// Whether the lane hands out pages.
+    gives_pages: bool,
+    /// Large reads in a row.
+    large_reads: u8,
+}
+
+impl Mixed {
+    /// A read has brought `read` bytes with `payloads` payloads, or parts of payloads; `left` bytes
+    /// of the last payload are to come. Returns whether pages are read from now on.
+    pub(crate) fn shows_bulk(
+        &mut self,
+        read: usize,
+        payloads: usize,
+        left: impl FnOnce() -> usize,
+    ) -> bool {
+        if !self.gives_pages || read < MIN_READ {
+            return false;
+        }
+        if left() >= LARGE_PAYLOAD {
+            // A frame of this length belongs to a bulk stream.
+            return true;
+        }
+        let is_large = read >= LARGE_READ && read >= payloads * LARGE_PAYLOAD;
+        self.large_reads = if is_large { self.large_reads + 1 } else { 0 };
+        self.large_reads >= READS_TO_ENTER
+    }
+}
+
+/// Large payloads are read as pages, and the frames between them as bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bulk {
+    /// Reads between pages that no pages have paid.
+    unpaid: u8,
+}
+
+impl Bulk {
+    /// The least rest of a payload that is read as pages.
+    pub(crate) fn min_pages() -> usize {
+        if pages::rule() == Rule::Always { 1 } else { MIN_PAGES }
+    }
+
+    /// A read between pages has ended with the head of a payload of `left` bytes, or of none.
+    /// Returns whether pages still pay for such reads.
+    pub(crate) fn pays(&mut self, left: usize) -> bool {
+        self.unpaid = match u8::try_from(left / MIN_PAGES).unwrap_or(READS_TO_LEAVE) {
+            0 => self.unpaid.saturating_add(1),
+            paid => self.unpaid.saturating_sub(paid),
+        };
+        self.unpaid <= READS_TO_LEAVE
+    }
+}
 
 /// What a slot keeps.
 #[derive(Debug)]
@@ -70,15 +173,16 @@ enum Kept {
 
 /// The payload of one frame.
 #[derive(Debug)]
-pub(crate) struct Slot {
+struct Slot {
+    /// The index of the slot.
+    number: usize,
     kept: RefCell<Kept>,
     /// The stream whose payload is kept, or was kept last.
     of: Cell<StreamKey>,
 }
 
 impl Slot {
-    /// The last `len` bytes, to be sent. `None`: they have to be copied.
-    pub(crate) fn to_send(&self, len: usize) -> Option<pages::Pages> {
+    fn to_send(&self, len: usize) -> Option<pages::Pages> {
         let kept = &mut *self.kept.borrow_mut();
         let Kept::Pages(pages) = kept else { return None };
         if !pages.keep_last(len) {
@@ -108,22 +212,22 @@ impl proto::Pages for Slot {
         bytes.clone()
     }
 
-    fn as_any(&self) -> &dyn Any {
-        self
+    fn number(&self) -> usize {
+        self.number
     }
 }
 
-/// The pages that a link keeps.
+/// The pages that a link keeps until the peer has consumed them.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf {
+pub(crate) struct RetainedPages {
     slots: RefCell<Vec<Rc<Slot>>>,
     /// Slots with a payload.
     used: Cell<usize>,
 }
 
-impl Shelf {
+impl RetainedPages {
     /// Whether all slots have a payload.
-    fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         if self.used.get() >= SLOTS {
             self.sweep();
         }
@@ -137,15 +241,18 @@ impl Shelf {
         own * 2 > self.used.get()
     }
 
-    /// Keeps the pages of a stream. `None`: as many are kept as may be.
-    fn put(&self, key: StreamKey, kept: Kept) -> Option<Rc<Slot>> {
+    /// Keeps pages of a stream, which the state machine refers to. `None`: all slots have a
+    /// payload.
+    pub(crate) fn keep(&self, key: StreamKey, pages: pages::Pages) -> Option<Rc<dyn proto::Pages>> {
+        let kept = Kept::Pages(pages.for_replay());
         let mut slots = self.slots.borrow_mut();
         let free = slots.iter().find(|slot| slot.is_free()).cloned();
         let slot = match free {
             Some(slot) => slot,
             None if slots.len() >= SLOTS => return None,
             None => {
-                slots.push(Rc::new(Slot { kept: RefCell::new(Kept::Nothing), of: Cell::new(key) }));
+                let (number, of) = (slots.len(), Cell::new(key));
+                slots.push(Rc::new(Slot { number, kept: RefCell::new(Kept::Nothing), of }));
                 Rc::clone(slots.last()?)
             }
         };
@@ -153,6 +260,11 @@ impl Shelf {
         slot.of.set(key);
         *slot.kept.borrow_mut() = kept;
         Some(slot)
+    }
+
+    /// The last `len` bytes of a kept payload, to be sent. `None`: they have to be copied.
+    pub(crate) fn to_send(&self, number: usize, len: usize) -> Option<pages::Pages> {
+        self.slots.borrow().get(number)?.to_send(len)
     }
 
     /// Frees what the state machine does not refer to any more.
@@ -172,157 +284,49 @@ impl Shelf {
     }
 }
 
-/// The last two streams that moved little payloads. So it is known of each stream when another one
-/// did last.
+/// The last small payloads of the two streams that moved them last. So it is known of each stream
+/// when another stream moved a small payload last.
 #[derive(Debug, Default)]
-pub(crate) struct Company {
-    last: Cell<Option<Seen>>,
-    before: Cell<Option<Seen>>,
+pub(crate) struct RecentSmall {
+    last: Cell<Option<Small>>,
+    before: Cell<Option<Small>>,
     /// The time of the last turn of a reader or writer: a command has no time of its own.
     clock: Cell<Option<Instant>>,
 }
 
+/// A small payload.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct Small {
     /// `None`: a flow.
     key: Option<StreamKey>,
     at: Instant,
 }
 
-impl Company {
+impl RecentSmall {
     /// A turn begins.
-    pub(crate) fn turns(&self, now: Instant) {
+    pub(crate) fn begin_turn(&self, now: Instant) {
         self.clock.set(Some(now));
     }
 
     /// A payload of `bytes` bytes has arrived or is sent. `key`: `None` for a datagram.
     pub(crate) fn moved(&self, key: Option<StreamKey>, bytes: usize) {
-        if bytes < LITTLE
+        if bytes < SMALL_PAYLOAD
             && let Some(at) = self.clock.get()
         {
-            if self.last.get().is_some_and(|seen| seen.key != key) {
+            if self.last.get().is_some_and(|small| small.key != key) {
                 self.before.set(self.last.get());
             }
-            self.last.set(Some(Seen { key, at }));
+            self.last.set(Some(Small { key, at }));
         }
     }
 
-    /// Whether no other stream has moved a little payload for [`QUIET`].
+    /// Whether no other stream has moved a small payload for [`QUIET`].
     fn leaves_alone(&self, key: StreamKey) -> bool {
-        let is_other = |seen: &Seen| seen.key != Some(key);
+        let is_other = |small: &Small| small.key != Some(key);
         let last = self.last.get().filter(is_other).or_else(|| self.before.get().filter(is_other));
         let is_over =
             |at| self.clock.get().is_some_and(|now| now.saturating_duration_since(at) >= QUIET);
-        last.is_none_or(|seen| is_over(seen.at))
-    }
-}
-
-impl Inner {
-    /// Whether a stream may send pages now.
-    pub(crate) fn takes_pages(&self, key: StreamKey) -> bool {
-        let rule = pages::rule();
-        if rule == Rule::Never {
-            return false;
-        }
-        let is_forced = rule == Rule::Always;
-        if !is_forced && (!self.company.leaves_alone(key) || !pages::may_keep()) {
-            return false;
-        }
-        let machine = self.machine.borrow();
-        let (active, limit) = (machine.active_carrier(), machine.frame_limit(key));
-        if self.shelf.is_full() && !self.shelf.is_mostly_of(key) {
-            // The streams that keep most slots may have stalled: no CREDIT may come that frees a
-            // slot.
-            return false;
-        }
-        let carriers = self.carriers.borrow();
-        let has_way =
-            carriers.iter().any(|carrier| Some(carrier.number) == active && carrier.takes_pages);
-        has_way && (is_forced || limit >= ROOM)
-    }
-
-    /// Bytes of the next payload of pages.
-    pub(crate) fn page_room(&self, key: StreamKey) -> usize {
-        let mut machine = self.machine.borrow_mut();
-        if self.shelf.is_full() {
-            // The next CREDIT makes room in the slots, and tells the stream of room.
-            machine.await_room(key);
-            return 0;
-        }
-        let room = machine.room(key);
-        if room < WORTH && pages::rule() != Rule::Always && machine.outstanding(key) > 0 {
-            // The rest of a window: with the next CREDIT it is a part of a larger frame.
-            machine.await_room(key);
-            return 0;
-        }
-        room.min(FRAME)
-    }
-
-    /// Queues a payload of pages.
-    pub(crate) fn send_pages(&self, key: StreamKey, pages: pages::Pages) {
-        let len = pages.len();
-        self.sent.set(self.sent.get() + len as u64);
-        match self.shelf.put(key, Kept::Pages(pages.for_replay())) {
-            Some(slot) => self.machine.borrow_mut().send_pages(key, slot, len),
-            // `page_room` left a slot free.
-            None => self.machine.borrow_mut().reset(key, proto::ResetCode::Internal),
-        }
-    }
-}
-
-/// When a reader takes pages.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
-    /// Up to [`ENTER`]: large payloads in a row. Beyond: unpaid calls.
-    count: u8,
-}
-
-impl Default for Reading {
-    fn default() -> Self {
-        Self { count: if pages::rule() == Rule::Always { ENTER } else { 0 } }
-    }
-}
-
-impl Reading {
-    /// Whether pages are read.
-    pub(crate) const fn is_on(self) -> bool {
-        self.count >= ENTER
-    }
-
-    /// A read has brought `read` bytes with `payloads` payloads, or parts of payloads. `left` bytes
-    /// of the last payload are to come.
-    pub(crate) fn has_read(&mut self, read: usize, payloads: usize, left: usize) {
-        if self.is_on() || pages::rule() == Rule::Never {
-            return;
-        }
-        if left >= LARGE {
-            // A frame of this length is that of a bulk stream.
-            self.count = ENTER;
-            return;
-        }
-        let is_large = read >= READ && read >= payloads * LARGE;
-        self.count = if is_large { self.count + 1 } else { 0 };
-    }
-
-    /// A read of the rest of a frame has brought the head of a payload of `left` bytes, or of none.
-    pub(crate) fn has_read_part(&mut self, left: usize) {
-        self.count = match u8::try_from(left / WORTH).unwrap_or(LEAVE) {
-            0 => self.count.saturating_add(1),
-            paid => self.count.saturating_sub(paid).max(ENTER),
-        };
-        if self.count > ENTER + LEAVE {
-            self.leave();
-        }
-    }
-
-    /// The stream takes no pages.
-    pub(crate) fn leave(&mut self) {
-        *self = Self::default();
-    }
-
-    /// The least payload that is taken as pages.
-    pub(crate) fn worth() -> usize {
-        if pages::rule() == Rule::Always { 1 } else { WORTH }
+        last.is_none_or(|small| is_over(small.at))
     }
 }
 
@@ -333,28 +337,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_pay_for_the_reads_of_parts_and_unpaid_reads_lead_back_to_bytes() {
+    fn pages_pay_for_the_reads_between_them_and_unpaid_reads_lead_back_to_bytes() {
         if pages::rule() != Rule::Bulk {
             return;
         }
-        let mut reading = Reading::default();
-        reading.has_read(READ, 1, LARGE);
-        assert!(reading.is_on());
+        let mut bulk = Bulk::default();
         for _ in 0..100 {
-            // A CREDIT, a little payload, and a payload that pays for both.
-            [0, WORTH - 1, 2 * WORTH].into_iter().for_each(|left| reading.has_read_part(left));
+            // A CREDIT, a small payload, and a payload that pays for both.
+            assert!([0, MIN_PAGES - 1, 2 * MIN_PAGES].into_iter().all(|left| bulk.pays(left)));
         }
-        assert!(reading.is_on());
-        (0..LEAVE).for_each(|_| reading.has_read_part(0));
-        assert!(reading.is_on(), "the next payload may pay");
-        reading.has_read_part(16 << 20);
-        (0..LEAVE).for_each(|_| reading.has_read_part(WORTH - 1));
-        reading.has_read_part(WORTH - 1);
-        assert!(!reading.is_on());
+        let stays = (0..READS_TO_LEAVE).all(|_| bulk.pays(0));
+        assert!(stays, "the next payload may pay");
+        assert!(bulk.pays(16 << 20));
+        assert!((0..READS_TO_LEAVE).all(|_| bulk.pays(MIN_PAGES - 1)));
+        assert!(!bulk.pays(MIN_PAGES - 1));
     }
 
     #[test]
-    fn a_bulk_stream_is_alone_when_no_other_has_moved_little_for_a_while() {
+    fn a_large_payload_or_large_reads_in_a_row_lead_to_pages() {
+        if pages::rule() != Rule::Bulk {
+            return;
+        }
+        let Reading::Mixed(mut mixed) = Reading::new(true) else { panic!("no pages at first") };
+        assert!(!mixed.shows_bulk(MIN_READ - 1, 1, || 0) && mixed.large_reads == 0);
+        let mut large = |payloads| mixed.shows_bulk(LARGE_READ, payloads, || LARGE_PAYLOAD - 1);
+        assert!((1..READS_TO_ENTER).all(|_| !large(1)));
+        assert!(!large(2), "its payloads are small");
+        assert!((1..READS_TO_ENTER).all(|_| !large(1)), "the reads were not in a row");
+        assert!(large(1));
+        let Reading::Mixed(mut mixed) = Reading::new(true) else { panic!("no pages at first") };
+        assert!(mixed.shows_bulk(MIN_READ, 1, || LARGE_PAYLOAD));
+        let Reading::Mixed(mut mixed) = Reading::new(false) else { panic!("a lane of bytes") };
+        assert!(!mixed.shows_bulk(LARGE_READ, 1, || LARGE_PAYLOAD), "a lane of bytes");
+    }
+
+    #[test]
+    fn a_bulk_stream_is_alone_when_no_other_has_moved_a_small_payload_for_a_while() {
         let start = crate::now();
         let at = |share: u32| start + QUIET * share / 4;
         let mut machine =
@@ -366,23 +384,23 @@ mod tests {
             fields: None,
         };
         let [bulk, echo] = [(); 2].map(|()| machine.open(&open).unwrap());
-        let company = Company::default();
-        assert!(company.leaves_alone(bulk), "nothing has moved yet");
-        company.turns(at(0));
-        company.moved(Some(bulk), 1);
-        assert!(company.leaves_alone(bulk), "its own payload");
-        company.moved(Some(echo), LITTLE);
-        assert!(company.leaves_alone(bulk), "not a little one");
-        company.moved(Some(echo), LITTLE - 1);
-        assert!(!company.leaves_alone(bulk));
-        assert!(!company.leaves_alone(echo), "that of the other one");
-        company.turns(at(2));
-        company.moved(Some(bulk), 1);
-        company.turns(at(3));
-        assert!(!company.leaves_alone(bulk), "its own payload hides no other one");
-        company.turns(at(4));
-        assert!(company.leaves_alone(bulk));
-        company.moved(None, 100);
-        assert!(!company.leaves_alone(bulk), "a datagram");
+        let recent = RecentSmall::default();
+        assert!(recent.leaves_alone(bulk), "nothing has moved yet");
+        recent.begin_turn(at(0));
+        recent.moved(Some(bulk), 1);
+        assert!(recent.leaves_alone(bulk), "its own payload");
+        recent.moved(Some(echo), SMALL_PAYLOAD);
+        assert!(recent.leaves_alone(bulk), "not a small payload");
+        recent.moved(Some(echo), SMALL_PAYLOAD - 1);
+        assert!(!recent.leaves_alone(bulk));
+        assert!(!recent.leaves_alone(echo), "that of the other stream");
+        recent.begin_turn(at(2));
+        recent.moved(Some(bulk), 1);
+        recent.begin_turn(at(3));
+        assert!(!recent.leaves_alone(bulk), "its own payload hides no other");
+        recent.begin_turn(at(4));
+        assert!(recent.leaves_alone(bulk));
+        recent.moved(None, 100);
+        assert!(!recent.leaves_alone(bulk), "a datagram");
     }
 }

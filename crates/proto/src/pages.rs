@@ -1,7 +1,6 @@
 //! Payload that lies outside of the memory of the process, such as in a pipe of the system. The
 //! state machine knows its length and its place in the stream, and no byte of it.
 
-use std::any::Any;
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
@@ -15,8 +14,8 @@ pub trait Pages: fmt::Debug {
     /// wanted any more.
     fn copy(&self, len: usize) -> Bytes;
 
-    /// For the driver, which knows the type.
-    fn as_any(&self) -> &dyn Any;
+    /// The number by which the driver finds the payload among those that it keeps.
+    fn number(&self) -> usize;
 }
 
 /// A frame in one piece: `head`, and the last `len` bytes of `pages`.

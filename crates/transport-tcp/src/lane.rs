@@ -113,11 +113,9 @@ impl PageSink for TcpLane {
         &mut self,
         cx: &mut Context<'_>,
         frames: &mut VecDeque<Bytes>,
-        count: usize,
     ) -> Poll<io::Result<usize>> {
-        let before = frames.iter().take(count).map(|frame| &frame[..]);
         let mut slices = [IoSlice::new(&[]); gather::MOST];
-        let (filled, total) = gather::gather(before, &mut slices);
+        let (filled, total) = gather::gather(frames.iter().map(|frame| &frame[..]), &mut slices);
         let written = ready!(self.socket.poll_write_more(cx, &slices[..filled], total))?;
         gather::advance(frames, written, drop);
         Poll::Ready(Ok(written))

@@ -82,13 +82,12 @@ pub trait PageSource {
 /// A lane that takes payload as pages between frames of bytes. Errors and cancel safety are those
 /// of [`Lane`].
 pub trait PageSink {
-    /// As [`Lane::poll_write`], the first `count` frames alone, before pages: the lane or the
-    /// system may wait for the pages to fill a segment.
+    /// As [`Lane::poll_write`], before pages: the lane or the system may wait for the pages to fill
+    /// a segment.
     fn poll_write_before(
         &mut self,
         cx: &mut Context<'_>,
         frames: &mut VecDeque<Bytes>,
-        count: usize,
     ) -> Poll<io::Result<usize>>;
 
     /// Takes bytes from the front of `pages`, which is not empty, and returns their number, at

@@ -1,5 +1,8 @@
 //! Reads a carrier's first lane, or a lane of a single stream. A reader makes one large read, cuts
-//! frames out of the buffer without copying, and delivers payload to its outlet inline.
+//! frames out of the buffer without copying, and delivers payload to its outlet inline. `bulk` has
+//! the reads of a lane whose large payloads come as pages.
+
+mod bulk;
 
 use std::future::poll_fn;
 use std::io;
@@ -8,14 +11,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::BytesMut;
-use net::pages::Pages;
 use net::pool;
 use proto::{CarrierNumber, Event, Violation};
 
 use crate::inner::Inner;
 use crate::io::CarrierIo;
-use crate::pages::Reading;
-use crate::state::End;
+use crate::pages::{Bulk, Reading};
+use crate::read_end::ReadEnd;
 
 /// Read sizes in bytes: for a busy carrier, and for a carrier whose reads fill the buffer.
 const BUSY: usize = 64 << 10;
@@ -34,15 +36,6 @@ const SMALL: usize = 1 << 10;
 
 /// The least spare capacity that is worth a system call.
 const SPARE: usize = 16 << 10;
-
-/// Why a reader ended.
-pub(crate) enum ReadEnd {
-    /// The carrier is lost.
-    Lost(io::Error),
-    Violation(Violation),
-    /// The lane of a single stream ended. The carrier goes on.
-    Over,
-}
 
 /// A source of bytes, and the input of the state machine that takes them.
 pub(crate) trait Input {
@@ -129,13 +122,19 @@ pub(crate) async fn run<S: Input>(
     source: &mut S,
     leftover: BytesMut,
 ) -> ReadEnd {
-    let mut held = Held { io, bytes: 0 };
-    let mut buf = leftover;
-    let size = S::FIRST.min(if is_tight(link) { S::TIGHT } else { BUSY });
-    let mut pace = ReadPace { size, pages: Reading::default(), is_amid: true };
+    let mut reader = LaneReader {
+        link,
+        io,
+        source,
+        held: Held { io, bytes: 0 },
+        buf: leftover,
+        size: S::FIRST.min(if is_tight(link) { S::TIGHT } else { BUSY }),
+        is_amid: true,
+        reading: Reading::new(S::IS_FIRST && io.gives_pages),
+    };
     poll_fn(|cx| {
-        let polled = poll(cx, link, io, source, &mut buf, &mut pace);
-        held.set(buf.capacity());
+        let polled = reader.poll(cx);
+        reader.held.set(reader.buf.capacity());
         if S::IS_FIRST && io.look(link) {
             cx.waker().wake_by_ref();
         }
@@ -144,13 +143,18 @@ pub(crate) async fn run<S: Input>(
     .await
 }
 
-/// What a reader remembers for its next turn.
-struct ReadPace {
+/// A reader, with the state that lasts from one turn to the next.
+struct LaneReader<'a, S> {
+    link: &'a Rc<Inner>,
+    io: &'a CarrierIo,
+    source: &'a mut S,
+    held: Held<'a>,
+    buf: BytesMut,
     /// Size of the next read, bytes.
     size: usize,
-    pages: Reading,
     /// Whether the last turn ended before the state machine took all bytes that were read.
     is_amid: bool,
+    reading: Reading,
 }
 
 /// The size of a reader's buffer, as part of the buffers of its carrier.
@@ -173,199 +177,117 @@ impl Drop for Held<'_> {
     }
 }
 
-fn poll<S: Input>(
-    cx: &mut Context<'_>,
-    link: &Rc<Inner>,
-    io: &CarrierIo,
-    source: &mut S,
-    buf: &mut BytesMut,
-    pace: &mut ReadPace,
-) -> Poll<ReadEnd> {
-    let mut budget = BUDGET;
-    loop {
-        // The turn of an early frame may have come meanwhile.
-        if pace.is_amid || source.is_early() {
-            let payloads = match process(link, io, source, buf, budget / SMALL) {
-                Ok(payloads) => payloads,
-                Err(violation) => return Poll::Ready(ReadEnd::Violation(violation)),
+impl<S: Input> LaneReader<'_, S> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ReadEnd> {
+        let mut budget = BUDGET;
+        loop {
+            let step = if self.is_amid || self.source.is_early() {
+                self.go_on(cx, budget)
+            } else {
+                match self.reading {
+                    Reading::Mixed(_) => self.read_mixed(cx, budget),
+                    Reading::Bulk(_) => self.read_bulk(cx, budget),
+                }
             };
-            pace.is_amid = payloads >= budget / SMALL;
-            if source.is_early() {
-                source.wait(cx);
-                return Poll::Pending;
-            }
-            if pace.is_amid {
+            let cost = match ready!(step) {
+                Ok(cost) => cost,
+                Err(end) => return Poll::Ready(end),
+            };
+            if cost >= budget || self.is_amid {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            budget -= payloads * SMALL;
+            budget -= cost;
         }
-        let mut most = None;
-        if S::IS_FIRST && io.gives_pages && pace.pages.is_on() {
-            match poll_pages(cx, link, io, buf, &mut pace.pages) {
-                Next::Moved(n) if n >= budget => {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-                Next::Moved(n) => {
-                    budget -= n;
-                    continue;
-                }
-                Next::Nothing => {
-                    pool::give(std::mem::take(buf));
-                    return Poll::Pending;
-                }
-                Next::Lost(error) => return Poll::Ready(ReadEnd::Lost(error)),
-                Next::AtMost(bytes) => most = Some(bytes),
-                Next::Bytes => {}
-            }
+    }
+
+    /// Passes on what a former turn has read. The turn of an early frame may have come meanwhile.
+    /// Returns the cost, as each step does: a part of the budget of the turn, in bytes.
+    fn go_on(&mut self, cx: &Context<'_>, budget: usize) -> Poll<Result<usize, ReadEnd>> {
+        let payloads = self.process(budget)?;
+        if self.source.is_early() {
+            self.source.wait(cx);
+            return Poll::Pending;
         }
-        make_room(buf, most.map_or(pace.size, |most| pace.size.min(most.max(BUSY))));
-        let room = buf.capacity() - buf.len();
-        let polled = match most {
-            Some(most) => poll_at_most(cx, io, buf, most),
-            None => source.poll_read(cx, io, buf),
-        };
-        let n = match polled {
-            Poll::Pending => {
-                if buf.is_empty() {
-                    // An idle carrier holds no buffer.
-                    pool::give(std::mem::take(buf));
-                }
-                return Poll::Pending;
-            }
-            Poll::Ready(Ok(None)) => return Poll::Ready(ReadEnd::Over),
-            Poll::Ready(Ok(Some(n))) => n,
-            Poll::Ready(Err(e)) => return Poll::Ready(ReadEnd::Lost(e)),
-        };
-        link.heard.set(link.heard.get() + 1);
-        if let Some(stream_lanes) = &io.stream_lanes {
-            stream_lanes.has_read(n, &link.machine.borrow());
-        }
-        let payloads = match process(link, io, source, buf, budget / SMALL) {
-            Ok(payloads) => payloads,
-            Err(violation) => return Poll::Ready(ReadEnd::Violation(violation)),
-        };
-        if is_tight(link)
-            && io.stream_lanes.as_ref().is_some_and(|stream_lanes| stream_lanes.is_hoarding())
-        {
-            // No byte is lost: the link goes on over the next carrier, which gets little credit.
-            let text = "memory that was promised to it is wanted elsewhere";
-            return Poll::Ready(ReadEnd::Lost(io::Error::new(io::ErrorKind::OutOfMemory, text)));
-        }
-        if S::IS_FIRST && io.gives_pages {
-            match most {
-                None if n < SPARE => {}
-                None => {
-                    let machine = || link.machine.borrow_mut().expected(io.number);
-                    let expected = buf.is_empty().then(machine).flatten();
-                    pace.pages.has_read(n, payloads, expected.map_or(0, |(_, left)| left));
-                }
-                Some(_) => {
-                    let expected = link.machine.borrow_mut().expected(io.number);
-                    let left = expected.filter(|_| buf.is_empty()).map_or(0, |(_, left)| left);
-                    pace.pages.has_read_part(left);
-                }
-            }
-        }
+        Poll::Ready(Ok(payloads * SMALL))
+    }
+
+    /// Reads what has arrived, as bytes.
+    fn read_mixed(&mut self, cx: &mut Context<'_>, budget: usize) -> Poll<Result<usize, ReadEnd>> {
+        make_room(&mut self.buf, self.size);
+        let room = self.buf.capacity() - self.buf.len();
+        let polled = self.source.poll_read(cx, self.io, &mut self.buf);
+        let n = ready!(self.arrived(polled))?;
+        let payloads = self.take_in(n, budget)?;
         let cost = n.max(payloads * SMALL);
-        pace.is_amid = payloads >= budget / SMALL;
-        pace.size = if most.is_some() {
-            pace.size
-        } else if is_tight(link) {
+        self.size = if is_tight(self.link) {
             S::TIGHT
         } else if n < SPARE || n < cost {
             BUSY
         } else if n + FULL > room {
             BULK
         } else {
-            pace.size
+            self.size
         };
-        if cost >= budget || pace.is_amid {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
+        let left = || left_of_payload(self.link, self.io, &self.buf);
+        if let Reading::Mixed(mixed) = &mut self.reading
+            && mixed.shows_bulk(n, payloads, left)
+        {
+            self.reading = Reading::Bulk(Bulk::default());
         }
-        budget -= cost;
+        Poll::Ready(Ok(cost))
+    }
+
+    /// The number of bytes that a read brought, or the end of reading.
+    fn arrived(&mut self, polled: Poll<io::Result<Option<usize>>>) -> Poll<Result<usize, ReadEnd>> {
+        Poll::Ready(match polled {
+            Poll::Ready(Ok(Some(n))) => Ok(n),
+            Poll::Ready(Ok(None)) => Err(ReadEnd::Over),
+            Poll::Ready(Err(error)) => Err(ReadEnd::Lost(error)),
+            Poll::Pending => {
+                if self.buf.is_empty() {
+                    // An idle carrier holds no buffer.
+                    pool::give(std::mem::take(&mut self.buf));
+                }
+                return Poll::Pending;
+            }
+        })
+    }
+
+    /// Passes a read of `n` bytes to the state machine. Returns the number of payloads.
+    fn take_in(&mut self, n: usize, budget: usize) -> Result<usize, ReadEnd> {
+        let (link, stream_lanes) = (self.link, self.io.stream_lanes.as_ref());
+        link.heard.set(link.heard.get() + 1);
+        if let Some(stream_lanes) = stream_lanes {
+            stream_lanes.has_read(n, &link.machine.borrow());
+        }
+        let payloads = self.process(budget)?;
+        if is_tight(link) && stream_lanes.is_some_and(|stream_lanes| stream_lanes.is_hoarding()) {
+            // No byte is lost: the link goes on over the next carrier, which gets little credit.
+            let text = "memory that was promised to it is wanted elsewhere";
+            return Err(ReadEnd::Lost(io::Error::new(io::ErrorKind::OutOfMemory, text)));
+        }
+        Ok(payloads)
+    }
+
+    /// Passes bytes to the state machine, as many payloads as the budget covers. Returns their
+    /// number.
+    fn process(&mut self, budget: usize) -> Result<usize, ReadEnd> {
+        let most = budget / SMALL;
+        let payloads = process(self.link, self.io, self.source, &mut self.buf, most)
+            .map_err(ReadEnd::Violation)?;
+        self.is_amid = payloads >= most;
+        Ok(payloads)
     }
 }
 
-/// What a reader of pages does next.
-enum Next {
-    /// So many bytes were moved as pages.
-    Moved(usize),
-    /// Nothing has arrived.
-    Nothing,
-    Lost(io::Error),
-    /// The reader takes at most this number of bytes: the rest of a frame, and the next head.
-    AtMost(usize),
-    /// The reader takes bytes.
-    Bytes,
-}
-
-/// Moves the payload that comes next as pages.
-fn poll_pages(
-    cx: &mut Context<'_>,
-    link: &Rc<Inner>,
-    io: &CarrierIo,
-    buf: &BytesMut,
-    reading: &mut Reading,
-) -> Next {
-    let (key, left) = {
-        let mut machine = link.machine.borrow_mut();
-        let expected = machine.expected(io.number);
-        match expected.filter(|(_, left)| buf.is_empty() && *left >= Reading::worth()) {
-            Some(expected) => expected,
-            // A longer read would take the payloads of the next frames as bytes.
-            None => return Next::AtMost(machine.until_payload(io.number, buf)),
-        }
-    };
-    let outlet = link.outlet(key).filter(|outlet| outlet.takes_pages());
-    let Some((outlet, mut pages)) = outlet.and_then(|outlet| Some((outlet, Pages::take()?))) else {
-        reading.leave();
-        return Next::Bytes;
-    };
-    let polled = match io.lane.borrow_mut().page_source() {
-        Some(lane) => lane.poll_fill(cx, &mut pages, left.min(BUDGET)),
-        None => return Next::Bytes,
-    };
-    match polled {
-        Poll::Pending => Next::Nothing,
-        Poll::Ready(Ok(0)) => Next::Lost(io::ErrorKind::UnexpectedEof.into()),
-        Poll::Ready(Ok(n)) => {
-            link.heard.set(link.heard.get() + 1);
-            let now = crate::now();
-            link.company.turns(now);
-            let turn = link.begin_turn();
-            link.machine.borrow_mut().moved(now, io.number, n);
-            link.deliver_pages(now, (key, &*outlet), pages);
-            turn.end(now);
-            Next::Moved(n)
-        }
-        Poll::Ready(Err(error)) if net::pages::is_refusal(&error) => {
-            reading.leave();
-            Next::Bytes
-        }
-        Poll::Ready(Err(error)) => Next::Lost(error),
+/// Bytes that are to come of the payload whose part was read last; 0 unless the state machine has
+/// taken all bytes that were read.
+fn left_of_payload(link: &Inner, io: &CarrierIo, buf: &BytesMut) -> usize {
+    if !buf.is_empty() {
+        return 0;
     }
-}
-
-/// Reads at most `most` bytes.
-fn poll_at_most(
-    cx: &mut Context<'_>,
-    io: &CarrierIo,
-    buf: &mut BytesMut,
-    most: usize,
-) -> Poll<io::Result<Option<usize>>> {
-    let mut lane = io.lane.borrow_mut();
-    let polled = match lane.page_source() {
-        Some(lane) => lane.poll_read_at_most(cx, buf, most),
-        None => lane.poll_read(cx, buf),
-    };
-    Poll::Ready(match ready!(polled) {
-        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(n) => Ok(Some(n)),
-        Err(error) => Err(error),
-    })
+    link.machine.borrow_mut().expected(io.number).map_or(0, |(_, left)| left)
 }
 
 /// Whether half of the memory budget is in use. A payload that its target did not take keeps the
@@ -400,7 +322,7 @@ fn process(
     most: usize,
 ) -> Result<usize, Violation> {
     let now = crate::now();
-    link.company.turns(now);
+    link.recent_small.begin_turn(now);
     let turn = link.begin_turn();
     let mut run = io.run.take();
     let mut payloads = 0;
@@ -436,23 +358,4 @@ fn process(
         source.handled(link, io);
     }
     outcome
-}
-
-/// Tells the link how reading ended.
-pub(crate) fn report(link: &Rc<Inner>, io: &CarrierIo, outcome: ReadEnd) {
-    match outcome {
-        ReadEnd::Lost(error) => {
-            tracing::debug!(link = link.serial, carrier = io.number.0, %error, "carrier lost");
-            link.carrier_ended(io.number);
-        }
-        ReadEnd::Violation(violation) => {
-            let serial = link.serial;
-            tracing::warn!(
-                link = serial, %violation,
-                "link {serial} ends, because the peer broke the protocol: {violation}"
-            );
-            link.end(End::Violation(violation));
-        }
-        ReadEnd::Over => {}
-    }
 }

@@ -1,6 +1,5 @@
 //! One end of a pair: the link and a small application that uses it.
 
-use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
@@ -123,8 +122,8 @@ impl Pages for Page {
         self.0.slice(self.0.len() - len..)
     }
 
-    fn as_any(&self) -> &dyn Any {
-        self
+    fn number(&self) -> usize {
+        0
     }
 }
 

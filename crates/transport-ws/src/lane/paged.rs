@@ -44,9 +44,7 @@ impl WsLane {
     fn poll_write_heads(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.send.is_empty() {
             let Some(inner) = self.inner.page_sink() else { break };
-            let queue = self.send.queue();
-            let count = queue.len();
-            ready!(inner.poll_write_before(cx, queue, count))?;
+            ready!(inner.poll_write_before(cx, self.send.queue()))?;
         }
         Poll::Ready(Ok(()))
     }
@@ -57,7 +55,6 @@ impl PageSink for WsLane {
         &mut self,
         cx: &mut Context<'_>,
         frames: &mut VecDeque<Bytes>,
-        count: usize,
     ) -> Poll<io::Result<usize>> {
         self.death.check()?;
         if self.closing {
@@ -66,9 +63,8 @@ impl PageSink for WsLane {
         if let Err(error) = ready!(self.poll_drain_as_writer(cx)) {
             return self.death.by(error);
         }
-        let limit = frames.iter().take(count).map(Bytes::len).sum::<usize>().min(self.batch);
         // The frames are written with the head of the pages, or by the next flush.
-        match self.pack(frames, limit) {
+        match self.pack(frames, self.batch) {
             Ok(packed) => Poll::Ready(Ok(packed)),
             Err(error) => self.death.by(error.into()),
         }
