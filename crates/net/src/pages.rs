@@ -10,7 +10,9 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Once, OnceLock};
+use std::sync::Once;
+#[cfg(debug_assertions)]
+use std::sync::OnceLock;
 use std::thread;
 
 use bytes::BytesMut;
@@ -50,17 +52,25 @@ pub enum Rule {
 }
 
 /// When bytes move as pages, between two sockets and as the payload of a carrier: on bulk streams.
-/// The environment variable `TUNNEL_PAGES` (`never`, `always`) is for tests and measurements.
+/// Tests replace the rule by [`force`], and in a build with debug assertions by the environment
+/// variable `TUNNEL_PAGES` (`never`, `always`).
 pub fn rule() -> Rule {
+    if FORCED.get() { Rule::Always } else { of_process() }
+}
+
+#[cfg(debug_assertions)]
+fn of_process() -> Rule {
     static RULE: OnceLock<Rule> = OnceLock::new();
-    if FORCED.get() {
-        return Rule::Always;
-    }
     *RULE.get_or_init(|| match std::env::var_os("TUNNEL_PAGES") {
         Some(value) if value == "never" => Rule::Never,
         Some(value) if value == "always" => Rule::Always,
         _ => Rule::Bulk,
     })
+}
+
+#[cfg(not(debug_assertions))]
+const fn of_process() -> Rule {
+    Rule::Bulk
 }
 
 /// Lets all bytes of this thread move as pages from now on, in a test.

@@ -15,13 +15,13 @@ use super::{LONG, wait};
 /// The binary under test: the file that `TUNNEL_TEST_BINARY` names, else `tunnel` of the build that
 /// contains this test program.
 pub fn binary() -> PathBuf {
-    std::env::var_os("TUNNEL_TEST_BINARY").map_or_else(
-        || {
-            let program = std::env::current_exe().unwrap();
-            program.parent().and_then(Path::parent).unwrap().join("tunnel")
-        },
-        PathBuf::from,
-    )
+    std::env::var_os("TUNNEL_TEST_BINARY").map_or_else(own_binary, PathBuf::from)
+}
+
+/// `tunnel` of the build that contains this test program.
+pub(super) fn own_binary() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    program.parent().and_then(Path::parent).unwrap().join("tunnel")
 }
 
 /// The command `tunnel` with these arguments, without any configuration of this machine.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use config::Scheme;
 use tempfile::TempDir;
 
+use super::daemon::own_binary;
 use super::{Running, SOON, StageLock, binary, free_port, run, tunnel, wait_listening};
 use crate::wire::Wire;
 
@@ -72,6 +73,14 @@ impl Setup {
     pub fn new(scheme: Scheme) -> Self {
         let turn = Some(StageLock::beside_others());
         Self::build(&binary(), scheme, temporary(), turn)
+    }
+
+    /// As [`Self::new`], with `tunnel` of the build that contains the test program, whatever binary
+    /// is under test: that build has debug assertions, and variables for tests.
+    #[must_use]
+    pub fn with_assertions(scheme: Scheme) -> Self {
+        let turn = Some(StageLock::beside_others());
+        Self::build(&own_binary(), scheme, temporary(), turn)
     }
 
     /// For tests that measure: no other test runs meanwhile.

@@ -1,5 +1,6 @@
 //! Payload moves as pages over a carrier: every byte of both daemons, from the first
-//! (`TUNNEL_PAGES=always`).
+//! (`TUNNEL_PAGES=always`). The variable exists in a build with debug assertions, which also find
+//! bytes that are lost in a pipe.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -24,7 +25,7 @@ const PIPES_MOST: usize = 2 * 96 + 4;
 const PIPED_MOST: u64 = 96 * (256 << 10) + 2 * (64 << 10);
 
 fn paged(scheme: Scheme, lines: &str) -> Setup {
-    let mut setup = Setup::new(scheme);
+    let mut setup = Setup::with_assertions(scheme);
     for lines_of in [&mut setup.server_lines, &mut setup.client_lines] {
         lines_of.push_str("workers: 1\n");
         lines_of.push_str(lines);
