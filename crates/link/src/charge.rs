@@ -13,36 +13,36 @@ const CARRIER_MEMORY: u64 = 16 << 10;
 /// A charge that follows the size of the buffers. Dropping it releases the charge.
 pub(crate) struct Charge {
     budget: Rc<dyn Budget>,
-    told: Cell<u64>,
+    charged: Cell<u64>,
 }
 
 impl Charge {
     pub(crate) fn new(budget: Rc<dyn Budget>) -> Self {
         budget.charge(CARRIER_MEMORY);
-        Self { budget, told: Cell::new(CARRIER_MEMORY) }
+        Self { budget, charged: Cell::new(CARRIER_MEMORY) }
     }
 
     /// Sets the present size of the carrier's buffers, bytes.
     pub(crate) fn set(&self, buffers: usize) {
         // A buffer's size is far below the end of u64.
         let held = CARRIER_MEMORY.saturating_add(buffers as u64);
-        let told = self.told.replace(held);
-        if held > told {
-            self.budget.charge(held - told);
-        } else if held < told {
-            self.budget.release(told - held);
+        let charged = self.charged.replace(held);
+        if held > charged {
+            self.budget.charge(held - charged);
+        } else if held < charged {
+            self.budget.release(charged - held);
         }
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.release(self.told.get());
+        self.budget.release(self.charged.get());
     }
 }
 
 impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Charge").field(&self.told.get()).finish()
+        f.debug_tuple("Charge").field(&self.charged.get()).finish()
     }
 }

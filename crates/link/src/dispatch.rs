@@ -64,10 +64,10 @@ impl Inner {
                 self.resumes.set(self.resumes.get() + 1);
                 self.owner.changed(&self.handle(), State::Live);
             }
-            Event::ProbeNextPath => self.notices.tell(Notice::Probe),
+            Event::ProbeNextPath => self.notices.add(Notice::Probe),
             Event::Silent => self.owner.answers(&self.handle(), false),
             Event::Heard => self.owner.answers(&self.handle(), true),
-            Event::TookOver(_) => self.notices.tell(Notice::TookOver),
+            Event::TookOver(_) => self.notices.add(Notice::TookOver),
             Event::CarrierDead(number) => self.carrier_ended(number),
             Event::GoingAway(GoAwayReason::Retire) => self.retire(false),
             Event::GoingAway(GoAwayReason::Done) => self.retire(true),
@@ -145,7 +145,7 @@ impl Inner {
     /// Tells the client's supervisor. A server has no other paths to try.
     fn carries_little(&self, direction: Direction, rate: u64) {
         if self.machine.borrow().side() == Side::Client {
-            self.notices.tell(Notice::Strained(LowRate { direction, rate }));
+            self.notices.add(Notice::Strained(LowRate { direction, rate }));
         }
     }
 }

@@ -65,7 +65,7 @@ impl Turn<'_> {
                 return;
             }
             drop(machine);
-            link.tell_news(now);
+            link.report_news(now);
         }
     }
 }
@@ -113,7 +113,7 @@ impl Inner {
     }
 
     /// Steps 1 to 3. Each effect is taken under a borrow of the machine and executed after it.
-    fn tell_news(self: &Rc<Self>, now: Instant) {
+    fn report_news(self: &Rc<Self>, now: Instant) {
         loop {
             let Some(event) = self.machine.borrow_mut().poll_event() else { break };
             self.dispatch(now, event);

@@ -26,9 +26,9 @@ impl Inner {
         if self.ended.get().is_none() {
             if self.carriers.borrow().is_empty() {
                 self.owner.changed(&self.handle(), State::Stalled);
-                self.notices.tell(Notice::CarrierLost);
+                self.notices.add(Notice::CarrierLost);
             } else if self.is_standby_lost(number, active) {
-                self.notices.tell(Notice::StandbyLost);
+                self.notices.add(Notice::StandbyLost);
             }
         }
         self.drive(now);
@@ -67,7 +67,7 @@ impl Inner {
             carriers.into_iter().for_each(CarrierTasks::retire);
             self.wakers.wake_all();
         }
-        self.notices.tell(Notice::Ended(end));
+        self.notices.add(Notice::Ended(end));
         self.retirement.fate.notify_one();
         let outlets = std::mem::take(&mut *self.outlets.borrow_mut());
         for (_, outlet) in outlets.into_iter().flatten() {

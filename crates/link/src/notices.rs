@@ -44,18 +44,18 @@ pub(crate) struct LowRate {
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     waiting: RefCell<Vec<Notice>>,
-    told: Notify,
+    added: Notify,
 }
 
 impl Notices {
-    pub(crate) fn tell(&self, notice: Notice) {
+    pub(crate) fn add(&self, notice: Notice) {
         let mut waiting = self.waiting.borrow_mut();
         let kind = mem::discriminant(&notice);
         match waiting.iter_mut().find(|known| mem::discriminant(*known) == kind) {
             Some(known) => *known = notice,
             None => waiting.push(notice),
         }
-        self.told.notify_one();
+        self.added.notify_one();
     }
 
     /// Drops the notices about earlier carriers.
@@ -73,7 +73,7 @@ impl Notices {
             };
             match notice {
                 Some(notice) => return notice,
-                None => self.told.notified().await,
+                None => self.added.notified().await,
             }
         }
     }
@@ -87,13 +87,13 @@ mod tests {
     async fn a_newer_notice_of_a_kind_takes_the_place_of_the_older_notice() {
         let strained = |rate| Notice::Strained(LowRate { direction: Direction::Up, rate });
         let notices = Notices::default();
-        notices.tell(strained(1));
-        notices.tell(Notice::Probe);
-        notices.tell(strained(2));
+        notices.add(strained(1));
+        notices.add(Notice::Probe);
+        notices.add(strained(2));
         assert_eq!(notices.next().await, strained(2));
         assert_eq!(notices.next().await, Notice::Probe);
-        notices.tell(strained(3));
-        notices.tell(Notice::Ended(End::Closed));
+        notices.add(strained(3));
+        notices.add(Notice::Ended(End::Closed));
         notices.forget_carriers();
         assert_eq!(notices.next().await, Notice::Ended(End::Closed));
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use transport::{Fares, Watch};
+use transport::{ConnectionStats, Watch};
 
 /// A lower rate counts as low, bytes per second. Networks that limit UDP pass some hundred kbit/s
 /// to a few Mbit/s.
@@ -25,7 +25,7 @@ const LASTS: Duration = Duration::from_secs(2);
 /// the time.
 pub(crate) struct Strain {
     watch: Option<Arc<dyn Watch>>,
-    last: Cell<Option<(Instant, Fares)>>,
+    last: Cell<Option<(Instant, ConnectionStats)>>,
     run: Cell<Option<Spell>>,
 }
 
@@ -55,15 +55,15 @@ impl Strain {
         if last.is_some_and(|(at, _)| now.saturating_duration_since(at) < EVERY) {
             return None;
         }
-        let fares = watch.fares();
-        self.last.set(Some((now, fares)));
+        let stats = watch.stats();
+        self.last.set(Some((now, stats)));
         let (at, before) = last?;
         let run = self.run.take();
         let span = now.saturating_duration_since(at);
-        let acked = fares.acked_bytes.saturating_sub(before.acked_bytes);
-        let limited = fares.limited_bytes.saturating_sub(before.limited_bytes);
+        let acked = stats.acked_bytes.saturating_sub(before.acked_bytes);
+        let limited = stats.limited_bytes.saturating_sub(before.limited_bytes);
         let rate = per_second(acked, span);
-        let lost = fares.lost_bytes.saturating_sub(before.lost_bytes);
+        let lost = stats.lost_bytes.saturating_sub(before.lost_bytes);
         // Three quarters of the measurements suffice, because the end of a stream is not limited.
         // If a third of the packets is lost, there is more to send than the path takes, whatever
         // the congestion control reports.
@@ -104,10 +104,10 @@ mod tests {
     }
 
     impl Watch for Path {
-        fn fares(&self) -> Fares {
+        fn stats(&self) -> ConnectionStats {
             let [acked_bytes, limited_bytes] =
                 [&self.acked, &self.limited].map(|count| count.load(Ordering::Relaxed));
-            Fares { acked_bytes, limited_bytes, ..Fares::default() }
+            ConnectionStats { acked_bytes, limited_bytes, ..ConnectionStats::default() }
         }
     }
 

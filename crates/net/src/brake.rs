@@ -200,7 +200,7 @@ struct Guesser {
 
 /// What an attempt does next.
 enum Step {
-    Tell(Judgement),
+    Judged(Judgement),
     /// The password is wrong, and the pause ends at this time.
     Pause(Instant),
     /// The attempt waits for its turn: until this time, or for a sign.
@@ -247,7 +247,7 @@ impl Brake {
         let mut place = None;
         loop {
             let sign = match self.step(attempt, &mut place, deadline) {
-                Step::Tell(told) => return told,
+                Step::Judged(judgement) => return judgement,
                 Step::Pause(until) => {
                     drop(place);
                     sleep_until(until).await;
@@ -272,10 +272,10 @@ impl Brake {
         let (now, key) = (Instant::now(), (Box::from(attempt.service), attempt.source.clone()));
         let mut part = self.part(attempt);
         if attempt.is_right && !part.contains_key(&key) {
-            return Step::Tell(Judgement::Right);
+            return Step::Judged(Judgement::Right);
         }
         let Some(guesser) = self.guesser(&mut part, key, now) else {
-            return Step::Tell(Judgement::Busy);
+            return Step::Judged(Judgement::Busy);
         };
         if guesser.is_quiet(now) {
             guesser.forget();
@@ -284,27 +284,27 @@ impl Brake {
         let is_youngest = guesser.waiting.keys().next_back().is_none_or(|last| *last <= mine);
         if attempt.is_known || (now >= guesser.next && is_youngest) {
             if attempt.is_right {
-                return Step::Tell(Judgement::Right);
+                return Step::Judged(Judgement::Right);
             }
             guesser.next = guesser.next.max(now) + pause(guesser.failures, DOUBLINGS);
             guesser.failures = guesser.failures.saturating_add(1);
             guesser.last = now;
             guesser.wrong += 1;
             let until = guesser.next;
-            self.tell(attempt, guesser, now);
+            self.report(attempt, guesser, now);
             return Step::Pause(until);
         }
         if now >= deadline {
             guesser.refused += 1;
-            self.tell(attempt, guesser, now);
-            return Step::Tell(Judgement::Busy);
+            self.report(attempt, guesser, now);
+            return Step::Judged(Judgement::Busy);
         }
         let until = is_youngest.then_some(guesser.next);
         if place.is_none() {
             if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 guesser.refused += 1;
-                return Step::Tell(Judgement::Busy);
+                return Step::Judged(Judgement::Busy);
             }
             let number = self.places.fetch_add(1, Ordering::Relaxed);
             let sign = Arc::new(Notify::new());
@@ -348,7 +348,7 @@ impl Brake {
         }))
     }
 
-    fn tell(&self, attempt: Attempt<'_>, guesser: &mut Guesser, now: Instant) {
+    fn report(&self, attempt: Attempt<'_>, guesser: &mut Guesser, now: Instant) {
         let is_due = match guesser.reported {
             Some(at) => now - at >= REPORT_EVERY,
             None => guesser.failures >= REPORT_FROM,
@@ -499,15 +499,15 @@ mod tests {
         }
         settle().await;
         advance(Duration::from_secs(20)).await;
-        let mut told = Vec::new();
+        let mut judgements = Vec::new();
         for _ in 0..40 {
             settle().await;
             advance(Duration::from_millis(100)).await;
             while let Some(one) = guesses.try_join_next() {
-                told.push(one.unwrap().0);
+                judgements.push(one.unwrap().0);
             }
         }
-        assert!(told.len() <= 20, "{told:?}");
+        assert!(judgements.len() <= 20, "{judgements:?}");
         guesses.shutdown().await;
         assert_eq!(brake.waiting.load(Ordering::Relaxed), 0);
     }

@@ -23,7 +23,7 @@ const CACHES: usize = 8;
 pub fn second_level() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
     *SIZE.get_or_init(|| {
-        told(Path::new("/sys/devices/system/cpu/cpu0/cache")).unwrap_or_else(|| {
+        reported(Path::new("/sys/devices/system/cpu/cpu0/cache")).unwrap_or_else(|| {
             tracing::debug!("the system tells no size of the second-level cache, {USUAL} is taken");
             USUAL
         })
@@ -32,7 +32,7 @@ pub fn second_level() -> usize {
 
 /// The size that the files below `folder` tell (Documentation/ABI/testing/sysfs-devices-system-cpu
 /// in the source of Linux).
-fn told(folder: &Path) -> Option<usize> {
+fn reported(folder: &Path) -> Option<usize> {
     (0..CACHES).find_map(|n| {
         let of_cache = |file| fs::read_to_string(folder.join(format!("index{n}")).join(file)).ok();
         let holds_data = of_cache("type")?.trim() != "Instruction";
@@ -95,19 +95,19 @@ mod tests {
                 fs::write(index.join(file), format!("{text}\n")).unwrap();
             }
         };
-        assert_eq!(told(folder.path()), None, "a virtual machine may show no cache");
+        assert_eq!(reported(folder.path()), None, "a virtual machine may show no cache");
         cache(0, "1", "Data", "48K");
         cache(1, "1", "Instruction", "32K");
-        assert_eq!(told(folder.path()), None);
+        assert_eq!(reported(folder.path()), None);
         cache(2, "2", "Instruction", "128K");
         cache(3, "2", "Unified", "2048K");
         cache(4, "3", "Unified", "32768K");
-        assert_eq!(told(folder.path()), Some(2 << 20));
+        assert_eq!(reported(folder.path()), Some(2 << 20));
         fs::remove_file(folder.path().join("index3/size")).unwrap();
-        assert_eq!(told(folder.path()), None);
+        assert_eq!(reported(folder.path()), None);
         fs::remove_dir_all(folder.path().join("index0")).unwrap();
         cache(3, "2", "Data", "1024K");
-        assert_eq!(told(folder.path()), Some(1 << 20), "the list may have gaps");
+        assert_eq!(reported(folder.path()), Some(1 << 20), "the list may have gaps");
     }
 
     #[test]

@@ -33,13 +33,13 @@ pub fn client<'f, V: Iterator<Item = &'f [u8]>>(
         // nothing.
         listed(values("x-real-ip"), list),
     ];
-    let mut told = fields.iter().filter_map(|field| last_stranger(field, &is_ours));
-    let Some(first) = told.next() else {
+    let mut named = fields.iter().filter_map(|field| last_stranger(field, &is_ours));
+    let Some(first) = named.next() else {
         let farthest = fields.iter().find_map(|field| field.first().copied()?.ok());
         return ForwardedClient::Ours(farthest);
     };
     let ip = |one: Named| one.map(|address| address.ip());
-    if !told.all(|other| ip(other) == ip(first)) {
+    if !named.all(|other| ip(other) == ip(first)) {
         return ForwardedClient::Disputed;
     }
     first.map_or(ForwardedClient::Hidden, ForwardedClient::Client)
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     /// What `client` finds when our proxies are 10.0.0.0/8 and ::1.
-    fn all_told(fields: &[(&str, &str)]) -> ForwardedClient {
+    fn all_named(fields: &[(&str, &str)]) -> ForwardedClient {
         let values = |name| {
             let of_name = fields.iter().filter(move |(of, _)| of.eq_ignore_ascii_case(name));
             of_name.map(|(_, value)| value.as_bytes())
@@ -168,8 +168,8 @@ mod tests {
         })
     }
 
-    fn told(fields: &[(&str, &str)]) -> Option<String> {
-        match all_told(fields) {
+    fn named(fields: &[(&str, &str)]) -> Option<String> {
+        match all_named(fields) {
             ForwardedClient::Client(address) => Some(address.to_string()),
             ForwardedClient::Ours(_) | ForwardedClient::Hidden | ForwardedClient::Disputed => None,
         }
@@ -192,10 +192,10 @@ mod tests {
             ("nobody, 192.0.2.1", "192.0.2.1:0"),
         ];
         for (value, wanted) in cases {
-            assert_eq!(told(&[("X-Forwarded-For", value)]).as_deref(), Some(wanted), "{value}");
+            assert_eq!(named(&[("X-Forwarded-For", value)]).as_deref(), Some(wanted), "{value}");
         }
         let twice = [("X-Forwarded-For", "192.0.2.9"), ("x-forwarded-for", "192.0.2.1")];
-        assert_eq!(told(&twice).as_deref(), Some("192.0.2.1:0"));
+        assert_eq!(named(&twice).as_deref(), Some("192.0.2.1:0"));
     }
 
     #[test]
@@ -203,19 +203,19 @@ mod tests {
         for value in
             ["192.0.2.1, unknown", "", " , ", "192.0.2.1, 10.0.0.256", "192.0.2.1 10.0.0.1"]
         {
-            let told = all_told(&[("X-Forwarded-For", value)]);
-            assert_eq!(told, ForwardedClient::Hidden, "{value}");
+            let named = all_named(&[("X-Forwarded-For", value)]);
+            assert_eq!(named, ForwardedClient::Hidden, "{value}");
         }
         let second = [("X-Forwarded-For", "192.0.2.1"), ("X-Forwarded-For", "")];
-        assert_eq!(all_told(&second), ForwardedClient::Hidden);
+        assert_eq!(all_named(&second), ForwardedClient::Hidden);
     }
 
     #[test]
     fn the_farthest_of_our_proxies_is_the_client_where_nobody_else_is_named() {
-        assert_eq!(all_told(&[]), ForwardedClient::Ours(None));
+        assert_eq!(all_named(&[]), ForwardedClient::Ours(None));
         let value = "10.0.0.1, 10.0.0.2, ::1";
-        assert_eq!(all_told(&[("X-Forwarded-For", value)]), ours("10.0.0.1:0"));
-        assert_eq!(all_told(&[("Forwarded", "for=10.0.0.3")]), ours("10.0.0.3:0"));
+        assert_eq!(all_named(&[("X-Forwarded-For", value)]), ours("10.0.0.1:0"));
+        assert_eq!(all_named(&[("Forwarded", "for=10.0.0.3")]), ours("10.0.0.3:0"));
     }
 
     #[test]
@@ -231,33 +231,33 @@ mod tests {
             ("for=192.0.2.43, proto=http", None),
         ];
         for (value, wanted) in cases {
-            assert_eq!(told(&[("Forwarded", value)]).as_deref(), wanted, "{value}");
+            assert_eq!(named(&[("Forwarded", value)]).as_deref(), wanted, "{value}");
         }
     }
 
     #[test]
     fn a_string_in_quotes_names_nobody() {
         let host = "for=192.0.2.1;host=\"a,for=198.51.100.7;x=\"";
-        assert_eq!(told(&[("Forwarded", host)]).as_deref(), Some("192.0.2.1:0"));
+        assert_eq!(named(&[("Forwarded", host)]).as_deref(), Some("192.0.2.1:0"));
         let escaped = "for=192.0.2.1;host=\"a\\\",for=198.51.100.7;x=\"";
-        assert_eq!(told(&[("Forwarded", escaped)]).as_deref(), Some("192.0.2.1:0"));
+        assert_eq!(named(&[("Forwarded", escaped)]).as_deref(), Some("192.0.2.1:0"));
         // The client has opened a string, which the proxy's element does not close, or closes with
         // the quote that opens its own string.
         for value in
             ["for=\"198.51.100.7, for=192.0.2.1", "for=\"x, for=\"[2001:db8::1]\"", "for=\"a\\\""]
         {
-            assert_eq!(all_told(&[("Forwarded", value)]), ForwardedClient::Hidden, "{value}");
+            assert_eq!(all_named(&[("Forwarded", value)]), ForwardedClient::Hidden, "{value}");
         }
         // A field of its own is not touched by the field of the client.
         let lines = [("Forwarded", "for=\"x"), ("Forwarded", "for=192.0.2.1")];
-        assert_eq!(told(&lines).as_deref(), Some("192.0.2.1:0"));
+        assert_eq!(named(&lines).as_deref(), Some("192.0.2.1:0"));
     }
 
     #[test]
     fn fields_that_disagree_are_not_believed() {
         let real = ("X-Real-IP", "192.0.2.1");
-        assert_eq!(told(&[real]).as_deref(), Some("192.0.2.1:0"));
-        let same = told(&[real, ("X-Forwarded-For", "198.51.100.7, 192.0.2.1:99")]);
+        assert_eq!(named(&[real]).as_deref(), Some("192.0.2.1:0"));
+        let same = named(&[real, ("X-Forwarded-For", "198.51.100.7, 192.0.2.1:99")]);
         assert_eq!(same.as_deref(), Some("192.0.2.1:99"));
         for (name, value) in [
             ("X-Forwarded-For", "198.51.100.7"),
@@ -265,10 +265,10 @@ mod tests {
             ("Forwarded", "for=198.51.100.7"),
             ("Forwarded", "for=unknown"),
         ] {
-            assert_eq!(all_told(&[real, (name, value)]), ForwardedClient::Disputed);
+            assert_eq!(all_named(&[real, (name, value)]), ForwardedClient::Disputed);
         }
-        assert_eq!(all_told(&[("Forwarded", "for=unknown")]), ForwardedClient::Hidden);
-        let second = told(&[("X-Real-IP", "10.0.0.9"), ("X-Forwarded-For", "192.0.2.1")]);
+        assert_eq!(all_named(&[("Forwarded", "for=unknown")]), ForwardedClient::Hidden);
+        let second = named(&[("X-Real-IP", "10.0.0.9"), ("X-Forwarded-For", "192.0.2.1")]);
         assert_eq!(second.as_deref(), Some("192.0.2.1:0"));
     }
 }

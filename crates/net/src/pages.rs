@@ -158,8 +158,9 @@ impl Pool {
     }
 
     fn refuse(&mut self, error: &io::Error) {
-        static TOLD: Once = Once::new();
-        TOLD.call_once(|| tracing::debug!("the system moves no pages, bytes are copied: {error}"));
+        static REPORTED: Once = Once::new();
+        REPORTED
+            .call_once(|| tracing::debug!("the system moves no pages, bytes are copied: {error}"));
         self.pause = PAUSE;
     }
 }

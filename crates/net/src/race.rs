@@ -43,7 +43,7 @@ pub async fn race<W, T, E>(
     ways: Vec<W>,
     head_start: Duration,
     mut start: impl FnMut(W) -> Attempt<T, E>,
-    tell: impl Fn(E, E) -> E,
+    choose: impl Fn(E, E) -> E,
 ) -> Option<Result<T, E>> {
     let mut waiting = ways.into_iter();
     let mut running: Vec<Attempt<T, E>> = Vec::new();
@@ -58,7 +58,7 @@ pub async fn race<W, T, E>(
                     Poll::Ready(Ok(won)) => return Poll::Ready(Some(Ok(won))),
                     Poll::Ready(Err(e)) => {
                         error = Some(match error.take() {
-                            Some(known) => tell(known, e),
+                            Some(known) => choose(known, e),
                             None => e,
                         });
                         failed = true;

@@ -71,12 +71,12 @@ pub fn dialling(address: SocketAddr) -> io::Result<TcpSocket> {
 /// [`io::ErrorKind::AddrNotAvailable`]: this machine has no free local port, which says nothing of
 /// the peer. Others are those of connect(2).
 pub async fn connect(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpStream> {
-    socket.connect(address).await.map_err(|error| told(error, address, local_address))
+    socket.connect(address).await.map_err(|error| explained(error, address, local_address))
 }
 
 /// The system has one error for a lack of ports and for a machine without an address of the family.
 /// UDP has other ports, so a socket of UDP tells whether there is an address.
-fn told(
+fn explained(
     error: io::Error,
     address: SocketAddr,
     local_address: impl FnOnce(SocketAddr) -> io::Result<IpAddr>,
@@ -305,7 +305,7 @@ mod tests {
     fn a_machine_without_free_ports_is_no_unreachable_peer() {
         let peer = "192.0.2.1:80".parse().unwrap();
         let of = |errno: Errno, way: fn(SocketAddr) -> io::Result<IpAddr>| {
-            told(errno.into(), peer, way).kind()
+            explained(errno.into(), peer, way).kind()
         };
         let (there, absent) = (
             (|_| Ok(IpAddr::from([192, 0, 2, 7]))) as fn(SocketAddr) -> io::Result<IpAddr>,

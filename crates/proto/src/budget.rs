@@ -46,17 +46,17 @@ pub trait Share: fmt::Debug {
 
 /// The step in which a source learns of the memory of a stream: this part of it, but at least these
 /// bytes, a quarter of the implicit window.
-const TOLD_PART: u64 = 4;
-const TOLD_LEAST: u64 = 4 << 10;
+const REPORTED_PART: u64 = 4;
+const REPORTED_LEAST: u64 = 4 << 10;
 
 /// The memory of a stream as it was told to the source of its visitor.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     share: Rc<dyn Share>,
     bytes: u64,
 }
 
-impl Told {
+impl Reported {
     pub(crate) const fn new(share: Rc<dyn Share>) -> Self {
         Self { share, bytes: 0 }
     }
@@ -64,7 +64,7 @@ impl Told {
     /// Tells the present size, in steps: the source is shared by all threads, and a change for each
     /// frame would cost a stream that moves.
     pub(crate) fn set(&mut self, bytes: u64) {
-        let step = (self.bytes / TOLD_PART).max(TOLD_LEAST);
+        let step = (self.bytes / REPORTED_PART).max(REPORTED_LEAST);
         let is_first_or_last = self.bytes == 0 || bytes == 0;
         if bytes != self.bytes && (is_first_or_last || bytes.abs_diff(self.bytes) >= step) {
             self.share.change(self.bytes, bytes);

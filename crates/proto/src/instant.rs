@@ -5,10 +5,10 @@
 pub use std::time::Instant;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
-pub use told::Instant;
+pub use of_driver::Instant;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
-mod told {
+mod of_driver {
     use std::ops::{Add, AddAssign, Sub};
     use std::time::Duration;
 

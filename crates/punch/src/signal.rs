@@ -201,9 +201,9 @@ impl Offer {
             out.push(u8::try_from(text.len()).unwrap_or(u8::MAX));
             out.extend(text.as_bytes());
         }
-        let told = &self.candidates[..self.candidates.len().min(CANDIDATES)];
-        out.push(u8::try_from(told.len()).unwrap_or(u8::MAX));
-        for candidate in told {
+        let announced = &self.candidates[..self.candidates.len().min(CANDIDATES)];
+        out.push(u8::try_from(announced.len()).unwrap_or(u8::MAX));
+        for candidate in announced {
             out.push(number_of(candidate.kind));
             match candidate.address.ip() {
                 IpAddr::V4(ip) => {
@@ -219,9 +219,9 @@ impl Offer {
             out.extend(candidate.priority.to_be_bytes());
         }
         if let Some(opened) = &self.opened {
-            let told = &opened[..opened.len().min(CANDIDATES)];
-            out.push(u8::try_from(told.len()).unwrap_or(u8::MAX));
-            out.extend(told);
+            let announced = &opened[..opened.len().min(CANDIDATES)];
+            out.push(u8::try_from(announced.len()).unwrap_or(u8::MAX));
+            out.extend(announced);
         }
     }
 
@@ -419,10 +419,11 @@ mod tests {
             for end in (0..bytes.len()).filter(|end| *end != older) {
                 assert!(Signal::decode(&bytes[..end]).is_err(), "cut at {end}");
             }
-            let Ok(Signal { body: Body::Offer(told), .. }) = Signal::decode(&bytes[..older]) else {
+            let Ok(Signal { body: Body::Offer(announced), .. }) = Signal::decode(&bytes[..older])
+            else {
                 panic!("an offer without steps")
             };
-            assert_eq!((told.opened, told.candidates.len()), (None, candidates));
+            assert_eq!((announced.opened, announced.candidates.len()), (None, candidates));
         }
         for (why, number) in [
             (Decline::Relay, 0),

@@ -42,12 +42,12 @@ pub(crate) struct Random {
     bytes: [u8; 256],
     at: usize,
     /// The system provided none at the last attempt, and the log says so.
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Default for Random {
     fn default() -> Self {
-        Self { bytes: [0; 256], at: 256, is_told: false }
+        Self { bytes: [0; 256], at: 256, is_reported: false }
     }
 }
 
@@ -61,15 +61,15 @@ impl Random {
     fn bytes_of(&mut self, fill: impl FnOnce(&mut [u8]) -> bool) -> Option<[u8; 8]> {
         if self.at >= self.bytes.len() {
             if !fill(&mut self.bytes) {
-                if !self.is_told {
+                if !self.is_reported {
                     tracing::error!(
                         "the system gives no random numbers: kcp:// answers no new client"
                     );
-                    self.is_told = true;
+                    self.is_reported = true;
                 }
                 return None;
             }
-            self.is_told = false;
+            self.is_reported = false;
             self.at = 0;
         }
         let part = self.bytes.get_mut(self.at..)?.first_chunk_mut()?;

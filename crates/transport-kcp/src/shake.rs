@@ -105,7 +105,7 @@ async fn shake(hold: &Hold, tls: &mut Connection, side: Side) -> Result<(), Carr
         if let Err(error) = feed(tls, bytes) {
             // The peer learns the problem from an alert.
             let _ = flush(hold, tls).await;
-            return Err(told(&error, side));
+            return Err(explained(&error, side));
         }
     }
 }
@@ -203,7 +203,7 @@ async fn accepted(lane: &mut KcpLane, tls: &mut Connection) -> Result<(), Carrie
     });
     let Some(alert) = alert.await? else { return Ok(()) };
     match feed(tls, alert) {
-        Err(error) => Err(told(&error, Side::Client)),
+        Err(error) => Err(explained(&error, Side::Client)),
         Ok(()) => {
             let text = "the server closed the connection after the TLS handshake";
             Err(io::Error::new(io::ErrorKind::ConnectionReset, text).into())
@@ -213,7 +213,7 @@ async fn accepted(lane: &mut KcpLane, tls: &mut Connection) -> Result<(), Carrie
 
 /// The error of a TLS failure. A wrong ALPN has a text of its own; all other texts are the texts of
 /// TLS over TCP.
-fn told(error: &Error, side: Side) -> CarrierError {
+fn explained(error: &Error, side: Side) -> CarrierError {
     let alert = Error::AlertReceived(rustls::AlertDescription::NoApplicationProtocol);
     if *error == Error::NoApplicationProtocol || *error == alert {
         return other_protocol(side);

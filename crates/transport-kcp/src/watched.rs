@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Weak;
 
-use transport::{Fares, Repair, Watch};
+use transport::{ConnectionStats, Repair, Watch};
 
 use crate::shared::Shared;
 
@@ -11,14 +11,15 @@ use crate::shared::Shared;
 pub(crate) struct Watched(pub(crate) Weak<Shared>);
 
 impl Watch for Watched {
-    fn fares(&self) -> Fares {
+    fn stats(&self) -> ConnectionStats {
         // The part about packet recovery identifies the connection as KCP.
-        let ended = Fares { repair: Some(Repair::default()), ..Fares::default() };
+        let ended =
+            ConnectionStats { repair: Some(Repair::default()), ..ConnectionStats::default() };
         let Some(shared) = self.0.upgrade() else { return ended };
         let mut state = shared.lock();
         let Some(session) = state.session() else { return ended };
         let counters = session.counters();
-        Fares {
+        ConnectionStats {
             sent_packets: counters.packets_out,
             lost_packets: counters.lost,
             lost_bytes: counters.lost_bytes,

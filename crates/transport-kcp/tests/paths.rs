@@ -163,7 +163,7 @@ fn on_a_narrow_path_the_size_of_packets_is_found() {
         };
         let (mut pair, _path) = over(&setup, judge).await;
         transfer(&mut pair.dialled, &mut pair.accepted, 1, 3_000_000).await;
-        let mtu = pair.dialled.peer.watch.as_ref().unwrap().fares().mtu;
+        let mtu = pair.dialled.peer.watch.as_ref().unwrap().stats().mtu;
         assert!((1_200..=NARROW).contains(&usize::from(mtu)), "{mtu}");
     });
 }

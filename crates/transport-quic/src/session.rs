@@ -202,7 +202,7 @@ struct Session {
     fault: Fault,
     /// On a server: its tickets, and the secrets that tie early data to the session.
     ours: Option<(Arc<Passing>, Arc<EarlySecrets>)>,
-    told: bool,
+    is_reported: bool,
     next: Option<Secrets>,
 }
 
@@ -214,7 +214,7 @@ impl Session {
         ours: Option<(Arc<Passing>, Arc<EarlySecrets>)>,
     ) -> Box<dyn crypto::Session> {
         let inner = made.inspect_err(|error| fault.keep(error)).ok();
-        Box::new(Self { inner, suite, fault, ours, told: false, next: None })
+        Box::new(Self { inner, suite, fault, ours, is_reported: false, next: None })
     }
 
     /// Whether the results of the handshake are known: on a server after the ClientHello, on a
@@ -235,7 +235,7 @@ impl crypto::Session for Session {
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
-        let inner = self.inner.as_ref().filter(|_| self.told)?;
+        let inner = self.inner.as_ref().filter(|_| self.is_reported)?;
         Some(Box::new(Agreed {
             protocol: inner.alpn_protocol().map(Into::into),
             cipher: inner.negotiated_cipher_suite().map(tls::cipher),
@@ -282,8 +282,8 @@ impl crypto::Session for Session {
         if let Some((_, secrets)) = &self.ours {
             secrets.read(inner.zero_rtt_keys().is_some());
         }
-        let first = !self.told && self.knows();
-        self.told |= first;
+        let first = !self.is_reported && self.knows();
+        self.is_reported |= first;
         Ok(first)
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use quinn::Connection;
-use transport::{Fares, Watch};
+use transport::{ConnectionStats, Watch};
 
 use crate::controller::PathController;
 
@@ -11,7 +11,7 @@ use crate::controller::PathController;
 pub(crate) struct Watched(pub(crate) Connection);
 
 impl Watch for Watched {
-    fn fares(&self) -> Fares {
+    fn stats(&self) -> ConnectionStats {
         let path = self.0.stats().path;
         // The window of `path` is the value that the controller reports to the pacer. The
         // controller's own metrics have the real window.
@@ -20,7 +20,7 @@ impl Watch for Watched {
         let counted = controller.into_any().downcast::<PathController>().ok();
         let (acked_bytes, limited_bytes) =
             counted.map_or((0, 0), |counted| (counted.acked, counted.limited));
-        Fares {
+        ConnectionStats {
             sent_packets: path.sent_packets,
             lost_packets: path.lost_packets,
             lost_bytes: path.lost_bytes,

@@ -137,7 +137,7 @@ fn a_transfer_goes_on_when_the_client_s_address_changes_in_its_middle() {
 fn little_is_under_way_on_loopback_and_as_much_as_fits_behind_a_relay() {
     const MOST: u64 = 384 << 10;
     let window = |sender: &Carrier| {
-        let window = sender.peer.watch.as_ref().unwrap().fares().window_bytes;
+        let window = sender.peer.watch.as_ref().unwrap().stats().window_bytes;
         println!("a window of {window} bytes");
         window
     };

@@ -38,13 +38,13 @@ fn main() -> Result<(), Failure> {
     let (answers, answered) = mpsc::channel::<String>();
     let reader = thread::spawn(move || {
         runtime()?.block_on(async {
-            let answerer = Answerer::new(&peers(), &offered.recv()?, Interfaces::Told).await?;
+            let answerer = Answerer::new(&peers(), &offered.recv()?, Interfaces::Announced).await?;
             answers.send(answerer.answer().to_owned())?;
             receive(lane(answerer.connect().await?)?).await
         })
     });
     let (start, cpu) = runtime()?.block_on(async {
-        let offerer = Offerer::new(&peers(), First::Carrier, Interfaces::Told).await?;
+        let offerer = Offerer::new(&peers(), First::Carrier, Interfaces::Announced).await?;
         offers.send(offerer.offer().to_owned())?;
         let lane = lane(offerer.connect(&answered.recv()?).await?)?;
         let (start, cpu) = (Instant::now(), cpu_seconds()?);

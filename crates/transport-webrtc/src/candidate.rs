@@ -150,7 +150,7 @@ impl Admission {
     /// Keeps the candidates of this end that are sent to a peer: a STUN server may have invented an
     /// address. Some server-reflexive candidates take precedence over those of many interfaces, and
     /// leave room for these.
-    pub(crate) fn told(self, own: &mut Vec<Candidate>) {
+    pub(crate) fn announced(self, own: &mut Vec<Candidate>) {
         own.retain(|one| !self.refuses(one.address));
         let (hosts, mut seen): (Vec<_>, Vec<_>) =
             own.drain(..).partition(|one| one.kind == Kind::Host);
@@ -313,10 +313,10 @@ mod tests {
         let hosts: Vec<_> = hosts.iter().map(String::as_str).collect();
         let mut own = candidates(Kind::Host, &hosts);
         own.extend(candidates(Kind::Reflexive, &["169.254.169.254:80", "198.51.100.7:5000"]));
-        Admission::default().told(&mut own);
-        let told = addresses(&own);
-        assert_eq!(told[..2], ["198.51.100.7:5000", "10.0.0.1:5000"]);
-        assert_eq!(told.len(), MAX_CANDIDATES);
+        Admission::default().announced(&mut own);
+        let announced = addresses(&own);
+        assert_eq!(announced[..2], ["198.51.100.7:5000", "10.0.0.1:5000"]);
+        assert_eq!(announced.len(), MAX_CANDIDATES);
     }
 
     #[test]
@@ -325,10 +325,10 @@ mod tests {
         let seen: Vec<_> = seen.iter().map(String::as_str).collect();
         let mut own = candidates(Kind::Reflexive, &seen);
         own.extend(candidates(Kind::Host, &["10.0.0.1:5000", "192.168.7.1:5000"]));
-        Admission::default().told(&mut own);
-        let told = addresses(&own);
-        assert_eq!(told[REFLEXIVE_FIRST..][..2], ["10.0.0.1:5000", "192.168.7.1:5000"]);
-        assert_eq!(told.len(), MAX_CANDIDATES);
+        Admission::default().announced(&mut own);
+        let announced = addresses(&own);
+        assert_eq!(announced[REFLEXIVE_FIRST..][..2], ["10.0.0.1:5000", "192.168.7.1:5000"]);
+        assert_eq!(announced.len(), MAX_CANDIDATES);
     }
 
     #[test]

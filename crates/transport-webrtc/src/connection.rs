@@ -211,7 +211,7 @@ impl Beginning {
         let own = self.core.pc.local_description().await;
         let own = own.ok_or(SignalError::Description("the library made none"))?;
         let mut own = Description::read(&own.sdp)?;
-        peers.settings().admission.told(&mut own.candidates);
+        peers.settings().admission.announced(&mut own.candidates);
         Ok(own)
     }
 

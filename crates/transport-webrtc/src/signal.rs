@@ -38,7 +38,7 @@ pub enum First {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interfaces {
     /// A peer in the same network needs them.
-    Told,
+    Announced,
     /// Towards browsers. The peer still finds this end by its checks, if its own addresses can be
     /// reached, or by the address that a STUN server saw.
     Hidden,
@@ -88,7 +88,7 @@ impl Offerer {
         pc.set_local_description(offer).await.map_err(SignalError::local)?;
         let mut own = beginning.gather(peers).await?;
         own.setup = Setup::Either;
-        let offer = told(&own, interfaces);
+        let offer = announced(&own, interfaces);
         Ok(Self { beginning, peers: peers.clone(), own, offer, channel, first })
     }
 
@@ -164,7 +164,7 @@ impl Answerer {
         let names_none = theirs.candidates.iter().all(|candidate| candidate.kind != Kind::Host);
         let is_hidden = interfaces == Interfaces::Mutual && names_none;
         let interfaces = if is_hidden { Interfaces::Hidden } else { interfaces };
-        let answer = told(&own, interfaces);
+        let answer = announced(&own, interfaces);
         Ok(Self { beginning, own, theirs, answer })
     }
 
@@ -202,7 +202,7 @@ impl Answerer {
 }
 
 /// What is said of this end.
-fn told(own: &Description, interfaces: Interfaces) -> String {
+fn announced(own: &Description, interfaces: Interfaces) -> String {
     let mut own = own.clone();
     if interfaces == Interfaces::Hidden {
         own.candidates.retain(|candidate| candidate.kind != Kind::Host);

@@ -42,7 +42,7 @@ struct Stranger {
 impl Stranger {
     async fn new() -> Self {
         let peers = Peers::new(settings());
-        let offerer = Offerer::new(&peers, First::Carrier, Interfaces::Told).await.unwrap();
+        let offerer = Offerer::new(&peers, First::Carrier, Interfaces::Announced).await.unwrap();
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         socket.set_nonblocking(true).unwrap();
         // The only address in the offer is that of the socket.
@@ -87,7 +87,7 @@ async fn live(stranger: &Stranger) -> (usize, usize) {
     let (before, begin) = (resident(), Instant::now());
     let (mut connecting, mut answered) = (Vec::new(), Vec::new());
     for _ in 0..OFFERS {
-        match Answerer::new(&peers, &stranger.offer, Interfaces::Told).await {
+        match Answerer::new(&peers, &stranger.offer, Interfaces::Announced).await {
             Ok(answerer) => {
                 stranger.begin(answerer.answer());
                 connecting.push(spawn_local(answerer.connect()));
@@ -124,7 +124,7 @@ fn a_hundred_half_open_offers_cost_less_than_10_mb_and_end_after_30_s() {
         let stranger = Stranger::new().await;
         // What is made once is no cost of an offer. One connection leaves no room to the others.
         let peers = Peers::new(settings());
-        drop(Answerer::new(&peers, &stranger.offer, Interfaces::Told).await.unwrap());
+        drop(Answerer::new(&peers, &stranger.offer, Interfaces::Announced).await.unwrap());
         let (cost, count) = live(&stranger).await;
         println!("{cost} bytes for {count} connections");
         assert!(cost < COST, "{cost} bytes");

@@ -34,7 +34,7 @@ async fn connected(settings: &WebrtcSettings) -> (Carrier, Carrier) {
 }
 
 async fn offerer(peers: &Peers) -> Offerer {
-    Offerer::new(peers, First::Carrier, Interfaces::Told).await.unwrap()
+    Offerer::new(peers, First::Carrier, Interfaces::Announced).await.unwrap()
 }
 
 /// An offer whose peer is never heard of again.
@@ -115,7 +115,7 @@ fn as_many_peers_are_admitted_as_the_limit_says() {
         let peers = Peers::new(WebrtcSettings { peers: 2, ..settings() });
         let first = offerer(&peers).await;
         let _second = offerer(&peers).await;
-        let third = Answerer::new(&peers, &offer().await, Interfaces::Told).await.unwrap_err();
+        let third = Answerer::new(&peers, &offer().await, Interfaces::Announced).await.unwrap_err();
         assert!(matches!(third, SignalError::Full(2)), "{third}");
         drop(first);
         while peers.count() > 1 {
@@ -130,7 +130,7 @@ fn a_peer_that_does_not_come_is_given_up() {
     run(async {
         let peers =
             Peers::new(WebrtcSettings { half_open: Duration::from_millis(200), ..settings() });
-        let answerer = Answerer::new(&peers, &offer().await, Interfaces::Told).await.unwrap();
+        let answerer = Answerer::new(&peers, &offer().await, Interfaces::Announced).await.unwrap();
         let error = answerer.connect().await.unwrap_err();
         assert!(error.is_network(), "{error}");
         emptied(&peers).await;
@@ -145,7 +145,7 @@ fn a_peer_that_does_not_come_is_given_up() {
 fn a_half_open_offer_ends_after_30_s() {
     run_paused(async {
         let peers = Peers::new(settings());
-        let answerer = Answerer::new(&peers, &offer().await, Interfaces::Told).await.unwrap();
+        let answerer = Answerer::new(&peers, &offer().await, Interfaces::Announced).await.unwrap();
         let begin = Instant::now();
         let limit = WebrtcSettings::default().half_open;
         assert_eq!(limit, Duration::from_secs(30));
@@ -164,7 +164,7 @@ fn checks_at_an_address_that_answers_nothing_end_after_10_s() {
         victim.set_nonblocking(true).unwrap();
         let peers = Peers::new(settings());
         let offer = offer_of(victim.local_addr().unwrap()).await;
-        let answerer = Answerer::new(&peers, &offer, Interfaces::Told).await.unwrap();
+        let answerer = Answerer::new(&peers, &offer, Interfaces::Announced).await.unwrap();
         let (begin, connecting) = (Instant::now(), spawn_local(answerer.connect()));
         let (mut count, mut last) = (0, Duration::ZERO);
         while peers.count() > 0 {
@@ -197,7 +197,7 @@ fn a_peer_that_vanishes_is_given_up_within_30_s() {
         });
         let near = async {
             let offer = offered.await.unwrap();
-            let answerer = Answerer::new(&answering, &offer, Interfaces::Told).await.unwrap();
+            let answerer = Answerer::new(&answering, &offer, Interfaces::Announced).await.unwrap();
             answers.send(answerer.answer().to_owned()).unwrap();
             answerer.connect().await.unwrap()
         };
@@ -236,7 +236,8 @@ fn a_peer_with_another_certificate_than_it_named_is_refused() {
         let settings = WebrtcSettings { half_open: Duration::from_secs(10), ..settings() };
         let [offering, answering] = [(); 2].map(|()| Peers::new(settings.clone()));
         let offerer = offerer(&offering).await;
-        let answerer = Answerer::new(&answering, offerer.offer(), Interfaces::Told).await.unwrap();
+        let answerer =
+            Answerer::new(&answering, offerer.offer(), Interfaces::Announced).await.unwrap();
         let answer = answerer.answer();
         let at = answer.find("sha-256 ").unwrap() + "sha-256 ".len();
         let digit = if answer.as_bytes()[at] == b'0' { "1" } else { "0" };
@@ -282,7 +283,7 @@ fn an_address_that_is_not_admitted_gets_no_packet() {
             let admission = Admission { loopback, private: false };
             let half_open = Duration::from_secs(1);
             let peers = Peers::new(WebrtcSettings { admission, half_open, ..settings() });
-            let answerer = Answerer::new(&peers, &offer, Interfaces::Told).await.unwrap();
+            let answerer = Answerer::new(&peers, &offer, Interfaces::Announced).await.unwrap();
             answerer.connect().await.unwrap_err();
             let mut buf = [0; 2_000];
             let mut count = 0;
@@ -311,7 +312,7 @@ fn a_hidden_interface_is_not_told() {
 fn a_stranger_without_the_password_gets_no_handshake() {
     run(async {
         let peers = Peers::new(WebrtcSettings { half_open: Duration::from_secs(1), ..settings() });
-        let answerer = Answerer::new(&peers, &offer().await, Interfaces::Told).await.unwrap();
+        let answerer = Answerer::new(&peers, &offer().await, Interfaces::Announced).await.unwrap();
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
         stranger.set_nonblocking(true).unwrap();
         let port = address(answerer.answer());
@@ -336,7 +337,7 @@ fn an_address_that_the_peer_names_gets_checks_and_no_handshake() {
         victim.set_nonblocking(true).unwrap();
         let peers = Peers::new(WebrtcSettings { half_open: Duration::from_secs(1), ..settings() });
         let offer = offer_of(victim.local_addr().unwrap()).await;
-        let answerer = Answerer::new(&peers, &offer, Interfaces::Told).await.unwrap();
+        let answerer = Answerer::new(&peers, &offer, Interfaces::Announced).await.unwrap();
         // As if the address were forged.
         for _ in 0..5 {
             victim.send_to(&CLIENT_HELLO, address(answerer.answer())).unwrap();

@@ -100,12 +100,12 @@ pub struct Connection {
 /// Gives the statistics of a connection. Any thread may ask.
 pub trait Watch: fmt::Debug + Send + Sync {
     /// The statistics at this moment.
-    fn fares(&self) -> Fares;
+    fn stats(&self) -> ConnectionStats;
 }
 
 /// Statistics of a connection that the transport drives instead of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fares {
+pub struct ConnectionStats {
     /// Packets sent since the connection began.
     pub sent_packets: u64,
     /// Sent packets that were declared lost.

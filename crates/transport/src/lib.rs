@@ -19,7 +19,7 @@ mod stream;
 pub use proto::Side;
 
 pub use carrier::{
-    ALPN, Carrier, Cipher, Connection, Dialer, EXPORTER_LABEL, Fares, Incoming, Listener,
+    ALPN, Carrier, Cipher, Connection, ConnectionStats, Dialer, EXPORTER_LABEL, Incoming, Listener,
     LocalFuture, PathDialer, Patience, Peer, Repair, Transport, Watch,
 };
 pub use early::{Begun, Dialled, Early, Say};

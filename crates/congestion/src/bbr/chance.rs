@@ -50,20 +50,20 @@ impl Share {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chance {
     probed: Share,
-    calm: Share,
+    cruised: Share,
     /// The start and the end of the probe of this cycle, and the time since when the sender itself
     /// causes no queue.
     probe: Option<Instant>,
     probe_end: Option<Instant>,
-    calm_from: Option<Instant>,
+    cruise_from: Option<Instant>,
 }
 
 impl Chance {
     /// A probe begins a new cycle.
     pub(super) fn probe_begins(&mut self, now: Instant) {
         self.probed.fade();
-        self.calm.fade();
-        (self.probe, self.probe_end, self.calm_from) = (Some(now), None, None);
+        self.cruised.fade();
+        (self.probe, self.probe_end, self.cruise_from) = (Some(now), None, None);
     }
 
     pub(super) fn probe_ends(&mut self, now: Instant) {
@@ -71,8 +71,8 @@ impl Chance {
     }
 
     /// The queue of the probe has drained.
-    pub(super) fn calm_begins(&mut self, now: Instant) {
-        self.calm_from.get_or_insert(now);
+    pub(super) fn cruise_begins(&mut self, now: Instant) {
+        self.cruise_from.get_or_insert(now);
     }
 
     /// A packet that was sent at `sent` arrived. `is_late`: the packet met a queue.
@@ -92,8 +92,8 @@ impl Chance {
 
     fn of(&mut self, sent: Instant, is_late: bool) -> Option<&mut Share> {
         let is_since = |at: Option<Instant>| at.is_some_and(|at| sent >= at);
-        if is_since(self.calm_from) {
-            (!is_late).then_some(&mut self.calm)
+        if is_since(self.cruise_from) {
+            (!is_late).then_some(&mut self.cruised)
         } else if is_since(self.probe) && !is_since(self.probe_end) {
             Some(&mut self.probed)
         } else {
@@ -103,15 +103,15 @@ impl Chance {
 
     /// The share of loss by chance, from 0 to [`MOST`]. `mtu` is the size of a packet in bytes.
     pub(super) fn share(&self, mtu: u64) -> f64 {
-        if !self.calm.is_of(PACKETS * mtu) || !self.probed.is_of(PACKETS / 4 * mtu) {
+        if !self.cruised.is_of(PACKETS * mtu) || !self.probed.is_of(PACKETS / 4 * mtu) {
             return 0.0;
         }
-        let calm = self.calm.lost();
-        if calm > UNBELIEVED {
+        let cruised = self.cruised.lost();
+        if cruised > UNBELIEVED {
             return 0.0;
         }
-        let more = (self.probed.lost() - calm).max(0.0);
-        (calm - DOUBT * more).clamp(0.0, MOST)
+        let more = (self.probed.lost() - cruised).max(0.0);
+        (cruised - DOUBT * more).clamp(0.0, MOST)
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
             at = send(&mut chance, 100, probed);
             chance.probe_ends(at + Duration::from_micros(1));
             at = send(&mut chance, 100, 50) + Duration::from_micros(1);
-            chance.calm_begins(at);
+            chance.cruise_begins(at);
             at = send(&mut chance, 700, calm) + Duration::from_micros(1);
         }
         chance.share(MTU)
@@ -180,7 +180,7 @@ mod tests {
         chance.probe_begins(epoch());
         chance.lost(epoch(), 50 * MTU, false);
         chance.probe_ends(epoch());
-        chance.calm_begins(epoch());
+        chance.cruise_begins(epoch());
         chance.lost(epoch(), 50 * MTU, false);
         assert_eq!(chance.share(MTU), 0.0);
     }

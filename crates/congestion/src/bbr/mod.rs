@@ -48,12 +48,12 @@ const LEAST: u64 = 4;
 
 /// The largest window during a start, as a multiple of the capacity at the rate so far. The draft's
 /// 2.885 (section 4.3.1.1) is a gain of the pace. The pace is here 1.25 windows in a round trip.
-const START: f64 = 2.6;
+const STARTUP_GAIN: f64 = 2.6;
 /// The growth of the window for each delivered byte. The sender sends 1.25 windows in a round trip
 /// while the window grows. So with a growth of 1 the window doubles in 1.06 round trips, and with
 /// this growth in 0.84 round trips. In the simulation, both constants give a faster start than 1
 /// and 2.885, and fewer packets are dropped at the end of the start.
-const START_STEP: f64 = 1.5;
+const STARTUP_GROWTH: f64 = 1.5;
 /// A start ends after this number of rounds in which the rate did not grow by a quarter.
 const PLATEAU: u32 = 3;
 const GROWTH: f64 = 1.25;
@@ -61,14 +61,14 @@ const GROWTH: f64 = 1.25;
 /// Windows as multiples of the capacity: usually, during a probe, and while the queue of the probe
 /// drains. The drain is not deeper, because an idle tenth of the path once in a cycle cost 1.3 % of
 /// the throughput.
-const CRUISE: f64 = 1.2;
-const PROBE: f64 = 1.5;
-const REST: f64 = 1.0;
+const CRUISE_GAIN: f64 = 1.2;
+const PROBE_GAIN: f64 = 1.5;
+const DRAIN_GAIN: f64 = 1.0;
 /// The window if more than this share is lost, as a multiple of the capacity at the least round
 /// trip. If a short queue causes the loss, the queue cannot hold more. If chance causes the loss,
 /// the smaller window costs little.
 const LOSSY: f64 = 0.02;
-const CRUISE_LOSSY: f64 = 1.05;
+const LOSSY_CRUISE_GAIN: f64 = 1.05;
 /// A round trip met a queue if it exceeds the least round trip by more than this part of the least
 /// round trip.
 const CLEAR: u32 = 16;
@@ -76,14 +76,14 @@ const CLEAR: u32 = 16;
 /// are then a large part of the window, and a queue of a few packets loses as much at any window.
 const MANY: u64 = 100;
 /// The round trips of a cycle. The first round trip probes, and the second drains the queue. At
-/// least one packet that arrives before the end of [`RESTED`] met no queue of this sender.
+/// least one packet that arrives before the end of [`DRAINED`] met no queue of this sender.
 const CYCLE: u32 = 8;
-const RESTED: u32 = 3;
+const DRAINED: u32 = 3;
 
 /// Half of the path stays empty for this time, or for one round trip, so that the least round trip
 /// is measured again.
 const PROBE_RTT: Duration = Duration::from_millis(200);
-const PROBE_RTT_SHARE: f64 = 0.5;
+const PROBE_RTT_GAIN: f64 = 0.5;
 
 /// If a larger share of a round with at least this number of packets is lost, the path has changed,
 /// and older rounds provide no information about it.
@@ -275,42 +275,42 @@ impl Bbr {
                 }
             }
             Mode::Drain => {
-                if self.in_flight <= self.fitting(REST) {
+                if self.in_flight <= self.fitting(DRAIN_GAIN) {
                     self.cruise_on(now);
                 }
             }
             Mode::Cruise { phase, since } => {
-                let rested = phase == 1 && self.in_flight <= self.fitting(REST);
-                if rested || now.saturating_duration_since(since) >= round_trip {
-                    if phase == RESTED {
-                        self.round_trips.rest_ends();
+                let is_drained = phase == 1 && self.in_flight <= self.fitting(DRAIN_GAIN);
+                if is_drained || now.saturating_duration_since(since) >= round_trip {
+                    if phase == DRAINED {
+                        self.round_trips.drain_ends();
                     }
                     let next = (phase + 1) % CYCLE;
                     self.mode = Mode::Cruise { phase: next, since: now };
                     match next {
                         0 => self.chance.probe_begins(now),
-                        1 => self.rest(now),
-                        _ => self.chance.calm_begins(now),
+                        1 => self.drain_probe(now),
+                        _ => self.chance.cruise_begins(now),
                     }
                 }
             }
             Mode::ProbeRtt { until } => {
                 if now >= until {
-                    self.round_trips.search_ends(now);
+                    self.round_trips.probe_rtt_ends(now);
                     self.cruise_on(now);
                 }
             }
         }
         let may_age = !matches!(self.mode, Mode::ProbeRtt { .. } | Mode::Startup);
-        if may_age && self.round_trips.is_aged(now) {
-            self.round_trips.search_begins();
+        if may_age && self.round_trips.is_probe_rtt_due(now) {
+            self.round_trips.probe_rtt_begins();
             self.mode = Mode::ProbeRtt { until: now + PROBE_RTT.max(round_trip) };
         }
     }
 
     /// The queue of a probe begins to drain.
-    fn rest(&mut self, now: Instant) {
-        self.round_trips.rest_begins();
+    fn drain_probe(&mut self, now: Instant) {
+        self.round_trips.drain_begins();
         self.chance.probe_ends(now);
         self.mode = Mode::Cruise { phase: 1, since: now };
     }
@@ -318,25 +318,25 @@ impl Bbr {
     /// Runs in the middle of a cycle, when there is no queue. The measurements stay valid for a
     /// while.
     fn cruise_on(&mut self, now: Instant) {
-        self.round_trips.rest_begins();
-        self.chance.calm_begins(now);
+        self.round_trips.drain_begins();
+        self.chance.cruise_begins(now);
         self.mode = Mode::Cruise { phase: 2, since: now };
     }
 
     fn set_window(&mut self) {
         self.window = match self.mode {
             Mode::Startup => {
-                let grown = self.window + (self.batch_bytes as f64 * START_STEP) as u64;
-                grown.min(self.fitting(START).max(self.window)).max(FIRST_FLIGHT * self.mtu)
+                let grown = self.window + (self.batch_bytes as f64 * STARTUP_GROWTH) as u64;
+                grown.min(self.fitting(STARTUP_GAIN).max(self.window)).max(FIRST_FLIGHT * self.mtu)
             }
-            Mode::Drain => self.fitting(REST),
-            Mode::Cruise { phase: 0, .. } => self.fitting_usually(PROBE),
-            Mode::Cruise { phase: 1, .. } => self.fitting(REST),
+            Mode::Drain => self.fitting(DRAIN_GAIN),
+            Mode::Cruise { phase: 0, .. } => self.fitting_usually(PROBE_GAIN),
+            Mode::Cruise { phase: 1, .. } => self.fitting(DRAIN_GAIN),
             Mode::Cruise { .. } => {
-                let gain = if self.loss > LOSSY { CRUISE_LOSSY } else { CRUISE };
+                let gain = if self.loss > LOSSY { LOSSY_CRUISE_GAIN } else { CRUISE_GAIN };
                 self.fitting_usually(gain) + LEAST * self.mtu
             }
-            Mode::ProbeRtt { .. } => self.fitting(PROBE_RTT_SHARE),
+            Mode::ProbeRtt { .. } => self.fitting(PROBE_RTT_GAIN),
         };
         self.batch_bytes = 0;
     }
@@ -429,7 +429,7 @@ impl Bbr {
         } else if lost_bytes == 0 && matches!(self.mode, Mode::Cruise { phase: 0, .. }) {
             // A queue marked the packet instead of dropping it (RFC 3168). The mark ends the start
             // or the probe.
-            self.rest(now);
+            self.drain_probe(now);
         }
     }
 

@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use super::{Bbr, Mode, START};
+use super::{Bbr, Mode, STARTUP_GAIN};
 use crate::FIRST_FLIGHT;
 
 /// The measurements of a connection about its path.
@@ -103,7 +103,7 @@ impl Bbr {
             Some(last) if acked <= last => Some(last),
             Some(_) if is_used => {
                 self.resumption = Resumption::Over;
-                return self.fall_back(START);
+                return self.fall_back(STARTUP_GAIN);
             }
             None | Some(_) => Some(self.last_sent),
         };

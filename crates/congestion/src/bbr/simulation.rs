@@ -88,7 +88,7 @@ pub(super) fn run_granted(
     past: Option<Measured>,
 ) -> Outcome {
     let mut world = World::new(weather, 1, |_| Duration::ZERO);
-    world.grant = Some(Grant { window, arrived: 0, from: 0, told: window });
+    world.grant = Some(Grant { window, arrived: 0, from: 0, announced: window });
     world.senders.iter_mut().for_each(|sender| (sender.past, sender.limit) = (past, window));
     world.run(seconds)
 }
@@ -117,7 +117,7 @@ struct Grant {
     /// When the present window began to be used.
     from: u64,
     /// The latest limit that the sender knows. It grows by at least a quarter of the window.
-    told: u64,
+    announced: u64,
 }
 
 impl Grant {
@@ -128,10 +128,10 @@ impl Grant {
             self.window *= 2;
             self.from = self.arrived;
         }
-        if self.arrived + self.window >= self.told + self.window / 4 {
-            self.told = self.arrived + self.window;
+        if self.arrived + self.window >= self.announced + self.window / 4 {
+            self.announced = self.arrived + self.window;
         }
-        self.told
+        self.announced
     }
 }
 

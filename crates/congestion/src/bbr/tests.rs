@@ -221,7 +221,7 @@ fn a_mark_ends_a_probe_as_its_time_does() {
     assert_eq!(bbr.mode, Mode::Cruise { phase: 1, since: after(15) });
     bbr.round_trips.acknowledged(Duration::from_millis(30));
     bbr.round_trips.end_batch(after(20));
-    bbr.round_trips.rest_ends();
+    bbr.round_trips.drain_ends();
     assert_eq!(bbr.round_trips.usual(), Duration::from_millis(30), "of the rest alone");
 }
 
@@ -291,13 +291,13 @@ fn the_usual_round_trip_is_the_least_between_queues_of_its_own() {
         round_trips.end_batch(begin);
     };
     see(&mut round_trips, 50);
-    for (rested, usual) in [([70, 60, 80], 60), ([300, 200, 250], 100), ([50, 60, 70], 50)] {
-        round_trips.rest_begins();
-        for milliseconds in rested {
+    for (drained, usual) in [([70, 60, 80], 60), ([300, 200, 250], 100), ([50, 60, 70], 50)] {
+        round_trips.drain_begins();
+        for milliseconds in drained {
             see(&mut round_trips, milliseconds);
         }
-        round_trips.rest_ends();
-        assert_eq!(round_trips.usual(), Duration::from_millis(usual), "{rested:?}");
+        round_trips.drain_ends();
+        assert_eq!(round_trips.usual(), Duration::from_millis(usual), "{drained:?}");
     }
     assert_eq!(round_trips.least(), Duration::from_millis(50));
 }

@@ -19,7 +19,7 @@ impl Keeper {
         self.client.leaving.load(Ordering::Relaxed)
     }
 
-    pub(super) fn tell_failure(&self, path: usize, error: &DialError, pause: Duration) {
+    pub(super) fn report_failure(&self, path: usize, error: &DialError, pause: Duration) {
         if let Some(path) = self.client.paths.get(path) {
             (self.report)(Report::Unreachable { path, error, pause });
         }

@@ -159,7 +159,7 @@ impl Keeper {
                 Ok((AttemptOutcome::Forgotten, _)) => backoff.failed(Failure::Network),
                 Err((path, error)) => {
                     let pause = backoff.failed(error.failure());
-                    self.tell_failure(path, &error, pause);
+                    self.report_failure(path, &error, pause);
                     pause
                 }
             };

@@ -181,7 +181,7 @@ impl Watch {
                         self.known.early.set(true);
                     }
                     if attach(&self.link, *connected) {
-                        self.tell(reason);
+                        self.report(reason);
                     }
                     self.rates.moved(self.path, &self.link, attached);
                 }
@@ -219,7 +219,7 @@ impl Watch {
         self.rates.forget_trial();
         let reason = PathChange::TookOver(self.url());
         self.path = path;
-        self.tell(Some(reason));
+        self.report(Some(reason));
         let now = Instant::now();
         self.preference.attached(now);
         now
@@ -255,7 +255,7 @@ impl Watch {
     }
 
     /// Reports the new carrier.
-    fn tell(&self, reason: Option<PathChange>) {
+    fn report(&self, reason: Option<PathChange>) {
         if let Some(path) = self.keeper.client.paths.get(self.path) {
             let link = self.link.serial();
             (self.keeper.report)(Report::Connected { link, path, resumed: true, reason });
@@ -307,7 +307,7 @@ impl Watch {
                         known.early.set(true);
                     }
                     let pause = backoff.failed(error.failure());
-                    self.keeper.tell_failure(path, &error, pause);
+                    self.keeper.report_failure(path, &error, pause);
                     while_alive(link, redial.pause(pause)).await?;
                 }
             }

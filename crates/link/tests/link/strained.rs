@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use transport::{Fares, Watch};
+use transport::{ConnectionStats, Watch};
 
 use crate::rig::{
     Appetite, Client, Scripted, Server, Tap, open, path, plan, serve, until, virtually,
@@ -16,9 +16,9 @@ use crate::rig::{
 struct Little(u64, Instant);
 
 impl Watch for Little {
-    fn fares(&self) -> Fares {
+    fn stats(&self) -> ConnectionStats {
         let bytes = self.0 * u64::try_from(self.1.elapsed().as_millis()).unwrap() / 1000;
-        Fares { acked_bytes: bytes, limited_bytes: bytes, ..Fares::default() }
+        ConnectionStats { acked_bytes: bytes, limited_bytes: bytes, ..ConnectionStats::default() }
     }
 }
 

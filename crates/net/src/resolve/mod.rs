@@ -139,8 +139,8 @@ impl Resolver {
             answer
         };
         let gone = || io::Error::other("the resolver gave no answer");
-        let told = answer.wait_for(Option::is_some).await.map_err(|_| gone())?.clone();
-        let found = told.ok_or_else(gone)?.map_err(Failure::again)?;
+        let answered = answer.wait_for(Option::is_some).await.map_err(|_| gone())?.clone();
+        let found = answered.ok_or_else(gone)?.map_err(Failure::again)?;
         if found.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(found) }
     }
 
@@ -268,13 +268,13 @@ impl Lookups {
     /// # Errors
     /// As [`Resolver::look_up`].
     pub fn resolve_blocking(&self, host: &str) -> io::Result<Vec<IpAddr>> {
-        let (tell, told) = sync_channel(1);
+        let (answer, answered) = sync_channel(1);
         let (lookups, host) = (self.clone(), host.to_owned());
         names::handle()?.spawn(async move {
             // The caller waits.
-            let _ = tell.send(lookups.resolve(&host).await);
+            let _ = answer.send(lookups.resolve(&host).await);
         });
-        told.recv().map_err(io::Error::other)?
+        answered.recv().map_err(io::Error::other)?
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Ends, Info};
 const HEAD: usize = 16;
 
 /// The length of `struct inet_diag_msg`: family, state, two more bytes, both ends, five counters.
-const TOLD: usize = 72;
+const REPLY: usize = 72;
 
 /// The length of a request in bytes.
 pub(super) const QUESTION: usize = HEAD + 8 + 48;
@@ -86,7 +86,7 @@ fn scope(address: SocketAddr) -> u32 {
 pub(super) enum Answer {
     /// The figures of the connection. `cookie` belongs to this socket only, as long as the machine
     /// runs.
-    Told { cookie: u64, info: Info },
+    Reply { cookie: u64, info: Info },
     /// There is no such connection, or the connection is over.
     Nothing,
     /// The kernel refused, with this `errno`.
@@ -112,15 +112,16 @@ fn read(bytes: &[u8], ends: Ends, sequence: u32) -> Option<Answer> {
             Some(Answer::Refused(errno.checked_neg()?))
         }
         BY_FAMILY => {
-            let told = message.get(HEAD..HEAD + TOLD)?;
-            let port = |at: usize| Some(u16::from_be_bytes(told.get(at..at + 2)?.try_into().ok()?));
+            let reply = message.get(HEAD..HEAD + REPLY)?;
+            let port =
+                |at: usize| Some(u16::from_be_bytes(reply.get(at..at + 2)?.try_into().ok()?));
             let asked = (ends.local.port(), ends.remote.port());
-            if told.get(1) == Some(&LISTENING) || (port(4)?, port(6)?) != asked {
+            if reply.get(1) == Some(&LISTENING) || (port(4)?, port(6)?) != asked {
                 return Some(Answer::Nothing);
             }
-            let cookie = u64::from(u32_at(told, 44)?) | u64::from(u32_at(told, 48)?) << 32;
-            let info = attribute(&message[HEAD + TOLD..], INET_DIAG_INFO);
-            Some(info.map_or(Answer::Nothing, |info| Answer::Told { cookie, info: decode(info) }))
+            let cookie = u64::from(u32_at(reply, 44)?) | u64::from(u32_at(reply, 48)?) << 32;
+            let info = attribute(&message[HEAD + REPLY..], INET_DIAG_INFO);
+            Some(info.map_or(Answer::Nothing, |info| Answer::Reply { cookie, info: decode(info) }))
         }
         _ => None,
     }

@@ -91,7 +91,7 @@ impl Kernel {
         for _ in 0..STRANGE {
             let (bytes, _) = recv(&self.netlink, &mut buffer[..], RecvFlags::DONTWAIT)?;
             match message::answer(&buffer[..bytes], ends, self.sequence) {
-                Answer::Told { cookie, info } => return Ok(Some((cookie, info))),
+                Answer::Reply { cookie, info } => return Ok(Some((cookie, info))),
                 Answer::Nothing => return Ok(None),
                 Answer::Refused(errno) if errno == Errno::NOENT.raw_os_error() => return Ok(None),
                 Answer::Refused(errno) => return Err(io::Error::from_raw_os_error(errno)),

@@ -20,7 +20,7 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 /// The answer to request 7: a connection over loopback that has lost nothing.
-const TOLD: &str = "
+const REPLY: &str = "
     98010000 14000000 07000000 57500000 02010000 a732c825 7f000001 00000000 00000000 00000000 7f000001 00000000
     00000000 00000000 00000000 02000000 00000000 00000000 00000000 00000000 00000000 68540000 05000800 00000000
     08000f00 00000000 0c001500 01000000 00000000 06001600 52000000 1c010200 01000000 0007aa01 e01c0300 00000000
@@ -38,12 +38,12 @@ const NO_SUCH: &str = "
 const NEAR: &str = "127.0.0.1:42802";
 const FAR: &str = "127.0.0.1:51237";
 
-/// The offset of `tcp_info` in [`TOLD`].
+/// The offset of `tcp_info` in [`REPLY`].
 const INFO: usize = 88 + 8 + 8 + 12 + 8 + 4;
 
-fn told(bytes: &[u8]) -> Info {
+fn reply(bytes: &[u8]) -> Info {
     let answer = message::answer(bytes, connection(NEAR, FAR), 7);
-    let Answer::Told { cookie: 2, info } = answer else { panic!("{answer:?}") };
+    let Answer::Reply { cookie: 2, info } = answer else { panic!("{answer:?}") };
     info
 }
 
@@ -71,7 +71,7 @@ fn a_question_is_what_the_kernel_expects() {
 #[test]
 #[cfg(target_endian = "little")]
 fn an_answer_gives_the_figures_of_this_connection_only() {
-    let mut bytes = unhex(TOLD);
+    let mut bytes = unhex(REPLY);
     let figures = Info {
         unacked_segments: Some(0),
         last_ack_millis: Some(8),
@@ -84,7 +84,7 @@ fn an_answer_gives_the_figures_of_this_connection_only() {
         bytes_per_second: Some(3_532_800_000),
         rtt_micros: Some(31),
     };
-    assert_eq!(told(&bytes), figures);
+    assert_eq!(reply(&bytes), figures);
     for (at, value) in [(32, 1_u8), (100, 2), (144, 3), (156, 4), (208, 5)] {
         bytes[INFO + at] = value;
     }
@@ -96,7 +96,7 @@ fn an_answer_gives_the_figures_of_this_connection_only() {
         unsent_bytes: Some(3),
         ..figures
     };
-    assert_eq!(told(&bytes), figures);
+    assert_eq!(reply(&bytes), figures);
 
     let answer = |bytes: &[u8], near, far, n| message::answer(bytes, connection(near, far), n);
     assert_eq!(answer(&bytes, NEAR, FAR, 8), Answer::Strange);
@@ -113,13 +113,13 @@ fn an_answer_gives_the_figures_of_this_connection_only() {
 #[cfg(target_endian = "little")]
 fn what_an_older_kernel_does_not_tell_is_absent_and_not_zero() {
     let cut = |length: usize| {
-        let mut bytes = unhex(TOLD);
+        let mut bytes = unhex(REPLY);
         bytes.truncate(INFO + length);
         let all = u32::try_from(bytes.len()).unwrap();
         bytes[..4].copy_from_slice(&all.to_ne_bytes());
         bytes[INFO - 4..INFO - 2]
             .copy_from_slice(&u16::try_from(length + 4).unwrap().to_ne_bytes());
-        told(&bytes)
+        reply(&bytes)
     };
     let oldest = cut(104);
     assert_eq!(oldest.retransmitted_segments, Some(0));
@@ -142,7 +142,7 @@ proptest! {
         changes in proptest::collection::vec((0..408_usize, any::<u8>()), 0..8),
         length in 0..=408_usize,
     ) {
-        let mut bytes = unhex(TOLD);
+        let mut bytes = unhex(REPLY);
         for (at, value) in changes {
             bytes[at] = value;
         }

@@ -35,7 +35,7 @@ pub struct Buffers {
 static LEAST: Mutex<Option<Buffers>> = Mutex::new(None);
 
 /// Whether the warning about small buffers was logged.
-static TOLD: AtomicBool = AtomicBool::new(false);
+static WARNED: AtomicBool = AtomicBool::new(false);
 
 /// The smallest sizes that a socket of this process got; `None` before the first call of [`raise`].
 pub fn granted() -> Option<Buffers> {
@@ -126,7 +126,7 @@ impl Buffers {
     /// Logs a warning if the sizes are smaller than `wanted`, once per process.
     fn warn(&self, wanted: Self) {
         if let Some(hint) = self.hint(wanted)
-            && !TOLD.swap(true, Relaxed)
+            && !WARNED.swap(true, Relaxed)
         {
             let Self { receive, send } = self;
             tracing::warn!(

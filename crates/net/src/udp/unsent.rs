@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_secs(600);
 const MOST: usize = 64;
 
 /// The lines of the whole process: each dial has a socket of its own.
-static TOLD: LazyLock<Mutex<Told>> = LazyLock::new(Mutex::default);
+static LOGGED: LazyLock<Mutex<Logged>> = LazyLock::new(Mutex::default);
 
 /// Reports that the system did not send a datagram to `peer`. A datagram that was too large is no
 /// news: connections find the size of the path by sending such ones.
@@ -30,8 +30,8 @@ pub fn unsent(peer: SocketAddr, error: &io::Error) {
     let ip = peer.ip().to_canonical();
     let reason = errno.map_or(0, Errno::raw_os_error);
     let is_news = {
-        let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-        told.is_news((ip, reason), Instant::now())
+        let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.is_news((ip, reason), Instant::now())
     };
     if !is_news {
         return;
@@ -75,9 +75,9 @@ fn why(errno: Option<Errno>, ip: IpAddr) -> &'static str {
 
 /// Each peer with a reason, and the time of its last line.
 #[derive(Debug, Default)]
-struct Told(HashMap<(IpAddr, i32), Instant>);
+struct Logged(HashMap<(IpAddr, i32), Instant>);
 
-impl Told {
+impl Logged {
     fn is_news(&mut self, what: (IpAddr, i32), now: Instant) -> bool {
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < EVERY;
         if self.0.get(&what).is_some_and(is_recent) {
@@ -106,18 +106,18 @@ mod tests {
 
     #[test]
     fn a_reason_is_told_once_in_a_while_per_peer_and_peers_cannot_fill_the_log() {
-        let (mut told, start) = (Told::default(), Instant::now());
-        assert!(told.is_news((ip(0), 101), start));
+        let (mut logged, start) = (Logged::default(), Instant::now());
+        assert!(logged.is_news((ip(0), 101), start));
         let after = start + EVERY - Duration::from_millis(1);
-        assert!((0..1000).all(|_| !told.is_news((ip(0), 101), after)));
-        assert!(told.is_news((ip(0), 1), after), "another reason");
-        assert!(told.is_news((ip(0), 101), start + EVERY));
-        let lines = (1..1000).filter(|n| told.is_news((ip(*n), 101), start + EVERY)).count();
+        assert!((0..1000).all(|_| !logged.is_news((ip(0), 101), after)));
+        assert!(logged.is_news((ip(0), 1), after), "another reason");
+        assert!(logged.is_news((ip(0), 101), start + EVERY));
+        let lines = (1..1000).filter(|n| logged.is_news((ip(*n), 101), start + EVERY)).count();
         assert_eq!(lines, MOST - 2);
-        assert_eq!(told.0.len(), MOST);
+        assert_eq!(logged.0.len(), MOST);
         let later = start + EVERY * 3;
-        assert!(told.is_news((ip(1000), 101), later));
-        assert_eq!(told.0.len(), 1);
+        assert!(logged.is_news((ip(1000), 101), later));
+        assert_eq!(logged.0.len(), 1);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use ops::status::{self, LinkState, ServiceState, SessionState};
 use ops::term;
 use proto::{FlowDrops, Target};
 use relay::{DropReason, FlowSettings, Stats};
-use transport::Fares;
+use transport::ConnectionStats;
 
 use super::slices::{SLICE, Slices};
 use super::{add_flows, merge, refused, requests};
@@ -80,29 +80,29 @@ pub(super) async fn part_of(worker: Rc<Worker>, wanted: Arc<HashSet<u64>>) -> Pa
 }
 
 /// The figures of a connection of QUIC, which has no forward error correction.
-fn quic(fares: Fares) -> Option<status::Quic> {
-    fares.repair.is_none().then(|| status::Quic {
-        sent_packets: fares.sent_packets,
-        lost_packets: fares.lost_packets,
-        lost_bytes: fares.lost_bytes,
-        window_bytes: fares.window_bytes,
-        mtu: fares.mtu,
-        rtt_micros: micros(fares.round_trip),
+fn quic(stats: ConnectionStats) -> Option<status::Quic> {
+    stats.repair.is_none().then(|| status::Quic {
+        sent_packets: stats.sent_packets,
+        lost_packets: stats.lost_packets,
+        lost_bytes: stats.lost_bytes,
+        window_bytes: stats.window_bytes,
+        mtu: stats.mtu,
+        rtt_micros: micros(stats.round_trip),
     })
 }
 
 /// The figures of a connection of KCP.
-fn kcp(fares: Fares) -> Option<status::Kcp> {
-    let repair = fares.repair?;
+fn kcp(stats: ConnectionStats) -> Option<status::Kcp> {
+    let repair = stats.repair?;
     Some(status::Kcp {
-        sent_packets: fares.sent_packets,
-        lost_packets: fares.lost_packets,
+        sent_packets: stats.sent_packets,
+        lost_packets: stats.lost_packets,
         retransmitted_packets: repair.retransmitted_packets,
         parity_packets: repair.parity_packets,
         recovered_packets: repair.recovered_packets,
-        window_bytes: fares.window_bytes,
-        mtu: fares.mtu,
-        rtt_micros: micros(fares.round_trip),
+        window_bytes: stats.window_bytes,
+        mtu: stats.mtu,
+        rtt_micros: micros(stats.round_trip),
     })
 }
 
@@ -140,7 +140,7 @@ impl Part {
             carriers: carriers
                 .into_iter()
                 .map(|(number, peer)| {
-                    let fares = peer.watch.map(|watch| watch.fares());
+                    let stats = peer.watch.map(|watch| watch.stats());
                     status::Carrier {
                         number: number.0,
                         transport: peer.transport.name().to_owned(),
@@ -153,8 +153,8 @@ impl Part {
                         backend: peer.cipher.map(|cipher| cipher.backend.to_owned()),
                         standby: active.is_some_and(|active| active != number),
                         tcp: None,
-                        quic: fares.and_then(quic),
-                        kcp: fares.and_then(kcp),
+                        quic: stats.and_then(quic),
+                        kcp: stats.and_then(kcp),
                     }
                 })
                 .collect(),

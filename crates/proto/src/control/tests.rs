@@ -290,9 +290,11 @@ fn a_text_with_a_control_character_is_refused_and_an_explanation_is_sent_without
         let result = ServiceResult { refused, ..ServiceResult::whole(name("ssh"), Err(error)) };
         let registered = Registered { generation: 1, results: vec![result] };
         let sent = ControlMessage::Registered(registered).encode().unwrap();
-        let Ok(Some(ControlMessage::Registered(told))) = one(&sent) else { panic!("{hostile:?}") };
-        for told in told.results[0].errors() {
-            assert_eq!(told.text, crate::text::escaped(hostile));
+        let Ok(Some(ControlMessage::Registered(registered))) = one(&sent) else {
+            panic!("{hostile:?}")
+        };
+        for registered in registered.results[0].errors() {
+            assert_eq!(registered.text, crate::text::escaped(hostile));
         }
 
         let mut service = spec("ssh");

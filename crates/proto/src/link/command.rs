@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::queue::{Payload, stands_in};
 use super::{Link, SWEEP, StreamKey, lookup};
-use crate::budget::Told;
+use crate::budget::Reported;
 use crate::frame::{FLAG_WAITING, Kind, encode_open};
 use crate::offset::{length, memory};
 use crate::stream::{Due, IMPLICIT_WINDOW, Stream};
@@ -27,7 +27,8 @@ impl Link {
         }
         let id = self.next_id?;
         let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
-        stream.told = open.visitor.and_then(|visitor| self.budget.share(visitor)).map(Told::new);
+        stream.reported =
+            open.visitor.and_then(|visitor| self.budget.share(visitor)).map(Reported::new);
         stream.recv.open_window(self.first_window(id), &*self.budget);
         let Some(frame) = encode_open(id, open, stream.recv.granted()) else {
             stream.settle(&*self.budget, &mut self.moving);
@@ -74,14 +75,14 @@ impl Link {
             let own = stream.send.own_room(share, &*self.budget, &self.moving.sending);
             stream.send.credit().min(own).min(length(limit))
         };
-        stream.send.told_room(room);
+        stream.send.announced_room(room);
         memory(room)
     }
 
     /// The stream waits for the next CREDIT: [`Link::poll_room`] returns it then.
     pub fn await_room(&mut self, key: StreamKey) {
         if let Some(stream) = lookup(&mut self.streams, key) {
-            stream.send.told_room(0);
+            stream.send.announced_room(0);
         }
     }
 
@@ -229,7 +230,7 @@ impl Link {
         true
     }
 
-    pub(super) fn tell_room(&mut self, key: StreamKey) {
+    pub(super) fn announce_room(&mut self, key: StreamKey) {
         let waits = lookup(&mut self.streams, key).is_some_and(|stream| stream.send.awaits_room());
         if waits && self.room(key) > 0 {
             self.room.push(key);

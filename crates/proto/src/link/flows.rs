@@ -103,7 +103,7 @@ impl Link {
         if !self.flows.admits(flow) {
             return Err(Violation::link(ViolationCode::BadStream));
         }
-        self.tell_read();
+        self.acknowledge_read();
         let obstacle = if self.going_away {
             Some(ResetCode::Shutdown)
         } else if self.flows.is_full() {
@@ -232,7 +232,7 @@ impl Link {
 
     /// Tells the peer at once that its FlowOpen was read: datagrams beyond the first few wait for
     /// that.
-    fn tell_read(&mut self) {
+    fn acknowledge_read(&mut self) {
         let Some(key) = self.implicit_key(StreamId::CONTROL) else { return };
         let Some(stream) = super::lookup(&mut self.streams, key) else { return };
         stream.recv.owe_credit();

@@ -9,7 +9,7 @@ use super::carrier::Phase;
 use super::decoder::{Decoder, Payload};
 use super::schedule::ANSWERS_MAX;
 use super::{Event, LaneInput, Link, StreamKey, lookup};
-use crate::budget::Told;
+use crate::budget::Reported;
 use crate::flow::DATAGRAM_MAX;
 use crate::frame::{
     CREDIT_LENGTH, Credit, END_LENGTH, FLAG_WAITING, HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD,
@@ -373,7 +373,8 @@ impl Link {
             return Ok(());
         }
         let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
-        stream.told = open.visitor.and_then(|visitor| self.budget.share(visitor)).map(Told::new);
+        stream.reported =
+            open.visitor.and_then(|visitor| self.budget.share(visitor)).map(Reported::new);
         stream.recv.open_window(self.first_window(id), &*self.budget);
         let limit = limit.max(Offset::new(IMPLICIT_WINDOW));
         stream.send.acknowledge(limit, Offset::ZERO, &mut self.store).map_err(Violation::link)?;
@@ -478,7 +479,7 @@ impl Link {
         }
         // It may have been held back until this.
         self.schedule.make_ready(key, stream);
-        self.tell_room(key);
+        self.announce_room(key);
         self.try_forget(key);
         Ok(())
     }

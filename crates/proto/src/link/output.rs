@@ -267,7 +267,7 @@ impl Link {
                 }
             }
             self.schedule.make_ready(key, stream);
-            self.tell_room(key);
+            self.announce_room(key);
         }
     }
 }

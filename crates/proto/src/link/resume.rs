@@ -218,7 +218,7 @@ impl Link {
         self.repeat_goaway();
         self.events.push_back(Event::Resumed);
         for key in keys {
-            self.tell_room(key);
+            self.announce_room(key);
             self.try_forget(key);
         }
         Ok(())

@@ -24,7 +24,7 @@ pub(crate) use recv::{Due, LONG, Pace, Recv};
 pub(crate) use send::Send;
 pub(crate) use store::Store;
 
-use crate::budget::{Charge, Moving, Told};
+use crate::budget::{Charge, Moving, Reported};
 use crate::frame::Entry;
 use crate::offset::Offset;
 use crate::{Budget, Priority, StreamId};
@@ -88,7 +88,7 @@ pub(crate) struct Stream {
     pub(crate) queues: Membership,
     charge: Charge,
     /// What the source of the visitor holds by this stream.
-    pub(crate) told: Option<Told>,
+    pub(crate) reported: Option<Reported>,
 }
 
 impl Stream {
@@ -101,7 +101,7 @@ impl Stream {
             open: None,
             queues: Membership::default(),
             charge: Charge::NONE,
-            told: None,
+            reported: None,
         }
     }
 
@@ -115,8 +115,8 @@ impl Stream {
     pub(crate) fn account(&mut self, budget: &dyn Budget) {
         let memory = STREAM_MEMORY + self.send.memory() + self.recv.memory();
         self.charge.set(memory, budget);
-        if let Some(told) = &mut self.told {
-            told.set(memory + self.recv.drawn());
+        if let Some(reported) = &mut self.reported {
+            reported.set(memory + self.recv.drawn());
         }
     }
 
@@ -125,8 +125,8 @@ impl Stream {
         self.send.leave(&mut moving.sending);
         self.recv.release(budget, &mut moving.receiving);
         self.charge.set(0, budget);
-        if let Some(told) = &mut self.told {
-            told.set(0);
+        if let Some(reported) = &mut self.reported {
+            reported.set(0);
         }
     }
 

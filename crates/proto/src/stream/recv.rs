@@ -103,7 +103,7 @@ pub(crate) struct Recv {
     received: Offset,
     consumed: Offset,
     /// `consumed` as the last CREDIT told it.
-    told: Offset,
+    announced: Offset,
     granted: Offset,
     window: u64,
     /// The window that needs no budget and that the stream never goes below.
@@ -128,7 +128,7 @@ impl Recv {
         Self {
             received: Offset::ZERO,
             consumed: Offset::ZERO,
-            told: Offset::ZERO,
+            announced: Offset::ZERO,
             granted: Offset::new(window),
             window,
             implicit: window,
@@ -280,7 +280,11 @@ impl Recv {
         self.consumed = self.consumed.plus(n).min(self.received);
         let enough = (self.window / 4).min(CREDIT_EVERY);
         let everything = self.awaited && self.consumed == self.received;
-        if everything || self.consumed.since(self.told) >= enough { Due::Now } else { Due::Soon }
+        if everything || self.consumed.since(self.announced) >= enough {
+            Due::Now
+        } else {
+            Due::Soon
+        }
     }
 
     /// Sets the window before the first grant: `window`, or less when little of the budget is left.
@@ -317,13 +321,13 @@ impl Recv {
         moving: &mut Moving,
     ) -> Credit {
         self.tune(now, pace, *range.start(), *range.end());
-        if self.consumed > self.told {
+        if self.consumed > self.announced {
             moving.moved(now, &mut self.moving, self.drawn);
         }
         self.yield_to_others(moving.share(&self.moving, budget));
         self.grant(budget);
         moving.holds(&mut self.moving, self.drawn);
-        self.told = self.consumed;
+        self.announced = self.consumed;
         self.awaited = false;
         Credit { limit: self.granted, consumed: self.consumed, ack_end: self.has_ended() }
     }

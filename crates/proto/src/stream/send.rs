@@ -91,7 +91,7 @@ impl Send {
     }
 
     /// What the application was told of room.
-    pub(crate) fn told_room(&mut self, room: u64) {
+    pub(crate) fn announced_room(&mut self, room: u64) {
         self.awaits_room = room == 0;
     }
 

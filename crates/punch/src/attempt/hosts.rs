@@ -61,6 +61,6 @@ impl Hosts {
 
 /// The addresses of the interfaces that the peer tells.
 fn of_interfaces(offer: &Offer) -> impl Iterator<Item = IpAddr> {
-    let told = offer.candidates.iter().filter(|one| one.kind == Kind::Host);
-    told.map(|one| one.address.ip())
+    let announced = offer.candidates.iter().filter(|one| one.kind == Kind::Host);
+    announced.map(|one| one.address.ip())
 }

@@ -168,7 +168,7 @@ pub struct Attempt {
     sent: Option<Instant>,
     opened: Option<Instant>,
     /// When the peer was told addresses of ours outside of our NATs, of IPv4 and IPv6.
-    told: (Option<Instant>, Option<Instant>),
+    announced: (Option<Instant>, Option<Instant>),
     /// Whether the peer does not know our latest candidates.
     is_news: bool,
     datagrams: VecDeque<Datagram>,
@@ -213,13 +213,13 @@ impl Attempt {
             opens,
             sent: None,
             opened: None,
-            told: (None, None),
+            announced: (None, None),
             is_news: true,
             datagrams: VecDeque::new(),
             events: VecDeque::new(),
             settings,
         };
-        attempt.tell_hosts();
+        attempt.announce_hosts();
         attempt.agent.handle_timeout(now);
         attempt.handle_timeout(now);
         attempt
@@ -293,7 +293,7 @@ impl Attempt {
                 // A server has seen it before: a router keeps the port of the socket if it can.
                 Some(seen) if seen.kind != Kind::Host => *seen = mapped,
                 Some(_) => {}
-                None => self.tell(mapped),
+                None => self.announce(mapped),
             }
         }
         self.drive(now);
@@ -311,7 +311,7 @@ impl Attempt {
             self.is_news = true;
             // An address that a server invents must not become one that the peer sends to.
             if self.settings.refusal(seen).is_none() {
-                self.tell_reflexive(seen);
+                self.announce_reflexive(seen);
             }
             if self.hosts.contains(seen) {
                 self.opening.end_of(seen.is_ipv4());
@@ -372,8 +372,9 @@ impl Attempt {
             return None;
         }
         for one in self.ours.iter().filter(|one| one.kind == Kind::Reflexive) {
-            let told = if one.address.is_ipv4() { &mut self.told.0 } else { &mut self.told.1 };
-            *told = told.or(Some(self.now));
+            let announced =
+                if one.address.is_ipv4() { &mut self.announced.0 } else { &mut self.announced.1 };
+            *announced = announced.or(Some(self.now));
         }
         let theirs = self.offer.iter().flat_map(|offer| &offer.candidates);
         let theirs = theirs.map(|one| one.address);
@@ -423,7 +424,7 @@ impl Attempt {
 
     /// What is known of the peer towards our addresses, by the family of an address of its own.
     fn opener(&self) -> impl Fn(SocketAddr) -> opening::PeerSteps + use<> {
-        let of_family = |is_v4: bool, told| {
+        let of_family = |is_v4: bool, announced| {
             let offer = self.offer.as_ref();
             let steps = offer.and_then(|offer| offer.opened.as_ref()).map(|steps| {
                 let is_one =
@@ -432,9 +433,9 @@ impl Attempt {
                 let steps = ours.map(|(nth, _)| steps.get(nth).copied().unwrap_or(0));
                 steps.min().unwrap_or(0)
             });
-            opening::PeerSteps { steps, told }
+            opening::PeerSteps { steps, announced }
         };
-        let (v4, v6) = (of_family(true, self.told.0), of_family(false, self.told.1));
+        let (v4, v6) = (of_family(true, self.announced.0), of_family(false, self.announced.1));
         move |remote| if remote.is_ipv4() { v4 } else { v6 }
     }
 
@@ -471,7 +472,7 @@ impl Attempt {
 
     /// Tells the best of our addresses. The visitor knows no address of the peer at first, and
     /// tells later those in whose network the peer is.
-    fn tell_hosts(&mut self) {
+    fn announce_hosts(&mut self) {
         let offer = self.offer.as_ref();
         if !self.settings.kinds.host || self.is_first_to_hear() {
             return;
@@ -482,23 +483,23 @@ impl Attempt {
             for (nth, address) in addresses.into_iter().enumerate() {
                 if self.ours.iter().filter(|one| one.kind == Kind::Host).count() < most {
                     // As long as there are few neighbours, each is above all others.
-                    self.tell(Candidate::new(Kind::Host, address, first + nth));
+                    self.announce(Candidate::new(Kind::Host, address, first + nth));
                 }
             }
         }
     }
 
-    fn tell_reflexive(&mut self, seen: SocketAddr) {
+    fn announce_reflexive(&mut self, seen: SocketAddr) {
         let is_v4 = canonical(seen).is_ipv4();
         let of_family =
             |one: &&Candidate| one.kind == Kind::Reflexive && one.address.is_ipv4() == is_v4;
         let known = self.ours.iter().filter(of_family).count();
         if known < REFLEXIVE {
-            self.tell(Candidate::new(Kind::Reflexive, seen, known));
+            self.announce(Candidate::new(Kind::Reflexive, seen, known));
         }
     }
 
-    fn tell(&mut self, candidate: Candidate) {
+    fn announce(&mut self, candidate: Candidate) {
         let is_known = self.ours.iter().any(|one| one.address == candidate.address);
         if !is_known && self.ours.len() < CANDIDATES {
             self.ours.push(candidate);
@@ -523,7 +524,7 @@ impl Attempt {
             }
         }
         self.offer = Some(offer);
-        self.tell_hosts();
+        self.announce_hosts();
         self.admit(now);
     }
 
@@ -703,12 +704,12 @@ impl Attempt {
     }
 
     fn pair_to(&self, remote: SocketAddr) -> Pair {
-        let told = self.offer.as_ref().map_or(&[][..], |offer| &offer.candidates);
+        let announced = self.offer.as_ref().map_or(&[][..], |offer| &offer.candidates);
         let is_host = |address| self.hosts.contains(address);
         let local = self.peers.seen_as(remote).map(|seen| pair::end(&self.ours, is_host, seen));
         Pair {
             local,
-            remote: pair::end(told, |_| false, remote),
+            remote: pair::end(announced, |_| false, remote),
             round_trip: self.agent.nominated_pair_rtt(),
         }
     }
@@ -716,8 +717,8 @@ impl Attempt {
 
 /// The network of an end that has told these candidates. A port of its router does not move, and
 /// admits everybody.
-fn with_port(nat: Nat, told: &[Candidate]) -> Nat {
-    if told.iter().any(|one| one.kind == Kind::Mapped) { nat.with_port() } else { nat }
+fn with_port(nat: Nat, announced: &[Candidate]) -> Nat {
+    if announced.iter().any(|one| one.kind == Kind::Mapped) { nat.with_port() } else { nat }
 }
 
 /// An address of IPv4 in its own form.

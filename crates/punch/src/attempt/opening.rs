@@ -50,7 +50,7 @@ pub(super) struct PeerSteps {
     /// How many steps it has done towards our addresses; `None`: it does not say.
     pub(super) steps: Option<u8>,
     /// When it could know an address of ours to send to.
-    pub(super) told: Option<Instant>,
+    pub(super) announced: Option<Instant>,
 }
 
 /// The addresses that are opened.
@@ -81,7 +81,7 @@ impl Remote {
             last
         } else {
             let patience = if peer.steps.is_some() { PATIENCE } else { OF_OLDER };
-            let since = peer.told.map(|told| told.max(last) + patience);
+            let since = peer.announced.map(|announced| announced.max(last) + patience);
             since.map_or(self.began + WHOLE, |since| since.min(self.began + WHOLE))
         };
         Some(due.max(self.again.unwrap_or(due)))
@@ -179,7 +179,7 @@ mod tests {
         let now = epoch();
         let mut opening = NatOpening::default();
         opening.begin(now, remote());
-        let peer = |steps| move |_| PeerSteps { steps: Some(steps), told: Some(now) };
+        let peer = |steps| move |_| PeerSteps { steps: Some(steps), announced: Some(now) };
         assert_eq!(opening.step(now, peer(0)), Some((remote(), Some(2))));
         assert_eq!(opening.step(now + MILLI, peer(0)), None);
         assert_eq!(opening.steps([remote()].into_iter()), [1]);
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_peer_that_stays_silent_or_tells_nothing_is_waited_for_within_bounds() {
         let now = epoch();
-        for (steps, told, first) in [
+        for (steps, announced, first) in [
             (Some(0), Some(now), PATIENCE),
             (None, Some(now), OF_OLDER),
             (Some(0), None, WHOLE),
@@ -203,7 +203,7 @@ mod tests {
         ] {
             let mut opening = NatOpening::default();
             opening.begin(now, remote());
-            let peer = |_| PeerSteps { steps, told };
+            let peer = |_| PeerSteps { steps, announced };
             assert!(opening.step(now, peer).is_some());
             assert_eq!(opening.poll_timeout(peer), Some(now + first));
             while let Some(due) = opening.poll_timeout(peer) {
@@ -219,8 +219,8 @@ mod tests {
         let mut now = epoch();
         let mut opening = NatOpening::default();
         opening.begin(now, remote());
-        let told = Some(now);
-        let peer = |_| PeerSteps { steps: Some(4), told };
+        let announced = Some(now);
+        let peer = |_| PeerSteps { steps: Some(4), announced };
         for hops in HOPS {
             assert_eq!(opening.step(now, peer), Some((remote(), Some(hops))));
             opening.unsent(now, remote());

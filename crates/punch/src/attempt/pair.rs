@@ -29,11 +29,11 @@ impl fmt::Display for Pair {
 
 /// An end of a pair: what was told of its address.
 pub(super) fn end(
-    told: &[Candidate],
+    announced: &[Candidate],
     is_host: impl Fn(SocketAddr) -> bool,
     address: SocketAddr,
 ) -> (Kind, SocketAddr) {
-    let known = told.iter().find(|one| one.address == address).map(|one| one.kind);
+    let known = announced.iter().find(|one| one.address == address).map(|one| one.kind);
     let kind =
         known.unwrap_or_else(|| if is_host(address) { Kind::Host } else { Kind::Discovered });
     (kind, address)

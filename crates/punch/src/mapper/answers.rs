@@ -114,7 +114,7 @@ impl Mapper {
         if outer.is_ipv4() && is_private(outer) {
             return Some(Unmapped::Private(outer));
         }
-        let is_told = outer.is_ipv4() && refusal(SocketAddr::new(outer, 1)).is_none();
-        (!is_told).then_some(Unmapped::NoAddress)
+        let is_named = outer.is_ipv4() && refusal(SocketAddr::new(outer, 1)).is_none();
+        (!is_named).then_some(Unmapped::NoAddress)
     }
 }

@@ -91,8 +91,8 @@ pub(super) fn services(description: &[u8], at: &Place) -> Vec<Service> {
     let text = String::from_utf8_lossy(description);
     let services = text.split("<service>").skip(1).filter_map(|rest| {
         let service = rest.split("</service>").next()?;
-        let told = element(service, "serviceType")?;
-        let kind = [WAN_IP_2, WAN_IP_1, WAN_PPP_1].into_iter().find(|kind| *kind == told)?;
+        let named = element(service, "serviceType")?;
+        let kind = [WAN_IP_2, WAN_IP_1, WAN_PPP_1].into_iter().find(|kind| *kind == named)?;
         let url = element(service, "controlURL")?.replace("&amp;", "&");
         Some(Service { at: at.relative(&url)?, kind })
     });

@@ -125,8 +125,8 @@ pub async fn inquire(
         .map(|(server, seen)| (server, seen.ok_or_else(|| unsent.get(&server).copied())))
         .collect();
     let (ipv4, ipv6) = (inquiry.nat(true, own), inquiry.nat(false, own));
-    let told = hosts.iter().take(punch::HOSTS).copied().collect();
-    Ok(Inquired { servers, ipv4, ipv6, hosts: told })
+    let first = hosts.iter().take(punch::HOSTS).copied().collect();
+    Ok(Inquired { servers, ipv4, ipv6, hosts: first })
 }
 
 /// The form in which a socket of both address families sends to IPv4.

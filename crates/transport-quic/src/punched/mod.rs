@@ -42,7 +42,7 @@ use crate::session::Clients;
 use crate::{Keys, QuicSettings, ROTATION, Tickets, TlsClient};
 
 pub use inquiry::{Inquired, inquire};
-pub use router::{Ended, Router, Tell};
+pub use router::{Ended, MappingReport, Router};
 pub use shared::DirectPath;
 pub use trial::Trial;
 

@@ -38,7 +38,7 @@ const SOMEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2
 pub type Ended = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Receives each port, and finally an error.
-pub type Tell<'a> = dyn FnMut(Result<Mapped, Unmapped>) + Send + 'a;
+pub type MappingReport<'a> = dyn FnMut(Result<Mapped, Unmapped>) + Send + 'a;
 
 /// The router of this machine, as far as it is known from sockets.
 #[derive(Debug, Default)]
@@ -62,10 +62,10 @@ impl Router {
         &self,
         settings: &PunchSettings,
         ended: Ended,
-        tell: &mut Tell<'_>,
+        report: &mut MappingReport<'_>,
     ) -> io::Result<()> {
         let socket = hosts::bind(settings)?;
-        self.keep(socket.local_addr()?.port(), ended, tell).await
+        self.keep(socket.local_addr()?.port(), ended, report).await
     }
 
     /// Requests a mapping from the router to `port` of this machine, and renews it until `ended`
@@ -77,22 +77,27 @@ impl Router {
     ///
     /// # Errors
     /// The system has no socket or no random numbers.
-    pub async fn keep(&self, port: u16, ended: Ended, tell: &mut Tell<'_>) -> io::Result<()> {
+    pub async fn keep(
+        &self,
+        port: u16,
+        ended: Ended,
+        report: &mut MappingReport<'_>,
+    ) -> io::Result<()> {
         let first = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = match wanted(port, first) {
             Ok(wanted) => wanted,
             Err(why) => {
-                tell(Err(why));
+                report(Err(why));
                 return Ok(());
             }
         };
-        let mut told = |told: Result<Mapped, Unmapped>| {
-            if let Ok(Mapped { protocol, .. }) = told {
+        let mut noting = |outcome: Result<Mapped, Unmapped>| {
+            if let Ok(Mapped { protocol, .. }) = outcome {
                 *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(protocol);
             }
-            tell(told);
+            report(outcome);
         };
-        Keeper::new(wanted).await?.run(ended, &mut told).await;
+        Keeper::new(wanted).await?.run(ended, &mut noting).await;
         Ok(())
     }
 }
@@ -135,16 +140,16 @@ impl Trial {
             if path.pair().is_some() {
                 return path.mapped(None);
             }
-            let mut tell = |told: Result<Mapped, Unmapped>| {
-                match told {
+            let mut report = |outcome: Result<Mapped, Unmapped>| {
+                match outcome {
                     Ok(Mapped { outer, protocol }) => {
                         tracing::debug!(%outer, "the router opened a port by {protocol}");
                     }
                     Err(why) => tracing::debug!("the router opens no port: {why}"),
                 }
-                path.mapped(told.ok().map(|mapped| mapped.outer));
+                path.mapped(outcome.ok().map(|mapped| mapped.outer));
             };
-            if let Err(error) = router.keep(port, ended, &mut tell).await {
+            if let Err(error) = router.keep(port, ended, &mut report).await {
                 tracing::debug!(%error, "no socket to ask the router for a port");
                 path.mapped(None);
             }
@@ -179,7 +184,7 @@ impl Keeper {
         }
     }
 
-    async fn run(mut self, mut ended: Ended, tell: &mut Tell<'_>) {
+    async fn run(mut self, mut ended: Ended, report: &mut MappingReport<'_>) {
         let mut has_ended = false;
         let mut exchange: Option<Exchange> = None;
         loop {
@@ -188,7 +193,7 @@ impl Keeper {
                 exchange = Some(Box::pin(ask(request)));
             }
             while let Some(event) = self.mapper.poll_event() {
-                tell(event);
+                report(event);
             }
             let Some(due) = self.mapper.poll_timeout() else { return };
             let mut at = [[0; SPACE]; 2];

@@ -193,7 +193,7 @@ fn offers(program: Program) {
         let _peer = Running::start(program.command("answer", &signalling));
         let peers = Peers::new(settings());
         let first = First::Stream("echo".to_owned());
-        let offerer = Offerer::new(&peers, first, Interfaces::Told).await.unwrap();
+        let offerer = Offerer::new(&peers, first, Interfaces::Announced).await.unwrap();
         let Request::Ask { reply } = signalling.next().await else { panic!("no question") };
         reply.send(offerer.offer().to_owned()).unwrap();
         let Request::Answer(sdp) = signalling.next().await else { panic!("no answer") };
@@ -240,7 +240,7 @@ async fn there_and_back(lane: &mut dyn Lane) {
 
 #[test]
 fn aiortc_opens_streams() {
-    answers(Program::Aiortc, Interfaces::Told);
+    answers(Program::Aiortc, Interfaces::Announced);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn aiortc_is_offered_a_stream() {
 
 #[test]
 fn pion_opens_streams() {
-    answers(Program::Pion, Interfaces::Told);
+    answers(Program::Pion, Interfaces::Announced);
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl Incoming for Offered {
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         Box::pin(async move {
             let (offer, reply) = self.request;
-            let answerer = Answerer::new(&self.peers, &offer, Interfaces::Told).await?;
+            let answerer = Answerer::new(&self.peers, &offer, Interfaces::Announced).await?;
             let _ = reply.send(answerer.answer().to_owned());
             carrier(answerer.connect().await?)
         })
@@ -115,7 +115,7 @@ impl Dialer for MemoryDialer {
     fn dial(&self, _: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         let (requests, peers) = (self.requests.clone(), self.peers.clone());
         Box::pin(async move {
-            let offerer = Offerer::new(&peers, First::Carrier, Interfaces::Told).await?;
+            let offerer = Offerer::new(&peers, First::Carrier, Interfaces::Announced).await?;
             let (reply, answer) = oneshot::channel();
             requests.send((offerer.offer().to_owned(), reply)).await.unwrap();
             carrier(offerer.connect(&answer.await.unwrap()).await?)

@@ -177,7 +177,7 @@ impl Lanes for MemoryLanes {
 }
 
 /// What a lane's error is: the connection's, or its own.
-fn told(hub: &Shared, error: io::Error) -> io::Error {
+fn explained(hub: &Shared, error: io::Error) -> io::Error {
     if lock(hub).dead { error } else { io::ErrorKind::BrokenPipe.into() }
 }
 
@@ -205,7 +205,7 @@ impl SendLane for Sending {
         if burnt {
             Hub::kill(&self.hub);
         }
-        result.map_err(|error| told(&self.hub, error))
+        result.map_err(|error| explained(&self.hub, error))
     }
 
     fn finish(&mut self) {
@@ -238,7 +238,7 @@ impl RecvLane for Receiving {
         let (result, waker) = lock(&self.wire).read(0, buf, cx);
         waker.into_iter().for_each(Waker::wake);
         self.ended |= matches!(result, Poll::Ready(Ok(0)));
-        result.map_err(|error| told(&self.hub, error))
+        result.map_err(|error| explained(&self.hub, error))
     }
 }
 

@@ -96,7 +96,7 @@ struct Lead {
     known: Option<Arc<FileContents>>,
     health: Arc<Health>,
     edition: u64,
-    tell: watch::Sender<Option<Answer>>,
+    publish: watch::Sender<Option<Answer>>,
 }
 
 /// What one question, or both, led to.
@@ -128,11 +128,11 @@ impl<E: Exchange> Stub<E> {
 
     /// Looks `host` up, which is in lower case, or joins the look-up that is under way.
     pub(super) async fn look_up(&self, host: &Arc<str>) -> Answer {
-        let Lead { known, health, edition, tell } = match self.join(host) {
+        let Lead { known, health, edition, publish } = match self.join(host) {
             Joined::Known(answer) => return answer,
             Joined::Flight(mut flight) => {
-                let told = flight.wait_for(Option::is_some).await;
-                let answer = told.ok().and_then(|told| told.clone());
+                let answered = flight.wait_for(Option::is_some).await;
+                let answer = answered.ok().and_then(|answered| answered.clone());
                 return answer.unwrap_or_else(|| Err(failure::lost()));
             }
             Joined::Lead(lead) => lead,
@@ -148,7 +148,7 @@ impl<E: Exchange> Stub<E> {
             }
         }
         drop(landing);
-        tell.send_replace(Some(answer.clone()));
+        publish.send_replace(Some(answer.clone()));
         answer
     }
 
@@ -161,10 +161,10 @@ impl<E: Exchange> Stub<E> {
         if let Some(flight) = state.flights.get(host) {
             return Joined::Flight(flight.clone());
         }
-        let (tell, told) = watch::channel(None);
-        state.flights.insert(Arc::clone(host), told);
+        let (publish, answered) = watch::channel(None);
+        state.flights.insert(Arc::clone(host), answered);
         let (known, health) = (state.known.clone(), Arc::clone(&state.health));
-        Joined::Lead(Lead { known, health, edition: state.edition, tell })
+        Joined::Lead(Lead { known, health, edition: state.edition, publish })
     }
 
     /// Reads the files, without the lock because a list of blocked names is long.
@@ -262,13 +262,13 @@ impl<E: Exchange> Stub<E> {
         }
         let mut v6 = pin!(ask(&self.exchange, health, servers, &q6, how));
         let (v4, v6) = tokio::select! {
-            told = &mut v4 => {
-                let v4 = outcome(told);
+            answered = &mut v4 => {
+                let v4 = outcome(answered);
                 let v6 = beside(&v4, v6).await;
                 (Some(v4), v6)
             }
-            told = &mut v6 => {
-                let v6 = outcome(told);
+            answered = &mut v6 => {
+                let v6 = outcome(answered);
                 let v4 = beside(&v6, v4).await;
                 (v4, Some(v6))
             }
@@ -293,8 +293,8 @@ impl<E: Exchange> Drop for Landing<'_, E> {
     }
 }
 
-fn outcome(told: Result<ServerReply, Vec<(SocketAddr, Trouble)>>) -> NameOutcome {
-    match told {
+fn outcome(answered: Result<ServerReply, Vec<(SocketAddr, Trouble)>>) -> NameOutcome {
+    match answered {
         Err(troubles) => NameOutcome::Failed(troubles),
         Ok((server, reply)) => {
             let ttl = reply.ttl.unwrap_or(LEAST);

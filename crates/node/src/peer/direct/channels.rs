@@ -53,7 +53,7 @@ pub(super) async fn dial(
     heard: &mut mpsc::Receiver<Bytes>,
 ) -> Result<Carrier, Failed> {
     let peers = peers(shared, peer).await;
-    let interfaces = if tells(shared) { Interfaces::Told } else { Interfaces::Hidden };
+    let interfaces = if tells(shared) { Interfaces::Announced } else { Interfaces::Hidden };
     let offerer = Offerer::new(&peers, First::Carrier, interfaces).await;
     let offerer = offerer.map_err(|error| Failed::Channels(error.into()))?;
     let offer = Body::Description(Described::Offer, offerer.offer().to_owned());

@@ -136,7 +136,7 @@ impl Visit {
         };
         let peers = Peers::new(settings);
         let first = First::Stream("echo".to_owned());
-        Offerer::new(&peers, first, Interfaces::Told).await.unwrap()
+        Offerer::new(&peers, first, Interfaces::Announced).await.unwrap()
     }
 
     async fn new(port: u16) -> Self {

@@ -177,8 +177,8 @@ pub(super) async fn ask<E: Exchange>(
         loop {
             let now = Instant::now();
             round.listen(cx, now);
-            if let Some(told) = round.choose(now) {
-                return Poll::Ready(Ok(told));
+            if let Some(outcome) = round.choose(now) {
+                return Poll::Ready(Ok(outcome));
             }
             if round.ask_next(now) {
                 continue;
