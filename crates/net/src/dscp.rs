@@ -1,10 +1,10 @@
 //! The code point of differentiated services (DSCP, RFC 2474) of the packets of a socket: the upper
-//! six bits of the field that is called type of service in IPv4 and traffic class in IPv6. The lower
-//! two bits are ECN (RFC 3168), and stay as they are.
+//! six bits of the field that is called type of service in IPv4 and traffic class in IPv6. The
+//! lower two bits are ECN (RFC 3168), and stay as they are.
 //!
 //! A socket of TCP, and a datagram that is sent without control messages, has the mark of its
-//! socket. quinn-udp gives each datagram its ECN bits by a control message, which replaces the whole
-//! field; [`send`] puts the mark into the same message.
+//! socket. quinn-udp gives each datagram its ECN bits by a control message, which replaces the
+//! whole field; [`send`] puts the mark into the same message.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};

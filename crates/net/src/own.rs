@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use nix::ifaddrs::getifaddrs;
 
-/// The time for which a list of addresses is used. A machine rarely gets an address, and reading the
-/// list takes 20 µs and more.
+/// The time for which a list of addresses is used. A machine rarely gets an address, and reading
+/// the list takes 20 µs and more.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The addresses that were read last, and when.
 static KNOWN: Mutex<Option<(Instant, Arc<[IpAddr]>)>> = Mutex::new(None);
 
-/// Whether an address belongs to an interface of this machine. Where the system does not say so, the
-/// address counts as one: a caller asks because it must not reach such an address.
+/// Whether an address belongs to an interface of this machine. Where the system does not say so,
+/// the address counts as one: a caller asks because it must not reach such an address.
 #[must_use]
 pub fn is_own(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();

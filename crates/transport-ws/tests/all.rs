@@ -1,5 +1,5 @@
-//! The tests of the crate from outside, as a single program: a program for each file would be linked
-//! for each file.
+//! The tests of the crate from outside, as a single program: a program for each file would be
+//! linked for each file.
 
 mod autobahn;
 mod client;

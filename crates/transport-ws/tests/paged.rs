@@ -1,5 +1,5 @@
-//! Payload of a server as pages: whole messages, also when a ping arrives amid a message, and when the
-//! rest of a message has to be sent as bytes.
+//! Payload of a server as pages: whole messages, also when a ping arrives amid a message, and when
+//! the rest of a message has to be sent as bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 #![allow(dead_code, reason = "the other tests use the rest of the raw peer")]

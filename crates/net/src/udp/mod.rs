@@ -1,5 +1,5 @@
-//! UDP sockets: for QUIC, for KCP and for tunnelled flows. A server has one socket per worker on one address,
-//! as [`crate::listen_group`] makes them for TCP.
+//! UDP sockets: for QUIC, for KCP and for tunnelled flows. A server has one socket per worker on
+//! one address, as [`crate::listen_group`] makes them for TCP.
 //!
 //! `buffers` sets how many bytes may wait for a worker, `route` finds how large a datagram may be.
 //! For QUIC and KCP `steer` tells the kernel the worker of a connection, `generations` shares a
@@ -42,10 +42,10 @@ use steer::{Steered, steer};
 pub const MAX_GROUP: usize = 256;
 
 /// Makes `count` non-blocking sockets on `address`, at least one and at most [`MAX_GROUP`]. Port 0
-/// takes one free port for all of them. `[::]` takes IPv4 as well, and alone where the kernel has no
-/// IPv6 ([`crate::bindable`]). The first byte of the server's
-/// connection id, modulo the number of sockets, is the index of the socket in the returned list
-/// that gets the datagrams of the connection.
+/// takes one free port for all of them. `[::]` takes IPv4 as well, and alone where the kernel has
+/// no IPv6 ([`crate::bindable`]). The first byte of the server's connection id, modulo the number
+/// of sockets, is the index of the socket in the returned list that gets the datagrams of the
+/// connection.
 ///
 /// The first socket binds *without* `SO_REUSEPORT`. A port that another process holds is therefore
 /// [`io::ErrorKind::AddrInUse`], even if the process belongs to the same user. Then the first

@@ -56,8 +56,8 @@ impl FlowSocket {
         Self::new(socket, None, Batches::of_listener())
     }
 
-    /// Connects a socket of [`super::dialling`] to `target`. Nothing is sent. From now on the socket
-    /// has one local port and gets datagrams of `target` alone.
+    /// Connects a socket of [`super::dialling`] to `target`. Nothing is sent. From now on the
+    /// socket has one local port and gets datagrams of `target` alone.
     ///
     /// # Errors
     /// No route leads to `target`, no local port is free (EAGAIN), or `target` is a broadcast
