@@ -71,7 +71,8 @@ pub(crate) fn may_send(
 ) -> bool {
     let rule = pages::rule();
     let is_forced = rule == Rule::Always;
-    if rule == Rule::Never || (!is_forced && !(recent.leaves_alone(key) && pages::may_keep())) {
+    let is_wanted = is_forced || (recent.leaves_alone(key) && pages::may_keep());
+    if rule == Rule::Never || !is_wanted {
         return false;
     }
     if retained.is_full() && !retained.is_mostly_of(key) {

@@ -10,8 +10,7 @@ use relay::adopt;
 use tokio::task::{JoinSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
-use crate::session::HOLD;
-use crate::session::Handle;
+use crate::session::{HOLD, Handle};
 
 /// The time between two looks for the listener of a visitor, whose client is about to register.
 const LOOK: Duration = Duration::from_millis(10);
@@ -20,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const WAITING: usize = 1024;
 
 /// Takes the visitors of a former process, if there is one, on the first worker.
-pub(crate) async fn adopt_visitors(handles: &[Handle]) -> anyhow::Result<()> {
+pub async fn adopt_visitors(handles: &[Handle]) -> anyhow::Result<()> {
     let Some(first) = handles.first() else { return Ok(()) };
     let taken = first.call(|_| -> std::io::Result<()> {
         if let Some(visitors) = net::inherited::visitors()? {

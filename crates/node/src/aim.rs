@@ -11,17 +11,17 @@ use web::Sender;
 
 /// Where streams lead, and on which terms.
 #[derive(Debug)]
-pub(crate) struct Aim {
+pub struct Aim {
     /// The name in logs and status.
-    pub(crate) name: String,
+    pub name: String,
     /// The service or address that the far side dials.
-    pub(crate) target: Target,
+    pub target: Target,
     /// What holds for its visitors.
-    pub(crate) terms: ServiceTerms,
+    pub terms: ServiceTerms,
     /// The options of HTTP in the form that the proxy needs, where visitors come by a name.
-    pub(crate) rules: Option<Arc<web::Rules>>,
+    pub rules: Option<Arc<web::Rules>>,
     /// The visitors name the target themselves, and the target of the aim is empty.
-    pub(crate) proxy: Option<Arc<ProxyTerms>>,
+    pub proxy: Option<Arc<ProxyTerms>>,
 }
 
 impl Aim {
@@ -35,7 +35,7 @@ impl Aim {
 
     /// The target of a stream over a link of the session. The links to a private service of another
     /// client are links to that client.
-    pub(crate) fn opens(&self) -> Target {
+    pub fn opens(&self) -> Target {
         match &self.target {
             Target::Private { service, .. } => Target::Service(service.as_str().to_owned()),
             Target::Service(_)
@@ -59,13 +59,13 @@ impl Aim {
 
     /// Whether a visitor may visit. A visitor without an address came over a Unix socket, whose
     /// permissions decide.
-    pub(crate) fn permits(&self, visitor: Option<SocketAddr>) -> bool {
+    pub fn permits(&self, visitor: Option<SocketAddr>) -> bool {
         visitor.is_none_or(|visitor| self.terms.visitors.permit(visitor.ip()))
     }
 
     /// Whether the visitor of a request may visit. A visitor whose address a reverse proxy hides, or
     /// whom its fields dispute, may visit only where every visitor may.
-    pub(crate) fn permits_sender(&self, sender: Sender) -> bool {
+    pub fn permits_sender(&self, sender: Sender) -> bool {
         match sender {
             Sender::Known(_) | Sender::Proxy(_) | Sender::Nameless => {
                 self.permits(sender.address())
@@ -86,21 +86,21 @@ impl PartialEq for Aim {
 
 /// A forward whose visitors name their targets.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ProxyTerms {
-    pub(crate) kind: ProxyKind,
+pub struct ProxyTerms {
+    pub kind: ProxyKind,
     /// Pairs `user:password`, one of which a visitor has to know; empty asks for none.
-    pub(crate) users: Vec<Secret>,
+    pub users: Vec<Secret>,
 }
 
 impl ProxyTerms {
     /// The users in the form that the proxy needs.
-    pub(crate) fn credentials(&self) -> Option<Credentials> {
+    pub fn credentials(&self) -> Option<Credentials> {
         credentials(&self.users)
     }
 }
 
 /// The credentials of pairs `user:password`, which the configuration has checked.
-pub(crate) fn credentials(pairs: &[Secret]) -> Option<Credentials> {
+pub fn credentials(pairs: &[Secret]) -> Option<Credentials> {
     Credentials::any_of(pairs.iter().filter_map(|pair| pair.reveal().split_once(':')))
 }
 

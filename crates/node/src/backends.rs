@@ -24,12 +24,13 @@ use relay::Gate;
 use relay::balance::{Candidate, Policy, Turns, fingerprint, key_of};
 
 use crate::aim::Aim;
+use crate::answer::Answer;
 use crate::health::{Health, clock_millis, percent_since};
 use crate::session::Session;
 
 /// The backends of one entrance.
 #[derive(Debug)]
-pub(crate) struct Backends {
+pub struct Backends {
     first: ArcSwap<Backend>,
     /// `None`: the entrance is not shared.
     shared: ArcSwapOption<Members>,
@@ -64,55 +65,43 @@ const TRIAL: u64 = 10_000;
 
 /// A session that serves visitors. It does not change: another one takes its place.
 #[derive(Clone, Debug)]
-pub(crate) struct Backend {
+pub struct Backend {
     /// The session whose links carry the streams. A new process of the client replaces the session
     /// with its own.
-    pub(crate) session: Arc<Session>,
+    pub session: Arc<Session>,
     /// Limits the number of streams.
-    pub(crate) gate: Arc<Gate>,
+    pub gate: Arc<Gate>,
     /// What a stream keeps.
-    pub(crate) picked: Arc<Picked>,
+    pub picked: Arc<Picked>,
 }
 
 /// What serves a stream. It belongs to the stream until its end: log, status and limits of a stream
 /// name it even if other backends serve the entrance by then. It does not hold the session, whose
 /// totals are final when its last link has ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Picked {
+pub struct Picked {
     /// The id of the session.
-    pub(crate) session: u64,
+    pub session: u64,
     /// The client's name; on a client the name of the server.
-    pub(crate) client: String,
+    pub client: String,
     /// The service or the target, and the terms.
-    pub(crate) aim: Arc<Aim>,
+    pub aim: Arc<Aim>,
     /// Whether the target serves, as the streams report it.
-    pub(crate) health: Arc<Health>,
+    pub health: Arc<Health>,
 }
 
 /// A backend that has not served a visitor: it opened no stream, or its stream was refused.
 #[derive(Clone, Debug)]
-pub(crate) struct Tried {
-    pub(crate) picked: Arc<Picked>,
-    pub(crate) why: ResetCode,
+pub struct Tried {
+    pub picked: Arc<Picked>,
+    pub why: ResetCode,
     /// The refusal was counted.
-    pub(crate) is_counted: bool,
-}
-
-/// Why a visitor of a name is answered by the server and not by a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// The address of the visitor may not visit.
-    Forbidden,
-    /// The client has as many streams as it may have.
-    Busy,
-    /// The client has its share of the descriptors.
-    Full,
-    /// The service or its client cannot be reached.
-    Down(ResetCode),
+    pub is_counted: bool,
 }
 
 /// The backend for a visitor.
-pub(crate) enum Pick {
+#[derive(Debug)]
+pub enum Pick {
     /// This one serves the visitor.
     To(Guard<Arc<Backend>>),
     /// A target of this process serves the visitor: of a proxy.
@@ -124,6 +113,12 @@ pub(crate) enum Pick {
     Wait,
     /// There is none.
     Refuse(Answer),
+}
+
+impl capture::log::Serving for Picked {
+    fn names(&self) -> (&str, &str) {
+        (&self.aim.name, &self.client)
+    }
 }
 
 impl Picked {
@@ -140,21 +135,21 @@ impl Backend {
 }
 
 impl Backends {
-    pub(crate) fn new(aim: Aim, session: &Arc<Session>, gate: Arc<Gate>) -> Self {
+    pub fn new(aim: Aim, session: &Arc<Session>, gate: Arc<Gate>) -> Self {
         let first = ArcSwap::from_pointee(Backend::new(aim, session, gate));
         Self { first, shared: ArcSwapOption::empty(), edition: AtomicU64::new(next_edition()) }
     }
 
     /// The backend by which the entrance is named, listed and judged. A visitor asks
     /// [`Self::pick`].
-    pub(crate) fn first(&self) -> Guard<Arc<Backend>> {
+    pub fn first(&self) -> Guard<Arc<Backend>> {
         self.first.load()
     }
 
     /// The backend for a visitor, other than those that were `tried`. `is_live` says whether this
     /// worker has a link of the session that takes streams. `wish`: the session that was picked for
     /// the visitor on another worker.
-    pub(crate) fn pick(
+    pub fn pick(
         &self,
         visitor: Option<SocketAddr>,
         tried: &[Tried],
@@ -213,7 +208,7 @@ impl Backends {
 
     /// The session of the client with this number, if its client answers and its target serves as far
     /// as is known.
-    pub(crate) fn serving(&self, number: u64) -> Option<u64> {
+    pub fn serving(&self, number: u64) -> Option<u64> {
         let shared = self.shared.load();
         let all = shared.iter().flat_map(|members| &members.all);
         let mut own = all.filter(|one| one.id == number);
@@ -222,18 +217,18 @@ impl Backends {
     }
 
     /// Whether several sessions may serve the entrance.
-    pub(crate) fn is_shared(&self) -> bool {
+    pub fn is_shared(&self) -> bool {
         self.shared.load().is_some()
     }
 
     /// Whether another session may come to serve a visitor whose stream has begun: the entrance is
     /// shared, or its client has another process, to which the entrance may lead later.
-    pub(crate) fn have_others(&self) -> bool {
+    pub fn have_others(&self) -> bool {
         self.is_shared() || self.first.load().session.stands_beside()
     }
 
     /// Whether a session beside this one can serve the visitor now.
-    pub(crate) fn are_served_beside(&self, session: u64, visitor: Option<SocketAddr>) -> bool {
+    pub fn are_served_beside(&self, session: u64, visitor: Option<SocketAddr>) -> bool {
         let shared = self.shared.load();
         let Some(members) = &*shared else {
             let Backend { session: own, picked, .. } = &**self.first.load();
@@ -252,7 +247,7 @@ impl Backends {
     }
 
     /// The backends, the oldest first.
-    pub(crate) fn all(&self) -> Vec<Arc<Backend>> {
+    pub fn all(&self) -> Vec<Arc<Backend>> {
         match &*self.shared.load() {
             Some(members) => members.all.iter().map(|one| Arc::clone(&one.backend)).collect(),
             None => vec![self.first.load_full()],
@@ -279,7 +274,7 @@ impl Backends {
     }
 
     /// Whether every client that may serve the entrance is away.
-    pub(crate) fn are_away(&self) -> bool {
+    pub fn are_away(&self) -> bool {
         match &*self.shared.load() {
             Some(members) => members.all.iter().all(|one| one.backend.session.is_away()),
             None => self.first.load().session.is_away(),
@@ -289,7 +284,7 @@ impl Backends {
     /// Lets another session serve visitors beside those that do, or the same session with a new aim
     /// and gate. The entrance is shared from now on. The caller holds the lock of the shared
     /// entrances, so nobody else changes the members meanwhile.
-    pub(crate) fn join(&self, session: &Arc<Session>, aim: Aim, gate: &Arc<Gate>) {
+    pub fn join(&self, session: &Arc<Session>, aim: Aim, gate: &Arc<Gate>) {
         let backend = Arc::new(Backend::new(aim, session, Arc::clone(gate)));
         let mut all = self.members();
         let known = all.iter().position(|one| one.backend.session.id == session.id);
@@ -307,7 +302,7 @@ impl Backends {
 
     /// Ends the part of a session in a shared entrance; see [`Self::join`]. The last session stays:
     /// the caller closes the entrance.
-    pub(crate) fn leave(&self, session: u64) {
+    pub fn leave(&self, session: u64) {
         let mut all = self.members();
         if all.len() > 1 {
             all.retain(|one| one.backend.session.id != session);
@@ -334,7 +329,7 @@ impl Backends {
     }
 
     /// Leads new visitors to another session, with the same aim.
-    pub(crate) fn lead_to(&self, session: &Arc<Session>) {
+    pub fn lead_to(&self, session: &Arc<Session>) {
         self.change(|backend| {
             backend.session = Arc::clone(session);
             let (session, client) = (session.id, session.name.clone());
@@ -353,14 +348,14 @@ impl Backends {
     }
 
     /// Forgets what is known of the target.
-    pub(crate) fn forget_health(&self) {
+    pub fn forget_health(&self) {
         self.first().picked.health.forget();
     }
 
     /// Replaces the backend in one step, so that no visitor has a part of both. Requests that were
     /// judged before are not current any more, even if the aim is the same: the target of the
     /// service may have changed. `gate`: `None` keeps the gate.
-    pub(crate) fn replace(&self, session: &Arc<Session>, aim: Aim, gate: Option<&Arc<Gate>>) {
+    pub fn replace(&self, session: &Arc<Session>, aim: Aim, gate: Option<&Arc<Gate>>) {
         let aim = Arc::new(aim);
         self.change(|backend| {
             backend.session = Arc::clone(session);
@@ -390,12 +385,12 @@ impl Backends {
     /// The number of the rules in force; no other entrance of this process has the same number at
     /// any time. A caller that reads the edition before the aim never takes a former aim for the
     /// new one.
-    pub(crate) fn edition(&self) -> u64 {
+    pub fn edition(&self) -> u64 {
         self.edition.load(Ordering::Acquire)
     }
 
     /// The name of the service or forward in logs and status.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         self.first().picked.aim.name.clone()
     }
 }

@@ -41,13 +41,13 @@ pub fn raise_limit() -> Option<u64> {
 
 /// The number of descriptors that visitors and targets leave to links, commands, name resolution
 /// and files.
-pub(crate) fn kept() -> usize {
+pub fn kept() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     usize::try_from(limit.map_or(RESERVE_MAX, reserve)).unwrap_or(usize::MAX)
 }
 
 /// The descriptor numbers that sockets of visitors and targets may have.
-pub(crate) fn room() -> Room {
+pub fn room() -> Room {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return Room::default() };
     let number = |n| u32::try_from(n).unwrap_or(u32::MAX);
     Room::below(number(ceiling(limit)), number(wall(limit)))
@@ -55,7 +55,7 @@ pub(crate) fn room() -> Room {
 
 /// The descriptors that clients, services and sources share. All roles of the process have one
 /// table.
-pub(crate) fn table() -> &'static Arc<Table> {
+pub fn table() -> &'static Arc<Table> {
     static TABLE: OnceLock<Arc<Table>> = OnceLock::new();
     TABLE.get_or_init(|| {
         let limit = getrlimit(Resource::Nofile).current;
@@ -65,11 +65,11 @@ pub(crate) fn table() -> &'static Arc<Table> {
 
 /// The shares of the services of a client process, by name.
 #[derive(Debug, Default)]
-pub(crate) struct Holders(Mutex<HashMap<String, Weak<Holder>>>);
+pub struct Holders(Mutex<HashMap<String, Weak<Holder>>>);
 
 impl Holders {
     /// The share of a service. All workers have the same.
-    pub(crate) fn of(&self, service: &str) -> Arc<Holder> {
+    pub fn of(&self, service: &str) -> Arc<Holder> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(holder) = known.get(service).and_then(Weak::upgrade) {
             return holder;
@@ -85,19 +85,19 @@ impl Holders {
 static TRUSTED: LazyLock<ArcSwap<Vec<Net>>> = LazyLock::new(ArcSwap::default);
 
 /// Sets the reverse proxies, which are no sources.
-pub(crate) fn trust(proxies: &[Net]) {
+pub fn trust(proxies: &[Net]) {
     TRUSTED.store(Arc::new(proxies.to_vec()));
 }
 
 /// Whether the server trusts the reverse proxy at this address.
-pub(crate) fn is_trusted(ip: IpAddr) -> bool {
+pub fn is_trusted(ip: IpAddr) -> bool {
     TRUSTED.load().iter().any(|net| net.contains(ip))
 }
 
 /// The source of a connection from `peer`, which has a share of the descriptors. `None` has no
 /// bound: a Unix socket, a trusted reverse proxy, and 127.0.0.1 or ::1, from which a reverse proxy
 /// of this machine connects that no configuration names.
-pub(crate) fn source(peer: Option<SocketAddr>) -> Option<IpAddr> {
+pub fn source(peer: Option<SocketAddr>) -> Option<IpAddr> {
     let ip = peer?.ip().to_canonical();
     let is_here = ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST;
     let is_source = !is_here && !TRUSTED.load().iter().any(|net| net.contains(ip));
@@ -106,7 +106,7 @@ pub(crate) fn source(peer: Option<SocketAddr>) -> Option<IpAddr> {
 
 /// The number of descriptors that the listeners of published ports may use: half of the part that
 /// visitors and targets have, because a port is of no use without visitors.
-pub(crate) fn of_listeners() -> usize {
+pub fn of_listeners() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| usize::try_from(ceiling(limit) / 2).unwrap_or(usize::MAX))
 }
@@ -148,7 +148,7 @@ fn listed() -> u64 {
 }
 
 /// Counts the open descriptors for the status.
-pub(crate) fn survey() -> status::Descriptors {
+pub fn survey() -> status::Descriptors {
     let open = counted().unwrap_or_else(listed);
     let limit = getrlimit(Resource::Nofile).current;
     let room = limit.map(|limit| ceiling(limit).saturating_sub(open));

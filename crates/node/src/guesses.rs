@@ -8,7 +8,7 @@ use net::brake::{Brake, Report};
 use ops::term;
 
 /// The brake of this process.
-pub(crate) fn brake() -> &'static Arc<Brake> {
+pub fn brake() -> &'static Arc<Brake> {
     static BRAKE: OnceLock<Arc<Brake>> = OnceLock::new();
     BRAKE.get_or_init(|| Brake::new(tell))
 }

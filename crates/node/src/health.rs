@@ -14,14 +14,14 @@ use proto::ResetCode;
 const QUIET: Duration = Duration::from_secs(10);
 
 /// The time in which the share of a target that has returned grows to the whole (milliseconds).
-pub(crate) const SLOW_START: u64 = 30_000;
+pub const SLOW_START: u64 = 30_000;
 
 /// The share with which it begins, in percent.
 const FIRST_SHARE: u64 = 10;
 
 /// The part of its share that a target gets at `now`, in percent, if it came back at `back`; both
 /// in milliseconds of [`clock_millis`]. 0: it was not down.
-pub(crate) fn percent_since(back: u64, now: u64) -> u64 {
+pub fn percent_since(back: u64, now: u64) -> u64 {
     let since = now.saturating_sub(back);
     if back == 0 || since >= SLOW_START {
         return 100;
@@ -31,7 +31,7 @@ pub(crate) fn percent_since(back: u64, now: u64) -> u64 {
 
 /// The state of one target, shared by all workers.
 #[derive(Debug, Default)]
-pub(crate) struct Health {
+pub struct Health {
     /// 0 while the target serves or nothing is known. Otherwise the reset code, a bit that says
     /// whether the log has a line about it, and the time since which the target is down.
     state: AtomicU64,
@@ -49,19 +49,19 @@ const SINCE: u64 = TOLD - 1;
 
 /// Why a target does not serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub struct Fault {
     code: ResetCode,
     since: Duration,
 }
 
 impl Fault {
     /// Since when, in milliseconds of [`clock_millis`].
-    pub(crate) fn since_millis(self) -> u64 {
+    pub fn since_millis(self) -> u64 {
         u64::try_from(self.since.as_millis()).unwrap_or(u64::MAX)
     }
 
     /// The fault as part of a status.
-    pub(crate) fn down(self) -> Down {
+    pub fn down(self) -> Down {
         Down {
             reason: reason(self.code).to_owned(),
             denied: self.code == ResetCode::Denied,
@@ -99,24 +99,24 @@ fn clock() -> Duration {
 }
 
 /// The time in milliseconds: it never goes backwards and is never 0.
-pub(crate) fn clock_millis() -> u64 {
+pub fn clock_millis() -> u64 {
     u64::try_from(clock().as_millis()).unwrap_or(u64::MAX) & SINCE
 }
 
 impl Health {
     /// The fault of the target; `None` while the target serves or nothing is known.
-    pub(crate) fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<Fault> {
         fault(self.state.load(Ordering::Relaxed))
     }
 
     /// Records what the code of a failure does not say; `None`: it says all.
-    pub(crate) fn explain(&self, detail: Option<String>) {
+    pub fn explain(&self, detail: Option<String>) {
         let mut kept = self.detail.lock().unwrap_or_else(PoisonError::into_inner);
         *kept = detail.map(String::into_boxed_str);
     }
 
     /// The fault as part of a status.
-    pub(crate) fn status(&self) -> Option<Down> {
+    pub fn status(&self) -> Option<Down> {
         let down = self.fault()?.down();
         let detail = self.detail.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Some(match detail {
@@ -127,7 +127,7 @@ impl Health {
 
     /// Records that the target serves. Returns for how long it was down, if the log has said that
     /// it is down.
-    pub(crate) fn up(&self) -> Option<Duration> {
+    pub fn up(&self) -> Option<Duration> {
         // The load is enough for almost all calls.
         if self.state.load(Ordering::Relaxed) == 0 {
             return None;
@@ -139,7 +139,7 @@ impl Health {
 
     /// Records a failure with this reset code, if the code tells something about the target.
     /// Returns whether the log gets a line.
-    pub(crate) fn down(&self, code: ResetCode) -> bool {
+    pub fn down(&self, code: ResetCode) -> bool {
         if !is_of_target(code) {
             return false;
         }
@@ -160,7 +160,7 @@ impl Health {
     }
 
     /// Forgets the state, because the target may be another.
-    pub(crate) fn forget(&self) {
+    pub fn forget(&self) {
         self.state.store(0, Ordering::Relaxed);
     }
 }

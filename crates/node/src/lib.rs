@@ -1,9 +1,9 @@
-//! The data path of a daemon: workers, sessions, entrances, and the roles server, client and proxy.
+//! The floor of all roles: workers, sessions, entrances, and what serves their visitors.
 //!
-//! `relay` and `link` meet here. This crate reads no command line and no configuration file: the
-//! daemon passes a closure that reads the configuration again ([`server::ConfigSource`],
-//! [`client::ConfigSource`]), and stores the clients that were enrolled by a code behind a trait
-//! ([`server::Enrolled`]).
+//! `relay` and `link` meet here. No file of this crate knows a role: what a role keeps on a worker
+//! is found by its type ([`session::State`]), and what a role does for a link or a visitor stands
+//! behind a trait. The rooms above are crates: `targets`, `peer`, `survey`, `probes` and `doors`,
+//! and the roles `server`, `client` and `proxy`.
 //!
 //! | module | content |
 //! |---|---|
@@ -12,48 +12,31 @@
 //! | `entrance`, `listeners` | listening addresses whose visitors become streams |
 //! | `names` | hosts that lead visitors of HTTP and TLS to entrances |
 //! | `backends`, `aim` | what serves the visitors of an entrance: session, target, terms, admission |
+//! | `answer` | what the server itself says to visitors of a name |
 //! | `health` | whether a target serves, from what its streams tell |
-//! | `targets` | the targets that this process dials: choice, state, checks |
-//! | `transports` | from a URL to a listener or a dialer |
-//! | `server`, `client`, `proxy` | the roles |
-//! | `peer` | links between two clients, for private services |
 //! | `strangers`, `undecided` | connections before their log-in, or before their first bytes |
 //! | `passwords`, `guesses` | the checks of passwords of visitors, and the brake on guesses |
 //! | `adopted` | visitors that a former process accepted |
-//! | `probes` | the measurements of `tunnel ping` and `tunnel speedtest` |
-//! | `capture` | the log of requests, and the requests that a client keeps |
-//! | `browser` | the page by which browsers visit private services |
-//! | `survey`, `tcp_info` | the figures of workers and kernel for the status |
+//! | `tcp_info` | what the kernel knows of the sockets of carriers |
 //! | `limits`, `descriptors` | limits of the process: streams and their rates, descriptors |
 //! | `memory`, `parts` | the memory of the process, and how much each source and client holds |
-//! | `identity` | the certificate of the process |
 
-mod adopted;
-mod aim;
-mod backends;
-mod browser;
-mod capture;
-pub mod client;
+pub mod adopted;
+pub mod aim;
+pub mod answer;
+pub mod backends;
 pub mod descriptors;
-mod entrance;
-mod guesses;
-mod health;
-pub mod identity;
-mod limits;
-mod listeners;
-mod memory;
-mod names;
-mod parts;
-mod passwords;
-mod peer;
-mod probes;
-pub mod proxy;
-pub mod server;
-mod session;
-mod strangers;
-mod survey;
-mod targets;
-mod tcp_info;
-pub mod transports;
-mod undecided;
-mod workers;
+pub mod entrance;
+pub mod guesses;
+pub mod health;
+pub mod limits;
+pub mod listeners;
+pub mod memory;
+pub mod names;
+pub mod parts;
+pub mod passwords;
+pub mod session;
+pub mod strangers;
+pub mod tcp_info;
+pub mod undecided;
+pub mod workers;

@@ -15,27 +15,27 @@ static SERVER: LazyLock<Arc<Gate>> = LazyLock::new(|| Gate::new(None));
 static CLIENT: LazyLock<Arc<Gate>> = LazyLock::new(|| Gate::new(None));
 
 /// The gate of all clients of a server.
-pub(crate) fn of_server() -> &'static Arc<Gate> {
+pub fn of_server() -> &'static Arc<Gate> {
     &SERVER
 }
 
 /// The gate of all services and forwards of a client.
-pub(crate) fn of_client() -> &'static Arc<Gate> {
+pub fn of_client() -> &'static Arc<Gate> {
     &CLIENT
 }
 
 /// Changes the limits of a server, for streams that live as well.
-pub(crate) fn set_server(limits: &Limits) {
+pub fn set_server(limits: &Limits) {
     SERVER.set(limits);
 }
 
 /// Changes the limits of a client, for streams that live as well.
-pub(crate) fn set_client(limits: &Limits) {
+pub fn set_client(limits: &Limits) {
     CLIENT.set(limits);
 }
 
 /// The source of the visitor of a stream that arrives. A trusted reverse proxy is none.
-pub(crate) fn source_of(visitor: &Visitor) -> Option<Source> {
+pub fn source_of(visitor: &Visitor) -> Option<Source> {
     match visitor {
         Visitor::Unknown | Visitor::At(_) => source(visitor.address()).map(Source::Address),
         Visitor::Of { .. } => visitor.source(),
@@ -43,6 +43,6 @@ pub(crate) fn source_of(visitor: &Visitor) -> Option<Source> {
 }
 
 /// The source of a visitor for limits of each source. A trusted reverse proxy is none.
-pub(crate) fn source(visitor: Option<SocketAddr>) -> Option<IpAddr> {
+pub fn source(visitor: Option<SocketAddr>) -> Option<IpAddr> {
     visitor.map(|visitor| visitor.ip().to_canonical()).filter(|ip| !descriptors::is_trusted(*ip))
 }

@@ -13,7 +13,7 @@ use config::{Local, Over};
 use net::udp::{FlowGroup, Steering};
 use ops::socket_file::{self, SocketFile};
 
-use crate::transports::Unbound;
+use families::Unbound;
 
 /// The backlog of a Unix socket, in connections, as for TCP. The kernel lowers the number to
 /// `somaxconn`.
@@ -21,7 +21,7 @@ const BACKLOG: i32 = 4096;
 
 /// The listening sockets of one address.
 #[derive(Debug)]
-pub(crate) enum Listeners {
+pub enum Listeners {
     /// A group with one socket for each worker.
     Tcp(Vec<std::net::TcpListener>),
     /// The same of UDP.
@@ -32,7 +32,7 @@ pub(crate) enum Listeners {
 
 /// The listening socket of one worker.
 #[derive(Debug)]
-pub(crate) enum Listener {
+pub enum Listener {
     Tcp(std::net::TcpListener),
     Udp(std::net::UdpSocket),
     Unix(Unix),
@@ -40,9 +40,9 @@ pub(crate) enum Listener {
 
 /// A listening Unix socket, and its file. An abstract socket has no file.
 #[derive(Debug)]
-pub(crate) struct Unix {
-    pub(crate) socket: UnixListener,
-    pub(crate) file: Option<SocketFile>,
+pub struct Unix {
+    pub socket: UnixListener,
+    pub file: Option<SocketFile>,
 }
 
 impl Listeners {
@@ -50,7 +50,7 @@ impl Listeners {
     ///
     /// # Errors
     /// As for [`net::listen_group`] and [`net::udp::flow_group`].
-    pub(crate) fn ports(over: Over, address: SocketAddr, workers: usize) -> io::Result<Self> {
+    pub fn ports(over: Over, address: SocketAddr, workers: usize) -> io::Result<Self> {
         Ok(match over {
             Over::Tcp => Self::Tcp(net::listen_group(address, workers)?),
             Over::Udp => Self::Udp(net::udp::flow_group(address, workers)?),
@@ -58,7 +58,7 @@ impl Listeners {
     }
 
     /// All sockets.
-    pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let (tcp, udp, unix) = match self {
             Self::Tcp(group) => (&group[..], &[][..], None),
             Self::Udp(group) => (&[][..], &group.sockets[..], None),
@@ -69,7 +69,7 @@ impl Listeners {
     }
 
     /// What leads the peers of UDP sockets to workers.
-    pub(crate) fn steering(&self) -> Option<Arc<Steering>> {
+    pub fn steering(&self) -> Option<Arc<Steering>> {
         match self {
             Self::Udp(group) => Some(Arc::clone(&group.steering)),
             Self::Tcp(_) | Self::Unix(_) => None,
@@ -77,7 +77,7 @@ impl Listeners {
     }
 
     /// The sockets in the order of the workers. A Unix socket belongs to the first worker.
-    pub(crate) fn by_worker(self) -> Vec<Listener> {
+    pub fn by_worker(self) -> Vec<Listener> {
         match self {
             Self::Tcp(group) => group.into_iter().map(Listener::Tcp).collect(),
             Self::Udp(group) => group.sockets.into_iter().map(Listener::Udp).collect(),
@@ -88,7 +88,7 @@ impl Listeners {
 
 /// Listens at the address of a forward. Returns also the URL of the address, with the port that the
 /// system chose.
-pub(crate) fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(String, Listeners)> {
+pub fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(String, Listeners)> {
     if let Some((over, at)) = local.socket() {
         let address = match at.link() {
             Some(link) => net::zone::socket_addr(link.ip(), link.zone(), at.port()),
@@ -155,7 +155,7 @@ fn unix_advice(kind: io::ErrorKind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transports::is_absent;
+    use families::is_absent;
 
     #[test]
     fn a_listener_behind_an_interface_that_is_not_there_waits_for_it() {

@@ -213,7 +213,7 @@ impl Parts {
 
 /// The budget of a worker as a source, a client or nobody in particular sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct Portion {
+pub struct Portion {
     lease: Rc<Lease>,
     parts: Arc<Parts>,
     source: Option<Arc<Part>>,
@@ -222,19 +222,19 @@ pub(crate) struct Portion {
 
 impl Portion {
     /// The budget of a worker.
-    pub(crate) fn new(lease: &Rc<Lease>) -> Self {
+    pub fn new(lease: &Rc<Lease>) -> Self {
         let parts = Parts::of(lease.shared());
         Self { lease: Rc::clone(lease), parts, source: None, client: None }
     }
 
     /// The budget as the source of this visitor sees it. A trusted reverse proxy is no source.
-    pub(crate) fn of(&self, visitor: Option<SocketAddr>) -> Self {
+    pub fn of(&self, visitor: Option<SocketAddr>) -> Self {
         let source = limits::source(visitor).map(|ip| self.parts.sources.part(prefix(ip)));
         Self { source, ..self.clone() }
     }
 
     /// The budget as a client sees it.
-    pub(crate) fn of_client(&self, name: &str) -> Self {
+    pub fn of_client(&self, name: &str) -> Self {
         let client = OfLink::new(self.parts.clients.part(name.to_owned()));
         Self { client: Some(client), ..self.clone() }
     }

@@ -48,7 +48,8 @@ type Print = (u64, u64);
 type Place = (u64, Option<IpAddr>);
 
 /// The answer to a check that was asked for.
-pub(crate) enum Turn {
+#[derive(Debug)]
+pub enum Turn {
     /// The password was right a moment ago.
     Right,
     /// The outcome comes later. An error: the check was given up, because memory was short.
@@ -60,9 +61,15 @@ pub(crate) enum Turn {
 }
 
 /// The checks of the process.
-pub(crate) struct Passwords {
+pub struct Passwords {
     state: Mutex<State>,
     more: Condvar,
+}
+
+impl fmt::Debug for Passwords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Passwords").finish_non_exhaustive()
+    }
 }
 
 #[derive(Default)]
@@ -86,7 +93,7 @@ struct Job {
 }
 
 /// A source has one check less in progress when the ticket is dropped.
-pub(crate) struct Ticket(&'static Passwords, Option<Place>);
+pub struct Ticket(&'static Passwords, Option<Place>);
 
 impl Drop for Ticket {
     fn drop(&mut self) {
@@ -108,7 +115,7 @@ impl fmt::Debug for Ticket {
 }
 
 /// The checks of this process.
-pub(crate) fn passwords() -> &'static Passwords {
+pub fn passwords() -> &'static Passwords {
     static ALL: OnceLock<Passwords> = OnceLock::new();
     ALL.get_or_init(Passwords::default)
 }
@@ -121,7 +128,7 @@ impl Default for Passwords {
 
 impl Passwords {
     /// Asks for a check. `edition`: of the service, which is new after each change of its hashes.
-    pub(crate) fn ask(
+    pub fn ask(
         &'static self,
         service: u64,
         edition: u64,

@@ -38,7 +38,8 @@ const UDP_COST: u64 = 128 << 10;
 static TABLE: Mutex<()> = Mutex::new(());
 
 /// The connections of one listener on one worker, and what logs them in.
-pub(crate) struct Strangers<L> {
+#[derive(Debug)]
+pub struct Strangers<L> {
     waiting: UndecidedSet,
     most: usize,
     cost: u64,
@@ -50,7 +51,7 @@ pub(crate) struct Strangers<L> {
 
 impl<L> Strangers<L> {
     /// `log_in` logs a connection in. It keeps the place of the connection.
-    pub(crate) fn new(worker: &Worker, transport: Transport, log_in: L) -> Self {
+    pub fn new(worker: &Worker, transport: Transport, log_in: L) -> Self {
         let cost = if transport.stays() { UDP_COST } else { COST };
         let budget = Rc::clone(&worker.state.budget);
         Self {
@@ -77,7 +78,7 @@ where
     ) -> Poll<Option<io::Result<Box<dyn Incoming>>>> {
         // The mutex guards no data that a panic could have left inconsistent.
         let _held = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.waiting.len() > 1 && !self.room.is_there() {
+        if self.waiting.count() > 1 && !self.room.is_there() {
             return Poll::Ready(None);
         }
         listener.poll_accept(cx).map(Some)
@@ -92,7 +93,7 @@ where
                 log_in.await;
             }
         });
-        self.waiting.len() <= self.most
+        self.waiting.count() <= self.most
     }
 
     fn make_room(&self) -> LocalFuture<'_, bool> {

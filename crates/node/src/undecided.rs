@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, spawn_local, yield_now};
 
 /// The tasks of connections that are not decided.
 #[derive(Debug, Default)]
-pub(crate) struct UndecidedSet(Rc<RefCell<Crowd>>);
+pub struct UndecidedSet(Rc<RefCell<Crowd>>);
 
 #[derive(Debug, Default)]
 struct Crowd {
@@ -29,13 +29,13 @@ struct Crowd {
 
 impl UndecidedSet {
     /// The number of connections that are not decided.
-    pub(crate) fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.borrow().count
     }
 
     /// Runs the decision about a connection of `source`; `None` is a reverse proxy. The decision
     /// keeps the place of the connection.
-    pub(crate) fn run<F: Future<Output = ()> + 'static>(
+    pub fn run<F: Future<Output = ()> + 'static>(
         &self,
         source: Option<IpAddr>,
         decision: impl FnOnce(UndecidedGuard) -> F,
@@ -64,13 +64,13 @@ impl UndecidedSet {
     /// Whether a new connection gets a place although all places of the worker's listener are taken:
     /// the place of another connection, or a place beyond them when this worker has none that could
     /// leave. So each worker takes visitors while other workers hold all places.
-    pub(crate) fn gives_way(&self) -> bool {
-        self.abort_one() || self.len() < 2
+    pub fn gives_way(&self) -> bool {
+        self.abort_one() || self.count() < 2
     }
 
     /// Closes the oldest connection of the source with the most; its socket is closed after a turn
     /// of the runtime.
-    pub(crate) fn abort_one(&self) -> bool {
+    pub fn abort_one(&self) -> bool {
         let mut crowd = self.0.borrow_mut();
         if crowd.count < 2 {
             return false;
@@ -109,7 +109,7 @@ impl Crowd {
 
 /// The place of a connection. Dropping the place, which belongs to the task, frees it.
 #[derive(Debug)]
-pub(crate) struct UndecidedGuard {
+pub struct UndecidedGuard {
     crowd: Rc<RefCell<Crowd>>,
     source: Option<IpAddr>,
     number: u64,
@@ -117,7 +117,7 @@ pub(crate) struct UndecidedGuard {
 
 impl UndecidedGuard {
     /// The connection is of this source, as its reverse proxy says.
-    pub(crate) fn belongs_to(&mut self, source: IpAddr) {
+    pub fn belongs_to(&mut self, source: IpAddr) {
         let mut crowd = self.crowd.borrow_mut();
         let Some(task) = crowd.remove(self.source, self.number) else { return };
         self.source = Some(prefix(source));
@@ -155,12 +155,12 @@ mod tests {
             waiting.run(ip(1), async |_place| {});
         }
         yield_now().await;
-        assert_eq!(waiting.len(), 0, "the list holds no decided connection");
+        assert_eq!(waiting.count(), 0, "the list holds no decided connection");
         let oldest = waiting.run(ip(1), silent);
         assert!(!waiting.one_leaves().await && !oldest.is_finished());
         waiting.run(ip(1), silent);
         assert!(waiting.one_leaves().await);
-        assert!(oldest.is_finished() && waiting.len() == 1);
+        assert!(oldest.is_finished() && waiting.count() == 1);
         assert!(!waiting.one_leaves().await);
     }
 
@@ -173,7 +173,7 @@ mod tests {
             .map(|n| {
                 let source = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
                 let task = waiting.run(Some(source), silent);
-                while waiting.len() > 10 {
+                while waiting.count() > 10 {
                     assert!(waiting.abort_one());
                 }
                 task
@@ -231,6 +231,6 @@ mod tests {
             .collect();
         yield_now().await;
         assert!(waiting.one_leaves().await && waiting.one_leaves().await);
-        assert!(!honest.is_finished() && !greedy[2].is_finished() && waiting.len() == 2);
+        assert!(!honest.is_finished() && !greedy[2].is_finished() && waiting.count() == 2);
     }
 }

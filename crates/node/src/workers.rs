@@ -48,21 +48,21 @@ type Job<S> = Box<dyn FnOnce(&Rc<Worker<S>>) + Send>;
 /// The worker has stopped, or the job panicked there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the worker has stopped")]
-pub(crate) struct WorkerGone;
+pub struct WorkerGone;
 
 /// The argument of a job: the worker that runs it.
 #[derive(Debug)]
-pub(crate) struct Worker<S> {
+pub struct Worker<S> {
     /// The index, from 0 to the number of workers minus 1.
-    pub(crate) index: usize,
+    pub index: usize,
     /// All workers of this set by index, this worker included.
-    pub(crate) peers: Arc<[Handle<S>]>,
+    pub peers: Arc<[Handle<S>]>,
     /// The state of the role on this worker.
-    pub(crate) state: S,
+    pub state: S,
 }
 
 /// A handle of one worker, usable from any thread.
-pub(crate) struct Handle<S> {
+pub struct Handle<S> {
     index: usize,
     mailbox: mpsc::Sender<Job<S>>,
 }
@@ -84,7 +84,7 @@ impl<S: 'static> Handle<S> {
     ///
     /// # Errors
     /// [`WorkerGone`] when the worker has stopped.
-    pub(crate) async fn run(
+    pub async fn run(
         &self,
         job: impl FnOnce(&Rc<Worker<S>>) + Send + 'static,
     ) -> Result<(), WorkerGone> {
@@ -95,7 +95,7 @@ impl<S: 'static> Handle<S> {
     ///
     /// # Errors
     /// [`WorkerGone`] when the worker has stopped or the job panicked.
-    pub(crate) async fn call<T: Send + 'static>(
+    pub async fn call<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Rc<Worker<S>>) -> T + Send + 'static,
     ) -> Result<T, WorkerGone> {
@@ -110,7 +110,7 @@ impl<S: 'static> Handle<S> {
     ///
     /// # Errors
     /// [`WorkerGone`] when the worker has stopped or the task panicked.
-    pub(crate) async fn task<T: Send + 'static, F: Future<Output = T> + 'static>(
+    pub async fn task<T: Send + 'static, F: Future<Output = T> + 'static>(
         &self,
         begin: impl FnOnce(Rc<Worker<S>>) -> F + Send + 'static,
     ) -> Result<T, WorkerGone> {
@@ -132,7 +132,7 @@ impl<S: 'static> Handle<S> {
 /// A set of running workers. Dropping the set stops the workers and waits as [`Self::stop`] does.
 /// So a start that is given up leaves no socket file behind.
 #[derive(Debug)]
-pub(crate) struct Workers<S> {
+pub struct Workers<S> {
     handles: Arc<[Handle<S>]>,
     /// [`Workers::stop`] or the drop takes them.
     ends: Mutex<Vec<End>>,
@@ -151,7 +151,7 @@ impl<S: 'static> Workers<S> {
     ///
     /// # Errors
     /// The system gives no thread or no epoll instance, or `make` panicked.
-    pub(crate) fn start(
+    pub fn start(
         count: NonZeroUsize,
         make: impl Fn(usize) -> S + Send + Sync + 'static,
     ) -> io::Result<Self> {
@@ -195,12 +195,12 @@ impl<S: 'static> Workers<S> {
     }
 
     /// The handles of the workers, by index.
-    pub(crate) fn handles(&self) -> &Arc<[Handle<S>]> {
+    pub fn handles(&self) -> &Arc<[Handle<S>]> {
         &self.handles
     }
 
     /// Whether every worker answers within `limit`. False when a worker is blocked or has stopped.
-    pub(crate) async fn answer(&self, limit: Duration) -> bool {
+    pub async fn answer(&self, limit: Duration) -> bool {
         let all = async {
             for handle in self.handles.iter() {
                 if handle.call(|_| ()).await.is_err() {
@@ -214,7 +214,7 @@ impl<S: 'static> Workers<S> {
 
     /// Ends all tasks of all workers and waits at most 5 s for the threads. A second call does
     /// nothing.
-    pub(crate) async fn stop(&self) {
+    pub async fn stop(&self) {
         let ends = self.take_ends();
         // Fails only when the runtime ends, and then no caller waits.
         let _ = tokio::task::spawn_blocking(move || end(ends)).await;
@@ -251,7 +251,7 @@ fn end(ends: Vec<End>) {
 
 /// The number of workers for `auto`: the CPUs that this process may use (affinity and cgroup
 /// quota).
-pub(crate) fn automatic() -> NonZeroUsize {
+pub fn automatic() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 

@@ -8,7 +8,7 @@ use admin::SetUpPage;
 use config::{Common, LogFormat, ServerConfig};
 use logging::Format;
 use net::handover;
-use node::{client, descriptors, proxy, server};
+use node::descriptors;
 use ops::state::{Places, StateDir};
 use ops::{Loaded, Role, Serving, term};
 
@@ -156,8 +156,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     let is_next = former.is_some();
     let frame =
         Frame { control: Some(control), warnings: loaded.warnings, former, ..frame(&args.daemon) };
-    let identity =
-        if speaks_tls { Some(node::identity::identity(&config.tls, state.path())?) } else { None };
+    let own = || families::identity::identity(&config.tls, state.path());
+    let identity = speaks_tls.then(own).transpose()?;
     if let (Some(identity), None) = (&identity, &config.tls.identity) {
         tracing::info!(pin = %identity.pin(), "the server has a self-signed certificate; clients pin it");
     }

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use config::{AccessLog, ClientConfig, Common, KeyPair, LogFile, Pages, ProxyConfig, ServerConfig};
-use node::transports::{self, Unfit};
+use families::Unfit;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use tls::{Identity, MaterialError, Trust, client_config};
@@ -132,7 +132,7 @@ fn of_another(identity: &Identity, client: &str) -> Option<String> {
 /// Examines one path. `places` are the prefixes under which the keys of the path may be, and
 /// `sections` the sections that may contain its TLS keys.
 fn way(path: &config::Path, places: &[String], sections: &[String], faults: &mut Vec<Fault>) {
-    if let Err(Unfit { key, problem }) = transports::check(path) {
+    if let Err(Unfit { key, problem }) = families::check(path) {
         let keys = places.iter().map(|place| format!("{place}{key}")).collect();
         faults.push(Fault { keys, problem, fatal: true });
     }

@@ -200,7 +200,7 @@ impl Maker {
             let listen = &loaded.config.listen;
             let speaks_tls = listen.iter().any(|at| at.endpoint.scheme.tls);
             let pin = speaks_tls
-                .then(|| node::identity::identity(&loaded.config.tls, state.path()))
+                .then(|| families::identity::identity(&loaded.config.tls, state.path()))
                 .transpose()?
                 .map(|identity| identity.pin().to_string());
             let urls: Vec<_> = listen.iter().map(|at| at.endpoint.to_string()).collect();

@@ -18,15 +18,15 @@ use super::name::NameVisitor;
 use super::proxy::proxy_of;
 use super::{Entrance, served_by, settings_of};
 use crate::aim::Aim;
-use crate::backends::{Answer, Backend, Pick, Picked, Tried};
-use crate::descriptors;
-use crate::limits;
+use crate::answer::Answer;
+use crate::backends::{Backend, Pick, Picked, Tried};
 use crate::names::Space;
 use crate::session::{Here, Worker};
+use crate::{descriptors, limits};
 
 /// The way on which a visitor came to an entrance.
 #[derive(Clone, Debug)]
-pub(crate) enum Came {
+pub enum Came {
     /// To a port of the entrance; with the header that a load balancer has put in front.
     Port(Option<Box<Announced>>),
     /// By a name.
@@ -38,7 +38,7 @@ pub(crate) enum Came {
 
 /// A request whose visitor stays where it was before.
 #[derive(Debug, Default)]
-pub(crate) struct Stays {
+pub struct Stays {
     /// The mark of the target that the visitor has had; 0: of none.
     mark: u64,
     /// The number of the client that has the stream.
@@ -48,12 +48,12 @@ pub(crate) struct Stays {
 }
 
 impl Stays {
-    pub(crate) fn new(mark: u64) -> Arc<Self> {
+    pub fn new(mark: u64) -> Arc<Self> {
         Arc::new(Self { mark, ..Self::default() })
     }
 
     /// The target of a stream of this backend, which is about to be opened.
-    pub(crate) fn opens(&self, entrance: &Entrance, picked: &Picked) -> Target {
+    pub fn opens(&self, entrance: &Entrance, picked: &Picked) -> Target {
         let (target, is_marked) = picked.aim.opens_at(self.mark);
         self.client.store(entrance.backends.number_of(picked.session), Ordering::Relaxed);
         self.is_marked.store(is_marked, Ordering::Release);
@@ -61,38 +61,38 @@ impl Stays {
     }
 
     /// Asked once a byte of the stream has arrived.
-    pub(crate) fn is_marked(&self) -> bool {
+    pub fn is_marked(&self) -> bool {
         self.is_marked.load(Ordering::Acquire)
     }
 
     /// Asked once a byte of the stream has arrived.
-    pub(crate) fn client(&self) -> u64 {
+    pub fn client(&self) -> u64 {
         self.client.load(Ordering::Relaxed)
     }
 }
 
 /// A visitor on its way into an entrance.
 #[derive(Debug)]
-pub(crate) struct Guest {
-    pub(crate) socket: Socket,
-    pub(crate) peer: Option<SocketAddr>,
-    pub(crate) came: Came,
+pub struct Guest {
+    pub socket: Socket,
+    pub peer: Option<SocketAddr>,
+    pub came: Came,
     /// The session that was picked for it on another worker.
-    pub(crate) wish: Option<u64>,
+    pub wish: Option<u64>,
     /// The time until which the visitor may be held. It does not change on the way.
-    pub(crate) until: Instant,
+    pub until: Instant,
     /// What became of the visitor before.
-    pub(crate) past: Past,
+    pub past: Past,
 }
 
 /// The part of a visitor's way that led nowhere.
 #[derive(Debug, Default)]
-pub(crate) struct Past {
+pub struct Past {
     /// The bytes that a refused stream has read from the socket. Those of a visitor of HTTP are in
     /// [`NameVisitor::first`].
-    pub(crate) first: BytesMut,
+    pub first: BytesMut,
     /// The backends that have not served it.
-    pub(crate) tried: Vec<Tried>,
+    pub tried: Vec<Tried>,
 }
 
 impl Came {
@@ -130,7 +130,7 @@ impl Came {
 }
 
 /// Lets a visitor in that a door has led to this entrance.
-pub(crate) fn visit(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Guest) {
+pub fn visit(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Guest) {
     // Without settings the entrance was closed meanwhile.
     let settings = settings_of(worker, entrance);
     let Some(settings) = settings else {
@@ -170,7 +170,7 @@ pub(super) fn turn_away(worker: &Worker, guest: Guest, settings: &Rc<Settings>, 
 }
 
 /// A seat for an accepted visitor, if both the holder and the source of the visitor have room.
-pub(crate) fn seat(
+pub fn seat(
     holder: &Arc<Holder>,
     socket: &Socket,
     peer: Option<SocketAddr>,

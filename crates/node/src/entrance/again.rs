@@ -15,9 +15,9 @@ use super::admit::{Came, Guest, Past};
 use super::hold::{Visitor, arrive};
 use super::name::NameVisitor;
 use crate::backends::{Picked, Tried};
-use crate::capture::log::Carried;
 use crate::names::Space;
 use crate::session::{HOLD, Worker};
+use capture::log::Carried;
 
 /// Leads a visitor of a shared entrance to another client, if the stream of the visitor is refused.
 pub(super) struct Another {
@@ -70,7 +70,7 @@ impl RetryHandler for Another {
 }
 
 /// Whether the stream itself has counted its refusal.
-pub(crate) const fn is_counted(why: ResetCode) -> bool {
+pub const fn is_counted(why: ResetCode) -> bool {
     !matches!(
         why,
         ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Internal | ResetCode::Timeout

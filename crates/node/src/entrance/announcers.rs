@@ -13,7 +13,7 @@ use relay::{HeaderError, Socket};
 use crate::descriptors;
 
 /// The balancers in front of one entrance.
-pub(crate) enum Announcers {
+pub enum Announcers {
     /// Those of an entrance that this process opens for itself. A reload replaces them.
     Own(ArcSwap<Vec<Net>>),
     /// Those of a published port.
@@ -24,7 +24,7 @@ pub(crate) enum Announcers {
 
 /// The balancers in front of the published ports of a server.
 #[derive(Debug, Default)]
-pub(crate) struct Balancers {
+pub struct Balancers {
     /// The ports; `None`: none has a header.
     ports: Option<AcceptProxy>,
     trusted: Vec<Net>,
@@ -32,7 +32,7 @@ pub(crate) struct Balancers {
 
 impl Balancers {
     /// Those of a configuration.
-    pub(crate) fn of(config: &ServerConfig) -> Self {
+    pub fn of(config: &ServerConfig) -> Self {
         let AcceptProxy { tcp, udp } = &config.accept_proxy;
         let has_some = !tcp.rights.is_empty() || !udp.rights.is_empty();
         let ports = has_some.then(|| config.accept_proxy.clone());
@@ -68,12 +68,12 @@ impl fmt::Debug for Announcers {
 
 impl Announcers {
     /// Those of an entrance that this process opens for itself.
-    pub(crate) fn own(nets: &[Net]) -> Self {
+    pub fn own(nets: &[Net]) -> Self {
         Self::Own(ArcSwap::from_pointee(nets.to_vec()))
     }
 
     /// Replaces those of an entrance that this process has opened for itself.
-    pub(crate) fn set(&self, nets: &[Net]) {
+    pub fn set(&self, nets: &[Net]) {
         if let Self::Own(known) = self {
             known.store(Arc::new(nets.to_vec()));
         }
@@ -96,7 +96,7 @@ impl Announcers {
 ///
 /// # Errors
 /// There is no complete header in time, or the visitor holds its share of the descriptors.
-pub(crate) async fn announced(
+pub async fn announced(
     socket: &mut Socket,
     peer: Option<SocketAddr>,
 ) -> Result<(relay::Announced, Option<SocketAddr>), Unannounced> {
@@ -114,7 +114,7 @@ pub(crate) async fn announced(
 
 /// Why a connection of a balancer is refused.
 #[derive(Debug)]
-pub(crate) enum Unannounced {
+pub enum Unannounced {
     Header(HeaderError),
     /// This visitor holds its share of the descriptors.
     Full(Option<SocketAddr>),

@@ -15,7 +15,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::admit::{Came, Guest, Past, enter, turn_away};
 use super::name::NameVisitor;
 use super::{Entrance, settings_of};
-use crate::backends::{Answer, Backends};
+use crate::answer::Answer;
+use crate::backends::Backends;
 use crate::names::Space;
 use crate::session::{Handle, Session, Worker};
 

@@ -64,42 +64,42 @@ mod tcp;
 mod udp;
 mod watch;
 
-pub(crate) use admit::{Came, Guest, Past, Stays, seat, visit};
-pub(crate) use again::is_counted;
-pub(crate) use announcers::{Announcers, Balancers, Unannounced, announced};
-pub(crate) use name::{Lead, NameDoor, NameVisitor};
-pub(crate) use open::{close_everywhere, forget_everywhere, open_everywhere, renew_flows};
-pub(crate) use openings::{Absent, Bound, Opening, Openings};
-pub(crate) use proxy::{NamedServices, connectors};
+pub use admit::{Came, Guest, Past, Stays, seat, visit};
+pub use again::is_counted;
+pub use announcers::{Announcers, Balancers, Unannounced, announced};
+pub use name::{Lead, NameDoor, NameVisitor};
+pub use open::{close_everywhere, forget_everywhere, open_everywhere, renew_flows};
+pub use openings::{Absent, Bound, Open, Opening, Openings};
+pub use proxy::{NamedServices, connectors};
 use watch::EntranceWatch;
-pub(crate) use watch::{ForwardWatch, TargetWatch};
+pub use watch::{ForwardWatch, TargetWatch};
 
 /// The part of an entrance that all workers share. Its backends decide what serves a visitor.
 #[derive(Debug)]
-pub(crate) struct Entrance {
+pub struct Entrance {
     /// Unique in this process.
-    pub(crate) id: u64,
+    pub id: u64,
     /// The listening address, as a URL.
-    pub(crate) address: String,
+    pub address: String,
     /// What serves its visitors.
-    pub(crate) backends: Backends,
+    pub backends: Backends,
     /// Leads the peers of a UDP port to the workers.
-    pub(crate) steering: Option<Arc<Steering>>,
+    pub steering: Option<Arc<Steering>>,
     /// How many flows its peers may have.
-    pub(crate) bounds: Arc<FlowBounds>,
+    pub bounds: Arc<FlowBounds>,
     /// The load balancers that say which address a visitor has.
-    pub(crate) announcers: Announcers,
+    pub announcers: Announcers,
 }
 
 /// Returns a new id for an entrance.
-pub(crate) fn next_id() -> u64 {
+pub fn next_id() -> u64 {
     static IDS: AtomicU64 = AtomicU64::new(1);
     IDS.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Entrance {
     /// The name in logs and status.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         self.backends.name()
     }
 
@@ -113,7 +113,7 @@ impl Entrance {
 
     /// Leads the peers of a UDP port to the workers that have a link of the session, now and after
     /// each change of these workers.
-    pub(crate) fn steer(self: &Arc<Self>, session: &Session) {
+    pub fn steer(self: &Arc<Self>, session: &Session) {
         if self.steering.is_some() {
             session.add_port(&(Arc::clone(self) as Arc<dyn SessionPort>));
         }
@@ -155,13 +155,13 @@ impl SessionPort for Entrance {
 
 /// The open entrances of a worker by their ids.
 #[derive(Debug, Default)]
-pub(crate) struct Entrances(pub(crate) RefCell<HashMap<u64, OpenEntrance>>);
+pub struct Entrances(pub RefCell<HashMap<u64, OpenEntrance>>);
 
 /// An entrance that is open on one worker.
 #[derive(Debug)]
-pub(crate) struct OpenEntrance {
+pub struct OpenEntrance {
     /// The shared part.
-    pub(crate) entrance: Arc<Entrance>,
+    pub entrance: Arc<Entrance>,
     /// The listener, which closes on drop. `None` before this worker listens, and on workers that
     /// do not accept.
     listening: Option<open::Guard>,
@@ -169,14 +169,14 @@ pub(crate) struct OpenEntrance {
     /// that shares the entrance, the oldest first.
     settings: RefCell<Vec<(Arc<Picked>, Rc<Settings>)>>,
     /// The same of its flows, if it is a UDP port or a SOCKS5 proxy.
-    pub(crate) flows: Option<Rc<FlowSettings>>,
+    pub flows: Option<Rc<FlowSettings>>,
     /// The proxy for its visitors, if they name their targets, and the terms that it has.
     proxy: RefCell<Option<(Arc<ProxyTerms>, Rc<Proxy>)>>,
 }
 
 impl OpenEntrance {
     /// The counters of the streams of this backend on this worker; `None`: it had no stream here.
-    pub(crate) fn stats_by(&self, picked: &Picked) -> Option<Rc<Stats>> {
+    pub fn stats_by(&self, picked: &Picked) -> Option<Rc<Stats>> {
         let known = self.settings.borrow();
         let of = |known: &&(Arc<Picked>, Rc<Settings>)| known.0.session == picked.session;
         let (_, settings) = match &known[..] {
@@ -187,20 +187,20 @@ impl OpenEntrance {
     }
 
     /// All counters of its streams on this worker.
-    pub(crate) fn all_stats(&self) -> Vec<Rc<Stats>> {
+    pub fn all_stats(&self) -> Vec<Rc<Stats>> {
         self.settings.borrow().iter().map(|(_, settings)| Rc::clone(&settings.stats)).collect()
     }
 
     /// Forgets a session that shares the entrance no more. Returns its counters, because its streams
     /// go on.
-    pub(crate) fn forget(&self, session: u64) -> Option<Rc<Stats>> {
+    pub fn forget(&self, session: u64) -> Option<Rc<Stats>> {
         let mut known = self.settings.borrow_mut();
         let place = known.iter().position(|(picked, _)| picked.session == session)?;
         (known.len() > 1).then(|| Rc::clone(&known.remove(place).1.stats))
     }
 
     /// The settings that its streams on this worker have at present.
-    pub(crate) fn settings(&self) -> Rc<Settings> {
+    pub fn settings(&self) -> Rc<Settings> {
         self.served_by(&self.entrance.backends.first().picked)
     }
 
@@ -238,7 +238,7 @@ impl OpenEntrance {
 
     /// The name under which its streams are listed: the name of a service, the address of a
     /// forward.
-    pub(crate) fn label(&self) -> String {
+    pub fn label(&self) -> String {
         let backend = self.entrance.backends.first();
         let aim = &backend.picked.aim;
         match aim.target {
@@ -251,7 +251,7 @@ impl OpenEntrance {
 }
 
 /// The settings of new streams of this entrance. `None`: the entrance is closed.
-pub(crate) fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Settings>> {
+pub fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Settings>> {
     let entrances = worker.state.of::<Entrances>();
     let entrances = entrances.0.borrow();
     entrances.get(&entrance.id).map(OpenEntrance::settings)
@@ -259,17 +259,13 @@ pub(crate) fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Set
 
 /// The counters of a backend of an entrance on this worker. `None`: the entrance was closed
 /// meanwhile.
-pub(crate) fn stats_of(
-    worker: &Worker,
-    entrance: &Entrance,
-    picked: &Arc<Picked>,
-) -> Option<Rc<Stats>> {
+pub fn stats_of(worker: &Worker, entrance: &Entrance, picked: &Arc<Picked>) -> Option<Rc<Stats>> {
     served_by(worker, entrance, picked).map(|settings| Rc::clone(&settings.stats))
 }
 
 /// The settings for a stream of this entrance that is served by what was picked. `None`: the entrance
 /// was closed meanwhile.
-pub(crate) fn served_by(
+pub fn served_by(
     worker: &Worker,
     entrance: &Entrance,
     picked: &Arc<Picked>,

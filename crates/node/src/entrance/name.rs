@@ -16,47 +16,48 @@ use relay::{Http, Leaving, Onward, Permit, Retry, Settings, Socket, Why, open_er
 use tokio::time::Instant;
 
 use super::again::Another;
-use crate::backends::{Answer, Picked};
-use crate::capture::log::{Asked, Carried, Senders};
+use crate::answer::Answer;
+use crate::backends::Picked;
 use crate::names::Space;
 use crate::session::Worker;
+use capture::log::{Asked, Carried, Senders};
 
 /// A visitor of a name, on its way to a service.
 #[derive(Clone, Debug)]
-pub(crate) struct NameVisitor {
+pub struct NameVisitor {
     /// The door through which it came.
-    pub(crate) door: Arc<dyn NameDoor>,
+    pub door: Arc<dyn NameDoor>,
     /// The rules that led it to the entrance.
-    pub(crate) lead: Lead,
+    pub lead: Lead,
     /// The bytes that were read from the socket already.
-    pub(crate) first: BytesMut,
+    pub first: BytesMut,
     /// Its first request, for the answer of the door in the place of the service.
-    pub(crate) asked: Asked,
+    pub asked: Asked,
     /// What a load balancer tells of a visitor whose bytes pass through. Connections of HTTP have
     /// requests for several services, which do not get the fields.
-    pub(crate) fields: Option<VisitorFields>,
+    pub fields: Option<VisitorFields>,
 }
 
 /// The rules by which a door has led a visitor to an entrance.
 #[derive(Clone, Debug)]
-pub(crate) struct Lead {
+pub struct Lead {
     /// Whether the visitor speaks HTTP or TLS.
-    pub(crate) space: Space,
+    pub space: Space,
     /// The host in the form in which names are looked up.
-    pub(crate) host: Box<str>,
+    pub host: Box<str>,
     /// The generation of the table of names before the look-up.
-    pub(crate) generation: u64,
+    pub generation: u64,
     /// The edition of the backends.
-    pub(crate) edition: u64,
+    pub edition: u64,
     /// Requests and responses of HTTP are tracked. Otherwise all bytes go to the service of the
     /// first request.
-    pub(crate) tracked: bool,
+    pub tracked: bool,
     /// The name of the field that names the host, instead of `Host`.
-    pub(crate) route_header: Option<Arc<str>>,
+    pub route_header: Option<Arc<str>>,
 }
 
 /// A door of visitors that name a host.
-pub(crate) trait NameDoor: Senders + fmt::Debug + Send + Sync {
+pub trait NameDoor: Senders + fmt::Debug + Send + Sync {
     /// Takes a connection that leaves the stream of its service.
     fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving);
 
@@ -94,8 +95,12 @@ impl NameVisitor {
         (permit, mut another): (Permit, Option<Another>),
     ) {
         let Self { door, lead, first, asked, fields: _ } = self;
-        let carried =
-            Carried::new(&settings.stats, picked, Arc::<dyn NameDoor>::clone(&door), open.visitor);
+        let carried = Carried::new(
+            &settings.stats,
+            Arc::<Picked>::clone(picked),
+            Arc::<dyn NameDoor>::clone(&door),
+            open.visitor,
+        );
         if let Some(another) = &mut another {
             another.carried = Some(Rc::clone(&carried));
         }

@@ -92,7 +92,7 @@ fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<(
 
 /// Opens an entrance on all workers. No worker accepts before all workers are ready, because a
 /// worker without a link hands its first visitor to another worker.
-pub(crate) async fn open_everywhere(
+pub async fn open_everywhere(
     handles: &[Handle],
     entrance: &Arc<Entrance>,
     listeners: Listeners,
@@ -113,7 +113,7 @@ pub(crate) async fn open_everywhere(
 
 /// Ends the flows of an entrance that leads elsewhere now. A peer that goes on sending gets a flow
 /// that leads there.
-pub(crate) async fn renew_flows(handles: &[Handle], id: u64) {
+pub async fn renew_flows(handles: &[Handle], id: u64) {
     for handle in handles {
         // A worker that has stopped has no flows.
         let renewed = handle.call(move |worker| {
@@ -128,7 +128,7 @@ pub(crate) async fn renew_flows(handles: &[Handle], id: u64) {
 }
 
 /// Forgets, on all workers, a session that shares an entrance no more.
-pub(crate) async fn forget_everywhere(handles: &[Handle], id: u64, session: u64) {
+pub async fn forget_everywhere(handles: &[Handle], id: u64, session: u64) {
     for handle in handles {
         // A worker that has stopped has forgotten everything.
         let forgotten = handle.call(move |worker| {
@@ -143,7 +143,7 @@ pub(crate) async fn forget_everywhere(handles: &[Handle], id: u64, session: u64)
 }
 
 /// Closes an entrance on all workers. The port is free when the future is ready.
-pub(crate) async fn close_everywhere(handles: &[Handle], id: u64) {
+pub async fn close_everywhere(handles: &[Handle], id: u64) {
     for handle in handles {
         // A worker that has stopped has closed the entrance.
         let closed = handle.call(move |worker| {

@@ -16,13 +16,13 @@ use tokio::sync::Mutex;
 use super::{Announcers, Entrance, close_everywhere, next_id, open_everywhere, renew_flows};
 use crate::aim::Aim;
 use crate::backends::Backends;
-use crate::listeners::{self, Listeners};
+use crate::listeners;
+use crate::listeners::Listeners;
 use crate::session::{Handle, Session};
-use crate::transports;
 use relay::{FlowBounds, Gate};
 
 /// What an entrance of this process is opened for.
-pub(crate) trait Opening: Clone + fmt::Debug + PartialEq {
+pub trait Opening: Clone + fmt::Debug + PartialEq {
     /// The word for it in the log.
     const WHAT: &'static str;
 
@@ -53,7 +53,7 @@ pub(crate) trait Opening: Clone + fmt::Debug + PartialEq {
 
 /// The open entrances of one kind.
 #[derive(Debug)]
-pub(crate) struct Openings<T> {
+pub struct Openings<T> {
     /// `None` once all are closed for good.
     open: Mutex<Option<Vec<Open<T>>>>,
     /// The entries whose address this machine does not have, with the reason. They are tried again.
@@ -63,18 +63,18 @@ pub(crate) struct Openings<T> {
 }
 
 /// An entry that waits for its address, and why.
-pub(crate) type Absent<T> = (T, String);
+pub type Absent<T> = (T, String);
 
 /// An open entrance.
 #[derive(Clone, Debug)]
-pub(crate) struct Open<T> {
-    pub(crate) entry: T,
-    pub(crate) entrance: Arc<Entrance>,
+pub struct Open<T> {
+    pub entry: T,
+    pub entrance: Arc<Entrance>,
 }
 
 /// The entrances of a new configuration, bound but not yet accepting.
 #[derive(Debug)]
-pub(crate) struct Bound<T> {
+pub struct Bound<T> {
     known: Vec<(Open<T>, T)>,
     new: Vec<(Open<T>, Listeners)>,
     /// Entries that need the port of an entrance that is to close. Both cannot be bound at the same
@@ -98,7 +98,7 @@ impl<T: Opening> Openings<T> {
     /// with the same address stay open, even if their target changes. An address that this machine
     /// does not have is no failure: see [`Self::try_again`]. `session_of` says whose links serve the
     /// visitors of an entry.
-    pub(crate) async fn bind(
+    pub async fn bind(
         &self,
         wanted: &[T],
         workers: NonZeroUsize,
@@ -121,20 +121,20 @@ impl<T: Opening> Openings<T> {
         let (late, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(|entry| frees(entry));
         let mut absent = Vec::new();
         let mut bound = |entry: &T| match bind(entry, workers, &session_of(entry)) {
-            Err(why) if transports::is_absent(&why) => {
+            Err(why) if families::is_absent(&why) => {
                 absent.push((entry.clone(), why.to_string()));
                 None
             }
             outcome => Some(outcome),
         };
-        let new = transports::all_bound(missing.into_iter().filter_map(&mut bound))?;
+        let new = families::all_bound(missing.into_iter().filter_map(&mut bound))?;
         let late = late.into_iter().cloned().collect();
         Ok(Bound { known, new, late, gone, absent, _change: change })
     }
 
     /// Opens and closes entrances as `bound` says, and updates the others. Returns the entries that
     /// could not be opened, with the error; nothing of them is left open.
-    pub(crate) async fn follow(
+    pub async fn follow(
         &self,
         bound: Bound<T>,
         handles: &[Handle],
@@ -168,7 +168,7 @@ impl<T: Opening> Openings<T> {
         for entry in bound.late {
             match bind(&entry, workers, &session_of(&entry)) {
                 Ok(opened) => new.push(opened),
-                Err(why) if transports::is_absent(&why) => absent.push((entry, why.to_string())),
+                Err(why) if families::is_absent(&why) => absent.push((entry, why.to_string())),
                 Err(why) => failed.push((entry, io::Error::other(format!("{why:#}")))),
             }
         }
@@ -189,11 +189,7 @@ impl<T: Opening> Openings<T> {
     }
 
     /// Opens the entries whose address this machine has got meanwhile. Called from time to time.
-    pub(crate) async fn try_again(
-        &self,
-        handles: &[Handle],
-        session_of: impl Fn(&T) -> Arc<Session>,
-    ) {
+    pub async fn try_again(&self, handles: &[Handle], session_of: impl Fn(&T) -> Arc<Session>) {
         let mut all = self.open.lock().await;
         let (Some(all), Some(workers)) = (&mut *all, NonZeroUsize::new(handles.len())) else {
             return;
@@ -234,7 +230,7 @@ impl<T: Opening> Openings<T> {
     }
 
     /// The entries that wait for their address.
-    pub(crate) fn waiting(&self) -> Vec<Absent<T>> {
+    pub fn waiting(&self) -> Vec<Absent<T>> {
         self.absent().clone()
     }
 
@@ -243,12 +239,12 @@ impl<T: Opening> Openings<T> {
     }
 
     /// The open entrances.
-    pub(crate) async fn all(&self) -> Vec<Open<T>> {
+    pub async fn all(&self) -> Vec<Open<T>> {
         self.open.lock().await.clone().unwrap_or_default()
     }
 
     /// Closes all entrances for good.
-    pub(crate) async fn close_all(&self, handles: &[Handle]) {
+    pub async fn close_all(&self, handles: &[Handle]) {
         for Open { entrance, .. } in self.open.lock().await.take().into_iter().flatten() {
             close_everywhere(handles, entrance.id).await;
         }
@@ -314,28 +310,67 @@ fn turn<T: Opening>(open: &Open<T>, entry: &T) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use config::{Balancer, ProxyFlags, Sources, Text};
+    use config::{ProxyFlags, Sources, Text};
     use link::ProcessBudget;
+    use proto::Target;
+    use proto::control::ServiceTerms;
 
     use super::*;
     use crate::memory;
     use crate::session::{State, Workers};
 
     /// An address of RFC 5737, which no machine has.
-    const NOWHERE: &str = "192.0.2.77";
+    const NOWHERE: &str = "192.0.2.77:1";
 
-    fn entries(all: &[&str]) -> Vec<Balancer> {
+    /// A listener whose visitors nobody serves.
+    #[derive(Clone, Debug, PartialEq)]
+    struct Entry(Local);
+
+    impl Opening for Entry {
+        const WHAT: &'static str = "entry";
+
+        fn listen(&self) -> &Local {
+            &self.0
+        }
+
+        fn aim(&self, address: &str) -> Aim {
+            let target = Target::Service(address.to_owned());
+            let terms = ServiceTerms::default();
+            Aim { name: address.to_owned(), target, terms, rules: None, proxy: None }
+        }
+
+        fn gate(&self) -> Arc<Gate> {
+            Gate::new(None)
+        }
+
+        fn bounds(&self) -> Arc<FlowBounds> {
+            Arc::default()
+        }
+
+        fn announcers(&self) -> &[Net] {
+            &[]
+        }
+
+        fn limit(&self, _: &Entrance) {}
+
+        fn turns_flows(&self, _: &Self) -> bool {
+            false
+        }
+
+        fn tell(&self, _: Option<&Self>, _: &str) {}
+    }
+
+    fn entries(all: &[&str]) -> Vec<Entry> {
         let entry = |(nth, at): (usize, &&str)| {
-            format!("  - {{ name: p{nth}, listen: '{at}', target: 'tcp://127.0.0.1:1' }}\n")
+            format!("  - {{ name: p{nth}, listen: 'tcp://{at}', target: 'tcp://127.0.0.1:1' }}\n")
         };
         let lines: String = all.iter().enumerate().map(entry).collect();
         let text = format!("proxies:\n{lines}");
         let read = |_: &Path| Err("no files".to_owned());
         let sources = Sources { env: &|_: &str| None, read: &read };
         let text = Some(Text { name: "proxy.yaml", text: &text });
-        config::load_proxy(text, &ProxyFlags::default(), &sources).unwrap().config.proxies
+        let loaded = config::load_proxy(text, &ProxyFlags::default(), &sources).unwrap();
+        loaded.config.proxies.into_iter().map(|proxy| Entry(proxy.listen)).collect()
     }
 
     #[tokio::test]
@@ -345,9 +380,9 @@ mod tests {
         let workers =
             Workers::start(one, move |_| State::new(memory::lease(&budget, one))).unwrap();
         let (handles, session) = (workers.handles(), Session::here(1));
-        let session_of = |_: &Balancer| Arc::clone(&session);
+        let session_of = |_: &Entry| Arc::clone(&session);
         let openings = Openings::default();
-        let open = async |wanted: &[Balancer]| {
+        let open = async |wanted: &[Entry]| {
             let bound = openings.bind(wanted, one, session_of).await.unwrap();
             // A reload is in progress: nobody else opens an entry.
             openings.try_again(handles, session_of).await;
@@ -355,8 +390,7 @@ mod tests {
             assert!(failed.is_empty(), "{failed:?}");
             (openings.all().await.len(), openings.waiting().len())
         };
-        let absent = format!("tcp://{NOWHERE}:1");
-        let both = entries(&["tcp://127.0.0.1:0", &absent]);
+        let both = entries(&["127.0.0.1:0", NOWHERE]);
         assert_eq!(open(&both).await, (1, 1));
         let [(entry, why)] = &openings.waiting()[..] else { panic!("one waits") };
         assert_eq!(*entry, both[1]);
@@ -364,7 +398,7 @@ mod tests {
         openings.try_again(handles, session_of).await;
         assert_eq!(openings.waiting().len(), 1, "it is still not there");
         // The address has come: the test gives the entry another one.
-        *openings.absent() = vec![(entries(&["tcp://127.0.0.1:0"]).remove(0), why.clone())];
+        *openings.absent() = vec![(entries(&["127.0.0.1:0"]).remove(0), why.clone())];
         openings.try_again(handles, session_of).await;
         assert_eq!((openings.all().await.len(), openings.waiting().len()), (2, 0));
         assert_eq!(open(&both[1..]).await, (0, 1), "a reload keeps what waits");

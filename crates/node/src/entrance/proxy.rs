@@ -26,11 +26,17 @@ type FindLinks = dyn Fn(&Rc<Worker>, &str, Duration) -> Option<FutureConnectors>
 
 /// The private services that visitors of a proxy may name. Empty where no client runs.
 #[derive(Default)]
-pub(crate) struct NamedServices(RefCell<Option<Rc<FindLinks>>>);
+pub struct NamedServices(RefCell<Option<Rc<FindLinks>>>);
+
+impl fmt::Debug for NamedServices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedServices").finish_non_exhaustive()
+    }
+}
 
 impl NamedServices {
     /// The client has started on this worker.
-    pub(crate) fn start(
+    pub fn start(
         &self,
         visit: impl Fn(&Rc<Worker>, &str, Duration) -> Option<FutureConnectors> + 'static,
     ) {
@@ -115,7 +121,7 @@ impl ProxyLinks {
 }
 
 /// The two ways into a link.
-pub(crate) fn connectors(link: &Link) -> Connectors {
+pub fn connectors(link: &Link) -> Connectors {
     let reports = link.features().have(Features::FLOWS);
     Connectors { streams: Rc::new(link.clone()), flows: Rc::new(link.clone()), reports }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::admit::{Came, Guest, Past, enter, seat, turn_away};
 use super::hold::{Visitor, hand_over};
 use super::{Entrance, Unannounced, announced, settings_of};
-use crate::backends::Answer;
+use crate::answer::Answer;
 use crate::session::{HOLD, Worker};
 
 /// The handler of accepted visitors on one worker.

@@ -202,14 +202,14 @@ impl Watcher for EntranceWatch {
 
 /// Watches the streams that this side dials for a service of this client, or for an entry of a proxy.
 #[derive(Clone)]
-pub(crate) struct TargetWatch {
+pub struct TargetWatch {
     /// The word for the service in the log.
-    pub(crate) what: &'static str,
-    pub(crate) service: String,
-    pub(crate) target: String,
-    pub(crate) health: Arc<Health>,
+    pub what: &'static str,
+    pub service: String,
+    pub target: String,
+    pub health: Arc<Health>,
     /// Checks send requests: a connection alone does not say that the target serves.
-    pub(crate) is_asked: bool,
+    pub is_asked: bool,
 }
 
 impl fmt::Debug for TargetWatch {
@@ -220,7 +220,7 @@ impl fmt::Debug for TargetWatch {
 
 impl TargetWatch {
     /// Records that a directory was opened or not, and logs news.
-    pub(crate) fn note_opened<T>(&self, outcome: &io::Result<T>) {
+    pub fn note_opened<T>(&self, outcome: &io::Result<T>) {
         let Self { what, service, target, health, .. } = self;
         match outcome {
             Ok(_) => self.note_up(),
@@ -249,7 +249,7 @@ impl TargetWatch {
     }
 
     /// Records the outcome of a dial, and logs news.
-    pub(crate) fn note(&self, outcome: Result<(), &DialError>) {
+    pub fn note(&self, outcome: Result<(), &DialError>) {
         let Self { what, service, health, .. } = self;
         match outcome {
             Ok(()) => self.note_up(),
@@ -350,8 +350,8 @@ impl Watcher for TargetWatch {
 
 /// Watches the targets that a server dials for the forwards of a client.
 #[derive(Debug)]
-pub(crate) struct ForwardWatch {
-    pub(crate) client: String,
+pub struct ForwardWatch {
+    pub client: String,
 }
 
 impl Watcher for ForwardWatch {

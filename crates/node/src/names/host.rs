@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// What the server does with the visitors of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Visitors speak HTTP.
     Http,
     /// Visitors speak HTTP inside TLS, which ends at the server.
@@ -19,7 +19,7 @@ pub(crate) enum Kind {
 /// Names of one space exclude each other: a ClientHello leads to one service, whether its TLS ends
 /// at the server or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Space {
+pub enum Space {
     /// Found by the head of a request.
     Http = 0,
     /// Found by the server name in a ClientHello.
@@ -27,7 +27,7 @@ pub(crate) enum Space {
 }
 
 impl Kind {
-    pub(crate) const fn space(self) -> Space {
+    pub const fn space(self) -> Space {
         match self {
             Self::Http => Space::Http,
             Self::Https | Self::Tls => Space::Tls,
@@ -35,7 +35,7 @@ impl Kind {
     }
 
     /// The scheme of its URLs.
-    pub(crate) const fn scheme(self) -> &'static str {
+    pub const fn scheme(self) -> &'static str {
         match self {
             Self::Http => "http",
             Self::Https => "https",
@@ -44,7 +44,7 @@ impl Kind {
     }
 
     /// The port that its URLs need not name.
-    pub(crate) const fn port(self) -> u16 {
+    pub const fn port(self) -> u16 {
         match self {
             Self::Http => 80,
             Self::Https | Self::Tls => 443,
@@ -54,10 +54,10 @@ impl Kind {
 
 /// A host that a client publishes: `app.example.com`, `*.example.com` or `*`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Host {
-    pub(crate) kind: Kind,
+pub struct Host {
+    pub kind: Kind,
     /// Lower case, without a dot at the end.
-    pub(crate) name: Arc<str>,
+    pub name: Arc<str>,
 }
 
 impl fmt::Display for Host {

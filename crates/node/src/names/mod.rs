@@ -27,7 +27,7 @@ use tokio::time::Instant;
 
 use crate::entrance::Entrance;
 
-pub(crate) use host::{Host, Kind, Space};
+pub use host::{Host, Kind, Space};
 
 /// Number of shards for each space.
 const SHARDS: usize = 256;
@@ -50,7 +50,7 @@ const LOST_MAX: usize = 64;
 
 /// All published names.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub struct Names {
     hasher: RandomState,
     /// The shards of the space of HTTP, then those of TLS.
     shards: Box<[ArcSwap<Shard>]>,
@@ -75,13 +75,13 @@ struct Shard {
 
 /// An entrance under a name.
 #[derive(Clone, Debug)]
-pub(crate) struct Published {
+pub struct Published {
     /// The kind of the name.
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// The entrance takes only requests at this path or below.
-    pub(crate) path: Option<Arc<str>>,
+    pub path: Option<Arc<str>>,
     /// The entrance.
-    pub(crate) entrance: Arc<Entrance>,
+    pub entrance: Arc<Entrance>,
 }
 
 /// The services of an `http://` name and of the `https://` name of the same host.
@@ -89,18 +89,18 @@ type WithoutTls = (Option<Services>, Option<Services>);
 
 /// A name that the server knows while its client is away.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub struct Known {
     /// The kind of the name.
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// The client that published it last.
-    pub(crate) client: Arc<str>,
+    pub client: Arc<str>,
     /// The paths of its services; `None` is every path.
-    pub(crate) paths: Box<[Option<Arc<str>>]>,
+    pub paths: Box<[Option<Arc<str>>]>,
 }
 
 impl Known {
     /// Whether a service of the name takes requests of this path.
-    pub(crate) fn takes(&self, path: &str) -> bool {
+    pub fn takes(&self, path: &str) -> bool {
         let takes =
             |one: &Option<Arc<str>>| one.as_ref().is_none_or(|own| web::is_below(own, path));
         self.paths.iter().any(takes)
@@ -108,7 +108,7 @@ impl Known {
 }
 
 /// The services of a host, the longest path first.
-pub(crate) type Services = Arc<[Published]>;
+pub type Services = Arc<[Published]>;
 
 impl Default for Names {
     fn default() -> Self {
@@ -133,12 +133,12 @@ impl Names {
 
     /// The number of changes so far: of names, of the rules of their entrances, and of the settings
     /// of doors. Where it is the same as before a look-up, the look-up has the same outcome.
-    pub(crate) fn generation(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
     /// Counts a change, after the change is in force.
-    pub(crate) fn note_change(&self) {
+    pub fn note_change(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
@@ -149,12 +149,12 @@ impl Names {
     /// The services of a host: under its own name, else under the longest wildcard that covers it,
     /// else under `*`. `host` is normalised: lower case, no port, no dot at the end. `None` also
     /// where the closest name is known and its client is away ([`Self::away`]).
-    pub(crate) fn find(&self, space: Space, host: &str) -> Option<Services> {
+    pub fn find(&self, space: Space, host: &str) -> Option<Services> {
         self.closest(space, host)?.ok()
     }
 
     /// The closest name of a host, if it is known and its client is away.
-    pub(crate) fn away(&self, space: Space, host: &str) -> Option<Arc<Known>> {
+    pub fn away(&self, space: Space, host: &str) -> Option<Arc<Known>> {
         self.closest(space, host)?.err()
     }
 
@@ -168,13 +168,13 @@ impl Names {
 
     /// What visitors over HTTP without TLS may find under a host, the closest name first: the
     /// services of its `http://` name, and those of its `https://` name, at least one of the two.
-    pub(crate) fn without_tls(&self, host: &str) -> impl Iterator<Item = WithoutTls> {
+    pub fn without_tls(&self, host: &str) -> impl Iterator<Item = WithoutTls> {
         self.pairs(host).map_while(Result::ok)
     }
 
     /// The closest name of a host for visitors over HTTP without TLS, if its client is away: its
     /// `http://` name, or its `https://` name where neither has a service.
-    pub(crate) fn away_without_tls(&self, host: &str) -> Option<Arc<Known>> {
+    pub fn away_without_tls(&self, host: &str) -> Option<Arc<Known>> {
         self.pairs(host).next()?.err()
     }
 
@@ -200,7 +200,7 @@ impl Names {
     /// As [`Self::find`], but a name that is closer to the host and is absent only for a moment is
     /// waited for. A visitor is not given to the service of a wildcard because the service of the
     /// name itself is just coming back.
-    pub(crate) async fn wait(&self, space: Space, host: &str) -> Option<Services> {
+    pub async fn wait(&self, space: Space, host: &str) -> Option<Services> {
         if self.may_come(space, host).is_none() {
             return self.find(space, host);
         }
@@ -216,7 +216,7 @@ impl Names {
     }
 
     /// Whether [`Self::wait`] would wait.
-    pub(crate) fn is_awaited(&self, space: Space, host: &str) -> bool {
+    pub fn is_awaited(&self, space: Space, host: &str) -> bool {
         self.may_come(space, host).is_some()
     }
 
@@ -257,18 +257,18 @@ impl Names {
     }
 
     /// Adds an entrance under a host.
-    pub(crate) fn add(&self, host: &Host, published: Published) {
+    pub fn add(&self, host: &Host, published: Published) {
         self.change(host, true, |services| services.push(published));
         self.added.notify_waiters();
     }
 
     /// Removes an entrance from a host. The host may come back for a moment, unless `is_final`.
-    pub(crate) fn remove(&self, host: &Host, entrance: u64, is_final: bool) {
+    pub fn remove(&self, host: &Host, entrance: u64, is_final: bool) {
         self.change(host, is_final, |services| services.retain(|one| one.entrance.id != entrance));
     }
 
     /// Sets what is known of a name; `None`: nothing any more.
-    pub(crate) fn set_known(&self, space: Space, name: &Arc<str>, known: Option<Arc<Known>>) {
+    pub fn set_known(&self, space: Space, name: &Arc<str>, known: Option<Arc<Known>>) {
         let _turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let shard = self.shard(space, name);
         let before = shard.load();

@@ -14,10 +14,10 @@ use super::Worker;
 
 /// An admitted visitor, its address, and the header that a load balancer has put in front of the
 /// bytes of the visitor.
-pub(crate) type Admitted = (Socket, Option<SocketAddr>, Option<Box<Announced>>);
+pub type Admitted = (Socket, Option<SocketAddr>, Option<Box<Announced>>);
 
 /// Joins admitted visitors with targets of this process.
-pub(crate) trait ServesHere {
+pub trait ServesHere {
     /// Connects a visitor of the entry `name` with a target.
     fn serve(
         &self,
@@ -43,20 +43,26 @@ pub(crate) trait ServesHere {
 
 /// The connections and flows of a worker that no link carries, and what serves new ones.
 #[derive(Default)]
-pub(crate) struct Here {
+pub struct Here {
     connections: Rc<ConnectionTable>,
     flows: Rc<ConnectionTable>,
     by: RefCell<Option<Rc<dyn ServesHere>>>,
 }
 
+impl std::fmt::Debug for Here {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Here").finish_non_exhaustive()
+    }
+}
+
 impl Here {
     /// This process serves visitors from now on.
-    pub(crate) fn start(&self, by: Rc<dyn ServesHere>) {
+    pub fn start(&self, by: Rc<dyn ServesHere>) {
         *self.by.borrow_mut() = Some(by);
     }
 
     /// As [`ServesHere::serve`]; refuses where nothing serves.
-    pub(crate) fn serve(
+    pub fn serve(
         &self,
         worker: &Rc<Worker>,
         name: &str,
@@ -72,7 +78,7 @@ impl Here {
     }
 
     /// As [`ServesHere::serve_flow`].
-    pub(crate) fn serve_flow(
+    pub fn serve_flow(
         &self,
         worker: &Rc<Worker>,
         name: &str,
@@ -84,7 +90,7 @@ impl Here {
     }
 
     /// The connections, or the flows, of this worker.
-    pub(crate) fn table(&self, kind: StreamKind) -> &Rc<ConnectionTable> {
+    pub fn table(&self, kind: StreamKind) -> &Rc<ConnectionTable> {
         match kind {
             StreamKind::Stream => &self.connections,
             StreamKind::Flow => &self.flows,
@@ -92,7 +98,7 @@ impl Here {
     }
 
     /// Ends a connection or a flow of worker `index`. False: nothing has this number.
-    pub(crate) fn abort(&self, index: usize, wanted: StreamNumber) -> bool {
+    pub fn abort(&self, index: usize, wanted: StreamNumber) -> bool {
         let StreamNumber { kind, number: entry, .. } = wanted;
         number(index, kind, entry) == wanted && self.table(kind).abort(entry)
     }
@@ -100,7 +106,7 @@ impl Here {
 
 /// The number by which people name a connection or a flow of worker `index`. The worker stands
 /// where the link stands elsewhere.
-pub(crate) fn number(index: usize, kind: StreamKind, number: u32) -> StreamNumber {
+pub fn number(index: usize, kind: StreamKind, number: u32) -> StreamNumber {
     let link = u64::try_from(index).unwrap_or(u64::MAX).saturating_add(1);
     StreamNumber { link, kind, number }
 }

@@ -15,7 +15,7 @@ use super::{Session, State, Worker};
 
 /// A link without a carrier counts as silent after this time, as a link whose peer owes an answer
 /// does (`proto/src/link/liveness.rs`). A client that lives is usually back before.
-pub(crate) const AWAY: Duration = Duration::from_secs(1);
+pub const AWAY: Duration = Duration::from_secs(1);
 
 /// The visitors that had better leave a silent link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Member {
 
 impl State {
     /// Adds a new link of the session to this worker.
-    pub(crate) fn add_link(&self, worker: usize, session: &Arc<Session>, link: &Link) {
+    pub fn add_link(&self, worker: usize, session: &Arc<Session>, link: &Link) {
         let member = Member {
             session: Arc::clone(session),
             link: link.clone(),
@@ -73,7 +73,7 @@ impl State {
 
     /// Records whether a link takes streams. A link that is going away takes none, even after it
     /// comes back on another carrier.
-    pub(crate) fn set_live(&self, worker: usize, session: &Session, serial: u64, live: bool) {
+    pub fn set_live(&self, worker: usize, session: &Session, serial: u64, live: bool) {
         let mut links = self.links.members.borrow_mut();
         let members = links.get_mut(&session.id).map_or(&mut [][..], Vec::as_mut_slice);
         let Some(member) = members.iter_mut().find(|member| member.link.serial() == serial) else {
@@ -103,7 +103,7 @@ impl State {
     }
 
     /// Records whether the peer of a live link answers.
-    pub(crate) fn set_answers(&self, worker: usize, session: &Session, serial: u64, answers: bool) {
+    pub fn set_answers(&self, worker: usize, session: &Session, serial: u64, answers: bool) {
         let mut links = self.links.members.borrow_mut();
         let members = links.get_mut(&session.id).map_or(&mut [][..], Vec::as_mut_slice);
         let mut members = members.iter_mut();
@@ -126,7 +126,7 @@ impl State {
     }
 
     /// Removes a link that has ended and keeps its totals.
-    pub(crate) fn remove_link(&self, worker: usize, session: &Session, serial: u64) {
+    pub fn remove_link(&self, worker: usize, session: &Session, serial: u64) {
         self.set_live(worker, session, serial, false);
         let mut links = self.links.members.borrow_mut();
         if let Some(members) = links.get_mut(&session.id) {
@@ -167,7 +167,7 @@ impl State {
 
     /// Returns a live link of the session on this worker. Several live links take turns. A link that
     /// does not answer has its turn if no other link is live.
-    pub(crate) fn live_link(&self, session: &Session) -> Option<Link> {
+    pub fn live_link(&self, session: &Session) -> Option<Link> {
         let links = self.links.members.borrow();
         let members = links.get(&session.id)?;
         let turn = self.links.turn.get();
@@ -180,13 +180,13 @@ impl State {
 
     /// The link of this worker for a visitor of the session. `None`: the visitor has to wait, or
     /// another worker has a link that answers while no link of this worker does.
-    pub(crate) fn visitor_link(&self, worker: usize, session: &Session) -> Option<Link> {
+    pub fn visitor_link(&self, worker: usize, session: &Session) -> Option<Link> {
         let is_silent = session.answers_on(worker) == 0 && session.answers();
         if is_silent { None } else { self.live_link(session) }
     }
 
     /// The link with this serial.
-    pub(crate) fn link(&self, session: &Session, serial: u64) -> Option<Link> {
+    pub fn link(&self, session: &Session, serial: u64) -> Option<Link> {
         let links = self.links.members.borrow();
         let member = links.get(&session.id)?.iter().find(|m| m.link.serial() == serial)?;
         Some(member.link.clone())
@@ -201,7 +201,7 @@ impl State {
 
     /// Lets visitors leave the links of a session on this worker that are lost or silent, if
     /// another client serves them.
-    pub(crate) fn leave_silent(&self, session: u64) {
+    pub fn leave_silent(&self, session: u64) {
         let links = self.links.members.borrow();
         let members = links.get(&session).into_iter().flatten();
         let silent = members.filter(|member| {
@@ -214,26 +214,26 @@ impl State {
     }
 
     /// The ids of the sessions that have a link on this worker.
-    pub(crate) fn session_ids(&self) -> Vec<u64> {
+    pub fn session_ids(&self) -> Vec<u64> {
         self.links.members.borrow().keys().copied().collect()
     }
 
     /// The links of a session on this worker. Links that are going away are included.
-    pub(crate) fn links_of(&self, session: u64) -> Vec<(Arc<Session>, Link)> {
+    pub fn links_of(&self, session: u64) -> Vec<(Arc<Session>, Link)> {
         let links = self.links.members.borrow();
         let members = links.get(&session).into_iter().flatten();
         members.map(|m| (Arc::clone(&m.session), m.link.clone())).collect()
     }
 
     /// Calls `show` with each link of a session on this worker. Links that are going away are included.
-    pub(crate) fn each_link_of(&self, session: u64, mut show: impl FnMut(&Session, &Link)) {
+    pub fn each_link_of(&self, session: u64, mut show: impl FnMut(&Session, &Link)) {
         let links = self.links.members.borrow();
         let members = links.get(&session).into_iter().flatten();
         members.for_each(|member| show(&member.session, &member.link));
     }
 
     /// All links of this worker with their sessions. Links that are going away are included.
-    pub(crate) fn all_links(&self) -> Vec<(Arc<Session>, Link)> {
+    pub fn all_links(&self) -> Vec<(Arc<Session>, Link)> {
         let links = self.links.members.borrow();
         links.values().flatten().map(|m| (Arc::clone(&m.session), m.link.clone())).collect()
     }
@@ -242,7 +242,7 @@ impl State {
 /// Lets visitors leave a link of this worker that has lost its carrier, if another client serves them:
 /// at once the visitors for whom nothing was carried, and the others if the link does not come back
 /// soon.
-pub(crate) fn note_stall(worker: &Rc<Worker>, session: &Arc<Session>, serial: u64) {
+pub fn note_stall(worker: &Rc<Worker>, session: &Arc<Session>, serial: u64) {
     let Some(link) = worker.state.link(session, serial) else { return };
     forsake(&link, Leave::Fresh);
     let (worker, session) = (Rc::clone(worker), Arc::clone(session));

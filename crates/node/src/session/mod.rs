@@ -12,10 +12,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// The time for which a visitor is held in all while its name or a link of the session is absent.
-pub(crate) const HOLD: Duration = Duration::from_secs(10);
+pub const HOLD: Duration = Duration::from_secs(10);
 
 /// A UDP port whose visitors a session may get.
-pub(crate) trait SessionPort: fmt::Debug + Send + Sync {
+pub trait SessionPort: fmt::Debug + Send + Sync {
     /// Whether visitors of the port go to the session with this id.
     fn leads_to(&self, session: u64) -> bool;
 
@@ -29,22 +29,21 @@ mod paths;
 mod served;
 mod state;
 
-pub(crate) use here::{Admitted, Here, ServesHere, number};
-pub(crate) use links::{AWAY, note_stall};
-use paths::PathNotes;
-pub(crate) use paths::{Found, PathBytes, is_direct};
+pub use here::{Admitted, Here, ServesHere, number};
+pub use links::{AWAY, note_stall};
+pub use paths::{Found, PathBytes, PathNotes, is_direct};
 
-pub(crate) use served::{PrivateStats, Served};
-pub(crate) use state::{Handle, State, Worker, Workers};
+pub use served::{PrivateStats, Served};
+pub use state::{Handle, State, Worker, Workers};
 
 /// The part of a session that all workers share. It is not on the data path: a worker reads it only
 /// when it has no live link of its own.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub struct Session {
     /// Unique in this process.
-    pub(crate) id: u64,
+    pub id: u64,
     /// The client's name.
-    pub(crate) name: String,
+    pub name: String,
     /// The number of links that take streams, by worker.
     live: Box<[AtomicU32]>,
     /// The number of them whose peer owes no answer that it does not give, by worker.
@@ -55,9 +54,9 @@ pub(crate) struct Session {
     /// Those of them that are not going away.
     staying: Box<[AtomicU32]>,
     /// Notified when a link becomes live.
-    pub(crate) revived: Notify,
+    pub revived: Notify,
     /// The number of visitors that wait for a live link.
-    pub(crate) held: AtomicU32,
+    pub held: AtomicU32,
     /// The totals of links that have ended, by worker: bytes received, bytes sent, resumes.
     past: Box<[[AtomicU64; 3]]>,
     /// When the last live link was lost; at first when the session began.
@@ -82,7 +81,7 @@ pub(crate) struct Session {
     /// dropped at the next look.
     ports: Mutex<Vec<Weak<dyn SessionPort>>>,
     /// What is known of the direct paths of links with another client.
-    pub(crate) paths: PathNotes,
+    pub paths: PathNotes,
 }
 
 /// Makes a link for a visitor that finds none.
@@ -105,7 +104,7 @@ const ENDED_MAX: usize = 16_384;
 static ENDED: Mutex<BTreeMap<String, Totals>> = Mutex::new(BTreeMap::new());
 
 /// The totals of the ended sessions of this name.
-pub(crate) fn ended(name: &str) -> Totals {
+pub fn ended(name: &str) -> Totals {
     let ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
     ended.get(name).copied().unwrap_or_default()
 }
@@ -126,12 +125,12 @@ impl Drop for Session {
 }
 
 impl Session {
-    pub(crate) fn new(name: &str, workers: usize) -> Arc<Self> {
+    pub fn new(name: &str, workers: usize) -> Arc<Self> {
         Arc::new(Self::made(name, workers, None, None))
     }
 
     /// The session of the visitors whose targets this process dials itself.
-    pub(crate) fn here(workers: usize) -> Arc<Self> {
+    pub fn here(workers: usize) -> Arc<Self> {
         let mut session = Self::made("", workers, None, None);
         session.is_here = true;
         Arc::new(session)
@@ -139,7 +138,7 @@ impl Session {
 
     /// A session with another client. `demand` is called, on its worker, by a visitor that finds no
     /// link.
-    pub(crate) fn of_peer(
+    pub fn of_peer(
         name: &str,
         workers: usize,
         demand: Option<Box<dyn Fn(usize) + Send + Sync>>,
@@ -179,39 +178,39 @@ impl Session {
     }
 
     /// A visitor on this worker finds no link.
-    pub(crate) fn demand(&self, worker: usize) {
+    pub fn demand(&self, worker: usize) {
         if let Some(Demand(make)) = &self.demand {
             make(worker);
         }
     }
 
     /// Whether the other side is a client, over a private service.
-    pub(crate) const fn is_of_peer(&self) -> bool {
+    pub const fn is_of_peer(&self) -> bool {
         self.is_of_peer
     }
 
     /// Whether this process dials the targets itself.
-    pub(crate) const fn is_here(&self) -> bool {
+    pub const fn is_here(&self) -> bool {
         self.is_here
     }
 
     /// Notes whether another process of the client has the addresses of this one.
-    pub(crate) fn set_displaced(&self, displaced: bool) {
+    pub fn set_displaced(&self, displaced: bool) {
         self.displaced.store(displaced, Ordering::Relaxed);
     }
 
     /// Whether another process of the client has the addresses of this one.
-    pub(crate) fn is_displaced(&self) -> bool {
+    pub fn is_displaced(&self) -> bool {
         self.displaced.load(Ordering::Relaxed)
     }
 
     /// Notes whether another process of the client stands beside this one.
-    pub(crate) fn set_beside(&self, beside: bool) {
+    pub fn set_beside(&self, beside: bool) {
         self.beside.store(beside, Ordering::Relaxed);
     }
 
     /// Whether another process of the client stands beside this one.
-    pub(crate) fn stands_beside(&self) -> bool {
+    pub fn stands_beside(&self) -> bool {
         self.beside.load(Ordering::Relaxed)
     }
 
@@ -221,23 +220,23 @@ impl Session {
     }
 
     /// Notes whether the client is on hold.
-    pub(crate) fn set_hold(&self, on_hold: bool) {
+    pub fn set_hold(&self, on_hold: bool) {
         self.on_hold.store(on_hold, Ordering::Relaxed);
     }
 
     /// Whether links are made when somebody asks for them.
-    pub(crate) const fn is_on_demand(&self) -> bool {
+    pub const fn is_on_demand(&self) -> bool {
         self.demand.is_some()
     }
 
     /// Refuses those who wait for a link: there will be none.
-    pub(crate) fn refuse_waiting(&self) {
+    pub fn refuse_waiting(&self) {
         self.refusals.fetch_add(1, Ordering::Relaxed);
         self.revived.notify_waiters();
     }
 
     /// How many times those who wait for a link were refused.
-    pub(crate) fn refusals(&self) -> u64 {
+    pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::Relaxed)
     }
 
@@ -268,7 +267,7 @@ impl Session {
 
     /// Returns a worker with a live link, with a link that answers if there is one. The search starts
     /// at worker `from`, so different callers spread their visitors.
-    pub(crate) fn live_worker(&self, from: usize) -> Option<usize> {
+    pub fn live_worker(&self, from: usize) -> Option<usize> {
         let count = self.live.len();
         if self.is_here {
             return Some(from % count);
@@ -281,7 +280,7 @@ impl Session {
     }
 
     /// Whether a live link answers: its peer owes no answer that it does not give.
-    pub(crate) fn answers(&self) -> bool {
+    pub fn answers(&self) -> bool {
         self.answering.iter().any(|links| links.load(Ordering::Relaxed) > 0)
     }
 
@@ -290,21 +289,21 @@ impl Session {
         self.answering[worker].load(Ordering::Relaxed)
     }
 
-    #[cfg(test)]
-    pub(crate) fn set_live(&self, worker: usize, is_live: bool) {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn set_live(&self, worker: usize, is_live: bool) {
         self.live[worker].store(is_live.into(), Ordering::Relaxed);
         self.set_answers(worker, is_live);
         self.note_loss();
         self.revived.notify_waiters();
     }
 
-    #[cfg(test)]
-    pub(crate) fn set_answers(&self, worker: usize, answers: bool) {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn set_answers(&self, worker: usize, answers: bool) {
         self.answering[worker].store(answers.into(), Ordering::Relaxed);
     }
 
     /// Whether the session has a link that is live or waits for a carrier.
-    pub(crate) fn has_links(&self) -> bool {
+    pub fn has_links(&self) -> bool {
         self.links.iter().any(|links| links.load(Ordering::Relaxed) > 0)
     }
 
@@ -319,19 +318,19 @@ impl Session {
     }
 
     /// The number of links of this worker that are going away.
-    pub(crate) fn leaving(&self, worker: usize) -> usize {
+    pub fn leaving(&self, worker: usize) -> usize {
         let [links, staying] =
             [&self.links, &self.staying].map(|links| links[worker].load(Ordering::Relaxed));
         usize::try_from(links.saturating_sub(staying)).unwrap_or(0)
     }
 
     /// The number of workers.
-    pub(crate) fn workers(&self) -> usize {
+    pub fn workers(&self) -> usize {
         self.past.len()
     }
 
     /// The totals of the ended links of this worker.
-    pub(crate) fn past(&self, worker: usize) -> Totals {
+    pub fn past(&self, worker: usize) -> Totals {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         self.past.get(worker).map(|past| past.each_ref().map(count)).unwrap_or_default()
     }
@@ -345,24 +344,24 @@ impl Session {
 
     /// Whether no link has been live for so long that a visitor does not wait any more: the client
     /// is away, although its session may go on.
-    pub(crate) fn is_away(&self) -> bool {
+    pub fn is_away(&self) -> bool {
         self.live() == 0
             && self.lost.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= HOLD
     }
 
     /// For how long no link has been live. `None`: one is.
-    pub(crate) fn stalled(&self) -> Option<Duration> {
+    pub fn stalled(&self) -> Option<Duration> {
         let lost = *self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         (self.live() == 0).then(|| lost.elapsed())
     }
 
     /// Whether all links are going away: the other side has others elsewhere.
-    pub(crate) fn has_left(&self) -> bool {
+    pub fn has_left(&self) -> bool {
         self.staying.iter().all(|links| links.load(Ordering::Relaxed) == 0)
     }
 
     /// The number of live links on all workers.
-    pub(crate) fn live(&self) -> u32 {
+    pub fn live(&self) -> u32 {
         self.live.iter().map(|n| n.load(Ordering::Relaxed)).sum()
     }
 }

@@ -12,7 +12,7 @@ use transport::Transport;
 use transport_quic::punched::{DIRECT, DirectPath};
 
 /// Whether a carrier of this transport does not pass the server.
-pub(crate) fn is_direct(transport: Transport) -> bool {
+pub fn is_direct(transport: Transport) -> bool {
     #[cfg(feature = "webrtc")]
     if transport == transport_webrtc::WEBRTC {
         return true;
@@ -22,7 +22,7 @@ pub(crate) fn is_direct(transport: Transport) -> bool {
 
 /// The payload bytes over all links with other clients, by path. Received and sent.
 #[derive(Debug, Default)]
-pub(crate) struct PathBytes {
+pub struct PathBytes {
     relayed: [AtomicU64; 2],
     direct: [AtomicU64; 2],
 }
@@ -36,7 +36,7 @@ impl PathBytes {
     }
 
     /// The bytes, for the status. Empty before the first one.
-    pub(crate) fn all(&self) -> BTreeMap<String, status::PathBytes> {
+    pub fn all(&self) -> BTreeMap<String, status::PathBytes> {
         let shown = [("relayed", &self.relayed), ("direct", &self.direct)].map(|(name, counts)| {
             let [received, sent] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
             (name.to_owned(), status::PathBytes { received, sent })
@@ -48,14 +48,14 @@ impl PathBytes {
 
 /// The notes by the serial number of the link.
 #[derive(Debug, Default)]
-pub(crate) struct PathNotes {
+pub struct PathNotes {
     notes: Mutex<BTreeMap<u64, Note>>,
     bytes: Arc<PathBytes>,
 }
 
 /// A direct path that was found.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub enum Found {
     Quic(DirectPath),
     /// Data channels with the peer at this address.
     Channels(SocketAddr),
@@ -76,7 +76,7 @@ struct Note {
 
 impl PathNotes {
     /// Counts the bytes of the links in `bytes`.
-    pub(crate) fn counting(bytes: &Arc<PathBytes>) -> Self {
+    pub fn counting(bytes: &Arc<PathBytes>) -> Self {
         Self { notes: Mutex::default(), bytes: Arc::clone(bytes) }
     }
 
@@ -85,12 +85,12 @@ impl PathNotes {
     }
 
     /// A trial of the link has found a path.
-    pub(crate) fn found(&self, link: &Link, path: Found) {
+    pub fn found(&self, link: &Link, path: Found) {
         self.note(link, |note| (note.path, note.why) = (Some(path), None));
     }
 
     /// A trial of the link has failed.
-    pub(crate) fn failed(&self, link: &Link, why: String) {
+    pub fn failed(&self, link: &Link, why: String) {
         self.note(link, |note| note.why = Some(why));
     }
 
@@ -103,7 +103,7 @@ impl PathNotes {
 
     /// The link has another carrier, over this transport. Its bytes since the last look went over the
     /// path before.
-    pub(crate) fn moved(&self, link: &Link, transport: Transport) {
+    pub fn moved(&self, link: &Link, transport: Transport) {
         let state = state(transport);
         let mut notes = self.notes();
         let note = notes.entry(link.serial()).or_default();
@@ -125,14 +125,14 @@ impl PathNotes {
     }
 
     /// The link has ended.
-    pub(crate) fn ended(&self, link: &Link) {
+    pub fn ended(&self, link: &Link) {
         let mut notes = self.notes();
         let mut note = notes.remove(&link.serial()).unwrap_or_default();
         self.count(&mut note, link, PathState::Relayed);
     }
 
     /// The path of a link whose active carrier has this transport.
-    pub(crate) fn of(&self, link: &Link, transport: Transport) -> PeerPath {
+    pub fn of(&self, link: &Link, transport: Transport) -> PeerPath {
         self.moved(link, transport);
         let notes = self.notes();
         let note = notes.get(&link.serial());
@@ -167,8 +167,40 @@ fn state(transport: Transport) -> PathState {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
+    use ::link::{Owner, Settings, State};
+    use proto::control::ControlMessage;
+    use proto::greeting::Features;
+    use proto::{LinkConfig, Open, Side, Unlimited};
+    use transport::{Inlet, Outlet};
+
     use super::*;
-    use crate::survey::tests::link_to_nobody;
+
+    /// The owner of a link whose peer does nothing.
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Owner for Nobody {
+        fn accept(&self, _: &Link, _: Open, _: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+            unreachable!("the link has no carrier")
+        }
+
+        fn message(&self, _: &Link, _: ControlMessage) {}
+
+        fn changed(&self, _: &Link, _: State) {}
+    }
+
+    fn link_to_nobody() -> Link {
+        let settings = Settings {
+            side: Side::Client,
+            config: LinkConfig::default(),
+            budget: Rc::new(Unlimited),
+            serial: 7,
+            features: Features::OURS,
+        };
+        Link::new(settings, Rc::new(Nobody))
+    }
 
     #[tokio::test(flavor = "local")]
     async fn a_trial_that_ends_after_its_link_leaves_no_note() {

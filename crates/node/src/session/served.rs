@@ -12,24 +12,24 @@ use super::Session;
 
 /// The counters of a private service on one worker.
 #[derive(Debug)]
-pub(crate) struct PrivateStats {
-    pub(crate) session: Arc<Session>,
-    pub(crate) service: Name,
-    pub(crate) stats: Rc<Stats>,
+pub struct PrivateStats {
+    pub session: Arc<Session>,
+    pub service: Name,
+    pub stats: Rc<Stats>,
 }
 
 /// The counters of a worker.
-#[derive(Default)]
-pub(crate) struct Served {
+#[derive(Debug, Default)]
+pub struct Served {
     /// The default targets of `mux://` doors, with the URLs of the doors.
-    pub(crate) defaults: RefCell<Vec<(String, Rc<Straight>)>>,
+    pub defaults: RefCell<Vec<(String, Rc<Straight>)>>,
     /// The counters of private services. The counters of ended sessions leave at the next look.
     private: RefCell<Vec<PrivateStats>>,
 }
 
 impl Served {
     /// The counters of a private service of this session.
-    pub(crate) fn stats_of(&self, session: &Arc<Session>, service: &Name) -> Rc<Stats> {
+    pub fn stats_of(&self, session: &Arc<Session>, service: &Name) -> Rc<Stats> {
         let mut all = self.private.borrow_mut();
         let is_it = |one: &&PrivateStats| one.session.id == session.id && one.service == *service;
         if let Some(known) = all.iter().find(is_it) {
@@ -43,7 +43,7 @@ impl Served {
     }
 
     /// Shows the counters of each private service.
-    pub(crate) fn each_private(&self, show: impl FnMut(&PrivateStats)) {
+    pub fn each_private(&self, show: impl FnMut(&PrivateStats)) {
         self.private.borrow().iter().for_each(show);
     }
 }

@@ -18,30 +18,30 @@ use crate::workers;
 use super::links::Links;
 
 /// The state of a worker.
-pub(crate) struct State {
+pub struct State {
     pub(super) links: Links,
     /// The counters of closed entrances, with the label of their streams.
     former: RefCell<Vec<(Weak<Stats>, String)>>,
     /// The share of this worker in the memory budget.
-    pub(crate) budget: Rc<Lease>,
+    pub budget: Rc<Lease>,
     /// The same budget, of which visitors and clients have parts.
-    pub(crate) portion: Portion,
+    pub portion: Portion,
     /// The memory of visitors, and the number of those that were refused.
-    pub(crate) accounts: Accounts,
+    pub accounts: Accounts,
     /// The dials of this worker: an account is a client on a server, and a service on a client.
-    pub(crate) dials: Dials,
+    pub dials: Dials,
     /// The command that ends the pauses of the links of this worker.
-    pub(crate) redial: Rc<Redial>,
+    pub redial: Rc<Redial>,
     /// The states of parts, a handful, each made at the first question.
     parts: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
 }
 
 /// A worker of any role.
-pub(crate) type Worker = workers::Worker<State>;
+pub type Worker = workers::Worker<State>;
 /// A handle of one worker.
-pub(crate) type Handle = workers::Handle<State>;
+pub type Handle = workers::Handle<State>;
 /// The set of all workers.
-pub(crate) type Workers = workers::Workers<State>;
+pub type Workers = workers::Workers<State>;
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,7 +50,7 @@ impl fmt::Debug for State {
 }
 
 impl State {
-    pub(crate) fn new(budget: Lease) -> Self {
+    pub fn new(budget: Lease) -> Self {
         let budget = Rc::new(budget);
         let portion = Portion::new(&budget);
         Self {
@@ -66,7 +66,7 @@ impl State {
     }
 
     /// The state of a part on this worker. A part that this process does not have is empty.
-    pub(crate) fn of<T: Default + 'static>(&self) -> Rc<T> {
+    pub fn of<T: Default + 'static>(&self) -> Rc<T> {
         let wanted = TypeId::of::<T>();
         let known = self.parts.borrow().iter().find_map(|(part, state)| {
             (*part == wanted).then(|| Rc::clone(state).downcast().ok()).flatten()
@@ -79,7 +79,7 @@ impl State {
     }
 
     /// The labels of closed entrances that have streams, by the identity of the counters.
-    pub(crate) fn former_names(&self) -> Vec<(*const (), String)> {
+    pub fn former_names(&self) -> Vec<(*const (), String)> {
         let former = self.former.borrow();
         let known = former.iter();
         known
@@ -89,7 +89,7 @@ impl State {
 
     /// Keeps the counters of an entrance that closes, or of a session that shares it no more, because
     /// the streams may outlive it.
-    pub(crate) fn remember(&self, stats: &Rc<Stats>, label: String) {
+    pub fn remember(&self, stats: &Rc<Stats>, label: String) {
         let mut former = self.former.borrow_mut();
         former.retain(|(stats, _)| stats.strong_count() > 0);
         former.push((Rc::downgrade(stats), label));

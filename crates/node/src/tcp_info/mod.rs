@@ -27,14 +27,14 @@ const AT_ONCE: usize = 64;
 const PEERS: usize = 16_384;
 
 /// The TCP connections of carriers, by the serial of the link and the number of the carrier.
-pub(crate) type Connections = HashMap<(u64, u32), Connection>;
+pub type Connections = HashMap<(u64, u32), Connection>;
 
 /// The sums by transport.
 type Sums = BTreeMap<String, Sent>;
 
 /// The sums of all carriers so far, by peer and transport.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     /// Held during a whole look, so that the later of two looks has the later figures.
     last: tokio::sync::Mutex<Last>,
     /// At most [`PEERS`].
@@ -56,19 +56,19 @@ enum Whose {
 
 /// A look in progress. It begins before the carriers are listed and ends with [`Look::fill`].
 #[derive(Debug)]
-pub(crate) struct Look<'a> {
+pub struct Look<'a> {
     last: MutexGuard<'a, Last>,
     ledger: &'a Ledger,
 }
 
 impl Ledger {
     /// Begins a look. Waits until another look has ended.
-    pub(crate) async fn look(&self) -> Look<'_> {
+    pub async fn look(&self) -> Look<'_> {
         Look { last: self.last.lock().await, ledger: self }
     }
 
     /// The sums for this peer, over all its sessions.
-    pub(crate) fn sums(&self, peer: &str) -> Sums {
+    pub fn sums(&self, peer: &str) -> Sums {
         let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         sums.get(peer).cloned().unwrap_or_default()
     }
@@ -90,7 +90,7 @@ impl Look<'_> {
     /// Asks for the figures of each carrier. `sessions` must be all sessions, because connections
     /// that are not among them are forgotten. `connections` has the TCP connection of each carrier
     /// that has one.
-    pub(crate) async fn fill<'a>(
+    pub async fn fill<'a>(
         mut self,
         sessions: impl Iterator<Item = &'a mut Session>,
         connections: &Connections,
@@ -149,7 +149,7 @@ impl Look<'_> {
 /// Asks for the figures of the sessions in `turn`, and of no further session after `most` requests.
 /// The sums of a ledger stay as they are. Returns the sessions that were asked about, in their
 /// order.
-pub(crate) async fn ask_some(
+pub async fn ask_some(
     sessions: &mut BTreeMap<u64, Session>,
     connections: &Connections,
     turn: Vec<u64>,

@@ -238,6 +238,15 @@ impl ServiceErrorCode {
         }
     }
 
+    /// Whether the reason may pass without a change of either configuration.
+    #[must_use]
+    pub const fn may_pass(self) -> bool {
+        match self {
+            Self::PortTaken | Self::Limit | Self::Internal => true,
+            Self::NotAllowed | Self::BadAddress | Self::NameTaken | Self::Other(_) => false,
+        }
+    }
+
     /// The code with this number; every number is a code.
     #[must_use]
     pub const fn from_raw(raw: u16) -> Self {

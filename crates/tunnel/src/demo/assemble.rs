@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use client::Client;
 use config::{ClientFlags, Loaded, Problem, Secret, ServerFlags, Sources, Text};
-use node::client::Client;
-use node::server::Server;
 use ops::enrol::Order;
 use ops::status::ServiceState;
 use ops::visit::VisitCode;
 use ops::{Daemon, WrongConfig};
+use server::Server;
 
 use super::Assembly;
 use crate::enroll::Fleeting;

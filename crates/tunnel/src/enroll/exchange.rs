@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use config::{ClientConfig, ClientFlags, Scheme, Secret, Sources, Trust};
+use families::Way;
 use link::GreetError;
 use link::client::{DialError, enroll};
-use node::transports::Way;
 use ops::WrongConfig;
 use ops::enrol::Code;
 use proto::greeting::{EnrolledToken, Name, Refusal, Token};

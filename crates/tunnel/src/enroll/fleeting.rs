@@ -7,11 +7,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::bail;
 use config::ClientGrant;
-use node::server::Enrolled;
 use ops::WrongConfig;
 use ops::clients::Change;
 use ops::enrol::Order;
 use proto::greeting::{Name, StoredCredential};
+use server::Enrolled;
 
 use super::kept::{checked, granted};
 

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use config::{ClientGrant, Problem, ServerConfig, Text, edit};
-use node::server::Enrolled;
 use ops::clients::Change;
 use ops::enrol::Order;
 use ops::state::{create_private, write_private};
 use ops::{Loaded, WrongConfig};
 use proto::greeting::{Name, StoredCredential};
+use server::Enrolled;
 use zeroize::Zeroizing;
 
 use crate::config_file::{change, refusal};

@@ -16,7 +16,7 @@
 //!
 //! `kept` stores the visitors of the publisher, `invite` is its side of the commands, and `visit`
 //! is the visitor's side. The code itself is in `ops::visit`, and the request to the server in
-//! `node::client`.
+//! `client`.
 
 mod invite;
 mod kept;

@@ -1,0 +1,573 @@
+//! The client role: links to the server on all workers, services dialled for incoming streams,
+//! forwards as entrances.
+
+mod connect;
+mod destination;
+mod forwards;
+mod handover;
+mod home;
+mod invites;
+mod links;
+mod nat;
+mod outage;
+mod owner;
+mod published;
+mod register;
+mod reload;
+mod replay;
+mod services;
+mod stun;
+#[cfg(test)]
+mod tests;
+mod trouble;
+mod uplink;
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use arc_swap::ArcSwap;
+use config::{ClientConfig, Common, Kept};
+use link::ProcessBudget;
+use ops::events::Events;
+use ops::measure::{Meter, Ping, Progress, Speed, SpeedTest};
+use ops::nat::NatProbe;
+use ops::requests::{RequestDetail, RequestFilter, SeenRequests};
+use ops::share::Visits;
+use ops::status::{self, DaemonState, Status, Told};
+use ops::tested::{Tested, Tester};
+use ops::{
+    Certificates, Connector, Daemon, Foreseen, Inviter, ListsInForce, Reloaded, Requests, Role,
+    SendFuture, Serving, Traffic, term,
+};
+use proto::{InstanceId, LinkConfig};
+use tokio::sync::mpsc;
+
+use capture::observed::Observed;
+use capture::requests::Store;
+use families::budget::budget;
+use forwards::Forwards;
+pub use handover::{HandoverState, UnknownHandover};
+use links::{Links, Plan};
+use node::session::{PathBytes, State, Workers};
+use node::tcp_info::Ledger;
+use node::{adopted, descriptors, limits, memory, workers};
+use peer::accept::PeerHost;
+use peer::direct::DirectPaths;
+use peer::links::PeerLinks;
+use peer::material;
+use peer::material::Materials;
+pub use reload::ConfigSource;
+use survey::Survey;
+use targets::{Checked, Pools, Records, check_targets, trial};
+use uplink::{Uplink, Uplinks};
+
+/// A running client.
+pub struct Client {
+    workers: Workers,
+    /// The number of workers.
+    count: NonZeroUsize,
+    shared: Arc<ClientShared>,
+    started: Instant,
+    source: Option<ConfigSource>,
+    ledger: Ledger,
+    survey: Survey,
+    /// How often something was left for another process in the place of a next one.
+    again: AtomicU64,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.shared.config.load().name)
+    }
+}
+
+/// The data that all parts of a client share.
+#[derive(Debug)]
+pub(crate) struct ClientShared {
+    /// The configuration in force.
+    pub config: ArcSwap<ClientConfig>,
+    /// The links of visitors of private services.
+    pub host: PeerHost,
+    /// The certificates of visits.
+    pub(crate) materials: Materials,
+    /// The direct paths to other clients.
+    pub direct: DirectPaths,
+    /// The links to private services of other clients.
+    visits: Arc<PeerLinks>,
+    /// The servers.
+    uplinks: Uplinks,
+    forwards: Forwards,
+    /// What is known of the targets of the services.
+    records: Records,
+    /// This process is stopping: it publishes nothing and begins no link.
+    leaving: AtomicBool,
+    /// The random id of this process.
+    instance: InstanceId,
+    /// The number of the next link.
+    serials: Arc<AtomicU64>,
+    /// What changes.
+    events: Events,
+    /// The services whose visits are told, and the requests that are kept.
+    observed: Observed,
+    /// The invitations of visitors.
+    pub invites: invites::Invites,
+}
+
+impl Checked for ClientShared {
+    fn services(&self) -> Option<Vec<config::Service>> {
+        let is_checked = |service: &&config::Service| service.health.is_some();
+        let all = self.config.load();
+        (!self.is_leaving()).then(|| all.services.iter().filter(is_checked).cloned().collect())
+    }
+
+    fn pools(&self) -> &Pools {
+        &self.records.pools
+    }
+}
+
+impl ClientShared {
+    /// Whether this process is stopping.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// The server of forwards and commands.
+    pub(crate) fn uplink(&self) -> &Arc<Uplink> {
+        self.uplinks.preferred()
+    }
+}
+
+/// Starts workers, links and the listeners of forwards. `state` is the handover state of the former
+/// process, whose place this process takes.
+pub async fn start(
+    config: ClientConfig,
+    source: ConfigSource,
+    state: Option<HandoverState>,
+) -> anyhow::Result<Arc<Client>> {
+    let link = memory::link_config(&config.common);
+    let client = Client::start_with(config, link, state).await?;
+    Ok(Arc::new(Client { source: Some(source), ..client }))
+}
+
+impl Client {
+    /// Starts a client that reads its configuration once.
+    pub async fn start(config: ClientConfig) -> anyhow::Result<Self> {
+        let link = memory::link_config(&config.common);
+        Self::start_with(config, link, None).await
+    }
+
+    /// Starts a client whose links have the settings `link` instead of the configured settings.
+    pub async fn start_with(
+        config: ClientConfig,
+        link: LinkConfig,
+        state: Option<HandoverState>,
+    ) -> anyhow::Result<Self> {
+        let count = config.common.workers.unwrap_or_else(workers::automatic);
+        let plan = Plan::new(&config, link, count.get())?;
+        let materials = material::read(&config)?;
+        let links = Links::of(&plan, count.get());
+
+        // All forwards are bound before anything is registered, so that a person learns first of a
+        // port that is taken.
+        let bytes = Arc::<PathBytes>::default();
+        let visits = PeerLinks::new(count.get(), &bytes);
+        let forwards = Forwards::new(&visits);
+        let bound = forwards.bind(&config.forwards, count, &links.session).await?;
+        let budget = ProcessBudget::new(budget(&config.common));
+        let store = Store::new(Arc::clone(&budget));
+        let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
+            .context("starting workers")?;
+        if let Some((forward, why)) =
+            forwards.follow(bound, workers.handles(), count, &links.session).await.pop()
+        {
+            return Err(why).with_context(|| format!("forward {}", forward.listen));
+        }
+        let state = state.map_or_else(HandoverState::first, Ok)?;
+        let events = Events::default();
+        let uplink = Uplink::new(&links, &events, state.generation);
+        uplink.note_shares(&config);
+        limits::set_client(&config.limits);
+        let shared = Arc::new(ClientShared {
+            config: ArcSwap::from_pointee(config),
+            host: PeerHost::default(),
+            materials: Materials::new(materials),
+            direct: DirectPaths::counting(&bytes),
+            visits,
+            uplinks: Uplinks::of(uplink),
+            forwards,
+            records: Records::of_client(),
+            leaving: AtomicBool::new(false),
+            instance: state.instance,
+            serials: Arc::new(AtomicU64::new(1)),
+            events,
+            observed: Observed::new(store),
+            invites: invites::Invites::default(),
+        });
+        let uplink = shared.uplinks.preferred();
+        links.start(workers.handles(), &shared, uplink, plan).await?;
+        shared.visits.start(workers.handles(), &shared.home());
+        for handle in workers.handles().iter() {
+            let shared = Arc::clone(&shared);
+            handle.call(move |worker| connect::serve_names(worker, &shared)).await?;
+        }
+        shared.visits.follow(&shared.config.load_full()).await;
+        let handles = Arc::clone(workers.handles());
+        let told = Arc::clone(&shared);
+        workers.handles()[0]
+            .run(move |_| drop(tokio::task::spawn_local(register::insist(handles, told))))
+            .await?;
+        let told = Arc::clone(&shared);
+        workers.handles()[0]
+            .run(move |_| drop(tokio::task::spawn_local(check_targets(told))))
+            .await?;
+        adopted::adopt_visitors(workers.handles()).await?;
+        let (started, source, ledger) = (Instant::now(), None, Ledger::default());
+        let again = AtomicU64::new(0);
+        let survey = Survey::new(&workers);
+        Ok(Self { workers, count, shared, started, source, ledger, survey, again })
+    }
+}
+
+impl Client {
+    /// The status of the current session of an uplink.
+    fn session_status(
+        &self,
+        config: &ClientConfig,
+        uplink: &Uplink,
+        mut session: status::Session,
+        counts: &[status::Service],
+    ) -> status::Session {
+        if let Some(trouble) = uplink.published.trouble() {
+            session.state = Told::because(trouble.state, trouble.text);
+        }
+        let shadows = config.shadows();
+        let shadows_of = |name: &str| {
+            let own = shadows.iter().filter(|shadow| shadow.by == name);
+            own.map(|shadow| shadow.of.clone()).collect()
+        };
+        let live = uplink.session().live() > 0;
+        session.services = uplink.published.services(&config.services, live);
+        for forward in &mut session.forwards {
+            forward.state = uplink.published.reached(live).into();
+            // The address of a listener on port 0 has the port that the system chose.
+            let is_it = |known: &&config::Forward| known.listen.to_string() == forward.address;
+            forward.kept = config.forwards.iter().find(is_it).is_some_and(|known| known.kept);
+            forward.shadows = shadows_of(&forward.address);
+        }
+        let absent = |(forward, why): (config::Forward, String)| status::Service {
+            address: forward.listen.to_string(),
+            target: forward.target.as_ref().map(ToString::to_string).unwrap_or_default(),
+            state: Told::because(status::ServiceState::Refused, why),
+            kept: forward.kept,
+            ..status::Service::default()
+        };
+        session.forwards.extend(self.shared.forwards.waiting().into_iter().map(absent));
+        let mut counted = None;
+        for service in &mut session.services {
+            // The figures are those of the service; its further entries are refused addresses.
+            if counted.replace(service.name.clone()).as_ref() == Some(&service.name) {
+                continue;
+            }
+            service.shadows = shadows_of(&service.name);
+            let known = config.services.iter().find(|known| known.name == service.name);
+            if let Some(pool) = known.map(|known| self.shared.records.pools.of(known)) {
+                (service.down, service.targets) = (pool.down(), pool.status());
+            }
+            if let Some(count) = counts.iter().find(|count| count.name == service.name) {
+                service.add(count);
+            }
+        }
+        session.settle();
+        session
+    }
+}
+
+impl Daemon for Client {
+    fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
+        Box::pin(self.workers.answer(limit))
+    }
+
+    fn events(&self) -> Option<&Events> {
+        Some(&self.shared.events)
+    }
+
+    fn traffic(&self) -> Option<&dyn Traffic> {
+        Some(&self.survey)
+    }
+
+    fn meter(&self) -> Option<&dyn Meter> {
+        Some(self)
+    }
+
+    fn speed_test(&self) -> Option<&dyn SpeedTest> {
+        Some(self)
+    }
+
+    fn nat_probe(&self) -> Option<&dyn NatProbe> {
+        Some(self)
+    }
+
+    fn connector(&self) -> Option<&dyn Connector> {
+        Some(self)
+    }
+
+    fn requests(&self) -> Option<&dyn Requests> {
+        Some(self)
+    }
+
+    fn tester(&self) -> Option<&dyn Tester> {
+        Some(self)
+    }
+
+    fn status(&self) -> SendFuture<'_, Status> {
+        Box::pin(async {
+            let shared = &self.shared;
+            let ledger = &self.ledger;
+            let mut sessions = survey::sessions(self.workers.handles(), ledger).await;
+            let counts = owner::counts(self.workers.handles()).await;
+            let config = shared.config.load_full();
+            let mut current = Vec::new();
+            for uplink in shared.uplinks.iter() {
+                let of = uplink.session();
+                let known = sessions.remove(&of.id);
+                let session =
+                    known.unwrap_or_else(|| survey::without_links(&of, &sessions, ledger));
+                current.push(self.session_status(&config, uplink, session, &counts));
+            }
+            Status {
+                role: Role::Client,
+                name: config.name.clone(),
+                servers: config.servers.iter().map(|path| path.endpoint.to_string()).collect(),
+                pins: config.pins(),
+                uptime_seconds: self.started.elapsed().as_secs(),
+                state: DaemonState::Running.into(),
+                tasks: survey::tasks(self.workers.handles()).await,
+                memory: survey::memory(self.workers.handles()).await,
+                descriptors: descriptors::survey(),
+                udp: survey::udp(),
+                peers: shared.direct.counted(shared.host.programs.count()),
+                // The retiring sessions come after the current sessions.
+                sessions: current.into_iter().chain(sessions.into_values()).collect(),
+                ..Status::default()
+            }
+        })
+    }
+}
+
+impl Meter for Client {
+    fn ping(&self, patience: Duration) -> SendFuture<'_, Ping> {
+        Box::pin(async move {
+            let uplink = self.shared.uplinks.preferred();
+            let ping =
+                probes::ping_links(self.workers.handles(), &uplink.session(), patience).await;
+            let trouble = uplink.published.trouble().map(|trouble| trouble.text);
+            Ping { trouble, ..ping }
+        })
+    }
+}
+
+impl SpeedTest for Client {
+    fn run(
+        &self,
+        span: Duration,
+        news: mpsc::Sender<Progress>,
+    ) -> SendFuture<'_, Result<Speed, String>> {
+        Box::pin(async move {
+            let session = self.shared.uplinks.preferred().session();
+            probes::speedtest(self.workers.handles(), &session, span, news).await
+        })
+    }
+}
+
+impl Tester for Client {
+    fn test(
+        &self,
+        service: String,
+        client: Option<String>,
+    ) -> SendFuture<'_, anyhow::Result<Tested>> {
+        Box::pin(async move {
+            anyhow::ensure!(client.is_none(), "this is a client, which has one set of services");
+            let config = self.shared.config.load_full();
+            let found = config.services.iter().find(|one| one.name == service).cloned();
+            trial::here(self.workers.handles(), found, service).await
+        })
+    }
+}
+
+impl Connector for Client {
+    fn connect(
+        &self,
+        target: config::Target,
+        socket: UnixStream,
+    ) -> SendFuture<'_, anyhow::Result<()>> {
+        Box::pin(async move {
+            let (shared, handles) = (&self.shared, self.workers.handles());
+            if let config::Target::Private(service) = target {
+                let peer = shared.visits.peer(&service);
+                return connect::visit(&shared.uplinks, handles, &peer, socket).await;
+            }
+            connect::connect(shared.uplinks.preferred(), handles, target, socket).await
+        })
+    }
+}
+
+impl Requests for Client {
+    fn list(&self, filter: &RequestFilter) -> SeenRequests {
+        self.shared.observed.store.list(filter)
+    }
+
+    fn since(&self, revision: u64) -> (SeenRequests, u64) {
+        self.shared.observed.store.since(revision)
+    }
+
+    fn one(&self, id: u64, secrets: bool) -> Option<RequestDetail> {
+        self.shared.observed.store.one(id, secrets)
+    }
+
+    fn replay(&self, id: u64) -> SendFuture<'_, anyhow::Result<Option<RequestDetail>>> {
+        let (shared, handles) = (&self.shared, self.workers.handles());
+        Box::pin(replay::replay(&shared.observed.store, shared, handles, id))
+    }
+}
+
+impl Serving for Client {
+    fn summary(&self) -> String {
+        let config = self.shared.config.load();
+        let count = |n: usize, word| term::count(u64::try_from(n).unwrap_or(u64::MAX), word);
+        format!(
+            "client {} has {} and {} at server {}",
+            config.name,
+            count(config.services.len(), "service"),
+            count(config.forwards.len(), "forward"),
+            self.shared.uplinks.preferred().session().name
+        )
+    }
+
+    fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.reload_source())
+    }
+
+    fn check(&self, text: String) -> anyhow::Result<Foreseen> {
+        self.try_source(text)
+    }
+
+    fn lists_in_force(&self) -> Option<&dyn ListsInForce> {
+        Some(self)
+    }
+
+    fn inviter(&self) -> Option<&dyn Inviter> {
+        Some(self)
+    }
+
+    fn common(&self) -> Common {
+        self.shared.config.load().common.clone()
+    }
+
+    fn user_files(&self) -> Vec<PathBuf> {
+        self.files_of_users()
+    }
+
+    fn renew_users(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.read_users())
+    }
+
+    fn certificates(&self) -> &dyn Certificates {
+        self
+    }
+
+    fn drain(&self) -> SendFuture<'_, ()> {
+        Box::pin(async {
+            self.shared.leaving.store(true, Ordering::SeqCst);
+            self.shared.uplinks.iter().for_each(|uplink| uplink.leave());
+            self.shared.forwards.close_all(self.workers.handles()).await;
+            for uplink in self.shared.uplinks.iter() {
+                register::withdraw(self.workers.handles(), &self.shared, uplink).await;
+            }
+            // A link between two clients is a stream here as long as it lives.
+            self.shared.visits.leave(self.workers.handles()).await;
+            tokio::select! {
+                () = survey::drain_links(self.workers.handles()) => {}
+                () = self.shared.host.leave(self.workers.handles()) => {}
+            }
+        })
+    }
+
+    fn handover_state(&self, again: bool) -> SendFuture<'_, Option<String>> {
+        Box::pin(async move {
+            // The server takes the links of both processes for links of one process, and the set of
+            // services of the higher generation.
+            let generations = self.shared.uplinks.iter().map(|uplink| uplink.generation());
+            let mut generation = generations.max().unwrap_or_default() + handover::ROOM;
+            if again {
+                // The processes that have died had generations of their own.
+                generation += handover::REST * (1 + self.again.fetch_add(1, Ordering::Relaxed));
+            }
+            let state = HandoverState { instance: self.shared.instance, generation };
+            Some(state.to_string())
+        })
+    }
+
+    fn takes_over(&self) -> SendFuture<'_, ()> {
+        Box::pin(async {
+            for uplink in self.shared.uplinks.iter() {
+                uplink.published.answered(uplink.generation()).await;
+            }
+        })
+    }
+
+    fn hand_over<'a>(&'a self, successor: SendFuture<'a, ()>) -> SendFuture<'a, ()> {
+        Box::pin(async {
+            self.shared.leaving.store(true, Ordering::SeqCst);
+            self.shared.forwards.close_all(self.workers.handles()).await;
+            // Visitors come over the links of this process until the next one has links.
+            successor.await;
+            for uplink in self.shared.uplinks.iter() {
+                uplink.retire(self.workers.handles()).await;
+            }
+            // A link between two clients is a stream here as long as it lives, used or not.
+            self.shared.visits.leave(self.workers.handles()).await;
+            tokio::select! {
+                () = survey::drain_links(self.workers.handles()) => {}
+                () = self.shared.host.leave(self.workers.handles()) => {}
+            }
+        })
+    }
+
+    fn close(&self) -> SendFuture<'_, ()> {
+        Box::pin(async {
+            survey::say_goodbye(self.workers.handles()).await;
+            self.workers.stop().await;
+            self.shared.direct.ports.given_back().await;
+        })
+    }
+}
+
+impl ListsInForce for Client {
+    fn config(&self) -> Arc<ClientConfig> {
+        self.shared.config.load_full()
+    }
+
+    fn apply(&self, change: Kept) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.change_lists(change))
+    }
+
+    fn observe(&self, service: &str, visits: Visits) {
+        self.shared.observed.begin(service, visits);
+    }
+}
+
+impl Certificates for Client {
+    fn files(&self) -> Vec<PathBuf> {
+        self.certificate_files()
+    }
+
+    fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
+        Box::pin(self.renew_certificates())
+    }
+}

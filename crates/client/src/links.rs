@@ -1,0 +1,264 @@
+//! The links of a client. Links that were made together share their settings. When the settings
+//! change, new links are made, and the old links retire: their streams go on until they end.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use config::ClientConfig;
+use link::Retry;
+use link::client::Client as Keeper;
+use proto::LinkConfig;
+use proto::greeting::{Identity, Name, Token};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, spawn_local};
+
+use super::ClientShared;
+use super::owner::ClientOwner;
+use super::uplink::Uplink;
+use families::Way;
+use node::session::{Handle, Session, Worker};
+
+/// The smallest number of links when nothing is configured. The default is one link per worker;
+/// with at least two links, a lost packet on one carrier does not delay all streams.
+const LINKS_MIN: usize = 2;
+
+/// The time in which a new link must become live; otherwise the working links are kept. The caller
+/// of a reload waits a little longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Links that were made together.
+pub(super) struct Links {
+    pub(super) session: Arc<Session>,
+    /// No further link is made; live links go on.
+    pub(super) leaving: Arc<AtomicBool>,
+    /// Other links have replaced these links. Messages of the server to retired links concern only
+    /// their streams.
+    retired: AtomicBool,
+    keepers: Mutex<Vec<AbortHandle>>,
+    /// The trial of links that are to replace others.
+    trial: watch::Sender<Trial>,
+}
+
+/// The state of links that are to replace others.
+#[derive(Clone, Debug)]
+enum Trial {
+    None,
+    UnderWay,
+    Failed(String),
+}
+
+impl fmt::Debug for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Links({})", self.session.name)
+    }
+}
+
+/// The checked settings of links.
+pub(super) struct Plan {
+    ways: Vec<Way>,
+    name: Name,
+    identity: Identity,
+    count: usize,
+    retry: Retry,
+    link: LinkConfig,
+}
+
+impl Plan {
+    /// Checks the settings of `config`, and reads certificates and pins.
+    pub(super) fn new(
+        config: &ClientConfig,
+        link: LinkConfig,
+        workers: usize,
+    ) -> anyhow::Result<Self> {
+        let ways: anyhow::Result<Vec<Way>> =
+            config.servers.iter().map(|path| Way::new(path, &config.common)).collect();
+        Ok(Self {
+            ways: ways?,
+            name: Name::new(&config.name).context("name")?,
+            identity: match &config.token {
+                Some(token) => {
+                    let token = Token::new(token.secret.reveal()).context("token")?;
+                    if config.introduce {
+                        Identity::Introducing(token)
+                    } else {
+                        Identity::Token(token)
+                    }
+                }
+                None => Identity::Certificate,
+            },
+            count: config.connections.map_or_else(|| workers.max(LINKS_MIN), Into::into),
+            retry: Retry { min: config.retry_min.duration(), max: config.retry_max.duration() },
+            link,
+        })
+    }
+
+    /// The server's host, as configured.
+    pub(super) fn server(&self) -> &str {
+        self.ways.first().map_or("", Way::host)
+    }
+}
+
+impl Links {
+    /// Makes a set without links. Its links are tried until they live, unless the set is on trial.
+    pub(super) fn of(plan: &Plan, workers: usize) -> Arc<Self> {
+        Arc::new(Self {
+            session: Session::new(plan.server(), workers),
+            leaving: Arc::default(),
+            retired: AtomicBool::new(false),
+            keepers: Mutex::default(),
+            trial: watch::Sender::new(Trial::None),
+        })
+    }
+
+    /// Puts the set on trial: the first failure ends the trial, because the old links still work.
+    /// To be called before [`Self::start`].
+    pub(super) fn on_trial(&self) {
+        self.trial.send_replace(Trial::UnderWay);
+    }
+
+    /// Records why a link could not be made. False when the set is not on trial, so the caller logs
+    /// the failure.
+    pub(super) fn fail(&self, why: &str) -> bool {
+        let mut is_on_trial = false;
+        self.trial.send_if_modified(|trial| {
+            is_on_trial = !matches!(trial, Trial::None);
+            let is_first = matches!(trial, Trial::UnderWay);
+            if is_first {
+                *trial = Trial::Failed(why.to_owned());
+            }
+            is_first
+        });
+        is_on_trial
+    }
+
+    /// Starts to make the links, spread over the workers.
+    pub(super) async fn start(
+        self: &Arc<Self>,
+        handles: &[Handle],
+        shared: &Arc<ClientShared>,
+        uplink: &Arc<Uplink>,
+        plan: Plan,
+    ) -> anyhow::Result<()> {
+        let plan = Arc::new(plan);
+        for n in 0..plan.count {
+            let handle = handles.get(n % handles.len()).context("no worker")?;
+            let (links, plan) = (Arc::clone(self), Arc::clone(&plan));
+            let (shared, uplink) = (Arc::clone(shared), Arc::clone(uplink));
+            let keep = move |worker: &_| keep(worker, (&shared, &uplink), &links, &plan, n);
+            let keeper = handle.call(keep).await?;
+            self.keepers.lock().unwrap_or_else(PoisonError::into_inner).push(keeper);
+        }
+        Ok(())
+    }
+
+    /// Ready when a link takes streams.
+    ///
+    /// # Errors
+    /// The reason for which no link does, after the first failure or [`PATIENCE`].
+    pub(super) async fn come_alive(&self) -> Result<(), String> {
+        let live = async {
+            loop {
+                let revived = self.session.revived.notified();
+                if self.session.live() > 0 {
+                    return;
+                }
+                revived.await;
+            }
+        };
+        let mut trial = self.trial.subscribe();
+        let failed = async {
+            loop {
+                let now = trial.borrow_and_update().clone();
+                if let Trial::Failed(why) = now {
+                    return why;
+                }
+                // Fails only when the sender is gone, but `self` holds the sender.
+                let _ = trial.changed().await;
+            }
+        };
+        let outcome = tokio::select! {
+            // One live link is enough, and may have visitors already.
+            biased;
+            () = live => Ok(()),
+            why = failed => Err(why),
+            () = tokio::time::sleep(PATIENCE) => Err("no answer in time".to_owned()),
+        };
+        // After a failure, further failures of these links are not logged.
+        self.trial.send_replace(match &outcome {
+            Ok(()) => Trial::None,
+            Err(why) => Trial::Failed(why.clone()),
+        });
+        outcome
+    }
+
+    /// Retires the links, because other links have replaced them. They take no more streams, and
+    /// each link ends with its last stream.
+    pub(super) async fn retire(&self, handles: &[Handle]) {
+        self.leaving.store(true, Ordering::Relaxed);
+        self.retired.store(true, Ordering::Relaxed);
+        let id = self.session.id;
+        for handle in handles {
+            let go_away = move |worker: &Rc<Worker>| {
+                let all = worker.state.all_links();
+                all.iter().filter(|(of, _)| of.id == id).for_each(|(_, link)| link.go_away());
+            };
+            // A worker that has stopped has no links.
+            let _ = handle.call(go_away).await;
+        }
+    }
+
+    /// Whether other links have replaced these links.
+    pub(super) fn are_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Ends these links and the attempts to make them.
+    pub(super) fn give_up(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+        self.retired.store(true, Ordering::Relaxed);
+        let keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        keepers.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// Starts the task that keeps one link forever, the `nth` of the session.
+fn keep(
+    worker: &Rc<Worker>,
+    (shared, uplink): (&Arc<ClientShared>, &Arc<Uplink>),
+    links: &Arc<Links>,
+    plan: &Plan,
+    nth: usize,
+) -> AbortHandle {
+    // Different clients start at different numbers, so that a server's first worker gets no more
+    // links than the others.
+    let spread = shared.instance.0[0].wrapping_add(u8::try_from(nth % 256).unwrap_or(0));
+    let keeper = Keeper {
+        paths: plan.ways.iter().map(|way| way.path_of_link(spread)).collect(),
+        standby: false,
+        name: plan.name.clone(),
+        identity: plan.identity.clone(),
+        instance: shared.instance,
+        logged_in: Arc::clone(&uplink.logged_in),
+        shares: Arc::clone(&uplink.shares),
+        leaving: Arc::clone(&links.leaving),
+        retry: plan.retry,
+        redial: Rc::clone(&worker.state.redial),
+        link: plan.link,
+        budget: Rc::new(worker.state.portion.clone()),
+        serials: Arc::clone(&shared.serials),
+    };
+    let owner = ClientOwner::new(worker, shared, uplink, links);
+    let begun = Rc::clone(&owner);
+    let told = Rc::clone(&owner);
+    let keeping = spawn_local(link::client::run(
+        keeper,
+        owner,
+        Rc::new(move |link| begun.begin(link)),
+        Rc::new(move |report| told.report(&report)),
+    ));
+    keeping.abort_handle()
+}

@@ -1,0 +1,305 @@
+//! The state of a client's services according to the server. Each change is logged once, even if
+//! several links report it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use ops::events::{Changed, Events};
+use ops::share::open_password;
+use ops::status::{self, ServiceState, SessionState, Told};
+use proto::control::{Registered, ServiceResult};
+
+use super::outage::Outage;
+use super::trouble::Trouble;
+
+#[derive(Debug, Default)]
+pub(super) struct Published {
+    known: Mutex<Outcomes>,
+    /// The generation of the latest registration that the server has answered.
+    answered: watch::Sender<u64>,
+}
+
+/// What became of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// Its public addresses, or the reason why it has none.
+    pub(super) at: Result<Vec<String>, String>,
+    /// The refused addresses of a service with several, each with its reason.
+    pub(super) refused: Vec<(String, String)>,
+}
+
+impl Outcome {
+    /// The outcome of a service whose addresses are all refused for one reason.
+    fn refused(why: &str) -> Self {
+        Self { at: Err(why.to_owned()), refused: Vec::new() }
+    }
+
+    /// What is not published, a line for each reason.
+    pub(super) fn failures(&self, service: &str) -> Vec<String> {
+        match &self.at {
+            Err(why) if self.refused.is_empty() => {
+                vec![format!("{service} is not published: {why}")]
+            }
+            Ok(_) | Err(_) => {
+                let each = self.refused.iter();
+                each.map(|(at, why)| format!("{service} is not published at {at}: {why}")).collect()
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Outcomes {
+    services: HashMap<String, Outcome>,
+    /// A service was refused for a reason that may pass.
+    waits_for_more: bool,
+    /// The reason for which the server is not reached, if there is one.
+    trouble: Option<Trouble>,
+    outage: Outage,
+    events: Events,
+}
+
+impl Outcomes {
+    /// Notes what became of a service, whose visitors need a password if `asks`. Logs the outcome
+    /// if it is news.
+    fn note(&mut self, name: &str, outcome: Outcome, server: &str, asks: bool) {
+        if self.services.get(name) == Some(&outcome) {
+            return;
+        }
+        if outcome.at.as_ref().is_ok_and(|at| *at == [status::PRIVATE]) {
+            tracing::info!(server, "service {name} is private: clients of the server visit it");
+        } else if let Ok(at) = &outcome.at {
+            tracing::info!(server, "service {name} is published at {}", at.join(", "));
+            if let Some(why) = open_password(at).filter(|_| asks) {
+                tracing::warn!(server, "service {name}: {why}");
+            }
+        }
+        for line in outcome.failures(name) {
+            tracing::error!(server, "service {line}");
+        }
+        let refused = outcome.refused.iter().map(|(at, why)| (&**at, why));
+        self.events.tell(|| Changed::service(server, name, &outcome.at, refused));
+        self.services.insert(name.to_owned(), outcome);
+    }
+}
+
+impl Published {
+    /// `events` tells each change.
+    pub(super) fn new(events: &Events) -> Self {
+        let known = Outcomes { events: events.clone(), ..Outcomes::default() };
+        Self { known: Mutex::new(known), answered: watch::Sender::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Outcomes> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies the answer of `server` to a registration, and logs the differences. `ours`: whether
+    /// visitors of the service of this name need a password; `None` where this client has no such
+    /// service. Other names would stay here for good.
+    pub(super) fn apply(
+        &self,
+        registered: &Registered,
+        server: &str,
+        ours: impl Fn(&str) -> Option<bool>,
+    ) {
+        let mut known = self.known();
+        let mut errors = registered.results.iter().flat_map(ServiceResult::errors);
+        known.waits_for_more = errors.any(|error| error.code.may_pass());
+        for ServiceResult { name, outcome, refused } in &registered.results {
+            let name = name.as_str();
+            let Some(asks) = ours(name) else { continue };
+            let at = match outcome {
+                // Only private services have no address.
+                Ok(at) if at.is_empty() => Ok(vec![status::PRIVATE.to_owned()]),
+                Ok(at) => Ok(at.iter().map(|address| reachable(address, server)).collect()),
+                Err(error) => Err(error.to_string()),
+            };
+            let refused = refused.iter();
+            let refused = refused.map(|one| (one.address.clone(), one.error.to_string())).collect();
+            known.note(name, Outcome { at, refused }, server, asks);
+        }
+        drop(known);
+        self.answered.send_if_modified(|latest| {
+            let is_newer = registered.generation > *latest;
+            *latest = registered.generation.max(*latest);
+            is_newer
+        });
+    }
+
+    /// Ready when the server has answered the registration of this generation, or a later one.
+    pub(super) async fn answered(&self, generation: u64) {
+        // Fails only when the sender is gone, but `self` holds the sender.
+        drop(self.answered.subscribe().wait_for(|latest| *latest >= generation).await);
+    }
+
+    /// The answer of the server about a service. `None` before the answer.
+    pub(super) fn outcome(&self, service: &str) -> Option<Outcome> {
+        self.known().services.get(service).cloned()
+    }
+
+    /// Notes a service that this client does not ask the server to publish, and logs the news.
+    pub(super) fn refuse(&self, name: &str, why: &str, server: &str) {
+        self.known().note(name, Outcome::refused(why), server, false);
+    }
+
+    /// Forgets the services at `server` that are not in `services`.
+    pub(super) fn forget_others(&self, services: &[config::Service], server: &str) {
+        let known = &mut *self.known();
+        known.services.retain(|name, outcome| {
+            let stays = services.iter().any(|service| service.name == *name);
+            if !stays && outcome.at.is_ok() {
+                tracing::info!("service {name} is published no more");
+                known.events.tell(|| Changed::withdrawn(server, name));
+            }
+            stays
+        });
+    }
+
+    /// Whether another registration may succeed where the last one failed.
+    pub(super) fn waits_for_more(&self) -> bool {
+        self.known().waits_for_more
+    }
+
+    pub(super) fn note_trouble(&self, trouble: Option<Trouble>) {
+        let mut known = self.known();
+        if trouble.is_none() {
+            known.outage.connected();
+        }
+        known.trouble = trouble;
+    }
+
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        self.known().trouble.clone()
+    }
+
+    /// What the log has to know about the absence of the server.
+    pub(super) fn outage<T>(&self, use_it: impl FnOnce(&mut Outage) -> T) -> T {
+        use_it(&mut self.known().outage)
+    }
+
+    /// The state of a service or forward that the server has accepted.
+    pub(super) fn reached(&self, live: bool) -> ServiceState {
+        let known = self.known();
+        let trouble = known.trouble.as_ref().map(|trouble| trouble.state);
+        // A refusal of one link may come after another link was admitted again.
+        match (live, trouble == Some(SessionState::Superseded)) {
+            (true, _) => ServiceState::Up,
+            (false, true) => ServiceState::Superseded,
+            (false, false) => ServiceState::Waiting,
+        }
+    }
+
+    /// The services for a status: an entry for the published addresses of a service, and behind it
+    /// one for each refused address. `live`: a link carries visitors.
+    pub(super) fn services(
+        &self,
+        services: &[config::Service],
+        live: bool,
+    ) -> Vec<status::Service> {
+        let reached = self.reached(live);
+        let known = self.known();
+        let mut all = Vec::with_capacity(services.len());
+        for service in services {
+            let entry = |address: String, state: Told<ServiceState>| status::Service {
+                name: service.name.clone(),
+                address,
+                target: service.aims(),
+                state,
+                kept: service.kept,
+                ..status::Service::default()
+            };
+            let no = |why: &str| Told::because(ServiceState::Refused, why);
+            let Some(Outcome { at, refused }) = known.services.get(&service.name) else {
+                all.push(entry(service.places(), ServiceState::Waiting.into()));
+                continue;
+            };
+            match at {
+                Ok(at) => all.push(entry(at.join(", "), reached.into())),
+                Err(error) if refused.is_empty() => all.push(entry(String::new(), no(error))),
+                Err(_) => {}
+            }
+            all.extend(refused.iter().map(|(at, why)| entry(at.clone(), no(why))));
+        }
+        all
+    }
+}
+
+/// A public address as a visitor writes it: `tcp://:10022` gets the server's host.
+fn reachable(address: &str, server: &str) -> String {
+    match address.split_once("://:") {
+        Some((scheme, port)) if server.contains(':') => format!("{scheme}://[{server}]:{port}"),
+        Some((scheme, port)) => format!("{scheme}://{server}:{port}"),
+        None => address.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use config::{ClientFlags, Sources, Text};
+    use proto::control::{RefusedAddress, ServiceError, ServiceErrorCode};
+    use proto::greeting::Name;
+
+    use super::*;
+
+    #[test]
+    fn answers_about_services_that_this_client_does_not_have_fill_no_memory() {
+        let published = Published::default();
+        let result = |name: &str| ServiceResult::whole(Name::new(name).unwrap(), Ok(Vec::new()));
+        for generation in 1..=100 {
+            let results = vec![result("web"), result(&format!("x{generation}"))];
+            published.apply(&Registered { generation, results }, "server", |name| {
+                (name == "web").then_some(false)
+            });
+        }
+        assert_eq!(published.known().services.len(), 1);
+    }
+
+    /// The services of a client whose only service has these addresses.
+    fn services(public: &str) -> Vec<config::Service> {
+        let text = format!(
+            "servers: tcp://127.0.0.1:1\nname: home\ntoken: \
+             q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ\nservices:\n  - {{ name: web, public: \
+             {public}, target: \"3000\" }}\n"
+        );
+        let sources = Sources { env: &|_| None, read: &|_| Ok(String::new()) };
+        let text = Some(Text { name: "client.yaml", text: &text });
+        config::load_client(text, &ClientFlags::default(), &sources).unwrap().config.services
+    }
+
+    #[test]
+    fn a_refused_address_is_refused_alone() {
+        let published = Published::default();
+        let (http, https) = ("http://a.example", "https://a.example");
+        let services = services(&format!("[\"{http}\", \"{https}\"]"));
+        let error = |code| ServiceError { code, text: "no certificate".to_owned() };
+        let apply = |generation, up: &[&str], refused: &[&str], code| {
+            let name = Name::new("web").unwrap();
+            let up: Vec<_> = up.iter().map(ToString::to_string).collect();
+            let refused = refused
+                .iter()
+                .map(|at| RefusedAddress { address: (*at).to_owned(), error: error(code) });
+            let outcome = if up.is_empty() { Err(error(code)) } else { Ok(up) };
+            let results = vec![ServiceResult { refused: refused.collect(), name, outcome }];
+            published.apply(&Registered { generation, results }, "server", |_| Some(false));
+            let shown = published.services(&services, true).into_iter();
+            shown.map(|one| format!("{} {}", one.address, one.state)).collect::<Vec<_>>()
+        };
+        let shown = apply(1, &[http], &[https], ServiceErrorCode::Limit);
+        assert_eq!(shown, [format!("{http} up"), format!("{https} no certificate")]);
+        assert!(published.waits_for_more(), "the reason of one address may pass");
+        let failures = published.outcome("web").unwrap().failures("web");
+        assert_eq!(failures, [format!("web is not published at {https}: no certificate")]);
+
+        let shown = apply(2, &[], &[http, https], ServiceErrorCode::NotAllowed);
+        assert_eq!(shown, [http, https].map(|at| format!("{at} no certificate")));
+        assert!(!published.waits_for_more());
+        let shown = apply(3, &[], &[], ServiceErrorCode::NotAllowed);
+        assert_eq!(shown, [" no certificate"], "an older server has one reason for all");
+        let shown = apply(4, &[http, https], &[], ServiceErrorCode::NotAllowed);
+        assert_eq!(shown, [format!("{http}, {https} up")]);
+        assert!(published.outcome("web").unwrap().failures("web").is_empty());
+    }
+}

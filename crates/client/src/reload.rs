@@ -1,0 +1,370 @@
+//! The reload of a client: services, forwards, and new links where the settings of links have
+//! changed.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use config::{Change, ClientConfig, Forward, Kept, Lists, Service, Trust};
+use ops::{Foreseen, Loaded, Published, Reloaded, WrongConfig, shown};
+use tokio::time::timeout;
+
+use super::links::{Links, Plan};
+use super::uplink::Uplink;
+use super::{Client, register};
+use node::{limits, memory};
+use peer::material;
+use targets::lead_flows;
+
+/// Reads the configuration again: from its source, or from the given text.
+pub type ConfigSource =
+    Box<dyn Fn(Option<String>) -> Result<Loaded<ClientConfig>, WrongConfig> + Send + Sync>;
+
+/// Gives up new links on drop, unless they came into use. The drop also covers a reload that was
+/// cancelled.
+struct Untried(Option<Arc<Links>>);
+
+impl Untried {
+    fn succeeded(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Untried {
+    fn drop(&mut self) {
+        if let Some(links) = &self.0 {
+            links.give_up();
+        }
+    }
+}
+
+/// The longest wait for the server's answer to a registration.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Whether both are the same to a visitor and to the server.
+fn is_same_service(one: &Service, other: &Service) -> bool {
+    let mut one = one.clone();
+    one.kept = other.kept;
+    one == *other
+}
+
+/// The line about a service that is gone.
+fn gone_line(name: &str) -> String {
+    format!("{name} is published no more")
+}
+
+/// The lines about the forwards that differ.
+fn forward_lines(before: &ClientConfig, now: &ClientConfig) -> Vec<String> {
+    let has = |all: &[Forward], forward: &Forward| {
+        all.iter().any(|f| Forward { kept: f.kept, ..forward.clone() } == *f)
+    };
+    let new = now.forwards.iter().filter(|forward| !has(&before.forwards, forward));
+    let new = new.map(|forward| format!("forward {forward}"));
+    // The mode of a socket file is no part of its address.
+    let at = |forward: &Forward| forward.listen.to_string();
+    let is_gone = |old: &&Forward| now.forwards.iter().all(|new| at(new) != at(old));
+    let gone = before.forwards.iter().filter(is_gone);
+    new.chain(gone.map(|forward| format!("forward {} closed", forward.listen))).collect()
+}
+
+/// The lines about entries that have got the place of a configured entry.
+fn new_shadows(before: &ClientConfig, now: &ClientConfig) -> Vec<String> {
+    let known = before.shadows();
+    let new = now.shadows().into_iter().filter(|shadow| !known.contains(shadow));
+    new.map(|shadow| shadow.to_string()).collect()
+}
+
+/// The largest file of users, in bytes: a line of each of 256 users has about 120.
+const USERS_MAX: u64 = 128 << 10;
+
+/// Reads a file of users of `basic_auth`.
+fn text_of(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(USERS_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Reads the certificates of visits, beside the workers.
+async fn read_materials(config: &ClientConfig) -> anyhow::Result<material::Read> {
+    let config = config.clone();
+    tokio::task::spawn_blocking(move || material::read(&config)).await?
+}
+
+impl Client {
+    /// Reads the configuration again and applies it.
+    pub(super) async fn reload_source(&self) -> anyhow::Result<Reloaded> {
+        let source = self.source.as_ref().context("it was started without a configuration")?;
+        let Loaded { config, warnings } = source(None)?;
+        for warning in &warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(Reloaded { warnings, ..self.apply(config).await? })
+    }
+
+    /// Checks whether a client could start with `text` as its configuration file.
+    pub(super) fn try_source(&self, text: String) -> anyhow::Result<Foreseen> {
+        let source = self.source.as_ref().context(shown::NONE)?;
+        let Loaded { config, warnings } = source(Some(text))?;
+        Ok((warnings, self.shared.config.load().differs(&config)))
+    }
+
+    /// Applies a new configuration. After an error nothing has changed.
+    pub(super) async fn apply(&self, new: ClientConfig) -> anyhow::Result<Reloaded> {
+        let running = self.shared.config.load_full();
+        let mut reloaded = self.apply_for(new, None).await?;
+        reloaded.applied.extend(new_shadows(&running, &self.shared.config.load()));
+        Ok(reloaded)
+    }
+
+    /// Applies a new configuration. The report is about the services `named`; without them, about all
+    /// services that differ or are refused.
+    async fn apply_for(
+        &self,
+        new: ClientConfig,
+        named: Option<&[Service]>,
+    ) -> anyhow::Result<Reloaded> {
+        let (shared, handles) = (&self.shared, self.workers.handles());
+        let running = shared.config.load_full();
+        let differs = running.differs(&new);
+        let new = new.reloaded(&running);
+        // The steps that can fail come first: addresses, then links.
+        let uplink = shared.uplinks.preferred();
+        let session = uplink.session();
+        let materials = read_materials(&new).await?;
+        let forwards = shared.forwards.bind(&new.forwards, self.count, &session).await?;
+        let links = if differs.iter().any(|changed| changed.change == Change::Reconnect) {
+            Some(self.other_links(&new, uplink).await?)
+        } else {
+            None
+        };
+        shared.materials.replace(materials);
+        shared.config.store(Arc::new(new.clone()));
+        limits::set_client(&new.limits);
+        shared.records.limit(&new.services);
+        if let Some(links) = links {
+            uplink.replace(links, handles, &shared.leaving).await;
+        }
+        let session = uplink.session();
+        let failed = shared.forwards.follow(forwards, handles, self.count, &session).await;
+        if !failed.is_empty() {
+            // The forwards that failed are left out of the configuration in force, so the next
+            // reload tries them again.
+            let is_open = |forward: &Forward| failed.iter().all(|(f, _)| f != forward);
+            let forwards = new.forwards.iter().filter(|f| is_open(f)).cloned().collect();
+            shared.config.store(Arc::new(ClientConfig { forwards, ..new }));
+        }
+        let now = shared.config.load_full();
+        shared.host.review(&shared.home(), handles).await;
+        shared.visits.follow(&now).await;
+        let mut reloaded = Reloaded::new(
+            Vec::new(),
+            // The lines about each entry say more.
+            &differs
+                .iter()
+                .copied()
+                .filter(|changed| !["services", "forwards"].contains(&changed.key))
+                .collect::<Vec<_>>(),
+        );
+        reloaded.applied.extend(forward_lines(&running, &now));
+        reloaded
+            .failed
+            .extend(failed.into_iter().map(|(f, why)| format!("forward {}: {why}", f.listen)));
+        // They stay in the configuration in force, and are tried again.
+        let waiting = shared.forwards.waiting().into_iter();
+        reloaded.failed.extend(waiting.map(|(f, why)| format!("forward {}: {why}", f.listen)));
+        let registers = ["services", "allow_from", "deny_from"];
+        if differs.iter().any(|changed| registers.contains(&changed.key)) {
+            for uplink in shared.uplinks.iter() {
+                uplink.published.forget_others(&now.services, &uplink.session().name);
+            }
+            let is_there = |name: &str| now.services.iter().any(|service| service.name == name);
+            shared.records.retain(is_there);
+            shared.observed.retain(&now.services);
+            for handle in handles.iter() {
+                let now = Arc::clone(&now);
+                // A worker that has stopped has no flows.
+                let _ = handle.call(move |worker| lead_flows(worker, now.services.iter())).await;
+            }
+            for uplink in shared.uplinks.iter() {
+                let generation = register::anew(handles, shared, uplink).await;
+                if uplink.session().live() > 0 {
+                    // A server that does not answer in time leaves the services without an outcome.
+                    let _ = timeout(ANSWER, uplink.published.answered(generation)).await;
+                }
+            }
+        }
+        if named.is_some() || differs.iter().any(|changed| changed.key == "services") {
+            self.service_lines((&running, &now), named, &mut reloaded);
+        }
+        Ok(reloaded)
+    }
+
+    /// Adds to a report what became of the services `named`, or else of the services that differ, and
+    /// which services are refused.
+    fn service_lines(
+        &self,
+        (before, now): (&ClientConfig, &ClientConfig),
+        named: Option<&[Service]>,
+        to: &mut Reloaded,
+    ) {
+        let is_named = |name: &str| named.map(|all| all.iter().any(|service| service.name == name));
+        for service in &now.services {
+            let is_named = is_named(&service.name);
+            if is_named == Some(false) {
+                continue;
+            }
+            let is_same = is_named.is_none()
+                && before.services.iter().any(|other| is_same_service(other, service));
+            let name = &service.name;
+            let Some(outcome) = self.shared.uplinks.preferred().published.outcome(name) else {
+                to.applied.push(format!(
+                    "{name}: the server has not answered yet; `tunnel status` shows its answer"
+                ));
+                continue;
+            };
+            if let Ok(at) = &outcome.at
+                && !is_same
+            {
+                let until = service.until.map(|until| format!(", until {until}"));
+                let at: Vec<_> = at.iter().map(|at| now.url(service, at)).collect();
+                let line = format!("{name} -> {}{}", at.join(", "), until.unwrap_or_default());
+                to.applied.push(line);
+                to.published.push(Published { name: name.clone(), addresses: at });
+            }
+            to.failed.extend(outcome.failures(name));
+        }
+        let gone = |name: &String| now.services.iter().all(|service| service.name != *name);
+        let names = before.services.iter().map(|service| &service.name).filter(|name| gone(name));
+        to.applied.extend(names.map(|name| gone_line(name)));
+    }
+
+    /// Applies a change of services and forwards to the configuration in force. New services that the
+    /// server refuses are dropped again, and what they had displaced is back.
+    pub(super) async fn change_lists(&self, change: Kept) -> anyhow::Result<Reloaded> {
+        let running = ClientConfig::clone(&self.shared.config.load());
+        let mut reloaded = self.change_from(&running, &change).await?;
+        let published = &self.shared.uplinks.preferred().published;
+        let is_refused = |service: &Service| {
+            published.outcome(&service.name).is_some_and(|outcome| outcome.at.is_err())
+        };
+        let (refused, taken): (Vec<_>, Vec<_>) =
+            change.lists.services.iter().cloned().partition(is_refused);
+        if !refused.is_empty() {
+            let lists = Lists { services: taken, forwards: change.lists.forwards.clone() };
+            self.change_from(&running, &Kept { lists, ..change }).await?;
+            reloaded.refused = refused.into_iter().map(|service| service.name).collect();
+            let now = self.shared.config.load();
+            let is_back = |line: &String| {
+                now.services.iter().any(|service| *line == gone_line(&service.name))
+            };
+            reloaded.applied.retain(|line| !is_back(line));
+        }
+        reloaded.applied.extend(new_shadows(&running, &self.shared.config.load()));
+        Ok(reloaded)
+    }
+
+    /// Puts `running` with a change in force. The report is about the services that the change adds
+    /// or brings back.
+    async fn change_from(&self, running: &ClientConfig, change: &Kept) -> anyhow::Result<Reloaded> {
+        let mut new = running.clone();
+        new.keep(change).map_err(|bad| WrongConfig::one(bad.line()))?;
+        let is_added = |service: &Service| {
+            change.lists.services.iter().any(|added| added.name == service.name)
+        };
+        let is_back = |service: &Service| running.shadowed.services.contains(service);
+        let named: Vec<_> = new
+            .services
+            .iter()
+            .filter(|service| {
+                is_added(service) || is_back(service) && !running.services.contains(service)
+            })
+            .cloned()
+            .collect();
+        let is_back_at = |forward: &&Forward| {
+            !running.forwards.contains(forward) && running.shadowed.forwards.contains(forward)
+        };
+        let back: Vec<_> = named
+            .iter()
+            .filter(|service| !is_added(service))
+            .map(|service| service.name.clone())
+            .chain(new.forwards.iter().filter(is_back_at).map(|forward| forward.listen.to_string()))
+            .map(|name| format!("{name} is the configured entry again"))
+            .collect();
+        let mut reloaded = self.apply_for(new, Some(&named)).await?;
+        reloaded.applied.extend(back);
+        Ok(reloaded)
+    }
+
+    /// The files of users of `basic_auth`.
+    pub(super) fn files_of_users(&self) -> Vec<PathBuf> {
+        let config = self.shared.config.load();
+        let files = config.services.iter().filter_map(|service| service.user_file.as_ref());
+        files.map(|file| file.path.clone()).collect()
+    }
+
+    /// Reads the files of users again, and publishes what has changed. After an error nothing has
+    /// changed.
+    pub(super) async fn read_users(&self) -> anyhow::Result<Reloaded> {
+        let running = ClientConfig::clone(&self.shared.config.load());
+        let read = move || running.with_users(&|path| text_of(path).map_err(|e| e.to_string()));
+        let new = tokio::task::spawn_blocking(read).await?;
+        self.apply(new.map_err(|bad| WrongConfig::one(bad.line()))?).await
+    }
+
+    /// Makes new links, which read their certificates again. Those of visits serve their new links,
+    /// and visits whose certificate is not valid any more end.
+    pub(super) async fn renew_certificates(&self) -> anyhow::Result<()> {
+        let shared = &self.shared;
+        let uplink = shared.uplinks.preferred();
+        let materials = read_materials(&shared.config.load()).await?;
+        shared.materials.replace(materials);
+        shared.host.review(&shared.home(), self.workers.handles()).await;
+        let links = self.other_links(&shared.config.load_full(), uplink).await?;
+        uplink.replace(links, self.workers.handles(), &shared.leaving).await;
+        shared.forwards.lead_to(&uplink.session()).await;
+        Ok(())
+    }
+
+    /// Makes links with this configuration. If there are links now, one of the new links must
+    /// become live first. Links that only wait for a carrier count as well, because they may come
+    /// back and have streams.
+    async fn other_links(
+        &self,
+        config: &ClientConfig,
+        uplink: &Arc<Uplink>,
+    ) -> anyhow::Result<Arc<Links>> {
+        let (handles, link) = (self.workers.handles(), memory::link_config(&config.common));
+        let plan = Plan::new(config, link, handles.len())?;
+        let links = Links::of(&plan, handles.len());
+        let untried = Untried(Some(Arc::clone(&links)));
+        let is_needed = uplink.session().has_links();
+        if is_needed {
+            links.on_trial();
+        }
+        links.start(handles, &self.shared, uplink, plan).await?;
+        if is_needed && let Err(why) = links.come_alive().await {
+            bail!("there is no connection with what has changed: {why}");
+        }
+        // This code and the drain each set their own value first and then check the other's value.
+        ensure!(!self.shared.leaving.load(Ordering::SeqCst), "it is stopping");
+        untried.succeeded();
+        Ok(links)
+    }
+
+    /// The certificate and key files that are read in addition to the configuration.
+    pub(super) fn certificate_files(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for path in &self.shared.config.load().servers {
+            if let Trust::Ca(ca) = &path.trust {
+                files.push(ca.clone());
+            }
+            files.extend(path.identity.iter().flat_map(|pair| [&pair.cert, &pair.key]).cloned());
+        }
+        files.extend(material::files(&self.shared.config.load()));
+        files
+    }
+}

@@ -1,0 +1,184 @@
+//! TLS by name. The server name in the ClientHello decides; a `tls://` name passes through, and the
+//! TLS of an `https://` name ends here.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use relay::sniff::tls::{Hello, HelloSniffer};
+use relay::sniff::{First, FirstSniffer, Sniff};
+use relay::{Attended, Handler, Socket};
+use termination::Terminator;
+use tokio::time::{Instant, timeout};
+
+use super::{PATIENCE, Port, Undecided, answer, settled_holder, site};
+use capture::log::Asked;
+use node::entrance;
+use node::entrance::{Came, Guest, Lead, NameVisitor, Past};
+use node::names::{Kind, Space};
+use node::session::HOLD;
+
+/// The alert `unrecognized_name` (RFC 6066 section 3) as a fatal alert in a record of its own.
+const UNKNOWN_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
+
+/// The answer to a request of HTTP without TLS.
+const PLAIN: &str = "This port speaks TLS: the address of the request begins with https://.";
+
+/// The name under which a visitor without a server name is looked for. No host has this name, so
+/// only a service for all hosts is found.
+pub(super) const NAMELESS: &str = "-";
+
+/// A door for TLS on one worker.
+#[derive(Debug)]
+pub(super) struct TlsPort(pub(super) Port);
+
+impl Handler for TlsPort {
+    fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
+        self.0.take(socket, peer, decide);
+    }
+}
+
+/// What the first bytes of a visitor are.
+enum Found {
+    Hello(Hello),
+    /// HTTP without TLS.
+    Plain,
+    Other,
+}
+
+/// Looks at the first bytes of a visitor, and leads the visitor.
+pub(super) async fn decide(visitor: Undecided) {
+    let (mut sniffer, mut first) = (HelloSniffer::default(), FirstSniffer::default());
+    let look = relay::look(&visitor.socket, |bytes| match sniffer.look(bytes) {
+        Sniff::More => None,
+        Sniff::Found(hello) => Some(Found::Hello(hello)),
+        Sniff::Not => match first.look(bytes)? {
+            First::Http | First::Http2 => Some(Found::Plain),
+            First::Tls | First::TunnelGreeting | First::Other => Some(Found::Other),
+        },
+    });
+    match timeout(PATIENCE, look).await {
+        Ok(Ok(Some(Found::Hello(hello)))) => {
+            if let Some(visitor) = admit(visitor, &hello, true).await {
+                refuse(visitor);
+            }
+        }
+        Ok(Ok(Some(Found::Plain))) => visitor.answer(400, PLAIN),
+        Ok(Ok(Some(Found::Other) | None) | Err(_)) | Err(_) => {}
+    }
+}
+
+/// Tells a visitor that nobody has its name.
+pub(super) fn refuse(visitor: Undecided) {
+    answer::send(&visitor.worker, visitor.socket, UNKNOWN_NAME.into());
+}
+
+/// Leads a visitor with this ClientHello. Returns the visitor if no service has its name. With
+/// `waits`, a name that may come back in a moment is waited for.
+pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Option<Undecided> {
+    let name = hello.server_name.as_deref();
+    if let (Some(name), Some(terminator)) = (name, visitor.doors.terminator())
+        && terminator.is_challenge(name, &hello.alpn)
+    {
+        let Socket::Tcp(socket) = visitor.socket else { return None };
+        let answered = terminator.answer_challenge(socket, name);
+        if let Ok(Err(error)) = timeout(PATIENCE, answered).await {
+            tracing::debug!(name, %error, "a challenge was not answered");
+        }
+        return None;
+    }
+    let until = visitor.until.unwrap_or_else(|| Instant::now() + HOLD);
+    let (names, name) = (visitor.doors.names(), name.unwrap_or(NAMELESS));
+    let generation = names.generation();
+    let services =
+        if waits { names.wait(Space::Tls, name).await } else { names.find(Space::Tls, name) };
+    let Some(services) = services else {
+        let Some(known) = names.away(Space::Tls, name) else { return Some(visitor) };
+        return away(visitor, name, (known.kind, waits)).await;
+    };
+    // Services that share a name are of the same kind.
+    let first = services.first()?;
+    match first.kind {
+        Kind::Tls | Kind::Http if first.entrance.backends.are_away() => {
+            visitor.socket.reset_on_close();
+        }
+        Kind::Tls | Kind::Http => {
+            let Undecided { worker, doors, socket, peer, fields, .. } = visitor;
+            let edition = first.entrance.backends.edition();
+            let (space, host, tracked, route_header) = (Space::Tls, Box::from(name), false, None);
+            let lead = Lead { space, host, generation, edition, tracked, route_header };
+            let came = Came::Name(NameVisitor {
+                door: doors,
+                lead,
+                first: BytesMut::new(),
+                asked: Asked::default(),
+                fields,
+            });
+            entrance::visit(
+                &worker,
+                &first.entrance,
+                Guest { socket, peer, came, wish: None, until, past: Past::default() },
+            );
+        }
+        Kind::Https => {
+            let mut visitor = visitor;
+            if super::takes(&services, &mut visitor.socket) {
+                terminate(visitor, name).await;
+            } else {
+                relay::drop_socket(visitor.socket);
+            }
+        }
+    }
+    None
+}
+
+/// Answers a visitor of a known name whose client is away. Returns a visitor that may be a carrier
+/// (not `waits`) and for whom the server has no certificate.
+async fn away(
+    mut visitor: Undecided,
+    name: &str,
+    (kind, waits): (Kind, bool),
+) -> Option<Undecided> {
+    let is_served = |terminator: &Arc<Terminator>| terminator.has_certificate(name);
+    match kind {
+        // The TLS is between the visitor and the target. An alert would say that the name is wrong,
+        // and a reset is what a visitor of a client that has just gone gets.
+        Kind::Tls | Kind::Http => visitor.socket.reset_on_close(),
+        Kind::Https if !waits && !visitor.doors.terminator().is_some_and(is_served) => {
+            return Some(visitor);
+        }
+        Kind::Https => {
+            if visitor.socket.move_to(settled_holder()) {
+                terminate(visitor, name).await;
+            } else {
+                relay::drop_socket(visitor.socket);
+            }
+        }
+    }
+    None
+}
+
+/// Ends the TLS of a visitor and serves the HTTP in it.
+async fn terminate(visitor: Undecided, name: &str) {
+    let accounts = &visitor.worker.state.accounts;
+    let Some(account) = accounts.open(termination::HELD, visitor.peer) else {
+        return visitor.socket.reset_on_close();
+    };
+    let Undecided { worker, doors, socket, peer, .. } = visitor;
+    let (Socket::Tcp(socket), Some(terminator)) = (socket, doors.terminator()) else { return };
+    relay::prepare(&socket);
+    let socket = Attended::new(socket, |socket| Some(socket));
+    let accepted = async {
+        match name {
+            NAMELESS => terminator.accept_nameless(socket).await,
+            name => terminator.accept(socket, name).await,
+        }
+    };
+    match timeout(PATIENCE, accepted).await {
+        Ok(Ok(io)) => {
+            site::serve_secure(&worker, Arc::clone(&doors), io, peer, name, account);
+        }
+        Ok(Err(error)) => tracing::debug!(name, %error, "the TLS handshake of a visitor failed"),
+        Err(_) => tracing::debug!(name, "no TLS handshake in time"),
+    }
+}

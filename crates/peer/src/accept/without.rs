@@ -1,0 +1,40 @@
+//! Offers of WebRTC in a build without it: they are refused in words.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use relay::StreamLane;
+
+use super::proof::Proved;
+use super::{Turn, Whose};
+use crate::home::Home;
+use crate::wire;
+use crate::wire::{Reply, Why};
+use node::session::Worker;
+
+/// No program.
+#[derive(Debug, Default)]
+pub struct Programs(());
+
+impl Programs {
+    pub const fn count(&self) -> u64 {
+        0
+    }
+
+    pub(super) fn close(&self, _: impl Fn(&Whose, &Proved) -> bool) {}
+}
+
+pub(super) async fn take(
+    _: &Rc<Worker>,
+    _: &Arc<dyn Home>,
+    whose: &Whose,
+    mut lane: StreamLane,
+    _turn: Turn,
+) {
+    tracing::debug!(visitor = %whose.visitor, "an offer of WebRTC, without which this was built");
+    if wire::read_offer(&mut lane).await.is_ok() {
+        // A server that is gone needs no answer.
+        let _ = wire::write(&mut lane, &wire::bytes(&Reply::Refused(Why::Without))).await;
+        wire::over(&mut lane).await;
+    }
+}

@@ -1,0 +1,61 @@
+//! Why a trial gave no carrier, whatever carries the bytes of the path.
+
+use punch::{Decline, Why};
+use transport::CarrierError;
+use transport_quic::punched::Failure;
+
+use super::DirectPaths;
+
+/// Why a trial gave no carrier.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// There is no path, or QUIC fails on it.
+    #[error(transparent)]
+    Trial(#[from] Failure),
+    /// The ends have exchanged their session descriptions, and no connection of WebRTC came of it.
+    #[error("no data channel of WebRTC: {0}")]
+    Channels(CarrierError),
+}
+
+impl Failed {
+    /// There is no path for this reason.
+    pub const fn because(why: Why) -> Self {
+        Self::Trial(Failure::NoPath(why))
+    }
+
+    /// The name in metrics.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Trial(failure) => failure.name(),
+            Self::Channels(_) => "webrtc",
+        }
+    }
+}
+
+impl From<Failed> for CarrierError {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Trial(failure) => failure.into(),
+            Failed::Channels(error) => error,
+        }
+    }
+}
+
+/// Why an offer of WebRTC is not answered.
+#[derive(Debug)]
+pub(crate) struct Declined {
+    pub(super) why: Decline,
+    pub(super) failed: Failed,
+}
+
+impl Declined {
+    /// Counts it; returns the reason.
+    pub(crate) fn told(self, paths: &DirectPaths) -> Failed {
+        if self.why == Decline::Often {
+            paths.busy();
+        } else {
+            paths.note(Some(&self.failed));
+        }
+        self.failed
+    }
+}

@@ -1,0 +1,314 @@
+//! `auth.http`: an external HTTP service is asked about clients that the configuration does not
+//! name. Only a clear positive answer admits a client. A connected client stays connected while the
+//! service does not answer.
+
+mod http;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use config::{ClientGrant, HttpAuth, ServerConfig, Sources, Text};
+use http_body_util::Full;
+use hyper::http::{HeaderName, HeaderValue, Request, header};
+use logging::RepeatLimit;
+use net::source::prefix;
+use proto::greeting::Refusal;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
+
+use super::registry::Registry;
+use families::Way;
+use node::session::Handle;
+
+/// Questions at a time, for any number of clients.
+const AT_A_TIME: usize = 16;
+
+/// Questions at a time for one source address. A source that invents names leaves room for others.
+const OF_A_SOURCE: usize = 4;
+
+/// The longest validity of a negative answer, so that a client that was just added to the service
+/// does not wait long.
+const NO: Duration = Duration::from_secs(10);
+
+/// The source of a client whose address is not known.
+const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// The service that is asked, if one is configured. A server has one hook.
+#[derive(Debug)]
+pub(super) struct Hook {
+    asked: ArcSwapOption<HookSettings>,
+    changed: Notify,
+    room: Arc<Semaphore>,
+    /// The number of pending questions by source.
+    sources: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    complaints: Mutex<RepeatLimit<()>>,
+}
+
+/// The address of the service, and the parts of a question.
+pub(super) struct HookSettings {
+    url: String,
+    way: Way,
+    place: String,
+    fields: Vec<(HeaderName, HeaderValue)>,
+    timeout: Duration,
+    cache: Duration,
+    public_bind: IpAddr,
+}
+
+impl fmt::Debug for HookSettings {
+    /// Shows the URL only, because header fields may be credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HookSettings({})", self.url)
+    }
+}
+
+impl HookSettings {
+    /// Reads the settings and the certificates that they name; `None` without `auth.http`.
+    pub(super) fn new(config: &ServerConfig) -> anyhow::Result<Option<Arc<Self>>> {
+        let Some(auth) = &config.auth else { return Ok(None) };
+        let way = Way::of_http(&auth.path).context("auth.http")?;
+        Ok(Some(Arc::new(Self {
+            url: auth.url(),
+            way,
+            place: auth.path.endpoint.path.clone().unwrap_or_else(|| "/".to_owned()),
+            fields: fields(auth).context("auth.http.headers")?,
+            timeout: auth.timeout.duration(),
+            cache: auth.cache.duration(),
+            public_bind: config.public_bind,
+        })))
+    }
+
+    /// Asks about a client. Returns its entry; `None`: there is no such client.
+    async fn ask(&self, name: &str) -> anyhow::Result<Option<ClientGrant>> {
+        let question = serde_json::to_vec(&serde_json::json!({ "name": name }))?;
+        let mut request = Request::post(self.place.as_str())
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONNECTION, "close");
+        for (name, value) in &self.fields {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(Bytes::from(question)))?;
+        let answer = async {
+            let carrier = link::dial(&self.way.path()).await?;
+            http::ask(carrier.lane, request).await
+        };
+        let late = || format!("no answer within {:?}", self.timeout);
+        let (status, body) =
+            tokio::time::timeout(self.timeout, answer).await.with_context(late)??;
+        http::entry(name, status, &body)?.map(|text| self.grant(&text)).transpose()
+    }
+
+    /// Parses an entry by the rules of the configuration. The entry must not refer to files or
+    /// environment variables of this machine.
+    fn grant(&self, text: &str) -> anyhow::Result<ClientGrant> {
+        let sources = Sources {
+            env: &|_| None,
+            read: &|_: &Path| Err("a file is not for others to name".to_owned()),
+        };
+        let text = Text { name: "its answer", text };
+        match config::load_grant(text, self.public_bind, config::GUEST_PORTS, &sources) {
+            Ok(loaded) => Ok(loaded.config),
+            Err(problems) => {
+                let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+                anyhow::bail!("{}", problems.join("; "))
+            }
+        }
+    }
+}
+
+/// The header fields of a question: `Host`, and the fields that the configuration adds or replaces.
+fn fields(auth: &HttpAuth) -> anyhow::Result<Vec<(HeaderName, HeaderValue)>> {
+    let own = families::request(&auth.path)?;
+    let mut fields = Vec::new();
+    for (name, value) in own.fields() {
+        let mut value = HeaderValue::from_str(value).with_context(|| name.clone())?;
+        value.set_sensitive(true);
+        fields.push((HeaderName::from_bytes(name.as_bytes())?, value));
+    }
+    Ok(fields)
+}
+
+impl Hook {
+    pub(super) fn new(asked: Option<Arc<HookSettings>>) -> Self {
+        Self {
+            asked: ArcSwapOption::new(asked),
+            changed: Notify::new(),
+            room: Arc::new(Semaphore::new(AT_A_TIME)),
+            sources: Arc::default(),
+            complaints: Mutex::new(RepeatLimit::new()),
+        }
+    }
+
+    /// Replaces the service and returns the previous one. Connected clients are checked at once.
+    pub(super) fn replace(&self, asked: Option<Arc<HookSettings>>) -> Option<Arc<HookSettings>> {
+        let before = self.asked.swap(asked);
+        self.changed.notify_one();
+        before
+    }
+
+    /// Takes a place among the questions of a source; dropping the place frees it. `None` when the
+    /// source has [`OF_A_SOURCE`] pending questions.
+    fn of_source(&self, source: IpAddr) -> Option<OfSource> {
+        let source = prefix(source);
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = sources.entry(source).or_default();
+        if *count >= OF_A_SOURCE {
+            return None;
+        }
+        *count += 1;
+        Some(OfSource { source, sources: Arc::clone(&self.sources) })
+    }
+
+    /// Whether a service is configured.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load().is_some()
+    }
+
+    /// Ready when connected clients are due for another check.
+    async fn due(&self) {
+        let cache = self.asked.load().as_ref().map(|asked| asked.cache);
+        let pause = async {
+            match cache {
+                Some(cache) => tokio::time::sleep(cache).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! { () = pause => {}, () = self.changed.notified() => {} }
+    }
+
+    fn complain(&self, url: &str, name: &str, why: &anyhow::Error) {
+        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(more) = complaints.pass((), Instant::now()) {
+            tracing::warn!(
+                client = name,
+                more,
+                "auth.http: {url} did not decide about client `{name}`: {why:#}"
+            );
+        }
+    }
+}
+
+#[derive(Debug)]
+struct OfSource {
+    source: IpAddr,
+    sources: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+impl Drop for OfSource {
+    fn drop(&mut self) {
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = sources.get_mut(&self.source) {
+            *count -= 1;
+            if *count == 0 {
+                sources.remove(&self.source);
+            }
+        }
+    }
+}
+
+impl Registry {
+    /// Makes sure that there is a valid answer about the client of this name. `source` is the
+    /// address from which a peer claims the name.
+    ///
+    /// # Errors
+    /// Refuses with [`Refusal::Unavailable`] when the service gave no clear answer, or when this
+    /// source has too many pending questions.
+    pub(super) async fn ask_about(
+        self: &Arc<Self>,
+        name: &str,
+        source: Option<IpAddr>,
+    ) -> Result<(), Refusal> {
+        let clients = &self.shared().clients;
+        if clients.are_told_of(name) || !self.shared().hook.is_asked() {
+            return Ok(());
+        }
+        let is_known = || {
+            clients.is_answered(name, Instant::now())
+                // [`keep_asking`] checks a connected client.
+                || clients.is_asked(name) && self.is_connected(name)
+        };
+        if is_known() {
+            return Ok(());
+        }
+        let hook = &self.shared().hook;
+        let Some(place) = hook.of_source(source.unwrap_or(UNKNOWN)) else {
+            return Err(Refusal::Unavailable);
+        };
+        let Ok(room) = Arc::clone(&hook.room).acquire_owned().await else {
+            return Err(Refusal::Unavailable);
+        };
+        if is_known() {
+            return Ok(());
+        }
+        let (registry, own) = (Arc::clone(self), name.to_owned());
+        // In a separate task, because a greeting may be cut off at any moment, and an answer must
+        // be applied as a whole.
+        let work = async move {
+            let _held = (place, room);
+            registry.ask_again(&own).await
+        };
+        match tokio::task::spawn_local(work).await {
+            Ok(Ok(())) => Ok(()),
+            // A connected client that introduced itself stays while the service does not answer.
+            _ if clients.is_stranger(name) && self.is_connected(name) => Ok(()),
+            Ok(Err(())) | Err(_) => Err(Refusal::Unavailable),
+        }
+    }
+
+    /// Asks and applies the answer. An error has been logged.
+    async fn ask_again(&self, name: &str) -> Result<(), ()> {
+        let (clients, hook) = (&self.shared().clients, &self.shared().hook);
+        let generation = clients.generation();
+        let Some(asked) = hook.asked.load_full() else { return Ok(()) };
+        let learnt = asked.ask(name).await.and_then(|answer| {
+            let counts = if answer.is_some() { asked.cache } else { asked.cache.min(NO) };
+            let counts = (Instant::now() + counts, generation);
+            clients.learn(name, answer.as_ref(), counts, |name| self.is_connected(name))
+        });
+        match learnt {
+            Ok(changes) => {
+                for line in changes.lines() {
+                    tracing::info!(target: logging::AUDIT, client = name, "auth.http: {line}");
+                }
+                self.follow(&changes).await;
+                Ok(())
+            }
+            Err(why) => {
+                hook.complain(&asked.url, name, &why);
+                Err(())
+            }
+        }
+    }
+}
+
+/// Starts a task on a worker that checks connected clients again and again.
+pub(super) async fn keep_asking(registry: Arc<Registry>, worker: &Handle) -> anyhow::Result<()> {
+    let work = async move {
+        loop {
+            registry.shared().hook.due().await;
+            let names = registry.shared().clients.asked_names();
+            let mut questions = JoinSet::new();
+            for name in names {
+                if !registry.is_connected(&name) {
+                    registry.shared().clients.forget_answer(&name, Instant::now());
+                    continue;
+                }
+                if questions.len() >= AT_A_TIME {
+                    questions.join_next().await;
+                }
+                let registry = Arc::clone(&registry);
+                questions.spawn_local(async move { registry.ask_again(&name).await });
+            }
+            while questions.join_next().await.is_some() {}
+        }
+    };
+    worker.run(move |_| drop(tokio::task::spawn_local(work))).await.context("a worker is gone")
+}

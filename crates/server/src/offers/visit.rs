@@ -1,0 +1,106 @@
+//! The way of an offer to the client of a private service: a stream that the server would join with
+//! that of a visitor, and on which it says something itself.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::greeting::Name;
+use relay::{StreamLane, open_duplex};
+use tokio::sync::oneshot;
+use tokio::task::spawn_local;
+use tokio::time::{Instant, timeout};
+
+use super::{Answer, Refusal};
+use crate::private;
+use crate::registry::Registry;
+use node::session::Worker;
+use peer::wire;
+use peer::wire::{Reply, Why};
+
+/// How long the client of the service may take for its answer. It asks STUN servers first.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// How long a client that is away is waited for. A program can ask again.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Brings the offer of a program that has logged in to the client of the service.
+pub(super) async fn visit(
+    worker: &Rc<Worker>,
+    registry: &Arc<Registry>,
+    (visitor, client, service): (&Name, Name, Name),
+    offer: &str,
+    proof: &[u8; 32],
+) -> Result<Answer, Refusal> {
+    let unknown = || Refusal::new("404 Not Found", "there is no such service for this client");
+    let shared = registry.shared();
+    let known = shared.clients.find(visitor.as_str());
+    let known = known.filter(|known| known.visit.permit(client.as_str(), service.as_str()));
+    let known = known.ok_or_else(unknown)?;
+    let limit = || Refusal::new("429 Too Many Requests", "a limit of streams is reached");
+    let permit = known.gate.admit().ok_or_else(limit)?;
+    let until = Instant::now() + PATIENCE;
+    let whom = (&client, &service, visitor.as_str());
+    let found = shared.private.wait(whom, worker.index, until, || false).await;
+    let (found, at) = found.map_err(|code| {
+        if code == proto::ResetCode::Unreachable {
+            Refusal::new("503 Service Unavailable", format!("client {client} is away"))
+        } else {
+            unknown()
+        }
+    })?;
+    let gone = || Refusal::new("503 Service Unavailable", format!("client {client} is away"));
+    let handle = worker.peers.get(at).cloned().ok_or_else(gone)?;
+    let (name, of) = (visitor.clone(), service.clone());
+    let open = move |worker: &Rc<Worker>| {
+        let link = worker.state.live_link(&found.session)?;
+        let open = private::open(&link, name.as_str(), &of, found.priority)?;
+        let stream = open_duplex(&link, open, &Rc::default(), Some(permit)).ok()?;
+        Some(StreamLane::new(stream))
+    };
+    // The lane of a stream may leave the worker of its link.
+    let mut lane = handle.call(open).await.ok().flatten().ok_or_else(gone)?;
+    let asked = async {
+        wire::write(&mut lane, &wire::offer(proof, offer)).await?;
+        wire::reply(&mut lane).await
+    };
+    let reply = timeout(ANSWER, asked).await.map_err(|_| {
+        Refusal::new("504 Gateway Timeout", format!("client {client} gives no answer"))
+    })?;
+    let reply = reply.map_err(|_| {
+        let text = format!("client {client} takes no offers of WebRTC; update it");
+        Refusal::new("502 Bad Gateway", text)
+    })?;
+    match reply {
+        Reply::Refused(Why::Proof) => {
+            Err(Refusal::new("403 Forbidden", format!("client {client} refuses the proof")))
+        }
+        Reply::Refused(Why::Unable) => Err(Refusal::new(
+            "503 Service Unavailable",
+            format!("client {client} cannot take the offer"),
+        )),
+        Reply::Refused(Why::Without) => Err(Refusal::new(
+            "501 Not Implemented",
+            format!("client {client} was built without WebRTC"),
+        )),
+        Reply::Answer(signature, description) => {
+            let (end, ended) = oneshot::channel();
+            let id = shared.offers.note(end);
+            spawn_local(hold(lane, ended));
+            Ok(Answer { description, signature, id })
+        }
+    }
+}
+
+/// Keeps the stream until the connection has ended, or is to end.
+async fn hold(mut lane: StreamLane, ended: oneshot::Receiver<()>) {
+    let is_asked = tokio::select! {
+        () = wire::over(&mut lane) => false,
+        asked = ended => asked.is_ok(),
+    };
+    if is_asked {
+        // A stream that is lost tells it as well as the word.
+        let _ = wire::write(&mut lane, &[wire::END]).await;
+        wire::over(&mut lane).await;
+    }
+}

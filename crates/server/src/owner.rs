@@ -1,0 +1,474 @@
+//! The server's reaction to events of its links.
+
+use std::cell::Cell;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use config::Over;
+use link::{End, Link, Owner, State};
+use logging::{AUDIT, RepeatLimit};
+use net::resolve::Lookups;
+use ops::events::Changed;
+use ops::status::LinkState;
+use proto::control::{ControlMessage, Invite, InviteOutcome, Invited, Register, Timeouts};
+use proto::greeting::Features;
+use proto::{Measure, Open, ResetCode, Special, Target};
+use relay::{
+    Allow, Caller, Destination, FlowCaller, FlowSettings, FlowTargets, Permit, Report, Settings,
+    TargetAddr, Watcher, connect_flow, connect_stream, refuse_stream,
+};
+use tokio::sync::Notify;
+use tracing::field::display;
+use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
+
+use super::private::Joins;
+use super::registry::Registry;
+use node::descriptors;
+use node::entrance::ForwardWatch;
+use node::session::{Session, Worker, note_stall};
+
+/// The owner of one link of a client.
+pub(super) struct ServerOwner {
+    worker: Rc<Worker>,
+    registry: Arc<Registry>,
+    serial: u64,
+    /// See [`Client::source`](super::clients::Client).
+    source: Option<IpAddr>,
+    asked: Rc<Asked>,
+    /// A request for an invitation is under way.
+    invites: Rc<Cell<bool>>,
+    /// Shared by the forwarded streams of this link.
+    settings: Rc<Settings>,
+    /// Shared by the forwarded flows of this link.
+    flows: Rc<FlowSettings>,
+    flow_targets: Rc<FlowTargets>,
+    /// The streams to private services of other clients.
+    joins: Joins,
+    /// Limits the log lines about denied targets.
+    denied: Rc<RepeatLimit<TargetAddr>>,
+}
+
+impl fmt::Debug for ServerOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ServerOwner(link {})", self.serial)
+    }
+}
+
+impl ServerOwner {
+    /// The link of a session has fallen silent, or is back: compares the processes of the client where
+    /// that changes which of them serves.
+    fn rank(&self, session: &Session) {
+        if session.answers() == session.is_displaced() {
+            self.registry.rank_soon(session);
+        }
+    }
+
+    /// The owner of a link of the client `name`.
+    pub(super) fn new(
+        worker: Rc<Worker>,
+        registry: Arc<Registry>,
+        serial: u64,
+        name: &str,
+    ) -> Rc<Self> {
+        let lookups = Lookups::on(&registry.shared().names, name);
+        let client = registry.shared().clients.find(name);
+        let holder = client.and_then(|client| client.gate.holder().cloned());
+        let watcher: Rc<dyn Watcher> = Rc::new(ForwardWatch { client: name.to_owned() });
+        let (room, watcher) = (descriptors::room(), Some(watcher));
+        let client = registry.shared().clients.find(name);
+        let flows = FlowSettings {
+            bounds: client.map(|client| Arc::clone(&client.dialled)).unwrap_or_default(),
+            room,
+            lookups: lookups.clone(),
+            watcher: watcher.clone(),
+            ..FlowSettings::default()
+        };
+        let dials = worker.state.dials.of(name);
+        let source = registry.shared().clients.find(name).and_then(|client| client.source);
+        let joins = Joins::new(&worker, &registry);
+        Rc::new(Self {
+            worker,
+            registry,
+            joins,
+            serial,
+            source,
+            asked: Rc::default(),
+            invites: Rc::default(),
+            settings: Rc::new(Settings {
+                // The client's end of a forward watches the times: they are those of its file.
+                timeouts: Timeouts::default().without_limits(),
+                room,
+                holder,
+                lookups,
+                watcher,
+                dials,
+                ..Settings::default()
+            }),
+            flows: Rc::new(flows),
+            flow_targets: Rc::default(),
+            denied: Rc::new(RepeatLimit::new()),
+        })
+    }
+
+    /// Dials a target on this side for a client. The rights are checked for the name, and again for
+    /// every address to which the name resolves.
+    fn forward(&self, text: &str, inlet: Box<dyn Inlet>, report: Report) -> Rc<dyn Outlet> {
+        let refuse = |code| refuse_stream(&*inlet, Some(&self.settings), code);
+        match self.may_dial(text, Over::Tcp) {
+            Err(code) => refuse(code),
+            Ok((target, allow, permit)) => {
+                let caller = Caller { allow: Some(allow), report, ..Caller::default() };
+                connect_stream(target, caller, inlet, &self.settings, Some(permit))
+            }
+        }
+    }
+
+    /// The same for a flow.
+    fn forward_flow(
+        &self,
+        text: &str,
+        visitor: Option<SocketAddr>,
+        inlet: Box<dyn FlowInlet>,
+    ) -> Option<Rc<dyn FlowOutlet>> {
+        match self.may_dial(text, Over::Udp) {
+            Err(code) => {
+                inlet.close(code);
+                None
+            }
+            Ok((target, allow, permit)) => {
+                let (allow, permit) = (Some(allow), Some(permit));
+                let caller =
+                    FlowCaller { allow, visitor: visitor.into(), permit, ..FlowCaller::default() };
+                Some(connect_flow(target, caller, inlet, &self.flows, &self.flow_targets))
+            }
+        }
+    }
+
+    /// The target of a client's forward over this protocol, and the rule for it.
+    fn may_dial(&self, text: &str, over: Over) -> Result<(TargetAddr, Allow, Permit), ResetCode> {
+        let target = text.parse::<TargetAddr>().map_err(|_| ResetCode::Unknown)?;
+        let of = match target {
+            TargetAddr::Udp { .. } => Over::Udp,
+            TargetAddr::Tcp { .. } | TargetAddr::Unix(_) => Over::Tcp,
+        };
+        if of != over {
+            return Err(ResetCode::Unknown);
+        }
+        let session = self.registry.session_of(self.serial).ok_or(ResetCode::Shutdown)?;
+        let client = self.registry.shared().clients.find(&session.name);
+        let client = client.ok_or(ResetCode::Denied)?;
+        let permit = client.gate.admit().ok_or(ResetCode::Limit)?;
+        let (rights, name) = (client.forward.clone(), session.name.clone());
+        let (asked, denied) = (target.clone(), Rc::clone(&self.denied));
+        let allow = Allow::new(move |destination| {
+            let (permitted, right) = match (&asked, destination) {
+                (_, Destination::Name(host, port)) => {
+                    (rights.may_permit(over, host, port), format!("{host}:{port}"))
+                }
+                (TargetAddr::Tcp { host, port }, Destination::Tcp(ip, _))
+                | (TargetAddr::Udp { host, port }, Destination::Udp(ip, _)) => {
+                    let permitted = rights.permits(over, host, (ip, *port), &net::own::is_own);
+                    (permitted, format!("{host}:{port} ({ip})"))
+                }
+                (TargetAddr::Unix(address), Destination::Unix(_)) => {
+                    (rights.permits_unix(address), format!("unix:{}", address.place()))
+                }
+                (
+                    TargetAddr::Tcp { .. } | TargetAddr::Udp { .. } | TargetAddr::Unix(_),
+                    Destination::Tcp(..) | Destination::Udp(..) | Destination::Unix(_),
+                ) => (false, String::new()),
+            };
+            if !permitted && denied.pass(asked.clone(), Instant::now()).is_some() {
+                tracing::warn!(
+                    target: AUDIT,
+                    client = name,
+                    "a forward of client {name} to {right} is not allowed; add it to allow.forward of this \
+                     client{}",
+                    command(&name, &needed(&asked, destination)).unwrap_or_default()
+                );
+            }
+            permitted
+        });
+        Ok((target, allow, permit))
+    }
+
+    fn measure(&self, measure: Measure, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        let refuse = |code| refuse_stream(&*inlet, Some(&self.settings), code);
+        let Some(session) = self.registry.session_of(self.serial) else {
+            return refuse(ResetCode::Shutdown);
+        };
+        let client = self.registry.shared().clients.find(&session.name);
+        let Some(client) = client.filter(|client| client.speedtest || measure == Measure::Echo)
+        else {
+            return refuse(ResetCode::Denied);
+        };
+        let Some(permit) = client.gate.admit() else { return refuse(ResetCode::Limit) };
+        probes::serve(measure, &session, inlet, &self.settings, permit)
+    }
+
+    /// Carries out the request for an invitation. One request of a link is under way at a time.
+    fn invite(&self, link: &Link, invite: Invite) {
+        let request = invite.request;
+        let answer = move |link: &Link, outcome| {
+            let message = ControlMessage::Invited(Invited { request, outcome });
+            if !link.send_message(&message) {
+                tracing::debug!(link = link.serial(), "the answer to an invitation has no room");
+            }
+        };
+        if self.invites.replace(true) {
+            return answer(link, InviteOutcome::Refused(BUSY.to_owned()));
+        }
+        let (registry, serial) = (Arc::clone(&self.registry), self.serial);
+        let (link, invites) = (link.clone(), Rc::clone(&self.invites));
+        tokio::task::spawn_local(async move {
+            if let Some(session) = registry.session_of(serial) {
+                answer(&link, registry.invite(&session.name, invite).await);
+            }
+            invites.set(false);
+        });
+    }
+
+    /// Takes a registration. One task of the link answers registrations, so further ones wait in
+    /// the registry, where the newest takes the place of the former.
+    fn register(&self, link: &Link, register: Register) {
+        let generation = register.generation;
+        if !self.registry.offer(self.serial, register, &self.worker.state.budget) {
+            return;
+        }
+        let asked = &self.asked;
+        let is_idle = asked.generation.get().is_none() && !asked.is_busy.get();
+        asked.generation.set(asked.generation.get().max(Some(generation)));
+        if is_idle {
+            let (registry, link) = (Arc::clone(&self.registry), link.clone());
+            let (asked, serial) = (Rc::clone(asked), self.serial);
+            asked.is_busy.set(true);
+            tokio::task::spawn_local(async move {
+                answer(&registry, &link, serial, &asked).await;
+                asked.is_busy.set(false);
+            });
+        }
+    }
+}
+
+/// The answer to a request while another request of the link is under way.
+const BUSY: &str = "another request of this client is under way; try again";
+
+/// The registrations of a link that are not answered yet.
+#[derive(Debug, Default)]
+struct Asked {
+    /// The newest generation.
+    generation: Cell<Option<u64>>,
+    /// The task of [`answer`] is under way.
+    is_busy: Cell<bool>,
+    /// The link has ended.
+    ended: Notify,
+}
+
+/// Answers the registrations of a link until none waits.
+async fn answer(registry: &Registry, link: &Link, serial: u64, asked: &Asked) {
+    while asked.generation.get().is_some() {
+        let turn = tokio::select! {
+            turn = registry.turn(serial) => turn,
+            () = asked.ended.notified() => return,
+        };
+        let (Some((session, turn)), Some(generation)) = (turn, asked.generation.take()) else {
+            return;
+        };
+        let Some(registered) = registry.register(&session, turn, generation).await else {
+            continue;
+        };
+        if !link.send_message(&ControlMessage::Registered(registered)) && !link.has_ended() {
+            tracing::warn!(
+                client = session.name,
+                link = serial,
+                "the answer to the registration of services over link {serial} is too long to be sent"
+            );
+        }
+    }
+}
+
+/// The target that a right has to name: the address itself, where a right to its name or to its
+/// network does not reach it.
+fn needed(asked: &TargetAddr, destination: Destination<'_>) -> TargetAddr {
+    match (asked, destination) {
+        (TargetAddr::Tcp { port, .. }, Destination::Tcp(ip, _)) if Special::of(ip).is_some() => {
+            TargetAddr::Tcp { host: ip.to_string(), port: *port }
+        }
+        (TargetAddr::Udp { port, .. }, Destination::Udp(ip, _)) if Special::of(ip).is_some() => {
+            TargetAddr::Udp { host: ip.to_string(), port: *port }
+        }
+        _ => asked.clone(),
+    }
+}
+
+/// The command that gives the right to a target. `None`: the client chose a text that is more than a
+/// word to a shell, and a person would run it.
+fn command(client: &str, target: &TargetAddr) -> Option<String> {
+    let right = match target {
+        TargetAddr::Tcp { host, port } | TargetAddr::Udp { host, port } if host.contains(':') => {
+            format!("[{host}]:{port}")
+        }
+        TargetAddr::Tcp { host, port } | TargetAddr::Udp { host, port } => format!("{host}:{port}"),
+        TargetAddr::Unix(address) => format!("unix:{}", address.place()),
+    };
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-:/@[]".contains(&b);
+    // A shell would expand the brackets of an IPv6 address.
+    let quote = if right.contains('[') { "'" } else { "" };
+    right
+        .bytes()
+        .all(is_plain)
+        .then(|| format!(", or run here: tunnel allow {client} --forward {quote}{right}{quote}"))
+}
+
+impl Owner for ServerOwner {
+    fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        match open.target {
+            Target::Forward(text) => self.forward(&text, inlet, Report::Nothing),
+            Target::Reported(text) => self.forward(&text, inlet, Report::Connected),
+            Target::Measure(measure) => self.measure(measure, inlet),
+            Target::Private { client, service } => match self.registry.session_of(self.serial) {
+                Some(session) => {
+                    let visitor = (session.name.as_str(), link.peer_address());
+                    self.joins.join(visitor, (client, service), inlet)
+                }
+                None => refuse_stream(&*inlet, None, ResetCode::Shutdown),
+            },
+            // Only clients have services.
+            Target::Service(_) | Target::Marked { .. } => {
+                refuse_stream(&*inlet, None, ResetCode::Unknown)
+            }
+        }
+    }
+
+    fn accept_flow(
+        &self,
+        _link: &Link,
+        open: Open,
+        inlet: Box<dyn FlowInlet>,
+    ) -> Option<Rc<dyn FlowOutlet>> {
+        match open.target {
+            Target::Forward(text) => self.forward_flow(&text, open.visitor, inlet),
+            // Only clients have services, and flows of other kinds there are none.
+            Target::Service(_)
+            | Target::Reported(_)
+            | Target::Marked { .. }
+            | Target::Measure(_)
+            | Target::Private { .. } => {
+                inlet.close(ResetCode::Unknown);
+                None
+            }
+        }
+    }
+
+    fn message(&self, link: &Link, message: ControlMessage) {
+        match message {
+            ControlMessage::Register(register) => self.register(link, register),
+            ControlMessage::Invite(invite) => self.invite(link, invite),
+            // Not requested, and without effect.
+            ControlMessage::Registered(_)
+            | ControlMessage::Strained(_)
+            | ControlMessage::Invited(_)
+            | ControlMessage::Signal(_)
+            | ControlMessage::Stun(_) => {}
+            // The link handles these messages itself and does not pass them on.
+            ControlMessage::FlowOpen(_) | ControlMessage::FlowClose(_) => {}
+        }
+    }
+
+    fn answers(&self, link: &Link, answers: bool) {
+        if let Some(session) = self.registry.session_of(self.serial) {
+            self.worker.state.set_answers(self.worker.index, &session, link.serial(), answers);
+            self.rank(&session);
+        }
+    }
+
+    fn changed(&self, link: &Link, state: State) {
+        let Some(session) = self.registry.session_of(self.serial) else { return };
+        let worker = &self.worker;
+        let (name, serial) = (session.name.as_str(), self.serial);
+        let source = self.source.map(display);
+        let tell = |state, reason| {
+            let events = &self.registry.shared().events;
+            events.tell(|| Changed::Link { peer: name.to_owned(), link: serial, state, reason });
+        };
+        match state {
+            State::Live => {
+                worker.state.set_live(worker.index, &session, serial, true);
+                self.rank(&session);
+                // Direct paths are between clients that know private services.
+                let wants = link.features().have(Features::PRIVATE);
+                if let Some(message) = self.registry.shared().stun.message().filter(|_| wants) {
+                    // Without the ports a client finds fewer paths; the next link brings them.
+                    let _ = link.send_message(&message);
+                }
+            }
+            State::Stalled => {
+                tracing::info!(
+                    client = name,
+                    link = serial,
+                    source,
+                    "carrier lost: link {serial} of client {name} waits for its next connection"
+                );
+                tell(LinkState::Stalled, None);
+                worker.state.set_live(worker.index, &session, serial, false);
+                note_stall(worker, &session, serial);
+                self.rank(&session);
+            }
+            State::GoingAway => {
+                tell(LinkState::GoingAway, None);
+                tracing::info!(
+                    client = name,
+                    link = serial,
+                    source,
+                    "link {serial} of client {name} takes no more streams; its open streams go on"
+                );
+                worker.state.set_live(worker.index, &session, serial, false);
+            }
+            State::Ended(end) => {
+                tell(LinkState::Ended, Some(end.to_string()));
+                match end {
+                    End::Closed | End::Retired | End::ByPeer | End::Expired | End::Forgotten => {
+                        tracing::info!(
+                            client = name,
+                            link = serial,
+                            source,
+                            "link {serial} of client {name} ended: {end}"
+                        );
+                    }
+                    End::Violation(_) | End::Accused(_) | End::Panicked => {
+                        tracing::error!(
+                            client = name,
+                            link = serial,
+                            source,
+                            "link {serial} of client {name} ended: {end}"
+                        );
+                    }
+                }
+                self.asked.ended.notify_one();
+                worker.state.remove_link(worker.index, &session, serial);
+                let registry = Arc::clone(&self.registry);
+                tokio::task::spawn_local(async move { registry.link_ended(serial).await });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_no_text_that_a_shell_would_run() {
+        let shown = |text: &str| command("home", &text.parse().unwrap());
+        let end = |right: &str| Some(format!(", or run here: tunnel allow home --forward {right}"));
+        assert_eq!(shown("tcp://127.0.0.1:22"), end("127.0.0.1:22"));
+        assert_eq!(shown("tcp://[::1]:22"), end("'[::1]:22'"));
+        assert_eq!(shown("unix:///run/app.sock"), end("unix:/run/app.sock"));
+        for hostile in ["unix:///run/$(id)", "unix:///a b", "unix:///a'", "unix:///a;b"] {
+            assert_eq!(shown(hostile), None, "{hostile}");
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! Private services: which client has which, and the joining of a visitor's stream with a stream to
+//! that client.
+//!
+//! ```text
+//!   visitor's link ──OPEN home/ssh──> join ──may it? whose is it?──> bridge ──OPEN laptop/ssh──> home
+//! ```
+//!
+//! A visitor that has no right, or that the client of the service does not name, gets the answer of
+//! a service that does not exist, at once. Where the visitor has the right and the client is away,
+//! the stream waits as other visitors do. So the right on the server decides who may learn whether
+//! the client is connected, even where the client does not name the visitor.
+//!
+//! The right counts when a stream is joined, that is, when a link between the two clients begins. A
+//! reload that takes the right away ends no link.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ::link::Link;
+use proto::control::{Register, ServiceSpec};
+use proto::greeting::{Features, Name};
+use proto::{NamePattern, Open, Priority, ResetCode, Target};
+use relay::{Crossing, Gate, Permit, bridge, refuse_stream, span};
+use tokio::sync::Notify;
+use tokio::task::spawn_local;
+use tokio::time::{Instant, sleep, sleep_until};
+use transport::{Connector as _, Inlet, Outlet};
+
+use super::registry::Registry;
+use node::session::{HOLD, Served, Session, Worker};
+
+/// Streams of all visitors that wait for a client that is away: those of 1,024 visitors, as many as
+/// wait for one client at its ports. A stream that waits costs a task.
+const WAITING_MAX: u32 = 1024;
+
+/// Streams of one link that wait. A visitor needs one for each service.
+const WAITING_OF_LINK: u32 = 64;
+
+/// The time between two looks for a live link of a client that has registered.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The private services of all clients.
+#[derive(Debug, Default)]
+pub(crate) struct PrivateServices {
+    /// The processes of each client that have registered, the latest process last.
+    clients: Mutex<HashMap<String, Vec<OfProcess>>>,
+    /// Notified when a client has registered.
+    registered: Notify,
+    waiting: AtomicU32,
+    /// The streams of visitors by the name of their outcome.
+    outcomes: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+/// The name of a stream that was joined.
+const JOINED: &str = "joined";
+
+/// The name of the reason for which a stream is refused.
+const fn reason(code: ResetCode) -> &'static str {
+    match code {
+        ResetCode::Unknown => "unknown",
+        ResetCode::Unreachable => "away",
+        ResetCode::Limit => "limit",
+        ResetCode::Aborted => "left",
+        ResetCode::Refused
+        | ResetCode::Timeout
+        | ResetCode::Denied
+        | ResetCode::Shutdown
+        | ResetCode::Internal
+        | ResetCode::Other(_) => "other",
+    }
+}
+
+/// The private services of one process of a client, which has registered.
+#[derive(Debug)]
+struct OfProcess {
+    session: Arc<Session>,
+    gate: Arc<Gate>,
+    services: HashMap<Name, PrivateService>,
+}
+
+#[derive(Clone, Debug)]
+struct PrivateService {
+    visitors: Arc<[NamePattern]>,
+    priority: Priority,
+}
+
+/// Where a stream of a visitor leads.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) session: Arc<Session>,
+    gate: Arc<Gate>,
+    pub(super) priority: Priority,
+}
+
+/// Why a stream leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absent {
+    /// The client has not registered.
+    Client,
+    /// The client has no such service, or does not name the visitor.
+    Service,
+}
+
+impl PrivateServices {
+    fn clients(&self) -> MutexGuard<'_, HashMap<String, Vec<OfProcess>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outcomes(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a stream that was joined, or refused for this reason.
+    fn count(&self, outcome: Result<(), ResetCode>) {
+        let name = outcome.map_or_else(reason, |()| JOINED);
+        *self.outcomes().entry(name).or_default() += 1;
+    }
+
+    /// The streams of visitors by their outcome, for the status.
+    pub(super) fn counted(&self) -> BTreeMap<String, u64> {
+        let all = self.outcomes();
+        all.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    }
+
+    /// Applies the registration of a process of a client.
+    pub(super) fn publish(&self, session: &Arc<Session>, gate: &Arc<Gate>, register: &Register) {
+        let private = |spec: &ServiceSpec| {
+            // A service with public addresses was refused.
+            let visitors = spec.terms.private.clone().filter(|_| spec.public.is_empty())?;
+            let priority = spec.terms.priority;
+            Some((spec.name.clone(), PrivateService { visitors, priority }))
+        };
+        let services = register.services.iter().filter_map(private).collect();
+        let (session, gate) = (Arc::clone(session), Arc::clone(gate));
+        let (id, name) = (session.id, session.name.clone());
+        let mut clients = self.clients();
+        let all = clients.entry(name.clone()).or_default();
+        all.retain(|known| known.session.id != id);
+        if !register.leaving {
+            let place = all.partition_point(|known| known.session.id < id);
+            all.insert(place, OfProcess { session, gate, services });
+        }
+        if all.is_empty() {
+            clients.remove(&name);
+        }
+        drop(clients);
+        self.registered.notify_waiters();
+    }
+
+    /// Forgets the services of a session that has ended.
+    pub(super) fn withdraw(&self, session: &Session) {
+        let mut clients = self.clients();
+        let Some(all) = clients.get_mut(&session.name) else { return };
+        all.retain(|known| known.session.id != session.id);
+        if all.is_empty() {
+            clients.remove(&session.name);
+        }
+    }
+
+    /// Whether a client has registered this private service.
+    pub(super) fn has(&self, client: &str, service: &Name) -> bool {
+        let clients = self.clients();
+        let mut all = clients.get(client).into_iter().flatten();
+        all.any(|of| of.services.contains_key(service))
+    }
+
+    /// The process that serves the visitor: of those that have the service for it and that answer, the
+    /// latest; if none answers, the latest of all.
+    fn find(&self, client: &Name, service: &Name, visitor: &str) -> Result<Found, Absent> {
+        let clients = self.clients();
+        let all = clients.get(client.as_str()).ok_or(Absent::Client)?;
+        let serving = || {
+            all.iter().rev().filter_map(|of| {
+                let known = of.services.get(service)?;
+                known.visitors.iter().any(|pattern| pattern.has(visitor)).then_some((of, known))
+            })
+        };
+        let found = serving().find(|(of, _)| of.session.answers());
+        let (of, known) = found.or_else(|| serving().next()).ok_or(Absent::Service)?;
+        let (session, gate) = (Arc::clone(&of.session), Arc::clone(&of.gate));
+        Ok(Found { session, gate, priority: known.priority })
+    }
+
+    /// Waits for the client and a live link of it, until `until`. Returns a worker with the link.
+    pub(super) async fn wait(
+        &self,
+        (client, service, visitor): (&Name, &Name, &str),
+        from: usize,
+        until: Instant,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<(Found, usize), ResetCode> {
+        loop {
+            let registered = self.registered.notified();
+            match self.find(client, service, visitor) {
+                Err(Absent::Service) => return Err(ResetCode::Unknown),
+                Err(Absent::Client) => {}
+                Ok(found) => {
+                    if let Some(worker) = found.session.live_worker(from) {
+                        return Ok((found, worker));
+                    }
+                }
+            }
+            tokio::select! {
+                () = registered => {}
+                () = sleep_until(until) => return Err(ResetCode::Unreachable),
+                // A link may have become live.
+                () = sleep(LOOK) => {}
+            }
+            if is_gone() {
+                return Err(ResetCode::Aborted);
+            }
+        }
+    }
+}
+
+/// A place among the streams that wait.
+struct Waiting {
+    registry: Arc<Registry>,
+    of_link: Rc<Cell<u32>>,
+}
+
+impl Waiting {
+    fn new(registry: &Arc<Registry>, of_link: &Rc<Cell<u32>>) -> Option<Self> {
+        let all = &registry.shared().private.waiting;
+        if of_link.get() >= WAITING_OF_LINK {
+            return None;
+        }
+        if all.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+            all.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        of_link.set(of_link.get() + 1);
+        Some(Self { registry: Arc::clone(registry), of_link: Rc::clone(of_link) })
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.registry.shared().private.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.of_link.set(self.of_link.get().saturating_sub(1));
+    }
+}
+
+/// The joins of one link of a visitor.
+pub(super) struct Joins {
+    worker: Rc<Worker>,
+    registry: Arc<Registry>,
+    /// The number of streams that wait.
+    waiting: Rc<Cell<u32>>,
+}
+
+impl Joins {
+    pub(super) fn new(worker: &Rc<Worker>, registry: &Arc<Registry>) -> Self {
+        let (worker, registry) = (Rc::clone(worker), Arc::clone(registry));
+        Self { worker, registry, waiting: Rc::default() }
+    }
+
+    /// Joins a stream of `visitor`, a client with its address, with a stream to the client of the
+    /// service.
+    pub(super) fn join(
+        &self,
+        (visitor, address): (&str, Option<SocketAddr>),
+        (client, service): (Name, Name),
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet> {
+        let shared = self.registry.shared();
+        let refuse = |code| {
+            shared.private.count(Err(code));
+            refuse_stream(&*inlet, None, code)
+        };
+        let known = shared.clients.find(visitor);
+        let may =
+            |known: &super::clients::Client| known.visit.permit(client.as_str(), service.as_str());
+        let Some(known) = known.filter(|known| may(known)) else {
+            tracing::debug!(client = visitor, to = %client, %service, "no right to visit");
+            return refuse(ResetCode::Unknown);
+        };
+        let found = match shared.private.find(&client, &service, visitor) {
+            Err(Absent::Service) => {
+                tracing::debug!(client = visitor, to = %client, %service, "no such service");
+                return refuse(ResetCode::Unknown);
+            }
+            Err(Absent::Client) => None,
+            Ok(found) => Some(found),
+        };
+        let Some(permit) = known.gate.admit() else { return refuse(ResetCode::Limit) };
+        if let Some(found) = &found
+            && let Some(link) = self.worker.state.live_link(&found.session)
+        {
+            return self.join_here((visitor, address), &service, found, &link, permit, inlet);
+        }
+        let Some(place) = Waiting::new(&self.registry, &self.waiting) else {
+            return refuse(ResetCode::Limit);
+        };
+        self.join_elsewhere((visitor, address), (client, service), (permit, place), inlet)
+    }
+
+    /// Joins with a stream over a link of this worker.
+    fn join_here(
+        &self,
+        (visitor, address): (&str, Option<SocketAddr>),
+        service: &Name,
+        found: &Found,
+        link: &Link,
+        permit: Permit,
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet> {
+        let private = &self.registry.shared().private;
+        let refuse = |inlet: Box<dyn Inlet>, code| {
+            private.count(Err(code));
+            refuse_stream(&*inlet, None, code)
+        };
+        let Some(open) = open(link, visitor, service, found.priority) else {
+            return refuse(inlet, ResetCode::Unknown);
+        };
+        let Some(of_client) = found.gate.admit() else {
+            return refuse(inlet, ResetCode::Limit);
+        };
+        let stats = self.worker.state.of::<Served>().stats_of(&found.session, service);
+        let crossing = Crossing::new(stats, vec![permit, of_client]).of_visitor(address);
+        match bridge(inlet, link, open, crossing) {
+            Ok(outlet) => {
+                private.count(Ok(()));
+                outlet
+            }
+            Err((inlet, error)) => refuse(inlet, relay::open_error_code(error)),
+        }
+    }
+
+    /// Joins with a stream of a worker that has a link of the client, once there is one.
+    fn join_elsewhere(
+        &self,
+        (visitor, address): (&str, Option<SocketAddr>),
+        (client, service): (Name, Name),
+        (permit, place): (Permit, Waiting),
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet> {
+        let (near, far) = span();
+        // The far end counts: it knows the service.
+        let near = near.carry(Crossing::default().of_visitor(address));
+        let outlet = near.outlet();
+        let (worker, registry) = (Rc::clone(&self.worker), Arc::clone(&self.registry));
+        let visitor = visitor.to_owned();
+        let until = Instant::now() + HOLD;
+        spawn_local(async move {
+            let (private, whom) =
+                (&registry.shared().private, (&client, &service, visitor.as_str()));
+            let found = private.wait(whom, worker.index, until, || near.is_reset()).await;
+            drop(place);
+            // A reload may have taken the right away meanwhile.
+            let known = registry.shared().clients.find(&visitor);
+            let may =
+                known.is_some_and(|known| known.visit.permit(client.as_str(), service.as_str()));
+            let found = if may { found } else { Err(ResetCode::Unknown) };
+            let (found, at) = match found {
+                Ok(found) => found,
+                Err(code) => {
+                    private.count(Err(code));
+                    tracing::debug!(client = visitor, to = %client, %service, %code, "not joined");
+                    return near.refuse(&*inlet, code);
+                }
+            };
+            let Some(handle) = worker.peers.get(at).cloned() else { return };
+            let job = move |worker: &Rc<Worker>| -> Result<(), ResetCode> {
+                let link = worker.state.live_link(&found.session).ok_or(ResetCode::Shutdown)?;
+                let open = open(&link, &visitor, &service, found.priority);
+                let open = open.ok_or(ResetCode::Unknown)?;
+                let of_client = found.gate.admit().ok_or(ResetCode::Limit)?;
+                let stats = worker.state.of::<Served>().stats_of(&found.session, &service);
+                // Its bytes are those of the client, so that the directions are exchanged.
+                let crossing = Crossing::far(stats, vec![permit, of_client]).of_visitor(address);
+                let far = far.carry(crossing);
+                let opened = link.open(open, far.outlet());
+                far.join(opened.map_err(relay::open_error_code)?);
+                Ok(())
+            };
+            // A worker that has stopped has no links.
+            let outcome = handle.call(job).await.unwrap_or(Err(ResetCode::Shutdown));
+            private.count(outcome);
+            match outcome {
+                Ok(()) => near.join(inlet),
+                Err(code) => near.refuse(&*inlet, code),
+            }
+        });
+        outlet
+    }
+}
+
+/// The request for the client of the service. `None`: the client is too old.
+pub(super) fn open(link: &Link, visitor: &str, service: &Name, priority: Priority) -> Option<Open> {
+    if !link.features().have(Features::PRIVATE) {
+        return None;
+    }
+    let target = Target::Private { client: Name::new(visitor).ok()?, service: service.clone() };
+    Some(Open { target, visitor: None, priority, fields: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A registration of private services, which `laptop` may visit.
+    fn register(services: &[&str], leaving: bool) -> Register {
+        let visitors: Arc<[NamePattern]> = Arc::from(["laptop".parse().unwrap()]);
+        let spec = |name: &&str| {
+            let private = Some(Arc::clone(&visitors));
+            let terms = proto::control::ServiceTerms { private, ..Default::default() };
+            ServiceSpec { name: Name::new(name).unwrap(), public: Vec::new(), terms }
+        };
+        Register { generation: 1, services: services.iter().map(spec).collect(), leaving }
+    }
+
+    #[test]
+    fn a_private_service_belongs_to_the_latest_process_that_has_it_and_answers() {
+        let private = PrivateServices::default();
+        let [first, second] = [(); 2].map(|()| {
+            let session = Session::new("home", 1);
+            session.set_live(0, true);
+            session
+        });
+        let publish = |session: &Arc<Session>, services: &[&str], leaving| {
+            private.publish(session, &Gate::new(None), &register(services, leaving));
+        };
+        let home = Name::new("home").unwrap();
+        let of = |service: &str| {
+            let found = private.find(&home, &Name::new(service).unwrap(), "laptop");
+            found.map(|found| found.session.id)
+        };
+        publish(&second, &["ssh", "web"], false);
+        // The former process registers again.
+        publish(&first, &["ssh"], false);
+        assert_eq!([of("ssh"), of("web")], [Ok(second.id), Ok(second.id)]);
+        // The latest process is killed: its link waits for the process to return.
+        second.set_live(0, false);
+        assert_eq!([of("ssh"), of("web")], [Ok(first.id), Ok(second.id)]);
+        second.set_live(0, true);
+        assert_eq!(of("ssh"), Ok(second.id));
+        publish(&second, &[], true);
+        assert_eq!([of("ssh"), of("web")], [Ok(first.id), Err(Absent::Service)]);
+        private.withdraw(&first);
+        assert_eq!(of("ssh"), Err(Absent::Client));
+    }
+}

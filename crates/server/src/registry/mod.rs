@@ -1,0 +1,117 @@
+//! Sessions, links and their workers: the only state of a server that all workers share. It is not
+//! on the data path: it is used at log-ins, registrations, new forwarded streams, and the end of
+//! links.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use logging::RepeatLimit;
+
+use super::ServerShared;
+use super::brake::Brake;
+use super::directory::Local;
+use super::sightings::Sightings;
+use node::descriptors;
+use node::session::{Handle, Session};
+
+mod entries;
+mod listing;
+mod log_in;
+mod pending;
+mod publish;
+mod registration;
+mod sessions;
+mod takeover;
+#[cfg(test)]
+mod tests;
+
+pub(super) use listing::ClientNotes;
+use pending::Pending;
+use publish::Published;
+use sessions::Sessions;
+
+/// All sessions of a server.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    shared: Arc<ServerShared>,
+    handles: Arc<[Handle]>,
+    brake: Brake,
+    /// A random number of this process: the first four bytes of its link ids.
+    generation: [u8; 4],
+    serials: AtomicU64,
+    sessions: Mutex<Sessions>,
+    /// Limits the log lines about introductions.
+    introduced: Mutex<RepeatLimit<IpAddr>>,
+    /// What the server has seen of its clients.
+    sightings: Sightings,
+    /// Registrations that wait for their turn.
+    pending: Pending,
+    /// The clients whose processes are compared again in a moment.
+    ranked: Mutex<HashSet<String>>,
+    /// The entrances of services.
+    published: Published,
+    /// The server is stopping: it takes no new link and publishes nothing. A link that resumes goes
+    /// on, because its streams may finish.
+    leaving: AtomicBool,
+}
+
+impl Registry {
+    pub(super) fn new(
+        shared: Arc<ServerShared>,
+        handles: Arc<[Handle]>,
+        state: Option<&Path>,
+    ) -> Self {
+        Self {
+            shared,
+            handles,
+            brake: Brake::new(),
+            generation: link::random(),
+            serials: AtomicU64::new(1),
+            sessions: Mutex::default(),
+            introduced: Mutex::new(RepeatLimit::new().with_quota()),
+            sightings: Sightings::default(),
+            pending: Pending::default(),
+            ranked: Mutex::default(),
+            published: Published::new(
+                descriptors::of_listeners(),
+                descriptors::kept() / 4,
+                Arc::new(Local::new(state)),
+            ),
+            leaving: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn shared(&self) -> &ServerShared {
+        &self.shared
+    }
+
+    pub(super) const fn shared_arc(&self) -> &Arc<ServerShared> {
+        &self.shared
+    }
+
+    pub(super) fn brake(&self) -> &Brake {
+        &self.brake
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session of the link with this serial.
+    pub(super) fn session_of(&self, serial: u64) -> Option<Arc<Session>> {
+        self.sessions().link(serial).map(|entry| Arc::clone(&entry.session))
+    }
+
+    /// Whether the server is stopping, or has another process in its place.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// Whether a client of this name has a link.
+    pub(super) fn is_connected(&self, name: &str) -> bool {
+        self.sessions().is_connected(name)
+    }
+}

@@ -1,0 +1,374 @@
+//! Makes entrances of registered services: rights, binding, takeover, withdrawal.
+//!
+//! ```text
+//!   Published ── directory  who has which resource
+//!             ── budget     the descriptors of all listeners
+//!             ── clients    by name: the entrances of one client, behind a lock of its own
+//!             ── answers    the last registration of each session, and its answer
+//! ```
+//!
+//! Ports are opened under the lock of their client only, so a client with many ports delays no
+//! other client. Two clients that want the same port meet at the directory.
+
+mod address;
+mod budget;
+mod of_client;
+mod of_names;
+mod shares;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{Hash as _, Hasher as _};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use link::Held;
+use logging::{AUDIT, RepeatLimit};
+use ops::events::Changed;
+use ops::status::{self, ServiceState, Told};
+use proto::control::{Register, Registered, ServiceError, ServiceResult};
+use rustc_hash::FxHasher;
+use tokio::sync::OwnedMutexGuard;
+use tracing::field::display;
+
+use node::session::{Handle, Session};
+use survey::Prints;
+
+use super::super::clients::{Client, Clients};
+use super::super::directory::Directory;
+use super::super::private::PrivateServices;
+use budget::Budget;
+use doors::hosts::Hosts;
+use of_client::OfClient;
+use shares::Shares;
+
+/// All entrances of a server.
+#[derive(Debug)]
+pub(super) struct Published {
+    directory: Arc<dyn Directory>,
+    budget: Arc<Budget>,
+    shares: Arc<Shares>,
+    clients: Mutex<HashMap<String, Arc<tokio::sync::Mutex<OfClient>>>>,
+    /// The last registration of each session, by its id.
+    answers: Mutex<HashMap<u64, Answer>>,
+    /// Limits the log lines about refusals, by client and service, because a client can register
+    /// again and again.
+    told: Mutex<RepeatLimit<(String, String)>>,
+}
+
+/// A registration that was applied, and its answer.
+#[derive(Debug)]
+struct Answer {
+    register: Register,
+    registered: Registered,
+    /// The memory of both in the budget.
+    held: Held,
+}
+
+/// The client whose registration is applied, and the workers that listen for it.
+#[derive(Clone, Copy)]
+pub(super) struct Registrant<'a> {
+    pub(super) session: &'a Arc<Session>,
+    pub(super) client: &'a Client,
+    /// The client has no other process.
+    pub(super) is_alone: bool,
+    /// The sessions of other processes of the client that keep the addresses that they have.
+    pub(super) outranked_by: &'a [u64],
+    /// The client is configured or was enrolled, so `tunnel allow` can give it a right.
+    pub(super) is_known: bool,
+    pub(super) public_bind: IpAddr,
+    pub(super) hosts: &'a Hosts,
+    /// All clients that may log in.
+    pub(super) clients: &'a Clients,
+    /// The private services of all clients.
+    pub(super) private: &'a PrivateServices,
+    pub(super) handles: &'a [Handle],
+}
+
+impl Registrant<'_> {
+    /// The account to which orders of certificates are charged: the client, or the source of a
+    /// client that introduced itself, which can come by any number of names.
+    fn account(&self) -> Cow<'_, str> {
+        match self.client.source {
+            Some(source) => source.to_string().into(),
+            None => self.session.name.as_str().into(),
+        }
+    }
+
+    /// The other client whose own name in `domain` this host is. Two clients with the same label
+    /// are equal: the name belongs to the client that publishes it first.
+    fn owner_of(&self, host: &str, domain: &str) -> Option<String> {
+        let label = host.strip_suffix(domain)?.strip_suffix('.')?;
+        let own = config::own_label(&self.session.name);
+        if own.as_deref() == Some(label) {
+            return None;
+        }
+        self.clients.labelled(label)
+    }
+}
+
+/// The turn of one client to change its entrances.
+pub(crate) struct ClientTurn<'a> {
+    published: &'a Published,
+    mine: OwnedMutexGuard<OfClient>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Published {
+    /// The listeners of all clients together may use at most `descriptors`, and at most `kept` of
+    /// them may lie in the part of the descriptor table that is kept for others.
+    pub(super) fn new(descriptors: usize, kept: usize, directory: Arc<dyn Directory>) -> Self {
+        let (shares, clients, answers, told) = Default::default();
+        Self { directory, budget: Budget::new(descriptors, kept), shares, clients, answers, told }
+    }
+
+    /// Waits for the turn of the client of this name.
+    pub(super) async fn turn(&self, name: &str) -> ClientTurn<'_> {
+        let mine = {
+            let mut clients = lock(&self.clients);
+            let make = || {
+                Arc::new(tokio::sync::Mutex::new(OfClient::new(
+                    &self.directory,
+                    &self.budget,
+                    &self.shares,
+                    name,
+                )))
+            };
+            Arc::clone(clients.entry(name.to_owned()).or_insert_with(make))
+        };
+        ClientTurn { published: self, mine: mine.lock_owned().await }
+    }
+
+    /// Closes the entrances of an ended session. Entrances that a newer session took over stay
+    /// open.
+    pub(super) async fn withdraw(&self, session: &Session, at: (&[Handle], &Hosts)) {
+        let mut turn = self.turn(&session.name).await;
+        lock(&self.answers).remove(&session.id);
+        turn.mine.close_of(session, at).await;
+        let is_empty = turn.mine.is_empty();
+        drop(turn);
+        if is_empty {
+            let mut clients = lock(&self.clients);
+            // Nobody can get the lock of a client while the map is locked.
+            let is_unused = |one: &Arc<tokio::sync::Mutex<OfClient>>| {
+                Arc::strong_count(one) == 1 && one.try_lock().is_ok_and(|one| one.is_empty())
+            };
+            if clients.get(&session.name).is_some_and(is_unused) {
+                clients.remove(&session.name);
+            }
+        }
+    }
+
+    /// Whether a session has asked for a public address for itself alone.
+    pub(super) fn has_own(&self, session: u64) -> bool {
+        let answers = lock(&self.answers);
+        let asked = answers.get(&session).into_iter().flat_map(|known| &known.register.services);
+        let mut asked = asked.filter(|spec| spec.terms.shared.is_none());
+        asked.any(|spec| !spec.public.is_empty())
+    }
+
+    /// The clients that publish.
+    pub(super) fn clients(&self) -> Vec<String> {
+        lock(&self.clients).keys().cloned().collect()
+    }
+
+    /// Forgets the ports that the server chose for a client that was removed.
+    pub(super) fn forget(&self, client: &str) {
+        self.directory.forget(client);
+    }
+
+    pub(super) async fn close_all(&self, at: (&[Handle], &Hosts)) {
+        let all: Vec<_> = lock(&self.clients).values().cloned().collect();
+        for one in all {
+            one.lock().await.close_all(at).await;
+        }
+    }
+
+    /// Adds the services that could not be published to the sessions of a status.
+    pub(super) fn add_failures(&self, sessions: &mut BTreeMap<u64, status::Session>) {
+        for (id, Answer { registered, .. }) in lock(&self.answers).iter() {
+            let Some(session) = sessions.get_mut(id) else { continue };
+            for ServiceResult { name, outcome, refused } in &registered.results {
+                let failed = |address: &str, error: &ServiceError| status::Service {
+                    name: name.as_str().to_owned(),
+                    address: address.to_owned(),
+                    state: Told::because(ServiceState::Refused, error),
+                    ..status::Service::default()
+                };
+                let whole = outcome.as_ref().err().filter(|_| refused.is_empty());
+                session.services.extend(whole.map(|error| failed("", error)));
+                let each = refused.iter().map(|one| failed(&one.address, &one.error));
+                session.services.extend(each);
+            }
+        }
+    }
+
+    /// A hash of what [`Self::add_failures`] adds, of each session to which something is added.
+    pub(super) fn failure_prints(&self) -> Prints {
+        let mut all = Vec::new();
+        for (id, Answer { registered, .. }) in lock(&self.answers).iter() {
+            let is_failed =
+                |result: &&ServiceResult| result.outcome.is_err() || !result.refused.is_empty();
+            let mut failed = registered.results.iter().filter(is_failed).peekable();
+            if failed.peek().is_none() {
+                continue;
+            }
+            let mut hash = FxHasher::default();
+            for ServiceResult { name, outcome, refused } in failed {
+                let told = |error: &ServiceError| error.to_string();
+                (name.as_str(), outcome.as_ref().err().map(told)).hash(&mut hash);
+                refused.iter().for_each(|one| (&one.address, told(&one.error)).hash(&mut hash));
+            }
+            all.push((*id, hash.finish()));
+        }
+        Prints::of(all)
+    }
+
+    /// Logs the outcome of a service that is news.
+    fn tell(&self, to: Registrant<'_>, result: &ServiceResult) {
+        let (owner, source) = (to.session.name.as_str(), to.client.source.map(display));
+        let ServiceResult { name, outcome, refused } = result;
+        let service = name.as_str();
+        let event = || {
+            let refused = refused.iter().map(|one| (&*one.address, &one.error));
+            to.hosts.events.tell(|| Changed::service(owner, service, outcome, refused));
+        };
+        // A client can register again and again.
+        let may_warn = (outcome.is_err() || !refused.is_empty()) && {
+            let key = (owner.to_owned(), service.to_owned());
+            lock(&self.told).pass(key, Instant::now()).is_some()
+        };
+        if outcome.is_ok() || may_warn {
+            event();
+        }
+        if let Ok(at) = outcome
+            && at.is_empty()
+        {
+            tracing::info!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is private");
+        } else if let Ok(at) = outcome {
+            tracing::info!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is published at {}", at.join(", "));
+        }
+        if !may_warn {
+            return;
+        }
+        match outcome {
+            Err(e) if refused.is_empty() => {
+                tracing::warn!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is not published: {e}");
+            }
+            Ok(_) | Err(_) => {
+                let refused = ops::term::few(
+                    refused.iter().map(|one| format!("{}: {}", one.address, one.error)),
+                );
+                tracing::warn!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is not published at {refused}");
+            }
+        }
+    }
+}
+
+/// The addresses of a service as others reach them. Two addresses of this server may be one there.
+fn addresses(to: Registrant<'_>, at: Vec<String>) -> Vec<String> {
+    let mut told: Vec<String> = Vec::with_capacity(at.len());
+    for address in at.iter().map(|address| to.hosts.told(address)) {
+        if told.last() != Some(&address) {
+            told.push(address);
+        }
+    }
+    told
+}
+
+impl ClientTurn<'_> {
+    /// The answer to the last registration of a session, if it has this generation.
+    pub(super) fn known(&self, session: &Session, generation: u64) -> Option<Registered> {
+        let answers = lock(&self.published.answers);
+        let known = &answers.get(&session.id)?.registered;
+        (known.generation == generation).then(|| known.clone())
+    }
+
+    /// Applies a registration: new entrances open, known entrances stay open and lead to this
+    /// session, other entrances of the client close. A registration of the last generation gets the
+    /// known answer again; an older one gets `None`.
+    pub(super) async fn apply(
+        mut self,
+        to: Registrant<'_>,
+        register: Register,
+        held: Held,
+    ) -> Option<Registered> {
+        if let Some(Answer { registered: known, .. }) =
+            lock(&self.published.answers).get(&to.session.id)
+        {
+            if known.generation == register.generation {
+                return Some(known.clone());
+            }
+            if known.generation > register.generation {
+                return None;
+            }
+        }
+        Some(self.set(to, register, Some(held)).await)
+    }
+
+    /// Whether a registration gives up an address that the last one of the session has asked for.
+    pub(super) fn gives_up(&self, session: &Session, register: &Register) -> bool {
+        let answers = lock(&self.published.answers);
+        let Some(before) = answers.get(&session.id) else { return false };
+        let now: HashSet<_> = register.services.iter().flat_map(|spec| &spec.public).collect();
+        let mut before = before.register.services.iter().flat_map(|spec| &spec.public);
+        before.any(|text| !now.contains(text))
+    }
+
+    /// Applies the last registration of a session again, after the rights of the client or its
+    /// other processes have changed. `None` when the session has not registered.
+    pub(super) async fn review(&mut self, to: Registrant<'_>) -> Option<Registered> {
+        let register = lock(&self.published.answers).get(&to.session.id)?.register.clone();
+        Some(self.set(to, register, None).await)
+    }
+
+    /// `held`: the memory of the registration; `None`: the registration is charged already.
+    async fn set(
+        &mut self,
+        to: Registrant<'_>,
+        register: Register,
+        held: Option<Held>,
+    ) -> Registered {
+        let settled = self.mine.set(to, &register).await;
+        to.private.publish(to.session, &to.client.gate, &register);
+        self.published.directory.save();
+        let results: Vec<_> = register
+            .services
+            .iter()
+            .zip(settled)
+            .map(|(spec, (outcome, refused))| ServiceResult {
+                name: spec.name.clone(),
+                outcome: outcome.map(|at| addresses(to, at)),
+                refused,
+            })
+            .collect();
+        {
+            // A client asks again for services that it could not have; an answer that is known
+            // already is no news.
+            let answers = lock(&self.published.answers);
+            let before = answers.get(&to.session.id);
+            let before = before.map(|before| before.registered.results.as_slice());
+            let before: HashMap<_, _> =
+                before.unwrap_or_default().iter().map(|r| (r.name.as_str(), r)).collect();
+            for result in &results {
+                if before.get(result.name.as_str()) != Some(&result) {
+                    self.published.tell(to, result);
+                }
+            }
+        }
+        let registered = Registered { generation: register.generation, results };
+        let mut answers = lock(&self.published.answers);
+        let before = answers.remove(&to.session.id);
+        if let Some(held) = held.or_else(|| before.map(|before| before.held)) {
+            let answer = Answer { register, registered: registered.clone(), held };
+            answers.insert(to.session.id, answer);
+        }
+        registered
+    }
+}

@@ -1,0 +1,205 @@
+//! Shared entrances: several sessions serve the visitors of one address. They are processes of one
+//! client or clients of different names. Each of them has the right `allow.shared` and the right to
+//! publish at the address, and each service says `shared: true`.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use config::Over;
+use proto::control::{ServiceErrorCode, ServiceSpec};
+use tokio::sync::Mutex;
+
+use crate::directory::{Claim, Key};
+use doors::hosts::Hosts;
+use node::entrance;
+use node::names::{Host, Kind};
+use node::session::{Handle, SessionPort};
+
+use super::Registrant;
+use super::address::{Outcome, Place, error, no_room, refusal};
+use super::of_client::{Closed, Entry, OfClient, aim, gate, listen};
+use super::of_names::open_named;
+
+/// The shared entrances of all clients. The lock of a client is taken before this one.
+#[derive(Debug, Default)]
+pub(super) struct Shares(Mutex<All>);
+
+#[derive(Debug, Default)]
+struct All {
+    entrances: HashMap<Place, Entry>,
+    /// The claims of names. Services that share a host by different paths share its claim.
+    names: HashMap<Key, (Option<Kind>, Weak<Claim>)>,
+}
+
+impl OfClient {
+    /// Publishes a shared service at a port.
+    pub(super) async fn share_port(
+        &mut self,
+        to: Registrant<'_>,
+        spec: &ServiceSpec,
+        (text, (over, address), place): (&str, (Over, SocketAddr), Place),
+    ) -> Outcome<SocketAddr> {
+        self.may_share(to, text, &place)?;
+        let shares = Arc::clone(&self.shares);
+        let mut all = shares.0.lock().await;
+        if let Some(entry) = all.entrances.get(&place) {
+            entry.join(to, spec, text, None)?;
+        } else {
+            let claim = Claim::new(&self.directory, place.key.clone(), &self.name).await;
+            let claim = claim.map_err(|_| {
+                let other = "another client publishes there without `shared: true`";
+                error(ServiceErrorCode::PortTaken, format!("{text} is taken: {other}"))
+            })?;
+            let service = spec.name.as_str();
+            let reserved = self.budget.reserve(to.handles.len());
+            let reserved = reserved.ok_or_else(|| no_room(text, service))?;
+            let entry = listen(to, spec, (over, address), (claim, reserved), false).await;
+            let entry = entry.map_err(|e| refusal(text, service, &e))?;
+            all.entrances.insert(place.clone(), entry);
+        }
+        self.joined.insert((to.session.id, place), true);
+        Ok(address)
+    }
+
+    /// Publishes a shared service under a name.
+    pub(super) async fn share_name(
+        &mut self,
+        to: Registrant<'_>,
+        spec: &ServiceSpec,
+        (text, host, place, url): (&str, &Host, Place, &str),
+        rules: Arc<web::Rules>,
+    ) -> Outcome<()> {
+        self.may_share(to, text, &place)?;
+        let shares = Arc::clone(&self.shares);
+        let mut all = shares.0.lock().await;
+        if let Some(entry) = all.entrances.get(&place) {
+            entry.join(to, spec, text, Some(rules))?;
+            to.hosts.names.note_change();
+        } else {
+            let known = all.names.get(&place.key);
+            let claim = match known.and_then(|(kind, claim)| Some((kind, claim.upgrade()?))) {
+                Some((kind, claim)) if *kind == place.kind => claim,
+                Some(_) => {
+                    let text = format!(
+                        "{text} is shared by another kind of service: TLS of a host ends at the \
+                         server or passes through"
+                    );
+                    return Err(error(ServiceErrorCode::NameTaken, text));
+                }
+                None => {
+                    let claim = Claim::new(&self.directory, place.key.clone(), &self.name).await;
+                    Arc::new(claim.map_err(|_| {
+                        let other = "another client publishes this name without `shared: true`";
+                        error(ServiceErrorCode::NameTaken, format!("{text} is taken: {other}"))
+                    })?)
+                }
+            };
+            all.names.insert(place.key.clone(), (place.kind, Arc::downgrade(&claim)));
+            let address = match &place.path {
+                Some(path) => format!("{url}{path}"),
+                None => url.to_owned(),
+            };
+            let at = (text, host, &place, address);
+            let entry = open_named(to, spec, at, (claim, rules)).await?;
+            all.entrances.insert(place.clone(), entry);
+        }
+        self.joined.insert((to.session.id, place), true);
+        Ok(())
+    }
+
+    /// Whether this session may share the address.
+    fn may_share(&self, to: Registrant<'_>, text: &str, place: &Place) -> Outcome<()> {
+        let name = &self.name;
+        if !to.client.shared {
+            let mut text = format!(
+                "{text}: sharing is not allowed to client `{name}`: add `shared: true` to `allow` of \
+                 this client on the server"
+            );
+            if to.is_known {
+                text.push_str(&format!(", or run there: tunnel allow {name} --shared"));
+            }
+            text.push_str(", or remove the key from the service");
+            return Err(error(ServiceErrorCode::NotAllowed, text));
+        }
+        if self.joined.get(&(to.session.id, place.clone())) == Some(&true) {
+            let text = format!("{text} is published by another service of this client");
+            return Err(error(ServiceErrorCode::NameTaken, text));
+        }
+        if self.entrances.contains_key(place) {
+            // Another process of the client has the address for itself.
+            let text = format!(
+                "{text} is published by another process of this client without `shared: true`"
+            );
+            return Err(error(ServiceErrorCode::PortTaken, text));
+        }
+        Ok(())
+    }
+
+    /// Ends the part of sessions of this client in shared entrances. An entrance that no session
+    /// serves closes.
+    pub(super) async fn leave(
+        &mut self,
+        gone: impl Fn(&(u64, Place), bool) -> bool,
+        (handles, hosts): (&[Handle], &Hosts),
+        why: Closed,
+    ) {
+        let gone: Vec<_> = self.joined.extract_if(|key, wanted| gone(key, *wanted)).collect();
+        if gone.is_empty() {
+            return;
+        }
+        let shares = Arc::clone(&self.shares);
+        let mut all = shares.0.lock().await;
+        for ((session, place), _) in gone {
+            let Some(entry) = all.entrances.get(&place) else { continue };
+            let backends = entry.entrance.backends.all();
+            let own = backends.iter().find(|one| one.session.id == session);
+            if why.is_news
+                && let Some(own) = own
+            {
+                self.tell_end(hosts, &own.picked.aim.name);
+            }
+            if backends.iter().any(|one| one.session.id != session) {
+                entry.entrance.backends.leave(session);
+                entry.entrance.lead_peers();
+                if entry.host.is_some() {
+                    hosts.names.note_change();
+                }
+                entrance::forget_everywhere(handles, entry.entrance.id, session).await;
+            } else if let Some(entry) = all.entrances.remove(&place) {
+                entry.shut((handles, hosts), why).await;
+            }
+        }
+        all.names.retain(|_, (_, claim)| claim.strong_count() > 0);
+    }
+}
+
+impl Entry {
+    /// Lets another session serve the visitors as well.
+    fn join(
+        &self,
+        to: Registrant<'_>,
+        spec: &ServiceSpec,
+        text: &str,
+        rules: Option<Arc<web::Rules>>,
+    ) -> Outcome<()> {
+        let backends = &self.entrance.backends;
+        let others = backends.all();
+        let others = others.iter().filter(|one| one.session.id != to.session.id);
+        let differs = |terms: &proto::control::ServiceTerms| {
+            // The visitors of a name are judged before it is known who serves them.
+            !terms.http.is_like(&spec.terms.http) || terms.visitors != spec.terms.visitors
+        };
+        if others.into_iter().any(|one| differs(&one.picked.aim.terms)) {
+            let text = format!(
+                "{text} is shared by a service with other options of HTTP or other lists of visitors: \
+                 give the same options to all services that share the address"
+            );
+            return Err(error(ServiceErrorCode::PortTaken, text));
+        }
+        backends.join(to.session, aim(spec, rules), &gate(to));
+        to.client.bound_flows(&self.entrance.bounds);
+        self.entrance.steer(to.session);
+        Ok(())
+    }
+}

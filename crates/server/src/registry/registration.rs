@@ -1,0 +1,265 @@
+//! Registrations of clients: each waits for its turn, is published, and is answered. A change of the
+//! rights of a client is applied in the same way.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use link::Lease;
+use ops::status;
+use proto::control::{ControlMessage, Register, Registered};
+
+use super::super::clients::{Changes, Client};
+use super::publish::{ClientTurn, Registrant};
+use super::takeover::close_links;
+use super::{Registry, pending};
+use node::session::{AWAY, Session};
+use survey::Prints;
+
+/// A process of a client that stands beside others.
+struct Rank {
+    session: Arc<Session>,
+    /// The sessions of the processes that keep the addresses that they have.
+    outranked_by: Vec<u64>,
+}
+
+impl Registry {
+    /// Takes a registration that came over a link. It waits for [`Self::turn`], and a newer one
+    /// takes its place. Its memory is charged to `budget`. False: the link has ended.
+    pub(crate) fn offer(&self, serial: u64, register: Register, budget: &Lease) -> bool {
+        let Some(session) = self.session_of(serial) else { return false };
+        let held = budget.hold(pending::weight(&register));
+        self.pending.put(session.id, serial, register, held);
+        true
+    }
+
+    /// Waits until the registrations of the client of this link may be worked on. Dropping the
+    /// future has no effect.
+    pub(crate) async fn turn(&self, serial: u64) -> Option<(Arc<Session>, ClientTurn<'_>)> {
+        let session = self.session_of(serial)?;
+        loop {
+            self.pending.pace(&session.name).await;
+            let turn = self.published.turn(&session.name).await;
+            // Another link of the client may have had its turn meanwhile.
+            if self.pending.due(&session.name).is_none() {
+                return Some((session, turn));
+            }
+        }
+    }
+
+    /// Publishes the services of the registration that waits. Returns the answer to the link that
+    /// asked for this generation. `None` when a later registration was applied already.
+    pub(crate) async fn register(
+        &self,
+        session: &Arc<Session>,
+        mut turn: ClientTurn<'_>,
+        generation: u64,
+    ) -> Option<Registered> {
+        // The entrances of this client are closed for good behind the same lock.
+        if self.leaving.load(Ordering::SeqCst) {
+            return None;
+        }
+        if let Some(known) = turn.known(session, generation) {
+            self.pending.spend_repeated(&session.name, known.results.len());
+            return Some(known);
+        }
+        // Looked up only now that it is the client's turn, because a reload may have changed the
+        // client meanwhile.
+        let client = self.shared.clients.find(&session.name)?;
+        let waiting = self.pending.take(session.id)?;
+        self.pending.spend(&session.name, &waiting.register);
+        let mut told = Vec::new();
+        if turn.gives_up(session, &waiting.register) {
+            // Another process that wants the address has it before the address closes.
+            for Rank { session: other, outranked_by } in self.ranks(&session.name, Some(session.id))
+            {
+                let place = self.place_of(&other, &client);
+                let place = Registrant { is_alone: false, outranked_by: &outranked_by, ..place };
+                if let Some(registered) = turn.review(place).await {
+                    told.push((other, registered));
+                }
+            }
+        }
+        let ranks = self.ranks(&session.name, None);
+        let own = ranks.iter().find(|rank| rank.session.id == session.id);
+        let outranked_by = own.map(|own| own.outranked_by.as_slice()).unwrap_or_default();
+        let place = Registrant { outranked_by, ..self.place_of(session, &client) };
+        let answer = turn.apply(place, waiting.register, waiting.held).await;
+        for (other, registered) in told {
+            self.tell(&other, &registered).await;
+        }
+        self.leave_displaced(&session.name).await;
+        answer
+    }
+
+    /// The processes of a client but one, the latest first. An address that several of them have asked
+    /// for, each for itself alone, belongs to the latest of them that answers.
+    fn ranks(&self, name: &str, but: Option<u64>) -> Vec<Rank> {
+        let mut all = self.sessions().in_force(name);
+        all.iter().for_each(|session| session.set_beside(all.len() > 1));
+        all.retain(|session| Some(session.id) != but);
+        all.sort_unstable_by_key(|session| std::cmp::Reverse(session.id));
+        let rank = |session: &Arc<Session>| {
+            let answers = session.answers();
+            let outranks = |other: &&Arc<Session>| {
+                let is_later = other.id > session.id;
+                if answers { is_later && other.answers() } else { is_later || other.answers() }
+            };
+            let others = all.iter().filter(|other| other.id != session.id);
+            let outranked_by: Vec<_> = others.filter(outranks).map(|other| other.id).collect();
+            session.set_displaced(!answers && !outranked_by.is_empty());
+            Rank { session: Arc::clone(session), outranked_by }
+        };
+        all.iter().map(rank).collect()
+    }
+
+    /// A process of a client has fallen silent, is lost, or is back. What it has published for itself
+    /// alone belongs to another process of the client meanwhile, if there is one that wants it.
+    pub(crate) fn rank_soon(self: &Arc<Self>, session: &Session) {
+        let name = &session.name;
+        if self.sessions().in_force(name).len() < 2 || !self.published.has_own(session.id) {
+            return;
+        }
+        let mut due = self.ranked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !due.insert(name.clone()) {
+            return;
+        }
+        drop(due);
+        let (registry, name) = (Arc::clone(self), name.clone());
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(AWAY).await;
+            registry.ranked.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            registry.review(&name).await;
+        });
+    }
+
+    /// Applies the changes of a reload: ends the links of clients that may not stay, and updates
+    /// entrances whose rights have changed.
+    pub(crate) async fn follow(&self, changes: &Changes) {
+        let hosts = &self.shared.hosts;
+        for name in &changes.removed {
+            hosts.holds.forget(name).await;
+        }
+        let removed: HashSet<_> = changes.removed.iter().map(String::as_str).collect();
+        hosts.forget_names(|client, host| {
+            !removed.contains(client) && self.shared.may_have(client, host)
+        });
+        for name in changes.out() {
+            let links = self.sessions().links_of(name, None);
+            close_links(Arc::clone(&self.handles), links).await;
+        }
+        for name in &changes.entrances {
+            self.review(name).await;
+        }
+    }
+
+    /// Tells connected clients the addresses of their services, after `public_url` has changed.
+    pub(crate) async fn tell_addresses(&self) {
+        for name in self.published.clients() {
+            self.review(&name).await;
+        }
+    }
+
+    /// Applies the last registration of a client again, and tells the client the outcome. The
+    /// processes that stand beside each other have a registration each.
+    pub(super) async fn review(&self, name: &str) {
+        self.review_beside(name, false).await;
+    }
+
+    /// As [`Self::review`]. `has_other`: a process that has ended still has its addresses, which stay
+    /// open.
+    pub(super) async fn review_beside(&self, name: &str, has_other: bool) {
+        for Rank { session, outranked_by } in self.ranks(name, None) {
+            let mut turn = self.published.turn(name).await;
+            let Some(client) = self.shared.clients.find(name) else { return };
+            let place = self.place_of(&session, &client);
+            let is_alone = place.is_alone && !has_other;
+            let place = Registrant { is_alone, outranked_by: &outranked_by, ..place };
+            let registered = turn.review(place).await;
+            drop(turn);
+            if let Some(registered) = registered {
+                self.tell(&session, &registered).await;
+            }
+        }
+        self.leave_displaced(name).await;
+    }
+
+    /// Leads visitors that wait with a process of a client to the one that has its addresses now.
+    async fn leave_displaced(&self, name: &str) {
+        let all = self.sessions().in_force(name);
+        for session in all.iter().filter(|session| session.is_displaced()) {
+            for handle in self.handles.iter() {
+                let id = session.id;
+                // A worker that has ended has no visitors.
+                let _ = handle.run(move |worker| worker.state.leave_silent(id)).await;
+            }
+        }
+    }
+
+    /// Sends a client, over one of its links, the outcome of its registration.
+    async fn tell(&self, session: &Arc<Session>, registered: &Registered) {
+        for handle in self.handles.iter() {
+            let (session, message) =
+                (Arc::clone(session), ControlMessage::Registered(registered.clone()));
+            let told = handle.call(move |worker| {
+                let link = worker.state.live_link(&session);
+                link.is_some_and(|link| link.send_message(&message))
+            });
+            if matches!(told.await, Ok(true)) {
+                return;
+            }
+        }
+    }
+
+    fn place_of<'a>(&'a self, session: &'a Arc<Session>, client: &'a Client) -> Registrant<'a> {
+        let public_bind = self.shared.public_bind;
+        let is_known = self.shared.clients.are_told_of(&session.name);
+        let (hosts, clients) = (&self.shared.hosts, &self.shared.clients);
+        let (handles, private) = (&self.handles, &self.shared.private);
+        let is_alone = self.sessions().processes(&session.name) < 2;
+        Registrant {
+            session,
+            client,
+            is_alone,
+            outranked_by: &[],
+            is_known,
+            public_bind,
+            hosts,
+            clients,
+            private,
+            handles,
+        }
+    }
+
+    /// Adds the services that could not be published to the sessions of a status.
+    pub(crate) fn add_failures(&self, sessions: &mut BTreeMap<u64, status::Session>) {
+        self.published.add_failures(sessions);
+    }
+
+    /// A hash of what [`Self::add_failures`] adds, by session.
+    pub(crate) fn failure_prints(&self) -> Prints {
+        self.published.failure_prints()
+    }
+
+    /// No link is made and nothing is published from now on. What is published stays.
+    pub(crate) fn leave(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
+    }
+
+    /// Closes the entrances of the sessions whose client has no link here that takes streams: it has
+    /// links to the next generation of this server, which has the listeners.
+    pub(crate) async fn close_left(&self) {
+        let all = self.sessions().all();
+        for session in all.iter().filter(|session| session.has_left()) {
+            self.shared.private.withdraw(session);
+            self.published.withdraw(session, (&self.handles, &self.shared.hosts)).await;
+        }
+    }
+
+    /// Closes all entrances, at the begin of a stop. No link is made and nothing is published from
+    /// now on.
+    pub(crate) async fn close_entrances(&self) {
+        self.leave();
+        self.published.close_all((&self.handles, &self.shared.hosts)).await;
+    }
+}

@@ -1,0 +1,62 @@
+//! The end of links: a newer process of a client takes over, or the last link of a session is gone.
+//! Entrances outlive their session until the newer process has registered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Registry;
+use super::sessions::{OfSession, Placed, Removed};
+use node::session::Handle;
+
+/// The time for which the entrances of a superseded process wait for the registration of the newer
+/// process. It equals the time for which a visitor is held; usually one round trip suffices.
+const HANDOVER: Duration = Duration::from_secs(10);
+
+impl Registry {
+    /// Removes a link that has ended. With the last link of a session its entrances close, except
+    /// the entrances that a newer session took over.
+    pub(crate) async fn link_ended(&self, serial: u64) {
+        let Removed { session: last, in_charge, beside, .. } = {
+            let mut sessions = self.sessions();
+            let Some(removed) = sessions.remove(serial) else { return };
+            self.pending.link_ended(removed.session.id, serial);
+            if !removed.was_last {
+                return;
+            }
+            removed
+        };
+        if in_charge {
+            let is_connected = |name: &str| self.is_connected(name);
+            self.shared.clients.forget_stranger(&last.name, is_connected);
+        }
+        self.note_end(&last.name);
+        if !in_charge && !beside {
+            // A newer process of the client took over and is about to register. The ports stay open
+            // meanwhile, and visitors are held until the new process has links.
+            tokio::time::sleep(HANDOVER).await;
+        }
+        if beside {
+            self.review_beside(&last.name, true).await;
+        }
+        self.shared.private.withdraw(&last);
+        self.published.withdraw(&last, (&self.handles, &self.shared.hosts)).await;
+        if in_charge || beside {
+            // A process beside the ended one may have asked for the addresses that closed now.
+            self.review(&last.name).await;
+        }
+    }
+}
+
+/// Ends links on their workers.
+pub(super) async fn close_links(handles: Arc<[Handle]>, links: Vec<OfSession>) {
+    for (session, Placed { worker, serial }) in links {
+        let Some(handle) = handles.get(worker) else { continue };
+        let closing = handle.run(move |worker| {
+            if let Some(link) = worker.state.link(&session, serial) {
+                link.close();
+            }
+        });
+        // A worker that has stopped has closed its links.
+        let _ = closing.await;
+    }
+}

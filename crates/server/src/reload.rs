@@ -1,0 +1,154 @@
+//! The reload of a server: clients and their rights, certificates, and the settings of new links.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::Context;
+use config::{Change, ServerConfig, Trust};
+use ops::clients::{self, Applied};
+use ops::{Foreseen, Loaded, Reloaded, WrongConfig, shown};
+use tls::Identity;
+
+use super::hook::HookSettings;
+use super::{Enrolled, Server};
+use families::identity;
+use node::memory;
+
+/// Reads the configuration again: from the file, or from the given text.
+type Load = Box<dyn Fn(Option<String>) -> Result<Loaded<ServerConfig>, WrongConfig> + Send + Sync>;
+
+/// The source from which a server reads its configuration again.
+pub struct ConfigSource {
+    /// Reads the file and the flags.
+    pub load: Load,
+    /// The state directory. It has the certificate that the server made itself.
+    pub state: PathBuf,
+    /// The store of the clients that were enrolled by a code.
+    pub enrolled: Arc<dyn Enrolled>,
+}
+
+impl fmt::Debug for ConfigSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConfigSource").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Reads the configuration again and applies it.
+    pub(super) async fn reload_source(&self) -> anyhow::Result<Reloaded> {
+        let source = self.source.as_ref().context("it was started without a configuration")?;
+        // Held so that no client is enrolled between the reading and the applying.
+        let _turn = self.registry.shared().enrolments.turn().await;
+        let Loaded { config, warnings } = (source.load)(None)?;
+        for warning in &warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(Reloaded { warnings, ..self.apply(config).await? })
+    }
+
+    /// Checks whether a server could start with `text` as its configuration file.
+    pub(super) fn try_source(&self, text: String) -> anyhow::Result<Foreseen> {
+        let source = self.source.as_ref().context(shown::NONE)?;
+        let Loaded { config, warnings } = (source.load)(Some(text))?;
+        Ok((warnings, self.config.load().differs(&config)))
+    }
+
+    /// Applies the entry of the changed client in `text`, a configuration file. After an error
+    /// nothing has changed.
+    pub(super) async fn apply_client_of(
+        &self,
+        change: &clients::Change,
+        text: String,
+    ) -> anyhow::Result<Applied> {
+        let source = self.source.as_ref().context(shown::NONE)?;
+        let _turn = self.registry.shared().enrolments.turn().await;
+        let Loaded { config, .. } = (source.load)(Some(text))?;
+        let name = change.name();
+        let grant = config.clients.iter().find(|client| client.name == name);
+        let grant = grant.with_context(|| format!("client `{name}` is not in the file"))?;
+        // A new `client_ca` is not in force before the next start.
+        let certificates = self.config.load().tls.client_ca.is_some();
+        self.registry.apply_client(change, grant, certificates).await
+    }
+
+    /// Applies a new configuration. After an error nothing has changed.
+    async fn apply(&self, new: ServerConfig) -> anyhow::Result<Reloaded> {
+        let running = self.config.load_full();
+        let mut differs = running.differs(&new);
+        // The server keeps no copy of the clients; they are compared one by one.
+        differs.retain(|changed| changed.key != "clients");
+        let new = new.reloaded(&running);
+        // The steps that can fail come first.
+        let renewed = self.renewal(&new)?;
+        let redone = self.doors.renewal(&new, self.state.as_deref())?;
+        let asked = HookSettings::new(&new)?;
+        let shared = self.registry.shared();
+        // The service is replaced before the clients, because answers of the old service must not
+        // count after the clients have changed.
+        let before = shared.hook.replace(asked);
+        let changes = match shared.clients.replace(&new) {
+            Ok(changes) => changes,
+            Err(why) => {
+                shared.hook.replace(before);
+                return Err(why);
+            }
+        };
+        renewed();
+        redone();
+        if differs.iter().any(|changed| changed.change == Change::Reconnect) {
+            *self.registry.shared().link.lock() = memory::link_config(&new.common);
+        }
+        shared.hosts.remember_for(new.http.remember.duration());
+        shared.admits_codes.store(super::admits_codes(&new), Ordering::Relaxed);
+        shared.hosts.set_public(&new.public_url);
+        self.config.store(Arc::new(without_clients(new)));
+        self.registry.follow(&changes).await;
+        if differs.iter().any(|changed| changed.key == "public_url") {
+            self.registry.tell_addresses().await;
+        }
+        Ok(Reloaded::new(changes.lines(), &differs))
+    }
+
+    /// Reads the certificates again, for new connections.
+    pub(super) fn renew_certificates(&self) -> anyhow::Result<()> {
+        let config = self.config.load();
+        let asked = HookSettings::new(&config)?;
+        let redone = self.doors.renewal(&config, self.state.as_deref())?;
+        self.renewal(&config)?();
+        redone();
+        self.registry.shared().hook.replace(asked);
+        Ok(())
+    }
+
+    fn renewal(&self, config: &ServerConfig) -> anyhow::Result<impl FnOnce() + use<>> {
+        self.side.renew(config, self.identity(config)?.as_ref())
+    }
+
+    /// Reads the server's certificate again; `None` without TLS.
+    pub(super) fn identity(&self, config: &ServerConfig) -> anyhow::Result<Option<Identity>> {
+        let source = self.source.as_ref().filter(|_| self.side.has_tls());
+        source.map(|source| identity::identity(&config.tls, &source.state)).transpose()
+    }
+
+    /// The certificate and key files that are read in addition to the configuration.
+    pub(super) fn certificate_files(&self) -> Vec<PathBuf> {
+        let config = self.config.load();
+        let tls = &config.tls;
+        let asked = config.auth.as_ref().map(|auth| &auth.path);
+        let asked_ca = asked.and_then(|path| match &path.trust {
+            Trust::Ca(ca) => Some(ca),
+            Trust::System | Trust::Pins(_) => None,
+        });
+        let pairs = tls.identity.iter().chain(asked.and_then(|path| path.identity.as_ref()));
+        let pairs = pairs.chain(&config.tls_routes.certificates);
+        let pairs = pairs.flat_map(|pair| [&pair.cert, &pair.key]);
+        pairs.chain(&tls.client_ca).chain(asked_ca).cloned().collect()
+    }
+}
+
+/// Removes the clients, because their tokens need not stay in memory.
+pub(super) fn without_clients(config: ServerConfig) -> ServerConfig {
+    ServerConfig { clients: Vec::new(), ..config }
+}

@@ -1,0 +1,99 @@
+//! The ports at which the server answers STUN, and the port beside those of `quic://`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use config::{Endpoint, ServerConfig};
+use proto::control::{ControlMessage, STUN_PORTS_MAX, StunPorts};
+use tokio::time::sleep;
+use transport_quic::{QUIC, StunCounts, StunServer};
+
+use node::session::Handle;
+
+/// A port that is taken is tried again after this time, like a published port: the process before
+/// this one may hold it.
+const AGAIN: Duration = Duration::from_secs(15);
+
+/// The ports that clients are told of.
+#[derive(Debug)]
+pub(crate) struct StunReport {
+    server: Arc<StunServer>,
+    of_quic: OnceLock<Vec<u16>>,
+}
+
+impl StunReport {
+    pub(super) fn new(server: &Arc<StunServer>) -> Self {
+        Self { server: Arc::clone(server), of_quic: OnceLock::new() }
+    }
+
+    /// The listeners are bound: each has its URL, and its address with the real port.
+    pub(super) fn bound<'a>(&self, all: impl Iterator<Item = (&'a Endpoint, SocketAddr)>) {
+        let quic = all.filter(|(endpoint, _)| endpoint.scheme.name == QUIC.name());
+        let _ = self.of_quic.set(quic.map(|(_, address)| address.port()).collect());
+    }
+
+    /// The requests by their outcome, for the status. Empty before the first one.
+    pub(super) fn counted(&self) -> BTreeMap<String, u64> {
+        let StunCounts { answered, dropped } = self.server.counts();
+        let all = [("answered", answered), ("dropped", dropped)];
+        if answered + dropped == 0 {
+            return BTreeMap::new();
+        }
+        all.map(|(name, count)| (name.to_owned(), count)).into()
+    }
+
+    /// What a client is told; `None` where STUN is answered nowhere.
+    pub(super) fn message(&self) -> Option<ControlMessage> {
+        let of_quic = self.of_quic.get().map_or(&[][..], Vec::as_slice);
+        let mut ports: Vec<u16> = of_quic.iter().copied().chain(self.server.other_port()).collect();
+        ports.dedup();
+        // The last one is the further port, and shows most.
+        if let Some(last) = ports.get(STUN_PORTS_MAX..).and_then(<[u16]>::last).copied() {
+            ports.truncate(STUN_PORTS_MAX - 1);
+            ports.push(last);
+        }
+        (!ports.is_empty()).then(|| ControlMessage::Stun(StunPorts(ports)))
+    }
+}
+
+/// Answers at the further port, on the worker of `handle`, as long as the process lives.
+pub(super) async fn serve(
+    server: &Arc<StunServer>,
+    config: &ServerConfig,
+    handle: &Handle,
+) -> anyhow::Result<()> {
+    let Some(port) = config.stun_port() else { return Ok(()) };
+    let (address, server) = (SocketAddr::new(config.public_bind, port), Arc::clone(server));
+    let is_asked_for = config.stun.is_some();
+    handle
+        .call(move |_| {
+            tokio::task::spawn_local(async move {
+                let mut is_told = false;
+                loop {
+                    if let Err(error) = server.serve(address).await
+                        && !std::mem::replace(&mut is_told, true)
+                    {
+                        tell(address, &error, is_asked_for);
+                    }
+                    sleep(AGAIN).await;
+                }
+            });
+        })
+        .await?;
+    Ok(())
+}
+
+/// A port that nobody asked for is no reason to wake a person.
+fn tell(address: SocketAddr, error: &std::io::Error, is_asked_for: bool) {
+    let text = format!(
+        "STUN is not answered at {address}: {error}; it is tried again every {} s",
+        AGAIN.as_secs()
+    );
+    if is_asked_for {
+        tracing::warn!("{text}");
+    } else {
+        tracing::debug!("{text}");
+    }
+}

@@ -1,0 +1,308 @@
+//! A survey that goes on: a look each second builds the status of those sessions that have changed.
+//! Each worker makes a print of each of its sessions, a hash of the figures that a status shows, and
+//! the notes of the look before have the prints by which a change is found. Nothing is allocated for
+//! a session whose print is the same.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::hash::{Hash, Hasher};
+use std::ops::Bound;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::link::Link;
+use ops::status;
+use relay::{FlowStats, Stats};
+use rustc_hash::FxHasher;
+
+use super::sessions::{join, part_of, state};
+use super::slices::Slices;
+use node::entrance::{Entrances, OpenEntrance};
+use node::session::{Handle, Served, Session, Worker};
+use node::tcp_info;
+use node::tcp_info::Connections;
+
+/// The prints of sessions, in the order of their ids.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Prints(Vec<(u64, u64)>);
+
+impl Prints {
+    /// Adds up the prints of the parts of each session, which come in any order.
+    pub fn of(mut parts: Vec<(u64, u64)>) -> Self {
+        parts.sort_unstable_by_key(|(id, _)| *id);
+        parts.dedup_by(|(id, print), (kept, sum)| {
+            let is_same = id == kept;
+            if is_same {
+                *sum = sum.wrapping_add(*print);
+            }
+            is_same
+        });
+        Self(parts)
+    }
+
+    fn has(&self, id: u64) -> bool {
+        self.0.binary_search_by_key(&id, |(id, _)| *id).is_ok()
+    }
+
+    /// Calls `new` with each id that is new or has another print, and `lost` with each that is missing.
+    fn differ(&self, before: &Self, mut new: impl FnMut(u64), mut lost: impl FnMut(u64)) {
+        let mut old = before.0.iter().peekable();
+        for (id, print) in &self.0 {
+            while let Some((missing, _)) = old.next_if(|(old, _)| old < id) {
+                lost(*missing);
+            }
+            if old.next_if(|(old, _)| old == id).is_none_or(|(_, before)| before != print) {
+                new(*id);
+            }
+        }
+        old.for_each(|(missing, _)| lost(*missing));
+    }
+}
+
+/// The most sessions whose TCP connections the kernel is asked about in a look. The others have their
+/// turn in the looks that follow. 64 requests take about 0.5 ms.
+const ASKED: usize = 64;
+
+/// What a look notes for the next one.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// The prints of each worker.
+    workers: Vec<Prints>,
+    /// The prints of what concerns a session and no worker knows.
+    others: Prints,
+    /// The sessions that have changed since the kernel was asked about their connections.
+    unasked: BTreeSet<u64>,
+    /// The session behind which the next turn begins.
+    asked: u64,
+}
+
+/// What has changed since the look before.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// The sessions that are new or have changed. The figures that a look of each second does not
+    /// show are missing: retained bytes, the totals of ended sessions, the sums by transport.
+    pub sessions: BTreeMap<u64, status::Session>,
+    /// The sessions that no worker knows any more.
+    pub gone: Vec<u64>,
+}
+
+/// Compares all sessions with the notes, and makes the status of those that have changed. `others`
+/// are prints of what the caller adds to a status of a session.
+pub async fn changes(handles: &[Handle], notes: Option<Notes>, others: Prints) -> (Changes, Notes) {
+    let before = notes.unwrap_or_default();
+    let mut now = Notes { others, ..Notes::default() };
+    for handle in handles {
+        // A worker that has stopped has no sessions.
+        now.workers.push(handle.task(prints).await.unwrap_or_default());
+    }
+    let Differences { mut changed, gone } = compare(&before, &now);
+    changed.extend(before.turn());
+    let wanted = Arc::new(changed);
+    let (mut all, mut connections) = (BTreeMap::new(), Connections::new());
+    for handle in handles.iter().filter(|_| !wanted.is_empty()) {
+        let wanted = Arc::clone(&wanted);
+        let Ok(part) = handle.task(move |worker| part_of(worker, wanted)).await else { continue };
+        connections.extend(join(&mut all, part));
+    }
+    let mut sessions: BTreeMap<_, _> = all.into_iter().map(|(id, (_, told))| (id, told)).collect();
+    (now.asked, now.unasked) = (before.asked, before.unasked);
+    now.unasked.extend(sessions.keys());
+    let turn = now.turn();
+    for id in tcp_info::ask_some(&mut sessions, &connections, turn, ASKED).await {
+        now.unasked.remove(&id);
+        now.asked = id;
+    }
+    let workers = &now.workers;
+    now.unasked.retain(|id| workers.iter().any(|prints| prints.has(*id)));
+    (Changes { sessions, gone }, now)
+}
+
+impl Notes {
+    /// The next sessions whose connections the kernel is asked about, at most [`ASKED`].
+    fn turn(&self) -> Vec<u64> {
+        let behind = self.unasked.range((Bound::Excluded(self.asked), Bound::Unbounded));
+        behind.chain(self.unasked.range(..=self.asked)).take(ASKED).copied().collect()
+    }
+}
+
+/// The sessions that differ.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Differences {
+    changed: HashSet<u64>,
+    gone: Vec<u64>,
+}
+
+fn compare(before: &Notes, now: &Notes) -> Differences {
+    let none = Prints::default();
+    let mut found = Differences::default();
+    let is_known = |id| now.workers.iter().any(|prints| prints.has(id));
+    for worker in 0..before.workers.len().max(now.workers.len()) {
+        let [old, new] = [before, now].map(|notes| notes.workers.get(worker).unwrap_or(&none));
+        let mut lost = Vec::new();
+        new.differ(old, |id| _ = found.changed.insert(id), |id| lost.push(id));
+        for id in lost {
+            if is_known(id) {
+                found.changed.insert(id);
+            } else {
+                found.gone.push(id);
+            }
+        }
+    }
+    let mut others = Vec::new();
+    now.others.differ(&before.others, |id| others.push(id), |_| {});
+    before.others.differ(&now.others, |id| others.push(id), |_| {});
+    found.changed.extend(others.into_iter().filter(|id| is_known(*id)));
+    // A session with links on two workers may have left both.
+    found.gone.sort_unstable();
+    found.gone.dedup();
+    found
+}
+
+/// The prints of all sessions of a worker.
+pub(super) async fn prints(worker: Rc<Worker>) -> Prints {
+    let mut slices = Slices::default();
+    let ids = worker.state.session_ids();
+    let mut all = Vec::with_capacity(ids.len());
+    for id in ids {
+        worker.state.each_link_of(id, |session, link| all.push((id, of_link(session, link))));
+        slices.count(1).await;
+    }
+    worker.state.of::<Served>().each_private(|private| {
+        let of = (private.service.as_str(), print_of(|hash| stats(&private.stats, hash)));
+        all.push((private.session.id, print_of(|hash| of.hash(hash))));
+    });
+    let entrances: Vec<_> = worker.state.of::<Entrances>().0.borrow().keys().copied().collect();
+    for id in entrances {
+        if let Some(open) = worker.state.of::<Entrances>().0.borrow().get(&id) {
+            of_entrance(id, open, &mut all);
+        }
+        slices.count(1).await;
+    }
+    Prints::of(all)
+}
+
+fn print_of(show: impl FnOnce(&mut FxHasher)) -> u64 {
+    let mut hash = FxHasher::default();
+    show(&mut hash);
+    hash.finish()
+}
+
+fn of_link(session: &Session, link: &Link) -> u64 {
+    print_of(|hash| {
+        // The number of a link is unique, so two links of a session do not cancel each other out.
+        (link.serial(), session.live() > 0, state(link) as u8).hash(hash);
+        (link.stream_count(), link.flow_count(), link.totals()).hash(hash);
+        let drops = link.flow_drops();
+        (drops.early, drops.late, drops.unjoined).hash(hash);
+        let round_trip = link.round_trip().map(|time| step(time.as_micros()));
+        (round_trip, link.active_carrier().map(|number| number.0)).hash(hash);
+        link.each_carrier(|number| number.0.hash(hash));
+    })
+}
+
+/// The step of a round trip. A change within a step is not told: from 1 ms on, a step is a quarter of
+/// a doubling or less, and the answers to thousands of keep-alives are no news.
+fn step(micros: u128) -> u32 {
+    let micros = u32::try_from(micros).unwrap_or(u32::MAX).max(1_000);
+    let octave = micros.ilog2();
+    (octave << 2) | ((micros >> (octave - 2)) & 3)
+}
+
+fn of_entrance<I: Hash>(id: I, open: &OpenEntrance, all: &mut Vec<(u64, u64)>) {
+    for (nth, backend) in open.entrance.backends.all().iter().enumerate() {
+        let print = print_of(|hash| {
+            (&id, nth).hash(hash);
+            backend.picked.aim.name.hash(hash);
+            let fault = backend.picked.health.fault();
+            fault.map(|fault| (fault.since_millis(), fault.down().reason)).hash(hash);
+            if let Some(counts) = open.stats_by(&backend.picked) {
+                stats(&counts, hash);
+            }
+            if let Some(flows) = open.flows.as_ref().filter(|_| nth == 0) {
+                of_flows(&flows.stats, hash);
+            }
+        });
+        all.push((backend.session.id, print));
+    }
+}
+
+fn stats(stats: &Stats, hash: &mut FxHasher) {
+    (stats.opened(), stats.live(), stats.bytes_in(), stats.bytes_out(), stats.barred()).hash(hash);
+    stats.refusals().for_each(|(code, count)| (code.raw(), count).hash(hash));
+    let requests = stats.requests();
+    (requests.classes(), requests.times(), requests.micros()).hash(hash);
+}
+
+fn of_flows(flows: &FlowStats, hash: &mut FxHasher) {
+    (flows.live(), flows.opened(), flows.bytes_in(), flows.bytes_out()).hash(hash);
+    (flows.datagrams_in(), flows.datagrams_out()).hash(hash);
+    flows.drops().for_each(|(reason, count)| (reason.name(), count).hash(hash));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notes(workers: &[&[(u64, u64)]], others: &[(u64, u64)]) -> Notes {
+        let prints = |all: &[(u64, u64)]| Prints::of(all.to_vec());
+        let workers = workers.iter().map(|all| prints(all)).collect();
+        Notes { workers, others: prints(others), ..Notes::default() }
+    }
+
+    #[test]
+    fn sessions_that_are_new_changed_or_gone_are_found() {
+        let before = notes(&[&[(1, 7), (2, 7), (3, 7)], &[(3, 9), (4, 9)]], &[(1, 5), (8, 5)]);
+        assert_eq!(compare(&before, &before), Differences::default());
+        // 2 has changed, 3 has left one worker and 4 the only one, 5 is new.
+        let now = notes(&[&[(1, 7), (2, 8), (5, 1)], &[(3, 9)]], &[(1, 5), (8, 5)]);
+        let expected = Differences { changed: HashSet::from([2, 3, 5]), gone: vec![4] };
+        assert_eq!(compare(&before, &now), expected);
+        // All is new at the first look, and a worker that has stopped knows nothing.
+        let all = compare(&Notes::default(), &before);
+        assert_eq!(all, Differences { changed: HashSet::from([1, 2, 3, 4]), gone: vec![] });
+        assert_eq!(compare(&before, &notes(&[], &[])).gone, [1, 2, 3, 4]);
+        // What the caller adds counts for sessions that a worker knows.
+        let other = notes(&[&[(1, 7), (2, 7), (3, 7)], &[(3, 9), (4, 9)]], &[(2, 5), (8, 6)]);
+        assert_eq!(compare(&before, &other).changed, HashSet::from([1, 2]));
+    }
+
+    #[test]
+    fn small_changes_of_a_round_trip_are_no_news() {
+        assert_eq!(step(7), step(1_000));
+        assert_eq!(step(20_000), step(20_300));
+        assert!([1_000, 1_400, 2_000, 3_000, 20_000, 25_000, 200_000].map(step).is_sorted());
+        assert_ne!(step(20_000), step(26_000));
+        assert_eq!(step(u128::MAX), step(u32::MAX.into()));
+    }
+
+    #[test]
+    fn parts_of_a_session_add_up_in_any_order_and_figures_differ() {
+        let sum = Prints::of(vec![(2, 5), (1, 7), (2, u64::MAX)]);
+        assert_eq!(sum, Prints(vec![(1, 7), (2, 4)]));
+        let print = |figures: &[u64]| print_of(|hash| figures.hash(hash));
+        let mut prints = HashSet::new();
+        for n in 0..300_u64 {
+            for figures in [[n, 0, 0], [0, n, 0], [0, 0, n], [n, n, 0], [n, 0, n << 40]] {
+                prints.insert(print(&figures));
+            }
+        }
+        // 0 in each place is the same, and so is 0 twice.
+        assert_eq!(prints.len(), 299 * 5 + 1);
+        let text = |text: &str| print_of(|hash| text.hash(hash));
+        assert_ne!(text("service-1"), text("service-2"));
+        assert_ne!(text("a"), text("a\0"));
+    }
+
+    #[test]
+    fn each_session_has_its_turn_to_be_asked_about() {
+        let mut notes = Notes { unasked: (1..=150).collect(), ..Notes::default() };
+        let mut met = BTreeSet::new();
+        for _ in 0..3 {
+            let turn = notes.turn();
+            assert!(turn.len() <= ASKED);
+            notes.asked = *turn.last().unwrap();
+            met.extend(turn);
+            // All of them change each second.
+        }
+        assert!(met.iter().copied().eq(1..=150), "{met:?}");
+    }
+}

@@ -1,0 +1,354 @@
+//! The status of sessions: links and their carriers, services and forwards.
+
+use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::link::Link;
+use ops::status::{self, LinkState, ServiceState, SessionState};
+use ops::term;
+use proto::{FlowDrops, Target};
+use relay::{DropReason, FlowSettings, Stats};
+use transport::ConnectionStats;
+
+use super::slices::{SLICE, Slices};
+use super::{add_flows, merge, refused, requests};
+use node::backends::Backend;
+use node::entrance::{Entrance, Entrances, OpenEntrance};
+use node::health::Fault;
+use node::session;
+use node::session::{Handle, PrivateStats, Served, Session, Worker};
+use node::tcp_info::{Connections, Ledger};
+
+/// The state of a link, for the status.
+pub(super) fn state(link: &Link) -> LinkState {
+    match (link.is_live(), link.is_going_away()) {
+        (true, false) => LinkState::Up,
+        (true, true) => LinkState::GoingAway,
+        (false, _) => LinkState::Stalled,
+    }
+}
+
+/// The part of one worker in the status.
+#[derive(Default)]
+pub(super) struct Part {
+    worker: usize,
+    pub(super) sessions: BTreeMap<u64, (Arc<Session>, status::Session)>,
+    connections: Connections,
+}
+
+pub(super) async fn part(worker: Rc<Worker>) -> Part {
+    let mut part = Part { worker: worker.index, ..Part::default() };
+    let mut slices = Slices::default();
+    for id in worker.state.session_ids() {
+        // The links of a session and the totals of its ended links are read in one turn: a link that
+        // ends meanwhile is counted once.
+        let links = worker.state.links_of(id);
+        for (session, link) in &links {
+            part.add_link(session, link);
+        }
+        slices.count(links.len()).await;
+        for (nth, (_, link)) in links.iter().enumerate() {
+            let mut retained = 0;
+            for from in (0..link.stream_slots()).step_by(SLICE) {
+                let streams = link.streams(from..from + SLICE);
+                retained += streams.iter().map(|(stream, _)| stream.retained).sum::<u64>();
+                slices.count(SLICE).await;
+            }
+            if let Some(told) = part.sessions.get_mut(&id).and_then(|(_, s)| s.links.get_mut(nth)) {
+                told.retained_bytes = retained;
+            }
+        }
+    }
+    part.add_services(&worker, &mut slices, |_| true).await;
+    part
+}
+
+/// The same of some sessions, without the bytes that their links retain: to count them takes a look at
+/// each stream.
+pub(super) async fn part_of(worker: Rc<Worker>, wanted: Arc<HashSet<u64>>) -> Part {
+    let mut part = Part { worker: worker.index, ..Part::default() };
+    let mut slices = Slices::default();
+    for id in &*wanted {
+        let links = worker.state.links_of(*id);
+        links.iter().for_each(|(session, link)| part.add_link(session, link));
+        slices.count(1).await;
+    }
+    part.add_services(&worker, &mut slices, |session| wanted.contains(&session.id)).await;
+    part
+}
+
+/// The figures of a connection of QUIC, which has no forward error correction.
+fn quic(stats: ConnectionStats) -> Option<status::Quic> {
+    stats.repair.is_none().then(|| status::Quic {
+        sent_packets: stats.sent_packets,
+        lost_packets: stats.lost_packets,
+        lost_bytes: stats.lost_bytes,
+        window_bytes: stats.window_bytes,
+        mtu: stats.mtu,
+        rtt_micros: micros(stats.round_trip),
+    })
+}
+
+/// The figures of a connection of KCP.
+fn kcp(stats: ConnectionStats) -> Option<status::Kcp> {
+    let repair = stats.repair?;
+    Some(status::Kcp {
+        sent_packets: stats.sent_packets,
+        lost_packets: stats.lost_packets,
+        retransmitted_packets: repair.retransmitted_packets,
+        parity_packets: repair.parity_packets,
+        recovered_packets: repair.recovered_packets,
+        window_bytes: stats.window_bytes,
+        mtu: stats.mtu,
+        rtt_micros: micros(stats.round_trip),
+    })
+}
+
+/// The path of a link with another client.
+fn path(session: &Session, link: &Link) -> Option<status::PeerPath> {
+    let peer = link.active_peer()?;
+    Some(session.paths.of(link, peer.transport))
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Part {
+    fn add_link(&mut self, session: &Arc<Session>, link: &Link) {
+        let worker = self.worker;
+        let (carriers, active) = (link.carriers(), link.active_carrier());
+        let round_trip = link.round_trip().map(|rtt| rtt.as_micros());
+        let (received, sent, resumes) = link.totals();
+        let ends = carriers
+            .iter()
+            .filter_map(|(number, peer)| Some(((link.serial(), number.0), peer.connection?)));
+        self.connections.extend(ends);
+        let entry = self.entry(session);
+        entry.add([received, sent, resumes]);
+        entry.links.push(status::Link {
+            serial: link.serial(),
+            worker,
+            state: state(link).into(),
+            path: session.is_of_peer().then(|| path(session, link)).flatten(),
+            streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
+            flows: u64::try_from(link.flow_count()).unwrap_or(u64::MAX),
+            dropped: dropped(link.flow_drops()),
+            retained_bytes: 0,
+            carriers: carriers
+                .into_iter()
+                .map(|(number, peer)| {
+                    let stats = peer.watch.map(|watch| watch.stats());
+                    status::Carrier {
+                        number: number.0,
+                        transport: peer.transport.name().to_owned(),
+                        peer: term::address(peer.address),
+                        // The round trips of a link are those of its active carrier.
+                        rtt_micros: round_trip
+                            .filter(|_| active == Some(number))
+                            .and_then(|micros| u64::try_from(micros).ok()),
+                        cipher: peer.cipher.map(|cipher| cipher.suite.to_owned()),
+                        backend: peer.cipher.map(|cipher| cipher.backend.to_owned()),
+                        standby: active.is_some_and(|active| active != number),
+                        tcp: None,
+                        quic: stats.and_then(quic),
+                        kcp: stats.and_then(kcp),
+                    }
+                })
+                .collect(),
+        });
+    }
+
+    /// Adds the services and forwards of the sessions that are meant.
+    async fn add_services(
+        &mut self,
+        worker: &Worker,
+        slices: &mut Slices,
+        is_meant: impl Fn(&Session) -> bool,
+    ) {
+        worker.state.of::<Served>().each_private(|private| {
+            if is_meant(&private.session) {
+                self.add_private(private);
+            }
+        });
+        let entrances: Vec<_> = worker.state.of::<Entrances>().0.borrow().keys().copied().collect();
+        for id in entrances {
+            if let Some(open) = worker.state.of::<Entrances>().0.borrow().get(&id) {
+                self.add_entrance(open, &is_meant);
+            }
+            slices.count(1).await;
+        }
+    }
+
+    /// Adds the backends of an entrance whose session is meant.
+    fn add_entrance(&mut self, open: &OpenEntrance, is_meant: impl Fn(&Session) -> bool) {
+        for (nth, backend) in open.entrance.backends.all().iter().enumerate() {
+            if !is_meant(&backend.session) {
+                continue;
+            }
+            let stats = open.stats_by(&backend.picked).unwrap_or_default();
+            // Flows are counted for the entrance.
+            let flows = open.flows.as_ref().filter(|_| nth == 0);
+            self.add_backend(&open.entrance, backend, &stats, flows);
+        }
+    }
+
+    fn add_backend(
+        &mut self,
+        entrance: &Entrance,
+        backend: &Backend,
+        stats: &Stats,
+        flows: Option<&Rc<FlowSettings>>,
+    ) {
+        let entry = self.entry(&backend.session);
+        let aim = &backend.picked.aim;
+        let (list, target) = match &aim.target {
+            Target::Service(_) | Target::Marked { .. } | Target::Measure(_) => {
+                (&mut entry.services, String::new())
+            }
+            Target::Private { client, service } => {
+                (&mut entry.forwards, format!("service://{client}/{service}"))
+            }
+            Target::Forward(target) | Target::Reported(target) => {
+                (&mut entry.forwards, target.clone())
+            }
+        };
+        let mut service = status::Service {
+            name: aim.name.clone(),
+            address: entrance.address.clone(),
+            target,
+            state: ServiceState::Up.into(),
+            streams: stats.live(),
+            streams_total: stats.opened(),
+            bytes_in: stats.bytes_in(),
+            bytes_out: stats.bytes_out(),
+            refused: refused(stats),
+            requests: requests(stats),
+            down: backend.picked.health.fault().map(Fault::down),
+            ..status::Service::default()
+        };
+        if let Some(flows) = flows {
+            add_flows(&mut service, &flows.stats, false);
+        }
+        list.push(service);
+    }
+
+    /// Adds the joined streams of a private service, which has no entrance.
+    fn add_private(&mut self, private: &PrivateStats) {
+        let stats = &private.stats;
+        let service = status::Service {
+            name: private.service.as_str().to_owned(),
+            address: status::PRIVATE.to_owned(),
+            state: ServiceState::Up.into(),
+            streams: stats.live(),
+            streams_total: stats.opened(),
+            bytes_in: stats.bytes_in(),
+            bytes_out: stats.bytes_out(),
+            refused: refused(stats),
+            ..status::Service::default()
+        };
+        self.entry(&private.session).services.push(service);
+    }
+
+    fn entry(&mut self, session: &Arc<Session>) -> &mut status::Session {
+        let worker = self.worker;
+        let new = || {
+            let state = match (session.live() > 0, session.is_on_demand()) {
+                (true, _) => SessionState::Up,
+                (false, true) => SessionState::Idle,
+                (false, false) => SessionState::Connecting,
+            };
+            let mut told = status::Session {
+                peer: session.name.clone(),
+                private: session.is_of_peer(),
+                state: state.into(),
+                ..status::Session::default()
+            };
+            told.add(session.past(worker));
+            (Arc::clone(session), told)
+        };
+        &mut self.sessions.entry(session.id).or_insert_with(new).1
+    }
+}
+
+/// Adds the part of a worker to those of other workers. Returns the TCP connections of its carriers.
+pub(super) fn join(
+    all: &mut BTreeMap<u64, (Arc<Session>, status::Session)>,
+    part: Part,
+) -> Connections {
+    for (id, session) in part.sessions {
+        let Some((_, whole)) = all.get_mut(&id) else {
+            all.insert(id, session);
+            continue;
+        };
+        let (_, session) = session;
+        whole.add([session.bytes_received, session.bytes_sent, session.resumes]);
+        whole.links.extend(session.links);
+        merge(&mut whole.services, session.services);
+        merge(&mut whole.forwards, session.forwards);
+    }
+    part.connections
+}
+
+/// All sessions over all workers, with the kernel's figures of their connections.
+pub async fn sessions(handles: &[Handle], ledger: &Ledger) -> BTreeMap<u64, status::Session> {
+    let look = ledger.look().await;
+    let mut all = BTreeMap::new();
+    let (mut seen, mut connections) = (HashSet::new(), Connections::new());
+    for (worker, handle) in handles.iter().enumerate() {
+        // A worker that has stopped has no sessions.
+        let Ok(part) = handle.task(part).await else { continue };
+        seen.extend(part.sessions.keys().map(|id| (*id, worker)));
+        connections.extend(join(&mut all, part));
+    }
+    look.fill(all.values_mut().map(|(_, told)| told), &connections).await;
+    let mut newest: BTreeMap<String, u64> = BTreeMap::new();
+    for (id, (session, told)) in &mut all {
+        // A worker that knows the session has added the totals of its ended links in the same call
+        // as its live links.
+        for worker in (0..handles.len()).filter(|worker| !seen.contains(&(*id, *worker))) {
+            told.add(session.past(worker));
+        }
+        newest.insert(session.name.clone(), *id);
+    }
+    for (name, id) in newest {
+        if let Some((_, told)) = all.get_mut(&id) {
+            told.add(session::ended(&name));
+            told.sent = ledger.sums(&name);
+        }
+    }
+    all.into_iter().map(|(id, (_, told))| (id, told)).collect()
+}
+
+/// The status of a session without a link and without an entrance, which no worker knows. `others`
+/// are the sessions that a worker knows.
+pub fn without_links(
+    session: &Session,
+    others: &BTreeMap<u64, status::Session>,
+    ledger: &Ledger,
+) -> status::Session {
+    let mut told = status::Session {
+        peer: session.name.clone(),
+        state: SessionState::Connecting.into(),
+        ..status::Session::default()
+    };
+    (0..session.workers()).for_each(|worker| told.add(session.past(worker)));
+    if others.values().all(|other| other.peer != session.name) {
+        told.add(session::ended(&session.name));
+        told.sent = ledger.sums(&session.name);
+    }
+    told
+}
+
+/// The numbers of datagrams that a link dropped, by reason.
+fn dropped(drops: FlowDrops) -> BTreeMap<String, u64> {
+    let all = [
+        (DropReason::Early, drops.early),
+        (DropReason::Late, drops.late),
+        (DropReason::Unjoined, drops.unjoined),
+    ];
+    let some = all.into_iter().filter(|(_, count)| *count > 0);
+    some.map(|(reason, count)| (reason.name().to_owned(), count)).collect()
+}

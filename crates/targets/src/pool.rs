@@ -1,0 +1,633 @@
+//! The targets of one service over all workers: which of them gets the next visitor, and what is
+//! known of each.
+//!
+//! ```text
+//!   serves ──a dial or a check fails──> down ──a check succeeds, or (without `health`) the dial of
+//!     ^                                  │     the one visitor that it gets every 10 s
+//!     └── returned: the share grows for 30 s <──┘
+//! ```
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use config::{Balance, Over, Service, Target};
+use net::source::Source;
+use ops::status::{Down, ServiceTarget, TargetState};
+use relay::balance::{Candidate, Key, Policy, Turns, fingerprint, key_of};
+use relay::{DialError, TargetAddr};
+
+use super::local::address;
+use node::entrance::TargetWatch;
+use node::health::{Health, clock_millis, percent_since};
+
+/// Without checks a target that is down gets one visitor this time after its last failure
+/// (milliseconds). If the target still does not serve, the visitor pays with one dial.
+const TRIAL: u64 = 10_000;
+
+/// What is known of one target. It outlives changes of the configuration that keep the target.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// Its name, for logs and status; its health.
+    pub(super) watch: TargetWatch,
+    target: Target,
+    id: u64,
+    /// Its visitors: streams and flows.
+    live: AtomicU32,
+    total: AtomicU64,
+    /// When it came back; 0: it was not down.
+    back: AtomicU64,
+    /// When a visitor was last led to it, or a dial or a check last failed.
+    tried: AtomicU64,
+    /// The part of its flows that get no answer: a moving average, of [`WHOLE`].
+    silence: AtomicU32,
+    /// When a flow was last answered; 0: none was.
+    heard: AtomicU64,
+}
+
+/// The silence of a target none of whose flows is answered.
+const WHOLE: u32 = 1_000;
+
+/// A target that is this silent is down, if others are not. Three flows in a row without an answer
+/// reach it: a single lost datagram, or a program that expects no answer, is no reason.
+const SILENT: u32 = WHOLE / 2;
+
+/// A flow that gets no answer, or whose target answers, changes the average by this part of what is
+/// missing.
+const STEP: u32 = 4;
+
+/// A target answers at this time (milliseconds) if a flow to it was answered within it. An active flow
+/// tells so every 2 s.
+const HEARD: u64 = 30_000;
+
+impl Member {
+    fn new(what: &'static str, service: &str, target: &Target) -> Self {
+        let text = target.to_string();
+        let (service, health) = (service.to_owned(), Arc::<Health>::default());
+        Self {
+            id: fingerprint(&text),
+            watch: TargetWatch { what, service, target: text, health, is_asked: false },
+            target: target.clone(),
+            live: AtomicU32::new(0),
+            total: AtomicU64::new(0),
+            back: AtomicU64::new(0),
+            tried: AtomicU64::new(0),
+            silence: AtomicU32::new(0),
+            heard: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes that a flow is answered, or gets no answer. Returns the silence of the target.
+    fn note_answers(&self, answers: bool, now: u64) -> u32 {
+        if answers {
+            self.heard.store(now, Ordering::Relaxed);
+        }
+        let next = |silence: u32| {
+            if answers { silence - silence / STEP } else { silence + (WHOLE - silence) / STEP }
+        };
+        // Two workers at once may count as one.
+        let silence = next(self.silence.load(Ordering::Relaxed));
+        self.silence.store(silence, Ordering::Relaxed);
+        silence
+    }
+
+    /// Whether its flows are answered much more often than those of a target with this silence.
+    fn answers_beside(&self, silence: u32, now: u64) -> bool {
+        let heard = self.heard.load(Ordering::Relaxed);
+        heard > 0
+            && now.saturating_sub(heard) < HEARD
+            && self.silence.load(Ordering::Relaxed) <= silence / 4
+    }
+
+    /// What tells it from the other targets of the service, for a visitor that returns.
+    pub(super) fn mark(&self) -> u64 {
+        // 0 is the mark of no target.
+        self.id.max(1)
+    }
+
+    /// The address that is dialled. `None`: visitors of this protocol cannot be led to it.
+    pub(super) fn address(&self, over: Over) -> Option<TargetAddr> {
+        address(&self.target, over)
+    }
+
+    /// Records the outcome of a dial or a check.
+    pub(super) fn note(&self, outcome: Result<(), &DialError>) {
+        self.note_at(outcome, clock_millis());
+    }
+
+    fn note_at(&self, outcome: Result<(), &DialError>, now: u64) {
+        match outcome {
+            Ok(()) if self.watch.health.fault().is_some() => {
+                self.back.store(now, Ordering::Relaxed);
+                self.silence.store(0, Ordering::Relaxed);
+            }
+            Ok(()) => {}
+            // A dial may have taken as long as a trial has to wait.
+            Err(_) => self.tried.store(now, Ordering::Relaxed),
+        }
+        self.watch.note(outcome);
+    }
+
+    /// The part of its share that it gets now, in percent.
+    fn percent(&self, now: u64) -> u64 {
+        percent_since(self.back.load(Ordering::Relaxed), now)
+    }
+
+    /// Whether it serves, as far as is known, or it is time to try it with a visitor.
+    fn is_fit(&self, now: u64, has_checks: bool) -> bool {
+        self.watch.health.fault().is_none()
+            || (!has_checks && now.saturating_sub(self.tried.load(Ordering::Relaxed)) >= TRIAL)
+    }
+
+    pub(super) fn enter(&self) {
+        self.live.fetch_add(1, Ordering::Relaxed);
+        self.total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn leave(&self) {
+        self.live.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.live.load(Ordering::Relaxed) == 0
+    }
+
+    fn status(&self, weight: Option<u16>, now: u64) -> ServiceTarget {
+        let down = self.watch.health.status();
+        let state = match (weight, &down) {
+            (None, _) => TargetState::Removed,
+            (Some(_), Some(_)) => TargetState::Down,
+            (Some(_), None) if self.percent(now) < 100 => TargetState::Returning,
+            (Some(_), None) => TargetState::Up,
+        };
+        ServiceTarget {
+            target: self.watch.target.clone(),
+            weight: weight.unwrap_or(0),
+            state: state.into(),
+            visitors: self.live.load(Ordering::Relaxed).into(),
+            visitors_total: self.total.load(Ordering::Relaxed),
+            down,
+        }
+    }
+}
+
+/// The targets of a service, as the configuration has them.
+#[derive(Debug)]
+pub struct Pool {
+    policy: Policy,
+    /// The targets with their weights; at least one.
+    members: Vec<(Arc<Member>, u16)>,
+    /// Targets of former configurations that still have visitors.
+    leaving: Vec<Arc<Member>>,
+    /// Checks find out when a target serves again.
+    has_checks: bool,
+    /// Checks send requests, so that a connection alone brings no target back.
+    is_asked: bool,
+    /// Checks send datagrams.
+    asks_datagrams: bool,
+    turns: Mutex<Turns>,
+}
+
+impl Pool {
+    /// `former`: the targets that the service has had, as far as somebody has them still.
+    fn new(what: &'static str, service: &Service, former: &[Arc<Member>]) -> Self {
+        let known = |text: &str| former.iter().find(|one| one.watch.target == text).cloned();
+        let member = |(target, weight): (&Target, u16)| {
+            let known = known(&target.to_string());
+            (known.unwrap_or_else(|| Arc::new(Member::new(what, &service.name, target))), weight)
+        };
+        let members: Vec<_> = service.targets().map(member).collect();
+        let is_here =
+            |one: &Arc<Member>| members.iter().any(|(member, _)| Arc::ptr_eq(member, one));
+        let is_left = |one: &&Arc<Member>| !is_here(one) && !one.is_empty();
+        let leaving = former.iter().filter(is_left).cloned().collect();
+        let policy = policy(service.spread.balance);
+        let (has_checks, is_asked) = (has_checks(service), is_asked(service));
+        let (asks_datagrams, turns) = (asks_datagrams(service), Mutex::default());
+        Self { policy, members, leaving, has_checks, is_asked, asks_datagrams, turns }
+    }
+
+    /// Whether the configuration of the service has these targets, and this way to choose.
+    fn is_of(&self, service: &Service) -> bool {
+        let own = self.members.iter().map(|(member, weight)| (&member.target, *weight));
+        self.policy == policy(service.spread.balance)
+            && self.has_checks == has_checks(service)
+            && self.is_asked == is_asked(service)
+            && self.asks_datagrams == asks_datagrams(service)
+            && own.eq(service.targets())
+    }
+
+    /// The targets, with what is known of them.
+    pub(super) fn members(&self) -> impl Iterator<Item = &Arc<Member>> {
+        self.members.iter().map(|(member, _)| member)
+    }
+
+    /// The target at this place.
+    pub(super) fn member(&self, place: usize) -> &Arc<Member> {
+        // Every pool has a target, and a place comes from `pick`.
+        let (member, _) = self.members.get(place).unwrap_or(&self.members[0]);
+        member
+    }
+
+    /// The watch of the only target of a service.
+    pub(super) fn watch(&self) -> TargetWatch {
+        TargetWatch { is_asked: self.is_asked, ..self.member(0).watch.clone() }
+    }
+
+    /// Records how the dial of a visitor ended.
+    pub(super) fn dialled(&self, place: usize, outcome: Result<(), &DialError>) {
+        if outcome.is_err() || !self.is_asked {
+            self.member(place).note(outcome);
+        }
+    }
+
+    /// Notes that a flow to the target at this place is answered, or gets no answer. A target that is
+    /// silent while another one answers is down: its flows had better go elsewhere, which the result
+    /// says. What a whole service does not answer says nothing: its protocol may need no answer. With
+    /// checks by datagram, the checks decide whether the target is down.
+    pub(super) fn note_answers(&self, place: usize, answers: bool) -> bool {
+        self.note_answers_at(place, answers, clock_millis())
+    }
+
+    fn note_answers_at(&self, place: usize, answers: bool, now: u64) -> bool {
+        let member = self.member(place);
+        let silence = member.note_answers(answers, now);
+        if answers {
+            return false;
+        }
+        let is_other = |one: &&Arc<Member>| !Arc::ptr_eq(one, member);
+        let mut others = self.members().filter(is_other);
+        if member.watch.health.fault().is_some() {
+            return others.any(|other| other.watch.health.fault().is_none());
+        }
+        let fails = silence > SILENT && others.any(|other| other.answers_beside(silence, now));
+        if let Some(target) = member.address(Over::Udp).filter(|_| fails && !self.asks_datagrams) {
+            let reason = "answers no datagrams, while another target does".to_owned();
+            member.note_at(Err(&DialError::Layer { target, reason }), now);
+            return true;
+        }
+        false
+    }
+
+    /// The place of the target with this mark, if it serves as far as is known. A target of weight 0
+    /// keeps the visitors that it had.
+    pub(super) fn serving(&self, mark: u64) -> Option<usize> {
+        let is_it = |member: &Member| member.mark() == mark;
+        self.members
+            .iter()
+            .position(|(member, _)| is_it(member) && member.watch.health.fault().is_none())
+    }
+
+    /// The place of the target for a visitor, other than those that were `tried`. `None`: each was.
+    /// Where no target serves, those that are down are tried: what is known may be out of date.
+    pub(super) fn pick(&self, visitor: Option<&Source>, tried: &[usize]) -> Option<usize> {
+        self.pick_at(visitor, tried, clock_millis())
+    }
+
+    fn pick_at(&self, visitor: Option<&Source>, tried: &[usize], now: u64) -> Option<usize> {
+        let candidates = |is_fit: &dyn Fn(&Member) -> bool| -> Vec<_> {
+            let all = self.members.iter().enumerate();
+            let candidate = |(place, (member, weight)): (usize, &(Arc<Member>, u16))| {
+                let is_wanted = !tried.contains(&place) && is_fit(member);
+                is_wanted.then(|| {
+                    let whole = u64::from(*weight) * 100;
+                    Candidate {
+                        id: member.id,
+                        weight: u32::try_from(whole).unwrap_or(u32::MAX),
+                        now: u32::try_from(whole * member.percent(now) / 100).unwrap_or(u32::MAX),
+                        live: member.live.load(Ordering::Relaxed),
+                    }
+                })
+            };
+            all.map(candidate).collect()
+        };
+        let key: Option<Key> = visitor.map(key_of);
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pick = |all: Vec<_>| self.policy.pick(&mut turns, &all, key);
+        let fit = |member: &Member| member.is_fit(now, self.has_checks);
+        let place = pick(candidates(&fit)).or_else(|| pick(candidates(&|_| true)))?;
+        self.member(place).tried.store(now, Ordering::Relaxed);
+        Some(place)
+    }
+
+    /// Why the service has no target that serves.
+    pub fn down(&self) -> Option<Down> {
+        let used = self.members.iter().filter(|(_, weight)| *weight > 0);
+        let mut first = None;
+        for (member, _) in used {
+            let down = member.watch.health.status()?;
+            first.get_or_insert(down);
+        }
+        first
+    }
+
+    /// The targets for a status, those that are gone and still have visitors last. Empty for a
+    /// service with one target.
+    pub fn status(&self) -> Vec<ServiceTarget> {
+        let now = clock_millis();
+        let leaving = self.leaving.iter().filter(|member| !member.is_empty());
+        let gone: Vec<_> = leaving.map(|member| member.status(None, now)).collect();
+        if self.members.len() < 2 && gone.is_empty() {
+            return Vec::new();
+        }
+        let own = self.members.iter().map(|(member, weight)| member.status(Some(*weight), now));
+        own.chain(gone).collect()
+    }
+}
+
+/// Checks connect over TCP, or send datagrams. A private service of UDP may have `health` without
+/// `udp` as well, without effect.
+fn has_checks(service: &Service) -> bool {
+    asks_datagrams(service) || (service.health.is_some() && service.carries(Over::Tcp))
+}
+
+fn is_asked(service: &Service) -> bool {
+    let has_path = |check: &config::Check| check.path.is_some() && service.carries(Over::Tcp);
+    asks_datagrams(service) || service.health.as_ref().is_some_and(has_path)
+}
+
+fn asks_datagrams(service: &Service) -> bool {
+    let has_udp = service.health.as_ref().is_some_and(|check| check.udp.is_some());
+    has_udp && service.carries(Over::Udp)
+}
+
+const fn policy(balance: Balance) -> Policy {
+    match balance {
+        Balance::RoundRobin => Policy::RoundRobin,
+        Balance::LeastConnections => Policy::LeastConnections,
+        Balance::SourceHash => Policy::SourceHash,
+    }
+}
+
+/// The targets of a client's services by the name of the service.
+#[derive(Debug)]
+pub struct Pools {
+    /// The word for a service in the log.
+    what: &'static str,
+    known: Mutex<HashMap<String, Known>>,
+}
+
+impl Default for Pools {
+    fn default() -> Self {
+        Self::of_what("service")
+    }
+}
+
+/// The targets of one service.
+#[derive(Debug)]
+struct Known {
+    pool: Arc<Pool>,
+    /// Every target that a pool, a worker or a visitor has. During a reload, somebody may ask for the
+    /// pool of the former configuration after a worker has the new one: a target must not have a
+    /// second record then, because the checks would write to one and the visitors read the other.
+    members: Vec<Weak<Member>>,
+}
+
+impl Pools {
+    /// The targets of services that the log calls `what`.
+    pub(super) fn of_what(what: &'static str) -> Self {
+        Self { what, known: Mutex::default() }
+    }
+
+    /// The targets of a service. What is known of a target that stays is kept.
+    pub fn of(&self, service: &Service) -> Arc<Pool> {
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.get(&service.name);
+        if let Some(known) = known.filter(|known| known.pool.is_of(service)) {
+            return Arc::clone(&known.pool);
+        }
+        let former = known.map(|known| known.members.iter().filter_map(Weak::upgrade).collect());
+        let former: Vec<_> = former.unwrap_or_default();
+        let pool = Arc::new(Pool::new(self.what, service, &former));
+        let is_new = |one: &&Arc<Member>| !former.iter().any(|other| Arc::ptr_eq(other, one));
+        let members = former.iter().chain(pool.members().filter(is_new)).map(Arc::downgrade);
+        let known = Known { pool: Arc::clone(&pool), members: members.collect() };
+        all.insert(service.name.clone(), known);
+        pool
+    }
+
+    /// Forgets the services that are gone.
+    pub(super) fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|name, _| is_there(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use config::{ClientFlags, Sources, Text, load_client};
+
+    use super::*;
+    use node::health::SLOW_START;
+
+    fn service(keys: &str) -> Service {
+        service_at("'tcp://:1'", keys)
+    }
+
+    fn service_at(public: &str, keys: &str) -> Service {
+        let text = format!(
+            "servers: tls://a\nname: a\ntoken: q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi\n\
+             services: [{{ name: web, public: {public}, {keys} }}]\n"
+        );
+        let sources = Sources { env: &|_| None, read: &|_| Err(String::new()) };
+        let text = Some(Text { name: "client.yaml", text: &text });
+        load_client(text, &ClientFlags::default(), &sources).unwrap().config.services.remove(0)
+    }
+
+    const TWO: &str = "target: ['tcp://a:1', 'tcp://b:1']";
+
+    fn refused(member: &Member, over: Over, now: u64) {
+        let target = member.address(over).unwrap();
+        let source = io::ErrorKind::ConnectionRefused.into();
+        let error = DialError::Connect { target, source };
+        member.note_at(Err(&error), now);
+    }
+
+    fn picks(pool: &Pool, now: u64, visitors: usize) -> Vec<usize> {
+        (0..visitors).map(|_| pool.pick_at(None, &[], now).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_target_that_is_down_gets_one_visitor_in_ten_seconds() {
+        let pool = Pools::default().of(&service(TWO));
+        assert_eq!(picks(&pool, 1, 4), [0, 1, 0, 1]);
+        refused(pool.member(1), Over::Tcp, 1_000);
+        assert_eq!(picks(&pool, 1_000 + TRIAL - 1, 3), [0, 0, 0]);
+        let later = picks(&pool, 1_000 + TRIAL, 4);
+        assert_eq!(later.iter().filter(|place| **place == 1).count(), 1, "{later:?}");
+    }
+
+    #[test]
+    fn with_checks_a_target_that_is_down_gets_no_visitor() {
+        let pool = Pools::default().of(&service(&format!("{TWO}, health: {{}}")));
+        refused(pool.member(1), Over::Tcp, 1_000);
+        assert_eq!(picks(&pool, 1_000_000, 3), [0, 0, 0]);
+        // Unless none serves.
+        refused(pool.member(0), Over::Tcp, 1_000);
+        assert_eq!(pool.pick_at(None, &[0], 1_000_000), Some(1));
+        assert_eq!(pool.pick_at(None, &[0, 1], 1_000_000), None);
+        assert!(pool.down().is_some());
+    }
+
+    #[test]
+    fn a_target_of_udp_alone_has_no_checks_and_gets_visitors_as_a_trial() {
+        let pool = Pools::default().of(&service_at(
+            "private",
+            "target: ['udp://a:1', 'udp://b:1'], health: { path: /ok }, \
+             visitors: [{ name: b, token: w3Jb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi }]",
+        ));
+        refused(pool.member(1), Over::Udp, 1_000);
+        let later = picks(&pool, 1_000 + TRIAL, 4);
+        assert!(later.contains(&1), "{later:?}");
+        pool.dialled(1, Ok(()));
+        assert_eq!(pool.member(1).watch.health.fault(), None);
+    }
+
+    #[test]
+    fn a_visitor_brings_no_target_back_that_fails_the_request_of_a_check() {
+        for (health, is_back) in [("health: {}", true), ("health: { path: /ok }", false)] {
+            let pool = Pools::default().of(&service(&format!("{TWO}, {health}")));
+            refused(pool.member(1), Over::Tcp, 1_000);
+            pool.dialled(1, Ok(()));
+            assert_eq!(pool.member(1).watch.health.fault().is_none(), is_back, "{health}");
+        }
+    }
+
+    #[test]
+    fn a_visitor_whose_protocol_a_target_lacks_takes_no_target_down() {
+        let pool = Pools::default().of(&service(TWO));
+        let target = pool.member(0).address(Over::Tcp).unwrap();
+        let error = DialError::Protocol { target, reason: "does not speak HTTP/2".into() };
+        pool.dialled(0, Err(&error));
+        assert_eq!(pool.member(0).watch.health.fault(), None);
+    }
+
+    #[test]
+    fn the_share_of_a_target_that_returns_grows() {
+        let pool = Pools::default().of(&service(TWO));
+        refused(pool.member(1), Over::Tcp, 1_000);
+        pool.member(1).note_at(Ok(()), 100_000);
+        let of_it = |now| picks(&pool, now, 110).iter().filter(|place| **place == 1).count();
+        assert_eq!(of_it(100_000), 10);
+        assert!((30..45).contains(&of_it(100_000 + SLOW_START / 2)));
+        assert_eq!(of_it(100_000 + SLOW_START), 55);
+    }
+
+    #[test]
+    fn a_target_that_is_removed_drains_and_one_that_stays_keeps_what_is_known() {
+        let pools = Pools::default();
+        let before = pools.of(&service(TWO));
+        assert!(Arc::ptr_eq(&before, &pools.of(&service(TWO))));
+        for member in before.members() {
+            member.enter();
+        }
+        let after = pools.of(&service("target: ['tcp://b:1', { url: 'tcp://c:1', weight: 3 }]"));
+        let shown = |pool: &Pool| {
+            let all = pool.status().into_iter();
+            all.map(|one| (one.target, one.weight, one.visitors)).collect::<Vec<_>>()
+        };
+        let row = |target: &str, weight, visitors| (target.to_owned(), weight, visitors);
+        let [b, c] = [row("tcp://b:1", 1, 1), row("tcp://c:1", 3, 0)];
+        assert_eq!(shown(&after), [b.clone(), c.clone(), row("tcp://a:1", 0, 1)]);
+        before.member(0).leave();
+        assert_eq!(shown(&after), [b, c]);
+    }
+
+    #[test]
+    fn a_reader_of_the_former_configuration_gives_no_target_a_second_record() {
+        let pools = Pools::default();
+        let [before, after] = [TWO, "target: ['tcp://b:1', 'tcp://c:1']"].map(service);
+        drop(pools.of(&before));
+        let of_worker = pools.of(&after);
+        drop(pools.of(&before));
+        assert!(Arc::ptr_eq(of_worker.member(1), pools.of(&after).member(1)));
+    }
+
+    #[test]
+    fn a_visitor_keeps_a_target_that_serves() {
+        let pool =
+            Pools::default().of(&service("target: ['tcp://a:1', { url: 'tcp://b:1', weight: 0 }]"));
+        let marks = [0, 1].map(|place| pool.member(place).mark());
+        assert_eq!(marks.map(|mark| pool.serving(mark)), [Some(0), Some(1)]);
+        assert_eq!((pool.serving(0), pool.serving(7)), (None, None));
+        refused(pool.member(0), Over::Tcp, 1_000);
+        assert_eq!(marks.map(|mark| pool.serving(mark)), [None, Some(1)]);
+        // It may be tried with a new visitor, not with a visitor that has had it.
+        assert_eq!(pool.pick_at(None, &[], 1_000 + TRIAL), Some(0));
+        let again = Pools::default().of(&service("target: ['tcp://c:1', 'tcp://a:1']"));
+        assert_eq!(again.serving(marks[0]), Some(1), "the mark of a target stays the same");
+    }
+
+    const TWO_UDP: &str = "target: ['udp://a:1', 'udp://b:1']";
+
+    #[test]
+    fn a_target_of_udp_that_is_silent_while_another_answers_is_down() {
+        let pool = Pools::default().of(&service_at("'udp://:1'", TWO_UDP));
+        let note = |place, answers| pool.note_answers_at(place, answers, 1_000);
+        assert!(!note(0, true), "its flows stay");
+        assert_eq!(
+            [note(1, false), note(1, false)],
+            [false; 2],
+            "two lost datagrams are no reason"
+        );
+        assert!(!note(1, true));
+        let notes: Vec<_> = (0..4).map(|_| note(1, false)).collect();
+        assert!(notes.contains(&true) && pool.member(1).watch.health.fault().is_some());
+        assert_eq!(picks(&pool, 1_001, 3), [0, 0, 0]);
+        // The visitor of a trial is not answered, and leaves; that of a later one is.
+        assert!(note(1, false));
+        pool.dialled(1, Ok(()));
+        assert!(!note(1, false) && pool.member(1).watch.health.fault().is_none());
+    }
+
+    #[test]
+    fn a_protocol_without_answers_takes_no_target_down() {
+        let pool = Pools::default().of(&service_at("'udp://:1'", TWO_UDP));
+        for _ in 0..20 {
+            assert_eq!([0, 1].map(|place| pool.note_answers_at(place, false, 1_000)), [false; 2]);
+        }
+        // An answer of long ago says nothing of now.
+        pool.note_answers_at(0, true, 2_000);
+        assert!(!pool.note_answers_at(1, false, 2_001 + HEARD));
+        assert!(pool.down().is_none());
+    }
+
+    #[test]
+    fn targets_whose_flows_are_answered_as_rarely_as_those_of_others_stay() {
+        let pool = Pools::default().of(&service_at("'udp://:1'", TWO_UDP));
+        for turn in 0..50 {
+            for place in [0, 1] {
+                assert!(!pool.note_answers_at(place, turn % 4 == 0, 1_000));
+            }
+        }
+    }
+
+    #[test]
+    fn checks_by_datagram_decide_alone_whether_a_target_of_udp_serves() {
+        let keys = format!("{TWO_UDP}, health: {{ udp: dns }}");
+        let pool = Pools::default().of(&service_at("'udp://:1'", &keys));
+        pool.note_answers_at(0, true, 1_000);
+        assert!((0..9).all(|_| !pool.note_answers_at(1, false, 1_000)));
+        refused(pool.member(1), Over::Udp, 1_000);
+        assert!(pool.note_answers_at(1, false, 1_000), "its flows leave");
+        assert_eq!(picks(&pool, 1_000_000, 3), [0, 0, 0]);
+        pool.dialled(1, Ok(()));
+        assert!(pool.member(1).watch.health.fault().is_some(), "a visitor brings it not back");
+        pool.member(1).note(Ok(()));
+        assert!(pool.member(1).watch.health.fault().is_none());
+    }
+
+    #[test]
+    fn all_visitors_of_an_address_have_the_same_target() {
+        let pool = Pools::default().of(&service(&format!("{TWO}, balance: source_hash")));
+        let home = |ip: &str| {
+            let source = Source::Address(ip.parse().unwrap());
+            pool.pick_at(Some(&source), &[], 1).unwrap()
+        };
+        let all: Vec<_> = (0..64).map(|n| home(&format!("192.0.2.{n}"))).collect();
+        assert!(all.contains(&0) && all.contains(&1));
+        assert_eq!(home("192.0.2.7"), home("::ffff:192.0.2.7"));
+    }
+}
