@@ -29,9 +29,58 @@ pub fn levels(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// The parts that were modules of the part `node` in earlier versions, by their former names.
+const FORMER: [(&str, &[&str]); 9] = [
+    (
+        "node",
+        &[
+            "families", "capture", "targets", "peer", "survey", "probes", "doors", "server",
+            "client", "proxy",
+        ],
+    ),
+    ("node::server", &["server", "doors"]),
+    ("node::client", &["client"]),
+    ("node::proxy", &["proxy"]),
+    ("node::peer", &["peer"]),
+    ("node::targets", &["targets"]),
+    ("node::transports", &["families"]),
+    ("node::capture", &["capture"]),
+    ("node::probes", &["probes"]),
+];
+
+/// Adds to a filter the present names of parts that it calls by a former name, so that a filter of
+/// an earlier version shows the same lines. A part that the filter names itself keeps its level.
+pub(crate) fn present(text: &str) -> String {
+    let named = |part: &str| {
+        text.split(',').any(|directive| directive.split(['=', ':']).next() == Some(part))
+    };
+    let mut all: Vec<String> = Vec::new();
+    for directive in text.split(',') {
+        let Some((part, level)) = directive.rsplit_once('=') else { continue };
+        let parts = FORMER.iter().filter(|(former, _)| *former == part).flat_map(|(_, now)| *now);
+        all.extend(parts.filter(|now| !named(now)).map(|now| format!("{now}={level}")));
+    }
+    // Of two directives for one part the last counts.
+    all.push(text.to_owned());
+    all.join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_of_an_earlier_version_names_the_same_parts() {
+        assert_eq!(present("info,link=debug"), "info,link=debug");
+        let all = present("info,node=debug,server=warn");
+        assert!(all.starts_with("families=debug,") && all.contains(",client=debug,"), "{all}");
+        assert!(all.ends_with("info,node=debug,server=warn"), "{all}");
+        assert!(!all.contains("server=debug"), "{all}");
+        assert_eq!(
+            present("node::server=trace,warn"),
+            "server=trace,doors=trace,node::server=trace,warn"
+        );
+    }
 
     #[test]
     fn a_level_is_a_word_of_six_and_may_be_for_a_part() {

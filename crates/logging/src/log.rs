@@ -19,7 +19,7 @@ use crate::access::ACCESS;
 use crate::fields::EscapedFields;
 use crate::file::LogFile;
 use crate::journal::{self, Native, Prefixed};
-use crate::levels::levels;
+use crate::levels::{levels, present};
 use crate::named::Named;
 use crate::quota::Quota;
 use crate::recent::Keep;
@@ -167,7 +167,7 @@ pub fn follow(level: &str) {
 }
 
 fn set(handle: &Handle, filter: &str) {
-    let Ok(filter) = filter.parse::<Targets>() else { return };
+    let Ok(filter) = present(filter).parse::<Targets>() else { return };
     // An error means that the subscriber is gone, which cannot happen: it lives as long as the
     // process.
     let _ = handle.modify(|current| *current = filter);
@@ -182,8 +182,7 @@ where
 {
     // `Targets` is enough. `EnvFilter` can filter by fields, but would add a regular expression
     // engine to the binary.
-    let filter = settings
-        .filter
+    let filter = present(&settings.filter)
         .parse::<Targets>()
         .with_context(|| format!("log level `{}` (try `info` or `debug`)", settings.filter))?;
     let (filter, handle) = reload::Layer::new(filter);
