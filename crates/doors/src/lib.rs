@@ -12,8 +12,8 @@
 //!
 //! A door only looks at the first bytes and leaves them in the socket ([`relay::look`]), so an
 //! undecided connection costs no buffer, and whoever takes the connection reads it from its begin.
-//! Undecided connections are bounded in time ([`PATIENCE`]), in bytes ([`relay::LOOK_MAX`]) and in
-//! number ([`UNDECIDED`] per door and worker; the oldest of the source with the most leaves).
+//! Undecided connections are bounded in time (`PATIENCE`), in bytes ([`relay::LOOK_MAX`]) and in
+//! number (`UNDECIDED` per door and worker; the oldest of the source with the most leaves).
 //!
 //! | module | content |
 //! |---|---|

@@ -16,7 +16,7 @@
 //! it. The last part of the budget is for holders of little: other streams may fill the budget up
 //! to it while they move, and stall then.
 //!
-//! A holder that has its part may have a few streams more ([`Parting::beyond`]): the memory of
+//! A holder that has its part may have a few streams more (`Parting::beyond`): the memory of
 //! streams grows after they begin, and the next visitor of a NAT is served beside those that stall
 //! there.
 //!

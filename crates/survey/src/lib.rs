@@ -1,6 +1,6 @@
 //! The status of links and entrances, collected from all workers, and the end of all links. Both
 //! roles use this module. A survey of many things gives way to the streams of its worker
-//! ([`slices::Slices`]).
+//! (`slices::Slices`).
 
 mod busy;
 mod glance;

@@ -13,12 +13,12 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`offer`] | the side that has the service: answers the trials of a visitor |
-//! | [`seek`] | the side that visits: the path that the keeper of the link dials |
+//! | `offer` | the side that has the service: answers the trials of a visitor |
+//! | `seek` | the side that visits: the path that the keeper of the link dials |
 //! | [`news`] | notices that this machine has other addresses |
-//! | [`failed`] | both sides: why a trial gave no carrier |
+//! | `failed` | both sides: why a trial gave no carrier |
 //! | [`ports`] | the ports that the router opened for trials |
-//! | [`channels`] | both sides: data channels of WebRTC in the place of QUIC (`p2p: webrtc`) |
+//! | `channels` | both sides: data channels of WebRTC in the place of QUIC (`p2p: webrtc`) |
 
 #[cfg(feature = "webrtc")]
 pub(crate) mod channels;
