@@ -33,7 +33,7 @@ pub(super) const STEPS: &[Step] = &[
     step("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
     step("nat-long", "all pairs of networks, and 200 MB over paths that change", steps::nat_long),
     step("webrtc-long", "100 MB between webrtc:// and each other program", steps::webrtc_long),
-    step("timed", "tests of node that measure time, in the release profile", timed),
+    step("timed", "tests of server and survey that measure time, in the release profile", timed),
     step("console-timed", "how soon the web console answers", steps::console_timed),
     step("static-e2e", "the static binary against real software", static_e2e),
     step(
@@ -68,9 +68,10 @@ fn heavy(site: &Site, _: Lengths) -> Result<Verdict> {
 
 /// The ignored tests. One test at a time: each of them measures.
 fn timed(site: &Site, _: Lengths) -> Result<Verdict> {
-    const TIMED: [&str; 8] =
-        ["test", "--release", "--package", "node", "--lib", "--", "--ignored", "--test-threads=1"];
-    let tests = run_tests(&mut cargo(&site.root, &TIMED))?;
+    let packages = ["--package", "server", "--package", "survey"];
+    let mut command = cargo(&site.root, &["test", "--release", "--lib"]);
+    command.args(packages).args(["--", "--ignored", "--test-threads=1"]);
+    let tests = run_tests(&mut command)?;
     ensure!(tests.passed > 0, "no test measures time");
     Ok(Verdict::Passed(tests))
 }
