@@ -5,9 +5,11 @@
 //! |---|---|
 //! | `entries` | the entries of the configuration as entrances |
 //! | `visitors` | from an admitted visitor to its target |
+//! | `shared` | what all workers share |
 //! | `state` | what a worker keeps |
 
 mod entries;
+mod shared;
 mod state;
 mod visitors;
 
@@ -22,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use config::{Balancer, Common, KeyPair, ProxyConfig, Service, Trust};
+use config::{Balancer, Common, KeyPair, ProxyConfig, Trust};
 use link::ProcessBudget;
 use ops::status::{self, DaemonState, ServiceState, Status, StreamKind, Told};
 use ops::{
@@ -38,9 +40,10 @@ use node::session::{Handle, Here, Session, State, Worker, Workers};
 use node::tcp_info::Ledger;
 use node::{descriptors, memory, workers};
 use survey::Survey;
-use targets::{Checked, Pools, Records, check_targets, lead_flows};
+use targets::{Records, check_targets, lead_flows};
 
 use entries::ListenerEntry;
+use shared::ProxyShared;
 use state::ProxyState;
 use visitors::Visitors;
 
@@ -63,35 +66,6 @@ pub struct Proxy {
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Proxy({} entries)", self.shared.config.load().proxies.len())
-    }
-}
-
-/// The data that all parts of a proxy share.
-pub(crate) struct ProxyShared {
-    /// The configuration in force.
-    config: ArcSwap<ProxyConfig>,
-    /// What is known of the targets.
-    records: Records,
-    /// The certificates of the entries at which TLS ends, by name.
-    certificates: ArcSwap<HashMap<String, VisitorTls>>,
-    /// The listeners.
-    entries: Openings<ListenerEntry>,
-    /// The session of all visitors.
-    session: Arc<Session>,
-    /// This process is stopping.
-    leaving: AtomicBool,
-}
-
-impl Checked for ProxyShared {
-    fn services(&self) -> Option<Vec<Service>> {
-        let config = self.config.load();
-        let services = config.proxies.iter().map(|proxy| &proxy.service);
-        let checked = services.filter(|service| service.health.is_some()).cloned();
-        (!self.leaving.load(Ordering::Relaxed)).then(|| checked.collect())
-    }
-
-    fn pools(&self) -> &Pools {
-        &self.records.pools
     }
 }
 

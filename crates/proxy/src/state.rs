@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use config::{Balancer, ProxyConfig};
 
-use super::ProxyShared;
+use super::shared::ProxyShared;
 use node::session::Worker;
 use targets::Local;
 

@@ -67,7 +67,7 @@ impl Behind for Registry {
 
     #[cfg(feature = "webrtc")]
     fn offers(self: Arc<Self>, worker: &Rc<Worker>, asked: AskedOffer) -> Rc<dyn web::Own> {
-        super::offers::door(worker, self, asked)
+        super::offers::door::takes(worker, self, asked)
     }
 }
 

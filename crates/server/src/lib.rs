@@ -86,7 +86,7 @@ pub use families::browser::has_page;
 use listening::{Port, Waiting};
 use registry::{ClientNotes, Registry};
 pub use reload::ConfigSource;
-use shared::{ServerShared, admits_codes};
+use shared::{ServerShared, admits_codes, without_clients};
 use stun::StunReport;
 
 /// A running server.
@@ -212,12 +212,16 @@ impl Server {
                 None => visitors.push(url),
             }
         }
+        if let Some(worker) = workers.handles().first() {
+            // A client learns the port at its log-in.
+            stun::serve(side.stun(), &config, worker).await?;
+        }
         for port in groups {
             port.open(workers.handles(), &doors, &registry).await?;
         }
         let waiting = Waiting::default();
         let parts = (Arc::clone(&doors), Arc::clone(&registry));
-        let of_config = (reload::without_clients(config.clone()), side.clone());
+        let of_config = (without_clients(config.clone()), side.clone());
         waiting.insist(absent, of_config, parts, workers.handles()).await?;
         for url in &config.public_url.clients {
             tracing::info!("clients reach this server at {url}");
@@ -229,10 +233,9 @@ impl Server {
         orders.spawn(remembered::keep(Arc::clone(&registry.shared().hosts)));
         if let Some(worker) = workers.handles().first() {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
-            stun::serve(side.stun(), &config, worker).await?;
         }
         adopted::adopt_visitors(workers.handles()).await?;
-        let config = ArcSwap::from_pointee(reload::without_clients(config));
+        let config = ArcSwap::from_pointee(without_clients(config));
         let (started, source) = (Instant::now(), None);
         let (ledger, turn) = (Ledger::default(), PingRotation::default());
         let survey = Survey::new(&workers);

@@ -12,6 +12,7 @@ use ops::{Foreseen, Loaded, Reloaded, WrongConfig, shown};
 use tls::Identity;
 
 use super::hook::HookSettings;
+use super::shared::without_clients;
 use super::{Enrolled, Server};
 use families::identity;
 use node::memory;
@@ -146,9 +147,4 @@ impl Server {
         let pairs = pairs.flat_map(|pair| [&pair.cert, &pair.key]);
         pairs.chain(&tls.client_ca).chain(asked_ca).cloned().collect()
     }
-}
-
-/// Removes the clients, because their tokens need not stay in memory.
-pub(super) fn without_clients(config: ServerConfig) -> ServerConfig {
-    ServerConfig { clients: Vec::new(), ..config }
 }

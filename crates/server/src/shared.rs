@@ -18,7 +18,7 @@ use crate::clients::Clients;
 use crate::enrolments::{Enrolled, Enrolments};
 use crate::hook::{Hook, HookSettings};
 #[cfg(feature = "webrtc")]
-use crate::offers;
+use crate::offers::Offers;
 use crate::private::PrivateServices;
 use crate::stun::StunReport;
 
@@ -43,7 +43,7 @@ pub(crate) struct ServerShared {
     pub(crate) private: PrivateServices,
     /// Connections by WebRTC.
     #[cfg(feature = "webrtc")]
-    pub(crate) offers: offers::Offers,
+    pub(crate) offers: Offers,
     /// What changes.
     pub(crate) events: Events,
     /// The ports of STUN, of which each new link is told.
@@ -81,7 +81,7 @@ impl ServerShared {
             names: Resolver::new(Bounds::of_clients(descriptors::kept())),
             private: PrivateServices::default(),
             #[cfg(feature = "webrtc")]
-            offers: offers::Offers::default(),
+            offers: Offers::default(),
             events,
             stun,
         };
@@ -131,4 +131,9 @@ impl LinkSettings {
 /// Whether a listener takes clients without a certificate.
 pub(crate) fn admits_codes(config: &ServerConfig) -> bool {
     config.listen.iter().any(|at| config.is_exempt(at))
+}
+
+/// Removes the clients, because their tokens need not stay in memory.
+pub(crate) fn without_clients(config: ServerConfig) -> ServerConfig {
+    ServerConfig { clients: Vec::new(), ..config }
 }

@@ -1,12 +1,16 @@
 //! The ports at which the server answers STUN, and the port beside those of `quic://`.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use config::{Endpoint, ServerConfig};
 use proto::control::{ControlMessage, STUN_PORTS_MAX, StunPorts};
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 use transport_quic::{QUIC, StunCounts, StunServer};
 
@@ -58,7 +62,9 @@ impl StunReport {
     }
 }
 
-/// Answers at the further port, on the worker of `handle`, as long as the process lives.
+/// Answers at the further port, on the worker of `handle`, as long as the process lives. The port is
+/// bound when the future is ready, or its failure is logged, so that a client that logs in from then
+/// on learns the port.
 pub(super) async fn serve(
     server: &Arc<StunServer>,
     config: &ServerConfig,
@@ -67,12 +73,24 @@ pub(super) async fn serve(
     let Some(port) = config.stun_port() else { return Ok(()) };
     let (address, server) = (SocketAddr::new(config.public_bind, port), Arc::clone(server));
     let is_asked_for = config.stun.is_some();
+    let (first, is_tried) = oneshot::channel();
     handle
         .call(move |_| {
             tokio::task::spawn_local(async move {
-                let mut is_told = false;
+                let (mut is_told, mut first) = (false, Some(first));
                 loop {
-                    if let Err(error) = server.serve(address).await
+                    let mut serving = pin!(server.serve(address));
+                    // The first poll binds the port.
+                    let bound = poll_fn(|cx| Poll::Ready(serving.as_mut().poll(cx))).await;
+                    // A server whose start has failed waits for nothing.
+                    if let Some(first) = first.take() {
+                        let _ = first.send(());
+                    }
+                    let outcome = match bound {
+                        Poll::Ready(outcome) => outcome,
+                        Poll::Pending => serving.await,
+                    };
+                    if let Err(error) = outcome
                         && !std::mem::replace(&mut is_told, true)
                     {
                         tell(address, &error, is_asked_for);
@@ -82,6 +100,8 @@ pub(super) async fn serve(
             });
         })
         .await?;
+    // A worker that has stopped serves nothing.
+    let _ = is_tried.await;
     Ok(())
 }
 

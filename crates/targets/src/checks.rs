@@ -17,7 +17,8 @@ use relay::{DialError, Layer, LayerError, Layered, TargetAddr, proxy_header};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout_at};
 
-use super::local::{address, proxy_version};
+use super::address::address;
+use super::local::proxy_version;
 use super::pool::Pools;
 use super::site::Site;
 use node::descriptors;

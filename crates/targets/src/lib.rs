@@ -4,11 +4,13 @@
 //! | file | content |
 //! |---|---|
 //! | `local` | a service on one worker: what its streams and flows are connected with |
+//! | `address` | which address is dialled for a target |
 //! | `pool`, `choice` | the targets of a service with their states, and the choice for a visitor |
 //! | `checks`, `trial` | questions to targets without a visitor: regular checks, and a test by hand |
 //! | `site` | TLS and the host of a target that is a site |
 //! | `state` | the counters of services on one worker |
 
+mod address;
 mod checks;
 mod choice;
 mod local;

@@ -20,6 +20,7 @@ use relay::{
 use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Outlet};
 
+use super::address::address;
 use super::choice::{Choice, Several};
 use super::pool::Pools;
 use super::site::Site;
@@ -490,23 +491,6 @@ pub(super) const fn proxy_version(version: config::ProxyProtocol) -> ProxyVersio
     match version {
         config::ProxyProtocol::V1 => ProxyVersion::V1,
         config::ProxyProtocol::V2 => ProxyVersion::V2,
-    }
-}
-
-/// The address of a target that is dialled for visitors of this protocol. `None`: the target is no
-/// address, or is not reached over the protocol.
-pub(super) fn address(target: &config::Target, over: Over) -> Option<TargetAddr> {
-    match (target, over) {
-        (config::Target::Unix(address), Over::Tcp) => Some(TargetAddr::Unix(address.clone())),
-        (config::Target::Unix(_), Over::Udp) => None,
-        _ => {
-            let (host, port) = target.port()?;
-            let host = host.bare();
-            Some(match over {
-                Over::Tcp => TargetAddr::Tcp { host, port },
-                Over::Udp => TargetAddr::Udp { host, port },
-            })
-        }
     }
 }
 

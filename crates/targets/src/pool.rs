@@ -17,7 +17,7 @@ use ops::status::{Down, ServiceTarget, TargetState};
 use relay::balance::{Candidate, Key, Policy, Turns, fingerprint, key_of};
 use relay::{DialError, TargetAddr};
 
-use super::local::address;
+use super::address::address;
 use node::entrance::TargetWatch;
 use node::health::{Health, clock_millis, percent_since};
 

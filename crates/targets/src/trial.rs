@@ -17,8 +17,9 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use tokio::time::{timeout, timeout_at};
 
+use super::address::address;
 use super::checks::{ANSWER, NOWHERE, request, status};
-use super::local::{address, proxy_version};
+use super::local::proxy_version;
 use super::site::Site;
 use node::descriptors;
 use node::session::{Handle, Worker};

@@ -10,16 +10,25 @@ use hyper::{Request, Response, StatusCode};
 use transport_ws::offers::{DESCRIPTION, FIELDS, Header, OfferAnswer, OfferHead, body_type};
 use web::{LocalFuture, Own};
 
-use super::{Asked, Reply};
+use super::message::{Asked, Reply};
 use crate::registry::Registry;
 use doors::AskedOffer;
 use node::session::Worker;
 
 /// What takes the requests of one visitor.
-pub(super) struct Takes {
-    pub(super) worker: Rc<Worker>,
-    pub(super) registry: Arc<Registry>,
-    pub(super) asked: AskedOffer,
+struct Takes {
+    worker: Rc<Worker>,
+    registry: Arc<Registry>,
+    asked: AskedOffer,
+}
+
+/// What takes the requests of a visitor at a door for HTTP.
+pub(crate) fn takes(
+    worker: &Rc<Worker>,
+    registry: Arc<Registry>,
+    asked: AskedOffer,
+) -> Rc<dyn Own> {
+    Rc::new(Takes { worker: Rc::clone(worker), registry, asked })
 }
 
 impl Own for Takes {

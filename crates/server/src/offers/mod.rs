@@ -15,120 +15,33 @@
 //! | module | content |
 //! |---|---|
 //! | this one | requests, proofs, the end of connections |
+//! | `message` | what is asked and answered, wherever the request has come |
+//! | `table` | the connections that have begun here |
 //! | `door` | requests at a door for HTTP |
 //! | `visit` | the way to the client of the service |
 
-mod door;
+pub(super) mod door;
+mod message;
+mod table;
 mod visit;
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use logging::AUDIT;
 use proto::greeting::{Name, verify_offer};
-use tokio::sync::oneshot;
 use transport::{Ask, OfferRequest};
 use transport_ws::offers::reply;
 
 use super::brake::Outcome;
 use super::registry::Registry;
-use doors::AskedOffer;
+use message::{Answer, Asked, Refusal, Reply};
 use node::session::Worker;
-
-/// Connections that `DELETE` can end, at most. The oldest is forgotten first, and goes on.
-const KNOWN_MAX: usize = 4096;
-
-/// The connections that have begun here.
-#[derive(Debug, Default)]
-pub(super) struct Offers(Mutex<HashMap<String, Known>>);
-
-/// A connection that has begun here.
-#[derive(Debug)]
-struct Known {
-    since: Instant,
-    /// Ends it.
-    end: oneshot::Sender<()>,
-}
-
-impl Offers {
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes a connection; returns its name for `DELETE`, which nobody can guess.
-    fn note(&self, end: oneshot::Sender<()>) -> String {
-        let mut id = String::new();
-        for byte in ::link::random::<16>() {
-            // Writing into a String does not fail.
-            let _ = write!(id, "{byte:02x}");
-        }
-        let mut known = self.known();
-        known.retain(|_, one| !one.end.is_closed());
-        if known.len() >= KNOWN_MAX {
-            let oldest = known.iter().min_by_key(|(_, one)| one.since);
-            if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
-                known.remove(&oldest);
-            }
-        }
-        known.insert(id.clone(), Known { since: Instant::now(), end });
-        id
-    }
-
-    /// Ends a connection. False: it is not known.
-    fn end(&self, id: &str) -> bool {
-        let found = self.known().remove(id);
-        found.is_some_and(|known| known.end.send(()).is_ok())
-    }
-}
-
-/// Why a request is refused: a status of HTTP, and a line for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Refusal {
-    status: &'static str,
-    text: String,
-}
-
-impl Refusal {
-    fn new(status: &'static str, text: impl Into<String>) -> Self {
-        Self { status, text: text.into() }
-    }
-}
-
-/// A request, wherever it has come.
-#[derive(Clone, Copy, Debug)]
-struct Asked<'a> {
-    ask: &'a Ask,
-    /// The path of offers, and the rest of the path behind it.
-    path: &'a str,
-    place: &'a str,
-    bearer: Option<&'a str>,
-    visit: Option<&'a str>,
-    client: SocketAddr,
-}
-
-/// An answer of HTTP.
-#[derive(Debug)]
-struct Reply {
-    /// Status and reason.
-    status: &'static str,
-    fields: Vec<(&'static str, String)>,
-    body: String,
-}
-
-/// What a program gets for an offer.
-#[derive(Debug)]
-struct Answer {
-    description: String,
-    signature: [u8; 32],
-    /// For `DELETE`.
-    id: String,
-}
+pub(super) use table::Offers;
 
 /// Answers a request that has come to a listener of WebSockets.
 pub(super) async fn serve(worker: &Rc<Worker>, registry: &Arc<Registry>, request: OfferRequest) {
@@ -177,15 +90,6 @@ fn end(registry: &Registry, place: &str) -> Result<Option<Answer>, Refusal> {
         true => Ok(None),
         false => Err(Refusal::new("404 Not Found", "there is no such connection")),
     }
-}
-
-/// What takes the requests of a visitor at a door for HTTP.
-pub(super) fn door(
-    worker: &Rc<Worker>,
-    registry: Arc<Registry>,
-    asked: AskedOffer,
-) -> Rc<dyn web::Own> {
-    Rc::new(door::Takes { worker: Rc::clone(worker), registry, asked })
 }
 
 async fn connect(
@@ -254,33 +158,6 @@ fn bytes_of(text: &str) -> Option<[u8; 32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_id_ends_one_connection_once() {
-        let offers = Offers::default();
-        let (end, mut ended) = oneshot::channel();
-        let id = offers.note(end);
-        assert_eq!(id.len(), 32);
-        assert!(!offers.end("0"));
-        assert!(offers.end(&id));
-        assert!(ended.try_recv().is_ok());
-        assert!(!offers.end(&id));
-    }
-
-    #[test]
-    fn connections_that_are_remembered_are_bounded() {
-        let offers = Offers::default();
-        let mut alive = Vec::new();
-        for _ in 0..KNOWN_MAX + 10 {
-            let (end, ended) = oneshot::channel();
-            offers.note(end);
-            alive.push(ended);
-        }
-        assert_eq!(offers.known().len(), KNOWN_MAX);
-        drop(alive);
-        offers.note(oneshot::channel().0);
-        assert!(offers.known().len() <= 1, "those that have ended are forgotten");
-    }
 
     #[test]
     fn a_proof_is_32_bytes_in_base64url() {

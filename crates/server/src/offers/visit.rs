@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
-use super::{Answer, Refusal};
+use super::message::{Answer, Refusal};
 use crate::private;
 use crate::registry::Registry;
 use node::session::Worker;

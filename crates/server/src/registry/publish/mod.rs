@@ -14,14 +14,13 @@ mod address;
 mod budget;
 mod of_client;
 mod of_names;
+mod registrant;
 mod shares;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{Hash as _, Hasher as _};
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -37,12 +36,11 @@ use tracing::field::display;
 use node::session::{Handle, Session};
 use survey::Prints;
 
-use super::super::clients::{Client, Clients};
 use super::super::directory::Directory;
-use super::super::private::PrivateServices;
 use budget::Budget;
 use doors::hosts::Hosts;
 use of_client::OfClient;
+pub(super) use registrant::Registrant;
 use shares::Shares;
 
 /// All entrances of a server.
@@ -66,48 +64,6 @@ struct Answer {
     registered: Registered,
     /// The memory of both in the budget.
     held: Held,
-}
-
-/// The client whose registration is applied, and the workers that listen for it.
-#[derive(Clone, Copy)]
-pub(super) struct Registrant<'a> {
-    pub(super) session: &'a Arc<Session>,
-    pub(super) client: &'a Client,
-    /// The client has no other process.
-    pub(super) is_alone: bool,
-    /// The sessions of other processes of the client that keep the addresses that they have.
-    pub(super) outranked_by: &'a [u64],
-    /// The client is configured or was enrolled, so `tunnel allow` can give it a right.
-    pub(super) is_known: bool,
-    pub(super) public_bind: IpAddr,
-    pub(super) hosts: &'a Hosts,
-    /// All clients that may log in.
-    pub(super) clients: &'a Clients,
-    /// The private services of all clients.
-    pub(super) private: &'a PrivateServices,
-    pub(super) handles: &'a [Handle],
-}
-
-impl Registrant<'_> {
-    /// The account to which orders of certificates are charged: the client, or the source of a
-    /// client that introduced itself, which can come by any number of names.
-    fn account(&self) -> Cow<'_, str> {
-        match self.client.source {
-            Some(source) => source.to_string().into(),
-            None => self.session.name.as_str().into(),
-        }
-    }
-
-    /// The other client whose own name in `domain` this host is. Two clients with the same label
-    /// are equal: the name belongs to the client that publishes it first.
-    fn owner_of(&self, host: &str, domain: &str) -> Option<String> {
-        let label = host.strip_suffix(domain)?.strip_suffix('.')?;
-        let own = config::own_label(&self.session.name);
-        if own.as_deref() == Some(label) {
-            return None;
-        }
-        self.clients.labelled(label)
-    }
 }
 
 /// The turn of one client to change its entrances.

@@ -25,11 +25,11 @@ use node::session::{Handle, Session};
 use node::{descriptors, entrance};
 
 use super::super::super::directory::{Claim, Directory, Key, Port};
-use super::Registrant;
 use super::address::{
     Outcome, Place, Public, Settled, error, no_room, parse, refusal, settle, told,
 };
 use super::budget::{Budget, Reserved};
+use super::registrant::Registrant;
 use super::shares::Shares;
 use doors::hosts::Hosts;
 use doors::remembered::Registered;

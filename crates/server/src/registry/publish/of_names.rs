@@ -10,9 +10,9 @@ use node::entrance::{Announcers, Entrance};
 use node::listeners::Listeners;
 use node::names::{Host, Kind, Published};
 
-use super::Registrant;
 use super::address::{Outcome, Place, error};
 use super::of_client::{Entry, OfClient, Registration, backends};
+use super::registrant::Registrant;
 
 impl OfClient {
     /// Publishes a service under a name. Returns the URL at which visitors reach it.

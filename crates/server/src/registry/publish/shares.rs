@@ -16,10 +16,10 @@ use node::entrance;
 use node::names::{Host, Kind};
 use node::session::{Handle, SessionPort};
 
-use super::Registrant;
 use super::address::{Outcome, Place, error, no_room, refusal};
 use super::of_client::{Closed, Entry, OfClient, aim, gate, listen};
 use super::of_names::open_named;
+use super::registrant::Registrant;
 
 /// The shared entrances of all clients. The lock of a client is taken before this one.
 #[derive(Debug, Default)]

@@ -14,6 +14,8 @@ use super::super::super::clients::Clients;
 use super::super::super::directory::{Claim, Key, Local};
 use super::address::Outcome;
 use super::*;
+use crate::clients::Client;
+use crate::private::PrivateServices;
 use node::memory;
 use node::names::Space;
 use node::session::{State, Workers};
