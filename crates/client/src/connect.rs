@@ -12,7 +12,7 @@ use relay::{Settings, serve_connect};
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 
-use super::ClientShared;
+use super::shared::ClientShared;
 use super::uplink::{Uplink, Uplinks};
 use node::descriptors;
 use node::entrance::{NamedServices, connectors};

@@ -8,7 +8,8 @@ use std::str::FromStr;
 use anyhow::Context;
 use proto::InstanceId;
 
-use super::register::FIRST;
+/// The generation of the first set of a process.
+pub(super) const FIRST: u64 = 1;
 
 /// The room between the generations of the registrations of two processes. The former process may
 /// register again until it hands over; nobody does so a million times in that moment.

@@ -13,7 +13,8 @@ use proto::InstanceId;
 use proto::greeting::StoredCredential;
 
 use super::services::service;
-use super::{ClientShared, stun};
+use super::shared::ClientShared;
+use super::stun;
 use node::session::{Session, Worker};
 use peer::accept::PeerHost;
 use peer::direct::DirectPaths;

@@ -7,6 +7,8 @@ mod forwards;
 mod handover;
 mod home;
 mod invites;
+mod inviting;
+mod keeping;
 mod links;
 mod nat;
 mod outage;
@@ -16,6 +18,8 @@ mod register;
 mod reload;
 mod replay;
 mod services;
+mod shared;
+mod source;
 mod stun;
 #[cfg(test)]
 mod tests;
@@ -45,7 +49,7 @@ use ops::{
     Certificates, Connector, Daemon, Foreseen, Inviter, ListsInForce, Reloaded, Requests, Role,
     SendFuture, Serving, Traffic, term,
 };
-use proto::{InstanceId, LinkConfig};
+use proto::LinkConfig;
 use tokio::sync::mpsc;
 
 use capture::observed::Observed;
@@ -62,9 +66,10 @@ use peer::direct::DirectPaths;
 use peer::links::PeerLinks;
 use peer::material;
 use peer::material::Materials;
-pub use reload::ConfigSource;
+use shared::ClientShared;
+pub use source::ConfigSource;
 use survey::Survey;
-use targets::{Checked, Pools, Records, check_targets, trial};
+use targets::{Records, check_targets, trial};
 use uplink::{Uplink, Uplinks};
 
 /// A running client.
@@ -84,62 +89,6 @@ pub struct Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Client({})", self.shared.config.load().name)
-    }
-}
-
-/// The data that all parts of a client share.
-#[derive(Debug)]
-pub(crate) struct ClientShared {
-    /// The configuration in force.
-    pub config: ArcSwap<ClientConfig>,
-    /// The links of visitors of private services.
-    pub host: PeerHost,
-    /// The certificates of visits.
-    pub(crate) materials: Materials,
-    /// The direct paths to other clients.
-    pub direct: DirectPaths,
-    /// The links to private services of other clients.
-    visits: Arc<PeerLinks>,
-    /// The servers.
-    uplinks: Uplinks,
-    forwards: Forwards,
-    /// What is known of the targets of the services.
-    records: Records,
-    /// This process is stopping: it publishes nothing and begins no link.
-    leaving: AtomicBool,
-    /// The random id of this process.
-    instance: InstanceId,
-    /// The number of the next link.
-    serials: Arc<AtomicU64>,
-    /// What changes.
-    events: Events,
-    /// The services whose visits are told, and the requests that are kept.
-    observed: Observed,
-    /// The invitations of visitors.
-    pub invites: invites::Invites,
-}
-
-impl Checked for ClientShared {
-    fn services(&self) -> Option<Vec<config::Service>> {
-        let is_checked = |service: &&config::Service| service.health.is_some();
-        let all = self.config.load();
-        (!self.is_leaving()).then(|| all.services.iter().filter(is_checked).cloned().collect())
-    }
-
-    fn pools(&self) -> &Pools {
-        &self.records.pools
-    }
-}
-
-impl ClientShared {
-    /// Whether this process is stopping.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.leaving.load(Ordering::Relaxed)
-    }
-
-    /// The server of forwards and commands.
-    pub(crate) fn uplink(&self) -> &Arc<Uplink> {
-        self.uplinks.preferred()
     }
 }
 
@@ -210,7 +159,7 @@ impl Client {
             invites: invites::Invites::default(),
         });
         let uplink = shared.uplinks.preferred();
-        links.start(workers.handles(), &shared, uplink, plan).await?;
+        keeping::start(&links, workers.handles(), &shared, (uplink, plan)).await?;
         shared.visits.start(workers.handles(), &shared.home());
         for handle in workers.handles().iter() {
             let shared = Arc::clone(&shared);

@@ -10,15 +10,11 @@ use std::time::Duration;
 use anyhow::Context;
 use config::ClientConfig;
 use link::Retry;
-use link::client::Client as Keeper;
 use proto::LinkConfig;
 use proto::greeting::{Identity, Name, Token};
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, spawn_local};
+use tokio::task::AbortHandle;
 
-use super::ClientShared;
-use super::owner::ClientOwner;
-use super::uplink::Uplink;
 use families::Way;
 use node::session::{Handle, Session, Worker};
 
@@ -59,12 +55,12 @@ impl fmt::Debug for Links {
 
 /// The checked settings of links.
 pub(super) struct Plan {
-    ways: Vec<Way>,
-    name: Name,
-    identity: Identity,
-    count: usize,
-    retry: Retry,
-    link: LinkConfig,
+    pub(super) ways: Vec<Way>,
+    pub(super) name: Name,
+    pub(super) identity: Identity,
+    pub(super) count: usize,
+    pub(super) retry: Retry,
+    pub(super) link: LinkConfig,
 }
 
 impl Plan {
@@ -115,7 +111,7 @@ impl Links {
     }
 
     /// Puts the set on trial: the first failure ends the trial, because the old links still work.
-    /// To be called before [`Self::start`].
+    /// To be called before the links are made.
     pub(super) fn on_trial(&self) {
         self.trial.send_replace(Trial::UnderWay);
     }
@@ -135,24 +131,9 @@ impl Links {
         is_on_trial
     }
 
-    /// Starts to make the links, spread over the workers.
-    pub(super) async fn start(
-        self: &Arc<Self>,
-        handles: &[Handle],
-        shared: &Arc<ClientShared>,
-        uplink: &Arc<Uplink>,
-        plan: Plan,
-    ) -> anyhow::Result<()> {
-        let plan = Arc::new(plan);
-        for n in 0..plan.count {
-            let handle = handles.get(n % handles.len()).context("no worker")?;
-            let (links, plan) = (Arc::clone(self), Arc::clone(&plan));
-            let (shared, uplink) = (Arc::clone(shared), Arc::clone(uplink));
-            let keep = move |worker: &_| keep(worker, (&shared, &uplink), &links, &plan, n);
-            let keeper = handle.call(keep).await?;
-            self.keepers.lock().unwrap_or_else(PoisonError::into_inner).push(keeper);
-        }
-        Ok(())
+    /// Notes the task that keeps a link.
+    pub(super) fn note_keeper(&self, keeper: AbortHandle) {
+        self.keepers.lock().unwrap_or_else(PoisonError::into_inner).push(keeper);
     }
 
     /// Ready when a link takes streams.
@@ -223,42 +204,4 @@ impl Links {
         let keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.iter().for_each(AbortHandle::abort);
     }
-}
-
-/// Starts the task that keeps one link forever, the `nth` of the session.
-fn keep(
-    worker: &Rc<Worker>,
-    (shared, uplink): (&Arc<ClientShared>, &Arc<Uplink>),
-    links: &Arc<Links>,
-    plan: &Plan,
-    nth: usize,
-) -> AbortHandle {
-    // Different clients start at different numbers, so that a server's first worker gets no more
-    // links than the others.
-    let spread = shared.instance.0[0].wrapping_add(u8::try_from(nth % 256).unwrap_or(0));
-    let keeper = Keeper {
-        paths: plan.ways.iter().map(|way| way.path_of_link(spread)).collect(),
-        standby: false,
-        name: plan.name.clone(),
-        identity: plan.identity.clone(),
-        instance: shared.instance,
-        logged_in: Arc::clone(&uplink.logged_in),
-        shares: Arc::clone(&uplink.shares),
-        leaving: Arc::clone(&links.leaving),
-        retry: plan.retry,
-        redial: Rc::clone(&worker.state.redial),
-        link: plan.link,
-        budget: Rc::new(worker.state.portion.clone()),
-        serials: Arc::clone(&shared.serials),
-    };
-    let owner = ClientOwner::new(worker, shared, uplink, links);
-    let begun = Rc::clone(&owner);
-    let told = Rc::clone(&owner);
-    let keeping = spawn_local(link::client::run(
-        keeper,
-        owner,
-        Rc::new(move |link| begun.begin(link)),
-        Rc::new(move |report| told.report(&report)),
-    ));
-    keeping.abort_handle()
 }

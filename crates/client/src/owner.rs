@@ -20,15 +20,15 @@ use proto::{Measure, Open, ResetCode, Target, VisitorFields};
 use relay::{refuse_stream, with_fields};
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
-use super::ClientShared;
 use super::links::Links;
 use super::outage::{LastLine, Weight};
 use super::register::register;
 use super::services::service;
+use super::shared::ClientShared;
 use super::trouble::Trouble;
 use super::uplink::Uplink;
 use node::session::{Handle, Worker};
-use peer::accept::Whose;
+use peer::whose::Whose;
 use targets::{Introduction, Local, trial};
 
 /// The owner of successive links: one of the N places for links of a session.

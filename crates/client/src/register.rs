@@ -10,7 +10,7 @@ use link::Link;
 use proto::control::{ControlMessage, Register, ServiceSpec};
 use proto::greeting::{Features, Name};
 
-use super::ClientShared;
+use super::shared::ClientShared;
 use super::uplink::Uplink;
 use node::session::Handle;
 
@@ -37,9 +37,6 @@ const NO_SHARED: &str = "the server is too old for shared services; the service 
 
 /// The state of a service whose name no server takes.
 const NO_NAME: &str = "its name has characters that services cannot have";
-
-/// The generation of the first set of a process.
-pub(super) const FIRST: u64 = 1;
 
 /// Registers the current set of services over `link`.
 pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {

@@ -15,14 +15,10 @@ use tokio::time::timeout;
 
 use super::links::{Links, Plan};
 use super::uplink::Uplink;
-use super::{Client, register};
+use super::{Client, keeping, register};
 use node::{limits, memory};
 use peer::material;
 use targets::lead_flows;
-
-/// Reads the configuration again: from its source, or from the given text.
-pub type ConfigSource =
-    Box<dyn Fn(Option<String>) -> Result<Loaded<ClientConfig>, WrongConfig> + Send + Sync>;
 
 /// Gives up new links on drop, unless they came into use. The drop also covers a reload that was
 /// cancelled.
@@ -345,7 +341,7 @@ impl Client {
         if is_needed {
             links.on_trial();
         }
-        links.start(handles, &self.shared, uplink, plan).await?;
+        keeping::start(&links, handles, &self.shared, (uplink, plan)).await?;
         if is_needed && let Err(why) = links.come_alive().await {
             bail!("there is no connection with what has changed: {why}");
         }

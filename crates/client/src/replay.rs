@@ -16,7 +16,8 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
-use super::{ClientShared, services::service as service_of};
+use super::services::service as service_of;
+use super::shared::ClientShared;
 use capture::requests::{Marks, Original, Store};
 use node::session::{Handle, Worker};
 use targets::Local;

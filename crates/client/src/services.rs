@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use config::ClientConfig;
 
-use super::ClientShared;
+use super::shared::ClientShared;
 use node::session::Worker;
 use targets::Local;
 

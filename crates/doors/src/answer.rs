@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use bytes::{Bytes, BytesMut};
 use config::ServerConfig;
+use h1::Doubt;
 use relay::Socket;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::spawn_local;
@@ -37,6 +38,14 @@ const FAREWELL_STATE: u64 = 2 << 10;
 
 /// The largest file with a page.
 const PAGE_MAX: u64 = 256 << 10;
+
+/// The path of the challenges of ACME (RFC 8555 section 8.3).
+pub(super) const CHALLENGES: &str = "/.well-known/acme-challenge/";
+
+/// Why a response of a target is not passed on.
+pub(super) fn unsafe_response(doubt: Doubt) -> String {
+    format!("The target sent a response that is not safe: {}.", doubt.reason())
+}
 
 /// The settings of the HTTP proxy. The files with pages are read here.
 pub(super) fn settings(config: &ServerConfig) -> anyhow::Result<web::Settings> {

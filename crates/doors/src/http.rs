@@ -6,14 +6,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use h1::{Doubt, Head, HeadSniffer, Looked};
+use h1::{Head, HeadSniffer, Looked};
 use proto::{HttpOptions, ResetCode, VisitorFields};
 use relay::{Handler, Leaving, Socket, Why};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 use web::{HeaderMap, HeaderName, HeaderValue, Refusal, Unavailable};
 
-use super::{Doors, PATIENCE, Port, UNDECIDED_STATE, Undecided, answer, settled_holder, site, tls};
+use super::answer::{self, CHALLENGES, unsafe_response};
+use super::doors::{Doors, PATIENCE};
+use super::port::{Port, UNDECIDED_STATE, Undecided, settled_holder, takes};
+use super::{site, tls};
 use capture::log::{Asked, Senders};
 use node::answer::Answer;
 use node::backends::Backends;
@@ -21,9 +24,6 @@ use node::entrance;
 use node::entrance::{Came, Guest, Lead, NameDoor, NameVisitor, Past};
 use node::names::{Kind, Published, Services, Space};
 use node::session::{HOLD, Worker};
-
-/// The path of the challenges of ACME (RFC 8555 section 8.3).
-pub(super) const CHALLENGES: &str = "/.well-known/acme-challenge/";
 
 /// The name under which a request of HTTP/1.0 without a host is looked for. No host has this name,
 /// so only a service for all hosts is found.
@@ -138,11 +138,6 @@ impl Undecided {
     }
 }
 
-/// Why a response of a target is not passed on.
-pub(super) fn unsafe_response(doubt: Doubt) -> String {
-    format!("The target sent a response that is not safe: {}.", doubt.reason())
-}
-
 /// A connection with the bytes that were read from it.
 type Connection = (Socket, Option<SocketAddr>, BytesMut);
 
@@ -162,7 +157,7 @@ async fn route(
     let route_header = doors.terms.load().route_header.clone();
     let services = doors.names().wait(Space::Http, host).await;
     if let Some(https) = doors.https(host, peer) {
-        if !super::takes(&https, &mut socket) {
+        if !takes(&https, &mut socket) {
             return doors.answer(&worker, socket, asked, Answer::Full);
         }
         return site::serve_plain(&worker, doors, socket, peer, first);
@@ -183,7 +178,7 @@ async fn route(
     };
     let direct = doors.direct(&services, peer).filter(|direct| by_bytes || !direct.tracked);
     let Some(Direct { service, edition, tracked }) = direct else {
-        if !super::takes(&services, &mut socket) {
+        if !takes(&services, &mut socket) {
             return doors.answer(&worker, socket, asked, Answer::Full);
         }
         return site::serve_plain(&worker, doors, socket, peer, first);

@@ -38,7 +38,9 @@ use tokio::time::timeout;
 use transport::{ALPN, Incoming, Listener, Transport};
 use transport_ws::SUBPROTOCOL;
 
-use super::{Doors, PATIENCE, Port, Undecided, http, settled_holder, tls};
+use super::doors::{Doors, PATIENCE};
+use super::port::{Port, Undecided, settled_holder};
+use super::{http, tls};
 use families::MuxCarriers;
 use node::names::Space;
 use node::session::Served;

@@ -29,11 +29,11 @@ use tokio::task::spawn_local;
 use tokio::time::timeout;
 use web::{Account, Replayed};
 
-use super::http::unsafe_response;
+use super::answer::{self, unsafe_response};
+use super::doors::{Doors, PATIENCE};
 use super::site;
 use super::site::{Io, VisitorSocket, Way};
 use super::state::DoorsState;
-use super::{Doors, PATIENCE, answer};
 use capture::log::{Asked, Carried};
 use node::answer::Answer;
 use node::backends::Pick;

@@ -26,13 +26,13 @@ use web::{
     Visitor, Wants,
 };
 
+use super::answer::CHALLENGES;
 #[cfg(feature = "webrtc")]
 use super::behind::{self, AskedOffer};
-use super::http::CHALLENGES;
+use super::doors::Doors;
+use super::secure;
 use super::state::DoorsState;
-use super::tls::NAMELESS;
 use super::upstream::Upstream;
-use super::{Doors, secure};
 use capture::log::{self, Serving as _};
 use node::aim::Aim;
 use node::answer::Answer;
@@ -42,6 +42,10 @@ use node::names::{Kind, Known as KnownName, Published, Services, Space};
 use node::passwords::{Ticket, Turn, passwords};
 use node::session::{HOLD, Worker};
 use node::{entrance, guesses};
+
+/// The name under which a visitor without a server name is looked for. No host has this name, so
+/// only a service for all hosts is found.
+pub(super) const NAMELESS: &str = "-";
 
 /// The wait before the answer to a wrong password of a visitor without a source.
 const WRONG_PASSWORD: Duration = Duration::from_millis(500);

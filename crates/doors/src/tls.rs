@@ -11,7 +11,10 @@ use relay::{Attended, Handler, Socket};
 use termination::Terminator;
 use tokio::time::{Instant, timeout};
 
-use super::{PATIENCE, Port, Undecided, answer, settled_holder, site};
+use super::answer;
+use super::doors::PATIENCE;
+use super::port::{Port, Undecided, settled_holder, takes};
+use super::site::{self, NAMELESS};
 use capture::log::Asked;
 use node::entrance;
 use node::entrance::{Came, Guest, Lead, NameVisitor, Past};
@@ -23,10 +26,6 @@ const UNKNOWN_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
 
 /// The answer to a request of HTTP without TLS.
 const PLAIN: &str = "This port speaks TLS: the address of the request begins with https://.";
-
-/// The name under which a visitor without a server name is looked for. No host has this name, so
-/// only a service for all hosts is found.
-pub(super) const NAMELESS: &str = "-";
 
 /// A door for TLS on one worker.
 #[derive(Debug)]
@@ -122,7 +121,7 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
         }
         Kind::Https => {
             let mut visitor = visitor;
-            if super::takes(&services, &mut visitor.socket) {
+            if takes(&services, &mut visitor.socket) {
                 terminate(visitor, name).await;
             } else {
                 relay::drop_socket(visitor.socket);

@@ -20,6 +20,7 @@
 //! | [`direct`] | both sides: carriers that do not pass the server |
 //! | [`material`] | both sides: the certificates in force |
 //! | [`home`] | both sides: what the client process around them brings |
+//! | [`whose`] | which visitor visits which service |
 //! | `turns` | bounds on what visitors have this client do at a time |
 //! | [`wire`] | what the server and the client of a service say about an offer of WebRTC |
 
@@ -29,6 +30,7 @@ pub mod home;
 pub mod links;
 pub mod material;
 mod turns;
+pub mod whose;
 #[cfg_attr(
     not(feature = "webrtc"),
     allow(dead_code, reason = "without WebRTC every offer is refused")

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::accept::Whose;
+use super::whose::Whose;
 
 /// How many places there are.
 #[derive(Clone, Copy, Debug)]

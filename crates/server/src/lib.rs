@@ -37,6 +37,7 @@ mod registry;
 mod reload;
 mod shared;
 mod sightings;
+mod source;
 mod stun;
 #[cfg(test)]
 mod tests;
@@ -85,8 +86,8 @@ pub use enrolments::Enrolled;
 pub use families::browser::has_page;
 use listening::{Port, Waiting};
 use registry::{ClientNotes, Registry};
-pub use reload::ConfigSource;
 use shared::{ServerShared, admits_codes, without_clients};
+pub use source::ConfigSource;
 use stun::StunReport;
 
 /// A running server.

@@ -1,6 +1,5 @@
 //! The reload of a server: clients and their rights, certificates, and the settings of new links.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,33 +7,14 @@ use std::sync::atomic::Ordering;
 use anyhow::Context;
 use config::{Change, ServerConfig, Trust};
 use ops::clients::{self, Applied};
-use ops::{Foreseen, Loaded, Reloaded, WrongConfig, shown};
+use ops::{Foreseen, Loaded, Reloaded, shown};
 use tls::Identity;
 
+use super::Server;
 use super::hook::HookSettings;
 use super::shared::without_clients;
-use super::{Enrolled, Server};
 use families::identity;
 use node::memory;
-
-/// Reads the configuration again: from the file, or from the given text.
-type Load = Box<dyn Fn(Option<String>) -> Result<Loaded<ServerConfig>, WrongConfig> + Send + Sync>;
-
-/// The source from which a server reads its configuration again.
-pub struct ConfigSource {
-    /// Reads the file and the flags.
-    pub load: Load,
-    /// The state directory. It has the certificate that the server made itself.
-    pub state: PathBuf,
-    /// The store of the clients that were enrolled by a code.
-    pub enrolled: Arc<dyn Enrolled>,
-}
-
-impl fmt::Debug for ConfigSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConfigSource").field("state", &self.state).finish_non_exhaustive()
-    }
-}
 
 impl Server {
     /// Reads the configuration again and applies it.

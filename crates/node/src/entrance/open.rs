@@ -4,31 +4,18 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ops::socket_file::SocketFile;
 use proto::Budget;
-use relay::{FlowSettings, Listening, ListeningFlows, ListeningUnix, Settings};
+use relay::{FlowSettings, Settings};
 
+use super::guard::Guard;
+use super::on_worker::{Entrances, OpenEntrance};
+use super::shared::Entrance;
 use super::tcp::Door;
 use super::udp::FlowDoor;
 use super::watch::EntranceWatch;
-use super::{Entrance, OpenEntrance};
 use crate::descriptors;
-use crate::entrance::Entrances;
 use crate::listeners::{Listener, Listeners};
 use crate::session::{Handle, Worker};
-
-/// Closes the listener on drop.
-#[derive(Debug)]
-pub(super) enum Guard {
-    Tcp(#[expect(dead_code, reason = "held for its drop")] Listening),
-    Udp(ListeningFlows),
-    /// The file is removed first: a visitor that comes meanwhile finds no file, rather than a
-    /// socket that nobody accepts from.
-    Unix(
-        #[expect(dead_code, reason = "held for its drop")] Option<SocketFile>,
-        #[expect(dead_code, reason = "held for its drop")] ListeningUnix,
-    ),
-}
 
 /// Lets this worker take visitors of the entrance. Until the worker listens, these are visitors
 /// that other workers accept.

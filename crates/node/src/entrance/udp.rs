@@ -14,7 +14,7 @@ use relay::{FlowHandler, Permit, open_error_code};
 use transport::{FlowConnector as _, FlowInlet, FlowOutlet};
 
 use super::Entrance;
-use super::open::Guard;
+use super::guard::Guard;
 use crate::entrance::Entrances;
 use crate::limits;
 use crate::session::{Here, Session, Worker};

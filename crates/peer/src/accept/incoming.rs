@@ -10,10 +10,10 @@ use tls::{PeerMaterial, Shown};
 use transport::{ALPN, Carrier, CarrierError, Incoming, LocalFuture, Peer};
 use transport_tcp::accept_inside;
 
-use super::Whose;
 use super::begun::Begun;
 use super::proof::material;
 use crate::home::Home;
+use crate::whose::Whose;
 use crate::{RELAY, server_tls};
 
 /// A stream of the server, before its handshake.

@@ -2,7 +2,7 @@
 //! the offer; the bytes do not pass it.
 
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use logging::AUDIT;
 use proto::greeting::{GREETING_TIMEOUT, ProvenOffer, verify_offer};
@@ -13,56 +13,24 @@ use tokio::task::{JoinSet, spawn_local};
 use tokio::time::{Instant, sleep, timeout};
 use transport_webrtc::{Arrived, Channel, Channels, Closer};
 
-use super::proof::{Proved, credentials, may_visit};
-use super::{Ready, Turn, Whose, lock, welcome};
+use super::incoming::Ready;
+use super::lock::lock;
+use super::programs::Program;
+use super::proof::{credentials, may_visit};
+use super::proved::Proved;
+use super::welcome::welcome;
+use crate::direct::channels;
 use crate::direct::channels::Offered;
-use crate::direct::{Failed, channels};
+use crate::direct::failed::Failed;
 use crate::home::Home;
+use crate::turns::Turn;
+use crate::whose::Whose;
 use crate::wire;
 use crate::wire::{Reply, Why};
 use node::session::Worker;
 
 /// Streams of one program at a time. Each costs what a stream of a link costs, and its target.
 const STREAMS: usize = 256;
-
-/// The programs that visit.
-#[derive(Debug, Default)]
-pub struct Programs(Mutex<Vec<Program>>);
-
-#[derive(Debug)]
-struct Program {
-    whose: Whose,
-    proved: Proved,
-    closer: Closer,
-}
-
-impl Programs {
-    fn note(&self, program: Program) {
-        let mut all = lock(&self.0);
-        all.retain(|one| !one.closer.has_ended());
-        all.push(program);
-    }
-
-    /// Those that visit at present.
-    pub fn count(&self) -> u64 {
-        let all = lock(&self.0);
-        let present = all.iter().filter(|one| one.closer.is_open());
-        u64::try_from(present.count()).unwrap_or(u64::MAX)
-    }
-
-    /// Ends the connections that are `gone`.
-    pub(super) fn close(&self, gone: impl Fn(&Whose, &Proved) -> bool) {
-        let all = lock(&self.0);
-        all.iter().filter(|one| gone(&one.whose, &one.proved)).for_each(|one| {
-            let Whose { visitor, service } = &one.whose;
-            tracing::info!(
-                target: AUDIT, client = visitor.as_str(), service = service.as_str(),
-                "client {visitor} may not visit the private service {service} any more"
-            );
-            one.closer.close();
-        });
-    }
-}
 
 /// Takes an offer whose first byte was read.
 pub(super) async fn take(

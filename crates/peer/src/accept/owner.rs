@@ -10,10 +10,10 @@ use proto::{LinkId, Open, ResetCode, Target};
 use relay::{Visitor, refuse_stream};
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
-use super::Whose;
 use super::proof::may_visit;
 use crate::direct::offer::Offers;
 use crate::home::Home;
+use crate::whose::Whose;
 use node::session::{Session, Worker};
 use targets::Local;
 

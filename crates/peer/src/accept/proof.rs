@@ -8,8 +8,9 @@ use config::{ClientConfig, Demand};
 use proto::greeting::{Name, Refusal, StoredCredential};
 use tls::{PeerMaterial, Shown};
 
-use super::Whose;
+use super::proved::Proved;
 use crate::home::Home;
+use crate::whose::Whose;
 
 /// The private service with its visitors.
 fn private<'a>(config: &'a ClientConfig, service: &Name) -> Option<&'a config::Private> {
@@ -26,15 +27,6 @@ pub(super) fn takes_browsers(config: &ClientConfig, service: &Name) -> bool {
 pub(super) fn may_visit(config: &ClientConfig, whose: &Whose) -> bool {
     let names = |visitor: &config::Visitor| visitor.name.has(whose.visitor.as_str());
     private(config, &whose.service).is_some_and(|private| private.visitors.iter().any(names))
-}
-
-/// What a link began with.
-#[derive(Clone, Debug)]
-pub(super) enum Proved {
-    /// A token.
-    Token(StoredCredential),
-    /// A certificate.
-    Certificate(Shown),
 }
 
 /// The credentials of a visitor.

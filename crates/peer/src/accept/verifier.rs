@@ -9,9 +9,10 @@ use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms}
 use proto::{InstanceId, LinkId};
 use transport::Peer;
 
+use super::lock::lock;
 use super::proof::{credentials, is_valid, material, takes_browsers};
-use super::{Whose, lock};
 use crate::home::Home;
+use crate::whose::Whose;
 use node::memory;
 
 /// The verifier of one greeting.

@@ -5,24 +5,12 @@ use std::sync::Arc;
 
 use relay::StreamLane;
 
-use super::proof::Proved;
-use super::{Turn, Whose};
 use crate::home::Home;
+use crate::turns::Turn;
+use crate::whose::Whose;
 use crate::wire;
 use crate::wire::{Reply, Why};
 use node::session::Worker;
-
-/// No program.
-#[derive(Debug, Default)]
-pub struct Programs(());
-
-impl Programs {
-    pub const fn count(&self) -> u64 {
-        0
-    }
-
-    pub(super) fn close(&self, _: impl Fn(&Whose, &Proved) -> bool) {}
-}
 
 pub(super) async fn take(
     _: &Rc<Worker>,

@@ -11,7 +11,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ::link::Link;
@@ -25,25 +25,12 @@ use transport_webrtc::{
     Admission, Answerer, Arrived, Closer, First, Interfaces, Offerer, SignalError, WebrtcSettings,
 };
 
-use super::{Declined, Failed, said, say};
+use super::failed::{Declined, Failed};
+use super::signals::{said, say};
 use crate::home::Home;
 
 /// How long an answer is waited for. The other side looks names up and asks STUN servers first.
 const ANSWER: Duration = Duration::from_secs(10);
-
-/// The peers of this client over data channels.
-#[derive(Debug, Default)]
-pub(crate) struct Peers(OnceLock<transport_webrtc::Peers>);
-
-impl Peers {
-    /// The peers with these settings.
-    fn under(&self, settings: WebrtcSettings) -> transport_webrtc::Peers {
-        if let Some(known) = self.0.get() {
-            return known.with(settings);
-        }
-        self.0.get_or_init(|| transport_webrtc::Peers::new(settings.clone())).with(settings)
-    }
-}
 
 /// Offers a connection, and waits until it carries bytes.
 pub(super) async fn dial(

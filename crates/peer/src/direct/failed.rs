@@ -4,8 +4,6 @@ use punch::{Decline, Why};
 use transport::CarrierError;
 use transport_quic::punched::Failure;
 
-use super::DirectPaths;
-
 /// Why a trial gave no carrier.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
@@ -46,16 +44,4 @@ impl From<Failed> for CarrierError {
 pub(crate) struct Declined {
     pub(super) why: Decline,
     pub(super) failed: Failed,
-}
-
-impl Declined {
-    /// Counts it; returns the reason.
-    pub(crate) fn told(self, paths: &DirectPaths) -> Failed {
-        if self.why == Decline::Often {
-            paths.busy();
-        } else {
-            paths.note(Some(&self.failed));
-        }
-        self.failed
-    }
 }

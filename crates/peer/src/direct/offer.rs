@@ -14,10 +14,13 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::Instant;
 use transport_quic::punched::{Begin, Failure};
 
-use super::{Failed, WAITING_MAX, channels, converse, said, say};
-use crate::accept::{Ready, Whose, welcome};
+use super::channels;
+use super::failed::Failed;
+use super::signals::{WAITING_MAX, converse, said, say};
+use crate::accept::{Ready, welcome};
 use crate::home::Home;
 use crate::turns::Turn;
+use crate::whose::Whose;
 use node::session::{Found, Session, Worker};
 
 /// The trials of one link begin at least this far apart. Each one looks names up, binds a socket

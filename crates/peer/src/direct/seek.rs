@@ -14,7 +14,9 @@ use tokio::sync::{Notify, mpsc};
 use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Patience, Say};
 use transport_quic::punched::{Begin, Failure};
 
-use super::{Failed, WAITING_MAX, channels, converse, news};
+use super::failed::Failed;
+use super::signals::{WAITING_MAX, converse};
+use super::{channels, news};
 use crate::home::Home;
 use node::session::{Found, Session};
 

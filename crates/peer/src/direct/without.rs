@@ -9,12 +9,8 @@ use punch::Decline;
 use tokio::sync::mpsc;
 use transport::{Carrier, CarrierError};
 
-use super::{Declined, Failed};
+use super::failed::{Declined, Failed};
 use crate::home::Home;
-
-/// No peer.
-#[derive(Debug, Default)]
-pub(crate) struct Peers(());
 
 /// An offer, which is declined.
 #[derive(Debug)]

@@ -1,0 +1,71 @@
+//! The tasks that keep the links of a client, each link forever.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::Context;
+use link::client::Client as Keeper;
+use node::session::{Handle, Worker};
+use tokio::task::{AbortHandle, spawn_local};
+
+use super::links::{Links, Plan};
+use super::owner::ClientOwner;
+use super::shared::ClientShared;
+use super::uplink::Uplink;
+
+/// Starts to make the links, spread over the workers.
+pub(super) async fn start(
+    links: &Arc<Links>,
+    handles: &[Handle],
+    shared: &Arc<ClientShared>,
+    (uplink, plan): (&Arc<Uplink>, Plan),
+) -> anyhow::Result<()> {
+    let plan = Arc::new(plan);
+    for n in 0..plan.count {
+        let handle = handles.get(n % handles.len()).context("no worker")?;
+        let (all, plan) = (Arc::clone(links), Arc::clone(&plan));
+        let (shared, uplink) = (Arc::clone(shared), Arc::clone(uplink));
+        let keep = move |worker: &_| keep(worker, (&shared, &uplink), &all, &plan, n);
+        let keeper = handle.call(keep).await?;
+        links.note_keeper(keeper);
+    }
+    Ok(())
+}
+
+/// Starts the task that keeps one link forever, the `nth` of the session.
+fn keep(
+    worker: &Rc<Worker>,
+    (shared, uplink): (&Arc<ClientShared>, &Arc<Uplink>),
+    links: &Arc<Links>,
+    plan: &Plan,
+    nth: usize,
+) -> AbortHandle {
+    // Different clients start at different numbers, so that a server's first worker gets no more
+    // links than the others.
+    let spread = shared.instance.0[0].wrapping_add(u8::try_from(nth % 256).unwrap_or(0));
+    let keeper = Keeper {
+        paths: plan.ways.iter().map(|way| way.path_of_link(spread)).collect(),
+        standby: false,
+        name: plan.name.clone(),
+        identity: plan.identity.clone(),
+        instance: shared.instance,
+        logged_in: Arc::clone(&uplink.logged_in),
+        shares: Arc::clone(&uplink.shares),
+        leaving: Arc::clone(&links.leaving),
+        retry: plan.retry,
+        redial: Rc::clone(&worker.state.redial),
+        link: plan.link,
+        budget: Rc::new(worker.state.portion.clone()),
+        serials: Arc::clone(&shared.serials),
+    };
+    let owner = ClientOwner::new(worker, shared, uplink, links);
+    let begun = Rc::clone(&owner);
+    let told = Rc::clone(&owner);
+    let keeping = spawn_local(link::client::run(
+        keeper,
+        owner,
+        Rc::new(move |link| begun.begin(link)),
+        Rc::new(move |report| told.report(&report)),
+    ));
+    keeping.abort_handle()
+}

@@ -1,0 +1,75 @@
+//! The data that all parts of a client share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use capture::observed::Observed;
+use config::ClientConfig;
+use ops::events::Events;
+use peer::accept::PeerHost;
+use peer::direct::DirectPaths;
+use peer::links::PeerLinks;
+use peer::material::Materials;
+use proto::InstanceId;
+use targets::{Checked, Pools, Records};
+
+use crate::forwards::Forwards;
+use crate::invites::Invites;
+use crate::uplink::{Uplink, Uplinks};
+
+/// The data that all parts of a client share.
+#[derive(Debug)]
+pub(crate) struct ClientShared {
+    /// The configuration in force.
+    pub(crate) config: ArcSwap<ClientConfig>,
+    /// The links of visitors of private services.
+    pub(crate) host: PeerHost,
+    /// The certificates of visits.
+    pub(crate) materials: Materials,
+    /// The direct paths to other clients.
+    pub(crate) direct: DirectPaths,
+    /// The links to private services of other clients.
+    pub(crate) visits: Arc<PeerLinks>,
+    /// The servers.
+    pub(crate) uplinks: Uplinks,
+    pub(crate) forwards: Forwards,
+    /// What is known of the targets of the services.
+    pub(crate) records: Records,
+    /// This process is stopping: it publishes nothing and begins no link.
+    pub(crate) leaving: AtomicBool,
+    /// The random id of this process.
+    pub(crate) instance: InstanceId,
+    /// The number of the next link.
+    pub(crate) serials: Arc<AtomicU64>,
+    /// What changes.
+    pub(crate) events: Events,
+    /// The services whose visits are told, and the requests that are kept.
+    pub(crate) observed: Observed,
+    /// The invitations of visitors.
+    pub(crate) invites: Invites,
+}
+
+impl Checked for ClientShared {
+    fn services(&self) -> Option<Vec<config::Service>> {
+        let is_checked = |service: &&config::Service| service.health.is_some();
+        let all = self.config.load();
+        (!self.is_leaving()).then(|| all.services.iter().filter(is_checked).cloned().collect())
+    }
+
+    fn pools(&self) -> &Pools {
+        &self.records.pools
+    }
+}
+
+impl ClientShared {
+    /// Whether this process is stopping.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// The server of forwards and commands.
+    pub(crate) fn uplink(&self) -> &Arc<Uplink> {
+        self.uplinks.preferred()
+    }
+}

@@ -1,0 +1,156 @@
+//! A door on one worker, and its connections that are not decided.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+use node::entrance::Unannounced;
+use node::names::Services;
+use node::session::Worker;
+use node::undecided::UndecidedSet;
+use node::{descriptors, entrance, memory};
+use proto::VisitorFields;
+use relay::shares::Kind;
+use relay::{Held, Holder, Socket};
+use tokio::time::Instant;
+
+use super::doors::Doors;
+
+/// Undecided connections of one door on one worker.
+const UNDECIDED: usize = 4096;
+
+/// What an undecided connection costs this process: its socket, its task and the state of the look.
+pub(super) const UNDECIDED_STATE: u64 = 4 << 10;
+
+/// The kernel keeps at most this number of bytes of an undecided connection for a look.
+const UNDECIDED_COST: u64 = 16 << 10;
+
+/// A door on one worker.
+pub(super) struct Port {
+    pub(super) worker: Rc<Worker>,
+    pub(super) doors: Arc<Doors>,
+    pub(super) undecided: UndecidedSet,
+    pub(super) most: usize,
+    /// Whose descriptors the undecided connections of the door are, on all workers.
+    pub(super) holder: Arc<Holder>,
+    /// The URL of the door, if connections of trusted reverse proxies begin with a header of the
+    /// PROXY protocol.
+    pub(super) announced_at: Option<String>,
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Port on worker {}", self.worker.index)
+    }
+}
+
+impl Port {
+    pub(super) fn new(
+        worker: &Rc<Worker>,
+        doors: Arc<Doors>,
+        (holder, announced_at): (Arc<Holder>, Option<String>),
+    ) -> Self {
+        let most = memory::strangers(&worker.state.budget, worker.peers.len(), UNDECIDED_COST);
+        let (worker, most) = (Rc::clone(worker), most.min(UNDECIDED));
+        Self { worker, doors, undecided: UndecidedSet::default(), most, holder, announced_at }
+    }
+
+    /// Takes an accepted connection, and runs the decision about it, after the header of a load
+    /// balancer where there is one. When too many connections are undecided, one is closed.
+    pub(super) fn take<F: Future<Output = ()>>(
+        &self,
+        socket: Socket,
+        peer: Option<SocketAddr>,
+        decide: impl FnOnce(Undecided) -> F + 'static,
+    ) {
+        let Some(mut visitor) = self.visitor(socket, peer) else { return };
+        let is_trusted = self.doors.trusts(peer);
+        let source = peer.filter(|_| !is_trusted).map(|peer| peer.ip());
+        let door = self.announced_at.clone().filter(|_| is_trusted);
+        self.undecided.run(source, async move |mut place| {
+            if let Some(door) = door {
+                match entrance::announced(&mut visitor.socket, peer).await {
+                    Ok((header, known)) => {
+                        (visitor.peer, visitor.fields) =
+                            (known, VisitorFields::new(&header.fields));
+                    }
+                    Err(Unannounced::Header(error)) => {
+                        error.complain(peer, &door);
+                        return relay::drop_socket(visitor.socket);
+                    }
+                    Err(Unannounced::Full(_)) => return relay::drop_socket(visitor.socket),
+                }
+                if let Some(known) = visitor.peer.filter(|_| !visitor.doors.trusts(visitor.peer)) {
+                    place.belongs_to(known.ip());
+                }
+            }
+            decide(visitor).await;
+            drop(place);
+        });
+        if self.undecided.count() > self.most {
+            self.undecided.abort_one();
+        }
+    }
+
+    /// An accepted connection, which is charged to the budget and has a seat among the undecided
+    /// connections of the door. When these have their share of the descriptors, a connection of this
+    /// worker leaves for the new connection; a worker with fewer than two takes the new connection
+    /// beyond the share. The new connection is refused if its source has its share of the descriptors,
+    /// or if the budget has too little left.
+    pub(super) fn visitor(
+        &self,
+        mut socket: Socket,
+        peer: Option<SocketAddr>,
+    ) -> Option<Undecided> {
+        let leaves = !self.holder.has_room() && self.undecided.gives_way();
+        let seat = if leaves {
+            self.holder.seat(&socket, descriptors::source(peer))
+        } else {
+            entrance::seat(&self.holder, &socket, peer)
+        };
+        let Some(seat) = seat else {
+            tracing::debug!(visitor = ?peer, "no descriptor is left for a connection at a door");
+            relay::drop_socket(socket);
+            return None;
+        };
+        socket.sit(seat);
+        let (worker, doors) = (Rc::clone(&self.worker), Arc::clone(&self.doors));
+        let Some(_held) = worker.state.accounts.draw(UNDECIDED_STATE, peer) else {
+            relay::drop_socket(socket);
+            return None;
+        };
+        Some(Undecided { worker, doors, socket, peer, fields: None, until: None, _held })
+    }
+}
+
+/// Moves the seat of a visitor to the client of these services, for a visitor whose requests go to
+/// them. False: the client has its share of the descriptors; the refusal is counted by nobody,
+/// because no service of the client was asked.
+pub(super) fn takes(services: &Services, socket: &mut Socket) -> bool {
+    let backend = services.first().map(|first| first.entrance.backends.first());
+    backend
+        .as_ref()
+        .and_then(|backend| backend.gate.holder())
+        .is_none_or(|holder| socket.move_to(holder))
+}
+
+/// Whose descriptors the connections are that are decided and go to no client, or to several: those
+/// to default targets, and HTTP/2 without TLS.
+pub(super) fn settled_holder() -> &'static Arc<Holder> {
+    static HOLDER: OnceLock<Arc<Holder>> = OnceLock::new();
+    HOLDER.get_or_init(|| Holder::new(descriptors::table(), Kind::Unclaimed))
+}
+
+/// A connection that is not decided.
+pub(super) struct Undecided {
+    pub(super) worker: Rc<Worker>,
+    pub(super) doors: Arc<Doors>,
+    pub(super) socket: Socket,
+    pub(super) peer: Option<SocketAddr>,
+    /// What a load balancer tells of the visitor.
+    pub(super) fields: Option<VisitorFields>,
+    /// The time until which the visitor may be held, if it was held already.
+    pub(super) until: Option<Instant>,
+    pub(super) _held: Held,
+}

@@ -1,0 +1,17 @@
+//! A listener that closes with its entrance.
+
+use ops::socket_file::SocketFile;
+use relay::{Listening, ListeningFlows, ListeningUnix};
+
+/// Closes the listener on drop.
+#[derive(Debug)]
+pub(super) enum Guard {
+    Tcp(#[expect(dead_code, reason = "held for its drop")] Listening),
+    Udp(ListeningFlows),
+    /// The file is removed first: a visitor that comes meanwhile finds no file, rather than a
+    /// socket that nobody accepts from.
+    Unix(
+        #[expect(dead_code, reason = "held for its drop")] Option<SocketFile>,
+        #[expect(dead_code, reason = "held for its drop")] ListeningUnix,
+    ),
+}

@@ -1,0 +1,138 @@
+//! An entrance that is open on one worker.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use proto::Target;
+use relay::{FlowSettings, Proxy, Settings, Stats};
+
+use super::guard::Guard;
+use super::shared::Entrance;
+use super::watch::EntranceWatch;
+use crate::aim::ProxyTerms;
+use crate::backends::Picked;
+use crate::session::Worker;
+
+/// The open entrances of a worker by their ids.
+#[derive(Debug, Default)]
+pub struct Entrances(pub RefCell<HashMap<u64, OpenEntrance>>);
+
+/// An entrance that is open on one worker.
+#[derive(Debug)]
+pub struct OpenEntrance {
+    /// The shared part.
+    pub entrance: Arc<Entrance>,
+    /// The listener, which closes on drop. `None` before this worker listens, and on workers that
+    /// do not accept.
+    pub(super) listening: Option<Guard>,
+    /// The settings that its new streams on this worker share: of one backend, or of each session
+    /// that shares the entrance, the oldest first.
+    pub(super) settings: RefCell<Vec<(Arc<Picked>, Rc<Settings>)>>,
+    /// The same of its flows, if it is a UDP port or a SOCKS5 proxy.
+    pub flows: Option<Rc<FlowSettings>>,
+    /// The proxy for its visitors, if they name their targets, and the terms that it has.
+    pub(super) proxy: RefCell<Option<(Arc<ProxyTerms>, Rc<Proxy>)>>,
+}
+
+impl OpenEntrance {
+    /// The counters of the streams of this backend on this worker; `None`: it had no stream here.
+    pub fn stats_by(&self, picked: &Picked) -> Option<Rc<Stats>> {
+        let known = self.settings.borrow();
+        let of = |known: &&(Arc<Picked>, Rc<Settings>)| known.0.session == picked.session;
+        let (_, settings) = match &known[..] {
+            [only] if !self.entrance.backends.is_shared() => only,
+            all => all.iter().find(of)?,
+        };
+        Some(Rc::clone(&settings.stats))
+    }
+
+    /// All counters of its streams on this worker.
+    pub fn all_stats(&self) -> Vec<Rc<Stats>> {
+        self.settings.borrow().iter().map(|(_, settings)| Rc::clone(&settings.stats)).collect()
+    }
+
+    /// Forgets a session that shares the entrance no more. Returns its counters, because its streams
+    /// go on.
+    pub fn forget(&self, session: u64) -> Option<Rc<Stats>> {
+        let mut known = self.settings.borrow_mut();
+        let place = known.iter().position(|(picked, _)| picked.session == session)?;
+        (known.len() > 1).then(|| Rc::clone(&known.remove(place).1.stats))
+    }
+
+    /// The settings that its streams on this worker have at present.
+    pub fn settings(&self) -> Rc<Settings> {
+        self.served_by(&self.entrance.backends.first().picked)
+    }
+
+    /// The settings for a stream that begins now. The stream keeps them, and what was picked with
+    /// them, to its end. The counters are the same for all streams, or for those of each session
+    /// that shares the entrance.
+    fn served_by(&self, picked: &Arc<Picked>) -> Rc<Settings> {
+        let mut known = self.settings.borrow_mut();
+        let is_shared = self.entrance.backends.is_shared();
+        let of = known.iter().position(|(of, _)| !is_shared || of.session == picked.session);
+        if let Some((of, settings)) = of.and_then(|place| known.get(place))
+            && Arc::ptr_eq(of, picked)
+        {
+            return Rc::clone(settings);
+        }
+        let before = of.and_then(|place| known.get(place)).or_else(|| known.first());
+        let before = before.map(|(_, settings)| Settings::clone(settings)).unwrap_or_default();
+        let stats = if of.is_some() { Rc::clone(&before.stats) } else { Rc::default() };
+        let is_watched = before.watcher.is_some();
+        let gate = self.entrance.backends.gate_of(picked);
+        let settings = Rc::new(Settings {
+            timeouts: picked.aim.terms.timeouts,
+            gate: Some(gate),
+            watcher: is_watched.then(|| EntranceWatch::of_streams(&self.entrance, picked)),
+            stats,
+            ..before
+        });
+        let entry = (Arc::clone(picked), Rc::clone(&settings));
+        match of.and_then(|place| known.get_mut(place)) {
+            Some(known) => *known = entry,
+            None => known.push(entry),
+        }
+        settings
+    }
+
+    /// The name under which its streams are listed: the name of a service, the address of a
+    /// forward.
+    pub fn label(&self) -> String {
+        let backend = self.entrance.backends.first();
+        let aim = &backend.picked.aim;
+        match aim.target {
+            Target::Forward(_) | Target::Reported(_) | Target::Private { .. } => {
+                self.entrance.address.clone()
+            }
+            Target::Service(_) | Target::Marked { .. } | Target::Measure(_) => aim.name.clone(),
+        }
+    }
+}
+
+/// The settings of new streams of this entrance. `None`: the entrance is closed.
+pub fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Settings>> {
+    let entrances = worker.state.of::<Entrances>();
+    let entrances = entrances.0.borrow();
+    entrances.get(&entrance.id).map(OpenEntrance::settings)
+}
+
+/// The counters of a backend of an entrance on this worker. `None`: the entrance was closed
+/// meanwhile.
+pub fn stats_of(worker: &Worker, entrance: &Entrance, picked: &Arc<Picked>) -> Option<Rc<Stats>> {
+    served_by(worker, entrance, picked).map(|settings| Rc::clone(&settings.stats))
+}
+
+/// The settings for a stream of this entrance that is served by what was picked. `None`: the entrance
+/// was closed meanwhile.
+pub fn served_by(
+    worker: &Worker,
+    entrance: &Entrance,
+    picked: &Arc<Picked>,
+) -> Option<Rc<Settings>> {
+    let entrances = worker.state.of::<Entrances>();
+    let entrances = entrances.0.borrow();
+    entrances.get(&entrance.id).map(|open| open.served_by(picked))
+}

@@ -1,0 +1,90 @@
+//! The part of an entrance that all workers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use net::udp::Steering;
+use relay::{FlowBounds, ProxyKind};
+
+use super::announcers::Announcers;
+use crate::backends::Backends;
+use crate::session::{Session, SessionPort};
+
+/// The part of an entrance that all workers share. Its backends decide what serves a visitor.
+#[derive(Debug)]
+pub struct Entrance {
+    /// Unique in this process.
+    pub id: u64,
+    /// The listening address, as a URL.
+    pub address: String,
+    /// What serves its visitors.
+    pub backends: Backends,
+    /// Leads the peers of a UDP port to the workers.
+    pub steering: Option<Arc<Steering>>,
+    /// How many flows its peers may have.
+    pub bounds: Arc<FlowBounds>,
+    /// The load balancers that say which address a visitor has.
+    pub announcers: Announcers,
+}
+
+/// Returns a new id for an entrance.
+pub fn next_id() -> u64 {
+    static IDS: AtomicU64 = AtomicU64::new(1);
+    IDS.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Entrance {
+    /// The name in logs and status.
+    pub fn name(&self) -> String {
+        self.backends.name()
+    }
+
+    /// Whether its visitors may make flows: it is a UDP port, or a SOCKS5 proxy.
+    pub(super) fn carries_flows(&self) -> bool {
+        let backend = self.backends.first();
+        let aim = &backend.picked.aim;
+        let is_socks = aim.proxy.as_ref().is_some_and(|terms| terms.kind == ProxyKind::Socks5);
+        self.steering.is_some() || is_socks
+    }
+
+    /// Leads the peers of a UDP port to the workers that have a link of the session, now and after
+    /// each change of these workers.
+    pub fn steer(self: &Arc<Self>, session: &Session) {
+        if self.steering.is_some() {
+            session.add_port(&(Arc::clone(self) as Arc<dyn SessionPort>));
+        }
+    }
+}
+
+impl SessionPort for Entrance {
+    fn leads_to(&self, session: u64) -> bool {
+        self.backends.lead_to_session(session)
+    }
+
+    /// Leads the peers of a UDP port to the workers that have a link of a session that serves it; of a
+    /// shared port, to those of the sessions that answer, if there are any. Flows that exist keep
+    /// their worker.
+    fn lead_peers(&self) {
+        let Some(steering) = &self.steering else { return };
+        let all = self.backends.all();
+        let workers = |only: bool| -> Vec<_> {
+            let serving = all.iter().filter(|one| !only || one.session.answers());
+            serving.flat_map(|one| one.session.flow_workers()).collect()
+        };
+        let mut workers = Some(workers(self.backends.is_shared()))
+            .filter(|some| !some.is_empty())
+            .unwrap_or_else(|| workers(false));
+        workers.sort_unstable();
+        workers.dedup();
+        // Without a link no worker can use a datagram, whoever reads it.
+        if !workers.is_empty()
+            && let Err(error) = steering.assign(&workers)
+        {
+            tracing::warn!(
+                client = self.backends.first().session.name, address = self.address, %error,
+                "the kernel does not lead the datagrams of {} to the workers with links: {error}",
+                self.address
+            );
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What is known of all visitors of this client: their links, those that greet, and wrong tokens.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use logging::RepeatLimit;
+use net::brake::Failures;
+use node::session::Handle;
+
+use super::places::Places;
+use super::programs::Programs;
+use crate::turns::{Bounds, Turn, Turns};
+use crate::whose::Whose;
+
+/// Visitors before the end of their greeting. Each costs a handshake of TLS and 160 KiB for at most
+/// 30 s. A visitor has one link to a service, and dials a second time where the first carrier is
+/// silent.
+const GREETING: Bounds = Bounds { all: 256, of_visitor: 64, of_service: 8 };
+
+/// Pairs of visitor and service whose wrong tokens are remembered. The server names the visitors.
+const GUESSERS: usize = 1024;
+
+/// Doublings of the pause after a wrong token: up to 3.2 s.
+const DOUBLINGS: u32 = 5;
+
+/// The time between two looks for idle links of a process that is stopping.
+const IDLE_LOOK: Duration = Duration::from_millis(100);
+
+/// The links of visitors with this client, over all workers.
+#[derive(Debug)]
+pub struct PeerHost {
+    pub(super) places: Places,
+    /// Those before the end of their greeting.
+    pub(super) greeting: Arc<Turns>,
+    pub(super) brake: Mutex<Failures<Whose>>,
+    pub(super) told: Mutex<RepeatLimit<Whose>>,
+    /// Programs that visit without a tunnel.
+    pub programs: Programs,
+}
+
+impl Default for PeerHost {
+    fn default() -> Self {
+        let (places, greeting) = (Places::default(), Turns::new(GREETING));
+        let brake = Mutex::new(Failures::new(GUESSERS, DOUBLINGS));
+        let (told, programs) = (Mutex::new(RepeatLimit::new()), Programs::default());
+        Self { places, greeting, brake, told, programs }
+    }
+}
+
+impl PeerHost {
+    /// Takes a place among the visitors before the end of their greeting. `None`: there are too
+    /// many.
+    pub(crate) fn greet(&self, whose: &Whose) -> Option<Turn> {
+        self.greeting.take(whose)
+    }
+
+    /// This process is stopping: ends each link once it is idle. A link that retires would wait for
+    /// a successor. Never ready.
+    pub async fn leave(&self, handles: &[Handle]) {
+        loop {
+            self.places.close_idle(handles).await;
+            tokio::time::sleep(IDLE_LOOK).await;
+        }
+    }
+
+    /// Forgets a link that has ended.
+    pub(super) fn forget(&self, link: proto::LinkId) {
+        self.places.forget(link);
+    }
+}
