@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
-use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say, Transport};
+use transport::{Carrier, CarrierError, Dialer, Dialled, EarlyDataFn, LocalFuture, Transport};
 
 /// Handshakes in progress over QUIC or KCP. Each costs about 2 ms here, so that they end well
 /// before dial's limit of ten seconds, and before the three seconds after which a second handshake
@@ -39,7 +39,7 @@ impl Dialer for Turns {
         })
     }
 
-    fn dial_early(&self, address: SocketAddr, say: Say) -> LocalFuture<'static, Dialled> {
+    fn dial_early(&self, address: SocketAddr, say: EarlyDataFn) -> LocalFuture<'static, Dialled> {
         let (inner, free) = (Rc::clone(&self.inner), Arc::clone(&self.free));
         Box::pin(async move {
             let _turn = free.acquire().await;

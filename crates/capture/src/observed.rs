@@ -25,8 +25,8 @@ use relay::{DialError, Layer, Spectator, TargetAddr, Targets, Visitor};
 
 use super::requests::{Connection, Marks, Store};
 
-/// Most bytes of requests that are kept because they are a part of a head, or wait for a response. The
-/// requests of a connection that needs more are not told.
+/// Most bytes of requests that are kept because they are a part of a head, or wait for a response.
+/// The requests of a connection that needs more are not told.
 const KEPT: usize = 32 << 10;
 
 /// The services whose visits are told, by name, and the kept requests.
@@ -83,13 +83,13 @@ pub struct Observer {
 
 /// Whose bytes are seen.
 #[derive(Clone, Debug, Default)]
-pub struct Whose {
+pub struct ObservedVisitor {
     pub visitor: Visitor,
     /// The bytes are those of a replay.
     pub replay: Option<Rc<Marks>>,
 }
 
-impl Whose {
+impl ObservedVisitor {
     fn shown(&self) -> Option<String> {
         self.visitor.shown(false)
     }
@@ -108,12 +108,12 @@ impl Observer {
     }
 
     /// The same target, whose connection for this visitor is told of.
-    pub fn between<T: Targets>(&self, target: T, whose: Whose) -> Between<T> {
+    pub fn between<T: Targets>(&self, target: T, whose: ObservedVisitor) -> Between<T> {
         Between { target, observer: self.clone(), whose }
     }
 
     /// Tells that no target could be reached for a visitor.
-    fn failed(&self, whose: &Whose, error: &DialError) {
+    fn failed(&self, whose: &ObservedVisitor, error: &DialError) {
         let visits = self.visits.as_ref().filter(|_| whose.replay.is_none());
         if let Some(visits) = visits {
             let (visitor, reason) = (whose.shown(), error.to_string());
@@ -122,7 +122,7 @@ impl Observer {
     }
 
     /// Sees the bytes of a visitor from now on.
-    pub fn spectator(&self, whose: Whose) -> Box<dyn Spectator> {
+    pub fn spectator(&self, whose: ObservedVisitor) -> Box<dyn Spectator> {
         Box::new(Seen::new(self, whose))
     }
 }
@@ -132,7 +132,7 @@ impl Observer {
 pub struct Between<T> {
     target: T,
     observer: Observer,
-    whose: Whose,
+    whose: ObservedVisitor,
 }
 
 impl<T: Targets> Targets for Between<T> {
@@ -175,7 +175,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(observer: &Observer, whose: Whose) -> Self {
+    fn new(observer: &Observer, whose: ObservedVisitor) -> Self {
         let (visitor, replay) = (whose.shown(), whose.replay);
         // A replay is no visit.
         let visits = observer.visits.clone().filter(|_| replay.is_none());
@@ -414,7 +414,7 @@ mod tests {
         let visitor = Visitor::At("[::ffff:192.0.2.7]:4000".parse().unwrap());
         let visits = Some(visits);
         let observer = Observer { visits, store: None, service: "web".into(), is_http };
-        (Seen::new(&observer, Whose { visitor, replay: None }), reader)
+        (Seen::new(&observer, ObservedVisitor { visitor, replay: None }), reader)
     }
 
     /// What was told after the end, without times.
@@ -504,7 +504,7 @@ mod tests {
         let observer = Observer { visits: Some(visits), store: None, service, is_http: true };
         let visitor = Visitor::At("192.0.2.7:4000".parse().unwrap());
         let target = TargetAddr::Tcp { host: "localhost".into(), port: 3000 };
-        let whose = Whose { visitor, replay: None };
+        let whose = ObservedVisitor { visitor, replay: None };
         let between = observer.between(target.clone(), whose.clone());
         let failed = || DialError::Timeout(target.clone());
         assert_eq!(between.next(&[failed()]), None);

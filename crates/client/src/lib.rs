@@ -60,7 +60,7 @@ pub use handover::{HandoverState, UnknownHandover};
 use links::{Links, Plan};
 use node::session::{PathBytes, State, Workers};
 use node::tcp_info::Ledger;
-use node::{adopted, descriptors, limits, memory, workers};
+use node::{descriptors, limits, memory, taken_over, workers};
 use peer::accept::PeerHost;
 use peer::direct::DirectPaths;
 use peer::links::PeerLinks;
@@ -175,7 +175,7 @@ impl Client {
         workers.handles()[0]
             .run(move |_| drop(tokio::task::spawn_local(check_targets(told))))
             .await?;
-        adopted::adopt_visitors(workers.handles()).await?;
+        taken_over::adopt_visitors(workers.handles()).await?;
         let (started, source, ledger) = (Instant::now(), None, Ledger::default());
         let again = AtomicU64::new(0);
         let survey = Survey::new(&workers);

@@ -28,7 +28,7 @@ use super::shared::ClientShared;
 use super::trouble::Trouble;
 use super::uplink::Uplink;
 use node::session::{Handle, Worker};
-use peer::whose::Whose;
+use peer::visit::VisitKey;
 use targets::{Introduction, Local, trial};
 
 /// The owner of successive links: one of the N places for links of a session.
@@ -218,7 +218,7 @@ impl Owner for ClientOwner {
             Target::Measure(Measure::Target { service }) => return self.test(service, inlet),
             Target::Private { client, service } => {
                 let (visitor, service) = (client.clone(), service.clone());
-                let whose = Whose { visitor, service };
+                let whose = VisitKey { visitor, service };
                 return self.shared.host.take(&self.worker, &self.shared.home(), whose, inlet);
             }
             // A server dials for clients and serves their speed tests; a client does neither.
@@ -274,7 +274,8 @@ impl Owner for ClientOwner {
                 let ours = |name: &str| all.get(name).copied();
                 self.uplink.published.apply(&registered, &self.links.session.name, ours);
             }
-            // Only servers take registrations and invitations; signals are for links between clients.
+            // Only servers take registrations and invitations; signals are for links between
+            // clients.
             ControlMessage::Register(_) | ControlMessage::Invite(_) | ControlMessage::Signal(_) => {
             }
             ControlMessage::Stun(ports) => self.uplink.note_stun(ports),

@@ -116,8 +116,8 @@ impl Client {
         Ok(reloaded)
     }
 
-    /// Applies a new configuration. The report is about the services `named`; without them, about all
-    /// services that differ or are refused.
+    /// Applies a new configuration. The report is about the services `named`; without them, about
+    /// all services that differ or are refused.
     async fn apply_for(
         &self,
         new: ClientConfig,
@@ -199,8 +199,8 @@ impl Client {
         Ok(reloaded)
     }
 
-    /// Adds to a report what became of the services `named`, or else of the services that differ, and
-    /// which services are refused.
+    /// Adds to a report what became of the services `named`, or else of the services that differ,
+    /// and which services are refused.
     fn service_lines(
         &self,
         (before, now): (&ClientConfig, &ClientConfig),
@@ -238,8 +238,8 @@ impl Client {
         to.applied.extend(names.map(|name| gone_line(name)));
     }
 
-    /// Applies a change of services and forwards to the configuration in force. New services that the
-    /// server refuses are dropped again, and what they had displaced is back.
+    /// Applies a change of services and forwards to the configuration in force. New services that
+    /// the server refuses are dropped again, and what they had displaced is back.
     pub(super) async fn change_lists(&self, change: Kept) -> anyhow::Result<Reloaded> {
         let running = ClientConfig::clone(&self.shared.config.load());
         let mut reloaded = self.change_from(&running, &change).await?;

@@ -22,8 +22,8 @@ use capture::requests::{Marks, Original, Store};
 use node::session::{Handle, Worker};
 use targets::Local;
 
-/// The longest wait for the end of the response. Then the connection is closed, and the answer shows
-/// what has come.
+/// The longest wait for the end of the response. Then the connection is closed, and the answer
+/// shows what has come.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// The wait for the store after the connection was closed.

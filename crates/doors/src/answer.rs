@@ -22,9 +22,9 @@ use node::session::Worker;
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The time for which the bytes of the visitor are read and thrown away behind an answer. Closing
-/// with unread bytes would send a reset, on which the visitor's system may drop the answer (RFC 9112
-/// section 9.6), and many programs read no answer before they have sent a whole body. nginx has the
-/// same two times.
+/// with unread bytes would send a reset, on which the visitor's system may drop the answer (RFC
+/// 9112 section 9.6), and many programs read no answer before they have sent a whole body. nginx
+/// has the same two times.
 pub(super) const FAREWELL_ALL: Duration = Duration::from_secs(30);
 
 /// Bytes that are read before an answer that waits for nobody.
@@ -77,9 +77,9 @@ fn page(path: &Path) -> anyhow::Result<Box<str>> {
     Ok(text.into())
 }
 
-/// Sends an answer and closes the connection in stages. When memory is short, the visitor is reset instead.
-/// When descriptors are short, nobody waits for the visitor: one that keeps its end open would keep
-/// the seat of another visitor.
+/// Sends an answer and closes the connection in stages. When memory is short, the visitor is reset
+/// instead. When descriptors are short, nobody waits for the visitor: one that keeps its end open
+/// would keep the seat of another visitor.
 pub(super) fn send(worker: &Worker, socket: Socket, answer: Bytes) {
     if !socket.has_ample_room() {
         return send_at_once(&socket, &answer);

@@ -138,8 +138,8 @@ impl Hosts {
         Ok(if port == host.kind.port() { host.to_string() } else { format!("{host}:{port}") })
     }
 
-    /// The port of the `https://` names for a visitor that came over HTTP and named the port `asked`;
-    /// `None`: 443.
+    /// The port of the `https://` names for a visitor that came over HTTP and named the port
+    /// `asked`; `None`: 443.
     ///
     /// A visitor that names another port than that of the door came through a device that maps
     /// ports, or through a proxy, which offer `https://` at the usual port.

@@ -21,7 +21,7 @@ use capture::log::{Asked, Senders};
 use node::answer::Answer;
 use node::backends::Backends;
 use node::entrance;
-use node::entrance::{Came, Guest, Lead, NameDoor, NameVisitor, Past};
+use node::entrance::{Attempts, EnteringVisitor, Lead, NameDoor, NameVisitor, VisitorOrigin};
 use node::names::{Kind, Published, Services, Space};
 use node::session::{HOLD, Worker};
 
@@ -50,7 +50,7 @@ async fn decide(visitor: Undecided) {
         Ok(Ok(Some(first))) => admit(visitor, first).await,
         // The visitor left, or said nothing that an answer would help.
         Ok(Ok(None) | Err(_)) => {}
-        Err(_) if has_begun => visitor.answer(408, "No complete request came in time."),
+        Err(_) if has_begun => visitor.answer(408, "No complete request origin in time."),
         // A browser that opens a connection in advance would take an answer for that to its first
         // request.
         Err(_) => {}
@@ -185,9 +185,16 @@ async fn route(
     };
     let (space, host) = (Space::Http, Box::from(host));
     let lead = Lead { space, host, generation, edition, tracked, route_header };
-    let came = Came::Name(NameVisitor { door: doors, lead, first, asked, fields: None });
-    let guest = Guest { socket, peer, came, wish: None, until, past: Past::default() };
-    entrance::visit(&worker, &service.entrance, guest);
+    let origin = VisitorOrigin::Name(NameVisitor { door: doors, lead, first, asked, fields: None });
+    let entering = EnteringVisitor {
+        socket,
+        peer,
+        origin,
+        preferred: None,
+        until,
+        attempts: Attempts::default(),
+    };
+    entrance::visit(&worker, &service.entrance, entering);
 }
 
 /// The only service of a host, which needs no proxy.
@@ -198,9 +205,9 @@ pub(super) struct Direct<'a> {
 }
 
 impl Doors {
-    /// The services of an `https://` name that concern a visitor over HTTP, because no `http://` name
-    /// is as close to the host: their visitors are sent to the name. A reverse proxy may have ended
-    /// the TLS of its visitor, who is served.
+    /// The services of an `https://` name that concern a visitor over HTTP, because no `http://`
+    /// name is as close to the host: their visitors are sent to the name. A reverse proxy may have
+    /// ended the TLS of its visitor, who is served.
     fn https(&self, host: &str, peer: Option<SocketAddr>) -> Option<Services> {
         if host == HOSTLESS {
             return None;

@@ -165,8 +165,8 @@ impl Shared {
         }
     }
 
-    /// Dials the default target for a silent visitor. Until the target sends a byte, the visitor may
-    /// still be for somebody else. The connection is no longer among the undecided ones of the
+    /// Dials the default target for a silent visitor. Until the target sends a byte, the visitor
+    /// may still be for somebody else. The connection is no longer among the undecided ones of the
     /// port: its number is limited as that of all connections to the default target.
     fn silent(self: &Rc<Self>, visitor: Undecided, peer: SocketAddr) {
         let Some((default, visitor)) = self.settle(visitor) else { return };
@@ -220,8 +220,8 @@ impl Shared {
         }
     }
 
-    /// The default target for a visitor, whose descriptor is from now on one of those of all default
-    /// targets.
+    /// The default target for a visitor, whose descriptor is from now on one of those of all
+    /// default targets.
     fn settle(&self, mut visitor: Undecided) -> Option<(Rc<Straight>, Undecided)> {
         let Some(default) = &self.default else {
             tracing::debug!(visitor = ?visitor.peer, "a connection is for nobody, and there is no default target");
@@ -295,8 +295,8 @@ impl Sniffer {
         !self.is_published(head) || offers_carrier(bytes.get(..head.length).unwrap_or_default())
     }
 
-    /// Whether a request is about a connection of WebRTC. A published site has all of its paths; one
-    /// that may still come, just after a start, has those of requests that bring no offer.
+    /// Whether a request is about a connection of WebRTC. A published site has all of its paths;
+    /// one that may still come, just after a start, has those of requests that bring no offer.
     fn is_offer(&self, head: &Head, bytes: &[u8]) -> bool {
         let Some(offers) = &self.offers else { return false };
         let path = bytes.get(head.path.clone()).unwrap_or_default();

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use node::entrance::Unannounced;
 use node::names::Services;
+use node::pending::PendingSet;
 use node::session::Worker;
-use node::undecided::UndecidedSet;
 use node::{descriptors, entrance, memory};
 use proto::VisitorFields;
 use relay::shares::Kind;
@@ -30,7 +30,7 @@ const UNDECIDED_COST: u64 = 16 << 10;
 pub(super) struct Port {
     pub(super) worker: Rc<Worker>,
     pub(super) doors: Arc<Doors>,
-    pub(super) undecided: UndecidedSet,
+    pub(super) undecided: PendingSet,
     pub(super) most: usize,
     /// Whose descriptors the undecided connections of the door are, on all workers.
     pub(super) holder: Arc<Holder>,
@@ -53,7 +53,7 @@ impl Port {
     ) -> Self {
         let most = memory::strangers(&worker.state.budget, worker.peers.len(), UNDECIDED_COST);
         let (worker, most) = (Rc::clone(worker), most.min(UNDECIDED));
-        Self { worker, doors, undecided: UndecidedSet::default(), most, holder, announced_at }
+        Self { worker, doors, undecided: PendingSet::default(), most, holder, announced_at }
     }
 
     /// Takes an accepted connection, and runs the decision about it, after the header of a load
@@ -94,10 +94,10 @@ impl Port {
     }
 
     /// An accepted connection, which is charged to the budget and has a seat among the undecided
-    /// connections of the door. When these have their share of the descriptors, a connection of this
-    /// worker leaves for the new connection; a worker with fewer than two takes the new connection
-    /// beyond the share. The new connection is refused if its source has its share of the descriptors,
-    /// or if the budget has too little left.
+    /// connections of the door. When these have their share of the descriptors, a connection of
+    /// this worker leaves for the new connection; a worker with fewer than two takes the new
+    /// connection beyond the share. The new connection is refused if its source has its share of
+    /// the descriptors, or if the budget has too little left.
     pub(super) fn visitor(
         &self,
         mut socket: Socket,

@@ -81,7 +81,7 @@ pub(super) async fn serve(
         Ok(Err(_)) | Err(_) if first.is_empty() => return,
         Ok(Err(_)) => return,
         Err(_) => {
-            let page = doors.page(408, "No complete request came in time.");
+            let page = doors.page(408, "No complete request origin in time.");
             Asked::by(peer).answered(408, &page);
             return say(io, &page).await;
         }
@@ -224,8 +224,8 @@ async fn say(io: Shared, page: &[u8]) {
     let _ = timeout(answer::FAREWELL_ALL, answer::say(io, page)).await;
 }
 
-/// Gives a visitor whose stream was refused, or has a silent link, to the proxy, which asks the clients
-/// in turn.
+/// Gives a visitor whose stream was refused, or has a silent link, to the proxy, which asks the
+/// clients in turn.
 struct ByProxy {
     visitor: Secured,
     /// The requests of the visitor on the refused stream.

@@ -41,7 +41,7 @@ use node::entrance::Entrance;
 use node::names::{Kind, Known as KnownName, Published, Services, Space};
 use node::passwords::{Ticket, Turn, passwords};
 use node::session::{HOLD, Worker};
-use node::{entrance, guesses};
+use node::{auth_failures, entrance};
 
 /// The name under which a visitor without a server name is looked for. No host has this name, so
 /// only a service for all hosts is found.
@@ -418,7 +418,7 @@ impl web::Service for Service {
     fn judge(&self, is_right: bool) -> Option<LocalFuture<Verdict>> {
         // The next check of the source may begin once the outcome of this one is told.
         let ticket = self.ticket.take();
-        let (source, brake, known) = (self.source(), guesses::brake(), &self.site.known);
+        let (source, brake, known) = (self.source(), auth_failures::brake(), &self.site.known);
         let me = Some((self.entrance.id, source.map(prefix)));
         if is_right && (source.is_none() || brake.is_idle()) {
             known.set(me);
@@ -492,8 +492,9 @@ impl Service {
         match self.sender {
             Sender::Known(address) => Some(address.ip()),
             Sender::Proxy(_) | Sender::Nameless | Sender::Hidden => None,
-            // The visitor has added a field to those of the proxy. All such requests share a source,
-            // because an invented field would escape every bound, or cast it upon somebody else.
+            // The visitor has added a field to those of the proxy. All such requests share a
+            // source, because an invented field would escape every bound, or cast it upon somebody
+            // else.
             Sender::Disputed => self.site.peer.map(|peer| peer.ip()),
         }
     }

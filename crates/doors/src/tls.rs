@@ -17,7 +17,7 @@ use super::port::{Port, Undecided, settled_holder, takes};
 use super::site::{self, NAMELESS};
 use capture::log::Asked;
 use node::entrance;
-use node::entrance::{Came, Guest, Lead, NameVisitor, Past};
+use node::entrance::{Attempts, EnteringVisitor, Lead, NameVisitor, VisitorOrigin};
 use node::names::{Kind, Space};
 use node::session::HOLD;
 
@@ -106,7 +106,7 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
             let edition = first.entrance.backends.edition();
             let (space, host, tracked, route_header) = (Space::Tls, Box::from(name), false, None);
             let lead = Lead { space, host, generation, edition, tracked, route_header };
-            let came = Came::Name(NameVisitor {
+            let origin = VisitorOrigin::Name(NameVisitor {
                 door: doors,
                 lead,
                 first: BytesMut::new(),
@@ -116,7 +116,14 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
             entrance::visit(
                 &worker,
                 &first.entrance,
-                Guest { socket, peer, came, wish: None, until, past: Past::default() },
+                EnteringVisitor {
+                    socket,
+                    peer,
+                    origin,
+                    preferred: None,
+                    until,
+                    attempts: Attempts::default(),
+                },
             );
         }
         Kind::Https => {

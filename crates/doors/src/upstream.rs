@@ -1,7 +1,7 @@
-//! Streams for requests that the HTTP proxy sends to a service: over a link of this worker, or by way
-//! of another worker. Where clients share the name, the stream of a client whose target refuses goes
-//! on over a link of the next client, as long as no byte has reached a target. So does a request that
-//! may be done twice, if the link falls silent or is lost before a byte of the answer.
+//! Streams for requests that the HTTP proxy sends to a service: over a link of this worker, or by
+//! way of another worker. Where clients share the name, the stream of a client whose target refuses
+//! goes on over a link of the next client, as long as no byte has reached a target. So does a
+//! request that may be done twice, if the link falls silent or is lost before a byte of the answer.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -25,7 +25,7 @@ use web::{ByteStream, LocalFuture, OpenFailed, Place};
 use node::aim::Aim;
 use node::answer::Answer;
 use node::backends::{Pick, Picked, Tried};
-use node::entrance::{Came, Entrance, Guest, Past, Stays};
+use node::entrance::{Affinity, Attempts, EnteringVisitor, Entrance, VisitorOrigin};
 use node::session::Worker;
 use node::{entrance, limits};
 
@@ -79,10 +79,10 @@ impl Upstream {
     fn open(&self, tried: Vec<Tried>) -> Result<Near, OpenFailed> {
         let Self { worker, entrance, aim, peer, until, picked, stays } = self;
         let place = stays.flatten();
-        let wish = place.and_then(|place| entrance.backends.serving(place.client));
-        let stays = stays.map(|place| Stays::new(place.map_or(0, |place| place.target)));
+        let preferred = place.and_then(|place| entrance.backends.serving(place.client));
+        let stays = stays.map(|place| Affinity::new(place.map_or(0, |place| place.target)));
         let mut link = None;
-        let pick = entrance.backends.pick(*peer, &tried, wish, |session| {
+        let pick = entrance.backends.pick(*peer, &tried, preferred, |session| {
             link = worker.state.visitor_link(worker.index, session);
             link.is_some()
         });
@@ -91,11 +91,11 @@ impl Upstream {
                 tracing::debug!(%error, "no socket pair for a visitor");
                 failed(Answer::Down(ResetCode::Internal))
             })?;
-            let came = Came::Request(Arc::clone(aim), stays.clone());
-            let past = Past { tried, ..Past::default() };
+            let origin = VisitorOrigin::Request(Arc::clone(aim), stays.clone());
+            let attempts = Attempts { tried, ..Attempts::default() };
             let (socket, peer, until) = (far.into(), *peer, *until);
-            let guest = Guest { socket, peer, came, wish, until, past };
-            entrance::visit(worker, entrance, guest);
+            let entering = EnteringVisitor { socket, peer, origin, preferred, until, attempts };
+            entrance::visit(worker, entrance, entering);
             let budget = Rc::<Lease>::clone(&worker.state.budget);
             let led = stays.map(Led::new);
             return Ok(Near::Elsewhere(Elsewhere(near, led, aim.terms.timeouts, budget)));
@@ -229,7 +229,8 @@ impl Persistent {
         true
     }
 
-    /// Gives the present client what it has not got yet: the kept bytes, and the end of the request.
+    /// Gives the present client what it has not got yet: the kept bytes, and the end of the
+    /// request.
     fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
             let written = ready!(self.near.io().poll_write(cx, &self.unsent))?;
@@ -393,7 +394,7 @@ fn sentence(text: &'static str) -> Cow<'static, str> {
 /// The way of a stream whose visitor stays. The first bytes of the stream may be the mark of its
 /// target.
 struct Led {
-    stays: Arc<Stays>,
+    stays: Arc<Affinity>,
     mark: [u8; MARK],
     /// The bytes of the mark that have arrived.
     have: usize,
@@ -403,7 +404,7 @@ struct Led {
 const MARK: usize = 8;
 
 impl Led {
-    fn new(stays: Arc<Stays>) -> Self {
+    fn new(stays: Arc<Affinity>) -> Self {
         Self { stays, mark: [0; MARK], have: 0 }
     }
 

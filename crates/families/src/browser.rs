@@ -1,6 +1,6 @@
 //! The page by which browsers visit private services, at names of its own below `http.domain`. The
-//! page is at one name and each service at another, so that the pages of a service have an origin of
-//! their own and never see what the page keeps.
+//! page is at one name and each service at another, so that the pages of a service have an origin
+//! of their own and never see what the page keeps.
 //!
 //! ```text
 //!   visit.example.com          the page; its WebSocket is a carrier of a client
@@ -39,7 +39,8 @@ const FIELDS: &str = "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-ref
                       Cross-Origin-Resource-Policy: same-origin\r\nOrigin-Agent-Cluster: ?1\r\n\
                       Cache-Control: no-cache\r\nConnection: close\r\n";
 
-/// Whether this build has the page, without which a server with `http.browser: true` does not start.
+/// Whether this build has the page, without which a server with `http.browser: true` does not
+/// start.
 #[must_use]
 pub const fn has_page() -> bool {
     page::is_there()

@@ -209,8 +209,8 @@ fn bound_tcp(
 }
 
 /// Begins the record of the connections of a transport over UDP ([`Peers`]), and returns the
-/// connections that an ended process left. A former process of an upgrade that lives has a record of
-/// its own, and its connections go on.
+/// connections that an ended process left. A former process of an upgrade that lives has a record
+/// of its own, and its connections go on.
 fn record(folder: &Path, name: &str) -> io::Result<(Peers, Vec<RecordedPeer>)> {
     let of_slot = |slot: u8| if slot == 0 { name.to_owned() } else { format!("{name}-{slot}") };
     let (own, has_former) = udp::slot();
@@ -223,9 +223,10 @@ fn record(folder: &Path, name: &str) -> io::Result<(Peers, Vec<RecordedPeer>)> {
     Ok((peers, left))
 }
 
-/// Binds a UDP port with a socket of these buffers for each worker. `call_back` resets the connections
-/// of the previous process through the first socket, so that their clients reconnect at once, and
-/// returns their number. `open` makes a listener from a socket and its place in the group.
+/// Binds a UDP port with a socket of these buffers for each worker. `call_back` resets the
+/// connections of the previous process through the first socket, so that their clients reconnect at
+/// once, and returns their number. `open` makes a listener from a socket and its place in the
+/// group.
 fn bound_udp(
     listen: &Listen,
     workers: usize,

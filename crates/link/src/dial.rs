@@ -8,7 +8,7 @@ use std::rc::Rc;
 use net::race::{ADDRESS_STAGGER, interleave};
 use net::resolve::Lookups;
 use proto::ScopedAddr;
-use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, PathDialer, Say};
+use transport::{Carrier, CarrierError, Dialer, Dialled, EarlyDataFn, LocalFuture, PathDialer};
 
 /// Most addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -34,7 +34,7 @@ pub struct Host {
 }
 
 impl PathDialer for Host {
-    fn dial(&self, say: Option<Say>) -> LocalFuture<'static, Dialled> {
+    fn dial(&self, say: Option<EarlyDataFn>) -> LocalFuture<'static, Dialled> {
         Box::pin(race(self.clone(), say))
     }
 }
@@ -54,7 +54,7 @@ pub async fn dial(path: &Path) -> Result<Carrier, CarrierError> {
 }
 
 /// As [`dial()`]. Sends `say` as early data if the transport supports early data.
-pub(crate) async fn dial_early(path: &Path, say: Option<&Say>) -> Dialled {
+pub(crate) async fn dial_early(path: &Path, say: Option<&EarlyDataFn>) -> Dialled {
     let whole = path.dialer.patience().whole;
     tokio::time::timeout(whole, twice(path, say)).await.unwrap_or_else(|_| {
         let seconds = whole.as_secs();
@@ -65,7 +65,7 @@ pub(crate) async fn dial_early(path: &Path, say: Option<&Say>) -> Dialled {
 
 /// Dials, and dials a second time beside a silent dial. Does not retry a failed dial: retries
 /// belong to the backoff.
-async fn twice(path: &Path, say: Option<&Say>) -> Dialled {
+async fn twice(path: &Path, say: Option<&EarlyDataFn>) -> Dialled {
     let mut first = path.dialer.dial(say.cloned());
     let Some(until_second) = path.dialer.patience().second else { return first.await };
     if let Ok(outcome) = tokio::time::timeout(until_second, &mut first).await {
@@ -84,7 +84,7 @@ async fn twice(path: &Path, say: Option<&Say>) -> Dialled {
     }
 }
 
-async fn race(host: Host, say: Option<Say>) -> Dialled {
+async fn race(host: Host, say: Option<EarlyDataFn>) -> Dialled {
     let Host { name, port, dialer } = host;
     let found = addresses(&name, port).await;
     let addresses =
@@ -140,7 +140,7 @@ mod tests {
     struct Found(MemoryDialer);
 
     impl PathDialer for Found {
-        fn dial(&self, _: Option<Say>) -> LocalFuture<'static, Dialled> {
+        fn dial(&self, _: Option<EarlyDataFn>) -> LocalFuture<'static, Dialled> {
             let dial = self.0.dial(SocketAddr::from(([0, 0, 0, 0], 0)));
             Box::pin(async { Ok((dial.await?, None)) })
         }
@@ -151,7 +151,7 @@ mod tests {
     struct Late(Rc<Cell<u32>>, Option<Patience>);
 
     impl PathDialer for Late {
-        fn dial(&self, _: Option<Say>) -> LocalFuture<'static, Dialled> {
+        fn dial(&self, _: Option<EarlyDataFn>) -> LocalFuture<'static, Dialled> {
             self.0.set(self.0.get() + 1);
             Box::pin(async {
                 tokio::time::sleep(Duration::from_secs(20)).await;

@@ -63,8 +63,8 @@ impl Aim {
         visitor.is_none_or(|visitor| self.terms.visitors.permit(visitor.ip()))
     }
 
-    /// Whether the visitor of a request may visit. A visitor whose address a reverse proxy hides, or
-    /// whom its fields dispute, may visit only where every visitor may.
+    /// Whether the visitor of a request may visit. A visitor whose address a reverse proxy hides,
+    /// or whom its fields dispute, may visit only where every visitor may.
     pub fn permits_sender(&self, sender: Sender) -> bool {
         match sender {
             Sender::Known(_) | Sender::Proxy(_) | Sender::Nameless => {

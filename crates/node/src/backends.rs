@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Most entrances have one backend: the session of the client that publishes the service, the
-//! session of the server to which a forward leads, or the targets of a proxy. A shared service has a
-//! backend for each session that shares its address. They are chosen among those that have a live
+//! session of the server to which a forward leads, or the targets of a proxy. A shared service has
+//! a backend for each session that shares its address. They are chosen among those that have a live
 //! link on any worker and whose target serves, by the rule of the oldest of them.
 
 use std::net::{IpAddr, SocketAddr};
@@ -153,11 +153,11 @@ impl Backends {
         &self,
         visitor: Option<SocketAddr>,
         tried: &[Tried],
-        wish: Option<u64>,
+        preferred: Option<u64>,
         is_live: impl FnOnce(&Session) -> bool,
     ) -> Pick {
         if let Some(members) = &*self.shared.load() {
-            return members.pick(visitor, tried, wish, is_live);
+            return members.pick(visitor, tried, preferred, is_live);
         }
         let backend = self.first.load();
         if !backend.picked.aim.permits(visitor) {
@@ -166,7 +166,7 @@ impl Backends {
         if let Some(tried) = tried.iter().find(|tried| tried.is(&backend)) {
             let session = &backend.session;
             let is_over = matches!(tried.why, ResetCode::Shutdown | ResetCode::Internal);
-            // Another process of the client is about to have the address of the one that is gone.
+            // Failover process of the client is about to have the address of the one that is gone.
             if is_over && session.stands_beside() && session.live() == 0 {
                 return Pick::Wait;
             }
@@ -198,7 +198,8 @@ impl Backends {
         )
     }
 
-    /// The number of the client of this session, for a cookie. It is the same when the client returns.
+    /// The number of the client of this session, for a cookie. It is the same when the client
+    /// returns.
     pub(crate) fn number_of(&self, session: u64) -> u64 {
         let shared = self.shared.load();
         let all = shared.iter().flat_map(|members| &members.all);
@@ -206,8 +207,8 @@ impl Backends {
         own.next().map_or(0, |one| one.id)
     }
 
-    /// The session of the client with this number, if its client answers and its target serves as far
-    /// as is known.
+    /// The session of the client with this number, if its client answers and its target serves as
+    /// far as is known.
     pub fn serving(&self, number: u64) -> Option<u64> {
         let shared = self.shared.load();
         let all = shared.iter().flat_map(|members| &members.all);
@@ -406,7 +407,7 @@ impl Members {
         &self,
         visitor: Option<SocketAddr>,
         tried: &[Tried],
-        wish: Option<u64>,
+        preferred: Option<u64>,
         is_live: impl FnOnce(&Session) -> bool,
     ) -> Pick {
         let permits = |one: &Member| one.backend.picked.aim.permits(visitor);
@@ -421,10 +422,12 @@ impl Members {
         }
         let takes = |session: &Session| session.live() > 0 && !session.is_on_hold();
         let may = |one: &Member| is_left(one) && takes(&one.backend.session);
-        let wished = self.all.iter().find(|one| Some(one.backend.session.id) == wish && may(one));
+        let wished =
+            self.all.iter().find(|one| Some(one.backend.session.id) == preferred && may(one));
         let picked = wished.or_else(|| self.choose(visitor.map(|peer| peer.ip()), may));
         let Some(picked) = picked else {
-            // A visitor that has a reason to be refused does not wait for the clients that are away.
+            // A visitor that has a reason to be refused does not wait for the clients that are
+            // away.
             let why = tried.last().map(|tried| tried.why);
             return why.map_or(Pick::Wait, |why| Pick::Refuse(Answer::Down(why)));
         };
@@ -436,9 +439,9 @@ impl Members {
         }
     }
 
-    /// A backend that `may` serve. The rule decides among the backends whose target is not known to be
-    /// down and whose client answers. Without such a backend, a client that has just fallen silent
-    /// may still return, and a target that is known to be down tells the visitor the reason.
+    /// A backend that `may` serve. The rule decides among the backends whose target is not known to
+    /// be down and whose client answers. Without such a backend, a client that has just fallen
+    /// silent may still return, and a target that is known to be down tells the visitor the reason.
     fn choose(
         &self,
         visitor: Option<IpAddr>,
@@ -570,7 +573,7 @@ mod tests {
         let tried = [Tried { picked, why: ResetCode::Limit, is_counted: false }];
         let again = backends.pick(None, &tried, None, |_| true);
         assert!(matches!(again, Pick::Refuse(Answer::Down(ResetCode::Limit))));
-        // Another process of the client is another backend.
+        // Failover process of the client is another backend.
         backends.lead_to(&Session::new("home", 1));
         assert!(matches!(backends.pick(None, &tried, None, |_| true), Pick::To(_)));
     }

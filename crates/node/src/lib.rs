@@ -14,20 +14,19 @@
 //! | `backends`, `aim` | what serves the visitors of an entrance: session, target, terms, admission |
 //! | `answer` | what the server itself says to visitors of a name |
 //! | `health` | whether a target serves, from what its streams tell |
-//! | `strangers`, `undecided` | connections before their log-in, or before their first bytes |
-//! | `passwords`, `guesses` | the checks of passwords of visitors, and the brake on guesses |
-//! | `adopted` | visitors that a former process accepted |
+//! | `unauthenticated`, `pending` | connections before their log-in, or before their first bytes |
+//! | `passwords`, `auth_failures` | the checks of passwords of visitors, and the brake on guesses |
+//! | `taken_over` | visitors that a former process accepted |
 //! | `tcp_info` | what the kernel knows of the sockets of carriers |
 //! | `limits`, `descriptors` | limits of the process: streams and their rates, descriptors |
 //! | `memory`, `parts` | the memory of the process, and how much each source and client holds |
 
-pub mod adopted;
 pub mod aim;
 pub mod answer;
+pub mod auth_failures;
 pub mod backends;
 pub mod descriptors;
 pub mod entrance;
-pub mod guesses;
 pub mod health;
 pub mod limits;
 pub mod listeners;
@@ -35,8 +34,9 @@ pub mod memory;
 pub mod names;
 pub mod parts;
 pub mod passwords;
+pub mod pending;
 pub mod session;
-pub mod strangers;
+pub mod taken_over;
 pub mod tcp_info;
-pub mod undecided;
+pub mod unauthenticated;
 pub mod workers;

@@ -295,7 +295,7 @@ mod tests {
         kept.push(ask(all, 1, source(1), "0"));
         assert!(matches!(kept.last(), Some(Turn::Later(..))));
         assert_eq!(all.lock().total, OF_SOURCE);
-        // Another source, and the same source at another service.
+        // Failover source, and the same source at another service.
         kept.push(ask(all, 1, source(2), "x"));
         kept.push(ask(all, 2, source(1), "x"));
         assert_eq!(all.lock().total, OF_SOURCE + 2);

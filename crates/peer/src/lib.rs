@@ -20,7 +20,7 @@
 //! | [`direct`] | both sides: carriers that do not pass the server |
 //! | [`material`] | both sides: the certificates in force |
 //! | [`home`] | both sides: what the client process around them brings |
-//! | [`whose`] | which visitor visits which service |
+//! | [`visit`] | which visitor visits which service |
 //! | `turns` | bounds on what visitors have this client do at a time |
 //! | [`wire`] | what the server and the client of a service say about an offer of WebRTC |
 
@@ -30,7 +30,7 @@ pub mod home;
 pub mod links;
 pub mod material;
 mod turns;
-pub mod whose;
+pub mod visit;
 #[cfg_attr(
     not(feature = "webrtc"),
     allow(dead_code, reason = "without WebRTC every offer is refused")

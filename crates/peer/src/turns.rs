@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::whose::Whose;
+use super::visit::VisitKey;
 
 /// How many places there are.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Bounds {
 #[derive(Debug)]
 pub(super) struct Turns {
     bounds: Bounds,
-    taken: Mutex<HashMap<Whose, u32>>,
+    taken: Mutex<HashMap<VisitKey, u32>>,
 }
 
 impl Turns {
@@ -27,12 +27,12 @@ impl Turns {
         Arc::new(Self { bounds, taken: Mutex::default() })
     }
 
-    fn taken(&self) -> MutexGuard<'_, HashMap<Whose, u32>> {
+    fn taken(&self) -> MutexGuard<'_, HashMap<VisitKey, u32>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a place. `None`: the visitor has as many as it may have, or no place is left.
-    pub(super) fn take(self: &Arc<Self>, whose: &Whose) -> Option<Turn> {
+    pub(super) fn take(self: &Arc<Self>, whose: &VisitKey) -> Option<Turn> {
         let Bounds { all, of_visitor, of_service } = self.bounds;
         let mut taken = self.taken();
         let own = taken.get(whose).copied().unwrap_or(0);
@@ -51,7 +51,7 @@ impl Turns {
 #[derive(Debug)]
 pub(super) struct Turn {
     turns: Arc<Turns>,
-    whose: Whose,
+    whose: VisitKey,
 }
 
 impl Drop for Turn {
@@ -72,13 +72,13 @@ mod tests {
     use crate::accept::PeerHost;
     use crate::direct::DirectPaths;
 
-    fn whose(visitor: &str, service: u32) -> Whose {
+    fn whose(visitor: &str, service: u32) -> VisitKey {
         let service = Name::new(&format!("s{service}")).unwrap();
-        Whose { visitor: Name::new(visitor).unwrap(), service }
+        VisitKey { visitor: Name::new(visitor).unwrap(), service }
     }
 
     /// Takes nine places at each of many services.
-    fn fill(take: impl Fn(&Whose) -> Option<Turn>, visitor: &str) -> Vec<Turn> {
+    fn fill(take: impl Fn(&VisitKey) -> Option<Turn>, visitor: &str) -> Vec<Turn> {
         let all = (0..100).flat_map(|service| std::iter::repeat_n(service, 9));
         all.filter_map(|service| take(&whose(visitor, service))).collect()
     }

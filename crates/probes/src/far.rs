@@ -1,6 +1,6 @@
 //! The far end of a measurement. It opens no socket, keeps no bytes, and is bounded in time. A
-//! client serves echoes and tests of its own targets only (`targets::trial`), so a server cannot cause
-//! more work at the client than a visitor does.
+//! client serves echoes and tests of its own targets only (`targets::trial`), so a server cannot
+//! cause more work at the client than a visitor does.
 //!
 //! One client at a time may test its speed, with at most [`STREAMS`] streams of the lowest
 //! priority. So all clients together cost no more than that number of bulk transfers, and no two

@@ -26,8 +26,9 @@ pub(super) struct Entry {
     pub(super) ends_tls: bool,
 }
 
-/// The entries of one configuration. Entries that are gone since the configuration before are kept: a
-/// reload changes configuration and listeners one after the other, and a visitor may come between.
+/// The entries of one configuration. Entries that are gone since the configuration before are kept:
+/// a reload changes configuration and listeners one after the other, and a visitor may come
+/// between.
 struct Entries {
     of: Arc<ProxyConfig>,
     known: HashMap<String, Rc<Entry>>,

@@ -26,8 +26,8 @@ use targets::Local;
 /// The longest TLS handshake of a visitor.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// The memory that the TLS of a visitor holds without bytes that wait: the session, and a record that
-/// has not arrived completely.
+/// The memory that the TLS of a visitor holds without bytes that wait: the session, and a record
+/// that has not arrived completely.
 const TLS_HELD: u64 = 24 << 10;
 
 /// Serves the visitors of all entries of a proxy.

@@ -1,6 +1,6 @@
 //! Accepts carriers for the server: each connection is logged in by `link::server`, and its carrier
 //! goes to the worker that the registry chooses. Connections before their log-in are
-//! [`Strangers`](node::strangers).
+//! [`Unauthenticated`](node::unauthenticated).
 
 use std::cell::RefCell;
 use std::io;
@@ -31,9 +31,9 @@ use super::registry::Registry;
 #[cfg(feature = "webrtc")]
 use doors::AskedOffer;
 use doors::Behind;
+use node::pending::PendingGuard;
 use node::session::{Session, Worker};
-use node::strangers::Strangers;
-use node::undecided::UndecidedGuard;
+use node::unauthenticated::Unauthenticated;
 
 /// How long a listener over UDP accepts after a hand-over. A client that has got the first answer
 /// goes on with this process, and links that begin here are asked to move.
@@ -42,7 +42,7 @@ const LATE: Duration = Duration::from_secs(5);
 /// Accepts connections from `listener` on this worker as long as the worker lives.
 pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, listener: Box<dyn Listener>) {
     let here = Rc::clone(worker);
-    let strangers = Strangers::new(worker, listener.transport(), move |incoming, place| {
+    let strangers = Unauthenticated::new(worker, listener.transport(), move |incoming, place| {
         welcome(Rc::clone(&here), Arc::clone(&registry), incoming, place)
     });
     // Packets of a handshake over UDP that has begun come to this process after a hand-over.
@@ -76,7 +76,7 @@ async fn welcome(
     worker: Rc<Worker>,
     registry: Arc<Registry>,
     incoming: Box<dyn Incoming>,
-    place: UndecidedGuard,
+    place: PendingGuard,
 ) {
     let (remote, auth) = (incoming.remote(), Auth::new(&registry));
     let is_proxied = incoming.source().is_none();
@@ -107,7 +107,7 @@ struct Arrival<'a> {
     auth: &'a Auth<'a>,
     remote: SocketAddr,
     is_proxied: bool,
-    place: RefCell<UndecidedGuard>,
+    place: RefCell<PendingGuard>,
 }
 
 impl Placement for Arrival<'_> {

@@ -75,7 +75,7 @@ use families::budget::budget;
 use node::session::Handle;
 use node::session::{State, Workers};
 use node::tcp_info::Ledger;
-use node::{adopted, descriptors, memory, workers};
+use node::{descriptors, memory, taken_over, workers};
 use probes::PingRotation;
 use survey::Survey;
 use targets::trial;
@@ -235,7 +235,7 @@ impl Server {
         if let Some(worker) = workers.handles().first() {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
         }
-        adopted::adopt_visitors(workers.handles()).await?;
+        taken_over::adopt_visitors(workers.handles()).await?;
         let config = ArcSwap::from_pointee(without_clients(config));
         let (started, source) = (Instant::now(), None);
         let (ledger, turn) = (Ledger::default(), PingRotation::default());

@@ -58,8 +58,8 @@ impl fmt::Debug for ServerOwner {
 }
 
 impl ServerOwner {
-    /// The link of a session has fallen silent, or is back: compares the processes of the client where
-    /// that changes which of them serves.
+    /// The link of a session has fallen silent, or is back: compares the processes of the client
+    /// where that changes which of them serves.
     fn rank(&self, session: &Session) {
         if session.answers() == session.is_displaced() {
             self.registry.rank_soon(session);
@@ -304,8 +304,8 @@ fn needed(asked: &TargetAddr, destination: Destination<'_>) -> TargetAddr {
     }
 }
 
-/// The command that gives the right to a target. `None`: the client chose a text that is more than a
-/// word to a shell, and a person would run it.
+/// The command that gives the right to a target. `None`: the client chose a text that is more than
+/// a word to a shell, and a person would run it.
 fn command(client: &str, target: &TargetAddr) -> Option<String> {
     let right = match target {
         TargetAddr::Tcp { host, port } | TargetAddr::Udp { host, port } if host.contains(':') => {

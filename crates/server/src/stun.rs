@@ -62,9 +62,9 @@ impl StunReport {
     }
 }
 
-/// Answers at the further port, on the worker of `handle`, as long as the process lives. The port is
-/// bound when the future is ready, or its failure is logged, so that a client that logs in from then
-/// on learns the port.
+/// Answers at the further port, on the worker of `handle`, as long as the process lives. The port
+/// is bound when the future is ready, or its failure is logged, so that a client that logs in from
+/// then on learns the port.
 pub(super) async fn serve(
     server: &Arc<StunServer>,
     config: &ServerConfig,

@@ -1,5 +1,6 @@
-//! The busiest streams and flows. Each look compares the bytes of all streams with those of the look
-//! before, and names the streams that it tells. The name of a stream that was told before is noted.
+//! The busiest streams and flows. Each look compares the bytes of all streams with those of the
+//! look before, and names the streams that it tells. The name of a stream that was told before is
+//! noted.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! A survey that goes on: a look each second builds the status of those sessions that have changed.
-//! Each worker makes a print of each of its sessions, a hash of the figures that a status shows, and
-//! the notes of the look before have the prints by which a change is found. Nothing is allocated for
-//! a session whose print is the same.
+//! Each worker makes a print of each of its sessions, a hash of the figures that a status shows,
+//! and the notes of the look before have the prints by which a change is found. Nothing is
+//! allocated for a session whose print is the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
@@ -43,7 +43,8 @@ impl Prints {
         self.0.binary_search_by_key(&id, |(id, _)| *id).is_ok()
     }
 
-    /// Calls `new` with each id that is new or has another print, and `lost` with each that is missing.
+    /// Calls `new` with each id that is new or has another print, and `lost` with each that is
+    /// missing.
     fn differ(&self, before: &Self, mut new: impl FnMut(u64), mut lost: impl FnMut(u64)) {
         let mut old = before.0.iter().peekable();
         for (id, print) in &self.0 {
@@ -58,8 +59,8 @@ impl Prints {
     }
 }
 
-/// The most sessions whose TCP connections the kernel is asked about in a look. The others have their
-/// turn in the looks that follow. 64 requests take about 0.5 ms.
+/// The most sessions whose TCP connections the kernel is asked about in a look. The others have
+/// their turn in the looks that follow. 64 requests take about 0.5 ms.
 const ASKED: usize = 64;
 
 /// What a look notes for the next one.
@@ -199,8 +200,8 @@ fn of_link(session: &Session, link: &Link) -> u64 {
     })
 }
 
-/// The step of a round trip. A change within a step is not told: from 1 ms on, a step is a quarter of
-/// a doubling or less, and the answers to thousands of keep-alives are no news.
+/// The step of a round trip. A change within a step is not told: from 1 ms on, a step is a quarter
+/// of a doubling or less, and the answers to thousands of keep-alives are no news.
 fn step(micros: u128) -> u32 {
     let micros = u32::try_from(micros).unwrap_or(u32::MAX).max(1_000);
     let octave = micros.ilog2();

@@ -68,8 +68,8 @@ impl Traffic for Survey {
     }
 }
 
-/// Adds the counts of flows. `to_target`: the sockets here belong to targets, so that what they sent
-/// came from visitors.
+/// Adds the counts of flows. `to_target`: the sockets here belong to targets, so that what they
+/// sent came from visitors.
 pub(crate) fn add_flows(service: &mut status::Service, flows: &FlowStats, to_target: bool) {
     service.flows += flows.live();
     service.flows_total += flows.opened();

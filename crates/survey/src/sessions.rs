@@ -42,8 +42,8 @@ pub(super) async fn part(worker: Rc<Worker>) -> Part {
     let mut part = Part { worker: worker.index, ..Part::default() };
     let mut slices = Slices::default();
     for id in worker.state.session_ids() {
-        // The links of a session and the totals of its ended links are read in one turn: a link that
-        // ends meanwhile is counted once.
+        // The links of a session and the totals of its ended links are read in one turn: a link
+        // that ends meanwhile is counted once.
         let links = worker.state.links_of(id);
         for (session, link) in &links {
             part.add_link(session, link);
@@ -65,8 +65,8 @@ pub(super) async fn part(worker: Rc<Worker>) -> Part {
     part
 }
 
-/// The same of some sessions, without the bytes that their links retain: to count them takes a look at
-/// each stream.
+/// The same of some sessions, without the bytes that their links retain: to count them takes a look
+/// at each stream.
 pub(super) async fn part_of(worker: Rc<Worker>, wanted: Arc<HashSet<u64>>) -> Part {
     let mut part = Part { worker: worker.index, ..Part::default() };
     let mut slices = Slices::default();
@@ -273,7 +273,8 @@ impl Part {
     }
 }
 
-/// Adds the part of a worker to those of other workers. Returns the TCP connections of its carriers.
+/// Adds the part of a worker to those of other workers. Returns the TCP connections of its
+/// carriers.
 pub(super) fn join(
     all: &mut BTreeMap<u64, (Arc<Session>, status::Session)>,
     part: Part,

@@ -1,6 +1,7 @@
 //! Checks of the targets of services with `health`: the client connects to the target, asks for
-//! `health.path` if there is one, and closes the connection. A target of UDP is sent the datagram of
-//! `health.udp`, and has to answer. Without `health` only visitors find out whether a target serves.
+//! `health.path` if there is one, and closes the connection. A target of UDP is sent the datagram
+//! of `health.udp`, and has to answer. Without `health` only visitors find out whether a target
+//! serves.
 
 use std::collections::HashMap;
 use std::io;
@@ -69,8 +70,8 @@ pub async fn check_targets(shared: Arc<impl Checked>) {
     }
 }
 
-/// Starts one check. A check that hangs delays no other check, and ends before the next check of the
-/// same target begins, because its time-out is not longer than the interval.
+/// Starts one check. A check that hangs delays no other check, and ends before the next check of
+/// the same target begins, because its time-out is not longer than the interval.
 fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
     let request = check.path.as_ref().map(|path| request(service, target, path));
     let (pool, layer) = (pools.of(service), Site::of(service, target));
@@ -171,8 +172,8 @@ async fn ask(
     reason.map_or(Ok(()), |reason| Err(fails(reason)))
 }
 
-/// A query of DNS for the name servers of the root (RFC 1035 section 4): each resolver knows them, and
-/// an authoritative server refuses it, which is an answer.
+/// A query of DNS for the name servers of the root (RFC 1035 section 4): each resolver knows them,
+/// and an authoritative server refuses it, which is an answer.
 const QUERY: [u8; 17] = *b"\x74\x75\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x01";
 
 /// Whether a datagram answers [`QUERY`].

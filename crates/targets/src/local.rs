@@ -25,14 +25,14 @@ use super::choice::{Choice, Several};
 use super::pool::Pools;
 use super::site::Site;
 use super::state::TargetsState;
-use capture::observed::{Observer, Whose};
+use capture::observed::{ObservedVisitor, Observer};
 use capture::requests::Marks;
 use node::aim::credentials;
 use node::descriptors::Holders;
 use node::entrance::TargetWatch;
 use node::memory::Accounts;
 use node::session::Worker;
-use node::{descriptors, guesses, limits};
+use node::{auth_failures, descriptors, limits};
 
 /// A service on one worker.
 #[derive(Debug)]
@@ -104,8 +104,8 @@ pub struct Records {
     pub pools: Pools,
     /// How many flows the services may have.
     bounds: Bounds,
-    /// The limits of the streams of services; `None` for the entries of a proxy, whose visitors were
-    /// admitted already.
+    /// The limits of the streams of services; `None` for the entries of a proxy, whose visitors
+    /// were admitted already.
     gates: Option<Gates>,
     /// The shares that the services have of the descriptors.
     holders: Holders,
@@ -269,8 +269,8 @@ impl Local {
         Self { observer, ..self }
     }
 
-    /// Connects a stream of a visitor. `mark`: that of the target that the visitor had before; the far
-    /// side waits for that of the target that is connected.
+    /// Connects a stream of a visitor. `mark`: that of the target that the visitor had before; the
+    /// far side waits for that of the target that is connected.
     pub fn serve(
         &self,
         visitor: Visitor,
@@ -278,7 +278,7 @@ impl Local {
         mark: Option<u64>,
         inlet: impl Into<StreamInlet>,
     ) -> Rc<dyn Outlet> {
-        self.connect(Whose { visitor, replay: None }, header, mark, inlet.into())
+        self.connect(ObservedVisitor { visitor, replay: None }, header, mark, inlet.into())
     }
 
     /// Connects the stream of a replay of a request.
@@ -288,7 +288,12 @@ impl Local {
         header: Option<Bytes>,
         inlet: StreamInlet,
     ) -> Rc<dyn Outlet> {
-        self.connect(Whose { visitor: Visitor::Unknown, replay: Some(marks) }, header, None, inlet)
+        self.connect(
+            ObservedVisitor { visitor: Visitor::Unknown, replay: Some(marks) },
+            header,
+            None,
+            inlet,
+        )
     }
 
     /// Whether the requests of the service are kept.
@@ -298,7 +303,7 @@ impl Local {
 
     fn connect(
         &self,
-        whose: Whose,
+        whose: ObservedVisitor,
         header: Option<Bytes>,
         mark: Option<u64>,
         inlet: StreamInlet,
@@ -404,7 +409,7 @@ impl Serves {
             let rights = service.exit.allow.clone().unwrap_or_else(ForwardRights::ordinary);
             let label = format!("service {}", service.name);
             let users = credentials(&service.exit.basic_auth);
-            let users = users.map(|users| users.braked(guesses::brake(), &label));
+            let users = users.map(|users| users.braked(auth_failures::brake(), &label));
             Self::Exit(Exit::new(kind, users, move |target| allow(rights.clone(), target)))
         };
         match &service.target {

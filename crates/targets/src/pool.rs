@@ -56,8 +56,8 @@ const SILENT: u32 = WHOLE / 2;
 /// missing.
 const STEP: u32 = 4;
 
-/// A target answers at this time (milliseconds) if a flow to it was answered within it. An active flow
-/// tells so every 2 s.
+/// A target answers at this time (milliseconds) if a flow to it was answered within it. An active
+/// flow tells so every 2 s.
 const HEARD: u64 = 30_000;
 
 impl Member {
@@ -241,10 +241,10 @@ impl Pool {
         }
     }
 
-    /// Notes that a flow to the target at this place is answered, or gets no answer. A target that is
-    /// silent while another one answers is down: its flows had better go elsewhere, which the result
-    /// says. What a whole service does not answer says nothing: its protocol may need no answer. With
-    /// checks by datagram, the checks decide whether the target is down.
+    /// Notes that a flow to the target at this place is answered, or gets no answer. A target that
+    /// is silent while another one answers is down: its flows had better go elsewhere, which the
+    /// result says. What a whole service does not answer says nothing: its protocol may need no
+    /// answer. With checks by datagram, the checks decide whether the target is down.
     pub(super) fn note_answers(&self, place: usize, answers: bool) -> bool {
         self.note_answers_at(place, answers, clock_millis())
     }
@@ -269,8 +269,8 @@ impl Pool {
         false
     }
 
-    /// The place of the target with this mark, if it serves as far as is known. A target of weight 0
-    /// keeps the visitors that it had.
+    /// The place of the target with this mark, if it serves as far as is known. A target of weight
+    /// 0 keeps the visitors that it had.
     pub(super) fn serving(&self, mark: u64) -> Option<usize> {
         let is_it = |member: &Member| member.mark() == mark;
         self.members
@@ -377,9 +377,9 @@ impl Default for Pools {
 #[derive(Debug)]
 struct Known {
     pool: Arc<Pool>,
-    /// Every target that a pool, a worker or a visitor has. During a reload, somebody may ask for the
-    /// pool of the former configuration after a worker has the new one: a target must not have a
-    /// second record then, because the checks would write to one and the visitors read the other.
+    /// Every target that a pool, a worker or a visitor has. During a reload, somebody may ask for
+    /// the pool of the former configuration after a worker has the new one: a target must not have
+    /// a second record then, because the checks would write to one and the visitors read the other.
     members: Vec<Weak<Member>>,
 }
 

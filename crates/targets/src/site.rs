@@ -13,8 +13,8 @@ use transport::LocalFuture;
 
 use families::trust;
 
-/// What was made of the files is made anew after a failure at most once in this time: the authorities
-/// of a system take milliseconds of a worker, and visitors cause the failures.
+/// What was made of the files is made anew after a failure at most once in this time: the
+/// authorities of a system take milliseconds of a worker, and visitors cause the failures.
 const RENEWAL: Duration = Duration::from_secs(10);
 
 /// The layer above the sockets of one target.
@@ -23,8 +23,8 @@ pub(super) struct Site {
     name: String,
     /// The target speaks HTTP, whose version is chosen inside the handshake.
     is_site: bool,
-    /// Made of the files at the first connection, and anew after a failure: the file of an authority
-    /// may have been replaced.
+    /// Made of the files at the first connection, and anew after a failure: the file of an
+    /// authority may have been replaced.
     made: Rc<RefCell<Option<Made>>>,
 }
 

@@ -7,7 +7,9 @@ use net::udp::{Buffers, raise, refused, socket_to};
 use proto::greeting::EarlyBinding;
 use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, RecvStream, SendStream};
 use rustls::pki_types::ServerName;
-use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say, Side, Transport};
+use transport::{
+    Carrier, CarrierError, Dialer, Dialled, EarlyDataFn, LocalFuture, Side, Transport,
+};
 
 use crate::early::EarlySecrets;
 use crate::ids::first_id_to;
@@ -79,7 +81,7 @@ impl Dialer for QuicDialer {
         Box::pin(async { dialled.await.map(|(carrier, _)| carrier) })
     }
 
-    fn dial_early(&self, address: SocketAddr, say: Say) -> LocalFuture<'static, Dialled> {
+    fn dial_early(&self, address: SocketAddr, say: EarlyDataFn) -> LocalFuture<'static, Dialled> {
         Box::pin(dial(self.clone(), address, Some(say)))
     }
 
@@ -88,7 +90,7 @@ impl Dialer for QuicDialer {
     }
 }
 
-async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dialled {
+async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<EarlyDataFn>) -> Dialled {
     let QuicDialer { clients, name, settings, buffers, steer, dscp, past } = dialer;
     let receiving = Receiving::within(buffers);
     let mut settings = settings.on_route_to(address);
@@ -143,7 +145,7 @@ async fn shake_early(
     connecting: Connecting,
     buffers: usize,
     secrets: &EarlySecrets,
-    say: &Say,
+    say: &EarlyDataFn,
 ) -> Result<(Hold, Taken), ConnectionError> {
     let (connection, done) = match connecting.into_0rtt() {
         Ok(early) => early,

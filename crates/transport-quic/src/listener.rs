@@ -15,7 +15,8 @@ use net::udp::Seat;
 use quinn::{Endpoint, ServerConfig};
 use tls::explain;
 use transport::{
-    Begun, Carrier, CarrierError, Early, Incoming, Listener, LocalFuture, Peer, Side, Transport,
+    AcceptResult, Carrier, CarrierError, Early, Incoming, Listener, LocalFuture, Peer, Side,
+    Transport,
 };
 
 use crate::early::EarlySecrets;
@@ -302,7 +303,7 @@ impl Incoming for Accepted {
         })
     }
 
-    fn handshake_early(self: Box<Self>) -> LocalFuture<'static, Begun> {
+    fn handshake_early(self: Box<Self>) -> LocalFuture<'static, AcceptResult> {
         Box::pin(async move {
             let Shaking { hold, secrets, mut done, noted } = self.begin().await?;
             let early = tokio::select! {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::{Begun, CarrierError, Datagrams, Dialled, Lane, Lanes, Say};
+use crate::{AcceptResult, CarrierError, Datagrams, Dialled, EarlyDataFn, Lane, Lanes};
 
 /// A boxed future that stays on its thread.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -195,7 +195,7 @@ pub trait Incoming: fmt::Debug {
 
     /// As [`Incoming::handshake`], but may be ready before the end of the handshake, where the
     /// client may have sent early data.
-    fn handshake_early(self: Box<Self>) -> LocalFuture<'static, Begun> {
+    fn handshake_early(self: Box<Self>) -> LocalFuture<'static, AcceptResult> {
         let handshake = self.handshake();
         Box::pin(async { Ok((handshake.await?, None)) })
     }
@@ -223,7 +223,7 @@ impl Default for Patience {
 pub trait PathDialer: fmt::Debug {
     /// Connects and does the handshake. Sends `say` as early data where the transport supports
     /// early data. The caller sets the deadline. Dropping the future closes the connection.
-    fn dial(&self, say: Option<Say>) -> LocalFuture<'static, Dialled>;
+    fn dial(&self, say: Option<EarlyDataFn>) -> LocalFuture<'static, Dialled>;
 
     /// How long the caller waits for a dial.
     fn patience(&self) -> Patience {
@@ -247,7 +247,7 @@ pub trait Dialer: fmt::Debug {
 
     /// As [`Dialer::dial`], but sends early data before the end of the handshake, where the
     /// transport supports it and the server has allowed it.
-    fn dial_early(&self, address: SocketAddr, _say: Say) -> LocalFuture<'static, Dialled> {
+    fn dial_early(&self, address: SocketAddr, _say: EarlyDataFn) -> LocalFuture<'static, Dialled> {
         let dial = self.dial(address);
         Box::pin(async { Ok((dial.await?, None)) })
     }

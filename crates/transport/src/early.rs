@@ -12,14 +12,14 @@ use crate::{Carrier, CarrierError, LocalFuture, Peer};
 
 /// Makes the early data of a client from [`EarlyBinding::client`]. The dialer calls it once per
 /// connection. With `None` the dialer sends no early data.
-pub type Say = Rc<dyn Fn(&[u8; 32]) -> Option<Bytes>>;
+pub type EarlyDataFn = Rc<dyn Fn(&[u8; 32]) -> Option<Bytes>>;
 
 /// The result of a dial. A binding means that the server accepted the early data, which precede all
 /// other bytes on the first lane.
 pub type Dialled = Result<(Carrier, Option<EarlyBinding>), CarrierError>;
 
 /// The result of an accept. With [`Early`] the handshake is not finished.
-pub type Begun = Result<(Carrier, Option<Early>), CarrierError>;
+pub type AcceptResult = Result<(Carrier, Option<Early>), CarrierError>;
 
 /// The rest of a handshake whose client may have sent early data. Until its end the caller uses
 /// only the first lane of the carrier, and only the address of the peer is known.

@@ -22,7 +22,7 @@ pub use carrier::{
     ALPN, Carrier, Cipher, Connection, ConnectionStats, Dialer, EXPORTER_LABEL, Incoming, Listener,
     LocalFuture, PathDialer, Patience, Peer, Repair, Transport, Watch,
 };
-pub use early::{Begun, Dialled, Early, Say};
+pub use early::{AcceptResult, Dialled, Early, EarlyDataFn};
 pub use error::CarrierError;
 pub use flow::{DATAGRAM_MAX, FlowConnector, FlowInlet, FlowOutlet};
 pub use lane::{Death, Lane, PageSink, PageSource, Producer, Through, Unchanged};

@@ -2,9 +2,9 @@
 //! them in, how much memory they take, and who reads them.
 //!
 //! ```text
-//!   worker: observed ─► Recording ──begin, response, end: a short lock each──► Store ─► list, detail
-//!                          │ bytes of bodies, on the worker                     │
-//!                          └──────────────── Room ── bounds all of it ──────────┘
+//!   worker: observed ─► Recording ──begin, response, end: a short lock──► Store ─► list, detail
+//!                          │ bytes of bodies, on the worker                │
+//!                          └──────────────── Room ── bounds all of it ─────┘
 //! ```
 //!
 //! Everything is in the memory of this process: no file has a request. A service whose requests are
@@ -272,8 +272,8 @@ impl Store {
         self.answer(all)
     }
 
-    /// The requests that have changed since the revision, those under way included, and the revision
-    /// now.
+    /// The requests that have changed since the revision, those under way included, and the
+    /// revision now.
     pub fn since(&self, revision: u64) -> (SeenRequests, u64) {
         let inner = self.inner();
         let is_new = |entry: &&Entry| entry.revision > revision || entry.live.is_some();

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use relay::Spectator;
 
 use super::{BODY, PER_SERVICE, Store};
-use crate::observed::{Observed, Observer, Whose};
+use crate::observed::{Observed, ObservedVisitor, Observer};
 
 /// A service with names that keeps its requests, and its store within a budget of so many bytes.
 fn kept(budget: u64) -> (Observer, Arc<Store>) {
@@ -25,8 +25,8 @@ fn kept(budget: u64) -> (Observer, Arc<Store>) {
     (observed.of(&config.services[0]).unwrap(), store)
 }
 
-fn visitor() -> Whose {
-    Whose { visitor: relay::Visitor::At("192.0.2.7:4000".parse().unwrap()), replay: None }
+fn visitor() -> ObservedVisitor {
+    ObservedVisitor { visitor: relay::Visitor::At("192.0.2.7:4000".parse().unwrap()), replay: None }
 }
 
 fn spectator(observer: &Observer) -> Box<dyn Spectator> {

@@ -13,7 +13,7 @@ use proto::greeting::{
     NONCE_LENGTH, Refusal, Versions,
 };
 use proto::{CarrierNumber, GoAwayReason, Head, Kind, LinkId, StreamId};
-use transport::{Carrier, CarrierError, LocalFuture, Say};
+use transport::{Carrier, CarrierError, EarlyDataFn, LocalFuture};
 
 use super::error::DialError;
 use super::keeper::Keeper;
@@ -196,7 +196,7 @@ impl Keeper {
                 };
                 let say = early.is_some().then(|| {
                     let setup = setup.clone();
-                    let say: Say = Rc::new(move |client| setup.early_flight(client));
+                    let say: EarlyDataFn = Rc::new(move |client| setup.early_flight(client));
                     say
                 });
                 let (mut carrier, mut said) = dial_early(&path, say.as_ref()).await?;

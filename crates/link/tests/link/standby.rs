@@ -8,7 +8,7 @@ use testkit::netem::Rng;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use transport::memory::{self, Breaker, MemoryDialer};
-use transport::{Dialled, LocalFuture, PathDialer, Say};
+use transport::{Dialled, EarlyDataFn, LocalFuture, PathDialer};
 
 use crate::rig::{
     Appetite, Client, Rules, Scripted, Server, Tap, open, path, plan, until, virtually,
@@ -25,7 +25,7 @@ struct Asking {
 }
 
 impl PathDialer for Asking {
-    fn dial(&self, say: Option<Say>) -> LocalFuture<'static, Dialled> {
+    fn dial(&self, say: Option<EarlyDataFn>) -> LocalFuture<'static, Dialled> {
         self.host.dial(say)
     }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!   other process ──descriptors over a Unix socket (SCM_RIGHTS)──► Inherited
 //!   service manager ──descriptors from 3 on (LISTEN_FDS)─────────►    │ by kind and address
-//!   listen_group, udp_group, flow_group, Unix sockets ◄───────────────┘ a whole group, in its order
+//!   listen_group, udp_group, flow_group, Unix sockets ◄───────────────┘ a whole group in order
 //! ```
 //!
 //! The sockets of one address are a group, and a group goes to one caller as a whole. The kernel

@@ -12,8 +12,8 @@ use proto::{ResetCode, Target, VisitorFields};
 use relay::{Announced, Holder, Retry, Settings, Socket, open_error_code};
 use tokio::time::Instant;
 
-use super::again::Another;
-use super::hold::{Visitor, elsewhere};
+use super::again::Failover;
+use super::hold::{MovingVisitor, elsewhere};
 use super::name::NameVisitor;
 use super::proxy::proxy_of;
 use super::{Entrance, served_by, settings_of};
@@ -26,19 +26,19 @@ use crate::{descriptors, limits};
 
 /// The way on which a visitor came to an entrance.
 #[derive(Clone, Debug)]
-pub enum Came {
+pub enum VisitorOrigin {
     /// To a port of the entrance; with the header that a load balancer has put in front.
     Port(Option<Box<Announced>>),
     /// By a name.
     Name(NameVisitor),
     /// As a request of the HTTP proxy that was judged by these rules. A client that takes its names
     /// over with the same rules serves the request.
-    Request(Arc<Aim>, Option<Arc<Stays>>),
+    Request(Arc<Aim>, Option<Arc<Affinity>>),
 }
 
 /// A request whose visitor stays where it was before.
 #[derive(Debug, Default)]
-pub struct Stays {
+pub struct Affinity {
     /// The mark of the target that the visitor has had; 0: of none.
     mark: u64,
     /// The number of the client that has the stream.
@@ -47,7 +47,7 @@ pub struct Stays {
     is_marked: AtomicBool,
 }
 
-impl Stays {
+impl Affinity {
     pub fn new(mark: u64) -> Arc<Self> {
         Arc::new(Self { mark, ..Self::default() })
     }
@@ -73,21 +73,21 @@ impl Stays {
 
 /// A visitor on its way into an entrance.
 #[derive(Debug)]
-pub struct Guest {
+pub struct EnteringVisitor {
     pub socket: Socket,
     pub peer: Option<SocketAddr>,
-    pub came: Came,
+    pub origin: VisitorOrigin,
     /// The session that was picked for it on another worker.
-    pub wish: Option<u64>,
+    pub preferred: Option<u64>,
     /// The time until which the visitor may be held. It does not change on the way.
     pub until: Instant,
     /// What became of the visitor before.
-    pub past: Past,
+    pub attempts: Attempts,
 }
 
 /// The part of a visitor's way that led nowhere.
 #[derive(Debug, Default)]
-pub struct Past {
+pub struct Attempts {
     /// The bytes that a refused stream has read from the socket. Those of a visitor of HTTP are in
     /// [`NameVisitor::first`].
     pub first: BytesMut,
@@ -95,7 +95,7 @@ pub struct Past {
     pub tried: Vec<Tried>,
 }
 
-impl Came {
+impl VisitorOrigin {
     /// What a load balancer tells of the visitor, for the target. More than fits is left out.
     fn fields(&self) -> Option<VisitorFields> {
         match self {
@@ -130,29 +130,34 @@ impl Came {
 }
 
 /// Lets a visitor in that a door has led to this entrance.
-pub fn visit(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Guest) {
+pub fn visit(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut entering: EnteringVisitor) {
     // Without settings the entrance was closed meanwhile.
     let settings = settings_of(worker, entrance);
     let Some(settings) = settings else {
-        return turn_away(worker, guest, &Rc::default(), Answer::Down(ResetCode::Shutdown));
+        return turn_away(worker, entering, &Rc::default(), Answer::Down(ResetCode::Shutdown));
     };
-    if !holds(&entrance.backends.first(), &mut guest.socket) {
+    if !holds(&entrance.backends.first(), &mut entering.socket) {
         tracing::debug!(service = entrance.name(), "the client has its share of the descriptors");
-        return turn_away(worker, guest, &settings, Answer::Full);
+        return turn_away(worker, entering, &settings, Answer::Full);
     }
-    enter(worker, entrance, guest);
+    enter(worker, entrance, entering);
 }
 
 /// Refuses a visitor and counts the refusal.
-pub(super) fn turn_away(worker: &Worker, guest: Guest, settings: &Rc<Settings>, answer: Answer) {
+pub(super) fn turn_away(
+    worker: &Worker,
+    entering: EnteringVisitor,
+    settings: &Rc<Settings>,
+    answer: Answer,
+) {
     let code = match answer {
         Answer::Forbidden => ResetCode::Denied,
         Answer::Busy | Answer::Full => ResetCode::Limit,
         Answer::Down(code) => code,
     };
-    let Guest { socket, came, .. } = guest;
-    match came {
-        Came::Name(http) if http.lead.space == Space::Http => {
+    let EnteringVisitor { socket, origin, .. } = entering;
+    match origin {
+        VisitorOrigin::Name(http) if http.lead.space == Space::Http => {
             if answer == Answer::Forbidden {
                 settings.stats.count_barred();
             } else {
@@ -160,10 +165,12 @@ pub(super) fn turn_away(worker: &Worker, guest: Guest, settings: &Rc<Settings>, 
             }
             http.door.answer(worker, socket, http.asked, answer);
         }
-        Came::Name(_) | Came::Port(_) | Came::Request(..) if answer == Answer::Forbidden => {
+        VisitorOrigin::Name(_) | VisitorOrigin::Port(_) | VisitorOrigin::Request(..)
+            if answer == Answer::Forbidden =>
+        {
             relay::bar_socket(socket, settings);
         }
-        Came::Name(_) | Came::Port(_) | Came::Request(..) => {
+        VisitorOrigin::Name(_) | VisitorOrigin::Port(_) | VisitorOrigin::Request(..) => {
             relay::refuse_socket(socket, settings, code);
         }
     }
@@ -182,48 +189,54 @@ pub fn seat(
 /// Finds the backend of a visitor, and opens a stream over a link of this worker. The visitor moves
 /// to another worker or waits where this one has none. A visitor whose address may not visit is
 /// turned away before anything but the listener has spent anything on it.
-pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Guest) {
+pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut entering: EnteringVisitor) {
     loop {
         let mut link = None;
-        let pick = entrance.backends.pick(guest.peer, &guest.past.tried, guest.wish, |session| {
-            link = worker.state.visitor_link(worker.index, session);
-            link.is_some()
-        });
+        let pick = entrance.backends.pick(
+            entering.peer,
+            &entering.attempts.tried,
+            entering.preferred,
+            |session| {
+                link = worker.state.visitor_link(worker.index, session);
+                link.is_some()
+            },
+        );
         match (pick, link) {
-            (Pick::Here(backend), _) => return here(worker, entrance, &backend, guest),
+            (Pick::Here(backend), _) => return here(worker, entrance, &backend, entering),
             (Pick::To(backend), Some(_))
-                if entrance.backends.is_shared() && !holds(&backend, &mut guest.socket) =>
+                if entrance.backends.is_shared() && !holds(&backend, &mut entering.socket) =>
             {
                 tracing::debug!(
                     service = entrance.name(),
                     "the client has its share of the descriptors"
                 );
                 let settings = served_by(worker, entrance, &backend.picked).unwrap_or_default();
-                return turn_away(worker, guest, &settings, Answer::Full);
+                return turn_away(worker, entering, &settings, Answer::Full);
             }
             (Pick::To(backend), Some(link)) => {
-                match serve(worker, entrance, &backend, &link, guest) {
-                    Err(left) => guest = *left,
+                match serve(worker, entrance, &backend, &link, entering) {
+                    Err(left) => entering = *left,
                     Ok(()) => return,
                 }
             }
             (Pick::Refuse(answer), _) => {
-                let (service, visitor) = (entrance.name(), guest.peer);
+                let (service, visitor) = (entrance.name(), entering.peer);
                 tracing::debug!(service, ?visitor, ?answer, "the visitor is turned away");
-                let is_counted = guest.past.tried.last().is_some_and(|tried| tried.is_counted);
+                let is_counted =
+                    entering.attempts.tried.last().is_some_and(|tried| tried.is_counted);
                 let settings = settings_of(worker, entrance).filter(|_| !is_counted);
-                return turn_away(worker, guest, &settings.unwrap_or_default(), answer);
+                return turn_away(worker, entering, &settings.unwrap_or_default(), answer);
             }
             (Pick::Elsewhere(session), _) => {
-                guest.wish = Some(session.id);
-                if let Some(visitor) = Visitor::new(entrance, guest) {
+                entering.preferred = Some(session.id);
+                if let Some(visitor) = MovingVisitor::new(entrance, entering) {
                     tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
                 }
                 return;
             }
             (Pick::Wait | Pick::To(_), _) => {
-                guest.wish = None;
-                if let Some(visitor) = Visitor::new(entrance, guest) {
+                entering.preferred = None;
+                if let Some(visitor) = MovingVisitor::new(entrance, entering) {
                     tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
                 }
                 return;
@@ -239,22 +252,27 @@ fn holds(backend: &Backend, socket: &mut Socket) -> bool {
 }
 
 /// Connects a visitor with a target of this process, or turns the visitor away.
-fn here(worker: &Rc<Worker>, entrance: &Arc<Entrance>, backend: &Backend, guest: Guest) {
+fn here(
+    worker: &Rc<Worker>,
+    entrance: &Arc<Entrance>,
+    backend: &Backend,
+    entering: EnteringVisitor,
+) {
     let picked = &backend.picked;
     let settings = served_by(worker, entrance, picked).unwrap_or_default();
-    let Some(permit) = backend.gate.admit_from(limits::source(guest.peer)) else {
+    let Some(permit) = backend.gate.admit_from(limits::source(entering.peer)) else {
         tracing::debug!(service = picked.aim.name, "limit of connections reached");
-        return turn_away(worker, guest, &settings, Answer::Busy);
+        return turn_away(worker, entering, &settings, Answer::Busy);
     };
-    let Guest { socket, peer, came, .. } = guest;
+    let EnteringVisitor { socket, peer, origin, .. } = entering;
     let terms = &picked.aim.terms;
     socket.keep_alive(terms.timeouts.keepalive);
     if !terms.dscp.is_default() {
         socket.mark(terms.dscp);
     }
-    let header = match came {
-        Came::Port(header) => header,
-        Came::Name(_) | Came::Request(..) => None,
+    let header = match origin {
+        VisitorOrigin::Port(header) => header,
+        VisitorOrigin::Name(_) | VisitorOrigin::Request(..) => None,
     };
     let here = worker.state.of::<Here>();
     here.serve(worker, &picked.aim.name, (socket, peer, header), &settings, permit);
@@ -267,19 +285,19 @@ fn serve(
     entrance: &Arc<Entrance>,
     backend: &Backend,
     link: &Link,
-    guest: Guest,
-) -> Result<(), Box<Guest>> {
+    entering: EnteringVisitor,
+) -> Result<(), Box<EnteringVisitor>> {
     let picked = &backend.picked;
     let aim = &picked.aim;
     let settings = served_by(worker, entrance, picked).unwrap_or_default();
-    let Some(permit) = backend.gate.admit_from(limits::source(guest.peer)) else {
+    let Some(permit) = backend.gate.admit_from(limits::source(entering.peer)) else {
         tracing::debug!(service = aim.name, "limit of streams reached");
-        turn_away(worker, guest, &settings, Answer::Busy);
+        turn_away(worker, entering, &settings, Answer::Busy);
         return Ok(());
     };
-    let Guest { socket, peer, came, wish, until, mut past } = guest;
+    let EnteringVisitor { socket, peer, origin, preferred, until, mut attempts } = entering;
     // A connection that comes from another service has the setting of that service.
-    let is_onward = came.http().is_some_and(|http| !http.first.is_empty());
+    let is_onward = origin.http().is_some_and(|http| !http.first.is_empty());
     let keepalive = aim.terms.timeouts.keepalive;
     if is_onward || keepalive != net::socket::KEEPALIVE {
         socket.keep_alive(keepalive);
@@ -295,17 +313,19 @@ fn serve(
         }
         return Ok(());
     }
-    let target = match &came {
-        Came::Request(_, Some(stays)) => stays.opens(entrance, picked),
-        Came::Request(_, None) | Came::Name(_) | Came::Port(_) => aim.opens(),
+    let target = match &origin {
+        VisitorOrigin::Request(_, Some(stays)) => stays.opens(entrance, picked),
+        VisitorOrigin::Request(_, None) | VisitorOrigin::Name(_) | VisitorOrigin::Port(_) => {
+            aim.opens()
+        }
     };
     let priority = aim.terms.priority;
-    let fields = came.fields();
+    let fields = origin.fields();
     let open = proto::Open { target, visitor: peer, priority, fields };
-    let came = match came {
-        Came::Name(visitor) if visitor.lead.space == Space::Http => {
-            let another = entrance.backends.have_others().then(|| Another {
-                came: Came::Name(NameVisitor {
+    let origin = match origin {
+        VisitorOrigin::Name(visitor) if visitor.lead.space == Space::Http => {
+            let another = entrance.backends.have_others().then(|| Failover {
+                origin: VisitorOrigin::Name(NameVisitor {
                     door: Arc::clone(&visitor.door),
                     lead: visitor.lead.clone(),
                     first: BytesMut::new(),
@@ -316,39 +336,41 @@ fn serve(
                 entrance: Arc::clone(entrance),
                 picked: Arc::clone(picked),
                 peer,
-                tried: past.tried,
+                tried: attempts.tried,
                 carried: None,
             });
             visitor.serve(worker, link, open, socket, (&settings, picked), (permit, another));
             return Ok(());
         }
-        came @ (Came::Name(_) | Came::Port(_) | Came::Request(..)) => came,
+        origin @ (VisitorOrigin::Name(_) | VisitorOrigin::Port(_) | VisitorOrigin::Request(..)) => {
+            origin
+        }
     };
     let again = entrance.backends.have_others().then(|| {
-        let another = Another {
+        let another = Failover {
             worker: Rc::clone(worker),
             entrance: Arc::clone(entrance),
             picked: Arc::clone(picked),
             peer,
-            came: came.clone(),
-            tried: past.tried.clone(),
+            origin: origin.clone(),
+            tried: attempts.tried.clone(),
             carried: None,
         };
-        Retry { handler: Box::new(another), first: past.first.clone() }
+        Retry { handler: Box::new(another), first: attempts.first.clone() }
     });
     // The bytes of a request on another worker come over a socket pair.
-    let is_announced = match &came {
-        Came::Port(header) => header.is_some(),
-        Came::Name(_) => socket.is_announced(peer),
-        Came::Request(..) => true,
+    let is_announced = match &origin {
+        VisitorOrigin::Port(header) => header.is_some(),
+        VisitorOrigin::Name(_) => socket.is_announced(peer),
+        VisitorOrigin::Request(..) => true,
     };
     let visitor = (socket, is_announced);
     relay::serve_visitor(visitor, link, open, &settings, Some(permit), None, again).map_err(
         |(socket, error)| {
             tracing::debug!(service = aim.name, %error, "a backend opens no stream");
             let (picked, why) = (Arc::clone(picked), open_error_code(error));
-            past.tried.push(Tried { picked, why, is_counted: false });
-            Box::new(Guest { socket, peer, came, wish, until, past })
+            attempts.tried.push(Tried { picked, why, is_counted: false });
+            Box::new(EnteringVisitor { socket, peer, origin, preferred, until, attempts })
         },
     )
 }

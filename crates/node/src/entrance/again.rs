@@ -11,8 +11,8 @@ use relay::{RetryHandler, Socket};
 use tokio::time::Instant;
 
 use super::Entrance;
-use super::admit::{Came, Guest, Past};
-use super::hold::{Visitor, arrive};
+use super::admit::{Attempts, EnteringVisitor, VisitorOrigin};
+use super::hold::{MovingVisitor, arrive};
 use super::name::NameVisitor;
 use crate::backends::{Picked, Tried};
 use crate::names::Space;
@@ -20,33 +20,35 @@ use crate::session::{HOLD, Worker};
 use capture::log::Carried;
 
 /// Leads a visitor of a shared entrance to another client, if the stream of the visitor is refused.
-pub(super) struct Another {
+pub(super) struct Failover {
     pub(super) worker: Rc<Worker>,
     pub(super) entrance: Arc<Entrance>,
     pub(super) picked: Arc<Picked>,
     pub(super) peer: Option<SocketAddr>,
-    pub(super) came: Came,
+    pub(super) origin: VisitorOrigin,
     pub(super) tried: Vec<Tried>,
     /// The requests of the visitor on the refused stream.
     pub(super) carried: Option<Rc<Carried>>,
 }
 
-impl RetryHandler for Another {
+impl RetryHandler for Failover {
     fn is_worth_it(&self) -> bool {
         self.entrance.backends.are_served_beside(self.picked.session, self.peer)
     }
 
     fn may_repeat(&self, sent: &[u8]) -> bool {
-        match &self.came {
+        match &self.origin {
             // What the bytes of other visitors do is not known.
-            Came::Port(_) => false,
-            Came::Name(visitor) => visitor.lead.space == Space::Http && h1::is_repeatable(sent),
-            Came::Request(..) => h1::is_repeatable(sent),
+            VisitorOrigin::Port(_) => false,
+            VisitorOrigin::Name(visitor) => {
+                visitor.lead.space == Space::Http && h1::is_repeatable(sent)
+            }
+            VisitorOrigin::Request(..) => h1::is_repeatable(sent),
         }
     }
 
     fn retry(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode) {
-        let Self { worker, entrance, picked, peer, came, mut tried, carried } = *self;
+        let Self { worker, entrance, picked, peer, origin, mut tried, carried } = *self;
         // A stream whose bytes pass through a layer has another way back.
         let Some(socket) = socket else { return };
         if let Some(carried) = carried {
@@ -55,15 +57,24 @@ impl RetryHandler for Another {
         let (service, client) = (entrance.name(), picked.client.as_str());
         tracing::debug!(service, client, %why, "the visitor of a refused stream goes on");
         tried.push(Tried { picked, why, is_counted: is_counted(why) });
-        let (came, first) = match came {
-            Came::Name(visitor) if visitor.lead.space == Space::Http => {
-                (Came::Name(NameVisitor { first, ..visitor }), BytesMut::new())
+        let (origin, first) = match origin {
+            VisitorOrigin::Name(visitor) if visitor.lead.space == Space::Http => {
+                (VisitorOrigin::Name(NameVisitor { first, ..visitor }), BytesMut::new())
             }
-            came @ (Came::Name(_) | Came::Port(_) | Came::Request(..)) => (came, first),
+            origin @ (VisitorOrigin::Name(_)
+            | VisitorOrigin::Port(_)
+            | VisitorOrigin::Request(..)) => (origin, first),
         };
-        let past = Past { first, tried };
-        let guest = Guest { socket, peer, came, wish: None, until: Instant::now() + HOLD, past };
-        if let Some(visitor) = Visitor::new(&entrance, guest) {
+        let attempts = Attempts { first, tried };
+        let entering = EnteringVisitor {
+            socket,
+            peer,
+            origin,
+            preferred: None,
+            until: Instant::now() + HOLD,
+            attempts,
+        };
+        if let Some(visitor) = MovingVisitor::new(&entrance, entering) {
             arrive(&worker, visitor);
         }
     }
@@ -77,8 +88,8 @@ pub const fn is_counted(why: ResetCode) -> bool {
     )
 }
 
-impl fmt::Debug for Another {
+impl fmt::Debug for Failover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Another({})", self.entrance.name())
+        write!(f, "Failover({})", self.entrance.name())
     }
 }

@@ -1,5 +1,5 @@
-//! Visitors without a link on their worker: they move to a worker that has a link of the session, or
-//! are held until a link is live.
+//! Visitors without a link on their worker: they move to a worker that has a link of the session,
+//! or are held until a link is live.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use proto::ResetCode;
 use relay::{Detached, Socket};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::admit::{Came, Guest, Past, enter, turn_away};
+use super::admit::{Attempts, EnteringVisitor, VisitorOrigin, enter, turn_away};
 use super::name::NameVisitor;
 use super::{Entrance, settings_of};
 use crate::answer::Answer;
@@ -28,23 +28,23 @@ const LEFT: Duration = Duration::from_millis(10);
 const HELD_MAX: u32 = 1024;
 
 /// A visitor on its way to another worker.
-pub(super) struct Visitor {
+pub(super) struct MovingVisitor {
     entrance: Arc<Entrance>,
     socket: Detached,
     peer: Option<SocketAddr>,
-    came: Came,
-    wish: Option<u64>,
+    origin: VisitorOrigin,
+    preferred: Option<u64>,
     until: Instant,
-    past: Past,
+    attempts: Attempts,
 }
 
-impl Visitor {
+impl MovingVisitor {
     /// Detaches the socket of the visitor from this thread.
-    pub(super) fn new(entrance: &Arc<Entrance>, guest: Guest) -> Option<Self> {
-        let Guest { socket, peer, came, wish, until, past } = guest;
+    pub(super) fn new(entrance: &Arc<Entrance>, entering: EnteringVisitor) -> Option<Self> {
+        let EnteringVisitor { socket, peer, origin, preferred, until, attempts } = entering;
         let entrance = Arc::clone(entrance);
         match socket.detach() {
-            Ok(socket) => Some(Self { entrance, socket, peer, came, wish, until, past }),
+            Ok(socket) => Some(Self { entrance, socket, peer, origin, preferred, until, attempts }),
             Err(error) => {
                 tracing::debug!(service = entrance.name(), %error, "visitor lost");
                 None
@@ -53,27 +53,27 @@ impl Visitor {
     }
 
     /// Attaches the socket of the visitor to this thread.
-    fn attach(self) -> std::io::Result<Guest> {
-        let Self { socket, peer, came, wish, until, past, .. } = self;
-        Ok(Guest { socket: socket.attach()?, peer, came, wish, until, past })
+    fn attach(self) -> std::io::Result<EnteringVisitor> {
+        let Self { socket, peer, origin, preferred, until, attempts, .. } = self;
+        Ok(EnteringVisitor { socket: socket.attach()?, peer, origin, preferred, until, attempts })
     }
 
     fn is_current(&self) -> bool {
-        self.came.is_current(&self.entrance, self.peer)
+        self.origin.is_current(&self.entrance, self.peer)
     }
 }
 
-pub(super) async fn hand_over(to: Handle, visitor: Visitor) {
+pub(super) async fn hand_over(to: Handle, visitor: MovingVisitor) {
     // A worker that has stopped drops the job and thus the socket.
     let _ = to.run(|worker| arrive(worker, visitor)).await;
 }
 
 /// Hands a visitor to a worker with a live link. Waits for a live link when there is none.
-pub(super) async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
-    let Visitor { entrance, came, peer, wish, until, .. } = &visitor;
-    let is_current = || came.is_current(entrance, *peer);
-    let all = wish.map(|_| entrance.backends.all()).unwrap_or_default();
-    let wished = all.iter().find(|one| Some(one.session.id) == *wish);
+pub(super) async fn elsewhere(worker: Rc<Worker>, visitor: MovingVisitor) {
+    let MovingVisitor { entrance, origin, peer, preferred, until, .. } = &visitor;
+    let is_current = || origin.is_current(entrance, *peer);
+    let all = preferred.map(|_| entrance.backends.all()).unwrap_or_default();
+    let wished = all.iter().find(|one| Some(one.session.id) == *preferred);
     let to = match wished.and_then(|one| one.session.live_worker(worker.index)) {
         Some(to) if Instant::now() < *until => Some(to),
         Some(_) | None => tokio::select! {
@@ -103,39 +103,42 @@ async fn gone_on(backends: &Backends) {
 
 /// Passes a visitor to the next generation of this process, which has the listener at which the
 /// visitor came. False: there is none, or bytes of the visitor were read.
-fn pass_on(socket: &Socket, came: &Came) -> bool {
-    let is_untouched = match came {
-        Came::Port(header) => header.is_none(),
-        Came::Name(visitor) => visitor.first.is_empty(),
-        Came::Request(..) => false,
+fn pass_on(socket: &Socket, origin: &VisitorOrigin) -> bool {
+    let is_untouched = match origin {
+        VisitorOrigin::Port(header) => header.is_none(),
+        VisitorOrigin::Name(visitor) => visitor.first.is_empty(),
+        VisitorOrigin::Request(..) => false,
     };
     is_untouched && matches!(socket, Socket::Tcp(_)) && handover::pass(socket).is_ok()
 }
 
 /// Sends a visitor back to its door, because the rules have changed that led it here. A request of
 /// the HTTP proxy fails: it was admitted by the former rules.
-fn back(worker: &Rc<Worker>, visitor: Visitor) {
+fn back(worker: &Rc<Worker>, visitor: MovingVisitor) {
     let entrance = Arc::clone(&visitor.entrance);
     tracing::debug!(service = entrance.name(), "the rules changed while a visitor waited");
-    let guest = match visitor.attach() {
-        Ok(guest) => guest,
+    let entering = match visitor.attach() {
+        Ok(entering) => entering,
         Err(error) => {
             return tracing::debug!(service = entrance.name(), %error, "visitor lost");
         }
     };
-    let Guest { socket, peer, came, until, past, .. } = guest;
-    if past.first.is_empty() && pass_on(&socket, &came) {
+    let EnteringVisitor { socket, peer, origin, until, attempts, .. } = entering;
+    if attempts.first.is_empty() && pass_on(&socket, &origin) {
         return;
     }
-    match came {
+    match origin {
         // Bytes that a refused stream has read are no longer in the socket, where a door looks.
-        Came::Name(NameVisitor { door, lead, first, fields, .. }) if past.first.is_empty() => {
+        VisitorOrigin::Name(NameVisitor { door, lead, first, fields, .. })
+            if attempts.first.is_empty() =>
+        {
             door.again(worker, (socket, peer), lead.space, (first, fields), until);
         }
-        came @ (Came::Name(_) | Came::Port(_) | Came::Request(..)) => {
+        origin @ (VisitorOrigin::Name(_) | VisitorOrigin::Port(_) | VisitorOrigin::Request(..)) => {
             let settings = settings_of(worker, &entrance).unwrap_or_default();
-            let guest = Guest { socket, peer, came, wish: None, until, past };
-            turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
+            let entering =
+                EnteringVisitor { socket, peer, origin, preferred: None, until, attempts };
+            turn_away(worker, entering, &settings, Answer::Down(ResetCode::Shutdown));
         }
     }
 }
@@ -202,7 +205,7 @@ impl Drop for Held {
 }
 
 /// Takes a visitor that another worker accepted.
-pub(super) fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
+pub(super) fn arrive(worker: &Rc<Worker>, visitor: MovingVisitor) {
     if !visitor.is_current() {
         return back(worker, visitor);
     }
@@ -213,30 +216,33 @@ pub(super) fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
     let entrance = Arc::clone(&visitor.entrance);
     match visitor.attach() {
         // The backends and their terms may have changed while the visitor was held.
-        Ok(guest) => enter(worker, &entrance, guest),
+        Ok(entering) => enter(worker, &entrance, entering),
         Err(error) => tracing::debug!(service = entrance.name(), %error, "visitor lost"),
     }
 }
 
-fn refuse(worker: &Rc<Worker>, visitor: Visitor) {
+fn refuse(worker: &Rc<Worker>, visitor: MovingVisitor) {
     // The refusal is counted only while the entrance exists. The visitor is refused in any case.
     let settings = settings_of(worker, &visitor.entrance).unwrap_or_default();
     let is_away = visitor.entrance.backends.are_away();
-    let Ok(Guest { socket, peer, came, until, past, .. }) = visitor.attach() else { return };
-    if past.first.is_empty() && pass_on(&socket, &came) {
+    let Ok(EnteringVisitor { socket, peer, origin, until, attempts, .. }) = visitor.attach() else {
+        return;
+    };
+    if attempts.first.is_empty() && pass_on(&socket, &origin) {
         return;
     }
-    match came {
+    match origin {
         // The door gives the answer that a visitor gets who comes now.
-        Came::Name(NameVisitor { door, lead, first, fields, .. })
+        VisitorOrigin::Name(NameVisitor { door, lead, first, fields, .. })
             if is_away && lead.space == Space::Http =>
         {
             settings.stats.count_refused(ResetCode::Shutdown);
             door.again(worker, (socket, peer), lead.space, (first, fields), until);
         }
-        came @ (Came::Name(_) | Came::Port(_) | Came::Request(..)) => {
-            let guest = Guest { socket, peer, came, wish: None, until, past };
-            turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
+        origin @ (VisitorOrigin::Name(_) | VisitorOrigin::Port(_) | VisitorOrigin::Request(..)) => {
+            let entering =
+                EnteringVisitor { socket, peer, origin, preferred: None, until, attempts };
+            turn_away(worker, entering, &settings, Answer::Down(ResetCode::Shutdown));
         }
     }
 }

@@ -56,7 +56,7 @@ mod tcp;
 mod udp;
 mod watch;
 
-pub use admit::{Came, Guest, Past, Stays, seat, visit};
+pub use admit::{Affinity, Attempts, EnteringVisitor, VisitorOrigin, seat, visit};
 pub use again::is_counted;
 pub use announcers::{Announcers, Balancers, Unannounced, announced};
 pub use name::{Lead, NameDoor, NameVisitor};

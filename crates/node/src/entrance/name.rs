@@ -15,7 +15,7 @@ use proto::{ResetCode, VisitorFields};
 use relay::{Http, Leaving, Onward, Permit, Retry, Settings, Socket, Why, open_error_code};
 use tokio::time::Instant;
 
-use super::again::Another;
+use super::again::Failover;
 use crate::answer::Answer;
 use crate::backends::Picked;
 use crate::names::Space;
@@ -92,7 +92,7 @@ impl NameVisitor {
         open: proto::Open,
         socket: Socket,
         (settings, picked): (&Rc<Settings>, &Arc<Picked>),
-        (permit, mut another): (Permit, Option<Another>),
+        (permit, mut another): (Permit, Option<Failover>),
     ) {
         let Self { door, lead, first, asked, fields: _ } = self;
         let carried = Carried::new(

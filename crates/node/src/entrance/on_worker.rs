@@ -53,8 +53,8 @@ impl OpenEntrance {
         self.settings.borrow().iter().map(|(_, settings)| Rc::clone(&settings.stats)).collect()
     }
 
-    /// Forgets a session that shares the entrance no more. Returns its counters, because its streams
-    /// go on.
+    /// Forgets a session that shares the entrance no more. Returns its counters, because its
+    /// streams go on.
     pub fn forget(&self, session: u64) -> Option<Rc<Stats>> {
         let mut known = self.settings.borrow_mut();
         let place = known.iter().position(|(picked, _)| picked.session == session)?;
@@ -125,8 +125,8 @@ pub fn stats_of(worker: &Worker, entrance: &Entrance, picked: &Arc<Picked>) -> O
     served_by(worker, entrance, picked).map(|settings| Rc::clone(&settings.stats))
 }
 
-/// The settings for a stream of this entrance that is served by what was picked. `None`: the entrance
-/// was closed meanwhile.
+/// The settings for a stream of this entrance that is served by what was picked. `None`: the
+/// entrance was closed meanwhile.
 pub fn served_by(
     worker: &Worker,
     entrance: &Entrance,

@@ -10,8 +10,8 @@ use relay::{FlowSettings, Settings};
 use super::guard::Guard;
 use super::on_worker::{Entrances, OpenEntrance};
 use super::shared::Entrance;
-use super::tcp::Door;
-use super::udp::FlowDoor;
+use super::tcp::Acceptor;
+use super::udp::FlowAcceptor;
 use super::watch::EntranceWatch;
 use crate::descriptors;
 use crate::listeners::{Listener, Listeners};
@@ -50,7 +50,7 @@ fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<(
     let Some(open) = entrances.get_mut(&id) else { return Ok(()) };
     let room = open.settings().room;
     if let (Listener::Udp(socket), Some(flows)) = (&listener, &open.flows) {
-        let door = Rc::new(FlowDoor {
+        let door = Rc::new(FlowAcceptor {
             worker: Rc::clone(worker),
             entrance: Arc::clone(&open.entrance),
             times: Cell::new(flows.times),
@@ -60,7 +60,7 @@ fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<(
         open.listening = Some(Guard::Udp(listening));
         return Ok(());
     }
-    let door = Rc::new(Door {
+    let door = Rc::new(Acceptor {
         worker: Rc::clone(worker),
         entrance: Arc::clone(&open.entrance),
         turn: Cell::new(0),

@@ -1,5 +1,5 @@
-//! The entrances that this process opens for itself, and their changes by a reload: the forwards of a
-//! client, the listeners of a proxy. An entry that keeps its address stays open, whatever else
+//! The entrances that this process opens for itself, and their changes by a reload: the forwards of
+//! a client, the listeners of a proxy. An entry that keeps its address stays open, whatever else
 //! changes.
 
 use std::fmt;
@@ -96,8 +96,8 @@ impl<T> Default for Openings<T> {
 impl<T: Opening> Openings<T> {
     /// Binds the entries that are not open yet, and reports all failures at once. Open entrances
     /// with the same address stay open, even if their target changes. An address that this machine
-    /// does not have is no failure: see [`Self::try_again`]. `session_of` says whose links serve the
-    /// visitors of an entry.
+    /// does not have is no failure: see [`Self::try_again`]. `session_of` says whose links serve
+    /// the visitors of an entry.
     pub async fn bind(
         &self,
         wanted: &[T],

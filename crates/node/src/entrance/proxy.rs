@@ -1,4 +1,5 @@
-//! Entrances that are a proxy: their visitors speak SOCKS5 or with an HTTP proxy and name their targets.
+//! Entrances that are a proxy: their visitors speak SOCKS5 or with an HTTP proxy and name their
+//! targets.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,8 +15,8 @@ use transport::LocalFuture;
 
 use super::{Entrance, Entrances};
 use crate::aim::ProxyTerms;
+use crate::auth_failures;
 use crate::backends::Backend;
-use crate::guesses;
 use crate::session::Worker;
 
 type FutureConnectors = LocalFuture<'static, Option<Connectors>>;
@@ -70,7 +71,7 @@ impl fmt::Debug for ProxyLinks {
 }
 
 impl ProxyLinks {
-    /// The backend, while these terms are in force. Another thread may replace the backend at any
+    /// The backend, while these terms are in force. Failover thread may replace the backend at any
     /// time, so the link of a stream belongs to the backend whose terms were compared.
     fn in_force(&self) -> Option<Arc<Backend>> {
         let is_open =
@@ -148,7 +149,7 @@ pub(super) fn proxy_of(
     let flows = open.flows.as_ref().map(|flows| Rc::clone(&flows.stats)).unwrap_or_default();
     let links = Rc::new(links);
     let label = format!("forward {}", entrance.address);
-    let users = terms.credentials().map(|users| users.braked(guesses::brake(), &label));
+    let users = terms.credentials().map(|users| users.braked(auth_failures::brake(), &label));
     let proxy = Proxy::new(terms.kind, users, priority, links, settings, flows);
     *known = Some((Arc::clone(terms), Rc::clone(&proxy)));
     Some(proxy)

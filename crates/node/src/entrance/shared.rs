@@ -61,9 +61,9 @@ impl SessionPort for Entrance {
         self.backends.lead_to_session(session)
     }
 
-    /// Leads the peers of a UDP port to the workers that have a link of a session that serves it; of a
-    /// shared port, to those of the sessions that answer, if there are any. Flows that exist keep
-    /// their worker.
+    /// Leads the peers of a UDP port to the workers that have a link of a session that serves it;
+    /// of a shared port, to those of the sessions that answer, if there are any. Flows that exist
+    /// keep their worker.
     fn lead_peers(&self) {
         let Some(steering) = &self.steering else { return };
         let all = self.backends.all();

@@ -9,26 +9,26 @@ use std::sync::Arc;
 use relay::{Handler, Socket};
 use tokio::time::Instant;
 
-use super::admit::{Came, Guest, Past, enter, seat, turn_away};
-use super::hold::{Visitor, hand_over};
+use super::admit::{Attempts, EnteringVisitor, VisitorOrigin, enter, seat, turn_away};
+use super::hold::{MovingVisitor, hand_over};
 use super::{Entrance, Unannounced, announced, settings_of};
 use crate::answer::Answer;
 use crate::session::{HOLD, Worker};
 
 /// The handler of accepted visitors on one worker.
-pub(super) struct Door {
+pub(super) struct Acceptor {
     pub(super) worker: Rc<Worker>,
     pub(super) entrance: Arc<Entrance>,
     pub(super) turn: Cell<usize>,
 }
 
-impl fmt::Debug for Door {
+impl fmt::Debug for Acceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Door({})", self.entrance.name())
+        write!(f, "Acceptor({})", self.entrance.name())
     }
 }
 
-impl Handler for Door {
+impl Handler for Acceptor {
     fn handle(&self, mut socket: Socket, peer: Option<SocketAddr>) {
         let worker = &self.worker;
         let is_announced = self.entrance.announcers.contain(peer);
@@ -38,38 +38,38 @@ impl Handler for Door {
             Some(holder) => seat(holder, &socket, source).map(Some),
             None => Some(None),
         };
-        let guest = |socket| Guest {
+        let entering = |socket| EnteringVisitor {
             socket,
             peer,
-            came: Came::Port(None),
-            wish: None,
+            origin: VisitorOrigin::Port(None),
+            preferred: None,
             until: Instant::now() + HOLD,
-            past: Past::default(),
+            attempts: Attempts::default(),
         };
         let Some(seat) = seat else {
             tracing::debug!(service = self.entrance.name(), visitor = ?peer, "no descriptor is left for the visitor");
             let settings = settings_of(worker, &self.entrance).unwrap_or_default();
-            return turn_away(worker, guest(socket), &settings, Answer::Full);
+            return turn_away(worker, entering(socket), &settings, Answer::Full);
         };
         seat.into_iter().for_each(|seat| socket.sit(seat));
-        let guest = guest(socket);
+        let entering = entering(socket);
         if is_announced {
             let (worker, entrance) = (Rc::clone(worker), Arc::clone(&self.entrance));
             tokio::task::spawn_local(async move {
-                if let Some(guest) = behind(&worker, &entrance, guest).await {
-                    enter(&worker, &entrance, guest);
+                if let Some(entering) = behind(&worker, &entrance, entering).await {
+                    enter(&worker, &entrance, entering);
                 }
             });
             return;
         }
-        let to = match guest.socket {
+        let to = match entering.socket {
             Socket::Tcp(_) => None,
             Socket::Unix(_) => self.next_worker(),
         };
         match to.filter(|to| *to != worker.index).and_then(|to| worker.peers.get(to)) {
-            None => enter(worker, &self.entrance, guest),
+            None => enter(worker, &self.entrance, entering),
             Some(handle) => {
-                let Some(visitor) = Visitor::new(&self.entrance, guest) else { return };
+                let Some(visitor) = MovingVisitor::new(&self.entrance, entering) else { return };
                 let handle = handle.clone();
                 tokio::task::spawn_local(hand_over(handle, visitor));
             }
@@ -82,18 +82,27 @@ impl Handler for Door {
 }
 
 /// The visitor behind a load balancer. `None`: the balancer did not say which one it is.
-async fn behind(worker: &Worker, entrance: &Entrance, mut guest: Guest) -> Option<Guest> {
-    let why = match announced(&mut guest.socket, guest.peer).await {
+async fn behind(
+    worker: &Worker,
+    entrance: &Entrance,
+    mut entering: EnteringVisitor,
+) -> Option<EnteringVisitor> {
+    let why = match announced(&mut entering.socket, entering.peer).await {
         Ok((header, peer)) => {
-            let came = Came::Port(Some(Box::new(header)));
-            return Some(Guest { peer, came, until: Instant::now() + HOLD, ..guest });
+            let origin = VisitorOrigin::Port(Some(Box::new(header)));
+            return Some(EnteringVisitor {
+                peer,
+                origin,
+                until: Instant::now() + HOLD,
+                ..entering
+            });
         }
         Err(why) => why,
     };
     let settings = settings_of(worker, entrance).unwrap_or_default();
     let answer = match why {
         Unannounced::Header(error) => {
-            error.complain(guest.peer, &entrance.address);
+            error.complain(entering.peer, &entrance.address);
             Answer::Down(error.code())
         }
         Unannounced::Full(visitor) => {
@@ -105,11 +114,11 @@ async fn behind(worker: &Worker, entrance: &Entrance, mut guest: Guest) -> Optio
             Answer::Full
         }
     };
-    turn_away(worker, guest, &settings, answer);
+    turn_away(worker, entering, &settings, answer);
     None
 }
 
-impl Door {
+impl Acceptor {
     /// The next worker with a live link, for a visitor of a socket that only this worker accepts
     /// from.
     fn next_worker(&self) -> Option<usize> {

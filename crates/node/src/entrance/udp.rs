@@ -20,20 +20,20 @@ use crate::limits;
 use crate::session::{Here, Session, Worker};
 
 /// Opens the flows of a UDP port on one worker.
-pub(super) struct FlowDoor {
+pub(super) struct FlowAcceptor {
     pub(super) worker: Rc<Worker>,
     pub(super) entrance: Arc<Entrance>,
     /// The idle times in force.
     pub(super) times: Cell<FlowTimes>,
 }
 
-impl fmt::Debug for FlowDoor {
+impl fmt::Debug for FlowAcceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FlowDoor({})", self.entrance.name())
+        write!(f, "FlowAcceptor({})", self.entrance.name())
     }
 }
 
-impl FlowHandler for FlowDoor {
+impl FlowHandler for FlowAcceptor {
     fn is_announcer(&self, peer: SocketAddr) -> bool {
         self.entrance.announcers.contain(Some(peer))
     }

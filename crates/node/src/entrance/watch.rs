@@ -200,7 +200,8 @@ impl Watcher for EntranceWatch {
     }
 }
 
-/// Watches the streams that this side dials for a service of this client, or for an entry of a proxy.
+/// Watches the streams that this side dials for a service of this client, or for an entry of a
+/// proxy.
 #[derive(Clone)]
 pub struct TargetWatch {
     /// The word for the service in the log.

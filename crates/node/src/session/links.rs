@@ -165,8 +165,8 @@ impl State {
         })
     }
 
-    /// Returns a live link of the session on this worker. Several live links take turns. A link that
-    /// does not answer has its turn if no other link is live.
+    /// Returns a live link of the session on this worker. Several live links take turns. A link
+    /// that does not answer has its turn if no other link is live.
     pub fn live_link(&self, session: &Session) -> Option<Link> {
         let links = self.links.members.borrow();
         let members = links.get(&session.id)?;
@@ -225,7 +225,8 @@ impl State {
         members.map(|m| (Arc::clone(&m.session), m.link.clone())).collect()
     }
 
-    /// Calls `show` with each link of a session on this worker. Links that are going away are included.
+    /// Calls `show` with each link of a session on this worker. Links that are going away are
+    /// included.
     pub fn each_link_of(&self, session: u64, mut show: impl FnMut(&Session, &Link)) {
         let links = self.links.members.borrow();
         let members = links.get(&session).into_iter().flatten();
@@ -239,9 +240,9 @@ impl State {
     }
 }
 
-/// Lets visitors leave a link of this worker that has lost its carrier, if another client serves them:
-/// at once the visitors for whom nothing was carried, and the others if the link does not come back
-/// soon.
+/// Lets visitors leave a link of this worker that has lost its carrier, if another client serves
+/// them: at once the visitors for whom nothing was carried, and the others if the link does not
+/// come back soon.
 pub fn note_stall(worker: &Rc<Worker>, session: &Arc<Session>, serial: u64) {
     let Some(link) = worker.state.link(session, serial) else { return };
     forsake(&link, Leave::Fresh);

@@ -1,5 +1,5 @@
-//! A session: all links between one client process and one server, as all workers see it. Both roles
-//! use sessions; they differ in which side opens streams.
+//! A session: all links between one client process and one server, as all workers see it. Both
+//! roles use sessions; they differ in which side opens streams.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,8 +48,8 @@ pub struct Session {
     live: Box<[AtomicU32]>,
     /// The number of them whose peer owes no answer that it does not give, by worker.
     answering: Box<[AtomicU32]>,
-    /// The number of links that have not ended, by worker. Links that wait for a carrier or are going
-    /// away count.
+    /// The number of links that have not ended, by worker. Links that wait for a carrier or are
+    /// going away count.
     links: Box<[AtomicU32]>,
     /// Those of them that are not going away.
     staying: Box<[AtomicU32]>,
@@ -70,10 +70,10 @@ pub struct Session {
     is_of_peer: bool,
     /// The session has no other side: this process dials the targets.
     is_here: bool,
-    /// Another process of the client has the addresses that this one has asked for, as long as this
-    /// one does not answer.
+    /// Failover process of the client has the addresses that this one has asked for, as long as
+    /// this one does not answer.
     displaced: AtomicBool,
-    /// Another process of the client stands beside this one.
+    /// Failover process of the client stands beside this one.
     beside: AtomicBool,
     /// The client is on hold: where others share its addresses, it gets no visitor.
     on_hold: AtomicBool,
@@ -265,8 +265,8 @@ impl Session {
         });
     }
 
-    /// Returns a worker with a live link, with a link that answers if there is one. The search starts
-    /// at worker `from`, so different callers spread their visitors.
+    /// Returns a worker with a live link, with a link that answers if there is one. The search
+    /// starts at worker `from`, so different callers spread their visitors.
     pub fn live_worker(&self, from: usize) -> Option<usize> {
         let count = self.live.len();
         if self.is_here {

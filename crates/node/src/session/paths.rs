@@ -101,8 +101,8 @@ impl PathNotes {
         }
     }
 
-    /// The link has another carrier, over this transport. Its bytes since the last look went over the
-    /// path before.
+    /// The link has another carrier, over this transport. Its bytes since the last look went over
+    /// the path before.
     pub fn moved(&self, link: &Link, transport: Transport) {
         let state = state(transport);
         let mut notes = self.notes();

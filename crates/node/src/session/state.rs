@@ -1,6 +1,6 @@
 //! The state of a worker: here what all roles have, and beside it the states of the parts that are
-//! above this module, such as the entrances and the roles. A part asks for its own state by its type
-//! ([`State::of`]), so this module knows no part by name.
+//! above this module, such as the entrances and the roles. A part asks for its own state by its
+//! type ([`State::of`]), so this module knows no part by name.
 
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
@@ -87,8 +87,8 @@ impl State {
             .collect()
     }
 
-    /// Keeps the counters of an entrance that closes, or of a session that shares it no more, because
-    /// the streams may outlive it.
+    /// Keeps the counters of an entrance that closes, or of a session that shares it no more,
+    /// because the streams may outlive it.
     pub fn remember(&self, stats: &Rc<Stats>, label: String) {
         let mut former = self.former.borrow_mut();
         former.retain(|(stats, _)| stats.strong_count() > 0);

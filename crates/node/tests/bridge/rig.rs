@@ -20,8 +20,8 @@ use relay::{Duplex, StreamLane, accept_duplex, open_duplex};
 use tokio::task::spawn_local;
 use transport::memory::MemoryListener;
 use transport::{
-    Carrier, CarrierError, Dialled, FlowInlet, FlowOutlet, Incoming, Inlet, LocalFuture, Outlet,
-    PathDialer, Peer, Say, Transport,
+    Carrier, CarrierError, Dialled, EarlyDataFn, FlowInlet, FlowOutlet, Incoming, Inlet,
+    LocalFuture, Outlet, PathDialer, Peer, Transport,
 };
 
 /// 256 bits, as `tunnel generate token` makes them.
@@ -225,7 +225,7 @@ pub(crate) struct ThroughLink {
 }
 
 impl PathDialer for ThroughLink {
-    fn dial(&self, _: Option<Say>) -> LocalFuture<'static, Dialled> {
+    fn dial(&self, _: Option<EarlyDataFn>) -> LocalFuture<'static, Dialled> {
         let open = to_service(self.service);
         let stream = open_duplex(&self.link, open, &Rc::default(), None);
         Box::pin(async { Ok((inner(stream.map_err(io::Error::other)?), None)) })

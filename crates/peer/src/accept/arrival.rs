@@ -18,13 +18,13 @@ use super::places::Place;
 use super::proof::is_valid;
 use super::proved::Proved;
 use crate::home::Home;
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 
 /// A carrier of a visitor on its way to its link.
 pub(super) struct Arrival<'a> {
     pub(super) worker: &'a Rc<Worker>,
     pub(super) shared: &'a Arc<dyn Home>,
-    pub(super) whose: &'a Whose,
+    pub(super) whose: &'a VisitKey,
     pub(super) shown: &'a Shown,
 }
 
@@ -76,7 +76,7 @@ impl Arrival<'_> {
         }
         let secret = greeted.accepted.secret.clone()?;
         let serial = self.shared.serials().fetch_add(1, Ordering::Relaxed);
-        let Whose { visitor, service } = self.whose;
+        let VisitKey { visitor, service } = self.whose;
         let known = links.values().find(|place| place.whose == *self.whose);
         let session = known.map_or_else(
             || {
@@ -106,12 +106,12 @@ impl Arrival<'_> {
 fn arrive(
     worker: &Rc<Worker>,
     shared: &Arc<dyn Home>,
-    whose: &Whose,
+    whose: &VisitKey,
     (id, serial): (LinkId, u64),
     session: &Arc<Session>,
     greeted: Greeted,
 ) {
-    let Whose { visitor, service } = whose;
+    let VisitKey { visitor, service } = whose;
     let link = match worker.state.link(session, serial) {
         Some(link) => link,
         None if greeted.grant.attach.is_none() => {

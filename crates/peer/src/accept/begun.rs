@@ -9,18 +9,18 @@ use transport::Lane;
 
 /// Gives the byte back before all others.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct StartedLane {
     first: Option<u8>,
     lane: Box<dyn Lane>,
 }
 
-impl Begun {
+impl StartedLane {
     pub(super) fn new(first: u8, lane: Box<dyn Lane>) -> Self {
         Self { first: Some(first), lane }
     }
 }
 
-impl Lane for Begun {
+impl Lane for StartedLane {
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
         match self.first.take() {
             Some(first) => {

@@ -10,7 +10,7 @@ use node::session::Handle;
 use super::places::Places;
 use super::programs::Programs;
 use crate::turns::{Bounds, Turn, Turns};
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 
 /// Visitors before the end of their greeting. Each costs a handshake of TLS and 160 KiB for at most
 /// 30 s. A visitor has one link to a service, and dials a second time where the first carrier is
@@ -32,8 +32,8 @@ pub struct PeerHost {
     pub(super) places: Places,
     /// Those before the end of their greeting.
     pub(super) greeting: Arc<Turns>,
-    pub(super) brake: Mutex<Failures<Whose>>,
-    pub(super) told: Mutex<RepeatLimit<Whose>>,
+    pub(super) brake: Mutex<Failures<VisitKey>>,
+    pub(super) told: Mutex<RepeatLimit<VisitKey>>,
     /// Programs that visit without a tunnel.
     pub programs: Programs,
 }
@@ -50,7 +50,7 @@ impl Default for PeerHost {
 impl PeerHost {
     /// Takes a place among the visitors before the end of their greeting. `None`: there are too
     /// many.
-    pub(crate) fn greet(&self, whose: &Whose) -> Option<Turn> {
+    pub(crate) fn greet(&self, whose: &VisitKey) -> Option<Turn> {
         self.greeting.take(whose)
     }
 

@@ -10,10 +10,10 @@ use tls::{PeerMaterial, Shown};
 use transport::{ALPN, Carrier, CarrierError, Incoming, LocalFuture, Peer};
 use transport_tcp::accept_inside;
 
-use super::begun::Begun;
+use super::begun::StartedLane;
 use super::proof::material;
 use crate::home::Home;
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 use crate::{RELAY, server_tls};
 
 /// A stream of the server, before its handshake.
@@ -29,7 +29,12 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(shared: &Arc<dyn Home>, whose: &Whose, first: u8, lane: StreamLane) -> Self {
+    pub(super) fn new(
+        shared: &Arc<dyn Home>,
+        whose: &VisitKey,
+        first: u8,
+        lane: StreamLane,
+    ) -> Self {
         let material = material(shared, &shared.config().load(), whose);
         Self { first, lane, material, shown: Shown::default(), visitor: whose.visitor.clone() }
     }
@@ -44,7 +49,7 @@ impl Incoming for Stream {
         let address = self.remote();
         let Self { first, lane, material, shown, visitor } = *self;
         Box::pin(async move {
-            let lane = Box::new(Begun::new(first, Box::new(lane)));
+            let lane = Box::new(StartedLane::new(first, Box::new(lane)));
             if Some(&first) == MAGIC.first() {
                 // The verifier decides whether the service takes browsers.
                 let peer = Peer {

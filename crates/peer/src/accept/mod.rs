@@ -31,7 +31,7 @@ use tokio::time::timeout;
 use transport::{Inlet, Outlet};
 
 use crate::home::Home;
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 use crate::wire;
 pub use host::PeerHost;
 pub(super) use incoming::Ready;
@@ -47,12 +47,12 @@ impl PeerHost {
         &self,
         worker: &Rc<Worker>,
         shared: &Arc<dyn Home>,
-        whose: Whose,
+        whose: VisitKey,
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
         let refuse = |code| refuse_stream(&*inlet, None, code);
         if !may_visit(&shared.config().load(), &whose) {
-            let Whose { visitor, service } = &whose;
+            let VisitKey { visitor, service } = &whose;
             tracing::debug!(%visitor, %service, "the service is not private, or is for others");
             return refuse(ResetCode::Unknown);
         }
@@ -82,7 +82,7 @@ impl PeerHost {
     /// Ends the links of those who may not visit any more, after a change of the configuration.
     pub async fn review(&self, shared: &Arc<dyn Home>, handles: &[Handle]) {
         let config = shared.config().load_full();
-        let gone = |whose: &Whose, proved: &Proved| !is_valid(shared, &config, whose, proved);
+        let gone = |whose: &VisitKey, proved: &Proved| !is_valid(shared, &config, whose, proved);
         self.programs.close(gone);
         self.places.close(handles, gone).await;
     }

@@ -1,5 +1,5 @@
-//! Visitors that are programs with a library of WebRTC: a data channel is a stream. The server brings
-//! the offer; the bytes do not pass it.
+//! Visitors that are programs with a library of WebRTC: a data channel is a stream. The server
+//! brings the offer; the bytes do not pass it.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::direct::channels::Offered;
 use crate::direct::failed::Failed;
 use crate::home::Home;
 use crate::turns::Turn;
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 use crate::wire;
 use crate::wire::{Reply, Why};
 use node::session::Worker;
@@ -36,7 +36,7 @@ const STREAMS: usize = 256;
 pub(super) async fn take(
     worker: &Rc<Worker>,
     shared: &Arc<dyn Home>,
-    whose: &Whose,
+    whose: &VisitKey,
     mut lane: StreamLane,
     turn: Turn,
 ) {
@@ -78,11 +78,11 @@ pub(super) async fn take(
 /// Judges an offer, and opens sockets for it if it is good.
 async fn begin(
     shared: &Arc<dyn Home>,
-    whose: &Whose,
+    whose: &VisitKey,
     offer: &str,
     proof: &[u8; 32],
 ) -> Result<(Offered, ProvenOffer), Why> {
-    let Whose { visitor, service } = whose;
+    let VisitKey { visitor, service } = whose;
     let config = shared.config().load_full();
     let context = format!("{visitor}\n{}/{service}", config.name);
     let known = credentials(&config, whose);
@@ -115,7 +115,7 @@ async fn obey(mut lane: StreamLane, closer: Closer) {
     std::future::pending::<()>().await;
 }
 
-async fn serve(worker: &Rc<Worker>, shared: &Arc<dyn Home>, whose: &Whose, arrived: Arrived) {
+async fn serve(worker: &Rc<Worker>, shared: &Arc<dyn Home>, whose: &VisitKey, arrived: Arrived) {
     match arrived {
         Arrived::Carrier(carrier) => {
             // The offer has proved a token, and so does the greeting.
@@ -130,10 +130,10 @@ async fn serve(worker: &Rc<Worker>, shared: &Arc<dyn Home>, whose: &Whose, arriv
 async fn streams(
     worker: &Rc<Worker>,
     shared: &Arc<dyn Home>,
-    whose: &Whose,
+    whose: &VisitKey,
     mut channels: Channels,
 ) {
-    let Whose { visitor, service } = whose;
+    let VisitKey { visitor, service } = whose;
     let (client, name) = (visitor.as_str(), service.as_str());
     let address = channels.peer().address;
     tracing::info!(

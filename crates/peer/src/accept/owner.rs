@@ -1,4 +1,5 @@
-//! What a visitor's link reaches: the streams and flows of its one service. Everything else is refused.
+//! What a visitor's link reaches: the streams and flows of its one service. Everything else is
+//! refused.
 
 use std::fmt;
 use std::rc::Rc;
@@ -13,7 +14,7 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 use super::proof::may_visit;
 use crate::direct::offer::Offers;
 use crate::home::Home;
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 use node::session::{Session, Worker};
 use targets::Local;
 
@@ -21,7 +22,7 @@ use targets::Local;
 pub(super) struct PeerOwner {
     worker: Rc<Worker>,
     shared: Arc<dyn Home>,
-    whose: Whose,
+    whose: VisitKey,
     /// The name of the visitor, which its streams share.
     client: Arc<str>,
     id: LinkId,
@@ -39,7 +40,7 @@ impl PeerOwner {
     pub(super) fn new(
         worker: &Rc<Worker>,
         shared: &Arc<dyn Home>,
-        whose: &Whose,
+        whose: &VisitKey,
         id: LinkId,
         session: &Arc<Session>,
     ) -> Rc<Self> {
@@ -50,7 +51,8 @@ impl PeerOwner {
         Rc::new(Self { worker, shared, whose, client, id, session, offers })
     }
 
-    /// The visitor of a stream or a flow. The client at the other end of the link tells the address.
+    /// The visitor of a stream or a flow. The client at the other end of the link tells the
+    /// address.
     fn visitor(&self, open: &Open) -> Visitor {
         Visitor::Of { client: Arc::clone(&self.client), claimed: open.visitor }
     }
@@ -141,7 +143,7 @@ impl Owner for PeerOwner {
                 self.offers.end();
                 self.session.paths.ended(link);
                 worker.state.remove_link(worker.index, session, serial);
-                let Whose { visitor, service } = &self.whose;
+                let VisitKey { visitor, service } = &self.whose;
                 let (client, service) = (visitor.as_str(), service.as_str());
                 match end {
                     End::Closed | End::Retired | End::ByPeer | End::Expired | End::Forgotten => {

@@ -13,7 +13,7 @@ use proto::{InstanceId, LinkId};
 
 use super::lock::lock;
 use super::proved::Proved;
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 
 /// Links of one visitor to one service: those of processes that have gone wait for their carriers
 /// for a while.
@@ -30,7 +30,7 @@ pub(super) struct Places {
 /// A link of a visitor.
 #[derive(Debug)]
 pub(super) struct Place {
-    pub(super) whose: Whose,
+    pub(super) whose: VisitKey,
     pub(super) worker: usize,
     pub(super) serial: u64,
     pub(super) session: Arc<Session>,
@@ -56,14 +56,14 @@ impl Places {
     }
 
     /// Whether the visitor may have a further link to the service.
-    pub(super) fn have_room(&self, whose: &Whose) -> bool {
+    pub(super) fn have_room(&self, whose: &VisitKey) -> bool {
         self.links().values().filter(|place| place.whose == *whose).count() < LINKS_MAX
     }
 
     /// The secret of a link of this visitor to this service, and what the link began with.
     pub(super) fn secret(
         &self,
-        whose: &Whose,
+        whose: &VisitKey,
         instance: InstanceId,
         link: LinkId,
     ) -> Option<(LinkSecret, Proved)> {
@@ -100,7 +100,11 @@ impl Places {
     }
 
     /// Ends the links that are `gone`.
-    pub(super) async fn close(&self, handles: &[Handle], gone: impl Fn(&Whose, &Proved) -> bool) {
+    pub(super) async fn close(
+        &self,
+        handles: &[Handle],
+        gone: impl Fn(&VisitKey, &Proved) -> bool,
+    ) {
         let gone: Vec<_> = {
             let links = self.links();
             let gone = links.values().filter(|place| gone(&place.whose, &place.proved));
@@ -109,7 +113,7 @@ impl Places {
             })
             .collect()
         };
-        for (worker, serial, session, Whose { visitor, service }) in gone {
+        for (worker, serial, session, VisitKey { visitor, service }) in gone {
             tracing::info!(
                 target: AUDIT, client = visitor.as_str(), service = service.as_str(),
                 "client {visitor} may not visit the private service {service} any more"

@@ -6,7 +6,7 @@ use logging::AUDIT;
 
 use super::lock::lock;
 use super::proved::Proved;
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 #[cfg(not(feature = "webrtc"))]
 use none::Closer;
 #[cfg(feature = "webrtc")]
@@ -19,12 +19,13 @@ pub struct Programs(Mutex<Vec<Program>>);
 /// A program that visits.
 #[derive(Debug)]
 pub(super) struct Program {
-    pub(super) whose: Whose,
+    pub(super) whose: VisitKey,
     pub(super) proved: Proved,
     pub(super) closer: Closer,
 }
 
 impl Programs {
+    #[cfg(feature = "webrtc")]
     pub(super) fn note(&self, program: Program) {
         let mut all = lock(&self.0);
         all.retain(|one| !one.closer.has_ended());
@@ -39,10 +40,10 @@ impl Programs {
     }
 
     /// Ends the connections that are `gone`.
-    pub(super) fn close(&self, gone: impl Fn(&Whose, &Proved) -> bool) {
+    pub(super) fn close(&self, gone: impl Fn(&VisitKey, &Proved) -> bool) {
         let all = lock(&self.0);
         all.iter().filter(|one| gone(&one.whose, &one.proved)).for_each(|one| {
-            let Whose { visitor, service } = &one.whose;
+            let VisitKey { visitor, service } = &one.whose;
             tracing::info!(
                 target: AUDIT, client = visitor.as_str(), service = service.as_str(),
                 "client {visitor} may not visit the private service {service} any more"
@@ -56,7 +57,7 @@ impl Programs {
 mod none {
     /// Closes a connection, of which there is none.
     #[derive(Debug)]
-    pub(super) enum Closer {}
+    pub(in crate::accept) enum Closer {}
 
     impl Closer {
         pub(super) const fn is_open(&self) -> bool {

@@ -10,7 +10,7 @@ use tls::{PeerMaterial, Shown};
 
 use super::proved::Proved;
 use crate::home::Home;
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 
 /// The private service with its visitors.
 fn private<'a>(config: &'a ClientConfig, service: &Name) -> Option<&'a config::Private> {
@@ -24,13 +24,13 @@ pub(super) fn takes_browsers(config: &ClientConfig, service: &Name) -> bool {
 }
 
 /// Whether the service is private and names the visitor.
-pub(super) fn may_visit(config: &ClientConfig, whose: &Whose) -> bool {
+pub(super) fn may_visit(config: &ClientConfig, whose: &VisitKey) -> bool {
     let names = |visitor: &config::Visitor| visitor.name.has(whose.visitor.as_str());
     private(config, &whose.service).is_some_and(|private| private.visitors.iter().any(names))
 }
 
 /// The credentials of a visitor.
-pub(super) fn credentials(config: &ClientConfig, whose: &Whose) -> Vec<StoredCredential> {
+pub(super) fn credentials(config: &ClientConfig, whose: &VisitKey) -> Vec<StoredCredential> {
     let tokens = private(config, &whose.service).map(|own| own.tokens_of(whose.visitor.as_str()));
     let tokens = tokens.unwrap_or_default().iter();
     // The configuration has checked the tokens.
@@ -41,7 +41,7 @@ pub(super) fn credentials(config: &ClientConfig, whose: &Whose) -> Vec<StoredCre
 pub(super) fn material(
     shared: &Arc<dyn Home>,
     config: &ClientConfig,
-    whose: &Whose,
+    whose: &VisitKey,
 ) -> Option<Arc<PeerMaterial>> {
     match private(config, &whose.service)?.demand(whose.visitor.as_str()) {
         Demand::Certificate(tls) => shared.materials().of(tls),
@@ -53,7 +53,7 @@ pub(super) fn material(
 pub(super) fn is_valid(
     shared: &Arc<dyn Home>,
     config: &ClientConfig,
-    whose: &Whose,
+    whose: &VisitKey,
     proved: &Proved,
 ) -> bool {
     may_visit(config, whose)
@@ -68,7 +68,7 @@ pub(super) fn is_valid(
 pub(super) fn reason(
     error: &GreetError,
     shared: &Arc<dyn Home>,
-    whose: &Whose,
+    whose: &VisitKey,
     shown: &Shown,
 ) -> Option<String> {
     if error.refusal() == Some(Refusal::Denied) {

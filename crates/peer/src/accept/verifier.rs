@@ -12,17 +12,17 @@ use transport::Peer;
 use super::lock::lock;
 use super::proof::{credentials, is_valid, material, takes_browsers};
 use crate::home::Home;
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 use node::memory;
 
 /// The verifier of one greeting.
 pub(super) struct PeerVerifier<'a> {
     shared: &'a Arc<dyn Home>,
-    whose: &'a Whose,
+    whose: &'a VisitKey,
 }
 
 impl<'a> PeerVerifier<'a> {
-    pub(super) const fn new(shared: &'a Arc<dyn Home>, whose: &'a Whose) -> Self {
+    pub(super) const fn new(shared: &'a Arc<dyn Home>, whose: &'a VisitKey) -> Self {
         Self { shared, whose }
     }
 

@@ -16,20 +16,20 @@ use super::lock::lock;
 use super::proof::reason;
 use super::verifier::PeerVerifier;
 use crate::home::Home;
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 
 /// Logs a visitor in, or says why not. `shown` is the certificate of the visitor, once it has shown
 /// one.
 pub(crate) async fn welcome(
     worker: &Rc<Worker>,
     shared: &Arc<dyn Home>,
-    whose: &Whose,
+    whose: &VisitKey,
     (incoming, shown): (Box<dyn Incoming>, &Shown),
 ) {
     let verifier = PeerVerifier::new(shared, whose);
     let arrival = Arrival { worker, shared, whose, shown };
     let Err(error) = log_in(incoming, &verifier, &arrival).await else { return };
-    let Whose { visitor, service } = whose;
+    let VisitKey { visitor, service } = whose;
     if let LogInError::Greeting(error) = &error
         && error.refusal() == Some(Refusal::UnknownLink)
     {

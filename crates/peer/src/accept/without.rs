@@ -7,7 +7,7 @@ use relay::StreamLane;
 
 use crate::home::Home;
 use crate::turns::Turn;
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 use crate::wire;
 use crate::wire::{Reply, Why};
 use node::session::Worker;
@@ -15,7 +15,7 @@ use node::session::Worker;
 pub(super) async fn take(
     _: &Rc<Worker>,
     _: &Arc<dyn Home>,
-    whose: &Whose,
+    whose: &VisitKey,
     mut lane: StreamLane,
     _turn: Turn,
 ) {

@@ -7,9 +7,9 @@
 //!         QUIC over the pair ──────────────────────> greeting, as on any carrier
 //! ```
 //!
-//! The signals travel inside the peer link, so the server sees no address. A trial is the business of
-//! `transport_quic::punched`; this module carries its signals, bounds the number of trials, and knows
-//! for the status why there is no direct path.
+//! The signals travel inside the peer link, so the server sees no address. A trial is the business
+//! of `transport_quic::punched`; this module carries its signals, bounds the number of trials, and
+//! knows for the status why there is no direct path.
 //!
 //! | module | content |
 //! |---|---|
@@ -17,6 +17,7 @@
 //! | `seek` | the side that visits: the path that the keeper of the link dials |
 //! | [`news`] | notices that this machine has other addresses |
 //! | `paths` | both sides: bounds, paces and the outcomes of trials |
+//! | `peers` | what connections over data channels share |
 //! | `signals` | both sides: the signals of a trial, inside the peer link |
 //! | `failed` | both sides: why a trial gave no carrier |
 //! | [`ports`] | the ports that the router opened for trials |

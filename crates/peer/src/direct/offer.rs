@@ -20,7 +20,7 @@ use super::signals::{WAITING_MAX, converse, said, say};
 use crate::accept::{Ready, welcome};
 use crate::home::Home;
 use crate::turns::Turn;
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 use node::session::{Found, Session, Worker};
 
 /// The trials of one link begin at least this far apart. Each one looks names up, binds a socket
@@ -32,7 +32,7 @@ const APART: Duration = Duration::from_secs(1);
 pub struct Offers {
     worker: Rc<Worker>,
     shared: Arc<dyn Home>,
-    whose: Whose,
+    whose: VisitKey,
     session: Arc<Session>,
     current: RefCell<Option<Round>>,
     /// Tells the visitor that its last round has no trial.
@@ -66,7 +66,7 @@ impl Offers {
     pub fn new(
         worker: &Rc<Worker>,
         shared: &Arc<dyn Home>,
-        whose: &Whose,
+        whose: &VisitKey,
         session: &Arc<Session>,
     ) -> Self {
         let (worker, shared, whose) = (Rc::clone(worker), Arc::clone(shared), whose.clone());
@@ -162,7 +162,7 @@ async fn decline(link: &Link, round: u32, why: Decline) {
 struct Trying {
     worker: Rc<Worker>,
     shared: Arc<dyn Home>,
-    whose: Whose,
+    whose: VisitKey,
     session: Arc<Session>,
     link: Link,
     number: u32,

@@ -16,7 +16,7 @@ use super::failed::{Declined, Failed};
 use super::peers::Peers;
 use super::ports::Ports;
 use crate::turns::{Bounds, Turn, Turns};
-use crate::whose::Whose;
+use crate::visit::VisitKey;
 
 /// The trials that a client answers at a time. Each has a socket for at most 10 s, and then the
 /// handshake and the greeting of the visitor. A visitor may have many links.
@@ -130,7 +130,7 @@ impl DirectPaths {
     }
 
     /// Takes a place among the trials that are answered. `None`: there are too many.
-    pub(crate) fn answer(&self, whose: &Whose) -> Option<Turn> {
+    pub(crate) fn answer(&self, whose: &VisitKey) -> Option<Turn> {
         self.answered.take(whose)
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use link::Link;
 use punch::Why;
 use tokio::sync::{Notify, mpsc};
-use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Patience, Say};
+use transport::{Carrier, CarrierError, Dialled, EarlyDataFn, LocalFuture, PathDialer, Patience};
 use transport_quic::punched::{Begin, Failure};
 
 use super::failed::Failed;
@@ -159,7 +159,7 @@ impl fmt::Debug for Direct {
 
 impl PathDialer for Direct {
     /// There is no early data: the trial takes longer than the round trip that it would save.
-    fn dial(&self, _: Option<Say>) -> LocalFuture<'static, Dialled> {
+    fn dial(&self, _: Option<EarlyDataFn>) -> LocalFuture<'static, Dialled> {
         let seeker = Rc::clone(&self.0);
         Box::pin(async move { Ok((seeker.dial().await?, None)) })
     }

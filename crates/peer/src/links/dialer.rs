@@ -11,7 +11,7 @@ use proto::greeting::Features;
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{StreamLane, open_duplex};
 use tokio::sync::oneshot;
-use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Say};
+use transport::{Carrier, CarrierError, Dialled, EarlyDataFn, LocalFuture, PathDialer};
 use transport_tcp::{TlsClient, connect_inside};
 
 use super::super::{RELAY, certified_tls, client_tls};
@@ -37,11 +37,11 @@ impl fmt::Debug for Relayed {
 }
 
 /// A stream that becomes a carrier, and the reason for which it was reset.
-type Begun = (StreamLane, oneshot::Receiver<Option<ResetCode>>);
+type OpenedStream = (StreamLane, oneshot::Receiver<Option<ResetCode>>);
 
 impl PathDialer for Relayed {
     /// There is no early data: the other client could not be sure that it is no replay.
-    fn dial(&self, _: Option<Say>) -> LocalFuture<'static, Dialled> {
+    fn dial(&self, _: Option<EarlyDataFn>) -> LocalFuture<'static, Dialled> {
         let Self { worker, shared, service, proof } = self;
         let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
         let (service, proof) = (service.clone(), proof.clone());
@@ -87,7 +87,7 @@ fn open(
     worker: &Worker,
     shared: &Arc<dyn Home>,
     service: &PrivateService,
-) -> Option<Result<Begun, CarrierError>> {
+) -> Option<Result<OpenedStream, CarrierError>> {
     let link = worker.state.live_link(&shared.server())?;
     if !link.features().have(Features::PRIVATE) {
         return Some(Err(trouble::too_old()));

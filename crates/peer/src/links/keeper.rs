@@ -33,8 +33,8 @@ const LOOK: Duration = Duration::from_secs(30);
 /// The period of the looks at a link whose way to the server retires.
 const HASTE: Duration = Duration::from_millis(200);
 
-/// An attempt that fails for reasons that may pass is given up after this time without a link, unless
-/// the link is always kept. Those who wait for a link have left by then.
+/// An attempt that fails for reasons that may pass is given up after this time without a link,
+/// unless the link is always kept. Those who wait for a link have left by then.
 const GIVE_UP: Duration = Duration::from_secs(30);
 
 /// The link that a keeper has, and what it has to tell.

@@ -2,7 +2,7 @@
 //! that client.
 //!
 //! ```text
-//!   visitor's link ──OPEN home/ssh──> join ──may it? whose is it?──> bridge ──OPEN laptop/ssh──> home
+//!   visitor's link ──OPEN home/ssh─> join ──may it? whose is it?─> bridge ──OPEN laptop/ssh─> home
 //! ```
 //!
 //! A visitor that has no right, or that the client of the service does not name, gets the answer of
@@ -166,8 +166,8 @@ impl PrivateServices {
         all.any(|of| of.services.contains_key(service))
     }
 
-    /// The process that serves the visitor: of those that have the service for it and that answer, the
-    /// latest; if none answers, the latest of all.
+    /// The process that serves the visitor: of those that have the service for it and that answer,
+    /// the latest; if none answers, the latest of all.
     fn find(&self, client: &Name, service: &Name, visitor: &str) -> Result<Found, Absent> {
         let clients = self.clients();
         let all = clients.get(client.as_str()).ok_or(Absent::Client)?;

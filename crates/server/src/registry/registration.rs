@@ -1,5 +1,5 @@
-//! Registrations of clients: each waits for its turn, is published, and is answered. A change of the
-//! rights of a client is applied in the same way.
+//! Registrations of clients: each waits for its turn, is published, and is answered. A change of
+//! the rights of a client is applied in the same way.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -92,8 +92,8 @@ impl Registry {
         answer
     }
 
-    /// The processes of a client but one, the latest first. An address that several of them have asked
-    /// for, each for itself alone, belongs to the latest of them that answers.
+    /// The processes of a client but one, the latest first. An address that several of them have
+    /// asked for, each for itself alone, belongs to the latest of them that answers.
     fn ranks(&self, name: &str, but: Option<u64>) -> Vec<Rank> {
         let mut all = self.sessions().in_force(name);
         all.iter().for_each(|session| session.set_beside(all.len() > 1));
@@ -113,8 +113,9 @@ impl Registry {
         all.iter().map(rank).collect()
     }
 
-    /// A process of a client has fallen silent, is lost, or is back. What it has published for itself
-    /// alone belongs to another process of the client meanwhile, if there is one that wants it.
+    /// A process of a client has fallen silent, is lost, or is back. What it has published for
+    /// itself alone belongs to another process of the client meanwhile, if there is one that wants
+    /// it.
     pub(crate) fn rank_soon(self: &Arc<Self>, session: &Session) {
         let name = &session.name;
         if self.sessions().in_force(name).len() < 2 || !self.published.has_own(session.id) {
@@ -166,8 +167,8 @@ impl Registry {
         self.review_beside(name, false).await;
     }
 
-    /// As [`Self::review`]. `has_other`: a process that has ended still has its addresses, which stay
-    /// open.
+    /// As [`Self::review`]. `has_other`: a process that has ended still has its addresses, which
+    /// stay open.
     pub(super) async fn review_beside(&self, name: &str, has_other: bool) {
         for Rank { session, outranked_by } in self.ranks(name, None) {
             let mut turn = self.published.turn(name).await;
@@ -246,8 +247,8 @@ impl Registry {
         self.leaving.store(true, Ordering::SeqCst);
     }
 
-    /// Closes the entrances of the sessions whose client has no link here that takes streams: it has
-    /// links to the next generation of this server, which has the listeners.
+    /// Closes the entrances of the sessions whose client has no link here that takes streams: it
+    /// has links to the next generation of this server, which has the listeners.
     pub(crate) async fn close_left(&self) {
         let all = self.sessions().all();
         for session in all.iter().filter(|session| session.has_left()) {

@@ -2,7 +2,7 @@
 //! namespaces of its own. However a run ends, the kernel ends everything inside the cage.
 //!
 //! ```text
-//!  test ── setpriv, unshare ──> cage: the internet is a bridge here, with the addresses of the server
+//!  test ── setpriv, unshare ──> cage: the internet is a bridge, with the addresses of the server
 //!     cage ── ip netns exec ──> programs on the hosts, each behind its NATs
 //! ```
 //!

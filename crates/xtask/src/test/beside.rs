@@ -1,5 +1,5 @@
-//! The static build beside steps that wait more than they compute: a link over the whole program keeps
-//! a core busy for minutes, and a browser or a NAT leaves that core idle.
+//! The static build beside steps that wait more than they compute: a link over the whole program
+//! keeps a core busy for minutes, and a browser or a NAT leaves that core idle.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -66,8 +66,8 @@ pub(super) fn run(programs: &[&Program], at_once: usize) -> Result<Tally> {
     run_with(programs, at_once, &[])
 }
 
-/// Runs them with these variables, so many at a time. What one printed is shown when it has ended; all run, whatever
-/// becomes of one.
+/// Runs them with these variables, so many at a time. What one printed is shown when it has ended;
+/// all run, whatever becomes of one.
 pub(super) fn run_with(
     programs: &[&Program],
     at_once: usize,

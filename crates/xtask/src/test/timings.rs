@@ -1,6 +1,6 @@
-//! How long the steps of a run took, and its slowest tests. `target/steps.json` keeps the seconds of
-//! the steps; `cargo xtask table cold|warm` writes the seconds of a whole short run into the table of
-//! `crates/xtask/README.md`.
+//! How long the steps of a run took, and its slowest tests. `target/steps.json` keeps the seconds
+//! of the steps; `cargo xtask table cold|warm` writes the seconds of a whole short run into the
+//! table of `crates/xtask/README.md`.
 
 use std::collections::BTreeMap;
 use std::fs;

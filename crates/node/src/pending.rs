@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, spawn_local, yield_now};
 
 /// The tasks of connections that are not decided.
 #[derive(Debug, Default)]
-pub struct UndecidedSet(Rc<RefCell<Crowd>>);
+pub struct PendingSet(Rc<RefCell<Crowd>>);
 
 #[derive(Debug, Default)]
 struct Crowd {
@@ -27,7 +27,7 @@ struct Crowd {
     next: u64,
 }
 
-impl UndecidedSet {
+impl PendingSet {
     /// The number of connections that are not decided.
     pub fn count(&self) -> usize {
         self.0.borrow().count
@@ -38,11 +38,11 @@ impl UndecidedSet {
     pub fn run<F: Future<Output = ()> + 'static>(
         &self,
         source: Option<IpAddr>,
-        decision: impl FnOnce(UndecidedGuard) -> F,
+        decision: impl FnOnce(PendingGuard) -> F,
     ) -> AbortHandle {
         let source = source.map(prefix);
         let number = self.0.borrow().next;
-        let place = UndecidedGuard { crowd: Rc::clone(&self.0), source, number };
+        let place = PendingGuard { crowd: Rc::clone(&self.0), source, number };
         let task = spawn_local(decision(place)).abort_handle();
         let mut crowd = self.0.borrow_mut();
         crowd.next += 1;
@@ -51,8 +51,9 @@ impl UndecidedSet {
         task
     }
 
-    /// Closes the oldest connection of the source with the most. The newest connection of all always
-    /// stays. The future is ready when the socket is closed. False when there is no such connection.
+    /// Closes the oldest connection of the source with the most. The newest connection of all
+    /// always stays. The future is ready when the socket is closed. False when there is no such
+    /// connection.
     pub(crate) async fn one_leaves(&self) -> bool {
         if !self.abort_one() {
             return false;
@@ -61,9 +62,9 @@ impl UndecidedSet {
         true
     }
 
-    /// Whether a new connection gets a place although all places of the worker's listener are taken:
-    /// the place of another connection, or a place beyond them when this worker has none that could
-    /// leave. So each worker takes visitors while other workers hold all places.
+    /// Whether a new connection gets a place although all places of the worker's listener are
+    /// taken: the place of another connection, or a place beyond them when this worker has none
+    /// that could leave. So each worker takes visitors while other workers hold all places.
     pub fn gives_way(&self) -> bool {
         self.abort_one() || self.count() < 2
     }
@@ -109,13 +110,13 @@ impl Crowd {
 
 /// The place of a connection. Dropping the place, which belongs to the task, frees it.
 #[derive(Debug)]
-pub struct UndecidedGuard {
+pub struct PendingGuard {
     crowd: Rc<RefCell<Crowd>>,
     source: Option<IpAddr>,
     number: u64,
 }
 
-impl UndecidedGuard {
+impl PendingGuard {
     /// The connection is of this source, as its reverse proxy says.
     pub fn belongs_to(&mut self, source: IpAddr) {
         let mut crowd = self.crowd.borrow_mut();
@@ -126,7 +127,7 @@ impl UndecidedGuard {
     }
 }
 
-impl Drop for UndecidedGuard {
+impl Drop for PendingGuard {
     fn drop(&mut self) {
         self.crowd.borrow_mut().remove(self.source, self.number);
     }
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     /// A decision that never comes.
-    async fn silent(place: UndecidedGuard) {
+    async fn silent(place: PendingGuard) {
         let _place = place;
         pending::<()>().await;
     }
@@ -150,7 +151,7 @@ mod tests {
 
     #[tokio::test(flavor = "local")]
     async fn whoever_is_alone_among_those_that_are_decided_stays() {
-        let waiting = UndecidedSet::default();
+        let waiting = PendingSet::default();
         for _ in 0..3 {
             waiting.run(ip(1), async |_place| {});
         }
@@ -166,7 +167,7 @@ mod tests {
 
     #[tokio::test(flavor = "local")]
     async fn a_greedy_source_displaces_itself_and_neither_others_nor_a_reverse_proxy() {
-        let waiting = UndecidedSet::default();
+        let waiting = PendingSet::default();
         let honest = waiting.run(ip(1), silent);
         let proxied: Vec<_> = (0..5).map(|_| waiting.run(None, silent)).collect();
         let greedy: Vec<_> = (0..1_000_u16)
@@ -191,7 +192,7 @@ mod tests {
 
     #[tokio::test(flavor = "local")]
     async fn a_worker_without_connections_takes_some_while_others_hold_all_places() {
-        let waiting = UndecidedSet::default();
+        let waiting = PendingSet::default();
         let mut tasks = Vec::new();
         for _ in 0..4 {
             assert!(waiting.gives_way());
@@ -204,7 +205,7 @@ mod tests {
 
     #[tokio::test(flavor = "local")]
     async fn among_equals_the_oldest_leaves() {
-        let waiting = UndecidedSet::default();
+        let waiting = PendingSet::default();
         let tasks: Vec<_> = [ip(1), None, None, ip(2)]
             .map(|source| waiting.run(source, silent))
             .into_iter()
@@ -219,11 +220,11 @@ mod tests {
 
     #[tokio::test(flavor = "local")]
     async fn a_client_that_a_reverse_proxy_names_counts_as_a_source() {
-        let waiting = UndecidedSet::default();
+        let waiting = PendingSet::default();
         let honest = waiting.run(None, silent);
         let greedy: Vec<_> = (0..3)
             .map(|_| {
-                waiting.run(None, async |mut place: UndecidedGuard| {
+                waiting.run(None, async |mut place: PendingGuard| {
                     place.belongs_to(IpAddr::from([192, 0, 2, 1]));
                     silent(place).await;
                 })

@@ -17,8 +17,8 @@ use proto::Budget as _;
 use relay::Room;
 use transport::{Incoming, Listener, LocalFuture, Transport};
 
+use crate::pending::{PendingGuard, PendingSet};
 use crate::session::Worker;
-use crate::undecided::{UndecidedGuard, UndecidedSet};
 use crate::{descriptors, memory};
 
 /// The connections of one listener on one worker that may be waiting for their log-in, within
@@ -39,8 +39,8 @@ static TABLE: Mutex<()> = Mutex::new(());
 
 /// The connections of one listener on one worker, and what logs them in.
 #[derive(Debug)]
-pub struct Strangers<L> {
-    waiting: UndecidedSet,
+pub struct Unauthenticated<L> {
+    waiting: PendingSet,
     most: usize,
     cost: u64,
     budget: Rc<Lease>,
@@ -49,13 +49,13 @@ pub struct Strangers<L> {
     log_in: L,
 }
 
-impl<L> Strangers<L> {
+impl<L> Unauthenticated<L> {
     /// `log_in` logs a connection in. It keeps the place of the connection.
     pub fn new(worker: &Worker, transport: Transport, log_in: L) -> Self {
         let cost = if transport.stays() { UDP_COST } else { COST };
         let budget = Rc::clone(&worker.state.budget);
         Self {
-            waiting: UndecidedSet::default(),
+            waiting: PendingSet::default(),
             most: memory::strangers(&budget, worker.peers.len(), cost).min(STRANGERS),
             cost,
             budget,
@@ -66,9 +66,9 @@ impl<L> Strangers<L> {
     }
 }
 
-impl<L, F> Backlog for Strangers<L>
+impl<L, F> Backlog for Unauthenticated<L>
 where
-    L: Fn(Box<dyn Incoming>, UndecidedGuard) -> F,
+    L: Fn(Box<dyn Incoming>, PendingGuard) -> F,
     F: Future<Output = ()> + 'static,
 {
     fn poll_accept(

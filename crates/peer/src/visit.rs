@@ -4,7 +4,7 @@ use proto::greeting::Name;
 
 /// A visitor, and the service that it visits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Whose {
+pub struct VisitKey {
     pub visitor: Name,
     pub service: Name,
 }
