@@ -1,5 +1,23 @@
 //! The client role: links to the server on all workers, services dialled for incoming streams,
 //! forwards as entrances.
+//!
+//! ```text
+//!   shared.rs      the data that all parts below share
+//!   uplink.rs      what belongs to a server: links, services, public addresses
+//!   links.rs       links that were made together; keeping.rs keeps each of them
+//!   owner.rs       reactions to a link: streams, messages of the server, state changes
+//!   register.rs    the registration of services; published.rs what the server answered
+//!   services.rs    the services on a worker; destination.rs the address that a visitor came to
+//!   forwards.rs    forwards as entrances
+//!   home.rs        what links with other clients need of this client
+//!   invites.rs     invitations of visitors; inviting.rs asks the server for them
+//!   connect.rs     a byte stream for `tunnel connect`
+//!   replay.rs      kept requests that are sent again
+//!   reload.rs      the reload of the configuration, from its source.rs
+//!   handover.rs    what the next process of an upgrade gets
+//!   nat.rs, stun.rs  what stands between this client and others
+//!   outage.rs, trouble.rs  why a server is not reached, in words
+//! ```
 
 mod connect;
 mod destination;

@@ -2,23 +2,26 @@
 //! register services, which become entrances.
 //!
 //! ```text
+//!   shared.rs      the data that all parts below share
 //!   listening.rs   the ports of the configuration, also those that wait for their address
 //!   accept.rs      listeners of carriers: handshake, greeting, the way to the link's worker
 //!   auth.rs        log-in: credentials, rights, takeover by a newer client process
 //!   clients/       all clients that may log in, and the changes by a reload
 //!   hook/          `auth.http`: an external service that knows further clients
 //!   reload.rs      the reload of the configuration
-//!   doors/         ports that all clients share: HTTP by name, TLS by name, everything at one port
-//!   hosts.rs       the names that clients publish
-//!   remembered/    the names that are known while their clients are away
-//!   holds.rs       clients whose names answer with a maintenance page
 //!   enrolments.rs  codes that let new clients in
 //!   brake.rs       delays failed log-ins and logs each kind once
 //!   registry/      sessions and links, entrances of services
+//!   directory/     which client has which port or name
+//!   private/       private services, and the joining of streams of two clients
+//!   stun.rs        the ports at which the server answers STUN
+//!   invitations.rs one-time codes of visitors of private services
 //!   sightings.rs   the last address, the end and the last refused log-in of each client
 //!   offers/        connections by WebRTC, which begin with a request of HTTP
 //!   owner.rs       reactions to a link: streams (forwards), registrations, state changes
 //! ```
+//!
+//! Ports that all clients share, and the names behind these ports, are the crate `doors`.
 
 mod accept;
 mod auth;

@@ -1,5 +1,5 @@
-//! The status of links and entrances, collected from all workers, and the end of all links. Both
-//! roles use this module. A survey of many things gives way to the streams of its worker
+//! The status of links and entrances, collected from all workers, and the end of all links. All
+//! roles use this crate. A survey of many things gives way to the streams of its worker
 //! (`slices::Slices`).
 
 mod busy;
