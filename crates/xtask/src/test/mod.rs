@@ -21,6 +21,8 @@
 mod advisories;
 mod beside;
 mod cases;
+#[cfg(test)]
+mod ci;
 mod conformance;
 mod long;
 mod miri;
