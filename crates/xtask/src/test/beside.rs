@@ -1,17 +1,21 @@
 //! The static build beside steps that wait more than they compute: a link over the whole program
-//! keeps a core busy for minutes, and a browser or a NAT leaves that core idle.
+//! keeps a core busy for minutes, and tests, a browser or a NAT leave that core idle.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
-use xtask::child::capture;
+use xtask::child::{capture, run};
 use xtask::site::Site;
 
 /// The build that runs, at most a single build in a run.
 static BUILD: Mutex<Option<Build>> = Mutex::new(None);
+
+/// Whether the static binary was built in this run. The sources do not change in a run.
+static DONE: AtomicBool = AtomicBool::new(false);
 
 /// A command whose output goes to a file. [`Drop`] ends the command with its descendants.
 #[derive(Debug)]
@@ -58,26 +62,37 @@ fn descendants(process: u32) -> Vec<u32> {
     std::iter::once(process).chain(below.flat_map(descendants)).collect()
 }
 
+/// The program that builds the static binary.
+const SCRIPT: &str = "./build-static.sh";
+
 fn script(root: &Path) -> Command {
     let mut command = Command::new("nice");
-    command.args(["-n", "19", "./build-static.sh"]).current_dir(root);
+    command.args(["-n", "19", SCRIPT]).current_dir(root);
     command
 }
 
-/// Starts the static build, unless a static build runs.
+/// Starts the static build, unless a static build runs or has ended well.
 pub(super) fn start(site: &Site) -> Result<()> {
     let mut build = BUILD.lock().unwrap_or_else(PoisonError::into_inner);
-    if build.is_none() {
+    if build.is_none() && !DONE.load(Ordering::Relaxed) {
         println!("the static build runs beside the next steps");
         *build = Some(Build::start(&mut script(&site.root), site.target.join("static.log"))?);
     }
     Ok(())
 }
 
-/// Waits for the static build and shows its output. `false`: no build was started.
-pub(super) fn finish() -> Result<bool> {
+/// Waits for the static build and shows its output. Without a build that was started, builds now.
+pub(super) fn finish(site: &Site) -> Result<()> {
+    if DONE.load(Ordering::Relaxed) {
+        return Ok(());
+    }
     let build = BUILD.lock().unwrap_or_else(PoisonError::into_inner).take();
-    build.map(Build::finish).transpose().map(|done| done.is_some())
+    match build {
+        Some(build) => build.finish()?,
+        None => run(Command::new(SCRIPT).current_dir(&site.root))?,
+    }
+    DONE.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Ends a build that nobody waits for any more, after a failure.

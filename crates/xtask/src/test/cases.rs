@@ -2,7 +2,6 @@
 //! is ended, and no case inherits what another left in its process or in the folders where a daemon
 //! keeps its files by default.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -47,12 +46,23 @@ pub(super) struct Cases<'a> {
     pub(super) folder: &'a Path,
     /// Variables of the environment, for all cases.
     pub(super) environment: &'a [(&'a str, &'a Path)],
+    /// Variables with another value for the cases whose name the rule accepts.
+    pub(super) exceptions: &'a [Exception<'a>],
     /// Where the times of the last run are kept.
     pub(super) times: PathBuf,
     /// A folder for the homes of the cases.
     pub(super) homes: PathBuf,
     /// Cases at a time.
     pub(super) at_once: u16,
+}
+
+/// A variable that has another value for some cases.
+#[derive(Debug)]
+pub(super) struct Exception<'a> {
+    /// Whether the case of this name is among them.
+    pub(super) applies: fn(&str) -> bool,
+    pub(super) variable: &'a str,
+    pub(super) value: &'a Path,
 }
 
 #[derive(Debug)]
@@ -66,7 +76,7 @@ struct Outcome {
 impl Cases<'_> {
     /// Runs every case whose name `wanted` accepts. All run, whatever becomes of one.
     pub(super) fn run(&self, wanted: impl Fn(&str) -> bool) -> Result<Tally> {
-        let mut times = read_times(&self.times);
+        let mut times = timings::read(&self.times);
         let mut names: Vec<_> = self.names()?.into_iter().filter(|name| wanted(name)).collect();
         ensure!(!names.is_empty(), "no test case was selected");
         // The slow cases first, so that none of them runs alone at the end. A new case may be slow.
@@ -75,8 +85,7 @@ impl Cases<'_> {
         for outcome in &outcomes {
             times.insert(outcome.name.clone(), outcome.took.as_millis() as u64);
         }
-        // Without the file the next run has another order, and that is all.
-        let _ = fs::write(&self.times, serde_json::to_string(&times)?);
+        timings::keep(&self.times, &times);
         conclude(outcomes)
     }
 
@@ -134,6 +143,9 @@ impl Cases<'_> {
             let mut command = self.command(inner);
             command.args(["--exact", name, "--test-threads", "1"]).env("TUNNEL_TEST_PORTS", ports);
             command.env("HOME", &home);
+            for exception in self.exceptions.iter().filter(|e| (e.applies)(name)) {
+                command.env(exception.variable, exception.value);
+            }
             for variable in OF_USER {
                 command.env_remove(variable);
             }
@@ -173,11 +185,6 @@ fn conclude(outcomes: Vec<Outcome>) -> Result<Tally> {
         bail!("failed: {}", failed.join(", "));
     }
     Ok(outcomes.iter().map(|outcome| Tally::of_text(&outcome.text)).sum())
-}
-
-fn read_times(file: &Path) -> BTreeMap<String, u64> {
-    let text = fs::read(file).unwrap_or_default();
-    serde_json::from_slice(&text).unwrap_or_default()
 }
 
 /// Runs a command to its end and returns both outputs. At the deadline the command and its
@@ -252,7 +259,20 @@ mod tests {
 
     fn run(program: &Path, folder: &Path, prefix: &str) -> Result<Tally> {
         let (times, homes) = (folder.join("times.json"), folder.join("homes"));
-        let cases = Cases { program, folder, environment: &[], times, homes, at_once: 2 };
+        let exception = |variable, value| Exception {
+            applies: |name| name.starts_with("b::"),
+            variable,
+            value: Path::new(value),
+        };
+        let cases = Cases {
+            program,
+            folder,
+            environment: &[("BINARY", Path::new("/first"))],
+            exceptions: &[exception("BINARY", "/second")],
+            times,
+            homes,
+            at_once: 2,
+        };
         cases.run(|name| name.starts_with(prefix))
     }
 
@@ -267,8 +287,15 @@ mod tests {
         let tally = run(&program, folder.path(), "a::").unwrap();
         assert_eq!(tally, Tally { passed: 1, ignored: 0 });
         assert!(run(&program, folder.path(), "c::").is_err(), "nothing was selected");
-        let times = read_times(&folder.path().join("times.json"));
+        let times = timings::read(&folder.path().join("times.json"));
         assert!(times.contains_key("a::good") && times.contains_key("b::other"));
+    }
+
+    #[test]
+    fn a_case_with_an_exception_gets_the_other_value() {
+        let with = |value: &str| format!("[ \"$BINARY\" = {value} ] || exit 1; {OK}");
+        let (folder, program) = sample(&with("/first"), &with("/second"));
+        assert_eq!(run(&program, folder.path(), "").unwrap().passed, 2);
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(super) const STEPS: &[Step] = &[
     step("webrtc-long", "100 MB between webrtc:// and each other program", steps::webrtc_long),
     step("timed", "tests of server and survey that measure time, in the release profile", timed),
     step("console-timed", "how soon the web console answers", steps::console_timed),
-    step("static-e2e", "the static binary against real software", static_e2e),
+    step("glibc-e2e", "the optimised binary of glibc against real software", glibc_e2e),
     step(
         "dist-long",
         "packages of all processors, read by lintian, skopeo and podman",
@@ -76,12 +76,8 @@ fn timed(site: &Site, _: Lengths) -> Result<Verdict> {
     Ok(Verdict::Passed(tests))
 }
 
-fn static_e2e(site: &Site, _: Lengths) -> Result<Verdict> {
-    let binary = match steps::static_binary(site)? {
-        Ok(binary) => binary,
-        Err(reason) => return Ok(Verdict::Skipped(reason)),
-    };
-    steps::end_to_end(site, &binary, steps::at_once(), steps::is_short)
+fn glibc_e2e(site: &Site, _: Lengths) -> Result<Verdict> {
+    steps::end_to_end(site, &site.daemon()?, steps::at_once(), steps::is_short)
 }
 
 fn schemas(site: &Site, _: Lengths) -> Result<Verdict> {

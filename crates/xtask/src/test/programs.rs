@@ -61,25 +61,27 @@ fn program(message: &[u8]) -> Result<Option<Program>> {
     }))
 }
 
-/// As [`run_with`], in the environment of this process.
-pub(super) fn run(programs: &[&Program], at_once: usize) -> Result<Tally> {
-    run_with(programs, at_once, &[])
-}
+/// A test program, and the variables of its environment.
+pub(super) type Run<'a> = (&'a Program, &'a [(&'a str, &'a str)]);
 
-/// Runs them with these variables, so many at a time. What one printed is shown when it has ended;
-/// all run, whatever becomes of one.
-pub(super) fn run_with(
-    programs: &[&Program],
-    at_once: usize,
-    variables: &[(&str, &str)],
-) -> Result<Tally> {
-    let queue = Mutex::new(programs.iter());
+/// Runs the programs, `at_once` at a time. The output of a program is shown when it has ended; all
+/// run, whatever becomes of one. `times` is the file with the milliseconds of the last run: the
+/// slow programs start first, so that none of them runs alone at the end.
+pub(super) fn run(runs: &[Run<'_>], at_once: usize, times: &Path) -> Result<Tally> {
+    let mut known = timings::read(times);
+    let mut runs = runs.to_vec();
+    // A new program may be slow.
+    let last = |name| known.get(name).copied().unwrap_or(u64::MAX);
+    runs.sort_by_key(|(program, _)| std::cmp::Reverse(last(&program.name)));
+    let queue = Mutex::new(runs.iter());
     let (mut tally, mut failed) = (Tally::default(), Vec::new());
-    let ended = Mutex::new((&mut tally, &mut failed));
+    let ended = Mutex::new((&mut tally, &mut failed, &mut known));
     thread::scope(|scope| {
         for _ in 0..at_once.max(1) {
             scope.spawn(|| {
-                while let Some(program) = queue.lock().ok().and_then(|mut queue| queue.next()) {
+                while let Some((program, variables)) =
+                    queue.lock().ok().and_then(|mut queue| queue.next())
+                {
                     let start = Instant::now();
                     let (good, text) = program.run(variables);
                     let took = start.elapsed();
@@ -88,6 +90,7 @@ pub(super) fn run_with(
                     let seconds = took.as_secs_f64();
                     println!("\n     Running {} ({seconds:.1} s)\n{}", program.name, text.trim());
                     *ended.0 += Tally::of_text(&text);
+                    ended.2.insert(program.name.clone(), took.as_millis() as u64);
                     if !good {
                         ended.1.push(program.name.as_str());
                     }
@@ -95,6 +98,7 @@ pub(super) fn run_with(
             });
         }
     });
+    timings::keep(times, &known);
     if failed.is_empty() { Ok(tally) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
@@ -150,12 +154,37 @@ mod tests {
         };
         let good = || script("good", "pwd; echo 'test result: ok. 2 passed; 0 failed; 1 ignored'");
         let (first, bad) = (good(), script("bad", "exit 1"));
-        assert_eq!(run(&[&first, &bad, &first], 2).unwrap_err().to_string(), "failed: bad");
-        let tally = run(&[&first, &first, &first], 2).unwrap();
+        let times = folder.path().join("times.json");
+        let run_all = |programs: &[&Program]| {
+            let runs: Vec<Run<'_>> = programs.iter().map(|program| (*program, &[][..])).collect();
+            run(&runs, 2, &times)
+        };
+        assert_eq!(run_all(&[&first, &bad, &first]).unwrap_err().to_string(), "failed: bad");
+        let tally = run_all(&[&first, &first, &first]).unwrap();
         assert_eq!(tally, Tally { passed: 6, ignored: 3 });
         let missing =
             Program { name: "gone".into(), executable: "/no/such".into(), folder: "/".into() };
-        assert_eq!(run(&[&missing], 2).unwrap_err().to_string(), "failed: gone");
+        assert_eq!(run_all(&[&missing]).unwrap_err().to_string(), "failed: gone");
+    }
+
+    #[test]
+    fn the_program_that_was_slow_in_the_last_run_starts_first_with_its_variables() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = folder.path().join("list");
+        let script = |name: &str| {
+            let executable = folder.path().join(name);
+            let text = format!("#!/bin/sh\necho {name}$PAGES >>{}\n", list.display());
+            std::fs::write(&executable, text).unwrap();
+            run_ok("chmod", &["+x"], &executable);
+            Program { name: name.into(), executable, folder: folder.path().into() }
+        };
+        let (quick, slow) = (script("quick"), script("slow"));
+        let times = folder.path().join("times.json");
+        std::fs::write(&times, r#"{"quick": 10, "slow": 60000}"#).unwrap();
+        let runs: [Run<'_>; 2] = [(&quick, &[]), (&slow, &[("PAGES", "=always")])];
+        run(&runs, 1, &times).unwrap();
+        assert_eq!(std::fs::read_to_string(&list).unwrap(), "slow=always\nquick\n");
+        assert!(timings::read(&times)["slow"] < 60_000, "the times are of the last run");
     }
 
     fn run_ok(program: &str, args: &[&str], file: &Path) {

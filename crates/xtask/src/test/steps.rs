@@ -1,7 +1,7 @@
 //! The short suite, in its order. Each step can run alone: what it needs built, it builds.
 //!
-//! Four builds serve all steps: `check` (clippy), the debug build of all test programs, the
-//! optimised binary of the end-to-end cases, and the static binary that users get.
+//! Three builds serve all steps: `check` (clippy), the debug build of all test programs with the
+//! daemon beside them, and the static binary that users get.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::cases::Cases;
+use super::cases::{Cases, Exception};
 use super::conformance;
 use super::long::lab;
 use super::programs::{self, Program};
@@ -45,6 +45,7 @@ pub(super) const STEPS: &[Step] = &[
     step("clippy", "no warning in any target", clippy),
     step("doc", "no warning in the documentation, private items included", doc),
     step("pure", "the pure crates build where there is no operating system", pure),
+    step("build", "all test programs are built, with every feature", build),
     step("unit", "unit, simulation, conformance tests; fuzz corpora replayed", unit),
     step("interop", "quic:// and another implementation of QUIC understand each other", interop),
     step("nat", "clients behind NATs of the kernel find a direct path, or say why not", nat),
@@ -57,7 +58,7 @@ pub(super) const STEPS: &[Step] = &[
         webrtc_interop,
     ),
     step("units", "systemd finds nothing to say about the units", |site, _| units::check(site)),
-    step("e2e", "the optimised binary against real software", e2e),
+    step("e2e", "the static binary against real software", e2e),
     step(
         "api",
         "the admin API before schemathesis, metrics before promtool and as OTLP",
@@ -77,10 +78,10 @@ pub(super) const STEPS: &[Step] = &[
 
 /// The steps that wait more than they compute.
 pub(super) const WAITING: &[&str] =
-    &["interop", "nat", "kcp-interop", "browser", "console", "webrtc-interop"];
+    &["unit", "interop", "nat", "kcp-interop", "browser", "console", "webrtc-interop"];
 
 /// The steps that need the static binary.
-pub(super) const STATIC: &[&str] = &["static", "dist"];
+pub(super) const STATIC: &[&str] = &["e2e", "api", "static", "dist"];
 
 fn fmt(site: &Site, _: Lengths) -> Result<Verdict> {
     run(&mut cargo(&site.root, &["fmt", "--all", "--check"]))?;
@@ -156,15 +157,27 @@ fn test_programs(site: &Site) -> Result<Vec<Program>> {
     programs::build(&site.root, &["--workspace", "--all-features"])
 }
 
+fn build(site: &Site, _: Lengths) -> Result<Verdict> {
+    ensure!(!test_programs(site)?.is_empty(), "no test program");
+    Ok(Verdict::PASSED)
+}
+
+/// The daemon of the build of the test programs, with every feature. It serves the steps that
+/// examine more than speed, so that they need no build of their own.
+fn debug_daemon(site: &Site) -> PathBuf {
+    site.target.join("debug/tunnel")
+}
+
 fn unit(site: &Site, _: Lengths) -> Result<Verdict> {
     let built = test_programs(site)?;
     let apart = [E2E, INTEROP, NAT[0], NAT[1], KCP_INTEROP[0], KCP_INTEROP[1], WEBRTC_INTEROP];
-    let wanted: Vec<_> = built.iter().filter(|p| !apart.contains(&&*p.name)).collect();
-    let mut tests = programs::run(&wanted, cores())?;
+    let wanted = built.iter().filter(|p| !apart.contains(&&*p.name));
+    let mut runs: Vec<programs::Run<'_>> = wanted.map(|program| (program, &[][..])).collect();
     // The same tests, with every byte as a page.
-    let paged: Vec<_> = built.iter().filter(|p| PAGED.contains(&&*p.name)).collect();
-    ensure!(paged.len() == PAGED.len(), "a program of the tests of pages is missing");
-    tests += programs::run_with(&paged, cores(), ALWAYS_PAGES)?;
+    for name in PAGED {
+        runs.push((named(&built, name)?, ALWAYS_PAGES));
+    }
+    let mut tests = programs::run(&runs, unit_at_once(), &site.target.join("unit-times.json"))?;
     let documented = ["test", "--doc", "--workspace", "--all-features"];
     tests += run_tests(&mut cargo(&site.root, &documented))?;
     Ok(Verdict::Passed(tests))
@@ -184,15 +197,20 @@ fn interop(site: &Site, _: Lengths) -> Result<Verdict> {
 }
 
 fn nat(site: &Site, _: Lengths) -> Result<Verdict> {
-    behind_nats(site, &NAT, &["--skip", LONG_NAT])
+    behind_nats(site, &NAT, &["--skip", LONG_NAT], |site| Ok(debug_daemon(site)))
 }
 
 /// The cases of the long suite, of the binary alone.
 pub(super) fn nat_long(site: &Site, _: Lengths) -> Result<Verdict> {
-    behind_nats(site, &NAT[1..], &[LONG_NAT])
+    behind_nats(site, &NAT[1..], &[LONG_NAT], Site::daemon)
 }
 
-fn behind_nats(site: &Site, names: &[&str], wanted: &[&str]) -> Result<Verdict> {
+fn behind_nats(
+    site: &Site,
+    names: &[&str],
+    wanted: &[&str],
+    binary: fn(&Site) -> Result<PathBuf>,
+) -> Result<Verdict> {
     if !packages::is_root()? {
         return Ok(Verdict::Skipped("only root makes network namespaces".to_owned()));
     }
@@ -201,12 +219,12 @@ fn behind_nats(site: &Site, names: &[&str], wanted: &[&str]) -> Result<Verdict> 
     {
         return Ok(Verdict::Skipped(reason));
     }
-    let (built, binary) = (test_programs(site)?, site.daemon()?);
+    let (built, binary) = (test_programs(site)?, binary(site)?);
     let mut sum = Tally::default();
     for name in names {
         let program = named(&built, name)?;
         let mut tests = Command::new(&program.executable);
-        tests.current_dir(&program.folder).args(wanted).env("TUNNEL_TEST_BINARY", &binary);
+        tests.current_dir(&program.folder).args(wanted).env(BINARY, &binary);
         let tests = run_tests(&mut tests)?;
         ensure!(tests.passed > 0, "no test of NATs in {name}");
         sum += tests;
@@ -274,11 +292,11 @@ fn webrtc_interop(site: &Site, _: Lengths) -> Result<Verdict> {
     let verdict = against_peers(site, &[WEBRTC_INTEROP], &peers)?;
     let Verdict::Passed(mut sum) = verdict else { return Ok(verdict) };
     // The programs of the manual, with a private service.
-    let (binary, built) = (site.daemon()?, test_programs(site)?);
+    let (binary, built) = (debug_daemon(site), test_programs(site)?);
     let program = named(&built, E2E)?;
     let mut tests = Command::new(&program.executable);
     tests.arg(WEBRTC_PROGRAMS).current_dir(&program.folder);
-    tests.env("TUNNEL_TEST_BINARY", &binary).envs(peers.iter().copied());
+    tests.env(BINARY, &binary).envs(peers.iter().copied());
     let tests = run_tests(&mut tests)?;
     ensure!(tests.passed > 0, "no test of {WEBRTC_PROGRAMS}");
     sum += tests;
@@ -310,9 +328,10 @@ fn browser(site: &Site, _: Lengths) -> Result<Verdict> {
     if let Some(reason) = programs.or(target) {
         return Ok(Verdict::Skipped(reason));
     }
+    test_programs(site)?;
     let mut visit = Command::new("python3");
     // `-B`: the sources stay as they are.
-    visit.arg("-B").arg(site.root.join(BROWSER_VISIT)).arg(site.daemon()?).arg(chromium);
+    visit.arg("-B").arg(site.root.join(BROWSER_VISIT)).arg(debug_daemon(site)).arg(chromium);
     let tests = run_tests(visit.arg(site.target.join("browser")))?;
     ensure!(tests.passed > 0, "no test of a browser's visit");
     Ok(Verdict::Passed(tests))
@@ -350,9 +369,15 @@ fn in_console(site: &Site, is_timed: bool) -> Result<Verdict> {
         Err(reason) => return Ok(Verdict::Skipped(reason)),
     };
     let chromium = find(chromium).context("chromium-headless-shell is gone")?;
+    let binary = if is_timed {
+        site.daemon()?
+    } else {
+        test_programs(site)?;
+        debug_daemon(site)
+    };
     let mut tests = Command::new("node");
     tests.env("CONSOLE_TIMED", if is_timed { "1" } else { "0" });
-    tests.arg(site.root.join(CONSOLE)).arg(site.daemon()?).arg(chromium);
+    tests.arg(site.root.join(CONSOLE)).arg(binary).arg(chromium);
     let tests = run_tests(tests.args([&tools, &site.target, &site.root]))?;
     ensure!(tests.passed > 0, "no test of the web console");
     Ok(Verdict::Passed(tests))
@@ -364,6 +389,11 @@ fn named<'a>(built: &'a [Program], name: &str) -> Result<&'a Program> {
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, NonZeroUsize::get)
+}
+
+/// Test programs at a time: many wait for timers more than they work.
+fn unit_at_once() -> usize {
+    cores() + cores().div_ceil(2)
 }
 
 /// End-to-end cases at a time: they wait more than they work. Cases that measure run alone all the
@@ -388,8 +418,29 @@ pub(super) fn is_short(name: &str) -> bool {
     ![HEAVY, SLOW, CONFORMANCE, WEBRTC_PROGRAMS].iter().any(|module| name.starts_with(module))
 }
 
+/// The end-to-end cases that the static binary cannot pass: it has no WebRTC, and loads no library
+/// that changes its clock.
+fn needs_glibc(name: &str) -> bool {
+    name.contains("webrtc") || name.starts_with("clocks::")
+}
+
+/// The variable with the binary that the end-to-end cases start.
+const BINARY: &str = "TUNNEL_TEST_BINARY";
+
 fn e2e(site: &Site, _: Lengths) -> Result<Verdict> {
-    end_to_end(site, &site.daemon()?, at_once(), is_short)
+    let binary = shipped(site)?;
+    let debug = debug_daemon(site);
+    let exception = Exception { applies: needs_glibc, variable: BINARY, value: &debug };
+    end_to_end_with(site, &binary, &[exception], at_once(), is_short)
+}
+
+/// The static binary, or the optimised binary of glibc where this machine cannot build it. The step
+/// `static` counts as skipped there.
+fn shipped(site: &Site) -> Result<PathBuf> {
+    static_binary(site)?.or_else(|reason| {
+        println!("no static binary, so the optimised binary of glibc is tested: {reason}");
+        site.daemon()
+    })
 }
 
 /// The gRPC of Google, which has its own HTTP/2.
@@ -399,6 +450,16 @@ const GRPC: &str = "grpcio==1.85.3";
 pub(super) fn end_to_end(
     site: &Site,
     binary: &Path,
+    at_once: u16,
+    wanted: fn(&str) -> bool,
+) -> Result<Verdict> {
+    end_to_end_with(site, binary, &[], at_once, wanted)
+}
+
+fn end_to_end_with(
+    site: &Site,
+    binary: &Path,
+    exceptions: &[Exception<'_>],
     at_once: u16,
     wanted: fn(&str) -> bool,
 ) -> Result<Verdict> {
@@ -435,11 +496,12 @@ pub(super) fn end_to_end(
         program: &program.executable,
         folder: &program.folder,
         environment: &[
-            ("TUNNEL_TEST_BINARY", binary),
+            (BINARY, binary),
             ("TUNNEL_TEST_STAGE", &stage),
             ("GRPC_PYTHON", &grpc),
             ("TUNNEL_TEST_TOOLS", &tools),
         ],
+        exceptions,
         times: site.target.join("e2e-times.json"),
         homes: site.target.join("e2e-homes"),
         at_once,
@@ -450,7 +512,7 @@ pub(super) fn end_to_end(
 /// A few examples of each operation; the long step `schemas` asks for more.
 fn admin_api(site: &Site, _: Lengths) -> Result<Verdict> {
     test_programs(site)?;
-    let (binary, with_otlp) = (site.daemon()?, site.target.join("debug/tunnel"));
+    let (binary, with_otlp) = (shipped(site)?, debug_daemon(site));
     let [binary, with_otlp] = [&binary, &with_otlp].map(|file| file.display().to_string());
     lab(site, &["api", "--examples", "5", "--binary", &binary, "--otlp-binary", &with_otlp])
 }
@@ -459,13 +521,11 @@ fn admin_api(site: &Site, _: Lengths) -> Result<Verdict> {
 const OF_STATIC: &[&str] = &["cc", "musl-gcc", "file", "python3"];
 
 /// Builds the binary that users get. `Err`: why this machine cannot.
-pub(super) fn static_binary(site: &Site) -> Result<Result<PathBuf, String>> {
+fn static_binary(site: &Site) -> Result<Result<PathBuf, String>> {
     if let Some(reason) = packages::lacking(OF_STATIC) {
         return Ok(Err(reason));
     }
-    if !beside::finish()? {
-        run(Command::new("./build-static.sh").current_dir(&site.root))?;
-    }
+    beside::finish(site)?;
     Ok(Ok(site.target.join("static/tunnel")))
 }
 

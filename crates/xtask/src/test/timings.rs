@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -26,6 +26,21 @@ static TESTS: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
 /// Notes a test that has ended.
 pub(super) fn note(name: &str, took: Duration) {
     TESTS.lock().unwrap_or_else(PoisonError::into_inner).push((took, name.to_owned()));
+}
+
+/// The milliseconds of each test in the last run, by name. The file decides about the order of
+/// tests alone, so an unreadable file is as good as none.
+pub(super) fn read(file: &Path) -> BTreeMap<String, u64> {
+    let text = fs::read(file).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// Writes the file of [`read`].
+pub(super) fn keep(file: &Path, times: &BTreeMap<String, u64>) {
+    if let Ok(text) = serde_json::to_string(times) {
+        // Without the file the next run has another order, and that is all.
+        let _ = fs::write(file, text);
+    }
 }
 
 /// The steps of a run that have ended, in their order.
@@ -130,8 +145,6 @@ fn changed(document: &str, column: usize, ended: &BTreeMap<String, f64>) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
