@@ -1,12 +1,11 @@
 //! The long steps: their outcome depends on the speed of the machine, on wall-clock minutes or on
 //! thousands of sockets. `crates/xtask/long.toml` says which paths each of them is about.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::Step;
 use super::advisories;
@@ -15,7 +14,7 @@ use super::miri;
 use super::steps::{self, HEAVY, SLOW};
 use super::wish::Lengths;
 use crate::dist;
-use xtask::child::{announce, capture, cargo, run, run_tests};
+use xtask::child::{announce, cargo, run, run_tests};
 use xtask::packages;
 use xtask::site::Site;
 use xtask::verdict::{SKIPPED, Verdict};
@@ -202,72 +201,4 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     files.sort();
     Ok(files)
-}
-
-/// Which paths each step is about, from `long.toml`.
-type Table = BTreeMap<String, Vec<String>>;
-
-/// The steps that the change since a revision touches; files that are not committed count.
-pub(super) fn touched(root: &Path, revision: &str) -> Result<Vec<String>> {
-    let mut changed = Vec::new();
-    for args in
-        [&["diff", "--name-only", revision][..], &["ls-files", "--others", "--exclude-standard"]]
-    {
-        let (good, text) = capture(Command::new("git").current_dir(root).args(args))?;
-        ensure!(good, "git {}: {}", args.join(" "), text.trim());
-        changed.extend(text.lines().map(str::to_owned));
-    }
-    Ok(touched_by(&read_table(root)?, &changed))
-}
-
-fn read_table(root: &Path) -> Result<Table> {
-    let file = root.join("crates/xtask/long.toml");
-    let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-    let table: Table = basic_toml::from_str(&text).with_context(|| file.display().to_string())?;
-    for name in table.keys() {
-        if STEPS.iter().all(|step| step.name != name) {
-            bail!("{}: there is no long step {name}", file.display());
-        }
-    }
-    Ok(table)
-}
-
-fn touched_by(table: &Table, changed: &[String]) -> Vec<String> {
-    let is_touched = |prefixes: &[String]| {
-        changed.iter().any(|file| prefixes.iter().any(|prefix| file.starts_with(prefix.as_str())))
-    };
-    table.iter().filter(|(_, paths)| is_touched(paths)).map(|(name, _)| name.clone()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_change_touches_the_steps_whose_paths_it_is_under() {
-        let table = Table::from([
-            ("bench".to_owned(), vec!["crates/relay/".to_owned(), "Cargo.lock".to_owned()]),
-            ("fuzz".to_owned(), vec!["crates/proto/".to_owned()]),
-        ]);
-        let touched = |files: &[&str]| {
-            touched_by(&table, &files.iter().map(ToString::to_string).collect::<Vec<_>>())
-        };
-        assert_eq!(touched(&["crates/relay/src/lib.rs"]), ["bench"]);
-        assert_eq!(touched(&["crates/proto/src/id.rs", "Cargo.lock"]), ["bench", "fuzz"]);
-        assert!(touched(&["README.md", "crates/relayed.rs"]).is_empty());
-    }
-
-    /// A crate that is moved or renamed takes its long steps along.
-    #[test]
-    fn the_table_names_every_long_step_and_only_paths_that_exist() {
-        let root = Site::here().unwrap().root;
-        let table = read_table(&root).unwrap();
-        for step in STEPS {
-            let paths = &table[step.name];
-            assert!(!paths.is_empty(), "{}", step.name);
-            for path in paths {
-                assert!(root.join(path).exists(), "{}: {path}", step.name);
-            }
-        }
-    }
 }

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `wish` | the command line |
 //! | `steps` | the short suite |
-//! | `long` | the long steps, and which of them a change touches |
+//! | `long` | the long steps |
+//! | `paths` | which steps a change is about |
 //! | `beside` | the static build beside steps that wait more than they compute |
 //! | `units` | the step that asks systemd about the files of `systemd/` |
 //! | `advisories` | the long step that asks the RustSec database |
@@ -26,6 +27,7 @@ mod ci;
 mod conformance;
 mod long;
 mod miri;
+mod paths;
 mod programs;
 mod record;
 mod steps;
@@ -77,8 +79,8 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let chosen = match wish.steps(&site) {
-        Ok(chosen) => chosen,
+    let (chosen, left_out) = match wish.steps(&site) {
+        Ok(steps) => steps,
         Err(error) => {
             eprintln!("xtask: {error:#}");
             return ExitCode::from(2);
@@ -86,6 +88,16 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
     };
     if chosen.is_empty() {
         println!("no long step is about the changed files");
+    }
+    for (step, paths) in &left_out.steps {
+        println!(
+            "left out: {step}: since {} nothing has changed below {}",
+            left_out.base,
+            paths.join(", ")
+        );
+    }
+    if !left_out.steps.is_empty() {
+        println!("`cargo xtask test all` runs every short step");
     }
     let mut record = Record::new(&site, &wish);
     let (total, failed) = run_all(&site, &chosen, wish.lengths, &mut record);

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Step, all, long};
+use super::paths::{self, LeftOut};
+use super::{Step, all};
 use xtask::options::minutes;
 use xtask::site::Site;
 
@@ -28,6 +29,8 @@ impl Default for Lengths {
 pub(super) struct Wish {
     /// Steps by name; none: all of the suite.
     names: Vec<String>,
+    /// Every short step, whatever has changed.
+    every: bool,
     long: bool,
     /// Of the long steps those that the change since this revision touches.
     pub(super) since: Option<String>,
@@ -42,6 +45,7 @@ impl Wish {
             let mut value = || args.next().with_context(|| format!("{word} wants a value"));
             match word.as_str() {
                 "help" | "--help" | "-h" => return Ok(None),
+                "all" => wish.every = true,
                 "--long" => wish.long = true,
                 "--since" => wish.since = Some(value()?),
                 "--fuzz-minutes" => wish.lengths.fuzz = minutes(&word, &value()?)?,
@@ -51,18 +55,25 @@ impl Wish {
                 _ => bail!("no such step or option: {word}\n\n{}", help()),
             }
         }
-        if wish.since.is_some() && !(wish.long && wish.names.is_empty()) {
+        if wish.since.is_some() && !(wish.long && wish.names.is_empty() && !wish.every) {
             bail!("--since REV goes with --long and without names of steps");
+        }
+        if wish.every && !wish.names.is_empty() {
+            bail!("`all` is every short step, so it goes without names of steps");
         }
         Ok(Some(wish))
     }
 
-    /// The steps, in their own order.
-    pub(super) fn steps(&self, site: &Site) -> Result<Vec<&'static Step>> {
+    /// The steps, in their own order, and the short steps that the change is not about.
+    pub(super) fn steps(&self, site: &Site) -> Result<(Vec<&'static Step>, LeftOut)> {
         if let Some(revision) = &self.since {
-            let touched = long::touched(&site.root, revision)?;
-            return Ok(all().filter(|step| touched.iter().any(|name| name == step.name)).collect());
+            let touched = paths::long_steps(&site.root, revision)?;
+            let is_touched = |step: &&Step| touched.iter().any(|name| name == step.name);
+            return Ok((all().filter(is_touched).collect(), LeftOut::default()));
         }
+        // The continuous integration and a run with the long steps leave nothing out.
+        let whole = self.every || self.long || site.ci || !self.names.is_empty();
+        let left_out = if whole { LeftOut::default() } else { paths::left_out(&site.root)? };
         let wanted = |step: &&Step| {
             if self.names.is_empty() {
                 self.long || !step.long
@@ -70,13 +81,17 @@ impl Wish {
                 self.names.iter().any(|name| name == step.name)
             }
         };
-        Ok(all().filter(wanted).collect())
+        let is_in = |step: &&Step| left_out.steps.iter().all(|(name, _)| *name != step.name);
+        Ok((all().filter(wanted).filter(is_in).collect(), left_out))
     }
 }
 
 pub(super) fn help() -> String {
     let mut text = "\
-cargo xtask test [STEP…]          the short suite, or the named steps; what a step needs, it builds
+cargo xtask test                  the short suite without the steps that the change of this branch
+                                  is not about, by crates/xtask/short.toml
+cargo xtask test all              the whole short suite, as the continuous integration runs it
+cargo xtask test STEP…            the named steps; what a step needs, it builds
 cargo xtask test --long           the short suite, then the long steps
 cargo xtask test --long --since REV
                                   the long steps that the change since the revision REV touches, by
@@ -85,7 +100,8 @@ cargo xtask test --long --since REV
   --fuzz-minutes N                time for each fuzz target [2]
   --chaos-minutes N               time for chaos, all transports together [2]
   --soak-minutes N                time for soak [20]
-  CI=true                         a step that cannot run here is a failure, not skipped
+  CI=true                         every short step runs; a step that cannot run here is a failure,
+                                  not skipped
 
 Steps:
 "
@@ -109,17 +125,21 @@ mod tests {
     }
 
     fn chosen(line: &str) -> Vec<&'static str> {
+        chosen_in(line, PathBuf::from("/"), false)
+    }
+
+    fn chosen_in(line: &str, root: PathBuf, ci: bool) -> Vec<&'static str> {
         let none = PathBuf::new;
         let site = Site {
-            root: none(),
+            root,
             target: none(),
             tunnel: none(),
             glibc: none(),
             former: None,
             peers: none(),
-            ci: false,
+            ci,
         };
-        let steps = read(line).unwrap().unwrap().steps(&site).unwrap();
+        let (steps, _) = read(line).unwrap().unwrap().steps(&site).unwrap();
         steps.iter().map(|step| step.name).collect()
     }
 
@@ -132,6 +152,19 @@ mod tests {
     }
 
     #[test]
+    fn a_run_by_hand_leaves_out_what_the_change_is_not_about_and_no_other_run_does() {
+        let (folder, every) = (paths::tests::topic(), all().filter(|step| !step.long).count());
+        let chosen = |line, ci| chosen_in(line, folder.path().to_owned(), ci);
+        let by_hand = chosen("", false);
+        assert_eq!(by_hand.len(), every - 1);
+        assert!(!by_hand.contains(&"console") && by_hand.contains(&"nat"));
+        assert_eq!(chosen("all", false).len(), every);
+        assert_eq!(chosen("", true).len(), every);
+        assert_eq!(chosen("--long", false).len(), all().count());
+        assert_eq!(chosen("console", false), ["console"]);
+    }
+
+    #[test]
     fn lengths_are_read_and_nonsense_is_refused_by_name() {
         let wish = read("--long --fuzz-minutes 60 --chaos-minutes 0.5").unwrap().unwrap();
         assert_eq!(wish.lengths, Lengths { fuzz: 60.0, chaos: 0.5, soak: 20.0 });
@@ -141,6 +174,8 @@ mod tests {
             ("--since", "wants a value"),
             ("--since HEAD", "goes with --long"),
             ("--long --since HEAD e2e", "without names of steps"),
+            ("--long --since HEAD all", "without names of steps"),
+            ("all e2e", "without names of steps"),
             ("--soak-minutes soon", "not soon"),
         ] {
             let error = read(line).unwrap_err().to_string();
