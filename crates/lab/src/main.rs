@@ -24,7 +24,8 @@ cargo xtask bench [--rounds N] [--seconds S] [--only CASE,…] [--systems NAME,�
   [cubic]; host: the setting of this system, no namespace.
   The static binary (./build-static.sh) is measured; a build for glibc takes part in bulk as
   glibc-tcp, glibc-tls, … TUNNEL_BINARY=FILE: measured instead of a new static binary.
-  TUNNEL_FORMER=FILE: an older binary takes part as former-tcp, former-tls, former-quic
+  TUNNEL_FORMER=FILE: an older binary takes part as former-tcp, former-tls, former-ws,
+  former-quic
 
 cargo xtask chaos [--minutes N] [--seed S]   faults under real traffic; 2 minutes, any seed
 

@@ -113,7 +113,7 @@ fn round(
     let mut field = Field::start(binary, scheme, dir, &origins, &ledger)?;
     let traffic = Traffic::start(&field.entrances(), &origins, &ledger)?;
 
-    let mut told = Told::default();
+    let mut progress = Told::default();
     for (pause, fault) in Schedule::new(seed) {
         let until = Instant::now() + pause;
         if ledger.elapsed() + pause >= time {
@@ -121,16 +121,16 @@ fn round(
         }
         while Instant::now() < until {
             std::thread::sleep(Duration::from_millis(20).min(pause));
-            told.tell(&ledger);
+            progress.tell(&ledger);
         }
         field.apply(fault);
         field.check();
     }
     while ledger.elapsed() < time {
         std::thread::sleep(Duration::from_millis(50));
-        told.tell(&ledger);
+        progress.tell(&ledger);
     }
-    told.end(&ledger);
+    progress.end(&ledger);
     field.calm();
     traffic.finish();
     field.finish();

@@ -118,12 +118,12 @@ fn run(site: &Site, options: &Options) -> Result<()> {
     let mut samples = vec![settled(&mut running, None, Duration::ZERO)?];
     let churn = Churn::start(places, time)?;
     let start = Instant::now();
-    let mut told = start;
+    let mut reported = start;
     while start.elapsed() < time {
         std::thread::sleep(EVERY);
         samples.push(Both::of(&mut running, start.elapsed())?);
-        if told.elapsed() >= TELL {
-            told = Instant::now();
+        if reported.elapsed() >= TELL {
+            reported = Instant::now();
             println!("{:4} s  {}", start.elapsed().as_secs(), churn.progress());
         }
     }

@@ -27,8 +27,8 @@ pub(super) struct Both {
 impl Both {
     /// Takes a sample now. The error names a daemon that has ended.
     pub(super) fn of(running: &mut Running, at: Duration) -> Result<Self> {
-        let told = ["server", "client"].map(|role| running.status(role));
-        let [server, client] = told;
+        let statuses = ["server", "client"].map(|role| running.status(role));
+        let [server, client] = statuses;
         ensure!(running.server.is_running(), "the server has ended by itself");
         ensure!(running.client().is_running(), "the client has ended by itself");
         let server = server.context("the server does not answer `tunnel status`")?;

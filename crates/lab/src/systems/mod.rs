@@ -139,6 +139,7 @@ pub(crate) const fn all() -> &'static [System] {
         bytes("glibc-kcp", &[Tunnel, Glibc], ours::glibc_kcp),
         all_kinds("former-tcp", &[Tunnel, Former], ours::former_tcp),
         all_kinds("former-tls", &[Tunnel, Former], ours::former_tls),
+        all_kinds("former-ws", &[Tunnel, Former], ours::former_ws),
         all_kinds("former-quic", &[Tunnel, Former], ours::former_quic),
         bytes(NGINX, &[Tunnel, Load, Program("nginx")], nginx::alone),
         https("nginx-tls", &[Tunnel, Program("nginx")], ours::nginx_tls),

@@ -148,6 +148,10 @@ pub(super) fn former_tls(scene: &mut Scene<'_>) -> Result<()> {
     former(scene, "tls")
 }
 
+pub(super) fn former_ws(scene: &mut Scene<'_>) -> Result<()> {
+    former(scene, "ws")
+}
+
 pub(super) fn former_quic(scene: &mut Scene<'_>) -> Result<()> {
     former(scene, "quic")
 }
