@@ -1,14 +1,14 @@
 //! Admission of streams: a [`Permit`] proves that a stream is within the limits. Dropping the
-//! permit returns its place. The permit also knows the rates of bytes under which the stream moves
-//! its bytes (`pace`), so a rate that changes holds at once for the streams that exist.
+//! permit frees its slot. The permit also refers to the byte rates of the stream (`pace`), so a
+//! changed rate applies at once to existing streams.
 //!
-//! All workers share a gate, because the limit of a service holds for the whole process and not per
-//! worker. An admission therefore costs atomic operations per opened stream. A byte costs none
+//! All workers share a gate, because the limit of a service applies to the process, not to each
+//! worker. An admission therefore costs atomic operations per opened stream, and a byte costs none
 //! while no rate is set.
 //!
 //! ```text
 //!   gate of an entrance ──> gate of its client ──> gate of the server     `outer`
-//!      │ `more`: one gate for the stream, one for its source, where these have limits
+//!      │ `more`: a gate for the stream and a gate for its source, where these have limits
 //! ```
 
 use std::collections::HashMap;
@@ -33,42 +33,42 @@ pub(crate) enum Way {
     Down,
 }
 
-/// Limits the live streams, the new streams per second and the rates of bytes. A gate can lie
-/// inside an outer gate, as a service lies inside its client.
+/// Limits the live streams, the new streams per second and the byte rates. A gate can be nested in
+/// an outer gate, as a service is in its client.
 #[derive(Debug)]
 pub struct Gate {
-    /// Of all streams together.
+    /// The limits for all streams together.
     own: Own,
-    /// Of each source, and of each stream.
+    /// The limits per source and per stream.
     each: Option<Box<Each>>,
     live: AtomicU32,
     rate: Rate,
     up: Bucket,
     down: Bucket,
     outer: Option<Arc<Self>>,
-    /// The gates of one source and of one stream, for the gate of a single stream.
+    /// In the gate of a single stream: the gates of its source and of the stream itself.
     more: Box<[Arc<Self>]>,
     /// Whose descriptors the sockets behind the gate are.
     holder: Option<Arc<Holder>>,
-    /// A gate inside a gate is that of an entrance.
+    /// Set for a nested gate, which is that of an entrance.
     _entrance: Option<HasEntrance>,
 }
 
-/// Where the bounds of a gate are.
+/// Where the bounds of a gate are stored.
 #[derive(Debug)]
 enum Own {
     /// In the gate.
     Here(Values),
-    /// In the gate whose sources these are.
+    /// In the gate that tracks this source.
     OfSource(Arc<Gate>),
-    /// In the gate whose streams these are.
+    /// In the gate that limits each of its streams.
     OfStream(Arc<Gate>),
-    /// Nowhere: the gate holds others together.
+    /// Nowhere: the gate only groups other gates.
     Nowhere,
 }
 
-/// [`Bounds`] that change while streams live. [`u32::MAX`] streams, and 0 of the rates, are no
-/// limit.
+/// [`Bounds`] that can change while streams are live. [`u32::MAX`] streams, or a rate of 0, means
+/// no limit.
 #[derive(Debug)]
 struct Values {
     streams: AtomicU32,
@@ -131,11 +131,11 @@ struct Sources {
 #[derive(Debug, Default)]
 struct Known {
     gates: HashMap<Source, Weak<Gate>>,
-    /// The number of sources that had streams when sources were last forgotten.
+    /// The number of sources with streams at the last purge.
     kept: usize,
 }
 
-/// The least number of sources at which those without streams are forgotten.
+/// The minimum number of sources at which sources without streams are purged.
 const SOURCES: usize = 64;
 
 impl Sources {
@@ -145,8 +145,8 @@ impl Sources {
         if let Some(of) = known.gates.get(source).and_then(Weak::upgrade) {
             return of;
         }
-        // At twice the number that was kept, so the cost of the scan is spread over as many new
-        // streams.
+        // The purge runs at twice the number of retained sources, so the cost of the scan is
+        // amortized over the new sources.
         if known.gates.len() >= SOURCES.max(2 * known.kept) {
             known.gates.retain(|_, of| of.strong_count() > 0);
             known.kept = known.gates.len();
@@ -157,8 +157,8 @@ impl Sources {
     }
 }
 
-/// A limit of new streams per second, which allows the streams of one second at once. The algorithm
-/// is the generic cell rate algorithm (ITU-T I.371): a token bucket in one number.
+/// A limit of new streams per second, with a burst of one second. The algorithm is the generic cell
+/// rate algorithm (ITU-T I.371): a token bucket in one number.
 #[derive(Debug)]
 struct Rate {
     started: Instant,
@@ -171,7 +171,7 @@ impl Rate {
         Self { started: Instant::now(), due: AtomicU64::new(0) }
     }
 
-    /// `per_second`: 0 is no limit.
+    /// `per_second`: 0 means no limit.
     fn admit(&self, per_second: u32) -> bool {
         let Some(interval) = SECOND.checked_div(per_second.into()) else { return true };
         let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -229,8 +229,8 @@ impl Gate {
         Arc::new(gate)
     }
 
-    /// Makes the gate of an entrance inside `outer`. A stream that this gate admits has a place in
-    /// both gates.
+    /// Makes the gate of an entrance inside `outer`. A stream that this gate admits counts in both
+    /// gates.
     #[must_use]
     pub fn within(outer: Arc<Self>, limit: Option<u32>) -> Arc<Self> {
         let holder = outer.holder.clone();
@@ -242,9 +242,9 @@ impl Gate {
         Arc::new(gate)
     }
 
-    /// Changes the limits. Streams above a new limit go on. New rates of bytes hold for the streams
-    /// that live, too; limits of each source and of each stream hold for streams that begin while
-    /// there are such limits, whatever the values are later.
+    /// Changes the limits. Streams above a new limit continue. New byte rates apply to live
+    /// streams, too. Limits per source and per stream apply to streams that begin while such limits
+    /// are set, whatever the values are later.
     pub fn set(&self, limits: &Limits) {
         let Limits { all, source, stream } = *limits;
         if let Own::Here(own) = &self.own {
@@ -269,15 +269,15 @@ impl Gate {
         self.holder.as_ref()
     }
 
-    /// Admits one stream of nobody's address. Returns `None` when this gate or an outer gate is
-    /// full, or when the rate of new streams is above the limit.
+    /// Admits one stream without a source. Returns `None` when this gate or an outer gate is full,
+    /// or when the rate of new streams is above the limit.
     #[must_use]
     pub fn admit(self: &Arc<Self>) -> Option<Permit> {
         self.admit_from(None::<Source>)
     }
 
-    /// Admits one stream of a source, as [`Self::admit`] does. Without a source no limits of a
-    /// source apply.
+    /// Admits one stream of a source, as [`Self::admit`] does. Without a source, no per-source
+    /// limits apply.
     #[must_use]
     pub fn admit_from(self: &Arc<Self>, source: Option<impl Into<Source>>) -> Option<Permit> {
         if !self.enter() {
@@ -299,7 +299,7 @@ impl Gate {
                 more.push(of);
             }
             if each.has_stream.load(Ordering::Relaxed) {
-                // One stream is within the limits of one stream.
+                // The gate of a single stream needs no check of its count.
                 let of = Arc::new(Self::bare(Own::OfStream(Arc::clone(gate))));
                 of.live.store(1, Ordering::Relaxed);
                 more.push(of);
@@ -308,13 +308,13 @@ impl Gate {
         if more.is_empty() {
             return Some(Permit(Arc::clone(self)));
         }
-        // The gate of this stream has entered all of these already.
+        // All of these gates have counted the stream already.
         let (outer, more) = (Some(Arc::clone(self)), more.into());
         Some(Permit(Arc::new(Self { outer, more, ..Self::bare(Own::Nowhere) })))
     }
 
-    /// The gate of a stream that all these permits admit, for its rates: a gate in which several of
-    /// them lie counts its bytes once. `None`: there is no permit.
+    /// The gate for the rates of a stream that all these permits admit. A gate that several permits
+    /// share counts the bytes once. `None`: there is no permit.
     pub(crate) fn of_all(permits: &[Permit]) -> Option<Arc<Self>> {
         let (first, others) = permits.split_first()?;
         let first = first.gate();
@@ -333,7 +333,7 @@ impl Gate {
         Some(Arc::new(Self { outer, more, ..Self::bare(Own::Nowhere) }))
     }
 
-    /// Whether the gate is that of one stream, which has rates of its own.
+    /// Whether the gate is that of a single stream, with its own rates.
     pub(crate) const fn is_of_one(&self) -> bool {
         matches!(self.own, Own::Nowhere)
     }
@@ -349,7 +349,7 @@ impl Gate {
         std::iter::successors(Some(self), |gate| gate.outer.as_ref())
     }
 
-    /// The gates of [`Self::chain`] and those that they hold together.
+    /// The gates of [`Self::chain`] and the gates that they group.
     fn parts(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
         self.chain().flat_map(|gate| std::iter::once(gate).chain(&gate.more))
     }
@@ -374,7 +374,7 @@ impl Gate {
         }
     }
 
-    /// Bytes per second; 0 is no limit.
+    /// Bytes per second; 0 means no limit.
     pub(crate) fn bytes_per_second(&self, way: Way) -> u64 {
         match &self.own {
             Own::Here(own) => own.rate(way),
@@ -391,7 +391,7 @@ impl Gate {
         }
     }
 
-    /// The buckets of this gate, of those that it holds together and of all outer gates that have a
+    /// The buckets of this gate, of the gates that it groups and of all outer gates that have a
     /// rate now, with the rate in bytes per second.
     pub(crate) fn rates(&self, way: Way) -> impl Iterator<Item = (&Bucket, u64)> {
         let chain = std::iter::successors(Some(self), |gate| gate.outer.as_deref());

@@ -1,6 +1,6 @@
-//! The header of the PROXY protocol (haproxy's `proxy-protocol.txt`) that a load balancer puts in
-//! front of the bytes of a visitor. The header says which address the visitor has. The caller knows
-//! which balancers it believes; this module reads the header and nothing behind it.
+//! The header of the PROXY protocol (haproxy's `proxy-protocol.txt`) that a load balancer sends
+//! before the bytes of a visitor. The header contains the address of the visitor. The caller
+//! decides which balancers to trust; this module reads the header and nothing after it.
 
 use std::fmt;
 use std::io;
@@ -18,42 +18,42 @@ use crate::look::look;
 use crate::throttle::Throttle;
 
 /// The longest wait for a complete header, from the moment that the connection was accepted. A
-/// balancer sends the header at once, so a longer silence is that of another program.
+/// balancer sends the header at once, so a peer that is silent for longer is another program.
 pub const HEADER_WAIT: Duration = Duration::from_secs(5);
 
-/// The longest header in bytes, with its fields. The header of version 1 has 107 bytes at most
-/// (section 2.1); fields of version 2 that describe the TLS of a visitor have some hundred bytes.
+/// The longest header in bytes, with its fields. A header of version 1 has at most 107 bytes
+/// (section 2.1); the fields of version 2 that describe a visitor's TLS have a few hundred bytes.
 pub(crate) const HEADER_MAX: usize = 4096;
 
 /// The signature of version 2 (section 2.2).
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// The bytes of version 2 before the addresses.
+/// Length of the fixed part of a version 2 header, in bytes.
 const V2_HEAD: usize = 16;
 
 /// The first bytes of version 1.
 const V1: &[u8] = b"PROXY ";
 
-/// The longest line of version 1, with its end.
+/// The longest line of version 1 in bytes, with its CRLF.
 const V1_MAX: usize = 107;
 
-/// What a header says of a connection or of a datagram.
+/// The content of the header of a connection or a datagram.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Announced {
     /// The address of the visitor. `None`: the balancer itself connects, as for a health check, or
     /// it does not know the address.
     pub visitor: Option<SocketAddr>,
-    /// The address to which the visitor has connected.
+    /// The address to which the visitor connected.
     pub public: Option<SocketAddr>,
-    /// The fields of version 2 (section 2.2, TLVs) as they came, without a checksum: the checksum
-    /// of another header would be wrong.
+    /// The fields of version 2 (section 2.2, TLVs) as received, without the checksum, which would
+    /// be wrong in another header.
     pub fields: Bytes,
 }
 
-/// Why a connection has no header.
+/// Why no header was read from a connection.
 #[derive(Debug)]
 pub enum HeaderError {
-    /// The first bytes are no header, or are one that is malformed or longer than 4,096 bytes.
+    /// The first bytes are no header, or the header is malformed or longer than 4,096 bytes.
     NotOne,
     /// No complete header came within [`HEADER_WAIT`].
     Late,
@@ -73,7 +73,7 @@ impl HeaderError {
     }
 
     /// Logs, at most once per period, that a balancer sends no header to `listener`. A connection
-    /// that closes at once, as that of a health check, is not logged.
+    /// that closes at once, as for a health check, causes no warning.
     pub fn complain(&self, peer: Option<SocketAddr>, listener: &dyn fmt::Display) {
         thread_local! {
             static COMPLAINTS: Throttle = Throttle::default();
@@ -108,18 +108,18 @@ impl fmt::Display for HeaderError {
 /// The outcome of an inspection of the first bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
-    /// The bytes may be the begin of a header.
+    /// The bytes may be the beginning of a header.
     More,
-    /// The header has this number of bytes.
+    /// The header, and its length in bytes.
     Header(Announced, usize),
     /// The bytes are no header.
     Not,
 }
 
-/// Reads the header of a fresh TCP connection. The bytes behind the header stay in the socket.
+/// Reads the header of a fresh TCP connection. The bytes after the header stay in the socket.
 ///
 /// # Errors
-/// There is no complete header within [`HEADER_WAIT`]. Bytes that are no header were not read.
+/// No complete header arrives within [`HEADER_WAIT`]. Bytes that are no header stay unread.
 pub async fn announced(socket: &Socket) -> Result<Announced, HeaderError> {
     let seen = look(socket, |bytes| match parse(bytes) {
         Parsed::More => None,
@@ -133,7 +133,7 @@ pub async fn announced(socket: &Socket) -> Result<Announced, HeaderError> {
         Ok(Ok(Some(None))) => return Err(HeaderError::NotOne),
         Ok(Ok(Some(Some(found)))) => found,
     };
-    // The inspection has seen all of these bytes in the queue of the socket.
+    // The inspection has seen all of these bytes in the socket's receive queue.
     let (mut read, mut left) = (BytesMut::with_capacity(size), size);
     while left > 0 {
         match socket.read(&mut read, left) {
@@ -145,8 +145,8 @@ pub async fn announced(socket: &Socket) -> Result<Announced, HeaderError> {
     Ok(announced)
 }
 
-/// Reads the header of a datagram, which has version 2. Returns what the header says, and the
-/// number of its bytes. `None`: the datagram does not begin with a complete header.
+/// Reads the header of a datagram, which has version 2. Returns its content and its length in
+/// bytes. `None`: the datagram does not begin with a complete header.
 pub(crate) fn of_datagram(bytes: &[u8]) -> Option<(Announced, usize)> {
     match parse_v2(bytes) {
         Parsed::Header(announced, size) => Some((announced, size)),
@@ -183,10 +183,10 @@ fn parse_v2(bytes: &[u8]) -> Parsed {
     bytes.get(..size).map_or(Parsed::More, read)
 }
 
-/// Reads a header that is complete and has these bytes. The crate returns no address for `UNKNOWN`,
-/// for `LOCAL` and for a Unix socket.
+/// Parses a complete header. The crate returns no address for `UNKNOWN`, for `LOCAL` and for a Unix
+/// socket.
 fn read(header: &[u8]) -> Parsed {
-    // The fields are measured below, which needs them in one piece.
+    // The fields are parsed below, which needs them contiguous.
     let config = ParseConfig { include_tlvs: false, ..ParseConfig::default() };
     let Ok((parsed, size)) = ProxyHeader::parse(header, config) else { return Parsed::Not };
     let Some(address) = parsed.proxied_address() else {
@@ -197,8 +197,8 @@ fn read(header: &[u8]) -> Parsed {
     Parsed::Header(Announced { visitor: Some(visitor), public: Some(public), fields }, size)
 }
 
-/// The fields of a header with addresses of IP, without its checksum and its padding. `None`: a
-/// field is longer than the rest of the header, or the checksum is wrong.
+/// The fields of a header with IP addresses, without checksum and padding. `None`: a field is
+/// longer than the rest of the header, or the checksum is wrong.
 fn fields(header: &[u8]) -> Option<Bytes> {
     let begin = match header.get(V2_HEAD - 3) {
         Some(0x11 | 0x12) if !header.starts_with(V1) => V2_HEAD + 12,
@@ -228,10 +228,10 @@ fn fields(header: &[u8]) -> Option<Bytes> {
 /// The field with the checksum of the header (section 2.2.3).
 const CHECKSUM: u8 = 3;
 
-/// The field without a meaning (section 2.2.4).
+/// The padding field, which has no meaning (section 2.2.4).
 const PADDING: u8 = 4;
 
-/// The CRC-32C (RFC 4960 appendix B) of a header whose four bytes at `hole` are taken for zero.
+/// The CRC-32C (RFC 4960 appendix B) of a header, with the four bytes at `hole` taken as zero.
 fn checksum(header: &[u8], hole: usize) -> u32 {
     let hole = hole..hole + 4;
     let value = header.iter().enumerate().fold(u32::MAX, |crc, (at, byte)| {

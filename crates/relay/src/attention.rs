@@ -1,15 +1,13 @@
-//! Notices that the far end of a socket has vanished while bytes for it are on their way. Keepalive
-//! does not notice it, because the system probes only a connection without such bytes. The system
-//! itself gives up after about 15 min (tcp(7), `tcp_retries2`).
+//! Detects that the far end of a socket has vanished while bytes to it are unacknowledged.
+//! Keepalive does not detect this, because the system probes only a connection without such bytes.
+//! The system gives up after about 15 min (tcp(7), `tcp_retries2`).
 //!
 //! One task per thread checks all sockets to which bytes were written, every [`SWEEP`], by a query
 //! to the kernel ([`net::tcp_info`]). A socket without an acknowledgement in [`SILENT`] checks in a
-//! row is dead. A far end that is alive and does not read acknowledges the probes of its closed
-//! window at least every 120 s, so it may pause for as long as it likes. That is the difference
-//! from `TCP_USER_TIMEOUT`.
+//! row is dead. A far end that is alive but does not read acknowledges zero-window probes at least
+//! every 120 s, so it may pause for any time. This differs from `TCP_USER_TIMEOUT`.
 //!
-//! A stream without bytes on the way costs nothing but its place in the list, and no stream has a
-//! timer.
+//! A stream without bytes in flight costs only its entry in the list, and no stream has a timer.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
@@ -27,45 +25,46 @@ use tokio::time::{Instant, sleep};
 /// The time between two checks. A query to the kernel takes about 3 µs.
 pub(crate) const SWEEP: Duration = Duration::from_secs(15);
 
-/// Checks in a row without an acknowledgement. The first check is up to [`SWEEP`] after the far end
-/// vanished and 285 s before the last one, so the socket is closed within 5 min.
+/// Consecutive checks without an acknowledgement until the far end counts as vanished. The first
+/// check is up to [`SWEEP`] after the far end vanished and 285 s before the last check, so the
+/// socket is closed within 5 min.
 const SILENT: u8 = 20;
 
-/// Sockets between two turns of other tasks; 64 take about 0.2 ms.
+/// Sockets checked before other tasks run; 64 take about 0.2 ms.
 const AT_ONCE: usize = 64;
 
-/// The pause between checks after some sockets have come to rest. The allocator returns the pages
-/// that were freed before to the system when it frees a page more than 10 ms later, so the memory
-/// of connections is freed in portions.
+/// The pause between checks after some sockets have become idle. The allocator returns freed pages
+/// to the system when it frees another page more than 10 ms later, so the memory of connections is
+/// freed in portions.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The largest number of pauses in a sweep, so that they delay no check by more than 5 s.
 const PAUSES: u32 = 250;
 
-/// What the kernel says of a connection.
+/// What the kernel reports about a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// Bytes were sent and not acknowledged, or wait to be sent.
+    /// Bytes are unacknowledged or unsent.
     pub(crate) outstanding: bool,
     /// The time since the far end acknowledged anything.
     pub(crate) last_ack: Duration,
 }
 
-/// Asks about a connection. `None`: nothing is known of it.
+/// Queries the state of a connection. `None`: the state is unknown.
 pub(crate) type Ask<'a> = dyn FnMut(Ends) -> Option<Seen> + 'a;
 
-/// A socket, or two joined sockets, that are checked.
+/// A socket, or two joined sockets, to be checked.
 pub(crate) trait Watched {
-    /// Checks it. `since` is the time since the last check.
+    /// Checks the socket. `since` is the time since the last check.
     fn look(&self, ask: &mut Ask<'_>, since: Duration);
 }
 
-/// What is known of the bytes that were written to a socket.
+/// The state of the bytes that were written to a socket.
 #[derive(Debug, Default)]
 pub(crate) struct OnTheWay {
-    /// Bytes were written since the kernel last had none of them.
+    /// Bytes were written since the kernel last had none outstanding.
     wrote: Cell<bool>,
-    /// Looks in a row without an acknowledgement.
+    /// Consecutive checks without an acknowledgement.
     silent: Cell<u8>,
 }
 
@@ -85,8 +84,8 @@ impl OnTheWay {
         self.silent.get() >= SILENT
     }
 
-    /// Checks the connection between `ends`. Returns true when the far end has just been found to
-    /// have vanished.
+    /// Checks the connection between `ends`. Returns true when this check finds that the far end
+    /// has vanished.
     pub(crate) fn look(
         &self,
         ends: impl FnOnce() -> Option<Ends>,
@@ -130,12 +129,13 @@ thread_local! {
 /// Checks a socket from now on, in a task of this thread, until the socket is dropped.
 pub(crate) fn watch(socket: Weak<dyn Watched>) {
     ALL.with_borrow_mut(|all| {
-        // The list is cleaned before it grows, so its memory follows the number of sockets.
+        // The list is purged before it grows, so its memory stays proportional to the number of
+        // sockets.
         if all.sockets.len() == all.sockets.capacity() {
             all.sockets.retain(|socket| socket.strong_count() > 0);
         }
         all.sockets.push(socket);
-        // A task whose runtime has ended is finished as well.
+        // A task whose runtime has ended counts as finished, too.
         if all.task.as_ref().is_none_or(AbortHandle::is_finished) {
             all.task = Some(spawn_local(sweep()).abort_handle());
         }
@@ -171,7 +171,7 @@ async fn sweep() {
         sockets.retain(|socket| socket.strong_count() > 0);
         sockets.shrink_to(2 * sockets.len());
         let is_over = ALL.with_borrow_mut(|all| {
-            // Sockets came meanwhile.
+            // Sockets may have been added meanwhile.
             sockets.append(&mut all.sockets);
             all.sockets = sockets;
             if all.sockets.is_empty() {
@@ -185,8 +185,8 @@ async fn sweep() {
     }
 }
 
-/// Frees the memory of sockets that have ended or come to rest, which their places in the list
-/// keep. Returns whether there are any.
+/// Frees the memory of sockets that have ended or become idle, which the weak references in the
+/// list keep allocated. Returns whether there were any.
 fn forget_ended(sockets: &mut [Weak<dyn Watched>]) -> bool {
     let nothing: Weak<dyn Watched> = Weak::<Attention>::new();
     let mut has_ended = false;
@@ -216,8 +216,8 @@ fn seen(kernel: &mut Option<Kernel>, ends: Ends) -> Option<Seen> {
     })
 }
 
-/// A byte stream over TCP that fails when its far end has vanished. Once its far end has ended its
-/// direction, a flush fails when the connection is broken: no read reports that any more.
+/// A byte stream over TCP that fails when its far end has vanished. Once the far end has ended its
+/// direction, a flush fails when the connection is broken, because no read reports it any more.
 #[derive(Debug)]
 pub struct Attended<S> {
     io: S,
@@ -229,12 +229,12 @@ pub struct Attended<S> {
 struct Attention {
     ends: Option<Ends>,
     on_the_way: OnTheWay,
-    /// The task that waits for the stream.
+    /// The waker of the task that waits for the stream.
     waker: RefCell<Option<Waker>>,
 }
 
 impl<S> Attended<S> {
-    /// Attends to `io`, the bytes of which pass through `socket`.
+    /// Watches `io`, whose bytes pass through `socket`.
     pub fn new(io: S, socket: impl FnOnce(&S) -> Option<&TcpStream>) -> Self {
         let ends = socket(&io).and_then(ends);
         let attention =
@@ -251,8 +251,8 @@ impl<S> Attended<S> {
         &self.io
     }
 
-    /// Fails when the far end has vanished; else the stream is used, and what it waits for wakes
-    /// this task, as the sweep does.
+    /// Fails when the far end has vanished. Otherwise calls `how` and, if it is pending, stores the
+    /// waker, so that the sweep wakes the task, too.
     fn used<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -328,7 +328,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Attended<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.has_ended {
-            // An empty write returns the error of the socket.
+            // An empty write returns the pending error of the socket.
             let empty = self.used(cx, |io, cx| io.poll_write(cx, &[]));
             if let Poll::Ready(Err(error)) = empty {
                 return Poll::Ready(Err(error));

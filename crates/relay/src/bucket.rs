@@ -1,11 +1,11 @@
-//! A rate of bytes that any number of streams and workers share, without a lock: one number beside
-//! the rate.
+//! A byte rate that any number of streams and workers share without a lock: the state is a single
+//! number.
 //!
-//! The bucket is the generic cell rate algorithm (ITU-T I.371) over bytes. `due` is the moment at
-//! which all bytes that were taken so far are due at the rate. A stream takes a portion: `due`
-//! moves on by the time of the portion, and the portion may move once the former `due` has come. So
-//! streams that wait have places one behind another, each wakes once and at its own time, and no
-//! stream waits for a stream of another bucket.
+//! The bucket is the generic cell rate algorithm (ITU-T I.371) over bytes. `due` is the time at
+//! which all bytes taken so far have been sent at the rate. A stream takes a portion: `due`
+//! advances by the duration of the portion, and the portion may move at the former `due`. So
+//! waiting streams form a queue, each wakes once and at its own time, and no stream waits for a
+//! stream of another bucket.
 //!
 //! ```text
 //!    now          due
@@ -17,31 +17,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
-/// The parts of a nanosecond in which times are counted: one byte at 1 GiB/s takes 60 of them, and
-/// 64 bits last for 9 years.
+/// Resolution of times, in parts of a nanosecond: one byte at 1 GiB/s takes 60 parts, and 64 bits
+/// last for 9 years.
 pub(crate) const PARTS: u64 = 64;
 
-/// One second in these parts.
+/// One second, in [`PARTS`] of a nanosecond.
 const SECOND: u64 = 1_000_000_000 * PARTS;
 
-/// The time whose bytes may move at once after a pause: 2.5 % of 2 s.
+/// The burst after a pause, as time at the rate: 2.5 % of 2 s.
 const BURST: u64 = SECOND / 20;
 
-/// The time whose bytes are a portion. A stream that waits wakes so often.
+/// The size of a portion, as time at the rate: the interval at which a waiting stream wakes.
 const PORTION: u64 = SECOND / 50;
 
 /// Portions become smaller when streams wait for longer than this, so that each of them moves bytes
 /// from time to time.
 const LONG_WAIT: u64 = SECOND / 4;
 
-/// The largest portion: what a pump moves before other tasks run.
+/// The largest portion, in bytes: what a pump moves before other tasks run.
 const PORTION_MAX: u64 = 256 << 10;
 
-/// A place in time for bytes that move under one rate.
+/// The state of one byte rate.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     started: Instant,
-    /// When all bytes that were taken are due, since `started`.
+    /// The time at which all taken bytes are due, since `started`.
     due: AtomicU64,
 }
 
@@ -50,8 +50,7 @@ impl Bucket {
         Self { started: Instant::now(), due: AtomicU64::new(0) }
     }
 
-    /// Forgets the bytes that were taken at an earlier rate. A portion that waits has its time
-    /// already.
+    /// Forgets the bytes that were taken at an earlier rate. A waiting portion keeps its time.
     pub(crate) fn forget(&self) {
         self.due.store(self.now(), Ordering::Relaxed);
     }
@@ -73,7 +72,7 @@ impl Bucket {
         bytes_in(time, rate).clamp(1, PORTION_MAX)
     }
 
-    /// Takes `bytes` at `rate`. Returns how long they have to wait.
+    /// Takes `bytes` at `rate`. Returns how long they must wait.
     pub(crate) fn take(&self, bytes: u64, rate: u64) -> u64 {
         let (now, cost) = (self.now(), time_of(bytes, rate));
         let next = |due: u64| Some(due.max(now.saturating_sub(BURST)).saturating_add(cost));
@@ -96,14 +95,14 @@ impl Bucket {
 
 /// The time that the bytes take at this rate, rounded to the nearest part.
 fn time_of(bytes: u64, rate: u64) -> u64 {
-    // A division of 64 bits is enough for 280 MB at a time.
+    // A 64-bit division suffices for 280 MB at a time.
     match bytes.checked_mul(SECOND).and_then(|parts| parts.checked_add(rate / 2)) {
         Some(parts) => parts / rate.max(1),
         None => u64::MAX / 2,
     }
 }
 
-/// The number of bytes that this rate allows in the time.
+/// The number of bytes that the rate allows in this time.
 fn bytes_in(time: u64, rate: u64) -> u64 {
     let bytes = u128::from(time) * u128::from(rate) / u128::from(SECOND);
     u64::try_from(bytes).unwrap_or(u64::MAX)

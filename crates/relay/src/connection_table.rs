@@ -1,5 +1,5 @@
 //! The connections and flows of a worker that no link carries, so that they can be listed and
-//! ended.
+//! aborted.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,14 +10,14 @@ use std::rc::{Rc, Weak};
 
 /// A connection or a flow in a [`ConnectionTable`].
 pub(crate) trait Tracked {
-    /// Its figures. `None`: it has just ended.
+    /// Its counters and addresses. `None`: it has just ended.
     fn entry(&self) -> Option<ConnectionEntry>;
 
-    /// Ends it: both ends are reset or closed.
+    /// Aborts it: both ends are reset or closed.
     fn abort(&self);
 }
 
-/// What is known of a connection or a flow.
+/// The description of a connection or a flow.
 #[derive(Clone, Debug)]
 pub struct ConnectionEntry {
     /// The address of the visitor, if it has one.
@@ -30,7 +30,7 @@ pub struct ConnectionEntry {
     pub counted: *const (),
 }
 
-/// The connections, or the flows, of one worker by their numbers. Numbers are not reused.
+/// The connections, or the flows, of one worker, keyed by number. Numbers are not reused.
 #[derive(Default)]
 pub struct ConnectionTable {
     all: RefCell<BTreeMap<u32, Weak<dyn Tracked>>>,
@@ -38,7 +38,7 @@ pub struct ConnectionTable {
 }
 
 impl ConnectionTable {
-    /// Puts an entry in the table, until the place is dropped.
+    /// Inserts an entry, which is removed when the returned `Place` is dropped.
     pub(crate) fn enter(self: &Rc<Self>, entry: Weak<dyn Tracked>) -> Place {
         let mut last = self.last.borrow_mut();
         *last = last.wrapping_add(1);
@@ -67,7 +67,7 @@ impl ConnectionTable {
         some.map(|(number, weak)| (*number, entry(weak))).collect()
     }
 
-    /// Ends an entry. False: there is none with this number.
+    /// Aborts an entry. Returns false if no entry has this number.
     pub fn abort(&self, number: u32) -> bool {
         let entry = self.all.borrow().get(&number).and_then(Weak::upgrade);
         entry.is_some_and(|entry| {
@@ -83,14 +83,14 @@ impl fmt::Debug for ConnectionTable {
     }
 }
 
-/// A place in a table.
+/// An entry's place in a table.
 pub(crate) struct Place {
     table: Rc<ConnectionTable>,
     number: u32,
 }
 
 impl Place {
-    /// Puts another entry at this place: the connection has another form, and its number.
+    /// Replaces the entry: the connection has another form and keeps its number.
     pub(crate) fn renew(&self, entry: Weak<dyn Tracked>) {
         self.table.all.borrow_mut().insert(self.number, entry);
     }

@@ -27,16 +27,16 @@ pub struct Duplex {
     stream: Option<Box<dyn Inlet>>,
     is_finished: bool,
     permit: Option<Permit>,
-    /// What rates let through: of bytes that this end writes, and of bytes that it reads. Without a
-    /// rate there is none.
+    /// Bytes that the rates permit: for bytes that this end writes, and for bytes that it reads.
+    /// `None` as long as no rate applied.
     portions: Option<Box<[Portions; 2]>>,
-    /// This end is the target of the stream.
+    /// Whether this end is the target of the stream.
     is_target: bool,
-    /// Sees the bytes of this end, if it is the target.
+    /// Observes the bytes of this end, if it is the target.
     spectator: Option<Box<dyn Spectator>>,
 }
 
-/// A stream that leaves its [`Duplex`].
+/// The parts of a stream taken from its [`Duplex`].
 pub(crate) type Parts = (Rc<Pipe>, Box<dyn Inlet>, Option<Permit>);
 
 /// Opens a stream.
@@ -57,8 +57,8 @@ pub fn open_duplex(
     Ok(Duplex::new(pipe, inlet, permit))
 }
 
-/// Takes a stream that the far side opened, for a target inside of this process. The outlet is that
-/// of the stream.
+/// Accepts a stream that the far side opened, for a target inside this process. Returns the outlet
+/// of the stream, too.
 #[must_use]
 pub fn accept_duplex(
     inlet: impl Into<StreamInlet>,
@@ -88,24 +88,25 @@ impl Duplex {
         }
     }
 
-    /// Wakes the reader when the link falls silent, which then asks by [`Self::take_silence`].
+    /// Requests a wake-up of the reader when the link falls silent. The reader then calls
+    /// [`Self::take_silence`].
     pub fn ask_for_silence(&self) {
         self.pipe.ask_for_silence();
     }
 
-    /// Whether the link has fallen silent since this was asked.
+    /// Whether the link has fallen silent since the previous call.
     #[must_use]
     pub fn take_silence(&self) -> bool {
         self.pipe.take_silence()
     }
 
-    /// Lets `spectator` see the bytes of this end, which is the target of its stream.
+    /// Lets `spectator` observe the bytes of this end, which is the target of its stream.
     pub fn observe(&mut self, spectator: Option<Box<dyn Spectator>>) {
         self.spectator = spectator;
     }
 
-    /// Gives the stream to another owner, with the bytes that nobody has read yet in its pipe.
-    /// `None`: this end has ended its direction.
+    /// Moves the stream to another owner, with the unread bytes in its pipe. `None`: this end has
+    /// ended its direction.
     pub(crate) fn into_parts(mut self) -> Option<Parts> {
         if self.is_finished {
             return None;
@@ -122,8 +123,8 @@ impl Duplex {
         Pump::new(pipe, inlet, permit).await;
     }
 
-    /// Waits until the far side has aborted the stream. The task that waits polls nothing else of
-    /// the stream meanwhile.
+    /// Waits until the far side has aborted the stream. The waiting task must not poll the stream
+    /// in another way meanwhile.
     pub(crate) async fn aborted(&self) {
         poll_fn(|cx| {
             self.pipe.park(cx.waker());
@@ -145,14 +146,14 @@ impl Duplex {
         &self.pipe
     }
 
-    /// The reason for which the far side aborted the stream.
+    /// The reset code with which the far side aborted the stream.
     #[must_use]
     pub fn reset_code(&self) -> Option<ResetCode> {
         self.pipe.reset_code()
     }
 
-    /// How many of `wanted` bytes may move by the rates in force. Pending: the task is woken when
-    /// it is their turn.
+    /// Returns how many of `wanted` bytes may move by the rates in force. Pending: the task is
+    /// woken when bytes may move.
     fn portion(&mut self, is_read: bool, wanted: usize, cx: &mut Context<'_>) -> Poll<usize> {
         let Some(permit) = &self.permit else { return Poll::Ready(wanted) };
         let (gate, way) = (permit.gate(), self.way(is_read));
@@ -163,7 +164,7 @@ impl Duplex {
         portions[usize::from(is_read)].poll(cx, gate, way, wanted)
     }
 
-    /// Notes how many of the bytes of a portion have moved, and gives the rest back.
+    /// Records how many bytes of a portion have moved, and refunds the rest.
     fn moved(&mut self, is_read: bool, bytes: usize) {
         let way = self.way(is_read);
         if let (Some(portions), Some(permit)) = (&mut self.portions, &self.permit) {
@@ -277,7 +278,7 @@ impl AsyncWrite for Duplex {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The link sends frames by itself.
+        // The link sends frames without a flush.
         Poll::Ready(Ok(()))
     }
 
@@ -303,8 +304,8 @@ impl Drop for Duplex {
         if self.stream.is_none() {
             return;
         }
-        // A stream that the far side reset has this end noted already. The owner that drops the
-        // stream has no more use for it.
+        // If the far side reset the stream, that end was recorded already. Otherwise the owner has
+        // finished with the stream.
         self.pipe.note_end(End::Finished);
         self.pipe.close(false);
     }

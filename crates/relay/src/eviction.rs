@@ -1,5 +1,6 @@
-//! Where this process has no descriptor or port for a socket, the worker evicts its least valuable
-//! flow. A dial asks here and a table of flows registers here, so neither knows the other.
+//! When this process has no descriptor or port for a socket, the worker evicts its least valuable
+//! flow. Dials request evictions here and flow tables register here, so they do not depend on each
+//! other.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -7,14 +8,15 @@ use std::rc::{Rc, Weak};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Flows that a worker evicts at most to get one socket: flows whose names are looked up have none.
+/// The maximum number of flows that a worker evicts to free one socket: a flow whose name is being
+/// resolved has no socket.
 const TRIES: usize = 64;
 
 /// Notified when a worker needs a socket and has no flow that may be evicted.
 pub(crate) static WANTED: Notify = Notify::const_new();
 
 thread_local! {
-    /// The tables of flows of this worker.
+    /// The flow tables of this worker.
     static TABLES: RefCell<Vec<Weak<dyn Evict>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -36,8 +38,8 @@ pub(crate) trait Evict {
     fn evict(&self, candidate: Candidate) -> bool;
 }
 
-/// Registers a table of this thread, until it is dropped. A table that is registered already stays
-/// registered once.
+/// Registers a table of this thread until the table is dropped. Registering a table twice has no
+/// effect.
 pub(crate) fn register(table: Weak<dyn Evict>) {
     TABLES.with_borrow_mut(|tables| {
         tables.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&table));
@@ -46,7 +48,7 @@ pub(crate) fn register(table: Weak<dyn Evict>) {
 }
 
 /// Evicts a flow of this worker, so that its socket is free. Returns false if no flow may be
-/// evicted; then other workers are asked, which takes a moment.
+/// evicted; then other workers are notified, whose evictions take a moment.
 pub(crate) fn make_room() -> bool {
     for _ in 0..TRIES {
         let tables: Vec<_> =
@@ -66,7 +68,7 @@ pub(crate) fn make_room() -> bool {
 mod tests {
     use super::*;
 
-    /// Flows by their ranks, each with whether it has a socket.
+    /// Flows by rank, each with whether it has a socket.
     #[derive(Default)]
     struct Table(RefCell<Vec<(u8, bool)>>);
 

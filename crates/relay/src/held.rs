@@ -1,14 +1,14 @@
-//! A part of the memory budget, held by a visitor that no stream is charged for.
+//! A part of the memory budget, held for a visitor that is not charged to a stream.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use proto::Budget;
 
-/// New visitors leave this part of the budget to streams, whose implicit windows cannot be refused.
+/// New visitors leave 1/8 of the budget to streams, whose implicit windows cannot be refused.
 const RESERVE: u64 = 8;
 
-/// Bytes of a budget. Dropping them gives them back.
+/// Bytes charged to a budget. Dropping the value releases them.
 #[derive(Debug)]
 pub struct Held {
     /// `None`: nothing is charged.
@@ -17,7 +17,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Takes `bytes`. `None`: the budget has too little left.
+    /// Charges `bytes`. `None`: the budget has too little left.
     #[must_use]
     pub fn draw(budget: &Rc<dyn Budget>, bytes: u64) -> Option<Self> {
         let held = Self::none(Some(budget));
@@ -27,12 +27,12 @@ impl Held {
         })
     }
 
-    /// Takes nothing yet.
+    /// Charges nothing yet.
     pub(crate) fn none(budget: Option<&Rc<dyn Budget>>) -> Self {
         Self { budget: budget.cloned(), bytes: Cell::new(0) }
     }
 
-    /// Takes nothing yet, of the same budget.
+    /// Charges nothing yet, for the same budget.
     pub(crate) fn beside(&self) -> Self {
         Self::none(self.budget.as_ref())
     }
@@ -42,19 +42,19 @@ impl Held {
         self.budget.as_ref()
     }
 
-    /// The present size.
+    /// The number of charged bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes.get()
     }
 
-    /// Whether `bytes` more may be taken.
+    /// Whether `bytes` more may be charged.
     pub(crate) fn affords(&self, bytes: u64) -> bool {
         self.budget
             .as_ref()
             .is_none_or(|budget| budget.left() >= (budget.total() / RESERVE).saturating_add(bytes))
     }
 
-    /// Sets the present size, also beyond what the budget has.
+    /// Sets the number of charged bytes, even beyond the budget.
     pub(crate) fn set(&self, bytes: u64) {
         let before = self.bytes.replace(bytes);
         let Some(budget) = &self.budget else { return };

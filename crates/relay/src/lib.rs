@@ -1,7 +1,8 @@
 //! Everything between sockets and streams: listening, admission, dialling, and the byte pump.
 //!
-//! `relay` knows the stream contract of `transport` ([`transport::Inlet`], [`transport::Outlet`],
-//! [`transport::Connector`]) and knows no link. All of its code runs on the thread of one worker.
+//! `relay` uses the stream interface of `transport` ([`transport::Inlet`], [`transport::Outlet`],
+//! [`transport::Connector`]) and does not depend on `link`. All of its code runs on the thread of
+//! one worker.
 //!
 //! ```text
 //!   listen ──socket──> serve_visitor ──Connector::open──> link ──> far side
@@ -14,33 +15,33 @@
 //! |---|---|
 //! | [`mod@listen`], `listen_unix` | the accept loop of one listening socket, and the guard that ends it |
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
-//! | `announced` | the header in which a load balancer announces the visitor's address |
+//! | `announced` | the PROXY header by which a load balancer announces the visitor's address |
 //! | [`balance`] | which of several targets gets the next visitor |
-//! | `bridge` | two streams joined, on one worker or two; a stream as the lane of a carrier |
-//! | `connection_table` | the connections and flows that no link carries |
-//! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
-//! | [`flows`] | datagrams: the flows of a UDP socket, and a socket for each flow to a target |
-//! | `attention` | notices that a far end vanished while bytes for it are on their way |
-//! | `look` | the first bytes of a connection, which stay in its socket |
+//! | `bridge` | joins two streams, on one worker or two; a stream as the lane of a carrier |
+//! | `connection_table` | the connections and flows without a link |
+//! | [`dial`] | name resolution, racing of IPv6 and IPv4, errors as reset codes |
+//! | [`flows`] | datagrams: the flows of a UDP socket, and one socket per flow to a target |
+//! | `attention` | detects that a far end vanished while bytes to it are unacknowledged |
+//! | `look` | peeks at the first bytes of a connection, which stay in its socket |
 //! | `pipe` | the two halves of a stream's near end: `Pipe` takes bytes inline, `Pump` reads |
 //! | `settings` | the settings that all streams of a service share on a worker |
-//! | `bucket` | a rate of bytes, shared by streams and workers without a lock |
-//! | `pace` | what a stream may move now, by its rates |
-//! | `passage` | two pumps of this process, joined without a link |
+//! | `bucket` | a byte rate, shared by streams and workers without a lock |
+//! | `pace` | how many bytes a stream may move now, by its rates |
+//! | `passage` | joins two pumps of this process without a link |
 //! | `duplex` | a stream without a socket, for a part of the daemon that reads and writes its bytes |
-//! | `eviction` | flows that are evicted where a socket is needed |
+//! | `eviction` | evicts flows when a socket is needed |
 //! | [`proxy`] | SOCKS5 and HTTP proxies, at a forward and as a target |
-//! | `proxy_header` | the header that announces the visitor's address to a target |
+//! | `proxy_header` | the PROXY protocol header that announces the visitor's address to a target |
 //! | `rest` | idle connections without a link: no task, no registration in the runtime |
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | [`shares`] | how clients, services and sources share the descriptor table |
-//! | [`sniff`] | which protocol a visitor speaks; the ClientHello of TLS |
-//! | `socket` | TCP or Unix, one type for both halves |
-//! | `held` | the memory of visitors that no stream is charged for |
-//! | `source` | the visitor of a stream or a flow that arrives, and the source that it counts for |
-//! | `stall_pressure` | less memory in the kernel for each stream, where many do not move |
+//! | [`sniff`] | detects the protocol of a visitor; parses the TLS ClientHello |
+//! | `socket` | a TCP or Unix socket, one type for both halves |
+//! | `held` | the memory of visitors that is not charged to a stream |
+//! | `source` | the visitor of an incoming stream or flow, and the source for which it counts |
+//! | `stall_pressure` | less kernel memory per stream when many streams are stalled |
 //! | `straight` | the default target of a port, whose visitors are connected without a link |
-//! | [`visitor`], [`target`] | the two ends of a stream, made of the modules above |
+//! | [`visitor`], [`target`] | the two ends of a stream, built from the modules above |
 //! | [`watch`] | the events of streams: the state of the target, the access log |
 //! | [`stats`] | plain counters per service and worker |
 //! | `throttle` | at most one log line per period |

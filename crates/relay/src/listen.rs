@@ -1,9 +1,9 @@
 //! The accept loop of one listening socket. The loop hands each socket to its handler and never
 //! waits for a visitor.
 //!
-//! When descriptors run short, the loop pauses and the kernel's queue holds the visitors. The loop
-//! pauses when the descriptors of `room` are used up, when the owner of the listener has its share
-//! of them, and when accept(2) itself fails.
+//! The loop pauses when the descriptors of `room` are used up, when the owner of the listener has
+//! used up its share of them, and when accept(2) fails. Meanwhile the visitors wait in the kernel's
+//! accept queue.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -27,17 +27,18 @@ use crate::stall_pressure;
 use crate::throttle::Throttle;
 use crate::{Room, Socket};
 
-/// Sockets that the loop accepts per turn before other tasks run; 64 take about 64 times 10 µs.
+/// The number of sockets that the loop accepts before other tasks run; 64 take about 64 times 10
+/// µs.
 const BUDGET: usize = 64;
 
 /// The pause after descriptors or memory ran out: long enough not to spin, and short enough for the
 /// backlog to hold the visitors meanwhile.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
 
-/// The reason in the log when visitors wait although no system call failed.
+/// The logged reason when visitors wait although no system call failed.
 const NO_ROOM: &str = "descriptors are used up but for those of links and commands";
 
-/// The reason in the log when the owner of a listener has its share of the descriptors.
+/// The logged reason when the owner of a listener has used up its share of the descriptors.
 const SHARE: &str = "the owner of this address has its share of the descriptors and others need \
     the rest";
 
@@ -47,9 +48,9 @@ pub trait Handler: fmt::Debug {
     /// visitor passes the socket to [`crate::refuse_socket`]. `peer` is `None` for a Unix socket.
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>);
 
-    /// Whether the owner of the listener may have one more visitor ([`crate::shares`]). After the
-    /// last one the visitors wait in the kernel's queue. A handler that gets a visitor beyond the
-    /// share refuses it.
+    /// Whether the owner of the listener may have one more visitor ([`crate::shares`]). Otherwise
+    /// visitors wait in the kernel's accept queue. A handler that gets a visitor beyond the share
+    /// refuses it.
     fn has_room(&self) -> bool {
         true
     }
@@ -64,7 +65,7 @@ pub fn listen(
     room: Room,
 ) -> io::Result<Listening> {
     listener.set_nonblocking(true)?;
-    // Another process may have bounded a listener that it handed over.
+    // A process that handed the listener over may have bounded its segments.
     bound_segments(&listener, false);
     let listener = TcpListener::from_std(listener)?;
     let address = listener.local_addr()?;
@@ -101,10 +102,11 @@ thread_local! {
     static HERE: RefCell<Vec<Weak<Here>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Hands a visitor that the previous process has accepted to the listener of this thread that has
-/// the address at which the visitor came. Must be called inside the runtime of a worker.
+/// Passes a visitor that the previous process accepted to the listener of this thread with the
+/// address to which the visitor connected. Must be called inside the runtime of a worker.
 ///
-/// # Errors No listener of this thread has the address: the visitor is returned.
+/// # Errors
+/// No listener of this thread has the address: the visitor is returned.
 pub fn adopt(visitor: std::net::TcpStream) -> Result<(), std::net::TcpStream> {
     let Ok(at) = visitor.local_addr().map(canonical) else { return Ok(()) };
     let is_there = |listens: SocketAddr| {
@@ -113,21 +115,20 @@ pub fn adopt(visitor: std::net::TcpStream) -> Result<(), std::net::TcpStream> {
     };
     let live = HERE.with_borrow(|all| {
         let all = all.iter().filter_map(Weak::upgrade);
-        // The exact address goes before all addresses.
+        // The exact address takes precedence over the wildcard address.
         all.filter(|here| is_there(here.0)).min_by_key(|here| here.0.ip().is_unspecified())
     });
     let Some(here) = live else { return Err(visitor) };
     let peer = visitor.peer_addr().map(canonical);
     let socket = visitor.set_nonblocking(true).and_then(|()| TcpStream::from_std(visitor));
-    // A visitor that is gone needs nothing.
+    // A visitor that has disconnected needs no handling.
     if let (Ok(socket), Ok(peer)) = (socket, peer) {
         here.1.handle(socket.into(), Some(peer));
     }
     Ok(())
 }
 
-/// A live listener. Dropping it closes the socket at once, so the port is free right after the
-/// drop.
+/// A live listener. Dropping it closes the socket at once, so the port is free immediately.
 #[derive(Debug)]
 pub struct Listening {
     here: Rc<Here>,
@@ -156,9 +157,9 @@ pub(crate) struct AcceptLoop<A> {
     address: String,
     handler: Rc<dyn Handler>,
     room: Room,
-    /// The last visitor took the last descriptor of the room.
+    /// Whether the last visitor took the last descriptor of the room.
     is_short: bool,
-    /// The last visitor took the last descriptor of the owner's share.
+    /// Whether the last visitor took the last descriptor of the owner's share.
     has_share: bool,
     pause: Option<Pin<Box<Sleep>>>,
     complaints: Throttle,
@@ -171,7 +172,7 @@ impl<A> AcceptLoop<A> {
         Self { accept, address, handler, room, is_short, has_share, pause, complaints }
     }
 
-    /// Pauses the loop, so that visitors wait in the kernel's queue.
+    /// Pauses the loop, so that visitors wait in the kernel's accept queue.
     fn wait(&mut self, why: &dyn fmt::Display) {
         if self.complaints.ready() {
             tracing::warn!(
@@ -252,7 +253,7 @@ mod tests {
         fn handle(&self, _socket: Socket, _peer: Option<SocketAddr>) {}
     }
 
-    /// Runs the loop over these errors and returns the time that the loop took to get past them.
+    /// Runs the loop over these errors and returns how long the loop took.
     async fn time_for(errors: Vec<Errno>) -> Duration {
         let done = Rc::new(Cell::new(None));
         let noted = Rc::clone(&done);

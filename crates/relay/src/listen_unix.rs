@@ -1,5 +1,5 @@
 //! The accept loop of a Unix socket. Unix sockets have no `SO_REUSEPORT`, so one worker accepts and
-//! its handler spreads the visitors over the workers.
+//! its handler distributes the visitors over the workers.
 
 use std::cell::RefCell;
 use std::io;
@@ -28,7 +28,7 @@ pub fn listen_unix(
     let accept = move |cx: &mut Context<'_>| {
         let source = source.borrow();
         let Some(listener) = source.as_ref() else { return Poll::Pending };
-        // Most visitors of Unix sockets are unbound, so their address says nothing.
+        // Most visitors of Unix sockets are unbound, so their address carries no information.
         listener.poll_accept(cx).map_ok(|(socket, _)| (socket.into(), None))
     };
     let accepting = AcceptLoop::new(accept, name.to_owned(), handler, room);

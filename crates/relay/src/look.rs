@@ -1,5 +1,5 @@
-//! Looks at the first bytes of a connection and leaves them in the socket. So a connection without
-//! a decision costs no buffer, and its handler reads it from its begin.
+//! Peeks at the first bytes of a connection and leaves them in the socket. So an undecided
+//! connection costs no buffer, and its handler reads it from the beginning.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,19 +10,19 @@ use tokio::net::TcpStream;
 
 use crate::Socket;
 
-/// The largest number of bytes that are inspected: a head of 32 KiB, and bytes beyond it that show
-/// a head that is too long.
+/// The maximum number of inspected bytes: a header of 32 KiB, and bytes beyond it that reveal a
+/// header that is too long.
 pub const LOOK_MAX: usize = 33 << 10;
 
 thread_local! {
-    /// The copy of the bytes, which exists during an inspection only.
+    /// The copy of the bytes, used only during an inspection.
     static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Waits until `decide` has a result for the first bytes of the connection. `decide` gets all bytes
-/// that have arrived, at most [`LOOK_MAX`], each time that there are more of them. `None`: the
-/// visitor has ended its direction, or has sent [`LOOK_MAX`] bytes, without a result. The caller
-/// sets the deadline.
+/// that have arrived, at most [`LOOK_MAX`], each time more bytes arrive. `None`: the visitor has
+/// ended its direction, or has sent [`LOOK_MAX`] bytes, without a result. The caller sets the
+/// deadline.
 ///
 /// # Errors
 /// The connection is broken, or is no TCP connection.
@@ -37,7 +37,7 @@ pub async fn look<T>(
         let before = seen;
         match peek(socket, &mut seen, &mut decide) {
             Ok(Some(found)) => return Ok(Some(found)),
-            // A direction that has ended brings no more bytes.
+            // After the end of the direction, no more bytes arrive.
             Ok(None) if seen >= LOOK_MAX || (ready.is_read_closed() && seen == before) => {
                 return Ok(None);
             }

@@ -1,6 +1,7 @@
-//! Rates of bytes: what a stream may move now, by the buckets of its gate ([`Gate::rates`]).
+//! Byte rates: how many bytes a stream may move now, by the buckets of its gate ([`Gate::rates`]).
 //!
-//! What a stream has taken and does not use is refunded at once, so an idle stream holds nothing.
+//! Bytes that a stream has claimed but does not use are refunded at once, so an idle stream holds
+//! no tokens.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,8 +13,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::admit::{Gate, Way};
 use crate::bucket::{Bucket, PARTS};
 
-/// Takes `bytes` of all rates of a gate, if they may move at once. False: nothing was taken.
-/// `is_whole`: the bytes are those of a datagram, which moves in one piece, however large.
+/// Takes `bytes` from all buckets of a gate, if they may move at once. False: nothing was taken.
+/// `is_whole`: the bytes are a datagram, which moves in one piece, however large.
 pub(crate) fn take_now(gate: &Gate, way: Way, bytes: usize, is_whole: bool) -> bool {
     let bytes = bytes as u64;
     let may =
@@ -27,8 +28,8 @@ pub(crate) fn take_now(gate: &Gate, way: Way, bytes: usize, is_whole: bool) -> b
     true
 }
 
-/// Takes up to `wanted` bytes, at least 1, of all rates of a gate. Returns their number, and after
-/// which time they may move.
+/// Takes up to `wanted` bytes, at least 1, from all buckets of a gate. Returns their number, and
+/// the time after which they may move.
 pub(crate) fn claim(gate: &Gate, way: Way, wanted: usize) -> (usize, Duration) {
     let Some(most) = gate.rates(way).map(|(one, rate)| one.portion(rate)).min() else {
         return (wanted, Duration::ZERO);
@@ -54,15 +55,15 @@ pub(crate) fn is_paced(gate: &Gate, way: Way) -> bool {
 /// The portions of one stream in one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Portions {
-    /// Bytes that are taken and not used yet.
+    /// Bytes that were taken and are not used yet.
     taken: usize,
-    /// Until the bytes may move.
+    /// The wait until the bytes may move.
     wait: Option<Pin<Box<Sleep>>>,
 }
 
 impl Portions {
-    /// The bytes that may move now, at most `wanted`; more than 0. Pending: the task is woken when
-    /// it is the turn of its bytes.
+    /// Returns how many bytes may move now, at most `wanted` and more than 0. Pending: the task is
+    /// woken when its bytes may move.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -93,12 +94,12 @@ impl Portions {
         }
     }
 
-    /// Notes that this number of bytes has moved.
+    /// Records that this number of bytes has moved.
     pub(crate) fn used(&mut self, bytes: usize) {
         self.taken = self.taken.saturating_sub(bytes);
     }
 
-    /// Whether bytes wait for their turn.
+    /// Whether taken bytes must still wait.
     pub(crate) const fn waits(&self) -> bool {
         self.wait.is_some()
     }
@@ -108,7 +109,7 @@ impl Portions {
         self.taken == 0 && self.wait.is_none()
     }
 
-    /// Refunds what is not used.
+    /// Refunds the unused bytes.
     pub(crate) fn settle(&mut self, gate: &Gate, way: Way) {
         self.wait = None;
         refund(gate, way, std::mem::take(&mut self.taken));

@@ -1,5 +1,5 @@
-//! A stream inside of this process. It joins the pumps of two ends without a link: what the pump of
-//! one end sends is delivered to the other end.
+//! A stream inside this process. It joins the pumps of two ends without a link: bytes that the pump
+//! of one end sends are delivered to the other end.
 //!
 //! ```text
 //!   visitor --read--> pump --Side::send--> pipe of the target --write--> target
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The pump of the visitor has the time-outs and the counters of the connection. Bytes that the far
-//! end does not take wait in its pipe and are charged to the memory budget. When memory is short,
-//! little waits per direction.
+//! end does not take are queued in its pipe and charged to the memory budget. When memory is short,
+//! the queues are small.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -28,27 +28,29 @@ use crate::pipe::{Http, Layered, Pipe, Pump, Restable, Shared, Slot, StreamInlet
 use crate::rest::{self, Woken};
 use crate::{Held, Settings, Socket, Timeouts, Visitor};
 
-/// Bytes that may wait in each direction, the largest read of a pump at a time.
+/// The maximum number of queued bytes per direction, and of bytes in one read of a pump.
 const WINDOW: usize = 64 << 10;
 
-/// Bytes that may wait in each direction when memory is short: the part of one read that a full
-/// socket did not take. Less would cost a system call for every few bytes.
+/// The maximum number of queued bytes per direction when memory is short: the remainder of one read
+/// that a full socket did not take. A smaller value would cost a system call for every few bytes.
 const LEAST: usize = 2 << 10;
 
-/// Bytes that may wait in each direction as pages: one pipe, which is filled when it is empty.
+/// The maximum number of queued bytes per direction as pages: one pipe, which is filled when it is
+/// empty.
 const PAGES: usize = 256 << 10;
 
-/// Bytes that wait leave this part of the budget free, as windows do.
+/// Queued bytes leave 1/4 of the budget free, as windows do.
 const RESERVE: u64 = 4;
 
-/// A connection in which bytes wait for both ends, and none moves, ends after this number of checks
-/// and one more ([`attention`]): after 30 s to 45 s. A program that only pauses one direction, as a
-/// terminal or a download does, is not concerned.
+/// A connection in which bytes are queued for both ends, and none moves, ends after this number of
+/// checks plus one ([`attention`]): after 30 s to 45 s. A program that pauses only one direction,
+/// such as a terminal or a download, is not affected.
 const LOOKS: u8 = 2;
 
 /// Joins the pump of a visitor with the pump of a target. `target` takes the inlet of the target's
-/// pump and returns the outlet of the target. The inlet of the visitor's pump is returned. `held`
-/// is what the connection costs without bytes that wait. `table`: the connection is listed there.
+/// pump and returns the outlet of the target. Returns the inlet of the visitor's pump. `held` is
+/// the memory of the connection without queued bytes. `table`: the table in which the connection is
+/// listed.
 pub(crate) fn passage(
     budget: Option<&Rc<dyn Budget>>,
     held: Held,
@@ -78,8 +80,8 @@ pub async fn join(visitor: Layered, target: Socket, timeouts: Timeouts, budget: 
     between(near, target, Some(&budget), held).await;
 }
 
-/// Carries the bytes of a visitor that comes over no link to a target: `target` takes the inlet of
-/// the visitor's stream and returns its outlet, as for a stream of a link.
+/// Carries the bytes between a visitor without a link and a target: `target` takes the inlet of the
+/// visitor's stream and returns its outlet, as for a stream of a link.
 pub async fn lead(
     visitor: Layered,
     budget: Rc<dyn Budget>,
@@ -92,7 +94,7 @@ pub async fn lead(
     Pump::new(near, inlet.inlet, None).await;
 }
 
-/// Carries one request of the visitor of a proxy and its answer. `settings`: those of the visitor.
+/// Carries one request of a proxy's visitor and the answer. `settings`: the visitor's settings.
 pub(crate) async fn join_http(
     visitor: (Layered, Http),
     target: Socket,
@@ -107,7 +109,7 @@ pub(crate) async fn join_http(
     between(near, target, budget.as_ref(), held).await;
 }
 
-/// Joins the pump of a visitor, which this is, with the pump of a target.
+/// Runs the pump of a visitor, joined with the pump of a target.
 async fn between(near: Rc<Pipe>, target: Socket, budget: Option<&Rc<dyn Budget>>, held: Held) {
     let inlet = passage(budget, held, None, Rc::<Pipe>::clone(&near), |inlet| {
         let far = Pipe::new(Rc::new(of_target(near.settings())), Visitor::Unknown);
@@ -118,8 +120,7 @@ async fn between(near: Rc<Pipe>, target: Socket, budget: Option<&Rc<dyn Budget>>
     Pump::new(near, inlet.inlet, None).await;
 }
 
-/// The settings of the target's pump beside those of the visitor's pump, which watches the time and
-/// counts.
+/// The settings of the target's pump: only the visitor's pump has time-outs and counters.
 pub(crate) fn of_target(visitor: &Settings) -> Settings {
     Settings {
         timeouts: visitor.timeouts.without_limits(),
@@ -136,30 +137,30 @@ struct Passage {
     /// `None`: nothing is charged.
     budget: Option<Rc<dyn Budget>>,
     held: Held,
-    /// What the connection costs without bytes that wait.
+    /// The memory of the connection without queued bytes.
     base: u64,
-    /// A byte moved since the last check.
+    /// Whether a byte moved since the last check.
     moved: Cell<bool>,
-    /// The pumps that read: of the visitor, and of the target.
+    /// The pumps of the visitor and of the target.
     pumps: [RefCell<Weak<Shared>>; 2],
-    /// Checks since the last byte.
+    /// The number of checks since the last byte.
     quiet: Cell<u8>,
-    /// Its place in the list of connections.
+    /// Its place in the table of connections.
     place: RefCell<Option<Place>>,
 }
 
-/// The places of the directions in a passage.
+/// The indices of the directions in a passage.
 const TO_TARGET: usize = 0;
 const TO_VISITOR: usize = 1;
 
-/// What a pump waits for after it found no room.
+/// The event for which a pump waits after it found no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Hunger {
     #[default]
     None,
     /// Room for bytes.
     Room,
-    /// The end of all bytes that wait.
+    /// The queue becomes empty.
     Empty,
 }
 
@@ -168,15 +169,15 @@ enum Hunger {
 struct Half {
     /// The socket that the bytes are for; `None` after the end.
     outlet: RefCell<Option<Rc<dyn Outlet>>>,
-    /// Bytes that wait in the outlet.
+    /// Bytes queued in the outlet.
     queued: Cell<usize>,
-    /// What the pump that sends waits for.
+    /// The event for which the sending pump waits.
     hunger: Cell<Hunger>,
-    /// All bytes that were sent.
+    /// The total number of bytes sent.
     passed: Cell<u64>,
-    /// The pump that sends has ended the direction.
+    /// Whether the sending pump has ended the direction.
     has_ended: Cell<bool>,
-    /// The pump that sends takes nothing of the other direction any more.
+    /// Whether the sending pump takes no more bytes of the other direction.
     has_stopped: Cell<bool>,
 }
 
@@ -204,14 +205,14 @@ impl Passage {
         self.halves.iter().map(|half| half.queued.get() as u64).sum()
     }
 
-    /// Charges the bytes that wait. A queue that grows has up to twice the size of its bytes.
+    /// Charges the queued bytes. The capacity of a growing queue is up to twice its size.
     fn settle(&self) {
         self.moved.set(true);
         self.held.set(self.base + 2 * self.waiting());
     }
 
-    /// Whether `window` more bytes may wait: a connection holds no more than it leaves to all
-    /// others.
+    /// Whether `window` more bytes may be queued: a connection holds no more memory than it leaves
+    /// to all others.
     fn may_grow(&self, window: usize) -> bool {
         let Some(budget) = &self.budget else { return true };
         let spare = budget.left().saturating_sub(budget.total() / RESERVE);
@@ -220,7 +221,7 @@ impl Passage {
 }
 
 impl Passage {
-    /// Brings the connection to rest, if both pumps may rest.
+    /// Puts the connection to rest, if both pumps may rest.
     fn rest(&self) {
         let pumps = self.pumps.each_ref().map(|pump| pump.borrow().upgrade());
         let [Some(visitor), Some(target)] = pumps else { return };
@@ -229,7 +230,7 @@ impl Passage {
         }
         let passed = self.halves.each_ref().map(|half| half.passed.get());
         let held = self.held.beside();
-        // Both ends of a connection that has lost one of them are closed.
+        // If only one end could be taken, both ends are closed.
         if let (Some(visitor), Some(target)) = (visitor.take(), target.take()) {
             let place = self.place.take();
             rest::rest([visitor, target], passed, (held, self.base), place, join_again);
@@ -334,7 +335,7 @@ impl Side {
         Self { passage: Rc::clone(passage), out }
     }
 
-    /// The end of a pump, and where the connection finds the pump.
+    /// The end of a pump, and the slot in which the connection finds the pump.
     fn of(passage: &Rc<Passage>, out: usize) -> StreamInlet {
         let slot = Slot { connection: Rc::<Passage>::clone(passage), side: out };
         StreamInlet { inlet: Box::new(Self::new(passage, out)), slot: Some(slot) }
@@ -344,7 +345,7 @@ impl Side {
         &self.passage.halves[self.out]
     }
 
-    /// Notes that `size` bytes were sent, of which the outlet has `taken`.
+    /// Records that `size` bytes were sent, `taken` of which the outlet took at once.
     fn passed(&self, size: usize, taken: usize) {
         let half = self.out();
         half.passed.set(half.passed.get() + size as u64);
@@ -401,7 +402,7 @@ impl Inlet for Side {
 
     fn reset(&self, code: ResetCode) {
         self.out().has_ended.set(true);
-        // The pipe throws away what waits in it.
+        // The pipe discards its queue.
         self.out().queued.set(0);
         self.passage.settle();
         if let Some(outlet) = self.out().outlet() {
@@ -411,7 +412,7 @@ impl Inlet for Side {
 
     fn stop(&self, code: ResetCode) {
         self.out().has_stopped.set(true);
-        // The far pump sends to this end: its own pipe learns that nobody takes the bytes.
+        // The far pump sends to this end, so its own pipe is notified that the bytes are not taken.
         if let Some(outlet) = self.out().outlet() {
             outlet.stop(code);
         }
@@ -425,7 +426,7 @@ impl Inlet for Side {
         let half = self.back();
         half.queued.set(half.queued.get().saturating_sub(bytes));
         self.passage.settle();
-        // The far pump waits for room in the direction that this end has written.
+        // The far pump may wait for room in the direction whose bytes this end has written.
         let is_fed = match half.hunger.get() {
             Hunger::None => false,
             Hunger::Room => true,
@@ -471,7 +472,7 @@ mod tests {
     use super::*;
     use crate::pipe::paged;
 
-    /// Welcomes pages until the first question is answered, as an outlet whose rate begins to hold.
+    /// Accepts pages until it was queried once, like an outlet whose rate begins to apply.
     #[derive(Debug, Default)]
     struct Wavering {
         asked: Cell<u32>,
@@ -513,7 +514,7 @@ mod tests {
         inlet.send_pages(pages);
         assert_eq!(&outlet.bytes.borrow()[..], b"abcdef");
         assert_eq!((passage.waiting(), passage.halves[TO_VISITOR].passed.get()), (0, 6));
-        // The far end is closed, so the pages are thrown away.
+        // The far end is closed, so the pages are discarded.
         passage.halves[TO_VISITOR].outlet.take();
         side.send_pages(paged(b"gh").await);
         assert_eq!(net::pages::pipes().0, 0);

@@ -1,5 +1,5 @@
-//! The header of the PROXY protocol (haproxy's `proxy-protocol.txt`), by which a target learns the
-//! visitor's address.
+//! The header of the PROXY protocol (haproxy's `proxy-protocol.txt`), which announces the visitor's
+//! address to a target.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,9 +15,9 @@ pub enum ProxyVersion {
     V2,
 }
 
-/// The header for a stream from `visitor` to the public address `public`. A visitor without an
-/// address gets the header of a connection that the proxy itself makes: `UNKNOWN` in version 1,
-/// `LOCAL` in version 2.
+/// The header for a stream from `visitor` to the public address `public`. For a visitor without an
+/// address, it is the header of a connection by the proxy itself: `UNKNOWN` in version 1, `LOCAL`
+/// in version 2.
 #[must_use]
 pub fn proxy_header(
     version: ProxyVersion,
@@ -40,8 +40,8 @@ pub fn proxy_header(
     bytes.into()
 }
 
-/// The header as [`proxy_header()`] makes it, with the fields of another header behind the
-/// addresses. Version 1 has no fields, nor has the header of a visitor without an address.
+/// As [`proxy_header()`], with the fields of another header after the addresses. Version 1 has no
+/// fields, nor has the header of a visitor without an address.
 #[must_use]
 pub fn with_fields(
     version: ProxyVersion,
@@ -54,8 +54,7 @@ pub fn with_fields(
         return header;
     }
     let mut bytes = [&header[..], fields].concat();
-    // The bytes behind the first 16 (section 2.2). Longer fields than one header can have stay
-    // away.
+    // The length of the bytes after the first 16 (section 2.2). Fields that exceed it are omitted.
     let Ok(rest) = u16::try_from(bytes.len().saturating_sub(16)) else { return header };
     if let Some(length) = bytes.get_mut(14..16) {
         length.copy_from_slice(&rest.to_be_bytes());
@@ -63,7 +62,7 @@ pub fn with_fields(
     bytes.into()
 }
 
-/// Both addresses as IPv6 if one of them is, because a header has one family.
+/// Maps both addresses to IPv6 if one of them is IPv6, because a header has one family.
 fn same_family(one: SocketAddr, other: SocketAddr) -> (SocketAddr, SocketAddr) {
     if one.is_ipv4() == other.is_ipv4() {
         return (one, other);
@@ -112,7 +111,7 @@ mod tests {
             v1(Some("192.0.2.1:56324"), "[2001:db8::2]:443"),
             "PROXY TCP6 ::ffff:192.0.2.1 2001:db8::2 56324 443\r\n"
         );
-        // A scope has no place in the line.
+        // The line cannot contain a scope.
         assert_eq!(
             v1(Some("[fe80::1%7]:1"), "[fe80::2%7]:2"),
             "PROXY TCP6 fe80::1 fe80::2 1 2\r\n"

@@ -1,16 +1,16 @@
 //! Idle connections without a link. A connection between two plain sockets of this process that has
-//! moved no byte for a while comes to rest: the tasks of its pumps end, the sockets leave the
-//! runtime, and a record of both ends waits for the next event. One instance of epoll(7) per thread
-//! reports events of the sockets of all records.
+//! moved no byte for a while is put to rest: the tasks of its pumps end, the sockets are
+//! deregistered from the runtime, and a record of both ends waits for the next event. One epoll(7)
+//! instance per thread reports events of the sockets of all records.
 //!
 //! ```text
 //!   passage ── idle for 15 s to 30 s ──> Resting ── byte, end, error, time-out, close ──> passage
 //! ```
 //!
-//! Nothing is lost meanwhile: bytes that come stay in the socket, and epoll(7) reports a socket as
+//! Nothing is lost meanwhile: arriving bytes stay in the socket, and epoll(7) reports a socket as
 //! long as it has bytes. A connection keeps its number in the list, its permit, its seats and its
-//! counters. Time-outs are watched by the pumps, so a connection leaves its rest some time before a
-//! time-out is due, and does not come to rest when a time-out is near.
+//! counters. The pumps enforce time-outs, so a connection is woken some time before a time-out is
+//! due, and is not put to rest when a time-out is near.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -32,34 +32,34 @@ use crate::attention::SWEEP;
 use crate::connection_table::{ConnectionEntry, Place, Tracked};
 use crate::pipe::Rest;
 
-/// A connection leaves its rest when a time-out is due within this time: the next check comes after
-/// [`SWEEP`].
+/// A connection is woken when a time-out is due within this time, because the next check follows
+/// after [`SWEEP`].
 const AHEAD: Duration = SWEEP.saturating_mul(2);
 
-/// A connection with a time-out that is due within this time does not come to rest.
+/// A connection with a time-out due within this time is not put to rest.
 pub(crate) const LEAST: Duration = SWEEP.saturating_mul(4);
 
-/// Events between two turns of other tasks. To wake a connection takes about 15 µs.
+/// The number of events to handle before other tasks run. Waking a connection takes about 15 µs.
 const AT_ONCE: usize = 64;
 
 /// The part of the memory budget that a connection at rest takes: its record with two seats and its
-/// places in the lists.
+/// list entries.
 const STATE: u64 = 1 << 10;
 
 /// A connection at rest.
 pub(crate) struct Resting {
     key: Cell<usize>,
-    /// `None`: it is awake.
+    /// `None`: the connection is awake.
     content: RefCell<Option<Content>>,
 }
 
 struct Content {
     /// The visitor's end and the target's end.
     ends: [Rest; 2],
-    /// Bytes that have passed: to the target, and to the visitor.
+    /// The numbers of bytes sent to the target and to the visitor.
     passed: [u64; 2],
     held: Held,
-    /// What the connection costs when it is awake and no bytes wait.
+    /// The memory of the connection when it is awake and no bytes are queued.
     base: u64,
     place: Option<Place>,
 }
@@ -68,17 +68,17 @@ struct Content {
 pub(crate) struct Woken {
     /// The visitor's end and the target's end.
     pub(crate) ends: [Rest; 2],
-    /// Bytes to the target, and to the visitor.
+    /// The numbers of bytes sent to the target and to the visitor.
     pub(crate) passed: [u64; 2],
-    /// What the connection costs without bytes that wait.
+    /// The charged memory of the connection, without queued bytes.
     pub(crate) held: Held,
     pub(crate) place: Option<Place>,
 }
 
-/// Joins the pumps of both ends again. `None`: the connection is lost.
+/// The function that joins the pumps of both ends again. `None`: the connection is lost.
 pub(crate) type Join = fn(Woken) -> Option<Rc<dyn Tracked>>;
 
-/// The connections of a thread that rest.
+/// The resting connections of a thread.
 struct All {
     epoll: AsyncFd<OwnedFd>,
     join: Join,
@@ -86,12 +86,13 @@ struct All {
 }
 
 thread_local! {
-    // The task of the thread has the connections, so they end with its runtime.
+    // The task of the thread owns the connections, so they end with its runtime.
     static ALL: RefCell<Weak<All>> = const { RefCell::new(Weak::new()) };
 }
 
-/// Brings a connection to rest. `passed`: its bytes to the target and to the visitor; `base`: what
-/// it costs when it is awake; `join`: how it is woken, the same for all connections of a thread.
+/// Puts a connection to rest. `passed`: its byte counts to the target and to the visitor; `base`:
+/// its memory when it is awake; `join`: the function that wakes it, the same for all connections of
+/// a thread.
 pub(crate) fn rest(
     ends: [Rest; 2],
     passed: [u64; 2],
@@ -113,7 +114,7 @@ pub(crate) fn rest(
     let registered = content.ends.iter().try_for_each(|end| end.register(epoll, key as u64));
     resting.content.replace(Some(content));
     if registered.is_err() {
-        // The system allows no more of them (epoll(7), `max_user_watches`).
+        // The system allows no more registrations (epoll(7), `max_user_watches`).
         all.wake(key);
     }
 }
@@ -133,7 +134,7 @@ fn all(join: Join) -> io::Result<Rc<All>> {
     })
 }
 
-/// Registers an instance of epoll(7) with the runtime.
+/// Registers an epoll(7) instance with the runtime.
 #[expect(deprecated, reason = "the other call is unsafe, and an `OwnedFd` keeps its promise")]
 fn watched(epoll: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(epoll, Interest::READABLE)
@@ -161,7 +162,7 @@ async fn tend(all: Rc<All>) {
         }
         let is_over = all.resting.borrow().is_empty();
         if is_over {
-            // A connection that comes to rest later gets a task and an instance of its own.
+            // A connection that is put to rest later gets a new task and a new instance.
             ALL.set(Weak::new());
             return;
         }
@@ -169,7 +170,7 @@ async fn tend(all: Rc<All>) {
 }
 
 impl All {
-    /// Wakes connections whose sockets have events. True: all such connections are awake.
+    /// Wakes connections whose sockets have events. Returns true if all such connections are awake.
     fn wake_ready(&self) -> bool {
         let mut buffer = [const { MaybeUninit::uninit() }; AT_ONCE];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -210,7 +211,7 @@ impl All {
 }
 
 impl Content {
-    /// Makes the connection again, with its tasks. Where the runtime takes a socket no more, both
+    /// Restores the connection with its tasks. If the runtime cannot register a socket, both
     /// sockets are reset.
     fn wake(self, join: Join) -> Option<Rc<dyn Tracked>> {
         let Self { ends, passed, held, base, place } = self;

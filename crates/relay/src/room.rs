@@ -1,4 +1,4 @@
-//! The part of the descriptor table that visitors and targets may use. The rest stays free for the
+//! The part of the descriptor table that visitors and targets may use. The rest is reserved for
 //! connections between client and server, the control socket, name resolution and files.
 //!
 //! A new descriptor gets the lowest free number (open(2)). The number of a visitor's socket
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The descriptor numbers that sockets of visitors and targets may have. The default has no bounds.
+/// The descriptor numbers that sockets of visitors and targets may have. The default has no limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     ceiling: RawFd,
@@ -27,20 +27,20 @@ impl Default for Room {
     }
 }
 
-/// The position of a socket's number in the descriptor table.
+/// The position of a socket's descriptor number relative to the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Position {
     /// The table has room for more sockets.
     Inside,
-    /// The socket is the last for now.
+    /// The socket is the last one for now.
     Last,
     /// The table has no room for the socket.
     Beyond,
 }
 
 impl Room {
-    /// Bounds the numbers of sockets by `ceiling`. Each accept loop may exceed the ceiling by one
-    /// socket, which must lie below `wall`.
+    /// Limits descriptor numbers to values below `ceiling`. Each accept loop may exceed the ceiling
+    /// by one socket, whose number must be below `wall`.
     #[must_use]
     pub fn below(ceiling: u32, wall: u32) -> Self {
         let number = |n| RawFd::try_from(n).unwrap_or(RawFd::MAX);
@@ -52,7 +52,7 @@ impl Room {
         u32::try_from(self.ceiling).unwrap_or(0)
     }
 
-    /// Whether the number of this socket is below the ceiling.
+    /// Whether the descriptor number of this socket is below the ceiling.
     #[must_use]
     pub fn holds(self, socket: &impl AsFd) -> bool {
         self.place(socket) == Position::Inside
@@ -66,8 +66,8 @@ impl Room {
         }
     }
 
-    /// Whether a number below the ceiling is free. The check costs two system calls, so only loops
-    /// that wait already and rare events use it.
+    /// Whether a descriptor number below the ceiling is free. The check costs two system calls, so
+    /// only loops that wait already and rare events use it.
     #[must_use]
     pub fn is_there(self) -> bool {
         eventfd(0, EventfdFlags::CLOEXEC).is_ok_and(|probe| self.place(&probe) == Position::Inside)

@@ -16,7 +16,7 @@ use crate::{Gate, Held, Holder, Room, Stats, Watcher};
 pub struct Settings {
     /// The time-outs.
     pub timeouts: Timeouts,
-    /// The code point of the packets to targets.
+    /// The DSCP of the packets to targets.
     pub dscp: Dscp,
     /// The counters of the streams. They survive a change of the settings.
     pub stats: Rc<Stats>,
@@ -26,27 +26,28 @@ pub struct Settings {
     pub holder: Option<Arc<Holder>>,
     /// How the names of targets are looked up.
     pub lookups: Lookups,
-    /// The account of the dials.
+    /// The account to which dials count.
     pub dials: DialAccount,
-    /// The memory budget of this worker, for visitors that no stream is charged for; `None`:
+    /// The memory budget of this worker, for visitors that are not charged to a stream; `None`:
     /// nothing is charged.
     pub budget: Option<Rc<dyn Budget>>,
-    /// The gate of the streams, whose rates of bytes hold for them; `None`: no rate. Each stream
-    /// has a permit of this gate.
+    /// The gate whose byte rates apply to the streams; `None`: no rate. Each stream has a permit of
+    /// this gate.
     pub gate: Option<Arc<Gate>>,
     /// Receives the events of the streams.
     pub watcher: Option<Rc<dyn Watcher>>,
 }
 
 impl Settings {
-    /// The budget as the source of a visitor sees it.
+    /// The budget that applies to the source of a visitor.
     pub(crate) fn budget_of(&self, visitor: Option<SocketAddr>) -> Option<Rc<dyn Budget>> {
         let budget = self.budget.as_ref()?;
         let of_source = visitor.and_then(|visitor| budget.of_visitor(visitor));
         Some(of_source.unwrap_or_else(|| Rc::clone(budget)))
     }
 
-    /// Takes memory of the budget for a visitor. `None`: the visitor is counted as refused.
+    /// Charges memory for a visitor to the budget. `None`: the budget is exhausted, and the visitor
+    /// was counted as refused.
     pub(crate) fn hold(&self, bytes: u64, visitor: Option<SocketAddr>) -> Option<Held> {
         let held = Held::none(self.budget_of(visitor).as_ref());
         if !held.affords(bytes) {

@@ -1,19 +1,19 @@
-//! Shares of the descriptor table: a client, a service or a source that holds many connections
-//! leaves room for the others.
+//! Shares of the descriptor table, so that a client, a service or a source with many connections
+//! leaves room for others.
 //!
 //! A [`Holder`] holds seats, one for each socket of its visitors and targets. The bound is a
 //! dynamic threshold (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
-//! packet switches", 1998): a holder may take a further seat while its seats are at most as many as
-//! the free ones, times a factor. While the table is far from full, the bound hinders nobody. One
+//! packet switches", 1998): a holder may take another seat while it has fewer seats than there are
+//! free descriptors, times a factor. While the table is far from full, the bound has no effect. One
 //! greedy holder takes half of the table and two take a third each, so there is always room for a
 //! holder with few seats.
 //!
 //! | holder | factor |
 //! |---|---|
-//! | a client of a server, while other clients publish as well | 1 |
-//! | a client that publishes alone; a service or a forward of a client process | 32 |
-//! | the visitors of doors that are not decided yet, the oldest of which leaves | 1 |
-//! | a source of visitors: an address of IPv4, 64 bits of IPv6 | 1 |
+//! | a client of a server, while other clients also publish | 1 |
+//! | the only publishing client; a service or a forward of a client process | 32 |
+//! | the undecided visitors of doors, of which the oldest is evicted | 1 |
+//! | a source of visitors: an IPv4 address, an IPv6 /64 prefix | 1 |
 //!
 //! All workers share a table. A seat costs a few atomic operations per connection.
 
@@ -24,13 +24,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use net::source::{Share, Shares};
 
-/// The factor of a holder without rivals. It leaves 3 % of the table to a rival that comes, and to
-/// the other services of the same owner.
+/// The factor of a holder without rivals. It leaves 3 % of the table to a new rival, and to the
+/// other services of the same owner.
 const ALONE: u32 = 32;
 
-/// Descriptors by which visitors may exceed the share of a holder, at most. A holder has an accept
-/// loop for each port and worker, and seldom more than a few of them have visitors at the same
-/// moment.
+/// The maximum number of descriptors by which visitors may exceed the share of a holder. A holder
+/// has an accept loop for each port and worker, and seldom more than a few of them accept at the
+/// same time.
 const SLACK: u32 = 16;
 
 /// The descriptors that holders share.
@@ -39,9 +39,9 @@ pub struct Table {
     /// The number of descriptors that visitors and targets may use.
     ceiling: u32,
     seats: AtomicU32,
-    /// An estimate of the descriptors that are no seats: listeners, links, files.
+    /// An estimate of the number of other descriptors: listeners, links, files.
     others: AtomicU32,
-    /// The holders of [`Kind::Rival`] that have an entrance.
+    /// The number of holders of [`Kind::Rival`] with an entrance.
     rivals: AtomicU32,
     sources: Arc<Shares>,
 }
@@ -49,11 +49,11 @@ pub struct Table {
 /// A kind of holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A holder that must not keep others of the same kind out.
+    /// A holder that must leave room for others of the same kind.
     Rival,
     /// One of several holders that belong to the same owner.
     Own,
-    /// Connections that nobody has claimed yet.
+    /// Connections that are not assigned to a holder yet.
     Unclaimed,
 }
 
@@ -66,14 +66,14 @@ pub struct Holder {
     entrances: AtomicU32,
 }
 
-/// The proof that a holder has a descriptor more. Dropping the seat returns it.
+/// The proof that a descriptor is counted for a holder. Dropping the seat returns it.
 #[derive(Debug)]
 pub struct Seat {
     holder: Arc<Holder>,
     of_source: Option<Share>,
 }
 
-/// The proof that a holder has an entrance, by which visitors come.
+/// The proof that a holder has an entrance for visitors.
 #[derive(Debug)]
 pub(crate) struct HasEntrance(Arc<Holder>);
 
@@ -89,15 +89,16 @@ impl Table {
         self.free_below(self.ceiling)
     }
 
-    /// The free descriptors if the table ended at this number.
+    /// The number of free descriptors if the table had this size.
     fn free_below(&self, ceiling: u32) -> u32 {
         let used = self.seats.load(Ordering::Relaxed) + self.others.load(Ordering::Relaxed);
         ceiling.saturating_sub(used)
     }
 
-    /// Learns from the number of a new descriptor how many descriptors are no seats. A new
-    /// descriptor has the lowest free number, so the number is at most that of all descriptors. The
-    /// estimate rises at once and falls slowly, because a gap in the table makes a number low.
+    /// Estimates from the number of a new descriptor how many descriptors are not seats. A new
+    /// descriptor has the lowest free number, so the number is at most the count of all
+    /// descriptors. The estimate rises at once and falls slowly, because a gap in the table makes a
+    /// number low.
     fn learn(&self, number: u32) {
         let seats = self.seats.load(Ordering::Relaxed);
         let least = number.saturating_sub(seats);
@@ -144,10 +145,10 @@ impl Holder {
         self.seats() < self.most()
     }
 
-    /// Whether an accepted visitor may stay. An accept loop learns only by its own last visitor
-    /// that it has to pause, so each loop exceeds the share by one visitor, and all together by
-    /// `SLACK` descriptors, by which the table is longer here: the share of a holder without rivals
-    /// falls by `ALONE` seats for each descriptor that is found to be no seat.
+    /// Whether an accepted visitor may stay. An accept loop notices only with its last visitor that
+    /// it must pause, so each loop may exceed the share by one visitor, and all together by `SLACK`
+    /// descriptors. This adds `SLACK` to the table instead of the share, because the share of a
+    /// holder without rivals falls by `ALONE` seats for each descriptor that is not a seat.
     #[must_use]
     pub fn bears(&self) -> bool {
         let ceiling = self.table.ceiling.saturating_add(SLACK);
@@ -155,9 +156,8 @@ impl Holder {
     }
 
     /// Takes a seat for a visitor whose socket was accepted. `source` is the address of the
-    /// visitor; `None` has no bound, as for a reverse proxy. `None` is returned when the source
-    /// holds more than its share. The caller has asked
-    /// [`Self::bears`].
+    /// visitor; `None` means no bound, as for a reverse proxy. Returns `None` when the source holds
+    /// more than its share. The caller has checked [`Self::bears`].
     #[must_use]
     pub fn seat(self: &Arc<Self>, socket: &impl AsFd, source: Option<IpAddr>) -> Option<Seat> {
         let number = u32::try_from(socket.as_fd().as_raw_fd()).unwrap_or(0);
@@ -170,7 +170,7 @@ impl Holder {
         Some(self.sit(of_source))
     }
 
-    /// Takes a seat for a socket that is to be dialled. `None`: the holder has its share.
+    /// Takes a seat for a socket to be dialled. `None`: the holder has used up its share.
     #[must_use]
     pub fn seat_of_target(self: &Arc<Self>) -> Option<Seat> {
         self.has_room().then(|| self.sit(None))
@@ -196,8 +196,8 @@ impl Seat {
         self.holder.seats().saturating_mul(4) < self.holder.most()
     }
 
-    /// Counts the seat for another source: the visitor that a load balancer has announced; `None`
-    /// has no bound. False: the source holds more than its share, and the seat counts as before.
+    /// Counts the seat for another source: the visitor that a load balancer announced; `None` means
+    /// no bound. False: the source holds more than its share, and the seat counts as before.
     #[must_use]
     pub fn count_for(&mut self, source: Option<IpAddr>) -> bool {
         let table = &self.holder.table;
@@ -212,7 +212,8 @@ impl Seat {
         true
     }
 
-    /// Moves the seat to another holder. False: that holder has its share, and the seat stays.
+    /// Moves the seat to another holder. False: that holder has used up its share, and the seat
+    /// stays.
     #[must_use]
     pub fn move_to(&mut self, holder: &Arc<Holder>) -> bool {
         if Arc::ptr_eq(&self.holder, holder) {
@@ -298,7 +299,7 @@ mod tests {
             ("2001:db8::1".parse::<IpAddr>().unwrap(), "192.0.2.1".parse::<IpAddr>().unwrap());
         let held: Vec<_> =
             (0..10_000).map_while(|n| [&a, &b][n % 2].seat(&socket, Some(one))).collect();
-        // The descriptor number shows that some descriptors are no seats.
+        // The descriptor number shows that some descriptors are not seats.
         assert!((4_900..=5_000).contains(&held.len()), "{}", held.len());
         assert!(a.seat(&socket, Some("2001:db8::2".parse().unwrap())).is_none(), "the same prefix");
         assert!(a.seat(&socket, Some(other)).is_some());
@@ -323,7 +324,7 @@ mod tests {
         assert_eq!(doors.seats(), 1, "the seat stays where it was");
     }
 
-    /// The visitor of one worker shows that the table is full, while another worker accepts.
+    /// The visitor of one worker reveals that the table is full, while another worker accepts.
     #[test]
     fn a_visitor_stays_that_was_accepted_while_another_one_filled_the_table() {
         let table = Table::new(96);

@@ -1,11 +1,11 @@
-//! The socket of a stream, over TCP or Unix. The type is an enum and no trait object, so that a
-//! system call over TCP costs one predictable branch more.
+//! The socket of a stream, over TCP or Unix. The type is an enum instead of a trait object, so that
+//! a system call over TCP costs only one more predictable branch.
 //!
 //! | | TCP | Unix |
 //! |---|---|---|
 //! | half-close | FIN | end of file, too (shutdown(2)) |
-//! | abort | RST | closed at once; the far end sees a reset only when bytes that it sent were not read |
-//! | short read or write | the queue is empty (full) | says nothing: a passed descriptor ends a read |
+//! | abort | RST | closed at once; the far end sees a reset only when bytes that it sent are unread |
+//! | short read or write | the queue is empty (full) | no information: a passed descriptor ends a read |
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -38,16 +38,16 @@ pub enum Socket {
 }
 
 /// A socket with its seat in the descriptor table. The seat is returned when the socket is closed,
-/// whatever part of the daemon owns the socket by then.
+/// whichever part of the daemon owns the socket then.
 #[derive(Debug)]
 pub struct Seated<S> {
-    // Closed before the seat is returned.
+    // The order of fields matters: the stream is closed before the seat is returned.
     stream: S,
     seat: Option<Box<Seat>>,
 }
 
 impl<S> Seated<S> {
-    /// The socket without its seat, for an owner that has limits of its own.
+    /// The socket without its seat, for an owner with its own limits.
     pub fn leave_seat(self) -> S {
         self.stream
     }
@@ -174,7 +174,7 @@ impl Socket {
     }
 
     /// Moves the seat of the socket to another holder, or gives the socket a seat of that holder.
-    /// False: the holder has its share.
+    /// False: the holder has used up its share.
     #[must_use]
     pub fn move_to(&mut self, holder: &Arc<Holder>) -> bool {
         let place = self.place();
@@ -210,8 +210,8 @@ impl Socket {
         }
     }
 
-    /// Lets the system probe the far end after `idle` ([`net::socket::keep_alive`]). New sockets
-    /// have the default already.
+    /// Enables keepalive probes after `idle` ([`net::socket::keep_alive`]). New sockets have the
+    /// default already.
     pub fn keep_alive(&self, idle: Duration) {
         if let Self::Tcp(socket) = self
             && idle != socket::KEEPALIVE
@@ -221,10 +221,10 @@ impl Socket {
         }
     }
 
-    /// Marks the packets of the socket with a code point ([`net::dscp`]).
+    /// Marks the packets of the socket with a DSCP ([`net::dscp`]).
     pub fn mark(&self, dscp: proto::Dscp) {
         if let Self::Tcp(socket) = self {
-            // On an error the packets have no mark, and everything works.
+            // On an error the packets are unmarked, which is harmless.
             let _ = net::dscp::mark(&**socket, dscp.number());
         }
     }
@@ -243,22 +243,23 @@ impl Socket {
         }
     }
 
-    /// Sets the options of a visitor or target. Nagle's delay is off: frames are batches already,
-    /// so the delay would only add latency. What the system keeps of a stalled stream is bounded.
+    /// Sets the options of a visitor or target. Nagle's algorithm is off: frames are batches
+    /// already, so the delay would only add latency. The bytes that the system buffers for a
+    /// stalled stream are bounded.
     pub(crate) fn prepare(&self) {
         if let Self::Tcp(socket) = self {
             prepare(socket);
         }
     }
 
-    /// The stream has moved bytes: the system may keep more of them.
+    /// Raises the bound of buffered bytes, because the stream has moved bytes.
     pub(crate) fn widen(&self) {
         if let Self::Tcp(socket) = self {
             bound_unsent(socket, Unsent::Wide);
         }
     }
 
-    /// The address to which the far end has connected; `None` for a Unix socket.
+    /// The local address, to which the far end connected; `None` for a Unix socket.
     #[must_use]
     pub fn local(&self) -> Option<SocketAddr> {
         match self {
@@ -267,8 +268,8 @@ impl Socket {
         }
     }
 
-    /// Whether a visitor with this address has not connected itself: a program in front of the
-    /// server has announced it.
+    /// Whether this address of a visitor was announced by a program in front of the server, because
+    /// it is not the address of the socket's peer.
     #[must_use]
     pub fn is_announced(&self, visitor: Option<SocketAddr>) -> bool {
         visitor.is_some() && self.peer() != visitor.map(socket::canonical)
@@ -290,15 +291,15 @@ impl Socket {
         }
     }
 
-    /// Makes a later close send RST, on sockets that have RST.
+    /// Makes a later close send RST, if the socket type has RST.
     pub fn reset_on_close(&self) {
         if let Self::Tcp(socket) = self {
             let _ = socket.set_zero_linger();
         }
     }
 
-    /// Makes a later close a clean end again. When the call fails, the far end of a TCP socket sees
-    /// RST in place of FIN, after all its bytes.
+    /// Makes a later close a clean end again. When the call fails, the far end of a TCP socket
+    /// receives RST instead of FIN, after all its bytes.
     pub(crate) fn end_on_close(&self) {
         if let Self::Tcp(socket) = self {
             let _ = SockRef::from(&**socket).set_linger(None);
@@ -367,7 +368,7 @@ impl Socket {
     }
 }
 
-/// For conversations before and after a stream. The pump uses the methods above.
+/// For handshakes before a stream and answers after it. The pump uses the methods above.
 impl AsyncRead for Socket {
     fn poll_read(
         self: Pin<&mut Self>,

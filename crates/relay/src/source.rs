@@ -1,4 +1,4 @@
-//! Whom a stream or a flow that arrives comes from, and whom it counts for.
+//! The visitor of an incoming stream or flow, and the source for which it counts.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,23 +9,24 @@ use net::source::Source;
 /// The visitor of a stream or a flow, as far as this process knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Visitor {
-    /// Nothing is known of it: it came over a Unix socket, or the far side announces no address.
+    /// The visitor is unknown: it connected over a Unix socket, or the far side announces no
+    /// address.
     #[default]
     Unknown,
     /// A visitor with this address, which this process or its server has seen.
     At(SocketAddr),
     /// A program of a client that visits a private service.
     Of {
-        /// The name of the client, which its log-in has proved.
+        /// The name of the client, authenticated by its log-in.
         client: Arc<str>,
         /// The address of the program. The client announces it, and may announce any address: it is
-        /// for readers alone, and no decision depends on it.
+        /// only for display, and no decision depends on it.
         claimed: Option<SocketAddr>,
     },
 }
 
 impl Visitor {
-    /// The address, unless it is a claim.
+    /// The address, unless it is only claimed.
     #[must_use]
     pub const fn address(&self) -> Option<SocketAddr> {
         match self {
@@ -34,7 +35,7 @@ impl Visitor {
         }
     }
 
-    /// Whom the stream or flow counts for. `None`: it has no source.
+    /// The source for which the stream or flow counts. `None`: it has no source.
     #[must_use]
     pub fn source(&self) -> Option<Source> {
         match self {
@@ -44,11 +45,11 @@ impl Visitor {
         }
     }
 
-    /// The visitor in words, with the port of its address, or without. `None`: it is unknown.
+    /// The visitor as text, with or without the port of its address. `None`: it is unknown.
     #[must_use]
     pub fn shown(&self, with_port: bool) -> Option<String> {
         let text = |address: &SocketAddr| {
-            // A port of 0 is unknown.
+            // Port 0 means that the port is unknown.
             if with_port && address.port() != 0 {
                 address.to_string()
             } else {

@@ -1,12 +1,12 @@
-//! Where many streams of a worker have not moved, the kernel keeps fewer bytes of each additional
+//! When many streams of a worker have not moved, the kernel buffers fewer bytes of each additional
 //! stream for the programs of this machine ([`net::socket::bound_segments`]). A few hundred stalled
-//! streams would otherwise push the machine into TCP memory pressure, in which every connection
-//! crawls. A worker with few such streams pays nothing for the bound, but for one connection: a
-//! listener that was bounded is free again only after it has accepted the next connection.
+//! streams would otherwise push the machine into TCP memory pressure, in which every connection is
+//! slow. A worker with few such streams pays nothing for the bound, except for one connection: a
+//! bounded listener is released only after it has accepted the next connection.
 
 use std::cell::Cell;
 
-/// The number of unmoved streams from which the bound applies. Such a number of streams holds up to
+/// The number of unmoved streams from which the bound applies. This number of streams holds up to
 /// 42 MB in the send buffers of programs on this machine, 2.6 MB at each end. With 24 of them, 400
 /// unread streams and 400 streams to a target that does not read came close to the pressure of a
 /// machine with 24 GB.
@@ -16,8 +16,8 @@ thread_local! {
     static UNMOVED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A stream of this worker whose bytes have not been taken yet. Dropping it counts the stream no
-/// longer.
+/// The count of a stream of this worker whose bytes have not been taken yet. Dropping it ends the
+/// count.
 #[derive(Debug)]
 pub(crate) struct Unmoved(());
 

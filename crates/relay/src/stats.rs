@@ -1,5 +1,5 @@
 //! The counters of one service on one worker. Only the worker's own thread writes and reads them; a
-//! metrics scrape asks each worker and adds the values.
+//! metrics scrape queries each worker and adds the values.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use transport::OpenError;
 
 use crate::throttle::Throttle;
 
-/// The number of reset codes that have a counter of their own. Code 0 counts the codes of newer
-/// peers.
+/// The number of reset codes with a separate counter. The counter of code 0 counts the codes of
+/// newer peers.
 const REASONS: usize = 10;
 
 /// The counters since the service began, and the gauge [`Stats::live`].
@@ -21,10 +21,10 @@ pub struct Stats {
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
     refused: [Cell<u64>; REASONS],
-    /// Visitors whose address may not visit.
+    /// The number of visitors whose address is not permitted.
     barred: Cell<u64>,
     requests: Requests,
-    /// Limits the log lines about refusals; each line gives the counter.
+    /// Limits the log lines about refusals; each line contains the counter.
     pub(crate) complaints: Throttle,
 }
 
@@ -53,29 +53,30 @@ impl Stats {
         self.bytes_out.get()
     }
 
-    /// The number of streams and visitors that this end refused with `code`, failed dials included.
+    /// The number of streams and visitors that this end refused with `code`, including failed
+    /// dials.
     #[must_use]
     pub fn refused(&self, code: ResetCode) -> u64 {
         self.refused[slot(code)].get()
     }
 
-    /// Counts a refusal that the caller decided on (no right, no such service).
+    /// Counts a refusal by the caller (no right, no such service).
     pub fn count_refused(&self, code: ResetCode) {
         add(&self.refused[slot(code)], 1);
     }
 
-    /// Counts a visitor whose address may not visit.
+    /// Counts a visitor whose address is not permitted.
     pub fn count_barred(&self) {
         add(&self.barred, 1);
     }
 
-    /// The number of visitors whose address may not visit. The reset codes do not count them.
+    /// The number of visitors whose address is not permitted. The reset codes do not include them.
     #[must_use]
     pub fn barred(&self) -> u64 {
         self.barred.get()
     }
 
-    /// The requests of HTTP.
+    /// The counters of HTTP requests.
     #[must_use]
     pub const fn requests(&self) -> &Requests {
         &self.requests
@@ -87,7 +88,7 @@ impl Stats {
         std::ptr::from_ref(self).cast()
     }
 
-    /// The reset codes with their number of refusals, without the codes whose number is 0.
+    /// The reset codes with their numbers of refusals, without codes that did not occur.
     pub fn refusals(&self) -> impl Iterator<Item = (ResetCode, u64)> {
         let counts = self.refused.iter().map(Cell::get);
         let codes = (0_u16..).map(ResetCode::from_raw);
@@ -115,27 +116,28 @@ impl Stats {
     }
 }
 
-/// The upper bounds of the histogram of requests, in microseconds. They are those of the client
-/// libraries of Prometheus: from an answer out of memory to an answer after the visitor gave up.
+/// The upper bounds of the histogram of requests, in microseconds. They are the defaults of the
+/// Prometheus client libraries: from an answer out of memory to an answer after the visitor gave
+/// up.
 pub const REQUEST_BOUNDS: [u64; 11] = [
     5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
     10_000_000,
 ];
 
-/// The requests of HTTP of a service whose answers have ended.
+/// The counters of a service's completed HTTP requests.
 #[derive(Debug, Default)]
 pub struct Requests {
-    /// By the first digit of the status.
+    /// The counts by the first digit of the status.
     classes: [Cell<u64>; 5],
-    /// By the time to the head of the answer; the last counts those above all bounds.
+    /// The counts by the time to the response header; the last entry counts times above all bounds.
     times: [Cell<u64>; REQUEST_BOUNDS.len() + 1],
     /// The sum of these times in microseconds.
     micros: Cell<u64>,
 }
 
 impl Requests {
-    /// Counts a request: the status of its answer, and the time to the head of the answer; `None`:
-    /// it had no answer, so that it has no time.
+    /// Counts a request with the status of its response and the time to the response header;
+    /// `None`: there was no response and thus no time.
     pub fn count(&self, status: u16, first_byte: Option<Duration>) {
         let class = usize::from(status / 100).clamp(1, self.classes.len()) - 1;
         add(&self.classes[class], 1);
@@ -152,8 +154,9 @@ impl Requests {
         std::array::from_fn(|class| self.classes[class].get())
     }
 
-    /// The number of requests by the time to the head of the answer: one number for each of
-    /// [`REQUEST_BOUNDS`], for times up to it and above the bound before, and the rest.
+    /// The number of requests by the time to the response header: one number for each of
+    /// [`REQUEST_BOUNDS`], for times up to this bound and above the previous bound, and one for
+    /// longer times.
     #[must_use]
     pub fn times(&self) -> [u64; REQUEST_BOUNDS.len() + 1] {
         std::array::from_fn(|place| self.times[place].get())

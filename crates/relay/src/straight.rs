@@ -1,6 +1,5 @@
-//! Visitors that are connected with a target of this machine's side, without a link: those of the
-//! default target of a port, and of a proxy. Both ends are those of a stream, joined by a
-//! `passage`.
+//! Visitors that are connected with a target on this side, without a link: visitors of the default
+//! target of a port, and of a proxy. Both ends are those of a stream, joined by a `passage`.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -21,15 +20,15 @@ use crate::{
     Caller, ConnectionTable, Permit, Settings, Socket, Stats, TargetAddr, connect_stream, look,
 };
 
-/// What a connection costs without bytes that wait: two sockets with their registrations, two pipes
+/// The memory of a connection without queued bytes: two sockets with their registrations, two pipes
 /// and the tasks of two pumps.
 const STATE: u64 = 4 << 10;
 
 /// Carries the bytes of a visitor and of its target until both directions have ended. `target`
 /// takes the inlet of the stream of the target, and returns its outlet. The visitor is reset when
-/// memory is short, and counted as refused; and when the target cannot be reached. `table`: the
-/// connection is listed there. `is_announced`: the socket has another address than the visitor,
-/// `peer`.
+/// the target cannot be reached; when memory is short, it is reset and counted as refused. `table`:
+/// the table in which the connection is listed. `is_announced`: the address of the socket differs
+/// from that of the visitor, `peer`.
 pub fn serve_here(
     (visitor, is_announced): (Socket, bool),
     peer: Option<SocketAddr>,
@@ -53,7 +52,7 @@ pub fn serve_layered_here(
     join(visitor.into(), (peer, true), settings, (permit, STATE + bytes), Some(table), target);
 }
 
-/// Joins the ends of a connection that costs `bytes` without bytes that wait.
+/// Joins the ends of a connection whose memory without queued bytes is `bytes`.
 fn join(
     visitor: ByteEnd,
     (peer, is_listed): (Option<SocketAddr>, bool),
@@ -84,21 +83,21 @@ pub struct Straight {
     far: Rc<Settings>,
 }
 
-/// The end that speaks first on a connection whose visitor was silent.
+/// The end that sends first on a connection whose visitor was silent.
 #[derive(Debug)]
 pub enum FirstWord<T> {
-    /// The target speaks or ends its direction, or the visitor ends its direction: the connection
-    /// is for this target.
+    /// The target sends or ends its direction, or the visitor ends its direction: the connection is
+    /// for this target.
     Target(Dialled),
-    /// The visitor speaks. The target, if it is connected, has sent no byte.
+    /// The visitor sends. The target, if it is connected, has sent no byte.
     Visitor(T, Option<Dialled>),
-    /// Nobody is served: the visitor has left, the target cannot be reached, or neither speaks for
+    /// Neither: the visitor has disconnected, the target cannot be reached, or both are silent for
     /// the idle time-out of the target.
     Nobody(ResetCode),
 }
 
 impl Straight {
-    /// Connections to `target`, whose memory is charged to `budget`.
+    /// Serves visitors by `target`. The memory of the connections is charged to `budget`.
     #[must_use]
     pub fn new(target: TargetAddr, settings: Rc<Settings>, budget: Rc<dyn Budget>) -> Rc<Self> {
         let near = Settings { budget: Some(budget), ..Settings::clone(&settings) };
@@ -119,8 +118,8 @@ impl Straight {
     }
 
     /// Dials the target and carries the bytes of a visitor until both directions have ended. The
-    /// visitor is reset when memory is short, without a permit, and when the target cannot be
-    /// reached. Each of these is counted as refused.
+    /// visitor is reset when memory is short, when there is no permit, and when the target cannot
+    /// be reached. Each of these is counted as refused.
     pub fn serve(&self, visitor: Socket, peer: Option<SocketAddr>, permit: Option<Permit>) {
         let caller = Caller { visitor: peer.into(), ..Caller::default() };
         self.join(visitor, peer, permit, |inlet| {
@@ -160,10 +159,9 @@ impl Straight {
         }
     }
 
-    /// Dials the target for a visitor that has sent no byte, and waits for the first word of
+    /// Dials the target for a visitor that has sent no byte, and waits for the first bytes of
     /// either. `decide` gets the bytes of the visitor as in [`look`](crate::look()), which leaves
-    /// them in the socket. The caller may drop the target: a target that has sent no byte has
-    /// served nobody.
+    /// them in the socket. The caller may drop the target as long as it has sent no byte.
     pub async fn first_word<T>(
         &self,
         visitor: &Socket,
@@ -199,7 +197,8 @@ impl Straight {
                     }
                 }
             }
-            // Both may have spoken: the visitor has seen nothing of the target.
+            // If both have sent, the visitor takes precedence, because it has received nothing from
+            // the target.
             if let Poll::Ready(found) = looking.as_mut().poll(cx) {
                 return Poll::Ready(match (found, target.take()) {
                     (Ok(Some(found)), target) => FirstWord::Visitor(found, target),
@@ -217,7 +216,7 @@ impl Straight {
         .await
     }
 
-    /// Refuses a visitor that nobody serves, and counts it.
+    /// Refuses a visitor without a target, and counts it.
     pub fn refuse(&self, visitor: Socket, code: ResetCode) {
         refuse_socket(visitor, &self.near, code);
     }

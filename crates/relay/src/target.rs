@@ -1,4 +1,4 @@
-//! The end at which streams arrive: a stream of a link becomes a connection to a target.
+//! The accepting end of streams: a stream of a link becomes a connection to a target.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,42 +15,42 @@ use crate::dial::{self, Allow, DialError, Dialled, TargetAddr};
 use crate::pipe::{ByteEnd, Layered, Pipe, Pump, Spectator, StreamInlet};
 use crate::{End, Permit, Settings, Socket, Visitor};
 
-/// The far end of a stream that arrives.
+/// The far end of an incoming stream.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// The rule for the target. It is asked about every resolved address. Without a rule every
-    /// target is permitted.
+    /// The rule for the target. It checks every resolved address. Without a rule every target is
+    /// permitted.
     pub allow: Option<Allow>,
     /// The visitor.
     pub visitor: Visitor,
     /// The bytes that the target gets before all bytes of the stream. No counter and no credit
     /// includes them.
     pub header: Option<Bytes>,
-    /// What is reported of the connection to the far side, before all bytes of the target.
+    /// The report of the connection to the far side, before all bytes of the target.
     pub report: Report,
 }
 
-/// What is reported to the opener of a stream once the target is connected.
+/// The report to the opener of a stream once the target is connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Report {
     /// Nothing.
     #[default]
     Nothing,
-    /// That it is connected: a byte 0 ([`proto::Target::Reported`]).
+    /// The success of the dial: a byte 0 ([`proto::Target::Reported`]).
     Connected,
-    /// Which target it is: [`Targets::mark`] ([`proto::Target::Marked`]).
+    /// The selected target: [`Targets::mark`] ([`proto::Target::Marked`]).
     Mark,
 }
 
 /// A layer above the socket of a target, such as TLS.
 pub trait Layer: fmt::Debug {
-    /// Whether the layer depends on the first bytes of the stream, which are waited for.
+    /// Whether the layer depends on the first bytes of the stream and must wait for them.
     fn asks_first_bytes(&self) -> bool {
         true
     }
 
-    /// Makes the layer. `is_http2`: the bytes of the stream begin with the preface of HTTP/2
-    /// (RFC 9113 section 3.4).
+    /// Makes the layer. `is_http2`: the stream begins with the HTTP/2 connection preface (RFC 9113
+    /// section 3.4).
     fn wrap(
         &self,
         socket: Socket,
@@ -61,9 +61,9 @@ pub trait Layer: fmt::Debug {
 /// Why a layer could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerError {
-    /// The reason in words, which goes on after "the target".
+    /// The reason as text, which continues a sentence after "the target".
     pub reason: String,
-    /// The target lacks the protocol of this visitor, and may serve other visitors.
+    /// Whether the target only lacks the protocol of this visitor, and may serve other visitors.
     pub is_of_visitor: bool,
 }
 
@@ -74,14 +74,14 @@ impl From<String> for LayerError {
 }
 
 /// The targets of one stream, in the order in which they are dialled. A [`TargetAddr`] is the only
-/// target of its streams. Each dial has the whole of [`Timeouts::dial`](crate::Timeouts::dial), and
-/// the last dial alone is reported to the watcher of the stream.
+/// target of its streams. Each dial has the full [`Timeouts::dial`](crate::Timeouts::dial), and
+/// only the last dial is reported to the watcher of the stream.
 pub trait Targets: 'static {
-    /// The target that is dialled first.
+    /// The first target to dial.
     fn first(&self) -> TargetAddr;
 
-    /// The target that is dialled after the targets of `failed`, the last of which has just failed.
-    /// `None`: the stream is refused with the last reason.
+    /// The target to dial after the targets of `failed`, the last of which has just failed. `None`:
+    /// the stream is refused with the last reason.
     fn next(&self, failed: &[DialError]) -> Option<TargetAddr>;
 
     /// The mark of the target that was dialled last.
@@ -89,14 +89,14 @@ pub trait Targets: 'static {
         0
     }
 
-    /// Notes whether a flow to the target that was dialled last is answered, or has got no answer
+    /// Records whether a flow to the target that was dialled last is answered, or has been silent
     /// for long. Returns whether a flow without an answer should move to another target.
     fn note_answers(&self, answers: bool) -> bool {
         let _ = answers;
         false
     }
 
-    /// What lies between the socket of this target and the bytes of the stream.
+    /// The layer between the socket of this target and the bytes of the stream.
     fn layer(&self, target: &TargetAddr) -> Option<Rc<dyn Layer>> {
         let _ = target;
         None
@@ -145,8 +145,8 @@ impl Targets for TargetAddr {
 }
 
 /// Dials the targets until one of them is connected, and pumps bytes between the target and the
-/// stream. The outlet is returned at once and queues the bytes that arrive during the dial. Where
-/// every dial fails, the stream is reset with the last reason.
+/// stream. Returns the outlet at once, which queues the bytes that arrive during the dial. If every
+/// dial fails, the stream is reset with the last reason.
 pub fn connect_stream(
     targets: impl Targets,
     caller: Caller,
@@ -156,7 +156,7 @@ pub fn connect_stream(
 ) -> Rc<dyn Outlet> {
     let Caller { allow, visitor, header, report } = caller;
     let pipe = Pipe::new(Rc::clone(settings), visitor);
-    // A clone of the lookups would touch a counter that all workers share.
+    // Cloning the `Lookups` would touch a counter that all workers share.
     let (own, first) = (Rc::clone(settings), Rc::clone(&pipe));
     let dial = Box::pin(async move {
         let (mut target, mut failed) = (targets.first(), Vec::new());
@@ -193,7 +193,7 @@ fn observed(end: ByteEnd, spectator: Option<Box<dyn Spectator>>) -> ByteEnd {
     }
 }
 
-/// Makes the layer above a connection to a target, within the time of a dial. A layer that depends
+/// Makes the layer above a connection to a target, within the dial time-out. A layer that depends
 /// on the first bytes of the stream waits for them.
 async fn wrap(
     layer: &dyn Layer,
@@ -222,7 +222,7 @@ async fn wrap(
     }
 }
 
-/// Dials a target and gives it the header.
+/// Dials a target and writes the header to it.
 async fn connect(
     settings: &Settings,
     target: TargetAddr,
@@ -242,7 +242,7 @@ async fn connect(
     Ok((dialled, target))
 }
 
-/// Refuses a stream that the far side opened, and throws its bytes away.
+/// Refuses a stream that the far side opened, and discards its bytes.
 pub fn refuse_stream(
     inlet: &dyn Inlet,
     settings: Option<&Settings>,
@@ -310,7 +310,8 @@ impl Future for Dialling {
                 tracing::debug!(%error, "the target cannot be reached");
                 if let Some(watcher) = watcher {
                     watcher.dialled(Err(&error));
-                    // The code that denied the target logs the denial, with the missing right.
+                    // The code that denied the target has logged the denial, with the missing
+                    // right.
                     if !matches!(error, DialError::Denied(_)) && stats.complaints.ready() {
                         watcher.complain_of_dial(&error, stats.refused(code));
                     }

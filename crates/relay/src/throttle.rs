@@ -1,11 +1,11 @@
-//! Limits a log line to one per period, however often its cause occurs.
+//! Limits a log message to one line per period, however often its cause occurs.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The period: often enough to be seen, and too rare to fill a disk.
+/// The period: short enough for the line to be noticed, and long enough not to fill a disk.
 const PERIOD: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    /// Whether the line may be written now. A true answer starts a new period.
+    /// Returns whether the line may be written now. If so, starts a new period.
     pub(crate) fn ready(&self) -> bool {
         let now = Instant::now();
         let ready = self.last.get().is_none_or(|last| now.duration_since(last) >= PERIOD);

@@ -1,4 +1,4 @@
-//! The end at which streams begin: an accepted socket becomes a stream of a link.
+//! The opening end of streams: an accepted socket becomes a stream of a link.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -13,24 +13,24 @@ use transport::{Connector, OpenError};
 use crate::pipe::{Http, Layered, Pipe, Pump, RetryHandler};
 use crate::{Permit, Settings, Socket};
 
-/// The way of a visitor whose stream may be refused.
+/// The fallback of a visitor whose stream may be refused.
 #[derive(Debug)]
 pub struct Retry {
     /// Takes the visitor of a stream that is refused before a byte has reached a target.
     pub handler: Box<dyn RetryHandler>,
-    /// The bytes of the visitor that were read from its socket already. Those of a visitor that
-    /// speaks HTTP are in [`Http::first`].
+    /// The bytes already read from the visitor's socket. The bytes of an HTTP visitor are in
+    /// [`Http::first`].
     pub first: BytesMut,
 }
 
 /// Opens a stream for `socket` and spawns the pump of the stream on this thread's local runtime.
 /// The pump owns the socket and the permit, and ends with the stream. A link that ends resets its
-/// streams. `is_announced`: the socket has another address than the visitor. `http`: the visitor
-/// speaks HTTP. `retry`: where the visitor goes if the far side refuses the
+/// streams. `is_announced`: the address of the socket differs from that of the visitor. `http`: set
+/// for an HTTP visitor. `retry`: the handler that takes the visitor if the far side refuses the
 /// stream.
 ///
 /// # Errors
-/// No stream was opened. The caller has the socket again, and refuses and counts the visitor.
+/// No stream was opened. The caller gets the socket back, and must refuse and count the visitor.
 pub fn serve_visitor(
     (socket, is_announced): (Socket, bool),
     connector: &dyn Connector,
@@ -55,8 +55,8 @@ pub fn serve_visitor(
     }
 }
 
-/// Opens a stream for a visitor of HTTP whose bytes pass through a layer, and spawns the pump of
-/// the stream as [`serve_visitor`] does. The connection ends once no request is in progress after
+/// Opens a stream for an HTTP visitor whose bytes pass through a layer, and spawns the pump of the
+/// stream as [`serve_visitor`] does. The connection ends once no request is in progress after
 /// `stop` is ready, or after no request was in progress for between one and two times `idle`.
 ///
 /// # Errors
@@ -112,8 +112,8 @@ pub fn drop_socket(socket: Socket) {
     drop(socket);
 }
 
-/// Turns away a visitor whose address may not visit: counts the visitor and resets the socket. The
-/// visitor learns no more than of a service that refuses, and the system keeps no state of the
+/// Rejects a visitor whose address is not permitted: counts the visitor and resets the socket. For
+/// the visitor this looks like a service that refuses, and the system keeps no state of the
 /// connection.
 pub fn bar_socket(socket: Socket, settings: &Settings) {
     settings.stats.count_barred();
@@ -122,7 +122,7 @@ pub fn bar_socket(socket: Socket, settings: &Settings) {
 }
 
 /// Refuses a visitor: counts the refusal under `code` and resets the socket, because a clean end
-/// would look like an empty answer of the service. (A Unix socket has no reset and ends cleanly.)
+/// would look like an empty answer from the service. (A Unix socket has no reset and ends cleanly.)
 pub fn refuse_socket(socket: Socket, settings: &Settings, code: ResetCode) {
     settings.stats.count_refused(code);
     socket.reset_on_close();

@@ -1,5 +1,5 @@
-//! The events of streams that a service or a forward receives: whether the target serves, and,
-//! where an access log is written, how each stream ended.
+//! The events of streams that a service or a forward receives: whether the target serves, and, if
+//! the access log is enabled, how each stream ended.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,38 +12,37 @@ use tokio::time::Instant;
 
 use crate::{DialError, Visitor};
 
-/// Receives the events of the streams of a service (or of a forward) on one worker. No event comes
-/// per byte or per frame.
+/// Receives the events of the streams of a service (or of a forward) on one worker. There is no
+/// event per byte or per frame.
 pub trait Watcher: fmt::Debug {
-    /// This side has dialled the target.
+    /// Called when this side has dialled the target.
     fn dialled(&self, outcome: Result<(), &DialError>);
 
-    /// The far side refused a stream before it sent a byte.
+    /// Called when the far side refused a stream before it sent a byte.
     fn refused(&self, code: ResetCode);
 
-    /// The far side serves a stream: it sent a byte, or an end.
+    /// Called when the far side serves a stream: it sent a byte, or an end.
     fn served(&self);
 
-    /// A line for the log about failed dials, at most one per period. `failures` counts all failed
-    /// dials with the reason of this one.
+    /// Logs a failed dial, at most once per period. `failures` counts all failed dials with this
+    /// reason.
     fn complain_of_dial(&self, error: &DialError, failures: u64);
 
-    /// A line for the log about refused streams, at most one per period. `refused` counts all
-    /// streams that were refused for this reason.
+    /// Logs a refused stream, at most once per period. `refused` counts all streams that were
+    /// refused for this reason.
     fn complain_of_refusal(&self, code: ResetCode, refused: u64);
 
-    /// A line for the log about responses of the target that are not passed on to visitors, at most
-    /// one per period.
+    /// Logs a response of the target that is not forwarded to its visitor, at most once per period.
     fn complain_of_response(&self, doubt: Doubt);
 
     /// Whether a stream that begins now is reported to [`Self::ended`].
     fn wants_visits(&self) -> bool;
 
-    /// A stream has ended.
+    /// Called when a stream has ended.
     fn ended(&self, visit: &Visit);
 }
 
-/// A stream from its begin to its end, for the access log and for the list of streams.
+/// The record of a stream, for the access log and for the list of streams.
 #[derive(Debug)]
 pub struct Visit {
     /// The visitor.
@@ -83,13 +82,13 @@ impl Purpose {
 pub enum End {
     /// Both sides sent their end.
     Finished,
-    /// The socket of this side broke, or was reset.
+    /// The socket of this side failed, or was reset.
     Socket,
     /// The far side reset the stream after it had served the stream.
     FarSide(ResetCode),
     /// The far side, or this side, refused the stream before any byte.
     Refused(ResetCode),
-    /// A time-out ended the stream. The words say which one, behind the word time-out.
+    /// A time-out ended the stream. The text continues a message after the word "time-out".
     Timeout(&'static str),
     /// The link or the daemon ended first.
     Cut,
@@ -111,7 +110,7 @@ impl Visit {
         matches!(self.purpose, Purpose::Log | Purpose::Both)
     }
 
-    /// The address for the list of streams, where no socket of this side has it.
+    /// The address for the list of streams, if no socket of this side has it.
     pub(crate) fn listed(&self) -> Option<SocketAddr> {
         self.visitor.address().filter(|_| matches!(self.purpose, Purpose::List | Purpose::Both))
     }
@@ -128,7 +127,7 @@ impl Visit {
         self.written.get()
     }
 
-    /// The time since the begin of the stream.
+    /// The time since the beginning of the stream.
     #[must_use]
     pub fn duration(&self) -> Duration {
         self.since.elapsed()
@@ -148,7 +147,7 @@ impl Visit {
         self.written.set(self.written.get().wrapping_add(bytes as u64));
     }
 
-    /// Notes the end. The first note counts, because what follows is its consequence.
+    /// Records the end. The first record counts, because later ones are its consequences.
     pub(crate) fn note(&self, end: End) {
         if self.end.get() == End::Cut {
             self.end.set(end);

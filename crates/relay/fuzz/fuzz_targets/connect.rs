@@ -1,4 +1,4 @@
-//! Fuzzes the request of HTTP CONNECT, whole and in pieces.
+//! Fuzzes the parser of HTTP CONNECT requests, with whole and with split input.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| relay::fuzz::connect(data));

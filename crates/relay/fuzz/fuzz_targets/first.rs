@@ -1,4 +1,4 @@
-//! Fuzzes the first bytes of a connection: the sniffer for several protocols against that for HTTP.
+//! Fuzzes the sniffer of a connection's first bytes: several protocols against HTTP alone.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| relay::fuzz::first(data));

@@ -1,17 +1,17 @@
-//! Weighted rendezvous hashing: each end has a score for each visitor, and the highest wins. The
-//! scores of the other ends do not change when one goes (Thaler and Ravishankar, 1998; the weights:
-//! Schindelhauer and Schomaker, 2005). All processes of all versions agree on the scores.
+//! Weighted rendezvous hashing: each end has a score for each visitor, and the highest score wins.
+//! The removal of an end does not change the scores of the others (Thaler and Ravishankar, 1998;
+//! weights: Schindelhauer and Schomaker, 2005). All processes of all versions agree on the scores.
 
 use std::net::IpAddr;
 
 use net::source::Source;
 
-/// What stays the same of a visitor.
+/// The stable hash key of a visitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(u64);
 
 impl Key {
-    /// The key of a source. An IPv4 address inside IPv6 is the same visitor.
+    /// The key of a source. An IPv4-mapped IPv6 address has the key of the IPv4 address.
     pub(super) fn of(visitor: &Source) -> Self {
         Self(match visitor {
             Source::Address(ip) => match ip.to_canonical() {
@@ -22,7 +22,7 @@ impl Key {
         })
     }
 
-    /// The score of an end of this weight, which is above 0.
+    /// The score of an end with this weight, which must be above 0.
     pub(super) fn score(self, id: u64, weight: u32) -> f64 {
         let mixed = mix(self.0 ^ mix(id));
         // 53 bits fill the fraction of a double: above 0 and below 1, so the logarithm is below 0.
@@ -31,7 +31,7 @@ impl Key {
     }
 }
 
-/// The number of an end by its name.
+/// The hash of an end's name, which identifies the end.
 #[must_use]
 pub fn fingerprint(name: &str) -> u64 {
     hash(name.as_bytes())

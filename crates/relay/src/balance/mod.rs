@@ -1,5 +1,5 @@
-//! Which of several ends gets the next visitor. Pure: which end is fit, its weight and its load are
-//! given, and a place in the list comes out.
+//! Selects which of several ends gets the next visitor. A pure function: the eligible ends with
+//! their weights and loads are the input, and an index in the list is the output.
 
 mod hash;
 
@@ -7,10 +7,10 @@ use net::source::Source;
 
 pub use hash::{Key, fingerprint};
 
-/// The rule.
+/// The balancing policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// The ends take turns, each as often as its weight says.
+    /// The ends take turns in proportion to their weights.
     #[default]
     RoundRobin,
     /// The end with the fewest visitors in proportion to its weight; equal ends take turns.
@@ -19,28 +19,28 @@ pub enum Policy {
     SourceHash,
 }
 
-/// An end that may get the visitor.
+/// An end that is eligible for the visitor.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
-    /// The [`fingerprint`] of its name. It stays the same while other ends come and go.
+    /// The [`fingerprint`] of its name, which does not depend on the other ends.
     pub id: u64,
-    /// The share of the visitors. 0: the end gets no visitor.
+    /// The configured weight. 0: the end gets no visitor.
     pub weight: u32,
-    /// The share at the moment, at most `weight`: an end that has just returned gets less.
-    /// [`Policy::SourceHash`] does not heed it, because a visitor would change its end twice.
+    /// The current weight, at most `weight`: it is lower for an end that has just returned.
+    /// [`Policy::SourceHash`] ignores it, because a visitor would change its end twice.
     pub now: u32,
-    /// The number of its visitors at the moment.
+    /// The current number of its visitors.
     pub live: u32,
 }
 
-/// The turns of the ends.
+/// The round-robin state: the accumulated weight of each end.
 #[derive(Debug, Default)]
 pub struct Turns(Vec<i64>);
 
 impl Policy {
-    /// The place of the end for the next visitor; `None`: no weight is above 0. `candidates` has a
-    /// place for each end of a list that does not change, `None` for those that are not fit. A
-    /// visitor without a key gets the next end in turn.
+    /// Returns the index of the end for the next visitor; `None`: no weight is above 0.
+    /// `candidates` has an entry for each end of a fixed list, `None` for an end that is not
+    /// eligible. A visitor without a key gets the next end in turn.
     pub fn pick(
         self,
         turns: &mut Turns,
@@ -71,8 +71,8 @@ impl Policy {
 }
 
 impl Turns {
-    /// The next of those that are `wanted`: smooth weighted round robin, as in nginx. In each round
-    /// an end gains its weight, and the end that is picked loses the weight of all.
+    /// The next `wanted` end, by smooth weighted round robin as in nginx: in each round every end
+    /// gains its weight, and the selected end loses the sum of all weights.
     fn next(
         &mut self,
         candidates: &[Option<Candidate>],

@@ -1,4 +1,4 @@
-//! What a joined stream takes while it lives, where it is counted, and the rates of its bytes.
+//! The permits, the counters and the byte rates of a joined stream.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use crate::admit::Gate;
 use crate::{Permit, Stats};
 
-/// The account of a joined stream: the counters of its service, and its places in the limits of the
-/// two clients. Dropping it gives the places back. Bytes of the visitor are under the rates `up` of
-/// these limits, and bytes of the service under the rates `down`.
+/// The account of a joined stream: the counters of its service, and its permits in the limits of
+/// the two clients. Dropping the account returns the permits. The rates `up` of these limits apply
+/// to bytes of the visitor, and the rates `down` to bytes of the service.
 #[derive(Debug, Default)]
 pub struct Crossing {
-    /// `None`: nobody counts the stream.
+    /// `None`: the stream is not counted.
     stats: Option<Rc<Stats>>,
     /// The stream with the outlet is that of the service.
     is_far: bool,
-    /// The address of the client that visits.
+    /// The address of the visiting client.
     visitor: Option<SocketAddr>,
     /// The rates of the stream; `None`: it has none.
     gate: Option<Arc<Gate>>,
@@ -33,14 +33,14 @@ impl Crossing {
         Self { stats: Some(stats), is_far: false, visitor: None, gate, _permits: permits }
     }
 
-    /// The same, with the address of the client that visits, for the list of streams.
+    /// Sets the address of the visiting client, for the list of streams.
     #[must_use]
     pub const fn of_visitor(mut self, visitor: Option<SocketAddr>) -> Self {
         self.visitor = visitor;
         self
     }
 
-    /// The same at the stream to the service, whose bytes are for the visitor.
+    /// As [`Self::new`], for the stream to the service, whose bytes are for the visitor.
     #[must_use]
     pub fn far(stats: Rc<Stats>, permits: Vec<Permit>) -> Self {
         let mut own = Self::new(stats, permits);
@@ -48,7 +48,7 @@ impl Crossing {
         own
     }
 
-    /// Counts bytes that the outlet gets.
+    /// Counts bytes that the outlet receives.
     pub(super) fn count_in(&self, bytes: usize) {
         match &self.stats {
             Some(stats) if self.is_far => stats.count_out(bytes),
@@ -71,7 +71,7 @@ impl Crossing {
         self.gate.as_ref()
     }
 
-    /// The address of the client that visits.
+    /// The address of the visiting client.
     pub(super) const fn visitor(&self) -> Option<SocketAddr> {
         self.visitor
     }

@@ -1,6 +1,6 @@
-//! Two streams of one worker. No task is between the streams: each call of a link about one stream
-//! ends in calls to the link of the other stream. Only bytes that a rate lets wait have a task,
-//! which goes on with them in their turn.
+//! Two streams of one worker. There is no task between the streams: each call of a link about one
+//! stream leads to calls to the link of the other stream. Only bytes that a rate delays have a
+//! task, which sends them when they are due.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -30,11 +30,11 @@ struct Half {
     queue: RefCell<Queue>,
     /// The peer has ended its direction.
     is_finished: Cell<bool>,
-    /// The other stream takes no more bytes: bytes of this peer are thrown away.
+    /// The other stream takes no more bytes: bytes of this peer are discarded.
     is_deaf: Cell<bool>,
     /// Bytes that the rates permit now.
     due: Cell<usize>,
-    /// A task waits for the turn of bytes.
+    /// A task waits until bytes are due by the rates.
     is_paced: Cell<bool>,
 }
 
@@ -51,12 +51,12 @@ struct End {
     side: usize,
 }
 
-/// Opens a stream at `connector` and joins it with a stream that was accepted, which is that of the
-/// visitor. Returns the outlet of the accepted stream.
+/// Opens a stream at `connector` and joins it with the accepted stream of the visitor. Returns the
+/// outlet of the accepted stream.
 ///
 /// # Errors
-/// The connector takes no more streams. The accepted stream is returned and still has to be
-/// refused.
+/// The connector takes no more streams. The accepted stream is returned, and the caller must refuse
+/// it.
 pub fn bridge(
     accepted: Box<dyn Inlet>,
     connector: &dyn Connector,
@@ -103,7 +103,7 @@ impl End {
         }
     }
 
-    /// Sends queued bytes of this stream on, as far as the other stream has room and the rates
+    /// Forwards queued bytes of this stream, as far as the other stream has room and the rates
     /// permit, and then the end of the direction. Returns the number of bytes.
     fn send_on(&self) -> usize {
         let mine = self.mine();
@@ -123,7 +123,7 @@ impl End {
                 inlet.finish();
             }
         });
-        // A stream without bytes or room holds nothing of the rates.
+        // A stream without bytes or room returns its unused tokens.
         let left = mine.due.take();
         if let Some(gate) = self.joint.crossing.gate() {
             pace::refund(gate, self.way(), left);
@@ -144,7 +144,7 @@ impl End {
         self.joint.crossing.gate().filter(|gate| pace::is_paced(gate, self.way()))
     }
 
-    /// How many of the `wanted` bytes may move now. A task goes on with those that have to wait.
+    /// Returns how many of the `wanted` bytes may move now. A task sends the rest when it is due.
     fn may(&self, wanted: usize) -> usize {
         let Some(gate) = self.rates() else { return wanted };
         let mine = self.mine();
@@ -207,7 +207,7 @@ impl Outlet for End {
         let mut queue = mine.queue.borrow_mut();
         pieces.drain(..).for_each(|piece| queue.push(piece));
         drop(queue);
-        // Bytes behind others move with these, when there is room or it is their turn.
+        // Bytes behind queued bytes move with them, when there is room or they are due.
         if is_first && is_paced { self.send_on() } else { sent }
     }
 

@@ -1,4 +1,4 @@
-//! Joins two streams: bytes, ends, resets and credit of one stream go on to the other stream.
+//! Joins two streams: bytes, ends, resets and credit of one stream are forwarded to the other.
 //!
 //! ```text
 //!   link A ──Outlet──> half of A ══> half of B ──Inlet──> link B
@@ -7,11 +7,11 @@
 //!
 //! The window of A bounds the bytes that wait for room on B, because bytes are reported to A as
 //! consumed only when B has taken them. The window of B bounds the bytes that B has taken. So
-//! nothing is buffered beyond both windows, and a reader that stops at one end stops the writer at
-//! the other end.
+//! nothing is buffered beyond both windows, and a reader that pauses at one end pauses the writer
+//! at the other end.
 //!
-//! Bytes that wait for a rate of the clients stay in the same queue, and the window of their stream
-//! bounds them.
+//! Bytes that wait for a rate of the clients stay in the same queue, bounded by the window of their
+//! stream.
 //!
 //! | event on one stream | effect on the other stream |
 //! |---|---|
@@ -42,8 +42,8 @@ pub use span::{Carried, Span, span};
 
 use crate::pipe::Queue;
 
-/// Sends bytes from the front of a queue, at most `most`, as far as the stream has room. Returns
-/// their number.
+/// Sends at most `most` bytes from the front of a queue, as far as the stream has room. Returns the
+/// number of bytes sent.
 fn send_queued(queue: &mut Queue, inlet: &dyn Inlet, most: usize) -> usize {
     let mut sent = 0;
     loop {

@@ -1,12 +1,12 @@
 //! Two streams of two workers. A task of each worker owns the inlet of its stream and exchanges
 //! messages with the other task over two bounded channels.
 //!
-//! A task hands its bytes over as they come, and hears later how many of them the other stream has
-//! taken. Only then its own link hears that they are consumed. So the window of a stream bounds the
-//! bytes that are on their way to the other worker, whatever the channel could hold.
+//! A task passes its bytes on as they arrive, and is notified later how many of them the other
+//! stream has taken. Only then does it report them to its own link as consumed. So the window of a
+//! stream bounds the bytes in transit to the other worker, whatever the channel could hold.
 //!
-//! The task with the account of the stream, which is that of the service, lets bytes of both
-//! directions wait for their turn under the rates.
+//! The task with the account of the stream, on the side of the service, delays bytes of both
+//! directions according to the rates.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -26,8 +26,8 @@ use crate::admit::Way;
 use crate::pace::{self, Portions};
 use crate::pipe::{Queue, throw_away};
 
-/// Messages that may be on their way in one direction. A message is a frame of up to 512 KiB or a
-/// signal. A sender with more messages waits, and its link keeps what it has.
+/// Capacity of the channel of one direction, in messages. A message is a frame of up to 512 KiB or
+/// a signal. When the channel is full, the sender waits and its link keeps the bytes.
 const UNDER_WAY: usize = 16;
 
 /// The messages from one task to the other.
@@ -62,9 +62,8 @@ pub fn span() -> (Span, Span) {
 }
 
 impl Span {
-    /// Makes the outlet of a stream of this worker, before there is an inlet. The result of
-    /// [`Carried::join`] is the work that follows. `crossing` counts the bytes of this stream as
-    /// those of the visitor.
+    /// Makes the outlet of a stream of this worker, before there is an inlet. [`Carried::join`]
+    /// then starts the task. `crossing` counts the bytes of this stream as those of the visitor.
     #[must_use]
     pub fn carry(self, crossing: Crossing) -> Carried {
         let half = Half { crossing, ..Half::default() };
@@ -72,7 +71,7 @@ impl Span {
     }
 }
 
-/// A stream that goes on at another worker.
+/// A stream that continues on another worker.
 #[derive(Debug)]
 pub struct Carried {
     half: Rc<Half>,
@@ -86,7 +85,7 @@ impl Carried {
         Rc::<Half>::clone(&self.half)
     }
 
-    /// Refuses the stream, which has reached no other stream.
+    /// Refuses the stream, which was not joined with another stream.
     pub fn refuse(self, inlet: &dyn Inlet, code: ResetCode) {
         self.half.is_deaf.set(true);
         self.half.queue.take();
@@ -108,7 +107,7 @@ impl Carried {
     }
 }
 
-/// The commands of the link to the outlet, for the task.
+/// The link's calls to the outlet, recorded for the task.
 #[derive(Debug, Default)]
 struct Half {
     /// Bytes of the peer that the task has not sent to the other task yet.
@@ -164,12 +163,12 @@ impl Outlet for Half {
     }
 }
 
-/// What has gone to the other task.
+/// The state of the bytes that were sent to the other task.
 #[derive(Debug, Default)]
 struct Outgoing {
-    /// Sent to the other task; the other stream has not taken them yet.
+    /// Bytes sent to the other task that the other stream has not taken yet.
     unconsumed: usize,
-    /// The other task knows that nothing more follows, or wants nothing more.
+    /// The other task was notified that nothing more follows, or takes nothing more.
     is_over: bool,
 }
 
@@ -178,21 +177,21 @@ struct Outgoing {
 struct Incoming {
     queue: Queue,
     is_finished: bool,
-    /// Taken by this stream, and not reported to the other task yet.
+    /// Bytes that this stream took and that were not reported to the other task yet.
     consumed: usize,
     /// This stream takes no more bytes.
     is_over: bool,
 }
 
-/// The turn of the bytes of one direction under the rates of the crossing.
+/// The pacing of the bytes of one direction by the rates of the crossing.
 ///
-/// Another thread sets the rates. So the task asks once in each turn of its loop whether there is a
-/// rate, and the answer holds for the whole turn. With two answers, a rate could stop bytes that
-/// then have no rate to wait for: the task would sleep, and no event would wake it.
+/// Another thread sets the rates. So the task checks once per iteration of its loop whether there
+/// is a rate, and the result applies to the whole iteration. With two checks, a rate could hold
+/// back bytes that then have no rate to wait for: the task would sleep, and no event would wake it.
 #[derive(Debug)]
 struct Turn {
     way: Way,
-    /// Whether there was a rate when the present turn of the loop began.
+    /// Whether there was a rate when the current iteration of the loop began.
     is_paced: bool,
     portions: Portions,
     /// Bytes that may move now.
@@ -204,29 +203,29 @@ impl Turn {
         Self { way, is_paced: false, portions: Portions::default(), due: 0 }
     }
 
-    /// Asks whether there are rates.
+    /// Checks whether there are rates.
     fn ask(&mut self, crossing: &Crossing) {
         self.is_paced = crossing.gate().is_some_and(|gate| pace::is_paced(gate, self.way));
     }
 
-    /// How many bytes may move now.
+    /// Returns how many bytes may move now.
     const fn may(&self) -> usize {
         if self.is_paced { self.due } else { usize::MAX }
     }
 
-    /// The number of `ready` bytes that wait for their turn.
+    /// Returns how many of the `ready` bytes must wait for the rates.
     const fn waits(&self, ready: usize) -> usize {
         if self.may() == 0 { ready } else { 0 }
     }
 
-    /// Ready when it is the turn of some of the `wanted` bytes.
+    /// Waits until some of the `wanted` bytes may move.
     async fn come(&mut self, crossing: &Crossing, wanted: usize) {
         let Some(gate) = crossing.gate() else { return };
         self.due = poll_fn(|cx| self.portions.poll(cx, gate, self.way, wanted)).await;
     }
 
-    /// Notes that this number of bytes has moved. `is_idle`: no more of them are ready, so that
-    /// nothing is held.
+    /// Records that this number of bytes has moved. `is_idle`: no more bytes are ready, so unused
+    /// tokens are refunded.
     fn moved(&mut self, crossing: &Crossing, bytes: usize, is_idle: bool) {
         self.portions.used(bytes);
         self.due = self.due.saturating_sub(bytes);
@@ -245,9 +244,9 @@ struct Task {
     span: Span,
     outgoing: Outgoing,
     incoming: Incoming,
-    /// Of the bytes that the inlet takes, where this task has the account.
+    /// For the bytes that the inlet takes, where this task has the account.
     to_service: Turn,
-    /// Of the bytes for the other task, likewise.
+    /// For the bytes to the other task, likewise.
     to_visitor: Turn,
 }
 
@@ -288,7 +287,7 @@ impl Task {
         }
     }
 
-    /// Both directions have ended, and each task knows what the other stream has taken.
+    /// Whether both directions have ended, and each task knows what the other stream has taken.
     const fn is_over(&self) -> bool {
         let Self { outgoing, incoming, .. } = self;
         outgoing.is_over && outgoing.unconsumed == 0 && incoming.is_over && incoming.consumed == 0
@@ -318,7 +317,7 @@ impl Task {
             return Some(Message::Reset(code));
         }
         if let Some(code) = half.stop.take() {
-            // Nothing more goes to the peer of this stream.
+            // Nothing more is sent to the peer of this stream.
             self.inlet.reset(code);
             self.incoming.queue.clear();
             self.incoming.is_over = true;
@@ -348,7 +347,7 @@ impl Task {
         is_end.then_some(Message::Finish)
     }
 
-    /// Handles a message of the other task.
+    /// Handles a message from the other task.
     fn hear(&mut self, message: Message) {
         match message {
             Message::Bytes(bytes) if self.incoming.is_over => drop(bytes),
@@ -422,7 +421,7 @@ mod tests {
             let up = NonZeroU64::new(1 << 30).filter(|_| rates);
             gate.set(&Limits { all: Bounds { up, ..Bounds::default() }, ..Limits::default() });
             turn.ask(&crossing);
-            // Another thread changes the rates after the question.
+            // Another thread changes the rates after the check.
             for later in [true, false] {
                 let up = NonZeroU64::new(1 << 30).filter(|_| later);
                 gate.set(&Limits { all: Bounds { up, ..Bounds::default() }, ..Limits::default() });

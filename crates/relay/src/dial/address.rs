@@ -21,7 +21,7 @@ pub enum TargetAddr {
         /// 1 to 65535.
         port: u16,
     },
-    /// A target over UDP: of a flow, never of a stream.
+    /// A target over UDP: for a flow, never for a stream.
     Udp {
         /// A host name or an IP address; IPv6 without brackets, a link-local address with its
         /// interface behind `%`.
@@ -33,7 +33,7 @@ pub enum TargetAddr {
     Unix(UnixAddr),
 }
 
-/// The text is no target address.
+/// Why a text is no target address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// The scheme is none of `tcp`, `udp` and `unix`.

@@ -1,4 +1,4 @@
-//! A query by datagram, for health checks of UDP targets.
+//! A query in a datagram, for health checks of UDP targets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,12 +15,12 @@ use super::{DialError, TargetAddr, addresses_of, more_specific};
 use crate::Room;
 use crate::room::Position;
 
-/// The number of times that the query is sent: one datagram may be lost.
+/// How many times the query is sent: a datagram may be lost.
 const TIMES: u32 = 3;
 
 /// Sends `question` to the target, and returns its first answer. Without an answer the query is
-/// sent again. An address that refuses is followed by the next address of the name. With
-/// `broadcast` the target may be all machines of a network, of which the first answer counts.
+/// sent again. If an address refuses, the next address of the name is tried. With `broadcast` the
+/// target may be all hosts of a network, and the first answer counts.
 ///
 /// # Errors
 /// The target does not resolve, each of its addresses refuses, or nothing answers within
@@ -65,7 +65,8 @@ pub async fn ask_datagram(
     timeout(deadline, attempt).await.unwrap_or_else(|_| Err(DialError::Timeout(target.clone())))
 }
 
-/// Asks until something answers. `to` is the address where the socket is not connected.
+/// Repeats the query until an answer arrives. `to` is the destination if the socket is not
+/// connected.
 async fn ask(
     socket: &UdpSocket,
     to: Option<SocketAddr>,

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use crate::Socket;
 
 /// A connected socket before the caller decides to keep it. The dial drops the socket when another
-/// address wins the race, or when the visitor left meanwhile. The target may have accepted the
+/// address wins the race, or when the visitor has disconnected. The target may have accepted the
 /// connection already, so the drop sends RST: a clean end would look like an empty request. (A Unix
 /// socket has no RST; its service sees a clean end.)
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl AsFd for Dialled {
 }
 
 impl Dialled {
-    /// Writes all bytes. A socket whose buffer is full waits.
+    /// Writes all bytes. Waits while the buffer of the socket is full.
     ///
     /// # Errors
     /// The error of the socket.
@@ -34,12 +34,12 @@ impl Dialled {
         Ok(())
     }
 
-    /// Ready when bytes of the target have arrived, or its end, or an error.
+    /// Ready when the target has sent bytes or its end, or the socket has an error.
     pub(crate) fn poll_speaks(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.0.poll_read_ready(cx).map(drop)
     }
 
-    /// Keeps the connection: from now on closing the socket is a clean end.
+    /// Keeps the connection: from now on, closing the socket ends it cleanly.
     #[must_use]
     pub fn keep(self) -> Socket {
         self.0.end_on_close();

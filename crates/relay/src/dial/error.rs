@@ -1,4 +1,4 @@
-//! Why a target could not be connected.
+//! The errors of a dial.
 
 use std::io;
 
@@ -21,19 +21,20 @@ pub enum DialError {
     /// None of the target's addresses is permitted.
     #[error("{0} is not an allowed target")]
     Denied(TargetAddr),
-    /// The target gives power over this daemon.
+    /// The target would give control over this daemon.
     #[error(
         "{0} leads to this daemon itself, to its admin API or its control socket, which no target \
          may be"
     )]
     Guarded(TargetAddr),
-    /// The target is an address of all machines of a network, without consent to send there.
+    /// The target is a broadcast address, and the service does not permit broadcast.
     #[error(
         "{0} is a broadcast address, or a route of this machine prohibits it: `broadcast: true` of \
          the service sends to all machines of a network"
     )]
     Broadcast(TargetAddr),
-    /// Every address failed. The error is that of the first address that was tried.
+    /// Every address failed. The error is that of the first address tried, unless that had no
+    /// route.
     #[error("{target}: {source}")]
     Connect {
         /// The target.
@@ -41,19 +42,20 @@ pub enum DialError {
         /// The error of the system.
         source: io::Error,
     },
-    /// No descriptor is left of the part of the table that targets may use.
+    /// The part of the descriptor table that targets may use is full.
     #[error("{0}: no descriptor is left for a target; raise the limit of open files (LimitNOFILE)")]
     Exhausted(TargetAddr),
-    /// The service, or the client on whose behalf the target is dialled, has its share.
+    /// The service, or the client for which the target is dialled, has used up its share of the
+    /// descriptors.
     #[error(
         "{0}: no descriptor is left of the share of its owner; raise the limit of open files \
          (LimitNOFILE)"
     )]
     Share(TargetAddr),
-    /// No local port is free. That says nothing of the target.
+    /// No local port is free. The target is not the cause.
     #[error("this machine has no free local port to {0} (net.ipv4.ip_local_port_range)")]
     Ports(TargetAddr),
-    /// There are as many flows as may be.
+    /// The limit of flows is reached.
     #[error(
         "{0}: there are as many flows as may be; raise `limits.flows`, or the limit of open files \
          (LimitNOFILE)"
@@ -65,13 +67,13 @@ pub enum DialError {
     /// Too many dials of the same client or service wait or are in progress.
     #[error("{0}: too many dials are in progress already")]
     Busy(TargetAddr),
-    /// The layer above the connection could not be made, for example because the certificate of
-    /// the target is not trusted.
+    /// The layer above the connection could not be established, for example because the certificate
+    /// of the target is not trusted.
     #[error("{target} {reason}")]
     Layer {
         /// The target.
         target: TargetAddr,
-        /// What the target does, in words.
+        /// What the target does, as text.
         reason: String,
     },
     /// The target lacks the protocol that this visitor speaks. It may serve other visitors.
@@ -79,7 +81,7 @@ pub enum DialError {
     Protocol {
         /// The target.
         target: TargetAddr,
-        /// What the target lacks, in words.
+        /// What the target lacks, as text.
         reason: String,
     },
     /// The deadline passed.
@@ -88,7 +90,7 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// Whether this machine lacks something, so that the error says nothing of the target.
+    /// Whether this machine lacks a resource, so that the target is not the cause.
     #[must_use]
     pub const fn is_own(&self) -> bool {
         match self {

@@ -35,17 +35,15 @@ pub use dialled::Dialled;
 pub use error::DialError;
 pub use turns::{DialAccount, Dials};
 
-/// The largest number of addresses that one dial tries. A name with more addresses is a pool, in
-/// which the first eight serve as well. The bound keeps one stream from opening hundreds of
-/// sockets.
+/// The largest number of addresses that one dial tries. A name with more addresses is a pool, of
+/// which the first eight suffice. The bound keeps one stream from opening hundreds of sockets.
 const ADDRESSES: usize = 8;
 
-/// A destination, about which a dial asks a rule.
+/// A destination that a dial checks against a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination<'a> {
-    /// A host name and a port, before the name is looked up. A rule that denies the name costs no
-    /// lookup, and the name server learns nothing. A rule that permits it is asked about each
-    /// address of the name as well.
+    /// A host name and a port, before the name is looked up. If a rule denies the name, no query is
+    /// sent to a name server. If it permits the name, it also checks each address of the name.
     Name(&'a str, u16),
     /// An IP address and a port. IPv4-mapped IPv6 addresses appear as IPv4.
     Tcp(IpAddr, u16),
@@ -55,8 +53,8 @@ pub enum Destination<'a> {
     Unix(&'a UnixAddr),
 }
 
-/// A rule that permits or denies destinations. A dial asks the rule about a name, and then about
-/// each address of the name, because a permitted name can resolve to a forbidden address.
+/// A rule that permits or denies destinations. A dial checks a name and then each address of the
+/// name, because a permitted name can resolve to a forbidden address.
 #[derive(Clone)]
 pub struct Allow(Rc<dyn Fn(Destination<'_>) -> bool>);
 
@@ -77,8 +75,8 @@ impl fmt::Debug for Allow {
     }
 }
 
-/// Connects to a target of a service with the settings of its streams. The socket has a seat in the
-/// share of the service.
+/// Connects to a target of a service with the settings of its streams. The socket counts in the
+/// descriptor share of the service.
 pub(crate) async fn dial_for(
     settings: &Settings,
     target: &TargetAddr,
@@ -98,8 +96,8 @@ pub(crate) async fn dial_for(
     Ok(dialled)
 }
 
-/// Connects to `target` within `deadline`, which includes name resolution by `lookups`. The new
-/// socket must lie inside `room`.
+/// Connects to `target` within `deadline`, which includes name resolution by `lookups`. The
+/// descriptor of the new socket must lie inside `room`.
 pub async fn dial(
     target: &TargetAddr,
     allow: Option<&Allow>,
@@ -110,7 +108,7 @@ pub async fn dial(
     dial_marked(target, allow, deadline, (room, Dscp::default()), lookups).await
 }
 
-/// As [`dial`]; the packets of the connection have a code point, those of its handshake as well.
+/// As [`dial`]. All packets of the connection have a code point, including those of the handshake.
 async fn dial_marked(
     target: &TargetAddr,
     allow: Option<&Allow>,
@@ -131,7 +129,7 @@ async fn dial_marked(
                 let raced = race(addresses, ADDRESS_STAGGER, start, more_specific).await;
                 raced.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
             }
-            // A stream has no place in a datagram.
+            // A stream cannot be carried by datagrams.
             TargetAddr::Udp { .. } => Err(io::ErrorKind::Unsupported.into()),
             TargetAddr::Unix(address) if !permits(allow, Destination::Unix(address)) => {
                 return Err(DialError::Denied(target.clone()));
@@ -171,8 +169,7 @@ async fn dial_marked(
     if let (Err(DialError::Connect { .. } | DialError::Timeout(_)), TargetAddr::Tcp { host, .. }) =
         (&outcome, target)
     {
-        // A container that was started again has another address: the next dial looks the name up
-        // again.
+        // A restarted container has another address, so the next dial resolves the name again.
         lookups.forget(host);
     }
     outcome
@@ -182,8 +179,8 @@ fn permits(allow: Option<&Allow>, destination: Destination<'_>) -> bool {
     allow.is_none_or(|allow| allow.permits(destination))
 }
 
-/// Resolves the name of a target over TCP or UDP. Returns the permitted addresses in the order in
-/// which they are to be tried; there is at least one. The caller bounds the time.
+/// Resolves the name of a target over TCP or UDP. Returns at least one permitted address, in the
+/// order in which to try them. The caller sets the deadline.
 pub(crate) async fn addresses_of(
     target: &TargetAddr,
     allow: Option<&Allow>,
@@ -196,7 +193,8 @@ pub(crate) async fn addresses_of(
         TargetAddr::Unix(_) => return Err(DialError::Denied(target.clone())),
     };
     if let Ok(at) = host.parse::<ScopedAddr>() {
-        // Rules are about addresses: that of a link is the same behind each interface.
+        // Rules are about addresses without interfaces: a link-local address is the same on each
+        // interface.
         if !permits(allow, of(at.ip().into(), port)) {
             return Err(DialError::Denied(target.clone()));
         }
@@ -240,11 +238,10 @@ async fn connect(address: SocketAddr, room: Room, dscp: Dscp) -> io::Result<Dial
     Ok(Dialled(net::socket::connect(socket, address).await?.into()))
 }
 
-/// The time in which another worker evicts flows, if it has flows that may be evicted.
+/// How long to wait for another worker to evict flows.
 const OTHERS: Duration = Duration::from_millis(20);
 
-/// Where no descriptor is left, a flow is evicted, so that its descriptor is free for the
-/// connection.
+/// Evicts a flow, so that its descriptor is free for the connection.
 async fn make_room() {
     if !eviction::make_room() {
         sleep(OTHERS).await;
@@ -255,7 +252,7 @@ fn is_exhausted(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Of several errors the dial returns that of the first address to fail. The error of an address
+/// Of several errors, the dial returns that of the first address to fail. The error of an address
 /// without a route is less specific than the others.
 pub(crate) fn more_specific(first: io::Error, next: io::Error) -> io::Error {
     if first.kind() == io::ErrorKind::NetworkUnreachable { next } else { first }
@@ -320,7 +317,7 @@ mod tests {
                 dial(target, None, 10 * SECOND, Room::default(), &lookups).await.unwrap_err();
             assert!(
                 matches!(error, DialError::Guarded(_) | DialError::Resolve { .. })
-                    // `localhost` has a second address, where nobody listens.
+                    // `localhost` has a second address, without a listener.
                     || matches!(&error, DialError::Connect { .. } if target.to_string().contains("localhost")),
                 "{target}: {error}"
             );
@@ -399,7 +396,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_address_that_never_answers_is_a_timeout() {
-        // A listener whose backlog is full drops further SYNs.
+        // A listener whose backlog is full drops additional SYNs.
         let socket =
             socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();

@@ -1,11 +1,11 @@
-//! The dials of a worker take turns. Each account (a client on a server, a service on a client) has
-//! a bounded number of dials in progress; the other dials of the account wait in its own queue.
+//! Schedules the dials of a worker. Each account (a client on a server, a service on a client) has
+//! a bounded number of dials in progress; its other dials wait in a queue of the account.
 //!
 //! connect(2) can be slow, and it blocks the worker. The usual cause is the search for a local
 //! port: from 14,000 connections to one address on, half of the port range is used up, and the
-//! kernel looks at every port of that half first (1 to 20 ms instead of 0.03 ms, Linux 6.18). An
-//! account with slow dials therefore pauses after each of them, so that most of the time is left to
-//! others.
+//! kernel tries every port of that half first (1 to 20 ms instead of 0.03 ms, Linux 6.18). An
+//! account with slow dials therefore pauses after each of them, which leaves most of the time to
+//! other accounts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -21,20 +21,22 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{DialError, Dialled, TargetAddr};
 
-/// Dials of an account in progress on one worker. They are started in one turn of the worker at
-/// most, which takes 10 ms (0.03 ms each). Targets that never answer hold a place for the time-out.
+/// The maximum number of dials of an account in progress on one worker. Starting all of them in one
+/// turn of the worker takes 10 ms (0.03 ms each). Targets that never answer hold a slot until the
+/// time-out.
 const AT_ONCE: usize = 256;
 
-/// Dials of an account that wait or are in progress on one worker, at most: 32 MiB. Opening frames
-/// for 5,000 streams fit into one large read.
+/// The maximum number of dials of an account that wait or are in progress on one worker: 32 MiB.
+/// One large read holds opening frames for 5,000 streams.
 const MOST: usize = 16_384;
 
 /// The dials of an account on one worker take at most the memory budget divided by this number. The
-/// stream of each takes up to eight times as much, so that two workers leave three quarters of the
+/// stream of each dial takes up to eight times as much, so two workers leave three quarters of the
 /// budget to others: an exhausted budget refuses their visitors.
 const SHARE: u64 = 64;
 
-/// As many may wait or be in progress however small the budget is: four turns.
+/// The minimum of the bound on waiting and active dials, however small the budget is: four times
+/// [`AT_ONCE`].
 const FEW: usize = 4 * AT_ONCE;
 
 /// Memory of a dial in bytes: two tasks, the address, a socket.
@@ -43,8 +45,8 @@ const COST: u64 = 2 << 10;
 /// A step of a dial that takes longer is slow. A usual step takes a tenth of this.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// The pause after a slow step, in times of the step. So all accounts with slow dials use at most a
-/// fifth of the worker's time.
+/// The pause after a slow step, as a multiple of the step's duration. So all accounts with slow
+/// dials use at most a fifth of the worker's time.
 const PAUSE: u32 = 4;
 
 /// The dials of one worker.
@@ -72,7 +74,7 @@ impl Dials {
         Self(Rc::new(Shared { accounts: RefCell::default(), budget: Some(budget), most }))
     }
 
-    /// The account of this name. All accounts of one name are one account.
+    /// Returns the account with this name. Equal names share an account.
     #[must_use]
     pub fn of(&self, name: &str) -> DialAccount {
         let mut accounts = self.0.accounts.borrow_mut();
@@ -87,7 +89,7 @@ impl Dials {
 }
 
 impl Shared {
-    /// The number of accounts that pause.
+    /// The number of pausing accounts.
     fn pausing(&self, now: Instant) -> usize {
         let accounts = self.accounts.borrow();
         let pauses = |account: &Weak<Account>| account.upgrade().is_some_and(|a| a.pauses(now));
@@ -95,8 +97,8 @@ impl Shared {
     }
 }
 
-/// The dials of one account on one worker. Clones are the same account; the default is an account
-/// of its own.
+/// The dials of one account on one worker. Clones refer to the same account; the default is a
+/// separate account.
 #[derive(Clone)]
 pub struct DialAccount(Rc<Account>);
 
@@ -117,7 +119,7 @@ struct Account {
     places: Semaphore,
     /// Dials that wait or are in progress.
     dials: Cell<usize>,
-    /// No dial begins before this moment.
+    /// No dial begins before this time.
     pause: Cell<Option<Instant>>,
 }
 
@@ -135,7 +137,7 @@ impl Account {
         self.pause.get().is_some_and(|until| until > now)
     }
 
-    /// Notes the time that a step of a dial took.
+    /// Records the duration of a step of a dial.
     fn note(&self, spent: Duration) {
         if spent < SLOW {
             return;
@@ -173,12 +175,12 @@ impl Drop for Counted<'_> {
 }
 
 impl DialAccount {
-    /// Dials when it is the turn of the dial. The deadline counts from now on, since the far side
-    /// waits from now on; `dial` gets the rest.
+    /// Waits for a slot and dials. The deadline starts now, because the far side waits from now on;
+    /// `dial` gets the remaining time.
     ///
     /// # Errors
-    /// [`DialError::Busy`] when too many dials of the account wait or its turn does not come within
-    /// the deadline, or the error of the dial.
+    /// [`DialError::Busy`] when too many dials of the account wait or no slot is free within the
+    /// deadline, or the error of the dial.
     pub(crate) async fn dial<F>(
         &self,
         target: &TargetAddr,
@@ -199,7 +201,7 @@ impl DialAccount {
             }
             place
         };
-        // Nobody closes the semaphore.
+        // The semaphore is never closed.
         let Ok(Ok(_place)) = timeout(deadline, turn).await else { return Err(busy()) };
         let mut dial = pin!(dial(deadline.saturating_sub(begin.elapsed())));
         poll_fn(|cx| {
@@ -240,7 +242,7 @@ mod tests {
         account.dial(&target(), DEADLINE, dial).await.unwrap_err()
     }
 
-    /// A budget: the charged bytes, and all bytes.
+    /// A budget: the charged bytes and the total.
     #[derive(Debug)]
     struct Charged(Cell<u64>, u64);
 

@@ -8,9 +8,9 @@ use proto::UnixAddr;
 use tokio::net::UnixStream;
 use tokio::time::sleep;
 
-/// The pause before connecting again to a listener whose queue is full. The system refuses with
-/// EAGAIN and wakes nobody when the queue has room again (connect(2)); TCP would retransmit. The
-/// pause is short beside the time that a busy service takes for a request.
+/// The pause before connecting again to a listener whose queue is full. The system returns EAGAIN
+/// and sends no wake-up when the queue has room again (connect(2)); TCP would retransmit. The pause
+/// is short compared with the time that a busy service takes for a request.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
 /// Connects to `address`. The caller sets the deadline.

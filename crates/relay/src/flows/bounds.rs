@@ -1,5 +1,5 @@
-//! How many flows there may be at one address. All workers share a bound, so it does not depend on
-//! their number.
+//! Limits of the number of flows at one address. All workers share a limit, so it does not depend
+//! on their number.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,8 +10,7 @@ use net::source::{Share, Shares, Source};
 
 use crate::Visitor;
 
-/// The flows of one listener, or of the targets of one service, that may exist at a time, and how
-/// many of them there are.
+/// The limit and the current number of flows of one listener, or of the targets of one service.
 pub struct FlowBounds {
     most: AtomicU32,
     live: AtomicU32,
@@ -19,7 +18,7 @@ pub struct FlowBounds {
     is_proxy: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
 }
 
-/// A flow that counts. Dropping it frees its place.
+/// The slot of a counted flow. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct Held(Arc<FlowBounds>);
 
@@ -42,15 +41,15 @@ impl fmt::Debug for FlowBounds {
 }
 
 impl FlowBounds {
-    /// The flows at one address without a bound of the configuration. A flow takes about 500 bytes
-    /// here and as many in the link, so a flood of forged sources takes 16 MB.
+    /// The default maximum number of flows at one address. A flow takes about 500 bytes here and as
+    /// many in the link, so a flood with spoofed sources takes 16 MB.
     pub const FLOWS: u32 = 16_384;
 
-    /// Of these, the flows of one source: several hundred players or a busy resolver behind one
-    /// address, and no more than a quarter for anybody.
+    /// The default maximum number of flows of one source: several hundred players or a busy
+    /// resolver behind one address, but no more than a quarter of all flows.
     pub const OF_SOURCE: u32 = Self::FLOWS / 4;
 
-    /// Makes bounds of `most` flows, `per_source` of them of one source.
+    /// Makes bounds of `most` flows, at most `per_source` of them from one source.
     #[must_use]
     pub fn new(most: u32, per_source: u32) -> Self {
         let (most, live) = (AtomicU32::new(most.max(1)), AtomicU32::new(0));
@@ -58,13 +57,13 @@ impl FlowBounds {
         Self { most, live, sources, is_proxy }
     }
 
-    /// Names the addresses that are no source, because many visitors stand behind each of them.
+    /// Sets which addresses have no limit per source, because many visitors share each of them.
     #[must_use]
     pub fn without(self, is_proxy: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         Self { is_proxy: Box::new(is_proxy), ..self }
     }
 
-    /// Changes the bounds. Flows that exist stay.
+    /// Changes the bounds. Existing flows stay.
     pub fn set(&self, most: u32, per_source: u32) {
         self.most.store(most.max(1), Ordering::Relaxed);
         self.sources.set_most(per_source.max(1));

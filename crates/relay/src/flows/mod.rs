@@ -13,11 +13,11 @@
 //! | `passage` | [`join_flow`]: both ends in this process, without a link |
 //! | `targets` | [`connect_flow`]: the end that sends to a target, a socket for each flow |
 //! | `table` | which flow is evicted when there are too many, and which flows are idle |
-//! | `bounds` | how many flows there may be, on all workers |
+//! | `bounds` | limits of the number of flows, on all workers |
 //! | `settings`, `stats` | what the flows of a service share on one worker |
-//! | `ports` | how many sockets the targets of this process may have |
+//! | `ports` | limits of the number of sockets to targets in this process |
 //!
-//! Peers can forge their addresses, so an unanswered flow has little value: it is evicted first,
+//! Peers can spoof their addresses, so an unanswered flow has little value: it is evicted first,
 //! and a flood of such flows evicts no conversation. Nothing here waits: a datagram that cannot be
 //! forwarded is dropped and counted by its reason ([`DropReason`]).
 
@@ -46,10 +46,10 @@ pub use visitors::{FlowHandler, ListeningFlows, listen_flows};
 use net::udp::Arrival;
 use transport::{DATAGRAM_MAX, FlowInlet};
 
-/// Passes what arrived at a socket into the link. Returns the number of datagrams of the arrival
-/// that were dropped.
+/// Passes the datagrams of an arrival to the link. Returns the number of datagrams that were
+/// dropped.
 fn pass_on(arrival: &Arrival<'_>, inlet: &dyn FlowInlet, stats: &FlowStats) -> usize {
-    // All have the size of the first, or less.
+    // No datagram is larger than the first.
     if arrival.bytes() > DATAGRAM_MAX && arrival.count() == 1 {
         stats.count_dropped(DropReason::TooBig, 1);
         return 1;
@@ -57,7 +57,7 @@ fn pass_on(arrival: &Arrival<'_>, inlet: &dyn FlowInlet, stats: &FlowStats) -> u
     hand_over(&mut arrival.datagrams(), arrival.count(), inlet, stats)
 }
 
-/// Passes `count` datagrams into the link. Returns the number of those that were dropped.
+/// Passes `count` datagrams to the link. Returns the number of datagrams that were dropped.
 pub(crate) fn hand_over(
     datagrams: &mut dyn Iterator<Item = &[u8]>,
     count: usize,
@@ -68,6 +68,6 @@ pub(crate) fn hand_over(
     if dropped > 0 {
         stats.count_dropped(DropReason::QueueFull, dropped);
     }
-    // Older datagrams of the flow may be among them.
+    // Dropped datagrams may include older ones of the flow.
     dropped.min(count)
 }

@@ -1,5 +1,5 @@
-//! A flow inside of this process. It joins the flow of a visitor with the flow of a target without
-//! a link: what one end receives is delivered to the other end.
+//! A flow inside this process. It joins the flow of a visitor with the flow of a target without a
+//! link: datagrams that one end receives are delivered to the other end.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -13,8 +13,8 @@ use crate::connection_table::{ConnectionEntry, ConnectionTable, Place, Tracked};
 
 /// Joins the flow of a visitor, whose outlet is `visitor`, with the flow of a target. `target`
 /// takes the inlet of the target's flow and returns the outlet of the target; `None`: it has closed
-/// the inlet. The inlet of the visitor's flow is returned. A target that cannot be reached closes
-/// the visitor's flow, perhaps before the return.
+/// the inlet. Returns the inlet of the visitor's flow. A target that cannot be reached closes the
+/// visitor's flow, possibly before this function returns.
 pub fn join_flow(
     visitor: Rc<dyn FlowOutlet>,
     table: &Rc<ConnectionTable>,
@@ -36,13 +36,13 @@ pub fn join_flow(
     side(TO_TARGET)
 }
 
-/// The places of the ends in a passage.
+/// The indices of the ends in a passage.
 const TO_TARGET: usize = 0;
 const TO_VISITOR: usize = 1;
 
 /// Two joined flows.
 struct Passage {
-    /// Where the datagrams for each end go; `None` after the end.
+    /// The outlet of each end; `None` after the end of the flow.
     ends: [RefCell<Option<Rc<dyn FlowOutlet>>>; 2],
     /// Bytes that were delivered to each end.
     bytes: [Cell<u64>; 2],
@@ -50,10 +50,10 @@ struct Passage {
 }
 
 impl Passage {
-    /// Ends the flow. `from`: the end that has ended it, which hears nothing more.
+    /// Ends the flow. `from`: the end that has closed it, which is not notified.
     fn end(&self, from: Option<usize>, code: ResetCode) {
         self.place.take();
-        // Both are taken before either is closed: the first may end the other one.
+        // Both are taken before either is closed: closing the first may end the other.
         let ends = self.ends.each_ref().map(RefCell::take);
         for (to, end) in ends.into_iter().enumerate() {
             if let Some(end) = end.filter(|_| from != Some(to)) {

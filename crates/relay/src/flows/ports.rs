@@ -1,10 +1,10 @@
-//! How many sockets the targets of flows may have in this process.
+//! Limits the number of sockets to the targets of flows in this process.
 //!
-//! Each socket takes a descriptor of those that visitors and targets share ([`Room`]), and a local
-//! port that no other UDP socket of the machine can have meanwhile (ip(7), `ip_local_port_range`),
-//! so connections, the lookups of names and QUIC need a part of them. Anybody can begin a flow,
-//! also with a forged address, so the flows that their targets have not answered have a part of
-//! that part.
+//! Each socket takes one of the descriptors that visitors and targets share ([`Room`]), and a local
+//! port that no other UDP socket of the machine can use meanwhile (ip(7), `ip_local_port_range`),
+//! so a part of both is reserved for connections, name resolution and QUIC. Anybody can begin a
+//! flow, even with a spoofed address, so flows without an answer from the target may use only a
+//! part of the rest.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,23 +13,23 @@ use rustix::io::Errno;
 
 use crate::Room;
 
-/// Three quarters of the ports that Linux has by default, 32,768 to 60,999. The setting of the
-/// machine is in a file that the units for systemd hide; where it is smaller, the system refuses a
-/// socket, which is a flow that is refused.
+/// Three quarters of the default ephemeral ports of Linux, 32,768 to 60,999. The machine's setting
+/// is in a file that the systemd units hide; where the range is smaller, the system refuses a
+/// socket and the flow is refused.
 const PORTS: u32 = 28_232 / 4 * 3;
 
-/// The sockets of this process, and those that the target has not answered.
+/// The number of sockets to targets in this process; [`PENDING`] counts those without an answer.
 static LIVE: AtomicU32 = AtomicU32::new(0);
 static PENDING: AtomicU32 = AtomicU32::new(0);
 
-/// The right to one socket. Dropping it returns the right.
+/// The permit for one socket. Dropping it returns the permit.
 #[derive(Debug)]
 pub(super) struct Port {
     is_pending: Cell<bool>,
 }
 
-/// The sockets that all flows may have, and those that flows without an answer may have. A quarter
-/// of the descriptors is out of their reach, for connections.
+/// The maximum number of sockets of all flows, and of flows without an answer. A quarter of the
+/// descriptors is reserved for connections.
 fn shares(room: Room) -> [u32; 2] {
     let room = room.ceiling();
     let most = PORTS.min(room - room / 4);
@@ -43,8 +43,8 @@ fn take(count: &AtomicU32, most: u32) -> bool {
 
 impl Port {
     /// # Errors
-    /// The targets of flows have as many sockets as they may have: of descriptors (EMFILE) or of
-    /// ports (EAGAIN, as connect(2) of a socket of UDP says).
+    /// The limit of descriptors (EMFILE) or of ports (EAGAIN, as from connect(2) of a UDP socket)
+    /// is reached.
     pub(super) fn take(room: Room) -> Result<Self, Errno> {
         let [most, most_pending] = shares(room);
         let lack = if most < PORTS { Errno::MFILE } else { Errno::AGAIN };
@@ -58,7 +58,7 @@ impl Port {
         Ok(Self { is_pending: Cell::new(true) })
     }
 
-    /// The target has answered.
+    /// Records that the target has answered.
     pub(super) fn answered(&self) {
         if self.is_pending.replace(false) {
             PENDING.fetch_sub(1, Ordering::Relaxed);

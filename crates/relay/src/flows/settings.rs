@@ -15,18 +15,18 @@ use crate::{Room, Timeouts, Watcher};
 /// What the flows of a service (or of a forward) share on one worker.
 #[derive(Clone, Debug)]
 pub struct FlowSettings {
-    /// When idle flows end. Zero counts as one second.
+    /// The idle times of flows. Zero counts as one second.
     pub times: FlowTimes,
-    /// How many flows there may be, on all workers.
+    /// The limits of the number of flows, on all workers.
     pub bounds: Arc<FlowBounds>,
     /// The counters of the flows. They survive a change of the settings.
     pub stats: Rc<FlowStats>,
     /// The time for resolving the name of a target.
     pub dial: Duration,
-    /// The code point of the datagrams to targets.
+    /// The DSCP of the datagrams to targets.
     pub dscp: Dscp,
-    /// Datagrams may go to all machines of a network, or to a group: the system asks for consent.
-    /// Answers then come from each machine, at the port of the target.
+    /// Whether datagrams may be sent to a broadcast or multicast address, for which the system
+    /// requires an option. Answers then come from each machine, at the port of the target.
     pub broadcast: bool,
     /// The descriptors that sockets to targets may use.
     pub room: Room,
@@ -52,13 +52,13 @@ impl Default for FlowSettings {
     }
 }
 
-/// The idle time of a flow that has not, or has, been answered.
+/// The idle time of a flow, depending on whether it was answered.
 pub(super) fn idle_time(times: FlowTimes, is_answered: bool) -> Duration {
     let seconds = if is_answered { times.answered } else { times.unanswered };
     Duration::from_secs(seconds.max(1).into())
 }
 
-/// When a flow ends that was last used at `last`.
+/// The time at which a flow last used at `last` expires.
 pub(super) fn end_of(last: Instant, times: FlowTimes, is_answered: bool) -> Instant {
     last + idle_time(times, is_answered)
 }

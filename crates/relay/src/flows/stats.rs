@@ -1,4 +1,4 @@
-//! The counters of the flows of one service on one worker, beside [`crate::Stats`] of its streams.
+//! The counters of the flows of one service on one worker, like [`crate::Stats`] for its streams.
 
 use std::cell::Cell;
 
@@ -12,21 +12,21 @@ use crate::throttle::Throttle;
 pub enum DropReason {
     /// The link could not take it in time.
     QueueFull,
-    /// No link leads to the far side.
+    /// There is no link to the far side.
     NoLink,
-    /// There are as many flows as may be.
+    /// The limit of flows is reached.
     Limit,
-    /// The peer's address has as many flows as it may have, and all of them are in use.
+    /// The limit of flows of the peer's address is reached, and all of its flows are in use.
     SourceLimit,
-    /// Its flow ended before an answer, because another flow needed the place.
+    /// Its flow was evicted for another flow before an answer arrived.
     Evicted,
-    /// It came before its flow was ready, and too many waited already.
+    /// It arrived before its flow was ready, and too many datagrams were queued already.
     Early,
-    /// It came after its flow had ended.
+    /// It arrived after its flow had ended.
     Late,
-    /// Other fragments of it did not arrive.
+    /// Other fragments of the datagram did not arrive.
     Unjoined,
-    /// It is larger than a datagram may be.
+    /// It exceeds the maximum size of a datagram.
     TooBig,
     /// The target refused it, or cannot be reached.
     Unreachable,
@@ -34,10 +34,10 @@ pub enum DropReason {
     SocketFull,
     /// A rule forbids the peer or the target.
     Denied,
-    /// A rate of bytes was used up.
+    /// A byte rate was exceeded.
     Rate,
-    /// It came from a load balancer that announces visitors, without a header that says of which
-    /// visitor it is.
+    /// It came from a load balancer that announces visitors, but has no header with the visitor's
+    /// address.
     NoHeader,
     /// Another error of the system.
     Failed,
@@ -63,7 +63,7 @@ impl DropReason {
         Self::Failed,
     ];
 
-    /// A word for programs: labels, JSON.
+    /// The machine-readable name, for labels and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -142,13 +142,13 @@ impl FlowStats {
         self.live.get()
     }
 
-    /// The number of datagrams read from sockets, dropped ones included.
+    /// The number of datagrams read from sockets, including dropped ones.
     #[must_use]
     pub fn datagrams_in(&self) -> u64 {
         self.datagrams_in.get()
     }
 
-    /// The number of datagrams that the system took for sending.
+    /// The number of datagrams that the system accepted for sending.
     #[must_use]
     pub fn datagrams_out(&self) -> u64 {
         self.datagrams_out.get()
@@ -172,13 +172,13 @@ impl FlowStats {
         self.dropped[reason as usize].get()
     }
 
-    /// The reasons with their numbers of datagrams, without those whose number is 0.
+    /// The reasons with their numbers of datagrams, without reasons that did not occur.
     pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> {
         let all = DropReason::ALL.iter().map(|&reason| (reason, self.dropped(reason)));
         all.filter(|&(_, count)| count > 0)
     }
 
-    /// The number of flows that ended because another one needed the place.
+    /// The number of flows that were evicted for another flow.
     #[must_use]
     pub fn evicted(&self) -> u64 {
         self.evicted.get()
@@ -236,7 +236,7 @@ impl Tally for FlowStats {
     }
 }
 
-/// Whether the far side, at the first datagram, had a reason against the flow.
+/// Whether this code means that the far side refused the flow at its first datagram.
 pub(crate) const fn is_refusal(code: ResetCode) -> bool {
     match code {
         ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Timeout => false,

@@ -1,5 +1,5 @@
-//! The end of flows at which the peers of a port send: one socket, and a flow for each peer and
-//! address that the peer sends to.
+//! The end of flows at which peers send to a port: one socket, and a flow for each pair of peer and
+//! local address.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -30,31 +30,31 @@ use crate::announced::{Announced, of_datagram};
 
 /// Opens the flows of a listener.
 pub trait FlowHandler: fmt::Debug {
-    /// Opens a flow for a peer: checks whether the peer may visit, admits the flow, and finds a
-    /// link of this worker. The call must not block. The permit is returned when the flow ends.
+    /// Opens a flow for a peer: authorizes the peer, admits the flow, and selects a link of this
+    /// worker. The call must not block. The permit is returned when the flow ends.
     ///
     /// # Errors
-    /// Why the flow cannot be opened: [`ResetCode::Denied`] for a peer that may not visit,
+    /// Why the flow cannot be opened: [`ResetCode::Denied`] for a peer without permission,
     /// [`ResetCode::Limit`], or [`ResetCode::Shutdown`] without a link. The datagram is dropped and
-    /// counted under the reason, and the next one of the peer asks again.
+    /// counted under the reason, and the peer's next datagram tries again.
     fn open(
         &self,
         peer: SocketAddr,
         outlet: Rc<dyn FlowOutlet>,
     ) -> Result<(Box<dyn FlowInlet>, Option<Permit>), ResetCode>;
 
-    /// Whether `peer` is a load balancer that puts a header of the PROXY protocol in front of each
-    /// datagram, and that the configuration believes. The header names the peer of the flow.
+    /// Whether `peer` is a trusted load balancer, which prepends a PROXY protocol header to each
+    /// datagram. The header contains the peer of the flow.
     fn is_announcer(&self, _peer: SocketAddr) -> bool {
         false
     }
 }
 
-/// What distinguishes the flows of a port.
+/// The key of a flow of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     route: Route,
-    /// The visitor behind a load balancer, as its header says.
+    /// The visitor behind a load balancer, from the balancer's header.
     visitor: Option<SocketAddr>,
 }
 
@@ -103,13 +103,12 @@ impl ListeningFlows {
         self.flows.socket.address
     }
 
-    /// Ends all flows. The next datagram of a peer opens a flow again, which leads to where the
-    /// handler leads now.
+    /// Ends all flows. The next datagram of a peer opens a new flow through the handler.
     pub fn renew(&self) {
         self.flows.end_all(ResetCode::Shutdown);
     }
 
-    /// Changes when idle flows end, of those that exist as well.
+    /// Changes the idle times, also of existing flows.
     pub fn set_times(&self, times: FlowTimes) {
         self.flows.set_times(times);
         self.flows.socket.waker.wake();
@@ -118,7 +117,7 @@ impl ListeningFlows {
 
 impl Drop for ListeningFlows {
     fn drop(&mut self) {
-        // The task may hold the socket's owner for a while.
+        // The task may keep the owner of the socket alive for a while.
         if let Some(socket) = self.flows.socket.socket.take() {
             socket.flush_last(&*self.flows.settings.stats);
         }
@@ -132,7 +131,7 @@ struct Port {
     /// `None` once the listener is dropped.
     socket: RefCell<Option<Rc<FlowSocket>>>,
     waker: TaskWaker,
-    /// Counts the turns of the task, so that a flow is refreshed once in each.
+    /// The number of the task's current turn, so that a flow is refreshed once per turn.
     turn: Cell<u64>,
     address: SocketAddr,
     steering: Option<Arc<Steering>>,
@@ -152,7 +151,7 @@ impl NearSocket for Port {
     fn send(&self, to: &Route, dscp: Dscp, datagram: Bytes, stats: &FlowStats) -> bool {
         let socket = self.socket.borrow().clone();
         let Some(socket) = socket else { return false };
-        // Datagrams that wait have woken the task.
+        // Queued datagrams have woken the task already.
         let is_first = !socket.has_unsent();
         socket.send(Route { dscp: dscp.number(), ..*to }, datagram, stats);
         if is_first {
@@ -196,7 +195,7 @@ impl NearSocket for Port {
     }
 }
 
-/// Passes on what one peer sent.
+/// Passes on datagrams from one peer.
 fn arrived(flows: &Rc<NearFlows<Port>>, arrival: &Arrival<'_>) {
     let stats = &flows.settings.stats;
     let (route, count, bytes) = (arrival.route, arrival.count(), arrival.bytes());
@@ -214,7 +213,7 @@ fn arrived(flows: &Rc<NearFlows<Port>>, arrival: &Arrival<'_>) {
 /// Finds or opens a flow.
 ///
 /// # Errors
-/// Why its datagrams are dropped.
+/// The reason to drop its datagrams.
 fn flow_of(flows: &Rc<NearFlows<Port>>, key: Key, now: Instant) -> Result<Ends<Port>, DropReason> {
     if let Some(flow) = flows.look_up(&key, now)? {
         return Ok(flow);
@@ -224,8 +223,8 @@ fn flow_of(flows: &Rc<NearFlows<Port>>, key: Key, now: Instant) -> Result<Ends<P
     flows.open(key, key.route, peer, now, |outlet| open(outlet).map_err(DropReason::of_refusal))
 }
 
-/// Passes on a datagram of a load balancer without its header. Answers go to the balancer, which
-/// knows by its own port whose they are, and get no header.
+/// Passes on a datagram of a load balancer without its header. Answers are sent to the balancer
+/// without a header; the balancer identifies the visitor by its own port.
 fn announced(flows: &Rc<NearFlows<Port>>, route: Route, datagram: &[u8], now: Instant) {
     let stats = &flows.settings.stats;
     let Some((Announced { visitor, .. }, size)) = of_datagram(datagram) else {
@@ -240,8 +239,8 @@ fn announced(flows: &Rc<NearFlows<Port>>, route: Route, datagram: &[u8], now: In
     }
 }
 
-/// The task of a listener. An answer that is sent wakes it, and the runtime polls it after all
-/// tasks that are ready, so the answers of a turn leave together.
+/// The task of a listener. A queued answer wakes it, and the runtime polls it after all ready
+/// tasks, so the answers of a turn are sent together.
 struct Serving {
     flows: Rc<NearFlows<Port>>,
     timer: IdleTimer,
@@ -264,7 +263,7 @@ impl Future for Serving {
                 arrived(flows, &arrival);
             }
         });
-        // Pending: the socket is full, and wakes this task.
+        // Pending: the send buffer is full, and the socket wakes this task later.
         let _ = socket.poll_flush(cx, stats);
         loop {
             if timer.poll(cx, flows.next_idle()).is_pending() {

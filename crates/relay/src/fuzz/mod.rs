@@ -1,4 +1,4 @@
-//! The harnesses of the fuzz targets, which the replay of their corpora uses as well.
+//! The harnesses of the fuzz targets, also used to replay their corpora.
 
 mod proxy;
 
@@ -9,8 +9,8 @@ use crate::sniff::{First, FirstSniffer, HelloSniffer, Sniff};
 
 pub use proxy::{connect, socks5};
 
-/// A ClientHello must mean the same however it is cut. The first byte of `data` chooses the size of
-/// the pieces.
+/// A ClientHello must be parsed alike however it is split. The first byte of `data` selects the
+/// size of the pieces.
 pub fn hello(data: &[u8]) {
     let Some((_, size, bytes)) = pieces(data) else { return };
     let whole = HelloSniffer::default().look(bytes);
@@ -24,11 +24,11 @@ pub fn hello(data: &[u8]) {
     }
 }
 
-/// A port for several protocols must take for HTTP what a port for HTTP alone takes for HTTP.
+/// A port for several protocols must recognize as HTTP whatever a port for HTTP alone recognizes.
 pub fn first(bytes: &[u8]) {
     let first = FirstSniffer::default().look(bytes);
     let looked = HeadSniffer::default().look(bytes);
-    // A method that begins like a greeting is taken for the greeting.
+    // A method that begins like a greeting is recognized as the greeting.
     if first == Some(First::TunnelGreeting) {
         return assert_ne!(looked, Looked::Http2);
     }

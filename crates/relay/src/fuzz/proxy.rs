@@ -1,4 +1,4 @@
-//! The messages of a proxy's visitors.
+//! Harnesses for the messages of a proxy's visitors.
 
 use std::fmt::Debug;
 
@@ -9,8 +9,8 @@ use crate::TargetAddr;
 use crate::proxy::connect::{Decoder, Wish};
 use crate::proxy::{Decoded, Endpoint, Fault, absolute, socks5 as messages};
 
-/// A message of SOCKS5 must mean the same however it is cut, and what it means must fit its bytes.
-/// The two low bits of the first byte of `data` choose the message, the others the size of the
+/// A SOCKS5 message must be parsed alike however it is split, and the result must match its bytes.
+/// The two low bits of the first byte of `data` select the message, the others the size of the
 /// pieces.
 pub fn socks5(data: &[u8]) {
     let Some((&first, bytes)) = data.split_first() else { return };
@@ -19,7 +19,8 @@ pub fn socks5(data: &[u8]) {
         0 => drop(same(bytes, size, 257, messages::greeting)),
         1 => drop(same(bytes, size, 513, messages::password)),
         2 => {
-            // A request whose address has no known length is complete with what has arrived.
+            // A request whose address has an unknown length is complete with the bytes that have
+            // arrived.
             let Some(request) = same(bytes, size, 262, |bytes| match messages::request(bytes) {
                 Decoded::Done(messages::Request { address: Err(Fault::AddressType), .. }, _) => {
                     Decoded::Bad(Fault::AddressType)
@@ -41,9 +42,9 @@ pub fn socks5(data: &[u8]) {
     }
 }
 
-/// A request to an HTTP proxy must mean the same however it is cut, and the head that a target gets
-/// must be one complete request, the last of its connection, for the host that is dialled. The
-/// first byte of `data` chooses the size of the pieces.
+/// A request to an HTTP proxy must be parsed alike however it is split, and the header sent to a
+/// target must be one complete request, the last of its connection, for the dialled host. The first
+/// byte of `data` selects the size of the pieces.
 pub fn connect(data: &[u8]) {
     let Some((_, size, bytes)) = pieces(data) else { return };
     let whole = Decoder::default().look(bytes);
@@ -71,7 +72,7 @@ pub fn connect(data: &[u8]) {
     }
 }
 
-/// Decodes `bytes` at once and in pieces. Returns the message, if they are one.
+/// Decodes `bytes` as a whole and in pieces. Returns the message, if there is one.
 fn same<T: Debug + PartialEq>(
     bytes: &[u8],
     size: usize,
@@ -95,7 +96,7 @@ fn same<T: Debug + PartialEq>(
     }
 }
 
-/// What is asked for can be dialled.
+/// Checks that the requested endpoint can be dialled.
 fn check(endpoint: Endpoint) {
     if endpoint.port != 0 {
         let text = format!("tcp://{endpoint}");

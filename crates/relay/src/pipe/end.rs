@@ -1,6 +1,6 @@
 //! The end at which a pump reads and writes: a socket, or a byte stream above a socket. The type is
-//! an enum and no trait object, so that a system call on a socket costs one predictable branch
-//! more.
+//! an enum instead of a trait object, so that a system call on a socket costs only one more
+//! predictable branch.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,16 +22,15 @@ use crate::{Seated, Socket};
 pub(crate) enum ByteEnd {
     Socket(Socket),
     Layered(Layered),
-    /// Either of the others, whose bytes a spectator sees.
+    /// Either of the others, with a spectator of its bytes.
     Observed(Box<Observed>),
 }
 
-/// Sees the bytes that pass between a target and the stream of a visitor. It changes and delays
-/// none, and is dropped with the connection to the target.
+/// Observes the bytes that pass between a target and the stream of a visitor. It neither changes
+/// nor delays them, and is dropped with the connection to the target.
 pub trait Spectator {
-    /// Bytes are offered to the target now; [`Self::taken`] says which of them it takes. A
-    /// spectator that measures times begins here: the target may answer before the writer runs
-    /// again.
+    /// Called before bytes are written to the target; [`Self::taken`] reports which of them it
+    /// takes. A time measurement begins here: the target may answer before the writer runs again.
     fn offered(&mut self) {}
 
     /// The target has taken these bytes.
@@ -41,7 +40,7 @@ pub trait Spectator {
     fn sent(&mut self, bytes: &[u8]);
 }
 
-/// An end whose bytes a spectator sees. They pass through memory, never as pages.
+/// An end with a spectator of its bytes. The bytes pass through memory, never as pages.
 pub(crate) struct Observed {
     end: ByteEnd,
     spectator: RefCell<Box<dyn Spectator>>,
@@ -66,7 +65,7 @@ impl From<Layered> for ByteEnd {
 }
 
 impl ByteEnd {
-    /// The same end, whose bytes `spectator` sees.
+    /// The same end, with its bytes observed by `spectator`.
     pub(crate) fn observed(self, spectator: Box<dyn Spectator>) -> Self {
         Self::Observed(Box::new(Observed { end: self, spectator: RefCell::new(spectator) }))
     }
@@ -96,8 +95,8 @@ impl ByteEnd {
         }
     }
 
-    /// Reads at most `limit` bytes into the spare capacity of `buf`; `None`: the caller asks for
-    /// readiness again.
+    /// Reads at most `limit` bytes into the spare capacity of `buf`; `None`: the caller must poll
+    /// the readiness again.
     pub(super) fn poll_read(
         &self,
         cx: &mut Context<'_>,
@@ -119,8 +118,8 @@ impl ByteEnd {
         }
     }
 
-    /// Writes bytes of `slices`, which have `total` bytes; `None`: the caller asks for readiness
-    /// again.
+    /// Writes bytes of `slices`, which have `total` bytes; `None`: the caller must poll the
+    /// readiness again.
     pub(super) fn poll_write(
         &self,
         cx: &mut Context<'_>,
@@ -153,7 +152,7 @@ impl ByteEnd {
     pub(super) fn write_from(&self, pieces: &mut VecDeque<Bytes>) -> io::Result<Option<usize>> {
         match self {
             Self::Socket(socket) => socket.write_from(pieces),
-            // A write that waits needs a task.
+            // A write that can be pending needs a task.
             Self::Layered(_) | Self::Observed(_) => Ok(None),
         }
     }
@@ -177,7 +176,7 @@ impl ByteEnd {
         }
     }
 
-    /// Sends what a layer has kept of the bytes that were written.
+    /// Flushes written bytes that a layer has buffered.
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Socket(_) => Poll::Ready(Ok(())),
@@ -186,7 +185,7 @@ impl ByteEnd {
         }
     }
 
-    /// Whether no layer keeps bytes that were written.
+    /// Whether no layer has buffered written bytes.
     pub(super) fn is_flushed(&self) -> bool {
         match self {
             Self::Socket(_) => true,
@@ -195,7 +194,7 @@ impl ByteEnd {
         }
     }
 
-    /// Lets the close be a reset, as far as the end knows one.
+    /// Makes the close a reset, if the end supports that.
     pub(crate) fn reset_on_close(&self) {
         match self {
             Self::Socket(socket) => socket.reset_on_close(),
@@ -225,8 +224,8 @@ impl ByteEnd {
     pub(super) async fn failed(&self) {
         match self {
             Self::Socket(socket) => socket.failed().await,
-            // Only a read or a write reports it: a visitor that is gone while its stream waits for
-            // credit stays until its target reads or ends.
+            // Only a read or a write reports the error: a visitor that disconnects while its stream
+            // waits for credit is noticed only when its target reads or ends.
             Self::Layered(_) => std::future::pending().await,
             Self::Observed(observed) => match observed.end.socket() {
                 Some(socket) => socket.failed().await,
@@ -242,11 +241,11 @@ pub struct Layered(RefCell<State>);
 
 struct State {
     io: Pin<Box<dyn ByteStream>>,
-    /// Bytes that are written before all others.
+    /// Bytes to write before all others.
     first: Bytes,
-    /// The layer may have kept bytes.
+    /// The layer may have buffered bytes.
     is_unflushed: bool,
-    /// Lets the close of the socket below be a reset.
+    /// Makes the close of the socket below a reset.
     reset: Option<Box<dyn Fn()>>,
 }
 
@@ -262,8 +261,7 @@ impl Layered {
         Self(RefCell::new(State { io: Box::pin(io), first, is_unflushed, reset: None }))
     }
 
-    /// Calls `reset` before a close that cuts the connection off, so that the close of the socket
-    /// below is a reset.
+    /// Calls `reset` before a close that aborts the connection, so that the socket below is reset.
     #[must_use]
     pub fn cut_by(mut self, reset: impl Fn() + 'static) -> Self {
         self.0.get_mut().reset = Some(Box::new(reset));
@@ -337,7 +335,7 @@ impl State {
             let written = ready!(self.io.as_mut().poll_write(cx, &self.first))?;
             self.first.advance(ready!(non_zero(written))?);
         }
-        // The memory is free from now on.
+        // Frees the memory.
         self.first = Bytes::new();
         Poll::Ready(Ok(()))
     }

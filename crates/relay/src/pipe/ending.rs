@@ -14,13 +14,13 @@ use super::timers::Breaking;
 use super::{ByteEnd, Pump};
 use crate::End;
 
-/// The time between two questions whether the far side has taken the bytes of a broken target. It
+/// The interval of polls whether the far side has taken the bytes of a failed target. The far side
 /// reports them within 50 ms.
 const TAKEN_POLL: Duration = Duration::from_millis(25);
 
 impl Pump {
-    /// Hands the connection of an HTTP visitor over. The stream ends cleanly if the service ends
-    /// it, too, within [`LINGER`].
+    /// Hands the connection of an HTTP visitor over. The stream ends cleanly if the service also
+    /// ends it within [`LINGER`].
     pub(super) fn leave(&mut self, end: Rc<ByteEnd>, why: Why, cx: &mut Context<'_>) -> Poll<()> {
         let is_refused = matches!(why, Why::Doubt(_));
         if is_refused {
@@ -37,7 +37,7 @@ impl Pump {
         self.pipe.deaf.set(true);
         self.pipe.note_end(End::Finished);
         drop(self.pipe.end.take());
-        // The end of a stream is shared by nobody while its pump runs.
+        // While the pump runs, it holds the only reference to the end.
         let Ok(end) = Rc::try_unwrap(end) else { return Poll::Ready(()) };
         let socket = match end {
             ByteEnd::Socket(socket) => Some(socket),
@@ -58,11 +58,11 @@ impl Pump {
         Poll::Pending
     }
 
-    /// Why the connection of an HTTP visitor leaves the stream, if it does so now.
+    /// Why the connection of an HTTP visitor leaves the stream; `None`: it stays.
     pub(super) fn departure(&self, end: &ByteEnd) -> Option<Why> {
         let guard = self.pipe.guard.get()?;
         if guard.state() == State::Leaving {
-            // The socket first gets what was delivered.
+            // The delivered bytes are written to the socket first.
             let can_leave = self.writing == Writing::Open
                 && self.pipe.queue.borrow().is_empty()
                 && end.is_flushed();
@@ -87,7 +87,7 @@ impl Pump {
 
     /// Aborts both directions. A TCP socket ends with RST.
     pub(super) fn abort(&mut self, code: ResetCode) -> Poll<()> {
-        // A direction that has ended already is left alone.
+        // A direction that has ended already stays as it is.
         if matches!(self.reading, Reading::Open | Reading::Broken) {
             self.inlet.reset(code);
         }
@@ -97,8 +97,8 @@ impl Pump {
         self.close(true)
     }
 
-    /// The end failed. What a target has sent before goes to the far side first, for at most
-    /// [`LINGER`]: a reset of the stream would make an answer worthless that lies before it.
+    /// Handles a failed end. Bytes that a target sent before are delivered to the far side first,
+    /// for at most [`LINGER`]: an immediate reset of the stream would discard an answer before it.
     pub(super) fn fail(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.pipe.note_end(End::Socket);
         if self.reading != Reading::Open || !self.pipe.is_target() || !self.inlet.is_untaken() {
@@ -118,7 +118,7 @@ impl Pump {
         self.await_taken(cx)
     }
 
-    /// Waits until the far side has taken what a broken target has sent.
+    /// Waits until the far side has taken the bytes that a failed target has sent.
     pub(super) fn await_taken(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(breaking) = self.timers.as_mut().and_then(|timers| timers.breaking.as_mut()) {
             let Breaking { until, tick } = breaking;
@@ -140,9 +140,9 @@ impl Pump {
         Poll::Ready(())
     }
 
-    /// Whether a reset by the peer ends the connection. There is one exception: after the socket
-    /// broke, the pump asked the peer to stop, and the peer's reset is the answer to that. The
-    /// socket is then still read to its end. The end of a link is never such an answer.
+    /// Whether a reset by the peer ends the connection. There is one exception: after a write to
+    /// the socket failed, the pump asked the peer to stop, and the peer's reset is the answer to
+    /// that. The socket is then still read to its end. The end of a link is never such an answer.
     pub(super) fn aborted_by_peer(&self) -> bool {
         let of_link = |code| matches!(code, ResetCode::Shutdown | ResetCode::Internal);
         self.pipe.reset.get().is_some_and(|code| self.writing != Writing::Broken || of_link(code))

@@ -1,4 +1,4 @@
-//! What is known of a stream, as named flags in one byte: idle streams are many.
+//! The state of a stream as named flags in one byte, because there are many idle streams.
 
 use std::cell::Cell;
 
@@ -7,13 +7,13 @@ use std::cell::Cell;
 pub(super) enum Fact {
     /// The end was dialled: it is a target.
     Target,
-    /// A byte or an end came from the far side, so the far side serves the stream.
+    /// A byte or an end arrived from the far side, so the far side serves the stream.
     Served,
-    /// The stream has rates of its own, so the pump alone writes.
+    /// The stream has its own rates, so only the pump writes.
     Paced,
     /// Another end may serve the visitor until the far side does.
     Revocable,
-    /// The reader of a stream without a socket wants to know that the link is silent.
+    /// The reader of a stream without a socket waits for the silence of the link.
     Asking,
     /// The link of a stream that is [`Self::Revocable`] or [`Self::Asking`] is silent.
     Silent,
@@ -27,24 +27,24 @@ impl Fact {
     }
 }
 
-/// The facts that are known of a stream.
+/// The facts recorded for a stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts(Cell<u8>);
 
 impl Facts {
-    /// Whether a fact is known.
+    /// Whether a fact is recorded.
     pub(super) const fn has(&self, fact: Fact) -> bool {
         self.0.get() & fact.bit() != 0
     }
 
-    /// Notes a fact. Returns whether it was known.
+    /// Records a fact. Returns whether it was recorded before.
     pub(super) fn note(&self, fact: Fact) -> bool {
         let known = self.0.get();
         self.0.set(known | fact.bit());
         known & fact.bit() != 0
     }
 
-    /// Forgets a fact. Returns whether it was known.
+    /// Clears a fact. Returns whether it was recorded.
     pub(super) fn forget(&self, fact: Fact) -> bool {
         let known = self.0.get();
         self.0.set(known & !fact.bit());

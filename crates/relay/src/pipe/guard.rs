@@ -1,5 +1,5 @@
-//! The guard of an HTTP visitor's stream. It holds the bytes that were read and may not go to the
-//! service yet, and follows the boundaries of requests and responses, so that a later request for
+//! The guard of an HTTP visitor's stream. It holds bytes that were read but may not be sent to the
+//! service yet, and tracks the boundaries of requests and responses, so that a later request for
 //! another host leaves this stream.
 //!
 //! ```text
@@ -14,9 +14,10 @@
 //!   a response is in doubt, a part of it was delivered ────────────────> reset
 //! ```
 //!
-//! A connection goes onward when every byte that was delivered to it is in its socket.
+//! A connection is handed onward after every byte that was delivered to it is in its socket.
 //!
-//! A visitor in pass-through has no tracker: only the first bytes and the failure concern it.
+//! A visitor in pass-through has no tracker: only its first bytes and a failure of the service are
+//! handled.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -35,23 +36,23 @@ pub trait Onward: fmt::Debug {
     /// Takes a connection. The call must not block.
     fn onward(&self, leaving: Leaving);
 
-    /// Whether a new connection of the visitor would lead to the same service by the same rules.
-    /// The guard asks for each read that may contain the head of a request, so the usual answer has
-    /// to be as cheap as a comparison.
+    /// Whether a new connection of the visitor would reach the same service by the same rules. The
+    /// guard calls this for each read that may contain a request header, so the usual case must be
+    /// as cheap as a comparison.
     fn is_current(&self) -> bool;
 }
 
 /// The connection of an HTTP visitor that leaves its stream.
 #[derive(Debug)]
 pub struct Leaving {
-    /// The connection. Every response that was begun on it is complete. `None`: its bytes pass
-    /// through a layer ([`Layered`](crate::Layered)), which the taker shares with the stream.
+    /// The connection. Every response that began on it is complete. `None`: its bytes pass through
+    /// a layer ([`Layered`](crate::Layered)), which the receiver shares with the stream.
     pub socket: Option<Socket>,
     /// The address of the visitor.
     pub visitor: Option<SocketAddr>,
-    /// The bytes of the visitor that no service has got.
+    /// The bytes of the visitor that were sent to no service.
     pub rest: BytesMut,
-    /// Why it leaves.
+    /// The reason for leaving.
     pub why: Why,
 }
 
@@ -60,7 +61,7 @@ pub struct Leaving {
 pub enum Why {
     /// The next request is for this host; `None`: it names no host.
     Other(Option<Box<str>>),
-    /// The rules have changed. The rest begins with the head of a request.
+    /// The rules have changed. The rest begins with a request header.
     Changed,
     /// The next bytes are no request.
     Bad(Fault),
@@ -70,73 +71,73 @@ pub enum Why {
     Doubt(Doubt),
 }
 
-/// An HTTP visitor at the begin of its stream.
+/// An HTTP visitor at the beginning of its stream.
 #[derive(Debug)]
 pub struct Http {
-    /// Follows requests and responses; `None`: only the failure of the service is answered.
+    /// Tracks requests and responses; `None`: only a failure of the service is handled.
     pub tracker: Option<Tracker>,
-    /// The first bytes of the visitor, which were read from its socket already.
+    /// The first bytes of the visitor, already read from its socket.
     pub first: BytesMut,
     /// Takes the connection when it leaves the stream.
     pub onward: Rc<dyn Onward>,
 }
 
-/// A head that is not complete and longer ends the connection when memory is short. Browsers send 1
-/// to 4 KiB.
+/// The size in bytes from which an incomplete header ends the connection when memory is short.
+/// Browsers send 1 to 4 KiB.
 const SHORT: usize = 8 << 10;
 
 pub(crate) struct Guard {
     tracker: Option<RefCell<Tracker>>,
     rest: RefCell<Rest>,
-    /// A byte of the service was delivered.
+    /// Whether a byte of the service was delivered.
     answered: Cell<bool>,
-    /// A response made progress, so a request that waits may be forwarded.
+    /// Whether a response made progress, so that a waiting request may be forwarded.
     progress: Cell<bool>,
     state: Cell<State>,
     /// Why the connection leaves the stream, once that is certain.
     why: RefCell<Option<Why>>,
     /// The doubt about the latest response.
     doubt: Cell<Option<Doubt>>,
-    /// Bytes of a head that were reported as consumed before they were delivered. A head may be
-    /// larger than the window of the stream.
+    /// The number of header bytes that were reported as consumed before they were delivered. A
+    /// header may be larger than the window of the stream.
     early: Cell<usize>,
-    /// What the head of a response takes of the memory budget, as long as it is incomplete.
+    /// The part of the memory budget that an incomplete response header takes.
     head: Held,
-    /// The connection ends as soon as no request is in progress.
+    /// Whether the connection ends as soon as no request is in progress.
     is_closing: Cell<bool>,
-    /// A request or a response went on since [`Self::is_unused`] was last asked.
+    /// Whether a request or a response made progress since the last call of [`Self::is_unused`].
     moved: Cell<bool>,
     visitor: Option<SocketAddr>,
-    /// `None` after the end: what leads the connection back may hold the connection.
+    /// `None` after the end, because the handler may hold a reference to the connection.
     onward: RefCell<Option<Rc<dyn Onward>>>,
 }
 
-/// What is done with the bytes of the service.
+/// The handling of bytes of the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
     /// The visitor gets them.
     #[default]
     Open,
-    /// The service sent bytes without a request: they and all bytes that follow are discarded, and
-    /// the connection ends.
+    /// The service sent bytes without a request: these and all later bytes are discarded, and the
+    /// connection ends.
     Over,
     /// As [`Self::Over`], and the connection leaves the stream.
     Leaving,
-    /// As [`Self::Over`], and the connection is cut, because the visitor has a part of a doubtful
-    /// response.
+    /// As [`Self::Over`], and the connection is aborted, because the visitor has received a part of
+    /// a doubtful response.
     Cut,
 }
 
 #[derive(Debug)]
 struct Rest {
     bytes: BytesMut,
-    /// The number of bytes at the front that may go to the service.
+    /// The number of bytes at the front that may be sent to the service.
     ready: usize,
-    /// What follows when these have gone.
+    /// The next step after these bytes are sent.
     then: Then,
-    /// What the bytes take of the memory budget.
+    /// The part of the memory budget that the bytes take.
     held: Held,
-    /// The bytes behind `ready` were not looked at.
+    /// Whether the bytes after `ready` were not inspected yet.
     is_fresh: bool,
 }
 
@@ -146,9 +147,9 @@ pub(super) enum Step {
     Send,
     /// Read the socket.
     Read,
-    /// Read nothing until the responses go on.
+    /// Read nothing until the responses make progress.
     Wait,
-    /// The visitor sends nothing more to the service.
+    /// No more bytes of the visitor are sent to the service.
     End,
     /// The connection leaves the stream.
     Leave(Why),
@@ -188,13 +189,13 @@ impl Guard {
         self.visitor
     }
 
-    /// Whether the bytes of the visitor go to the service without an inspection, from now on.
+    /// Whether all further bytes of the visitor are sent to the service without inspection.
     pub(super) fn is_done(&self) -> bool {
         let is_raw = self.tracker.as_ref().is_none_or(|tracker| tracker.borrow().is_raw());
         is_raw && self.rest.borrow().bytes.is_empty()
     }
 
-    /// Whether no byte of the service was delivered yet, and none is refused.
+    /// Whether no byte of the service was delivered yet, and none was rejected.
     pub(super) fn is_unanswered(&self) -> bool {
         !self.answered.get() && self.state.get() == State::Open
     }
@@ -205,7 +206,8 @@ impl Guard {
         self.answered.get() && self.tracker.as_ref().is_some_and(has_all)
     }
 
-    /// The next step. A frame of at most `room` bytes is put into `buffer`, behind its head room.
+    /// Returns the next step. Writes a frame of at most `room` bytes into `buffer`, after its head
+    /// room.
     pub(super) fn step(&self, room: usize, buffer: &mut BytesMut) -> Step {
         if matches!(self.state.get(), State::Leaving | State::Cut) {
             return Step::Wait;
@@ -242,7 +244,8 @@ impl Guard {
         }
     }
 
-    /// Looks at the bytes that wait, if they were not looked at or a response went on since.
+    /// Inspects the waiting bytes, if they were not inspected yet or a response has made progress
+    /// since.
     pub(super) fn admit(&self) {
         let rest = &mut *self.rest.borrow_mut();
         if rest.ready == 0
@@ -254,8 +257,8 @@ impl Guard {
         }
     }
 
-    /// Whether no request is in progress. The head of a request that is not complete is none: a
-    /// visitor that never completes it does not keep the connection.
+    /// Whether no request is in progress. An incomplete request header does not count: a visitor
+    /// that never completes it does not keep the connection open.
     fn is_idle(&self) -> bool {
         let is_idle = |tracker: &RefCell<Tracker>| {
             let tracker = tracker.borrow();
@@ -266,8 +269,9 @@ impl Guard {
         self.tracker.as_ref().is_some_and(is_idle) && rest.ready == 0 && is_unread
     }
 
-    /// Whether the connection ends here: it may, or a message said that nothing follows. A service
-    /// that keeps its connection open then does not keep the visitor.
+    /// Whether the connection ends here: it is closing and idle, or a message announced that
+    /// nothing follows. A service that keeps its connection open then does not keep the visitor's
+    /// open.
     fn is_over(&self) -> bool {
         let is_over = |tracker: &RefCell<Tracker>| tracker.borrow().is_over();
         self.is_closing.get() && self.is_idle() || self.tracker.as_ref().is_some_and(is_over)
@@ -284,8 +288,8 @@ impl Guard {
         !self.moved.replace(false) && self.is_idle()
     }
 
-    /// Gives bytes of the visitor to the tracker. Each request is judged by the rules of its
-    /// moment.
+    /// Passes bytes of the visitor to the tracker. Each request is checked by the rules in force
+    /// when it is read.
     fn requests(&self, tracker: &RefCell<Tracker>, bytes: &[u8]) -> (usize, Then) {
         let tracker = &mut *tracker.borrow_mut();
         if self.onward.borrow().as_ref().is_some_and(|onward| !onward.is_current()) {
@@ -294,8 +298,8 @@ impl Guard {
         tracker.requests(bytes)
     }
 
-    /// Looks at bytes that were read into `buffer`, behind its head room. Leaves the bytes in it
-    /// that go to the service now.
+    /// Inspects bytes that were read into `buffer`, after its head room. Leaves in it the bytes to
+    /// send to the service now.
     pub(super) fn look(&self, buffer: &mut BytesMut) {
         let rest = &mut *self.rest.borrow_mut();
         let Some(tracker) = &self.tracker else { return };
@@ -316,8 +320,8 @@ impl Guard {
         }
     }
 
-    /// Looks at bytes of the service. Leaves the bytes that go to the visitor, and returns the
-    /// number of bytes that were removed.
+    /// Inspects bytes of the service. Leaves the bytes for the visitor, and returns the number of
+    /// bytes removed.
     pub(super) fn answers(&self, pieces: &mut VecDeque<Bytes>) -> usize {
         self.moved.set(true);
         if let Some(tracker) = &self.tracker {
@@ -376,7 +380,7 @@ impl Guard {
         removed
     }
 
-    /// Of `bytes` that the socket took, the number of those that were not reported as consumed.
+    /// Returns how many of the `bytes` that the socket took were not reported as consumed.
     pub(super) fn unreported(&self, bytes: usize) -> usize {
         let early = self.early.get();
         let reported = early.min(bytes);
@@ -386,7 +390,7 @@ impl Guard {
         bytes - reported
     }
 
-    /// The service has ended its direction.
+    /// Records that the service has ended its direction.
     pub(super) fn ended(&self) {
         if let Some(tracker) = &self.tracker {
             tracker.borrow_mut().service_ended();
@@ -403,8 +407,8 @@ impl Guard {
         self.doubt.get()
     }
 
-    /// The connection leaves the stream as soon as its socket has all that was delivered. The
-    /// visitor gets no more bytes of the service. The first reason counts.
+    /// Lets the connection leave the stream once all delivered bytes are in its socket. The visitor
+    /// gets no more bytes of the service. The first reason counts.
     pub(super) fn depart(&self, why: Why) {
         if self.state.get() == State::Open {
             self.state.set(State::Leaving);
@@ -417,31 +421,31 @@ impl Guard {
         self.why.borrow().clone()
     }
 
-    /// Delivered bytes are lost: the connection breaks.
+    /// Records that delivered bytes are lost, so a leaving connection must be aborted.
     pub(super) fn lose(&self) {
         if self.state.get() == State::Leaving {
             self.state.set(State::Cut);
         }
     }
 
-    /// Whether a request waits and may go on, or the connection may end.
+    /// Whether a request waits and may continue, or the connection may end.
     pub(super) fn may_go_on(&self) -> bool {
         self.progress.get() && (self.rest.borrow().then == Then::Wait || self.is_over())
     }
 
-    /// The connection has ended, and leads nowhere. The link may keep the stream.
+    /// Drops the handler after the end of the connection, because the link may keep the stream.
     pub(super) fn release(&self) {
         drop(self.onward.take());
     }
 
-    /// The bytes of the visitor that no service has got.
+    /// The bytes of the visitor that were sent to no service.
     pub(super) fn take_rest(&self) -> BytesMut {
         let rest = &mut *self.rest.borrow_mut();
         rest.held.set(0);
         std::mem::take(&mut rest.bytes)
     }
 
-    /// Gives the connection away.
+    /// Passes the connection to the handler.
     pub(super) fn leave(&self, socket: Option<Socket>, why: Why) {
         let rest = std::mem::take(&mut self.rest.borrow_mut().bytes);
         let onward = self.onward.take();

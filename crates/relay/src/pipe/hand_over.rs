@@ -1,5 +1,5 @@
-//! What a pump keeps of a visitor that its stream does not serve yet, so that another end may serve
-//! the visitor ([`super::retry`]).
+//! The state that a pump keeps for a visitor whose stream does not serve it yet, so that another
+//! end may serve the visitor ([`super::retry`]).
 
 use std::rc::Rc;
 use std::task::Poll;
@@ -13,8 +13,8 @@ use super::{ByteEnd, MOVED, Pump, READ};
 use crate::Held;
 
 impl Pump {
-    /// Lets another end serve the visitor if this stream is refused. The bytes `first` of the
-    /// visitor, which were read already, are sent before those of its socket.
+    /// Lets another end serve the visitor if this stream is refused. The bytes `first`, already
+    /// read from the visitor, are sent before those of its socket.
     pub(crate) fn with_retry(mut self, handler: Box<dyn RetryHandler>, first: BytesMut) -> Self {
         let held = Held::none(self.pipe.settings.budget.as_ref());
         self.timers.get_or_insert_default().unserved = Some(Unserved::new(handler, first, held));
@@ -26,7 +26,7 @@ impl Pump {
         self.timers.as_mut()?.unserved.as_deref_mut()
     }
 
-    /// The stream serves the visitor, or its bytes cannot be kept.
+    /// Drops the state, because the stream serves the visitor or its bytes cannot be kept.
     #[cold]
     fn forget_unserved(&mut self) {
         if let Some(timers) = &mut self.timers {
@@ -38,9 +38,9 @@ impl Pump {
         }
     }
 
-    /// Keeps bytes of the visitor that are sent now.
+    /// Keeps a copy of bytes of the visitor that are sent now.
     pub(super) fn keep(&mut self, bytes: &[u8]) {
-        // What has to be sent first has to be sent in any case.
+        // The bytes `first` must be sent in any case.
         if self
             .unserved()
             .is_some_and(|unserved| !unserved.note(bytes) && unserved.first.is_empty())
@@ -49,7 +49,7 @@ impl Pump {
         }
     }
 
-    /// Why the visitor is handed over, if it is now.
+    /// Why the visitor is handed over; `None`: it is not.
     pub(super) fn hand_over_reason(&mut self) -> Option<ResetCode> {
         let (is_served, reset) = (self.pipe.is_served(), self.pipe.reset.get());
         let leaves = self.pipe.take_silence();
@@ -78,7 +78,7 @@ impl Pump {
         self.pipe.deaf.set(true);
         drop(self.pipe.end.take());
         let rest = self.pipe.guard.get().map(|guard| guard.take_rest()).unwrap_or_default();
-        // The end of a stream is shared by nobody while its pump runs.
+        // While the pump runs, it holds the only reference to the end.
         let (Some(unserved), Ok(end)) = (unserved, Rc::try_unwrap(end)) else {
             return Poll::Ready(());
         };
@@ -90,7 +90,7 @@ impl Pump {
         Poll::Ready(())
     }
 
-    /// Sends the bytes that come before those of the socket. Returns why that pauses.
+    /// Sends the bytes that precede those of the socket. Returns the reason for a pause.
     pub(super) fn send_first(
         &mut self,
         buffer: &mut BytesMut,

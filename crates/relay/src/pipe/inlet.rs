@@ -1,4 +1,4 @@
-//! The link side of a stream, as it comes to the end that makes the pump.
+//! The link side of a stream, as passed to the end that makes the pump.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,11 +7,11 @@ use transport::Inlet;
 
 use super::Slot;
 
-/// The link side of a stream: of a link, or of a visitor that this process joins with its target
-/// without a link.
+/// The link side of a stream: that of a link, or that of a visitor whom this process joins with its
+/// target without a link.
 pub struct StreamInlet {
     pub(crate) inlet: Box<dyn Inlet>,
-    /// Where a connection without a link finds the pump of the stream.
+    /// The slot in which a connection without a link finds the pump of the stream.
     pub(crate) slot: Option<Slot>,
 }
 

@@ -1,5 +1,5 @@
-//! A socket stays open for a while after its last answer was written, and what it still sends is
-//! thrown away.
+//! A socket stays open for a while after its last answer was written, and bytes that it still sends
+//! are discarded.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -11,17 +11,18 @@ use tokio::time::sleep;
 use super::pump::{BUDGET, Pause, Reading, Writing};
 use super::{ByteEnd, MOVED, Pump};
 
-/// The time for which a socket stays open after the last answer was written, when the peer wants no
+/// The time for which a socket stays open after the last answer was written, when the peer takes no
 /// more of its bytes. Closing at once would send RST, on which the client's system drops an answer
 /// that it has not acknowledged (RFC 9112 section 9.6). nginx lingers for the same time.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
 
-/// Bytes that the pump reads and throws away meanwhile, to see the end of a socket that ends soon.
-/// A socket that sends more fills its window and stops: an aborted download costs no further work.
+/// The number of bytes that the pump reads and discards meanwhile, to see the end of a socket that
+/// ends soon. A socket that sends more fills its window and stops: an aborted download costs no
+/// additional work.
 const DISCARD: usize = 256 << 10;
 
-/// The upload of an HTTP visitor that has its answer is read and thrown away for this time at most,
-/// as nginx does: many programs read no answer before they have sent a whole body.
+/// The maximum time for which the upload of an answered HTTP visitor is read and discarded, as in
+/// nginx: many programs read no answer before they have sent the whole body.
 const LINGER_ALL: Duration = Duration::from_secs(30);
 
 impl Pump {
@@ -29,15 +30,14 @@ impl Pump {
         self.reading == Reading::Stopped && self.writing == Writing::Ended
     }
 
-    /// Whether an HTTP visitor has its answer, and the service wants no more of the visitor and has
-    /// not ended its direction yet.
+    /// Whether an HTTP visitor has its answer, and the service takes no more of its bytes.
     pub(super) fn is_answered(&self) -> bool {
         self.reading == Reading::Stopped
             && self.pipe.guard.get().is_some_and(|guard| guard.is_answered())
     }
 
-    /// Reads and throws away at most [`DISCARD`] bytes and one buffer, to see the end of the
-    /// socket. Of an HTTP visitor all bytes are read as long as the linger lasts.
+    /// Reads and discards at most [`DISCARD`] bytes and one buffer, to see the end of the socket.
+    /// All bytes of an HTTP visitor are read as long as the linger lasts.
     pub(super) fn discard(&mut self, end: &ByteEnd, cx: &mut Context<'_>) -> Pause {
         let is_http = self.pipe.guard.get().is_some();
         let (mut buffer, mut turn) = (BytesMut::new(), 0);
@@ -66,7 +66,7 @@ impl Pump {
                     turn += n;
                     self.discarded = self.discarded.saturating_add(n as u32);
                     if is_http {
-                        // The time of the linger begins anew with each byte.
+                        // Each byte restarts the time of the linger.
                         self.pipe.note_active(MOVED);
                     }
                 }
@@ -76,7 +76,7 @@ impl Pump {
         pause
     }
 
-    /// Whether the visitor has sent bytes behind its answer for as long as it may.
+    /// Whether the visitor has sent bytes after its answer for the maximum time.
     pub(super) fn has_lingered(&mut self, cx: &mut Context<'_>) -> bool {
         if self.pipe.guard.get().is_none() {
             return false;

@@ -1,24 +1,24 @@
-//! The near end of a stream, a socket or a byte stream above it ([`ByteEnd`]), in two halves that
-//! share the end on one thread.
+//! The near end of a stream, a socket or a byte stream above a socket ([`ByteEnd`]), in two halves
+//! that share the end on one thread.
 //!
 //! [`Pipe`] is the half that the link calls: it takes bytes and tries to write them at once.
 //! [`Pump`] is the only task of the stream: it reads the end, writes the bytes that the end did not
-//! take, and decides how the connection ends. The pipe only notes the link's commands and the pump
-//! carries them out. So the end is shut down, reset and closed in one place only.
+//! take at once, and decides how the connection ends. The pipe only records the link's commands,
+//! and the pump executes them. So the end is shut down, reset and closed in one place only.
 //!
-//! Every connection of the daemon whose bytes go on unchanged is carried by a pump: with a stream
-//! of a link at its other side, or with the pump of another socket of this process (`passage`).
+//! Every connection whose bytes are forwarded unchanged has a pump: with a stream of a link at its
+//! other side, or with the pump of another socket of this process (`passage`).
 //!
 //! | file | content |
 //! |---|---|
-//! | `pump` | the task: reads the end, writes the queue, and decides what is next |
+//! | `pump` | the task: reads the end, writes the queue, and selects the next step |
 //! | `ending`, `linger` | how a stream ends, and how long its socket stays open |
 //! | `timers`, `overdue`, `watchdog` | the time-outs of a stream |
-//! | `retry`, `hand_over` | the visitor of a refused stream goes on to another end |
+//! | `retry`, `hand_over` | the visitor of a refused stream is handed to another end |
 //! | `rates` | the rates of bytes of a stream |
-//! | `reader`, `pages`, `queue` | the size of reads, bytes that move as pages, bytes that wait |
+//! | `reader`, `pages`, `queue` | the size of reads, bytes that move as pages, queued bytes |
 //! | `end` | the end of a stream: a socket, or a byte stream above it |
-//! | `facts` | what is known of a stream |
+//! | `facts` | the flags of a stream |
 //! | `guard` | what the connection of an HTTP visitor is allowed to carry |
 //! | `inlet`, `rest` | the link side of a stream, and a pump whose connection is at rest |
 
@@ -74,12 +74,12 @@ pub(crate) use rest::{Rest, Restable, Shared, Slot};
 pub use retry::RetryHandler;
 pub(crate) use watchdog::Watchdog;
 
-/// The number of KiB after which written bytes prove that the socket is read: more than the buffers
-/// of the system take of a socket that is not read.
+/// The number of written KiB that proves that the socket is being read: more than the system
+/// buffers for a socket that is not read.
 const MOVES: u16 = 1 << 10;
 
-/// The number of KiB after which read bytes prove that the far side takes them: twice the window
-/// that a stream has before its first byte is consumed, and one more.
+/// The number of read KiB that proves that the far side takes bytes: twice the window of a stream
+/// before its first byte is consumed, plus one.
 const TAKEN: u16 = 513;
 
 /// A byte moved in either direction.
@@ -91,8 +91,8 @@ pub(crate) const READ: u8 = 2;
 /// A byte was written to the end.
 pub(crate) const WRITTEN: u8 = 4;
 
-/// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 144 bytes and
-/// the end.
+/// The half of a stream that the link calls. An idle pipe holds no buffer: its size is 144 bytes
+/// plus the end.
 pub(crate) struct Pipe {
     /// `None` during the dial, after the close, and for a stream whose bytes a part of the daemon
     /// reads and writes. The end is shared, because the watch for errors borrows it while it waits.
@@ -104,29 +104,29 @@ pub(crate) struct Pipe {
     reset: Cell<Option<ResetCode>>,
     finish: Cell<bool>,
     stop: Cell<bool>,
-    /// Writing has ended: the pipe discards all bytes that follow.
+    /// Whether writing has ended: the pipe then discards all later bytes.
     deaf: Cell<bool>,
     /// Which bytes moved since the watchdogs last checked: [`MOVED`], [`READ`], [`WRITTEN`].
     active: Cell<u8>,
     /// The bytes that were written to the socket.
     on_the_way: OnTheWay,
     facts: Facts,
-    /// KiB that were written, up to [`MOVES`].
+    /// The number of written KiB, up to [`MOVES`].
     written: Cell<u16>,
-    /// KiB that were read, up to [`TAKEN`].
+    /// The number of read KiB, up to [`TAKEN`].
     read: Cell<u16>,
-    /// Until the stream has shown that one of its ends takes bytes.
+    /// Counts the stream as unmoved until one of its ends has taken enough bytes.
     unmoved: Cell<Option<Unmoved>>,
-    /// The record for the access log, where one is written, and for the list of streams, where no
-    /// socket of this side has the visitor's address.
+    /// The record for the access log, if it is enabled, and for the list of streams, if no socket
+    /// of this side has the visitor's address.
     visit: Option<Box<Visit>>,
     /// The guard of the stream of an HTTP visitor.
     guard: OnceCell<Box<Guard>>,
 }
 
 impl Pipe {
-    /// Makes a pipe without a socket. Bytes queue until [`Pipe::connect`]. `visitor` is that of the
-    /// stream, wherever its socket is.
+    /// Makes a pipe without a socket. Bytes queue until [`Pipe::connect`]. `visitor` is the visitor
+    /// of the stream, wherever its socket is.
     pub(crate) fn new(settings: Rc<Settings>, visitor: impl Into<Visitor>) -> Rc<Self> {
         Self::guarded(settings, (visitor.into(), false), None)
     }
@@ -146,7 +146,7 @@ impl Pipe {
         let guard = http.map(|http| Box::new(Guard::new(http, visitor.address(), held())));
         let guard = guard.map_or_else(OnceCell::new, OnceCell::from);
         let is_logged = settings.watcher.as_ref().is_some_and(|watcher| watcher.wants_visits());
-        // A guard has the address.
+        // A guard stores the address.
         let is_listed = is_listed && visitor.address().is_some() && guard.get().is_none();
         let purpose = Purpose::of(is_logged, is_listed);
         let visit = purpose.map(|purpose| Box::new(Visit::new(visitor, purpose)));
@@ -179,9 +179,8 @@ impl Pipe {
         }
     }
 
-    /// Sets the guard of a stream that was opened before, and that has carried no byte of its
-    /// visitor. What the service has sent already is an early answer. Returns how many bytes are to
-    /// be reported as consumed.
+    /// Sets the guard of an open stream that has carried no byte of its visitor. Bytes that the
+    /// service has sent already are an early answer. Returns how many bytes to report as consumed.
     pub(crate) fn guard_from_now(&self, http: Http, visitor: Option<SocketAddr>) -> usize {
         let held = Held::none(self.settings.budget.as_ref());
         let guard = self.guard.get_or_init(|| Box::new(Guard::new(http, visitor, held)));
@@ -201,7 +200,7 @@ impl Pipe {
         removed
     }
 
-    /// Whether the end was dialled.
+    /// Whether the end is a dialled target.
     pub(crate) const fn is_target(&self) -> bool {
         self.facts.has(Fact::Target)
     }
@@ -226,7 +225,7 @@ impl Pipe {
         self.settings.stats.count_opened();
     }
 
-    /// Whether the bytes that wait begin with `text`; `None`: there are too few for an answer.
+    /// Whether the queued bytes begin with `text`; `None`: there are too few to decide.
     pub(crate) fn begins_with(&self, text: &[u8]) -> Option<bool> {
         let queue = self.queue.borrow();
         let mut known = 0;
@@ -247,7 +246,7 @@ impl Pipe {
         *self.end.borrow_mut() = Some(Rc::new(end));
     }
 
-    /// Sets the end of the stream of a visitor whose bytes pass through a layer.
+    /// Sets the end of a visitor's stream whose bytes pass through a layer.
     pub(crate) fn connect_layered(&self, stream: impl Into<ByteEnd>) {
         self.attach(stream.into());
         self.settings.stats.count_opened();
@@ -316,15 +315,14 @@ impl Pipe {
         }
     }
 
-    /// Notes how the stream ends. The first note counts.
+    /// Records how the stream ends. The first record counts.
     pub(crate) fn note_end(&self, end: End) {
         if let Some(visit) = &self.visit {
             visit.note(end);
         }
     }
 
-    /// Looks at bytes of the service of an HTTP visitor. Returns the number of bytes that were
-    /// removed.
+    /// Inspects bytes of the service of an HTTP visitor. Returns the number of bytes removed.
     fn look(&self, guard: &Guard, pieces: &mut VecDeque<Bytes>) -> usize {
         if guard.state() != State::Open {
             return throw_away(pieces);
@@ -346,7 +344,7 @@ impl Pipe {
         removed
     }
 
-    /// Logs a response that is not passed on, at most once per period.
+    /// Logs a response that is not forwarded, at most once per period.
     #[cold]
     fn note_doubt(&self, guard: &Guard) {
         let Settings { stats, watcher, .. } = &*self.settings;
@@ -357,12 +355,12 @@ impl Pipe {
         }
     }
 
-    /// Of `bytes` that the socket took, the number that is to be reported as consumed.
+    /// Returns how many of the `bytes` that the socket took must be reported as consumed.
     fn unreported(&self, bytes: usize) -> usize {
         self.guard.get().map_or(bytes, |guard| guard.unreported(bytes))
     }
 
-    /// Notes that the far side serves the stream.
+    /// Records that the far side serves the stream.
     fn note_served(&self) {
         if !self.facts.note(Fact::Served)
             && let Some(watcher) = &self.settings.watcher
@@ -371,7 +369,7 @@ impl Pipe {
         }
         if self.facts.has(Fact::Revocable) {
             self.facts.forget(Fact::Revocable);
-            // What the pump keeps of the visitor is free.
+            // The pump can free the state that it keeps for a retry.
             self.wake();
         }
     }
@@ -381,12 +379,12 @@ impl Pipe {
         self.facts.has(Fact::Served)
     }
 
-    /// Another end may serve the visitor until the far side does.
+    /// Records that another end may serve the visitor until the far side does.
     fn note_revocable(&self) {
         self.facts.note(Fact::Revocable);
     }
 
-    /// The reader of the stream asks by [`Self::take_silence`] whether the link is silent.
+    /// Requests a wake-up when the link falls silent; the reader then calls [`Self::take_silence`].
     pub(crate) fn ask_for_silence(&self) {
         self.facts.note(Fact::Asking);
     }
@@ -411,7 +409,7 @@ impl Pipe {
         self.stop.get()
     }
 
-    /// Whether the peer has ended its direction and all its bytes were taken.
+    /// Whether the peer has ended its direction and its bytes were all taken.
     pub(crate) fn is_finished(&self) -> bool {
         self.finish.get() && self.queue.borrow().is_empty()
     }
@@ -425,28 +423,27 @@ impl Pipe {
         taken
     }
 
-    /// Takes a queued piece of a pipe without a socket. The caller counts it.
+    /// Takes a queued piece of a pipe without a socket. The caller counts its bytes.
     pub(crate) fn pop(&self) -> Option<Bytes> {
         self.queue.borrow_mut().pop()
     }
 
-    /// Whether bytes wait in a pipe without a socket.
+    /// Whether bytes are queued in a pipe without a socket.
     pub(crate) fn has_bytes(&self) -> bool {
         !self.queue.borrow().is_empty()
     }
 
-    /// Discards the queued bytes and all bytes that follow. Returns the number of bytes that
-    /// waited.
+    /// Discards the queued bytes and all later bytes. Returns the number of queued bytes.
     pub(crate) fn take_no_more(&self) -> usize {
         self.deaf.set(true);
         self.queue.take().clear()
     }
 
-    /// Notes that the end takes no more bytes. Returns true.
+    /// Records that the end takes no more bytes. Returns true.
     ///
-    /// A TCP socket returns `EPIPE` when the FIN of its far side came before the reset, so the end
-    /// that a read returns is a clean end. Any other error ends both directions: the kernel reports
-    /// the error once, to the write, and a read returns an end that is not clean.
+    /// A TCP socket returns `EPIPE` when the FIN of its far side arrived before the reset, so the
+    /// end that a read returns is a clean end. Any other error ends both directions: the kernel
+    /// reports the error once, to the write, and a read returns an end that is not clean.
     #[cold]
     fn note_write_error(&self, error: &io::Error) -> bool {
         self.deaf.set(true);
@@ -456,7 +453,7 @@ impl Pipe {
         true
     }
 
-    /// Notes which bytes have moved.
+    /// Records which bytes have moved.
     pub(crate) fn note_active(&self, which: u8) {
         self.active.set(self.active.get() | which);
     }
@@ -468,15 +465,15 @@ impl Pipe {
         known & which != 0
     }
 
-    /// Takes one queued byte of a pipe without a socket. It is no byte of the stream, so no counter
-    /// includes it.
+    /// Takes one queued byte of a pipe without a socket. The byte is not part of the stream's data,
+    /// so no counter includes it.
     pub(crate) fn take_report(&self) -> Option<u8> {
         let mut byte = [0];
         let mut buf = ReadBuf::new(&mut byte);
         (self.queue.borrow_mut().take_into(&mut buf, 1) == 1).then_some(byte[0])
     }
 
-    /// Sets the task that the pipe wakes.
+    /// Sets the waker of the task that the pipe wakes.
     pub(crate) fn park(&self, waker: &Waker) {
         let mut mine = self.waker.take();
         match &mut mine {
@@ -505,7 +502,7 @@ impl Pipe {
     /// Counts a stream that the far side refused, and logs refusals at most once per period.
     fn note_refusal(&self, code: ResetCode) {
         if self.facts.has(Fact::Served) {
-            // A stream that was served ends with this code and was not refused.
+            // The stream was served and then ended with this code; it was not refused.
             return;
         }
         match code {
@@ -588,8 +585,9 @@ impl Outlet for Pipe {
         self.note_refusal(code);
         let is_of_link = matches!(code, ResetCode::Shutdown | ResetCode::Internal);
         if !is_of_link && self.guard.get().is_some_and(|guard| guard.is_answered()) {
-            // A target that does not read the rest of an upload resets its connection behind its
-            // complete answer. A reset of the visitor would cost the answer (RFC 9112 section 9.6).
+            // A target that does not read the rest of an upload resets its connection after its
+            // complete answer. Resetting the visitor's connection would lose the answer (RFC 9112
+            // section 9.6).
             self.stop.set(true);
             self.finish.set(true);
             return self.wake();
@@ -653,7 +651,7 @@ impl Watched for Pipe {
     }
 }
 
-/// Throws all pieces away and returns the number of their bytes.
+/// Discards all pieces and returns the number of their bytes.
 pub(crate) fn throw_away(pieces: &mut VecDeque<Bytes>) -> usize {
     pieces.drain(..).map(|piece| piece.len()).sum()
 }

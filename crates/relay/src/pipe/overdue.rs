@@ -1,4 +1,4 @@
-//! Which time-out ends a stream, and when.
+//! Decides when a time-out ends a stream.
 
 use std::task::Context;
 
@@ -14,12 +14,12 @@ const IDLE_UP: End = End::Timeout("of the visitor's direction");
 /// The end of a stream whose target has sent nothing for `timeouts.idle_down`.
 const IDLE_DOWN: End = End::Timeout("of the target's direction");
 
-/// The end of a stream whose other direction went on for `timeouts.flush`.
+/// The end of a stream whose other direction stayed open for `timeouts.flush`.
 const FLUSH: End = End::Timeout("after one side finished");
 
 impl Pump {
-    /// The end of a stream that has lasted as long as it may, or in which no byte moved for the
-    /// time-out of the present state.
+    /// The end of a stream that has reached its deadline, or in which no byte moved for the
+    /// time-out of its current state.
     pub(super) fn overdue(&mut self, cx: &mut Context<'_>) -> Option<End> {
         if self.is_half_closed() && !self.is_flushing {
             self.is_flushing = true;
@@ -27,7 +27,7 @@ impl Pump {
                 self.timers.get_or_insert_default().add(flush);
             }
         }
-        // Both sides of a lingering stream have finished, and its last bytes may be on their way.
+        // Both sides of a lingering stream have finished, and its last bytes may be in flight.
         let timers = if self.lingering() { None } else { self.timers.as_mut() };
         let deadline = timers.and_then(|timers| timers.deadline.as_mut());
         if let Some(end) = deadline.and_then(|deadline| deadline.poll(cx)) {
@@ -68,7 +68,8 @@ impl Pump {
         timers.watchdog.insert(dog).poll(cx, || self.pipe.take_active(MOVED)).is_ready()
     }
 
-    /// The direction that is open and in which no byte moved for its own time-out.
+    /// The end of a stream with an open direction in which no byte moved for the direction's
+    /// time-out.
     fn quiet_way(&mut self, cx: &mut Context<'_>) -> Option<End> {
         let Timeouts { idle_up, idle_down, .. } = self.pipe.settings.timeouts;
         if (idle_up.is_zero() && idle_down.is_zero()) || self.lingering() {

@@ -1,13 +1,13 @@
-//! The bytes of a bulk stream move as pages, where both ends are plain TCP sockets and the bytes
-//! are not inspected.
+//! Moves the bytes of a bulk stream as pages, if both ends are plain TCP sockets and the bytes are
+//! not inspected.
 //!
 //! ```text
 //!   socket --splice--> pipe --Inlet::pages--> ... --Outlet::deliver_pages--> socket
 //! ```
 //!
 //! A stream is bulk after several large reads in a row ([`super::reader`]). A turn takes a pipe
-//! from the pool of the thread and returns it empty, unless the target takes fewer bytes than came.
-//! Then the pipe waits in the queue of the target.
+//! from the thread's pool and returns it empty, unless the target takes fewer bytes than arrived.
+//! Then the pipe waits in the target's queue.
 
 use std::task::{Context, Poll};
 
@@ -20,7 +20,7 @@ use crate::{Permit, pace};
 
 impl Pump {
     /// Moves pages as long as there is room, the socket has bytes and the budget lasts. `Ok(None)`:
-    /// the bytes have to be read. `Err` is an error of the socket.
+    /// the bytes must be read into memory. `Err` is an error of the socket.
     pub(super) fn read_pages(
         &mut self,
         end: &ByteEnd,
@@ -29,14 +29,14 @@ impl Pump {
         let Some(socket) = end.page_socket() else { return Ok(self.leave_bulk()) };
         let mut turn = Progress::default();
         while self.size.is_bulk() {
-            // The bytes of a rate are counted one by one.
+            // Bytes under a rate are read in exact amounts.
             let of_permit = self.permit.as_ref().map(Permit::gate);
             if of_permit.is_some_and(|gate| pace::is_paced(gate, self.pipe.way(true)))
                 || self.pipe.is_paced(true)
             {
                 return Ok(self.leave_bulk());
             }
-            // The link may take pages when the other streams that share it are quiet.
+            // The link takes pages only when the other streams that share it are quiet.
             let Some(inlet) = self.inlet.pages() else { return Ok(None) };
             let room = match turn.left_of(inlet.page_room()) {
                 Ok(room) => room,
@@ -92,8 +92,8 @@ impl Pipe {
 }
 
 impl Pipe {
-    /// Takes pages whatever [`Self::welcomes_pages`] says by now. Under a rate, the pump writes
-    /// them when it is their turn.
+    /// Takes pages even if [`Self::welcomes_pages`] now returns false. Under a rate, the pump
+    /// writes them when they are due.
     pub(super) fn take_pages(&self, mut pages: Pages) -> usize {
         let size = pages.len();
         if self.deaf.get() {
@@ -153,7 +153,7 @@ pub(crate) mod tests {
         (near, listener.accept().await.unwrap().0)
     }
 
-    /// Bytes in a pipe, as they come from a socket.
+    /// Bytes in a pipe, as read from a socket.
     pub(crate) async fn paged(bytes: &[u8]) -> Pages {
         let (mut from, to) = pair().await;
         from.write_all(bytes).await.unwrap();
@@ -169,7 +169,7 @@ pub(crate) mod tests {
         pages
     }
 
-    /// A pipe with a socket, in front of which a gate has no rate yet.
+    /// A pipe with a socket, whose gate has no rate yet.
     async fn piped() -> (Rc<Pipe>, Arc<Gate>, TcpStream) {
         let gate = Gate::new(None);
         let settings = Settings { gate: Some(Arc::clone(&gate)), ..Settings::default() };

@@ -35,12 +35,12 @@ use super::{ByteEnd, MOVED, Pipe, READ, WRITTEN};
 use crate::attention::{self, Watched};
 use crate::{End, Permit};
 
-/// Bytes that the pump moves per direction and poll before other tasks run. 256 KiB take about 50
-/// µs, which is the time that a neighbour may have to wait. tokio's own budget does not count the
-/// bytes of these calls.
+/// The number of bytes that the pump moves per direction and poll before other tasks run. 256 KiB
+/// take about 50 µs, the time that another task may have to wait. Tokio's own budget does not count
+/// the bytes of these calls.
 pub(super) const BUDGET: usize = 256 << 10;
 
-/// Reads per poll. The limit matters for a stream that brings few bytes per read.
+/// The maximum number of reads per poll. The limit matters for a stream with few bytes per read.
 const FRAMES: usize = 64;
 
 /// The end of a stream that has lasted for `timeouts.total`.
@@ -49,9 +49,9 @@ const TOTAL: End = End::Timeout("of the whole connection");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     Open,
-    /// The peer wants no more bytes; the socket may have more.
+    /// The peer takes no more bytes; the socket may have more.
     Stopped,
-    /// The target broke, and the peer has not taken all its bytes.
+    /// The target failed, and the peer has not taken all its bytes.
     Broken,
     Ended,
 }
@@ -86,11 +86,11 @@ pub(crate) struct Pump {
     pub(super) pipe: Rc<Pipe>,
     pub(super) inlet: Box<dyn Inlet>,
     /// Waits for an error of the socket. The pump polls it only while it does not read the socket.
-    /// The first stall makes the future, and later stalls use it again.
+    /// The first stall makes the future, and later stalls reuse it.
     pub(super) watch: Option<LocalFuture<'static, ()>>,
-    /// `None` as long as no time-out is in force.
+    /// `None` as long as no timer is in use.
     pub(super) timers: Option<Box<Timers>>,
-    /// The deadline after the end of one direction is set, if there is one.
+    /// Whether the deadline after the end of one direction was set, if there is one.
     pub(super) is_flushing: bool,
     pub(super) permit: Option<Permit>,
     pub(super) reading: Reading,
@@ -263,7 +263,7 @@ impl Pump {
         }
     }
 
-    /// As [`Self::read_into`], for a visitor of HTTP whose bytes have to be looked at.
+    /// As [`Self::read_into`], for an HTTP visitor whose bytes must be inspected.
     fn read_guarded(
         &mut self,
         buffer: &mut BytesMut,
@@ -288,16 +288,17 @@ impl Pump {
                 Step::Read => {}
                 Step::Wait => return Ok(Pause::Stalled),
                 Step::Leave(why) => {
-                    // A second question may have another answer: other threads free memory.
+                    // The reason is stored, because a second check may differ: other threads free
+                    // memory.
                     guard.depart(why);
                     return Ok(Pause::Leaving);
                 }
                 Step::End => {
-                    // A reset for bytes that are not read would cost the last response.
+                    // Closing with unread bytes would cause a reset and lose the last response.
                     self.reading = Reading::Stopped;
                     self.inlet.finish();
                     if guard.state() == State::Over && !pipe.finish.replace(true) {
-                        // The end is written in the next turn.
+                        // The end is written in the next poll.
                         cx.waker().wake_by_ref();
                     }
                     return Ok(Pause::Ended);
@@ -320,8 +321,8 @@ impl Pump {
         }
     }
 
-    /// Reads once, behind the head room of `buffer`, at most `room` bytes. The buffer stays empty
-    /// when the read has to be repeated.
+    /// Reads once, at most `room` bytes, after the head room of `buffer`. The buffer stays empty
+    /// when the read must be repeated.
     fn fill(
         &mut self,
         buffer: &mut BytesMut,
@@ -362,7 +363,7 @@ impl Pump {
         Ok(None)
     }
 
-    /// The socket has no more bytes: the end of the stream, or an error that a write has reported.
+    /// Handles a read of 0 bytes: the end of the stream, or an error that a write has reported.
     pub(super) fn end_of_reading(&mut self) -> Result<Pause, ()> {
         if self.pipe.facts.has(Fact::Lost) {
             return Err(());
@@ -414,7 +415,7 @@ impl Future for Pump {
         if let Some(why) = this.departure(&end) {
             return this.leave(end, why, cx);
         }
-        // Unread bytes of a connection that leaves belong to the next service.
+        // The unread bytes of a leaving connection belong to the next service.
         if this.lingering() || (this.is_answered() && !this.is_leaving()) {
             pause = this.discard(&end, cx);
             if pause == Pause::Ended {
@@ -452,7 +453,7 @@ impl Future for Pump {
     }
 }
 
-/// What one poll of the pump has moved.
+/// The bytes and frames that one poll of the pump has moved.
 #[derive(Default)]
 pub(super) struct Progress {
     moved: usize,
@@ -460,7 +461,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// The payload bytes that the next frame may have.
+    /// The maximum payload of the next frame, in bytes.
     pub(super) fn room(&self, inlet: &dyn Inlet) -> Result<usize, Pause> {
         self.left_of(inlet.room())
     }
@@ -474,7 +475,7 @@ impl Progress {
         }
     }
 
-    /// Notes a frame of `bytes`.
+    /// Counts a frame of `bytes`.
     pub(super) const fn note(&mut self, bytes: usize) {
         self.moved += bytes;
         self.frames += 1;
@@ -489,7 +490,7 @@ impl Progress {
 
 impl Drop for Pump {
     fn drop(&mut self) {
-        // A pump that ended has closed the pipe already, and the second call changes nothing.
+        // A pump that ended has closed the pipe already, and a second call has no effect.
         self.watch = None;
         self.settle_all();
         self.pipe.close(true);

@@ -1,6 +1,6 @@
 //! The bytes of a stream that its socket did not take at once. The credit that the link granted
-//! bounds the queue, and its memory as well: the buffers that the queue pins are at most a few
-//! times the size of its bytes.
+//! bounds the queue and its memory: the buffers that the queue keeps alive are at most a few times
+//! as large as its bytes.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -14,16 +14,17 @@ use tokio::io::ReadBuf;
 use super::ByteEnd;
 
 /// Slices below this size are copied out of their read buffer. A carrier that serves several
-/// streams has buffers of 64 KiB, so a slice that is kept pins at most four times its size. Buffers
-/// of 512 KiB occur when one stream is alone, and then most of the buffer consists of slices of
-/// that stream. Copying 16 KiB takes about a microsecond; the write that follows takes several.
+/// streams has buffers of 64 KiB, so a stored slice keeps at most four times its size alive.
+/// Buffers of 512 KiB occur with a single active stream, and then most of the buffer consists of
+/// slices of that stream. Copying 16 KiB takes about a microsecond; the write that follows takes
+/// several.
 const COPY_BELOW: usize = 16 << 10;
 
 /// Copied slices are joined up to this size, so in a flood of one-byte frames each frame costs one
 /// byte.
 const JOIN_UP_TO: usize = 64 << 10;
 
-/// Pipes that wait in a queue at most: a stream that stalls leaves most of them to others.
+/// The maximum number of pipes in a queue: a stalled stream leaves most pipes to others.
 const PAGES_MOST: usize = 4;
 
 #[derive(Debug)]
@@ -73,14 +74,14 @@ impl Queue {
         }
     }
 
-    /// Puts pages behind all bytes. Only a socket takes them from the queue.
+    /// Appends pages. Only a socket takes them from the queue.
     pub(super) fn push_pages(&mut self, pages: Pages) {
         self.seal();
         self.chunks.push_back(Chunk::Pages(pages));
     }
 
-    /// Writes the bytes that the end takes in one call, at most about `most`; `None`: the caller
-    /// asks for readiness again. The queue must not be empty.
+    /// Writes as many bytes as the end takes in one call, at most about `most`; `None`: the caller
+    /// must poll the readiness again. The queue must not be empty.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -105,7 +106,7 @@ impl Queue {
         Poll::Ready(Ok(written))
     }
 
-    /// Whether no more pages may wait.
+    /// Whether no more pages may be queued.
     pub(super) fn is_full_of_pages(&self) -> bool {
         let pages = |chunk: &&Chunk| matches!(chunk, Chunk::Pages(_));
         self.chunks.iter().filter(pages).count() >= PAGES_MOST
@@ -115,7 +116,7 @@ impl Queue {
         self.chunks.iter().any(|chunk| matches!(chunk, Chunk::Pages(_)))
     }
 
-    /// Writes the pages at the front, as many as the socket takes in one call, at most `most`
+    /// Writes as many of the pages at the front as the socket takes in one call, at most `most`
     /// bytes.
     fn write_pages(&mut self, end: &ByteEnd, most: usize) -> io::Result<Option<usize>> {
         let Some(Chunk::Pages(pages)) = self.chunks.front_mut() else { return Ok(None) };
@@ -180,12 +181,12 @@ impl Queue {
         self.advance(0);
         match piece? {
             Chunk::Bytes(bytes) => Some(bytes),
-            // A pipe without a socket, whose bytes are taken in this way, gets no pages.
+            // Only a pipe without a socket uses this function, and it gets no pages.
             Chunk::Pages(_) => None,
         }
     }
 
-    /// The bytes from the front.
+    /// The bytes in memory, from the front.
     pub(crate) fn bytes(&self) -> impl Iterator<Item = u8> {
         self.chunks.iter().flat_map(|chunk| chunk.bytes()).chain(self.tail.iter()).copied()
     }
@@ -195,7 +196,7 @@ impl Queue {
         self.tail.len() + self.chunks.iter().map(Chunk::len).sum::<usize>()
     }
 
-    /// Throws all bytes away and returns their number.
+    /// Discards all bytes and returns their number.
     pub(crate) fn clear(&mut self) -> usize {
         let bytes = self.len();
         for chunk in std::mem::take(self).chunks {

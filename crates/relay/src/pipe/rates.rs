@@ -1,4 +1,4 @@
-//! The rates of bytes of a stream, as its pipe and its pump ask about them.
+//! The byte rates of a stream, for its pipe and its pump.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -11,9 +11,9 @@ use crate::admit::Way;
 use crate::pace;
 
 impl Pump {
-    /// How many bytes may be read from the end, or written to it, by the rates in force: at most
-    /// `wanted`. `None`: the task is woken when it is their turn. Bytes without a rate cost no more
-    /// than a check of the gates.
+    /// Returns how many bytes may be read from the end, or written to it, by the rates in force: at
+    /// most `wanted`. `None`: the task is woken when bytes may move. Bytes without a rate cost only
+    /// a check of the gates.
     pub(super) fn portion(
         &mut self,
         is_read: bool,
@@ -33,14 +33,14 @@ impl Pump {
         }
     }
 
-    /// Notes how many of the bytes of a portion have moved.
+    /// Records how many bytes of a portion have moved.
     pub(super) fn moved(&mut self, is_read: bool, bytes: usize) {
         if let Some(timers) = &mut self.timers {
             timers.portions[usize::from(is_read)].used(bytes);
         }
     }
 
-    /// Refunds what is left of a portion, unless it waits.
+    /// Refunds the rest of a portion, unless it waits.
     pub(super) fn settle(&mut self, is_read: bool) {
         if let (Some(timers), Some(permit)) = (&mut self.timers, &self.permit) {
             let portion = &mut timers.portions[usize::from(is_read)];
@@ -50,7 +50,7 @@ impl Pump {
         }
     }
 
-    /// Refunds all that the rates have let through and that has not moved.
+    /// Refunds all bytes that the rates have permitted and that have not moved.
     pub(super) fn settle_all(&mut self) {
         if let (Some(timers), Some(permit)) = (&mut self.timers, &self.permit) {
             for (portion, is_read) in timers.portions.iter_mut().zip([false, true]) {
@@ -66,13 +66,13 @@ impl Pipe {
         if self.is_target() == is_read { Way::Down } else { Way::Up }
     }
 
-    /// The stream has rates of its own.
+    /// Records that the stream has its own rates.
     pub(crate) fn note_paced(&self) {
         self.facts.note(Fact::Paced);
     }
 
-    /// Takes the time of these bytes of the rates in force. Returns how many bytes were charged.
-    /// `None`: they have to wait for their turn, which the pump does.
+    /// Charges these bytes to the rates in force. Returns how many bytes were charged. `None`: the
+    /// bytes must wait for the rates, which the pump does.
     pub(super) fn admit(&self, pieces: &VecDeque<Bytes>) -> Option<usize> {
         if self.facts.has(Fact::Paced) {
             return None;
@@ -86,14 +86,14 @@ impl Pipe {
         pace::take_now(gate, way, bytes, false).then_some(bytes)
     }
 
-    /// Refunds the time of bytes that the end did not take.
+    /// Refunds bytes that the end did not take.
     pub(super) fn refund(&self, bytes: usize) {
         if let Some(gate) = self.settings.gate.as_ref().filter(|_| bytes > 0) {
             pace::refund(gate, self.way(false), bytes);
         }
     }
 
-    /// Whether bytes that are read from the end, or written to it, have a rate now.
+    /// Whether a rate applies now to bytes that are read from the end, or written to it.
     pub(super) fn is_paced(&self, is_read: bool) -> bool {
         let way = self.way(is_read);
         self.facts.has(Fact::Paced)

@@ -1,36 +1,36 @@
-//! The size of the next read. Streams with little data use small buffers; a bulk stream that is
-//! alone reads 512 KiB at once. A stream of whose reads several in a row are large is bulk: its
-//! bytes may move as pages.
+//! The size of the next read. Streams with little data use small buffers; a single bulk stream
+//! reads 512 KiB at once. A stream with several large reads in a row is bulk: its bytes may move as
+//! pages.
 
 use net::pages::{self, Rule};
 
-/// Sizes of the buffers of `net::pool`, head room included.
+/// Sizes of the buffers of `net::pool`, including head room.
 const SIZES: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
 
-/// The place of the largest size.
+/// The index of the largest size.
 const LARGEST: u8 = SIZES.len() as u8 - 1;
 
-/// A read of at least this number of bytes is large: a whole window of a `passage`, less a head.
+/// A read of at least this number of bytes is large: a whole window of a `passage`, minus a header.
 const LARGE: usize = 60 << 10;
 
-/// The score that the reads of a stream reach in a row until it is bulk.
+/// The score of consecutive reads at which a stream becomes bulk.
 const BULK: u8 = 16;
 
 /// The score of a large read. Another read of at least [`SMALL`] bytes scores 1.
 const OF_LARGE: u8 = 4;
 
-/// Moves of pages that are small, in a row, until a bulk stream is none any more.
+/// The number of consecutive small moves of pages after which a stream is no longer bulk.
 const SMALL_MOVES: u8 = 4;
 
-/// A move or read of fewer bytes is small: the copies of it cost less than the calls for its pages.
+/// A move or read of fewer bytes is small: copying it costs less than the system calls for pages.
 const SMALL: usize = 16 << 10;
 
-/// The bits of the place of the size.
+/// The bits of the index of the size.
 const PLACE: u8 = 3;
 
 /// The read size: it grows while reads fill the buffer, and shrinks when reads leave most of it
-/// empty. Two bits are the place of the size. The others count: up to [`BULK`] the score of the
-/// reads in a row, beyond it small moves in a row.
+/// empty. Two bits are the index of the size. The others count: up to [`BULK`] the score of
+/// consecutive reads, above it consecutive small moves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadSize(u8);
 
@@ -53,19 +53,19 @@ impl ReadSize {
         self.0 >> PLACE.count_ones()
     }
 
-    /// Whether the stream has shown that it is bulk.
+    /// Whether the stream is bulk.
     pub(super) const fn is_bulk(self) -> bool {
         self.count() >= BULK
     }
 
-    /// The stream has to show again that it is bulk.
+    /// Resets the score, so that the stream must become bulk again.
     pub(super) fn leave_bulk(&mut self) {
         if pages::rule() != Rule::Always {
             *self = Self::new(self.place(), 0);
         }
     }
 
-    /// A bulk stream has moved `moved` bytes as pages, at most `room`.
+    /// Records that a bulk stream moved `moved` bytes as pages, of at most `room`.
     pub(super) fn moved(&mut self, moved: usize, room: usize) {
         let is_small = moved < SMALL.min(room) && pages::rule() != Rule::Always;
         *self = match if is_small { self.count() + 1 } else { BULK } {
@@ -74,13 +74,15 @@ impl ReadSize {
         };
     }
 
-    /// The buffer size for the next read when at most `room` bytes of payload may be sent. A room
-    /// of exactly a pooled size takes a buffer of that size, and the frame is shorter by its head.
+    /// The buffer size for the next read when at most `room` bytes of payload may be sent. A `room`
+    /// of exactly a pooled size takes a buffer of that size, and the payload is shorter by the
+    /// header.
     pub(super) fn wanted(self, room: usize) -> usize {
         SIZES[usize::from(self.place())].min(room.max(SIZES[0]))
     }
 
-    /// Adapts the size to a read of `read` bytes into `space` bytes, of which `room` could be sent.
+    /// Adapts the size to a read of `read` bytes into `space` bytes, when `room` bytes could be
+    /// sent.
     pub(super) fn adapt(&mut self, read: usize, space: usize, room: usize) {
         let place = self.place();
         let place = if read >= space {
@@ -95,7 +97,7 @@ impl ReadSize {
             Rule::Always => BULK,
             Rule::Bulk if read >= LARGE => (self.count() + OF_LARGE).min(BULK),
             Rule::Bulk if read >= SMALL => (self.count() + 1).min(BULK),
-            // The socket may have more.
+            // The socket may have more bytes.
             Rule::Bulk if read >= room => self.count(),
             Rule::Bulk => 0,
         };

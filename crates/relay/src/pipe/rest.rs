@@ -1,5 +1,5 @@
-//! The state of a pump whose connection is idle: what is left without the task, the registration of
-//! the socket and all that only a byte needs ([`crate::rest`]).
+//! The state of a pump whose connection is idle: the state that remains without the task, the
+//! socket's registration and the buffers for bytes ([`crate::rest`]).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
@@ -23,24 +23,24 @@ use crate::socket::Detached;
 use crate::stall_pressure::Unmoved;
 use crate::{Permit, Settings, Socket, Visit};
 
-/// A pump that its connection may take from its task.
+/// A pump that its connection can take from its task.
 pub(crate) struct Shared(RefCell<Option<Lodged>>);
 
-/// A pump, and where its connection finds it.
+/// A pump, and the slot in which its connection finds it.
 struct Lodged {
     pump: Pump,
     slot: Slot,
 }
 
-/// The task of such a pump. It ends with the pump, or when the pump is taken.
+/// The task of such a pump. It ends with the pump, or after the pump is taken.
 struct Driven(Rc<Shared>);
 
-/// A connection whose pumps may come to rest together.
+/// A connection whose pumps can become idle together.
 pub(crate) trait Restable {
-    /// Lets the connection find the pump of this side.
+    /// Registers the pump of this side with the connection.
     fn lodge(&self, side: usize, pump: Weak<Shared>);
 
-    /// The pump of this side leaves the connection. The other side notices nothing.
+    /// Removes the pump of this side from the connection. The other side is not notified.
     fn part(&self, side: usize);
 }
 
@@ -51,8 +51,7 @@ pub(crate) struct Slot {
 }
 
 impl Pump {
-    /// Starts the task of the pump. The pump of a connection that may come to rest is found at
-    /// `slot`.
+    /// Starts the task of the pump. With a `slot`, the connection can put the pump to rest.
     pub(crate) fn start(self, slot: Option<Slot>) {
         let Some(slot) = slot.filter(|_| self.pipe.is_bare()) else {
             spawn_local(self);
@@ -64,12 +63,12 @@ impl Pump {
         spawn_local(Driven(shared));
     }
 
-    /// Ends the pump and its pipe. `None`: another owner still uses a part of it, and the socket is
-    /// closed.
+    /// Dissolves the pump and its pipe. `None`: another owner still uses a part of them, and the
+    /// socket is closed.
     fn rest(mut self, slot: &Slot) -> Option<Rest> {
         self.watch = None;
         let pipe = Rc::clone(&self.pipe);
-        // The task ends: it finds no pump.
+        // The woken task finds no pump and ends.
         pipe.wake();
         let (end, unmoved) = (pipe.end.take()?, pipe.unmoved.take());
         let (permit, clocks) =
@@ -77,7 +76,7 @@ impl Pump {
         slot.connection.part(slot.side);
         drop(self);
         let mut pipe = Rc::try_unwrap(pipe).ok()?;
-        // The rest is the stream that is counted as live: the drop of the pipe counts it no longer.
+        // Dropping the pipe will uncount the stream, so the `Rest` is counted as live here.
         pipe.settings.stats.enter();
         let mut rest = Rest {
             end: None,
@@ -98,8 +97,7 @@ impl Pump {
 }
 
 impl Shared {
-    /// Whether the pump has nothing to do until a byte comes, or until `least` from now on at
-    /// least.
+    /// Whether the pump has nothing to do for at least `least` unless a byte arrives.
     pub(crate) fn may_rest(&self, least: Duration) -> bool {
         let may_rest =
             |Lodged { pump, .. }: &Lodged| pump.may_rest(least) && pump.pipe.is_drained();
@@ -143,19 +141,20 @@ impl Pipe {
         self.guard.get().is_none() && matches!(end.as_deref(), Some(ByteEnd::Socket(_)))
     }
 
-    /// Whether the kernel is asked about bytes on their way: those of a Unix socket have arrived.
+    /// Whether the kernel is queried about bytes in flight: bytes of a Unix socket have arrived
+    /// already.
     fn is_asked_about(&self) -> bool {
         !matches!(self.end.borrow().as_deref(), Some(ByteEnd::Socket(Socket::Unix(_))))
     }
 
-    /// Whether nothing waits in the pipe or for it, and the far end of its socket has acknowledged
-    /// all bytes.
+    /// Whether the pipe is idle and empty, and the far end of its socket has acknowledged all
+    /// bytes.
     fn is_drained(self: &Rc<Self>) -> bool {
         let is_open = self.reset.get().is_none()
             && !self.finish.get()
             && !self.stop.get()
             && !self.deaf.get();
-        // The pump and the other direction use it.
+        // The pump and the other direction hold the two references.
         let is_ours = Rc::strong_count(self) == 2;
         is_open
             && is_ours
@@ -166,7 +165,7 @@ impl Pipe {
     }
 }
 
-/// A pump and its pipe at rest. A drop ends the connection of the socket with a reset.
+/// A pump and its pipe at rest. Dropping it resets the socket's connection.
 pub(crate) struct Rest {
     /// `None`: the socket is in use again.
     end: Option<Detached>,
@@ -182,7 +181,7 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// The moment of the earliest time-out.
+    /// The time of the earliest time-out.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.clocks.as_ref()?.due()
     }
@@ -207,7 +206,7 @@ impl Rest {
     /// Removes the socket from `epoll`.
     pub(crate) fn deregister(&self, epoll: BorrowedFd<'_>) {
         if let Some(end) = &self.end {
-            // A socket that is not registered needs nothing.
+            // The socket may not be registered.
             let _ = epoll::delete(epoll, end.as_fd());
         }
     }
@@ -218,7 +217,7 @@ impl Rest {
         listed.or_else(|| self.end()?.peer())
     }
 
-    /// Registers the socket with the runtime, and makes the pipe.
+    /// Registers the socket with the runtime, and makes a new pipe.
     pub(crate) fn pipe(&mut self) -> io::Result<Rc<Pipe>> {
         let end = self.end.take().ok_or(io::ErrorKind::NotConnected)?;
         let socket = end.attach()?;
@@ -233,7 +232,7 @@ impl Rest {
         Ok(Rc::new(pipe))
     }
 
-    /// Starts the pump of the pipe that was made.
+    /// Starts the pump of this new pipe.
     pub(crate) fn start(mut self, pipe: Rc<Pipe>, inlet: Box<dyn Inlet>, slot: Option<Slot>) {
         let (permit, clocks) = (self.permit.take(), self.clocks.take());
         Pump::resumed(pipe, inlet, permit, clocks).start(slot);

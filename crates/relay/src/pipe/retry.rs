@@ -1,5 +1,5 @@
-//! A visitor whose stream is refused before a byte has reached a target: another end may serve the
-//! visitor. Its bytes are kept until the far side has answered or has taken them.
+//! Retries the stream of a visitor that is refused before a byte has reached a target: another end
+//! may serve the visitor. Its bytes are kept until the far side has answered or has taken them.
 //!
 //! ```text
 //!   a refusal, before a byte of the far side ──────────────> the visitor goes on, with its bytes
@@ -9,10 +9,10 @@
 //!   there are more than [`KEPT_MOST`] of them ─────────────> nothing is kept any more
 //! ```
 //!
-//! A refusal is a code that an end sends in the place of a connection to a target, so no byte has
-//! reached a target. [`ResetCode::Timeout`] is none: the end of a connection has the same code.
-//! Bytes that were sent over a link which ends may have reached a target. Only a request that may
-//! be repeated is retried then ([`RetryHandler::may_repeat`]).
+//! A refusal is a code that an end sends instead of a connection to a target, so no byte has
+//! reached a target. [`ResetCode::Timeout`] is no refusal: the end of a connection has the same
+//! code. Bytes sent over a link that ended may have reached a target. Only a request that may be
+//! repeated is retried then ([`RetryHandler::may_repeat`]).
 
 use std::fmt;
 
@@ -21,28 +21,28 @@ use proto::ResetCode;
 
 use crate::{Held, Socket};
 
-/// The bytes that are kept at most: those that a stream takes before its first credit.
+/// The maximum number of kept bytes: as many as a stream takes before its first credit.
 const KEPT_MOST: usize = 16 << 10;
 
-/// Takes a visitor whose stream has served nobody.
+/// Takes a visitor that its stream has not served.
 pub trait RetryHandler: fmt::Debug {
     /// Whether a visitor that has sent nothing should leave a silent link.
     fn is_worth_it(&self) -> bool;
 
-    /// Whether another end may get these bytes although a target may have taken them.
+    /// Whether these bytes may be sent to another end although a target may have received them.
     fn may_repeat(&self, _sent: &[u8]) -> bool {
         false
     }
 
     /// Takes the visitor. `socket`: `None` if its bytes pass through a layer. `first`: the bytes
-    /// that were read from it. The call must not block.
+    /// that were read from the visitor. The call must not block.
     fn retry(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode);
 }
 
-/// What is known of a visitor until its stream serves it.
+/// The state of a visitor until its stream serves it.
 pub(super) struct Unserved {
     handler: Box<dyn RetryHandler>,
-    /// The bytes that are sent before those of the socket.
+    /// The bytes to send before those of the socket.
     pub(super) first: Bytes,
     /// The bytes that were sent.
     sent: BytesMut,
@@ -58,7 +58,7 @@ impl Unserved {
         Box::new(Self { handler, first: first.freeze(), sent, is_over, held })
     }
 
-    /// Notes bytes that are sent now. False: there are too many to keep them.
+    /// Keeps a copy of bytes that are sent now. Returns false if they are too many to keep.
     pub(super) fn note(&mut self, bytes: &[u8]) -> bool {
         let all = self.sent.len() + bytes.len();
         if self.is_over || all > KEPT_MOST || !self.held.affords(bytes.len() as u64) {
@@ -76,7 +76,7 @@ impl Unserved {
         self.is_over || !self.sent.is_empty()
     }
 
-    /// Whether the target does no harm if it gets the sent bytes twice.
+    /// Whether the sent bytes may be sent to a target a second time.
     pub(super) fn may_repeat(&self) -> bool {
         !self.is_over && self.handler.may_repeat(&self.sent)
     }
@@ -99,7 +99,7 @@ impl Unserved {
         (!self.has_sent() || self.may_repeat()) && self.handler.is_worth_it()
     }
 
-    /// Hands the visitor over. `rest`: the bytes that were read behind those that were sent.
+    /// Hands the visitor over. `rest`: bytes that were read but not sent.
     pub(super) fn hand_over(self, socket: Option<Socket>, rest: &[u8], why: ResetCode) {
         let Self { handler, first, mut sent, .. } = self;
         sent.extend_from_slice(&first);

@@ -1,4 +1,4 @@
-//! The timers of a pump, and what is left of them while its connection is at rest.
+//! The timers of a pump, and their state while its connection is at rest.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -16,19 +16,19 @@ use crate::pace::Portions;
 #[derive(Default)]
 pub(super) struct Timers {
     pub(super) watchdog: Option<Watchdog>,
-    /// Of bytes that are read, and of bytes that are written.
+    /// The watchdogs of bytes that are read, and of bytes that are written.
     pub(super) of_ways: [Option<Watchdog>; 2],
     pub(super) deadline: Option<Deadline>,
     /// The end of the linger of an HTTP visitor.
     pub(super) linger: Option<Pin<Box<Sleep>>>,
     pub(super) breaking: Option<Breaking>,
-    /// What rates let through: of bytes that are written, and of bytes that are read.
+    /// The bytes that the rates permit: for bytes that are written, and for bytes that are read.
     pub(super) portions: [Portions; 2],
     /// The visitor, until the stream serves it.
     pub(super) unserved: Option<Box<Unserved>>,
 }
 
-/// A target broke, and the peer has not taken all its bytes.
+/// The wait after a target failed, until the peer has taken all its bytes.
 pub(super) struct Breaking {
     pub(super) until: Instant,
     pub(super) tick: Pin<Box<Sleep>>,
@@ -39,7 +39,7 @@ impl Timers {
         Self { deadline: Some(deadline), ..Self::default() }
     }
 
-    /// Whether nothing is in force.
+    /// Whether no timer is in use.
     pub(super) fn is_bare(&self) -> bool {
         let Self { watchdog, of_ways, deadline, linger, breaking, portions, unserved } = self;
         watchdog.is_none()
@@ -51,7 +51,7 @@ impl Timers {
             && unserved.is_none()
     }
 
-    /// Whether nothing but time-outs is in force, and none is due until `soon`.
+    /// Whether only time-outs are in use, and none is due until `soon`.
     pub(super) fn is_quiet_until(&self, soon: Instant) -> bool {
         let Self { watchdog, of_ways, deadline, linger, breaking, portions, unserved } = self;
         let dogs = of_ways.iter().chain([watchdog]).flatten().map(Watchdog::due);
@@ -63,13 +63,13 @@ impl Timers {
             && ends.min().is_none_or(|end| end > soon)
     }
 
-    /// The earlier one of two deadlines stays.
+    /// Sets a deadline, unless an earlier one is set.
     pub(super) fn add(&mut self, other: Deadline) {
         let all = self.deadline.take().into_iter().chain([other]);
         self.deadline = all.min_by_key(|deadline| deadline.sleep.deadline());
     }
 
-    /// What is left of the time-outs without their timers.
+    /// The state of the time-outs without their timers.
     pub(super) fn rest(self) -> Option<Box<Clocks>> {
         let Self { watchdog, of_ways, deadline, .. } = self;
         let clocks = Clocks {
@@ -89,7 +89,7 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
-    /// The moment of the earliest time-out.
+    /// The time of the earliest time-out.
     pub(super) fn due(&self) -> Option<Instant> {
         let dogs = self.of_ways.iter().chain([&self.watchdog]).flatten().map(Clock::due);
         dogs.chain(self.deadline.map(|(due, _)| due)).min()
@@ -111,15 +111,15 @@ impl Clocks {
     }
 }
 
-/// The moment at which a stream ends, whatever its bytes do. There is no deadline, and no timer,
-/// without the option that asks for it.
+/// The time at which a stream ends, whether or not bytes move. Without the corresponding option
+/// there is no deadline and no timer.
 pub(super) struct Deadline {
     sleep: Pin<Box<Sleep>>,
     end: End,
 }
 
 impl Deadline {
-    /// `None` for a time of 0, which is no limit.
+    /// Returns `None` for a time of 0, which means no limit.
     pub(super) fn after(time: Duration, end: End) -> Option<Self> {
         (!time.is_zero()).then(|| Self { sleep: Box::pin(sleep(time)), end })
     }

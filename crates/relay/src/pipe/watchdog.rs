@@ -1,5 +1,5 @@
-//! Notices that a stream moved no byte for too long. A watchdog exists only while a time-out is in
-//! force, so an idle stream without a time-out has no timer.
+//! Detects that a stream moved no byte for too long. A watchdog exists only while a time-out
+//! applies, so an idle stream without a time-out has no timer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// The watchdog checks a flag this many times per period. A byte only sets the flag, because
-/// reading the clock for every frame would cost more than it gives. The time-out is exact to a
-/// quarter of the period.
+/// The watchdog checks a flag this many times per period. Moving a byte only sets the flag, because
+/// reading the clock for every frame would be too expensive. The time-out is exact to a quarter of
+/// the period.
 const PARTS: u32 = 4;
 
 #[derive(Debug)]
@@ -29,18 +29,18 @@ impl Watchdog {
         self.period
     }
 
-    /// The moment at which it fires unless a byte moves.
+    /// The time at which it fires unless a byte moves.
     pub(super) fn due(&self) -> Instant {
         self.sleep.deadline() + self.period / PARTS * PARTS.saturating_sub(self.quiet + 1)
     }
 
-    /// What is left of it without its timer.
+    /// The state of the watchdog without its timer.
     pub(super) fn rest(&self) -> Clock {
         Clock { period: self.period, quiet: self.quiet, next: self.sleep.deadline() }
     }
 
-    /// Ready when `take` returned false for the whole period. It returns whether a byte has moved
-    /// since its previous call.
+    /// Ready when `take` returned false for the whole period. `take` returns whether a byte has
+    /// moved since its previous call.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, take: impl Fn() -> bool) -> Poll<()> {
         while self.sleep.as_mut().poll(cx).is_ready() {
             self.quiet = if take() { 0 } else { self.quiet + 1 };
@@ -58,18 +58,18 @@ impl Watchdog {
 pub(super) struct Clock {
     period: Duration,
     quiet: u32,
-    /// The moment of the next check.
+    /// The time of the next check.
     next: Instant,
 }
 
 impl Clock {
-    /// The moment at which the watchdog fires unless a byte moves.
+    /// The time at which the watchdog fires unless a byte moves.
     pub(super) fn due(&self) -> Instant {
         self.next + self.period / PARTS * PARTS.saturating_sub(self.quiet + 1)
     }
 
-    /// The watchdog as if it had checked meanwhile. `take` is that of [`Watchdog::poll`]. The last
-    /// check of a period is left to it, because a byte may have come.
+    /// Restores the watchdog as if it had run meanwhile. `take` is that of [`Watchdog::poll`]. The
+    /// last check of a period is left to the restored watchdog, because a byte may have arrived.
     pub(super) fn resume(self, take: impl Fn() -> bool) -> Watchdog {
         let Self { period, mut quiet, mut next } = self;
         let (now, part) = (Instant::now(), period / PARTS);

@@ -1,10 +1,10 @@
 //! A request for an `http://` address without CONNECT (absolute-form, RFC 9112 section 3.2.2): the
-//! head that its target gets.
+//! header that is sent to its target.
 //!
-//! The target gets one request on a connection of its own, with `Connection: close`, so that the
-//! bytes behind the head go on unchanged. The fields that say where the body ends are never
-//! removed, whatever `Connection` names, and the new head is judged by the parser that finds the
-//! end of the body.
+//! The target gets one request on a separate connection, with `Connection: close`, so that the
+//! bytes after the header are forwarded unchanged. The fields that define the end of the body are
+//! never removed, whatever `Connection` lists, and the new header is validated by the parser that
+//! finds the end of the body.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,8 @@ use h1::{Absolute, Authority, FirstLine, HeadSniffer, Looked, tokens};
 
 use super::{Endpoint, Fault};
 
-/// Fields that are for the proxy alone (RFC 9110 section 7.6.1), beside those that `Connection`
-/// names. `Host` is written anew. Without `Upgrade`, `HTTP2-Settings` has no meaning.
+/// Fields that are only for the proxy (RFC 9110 section 7.6.1), in addition to those that
+/// `Connection` lists. `Host` is rewritten. Without `Upgrade`, `HTTP2-Settings` has no meaning.
 const DROPPED: [&str; 8] = [
     "connection",
     "host",
@@ -25,19 +25,19 @@ const DROPPED: [&str; 8] = [
     "upgrade",
 ];
 
-/// Fields that are not removed when `Connection` names them: without them the body would be a
-/// request of its own.
+/// Fields that are not removed when `Connection` lists them: without them the body would be parsed
+/// as another request.
 const FRAMING: [&str; 2] = ["content-length", "transfer-encoding"];
 
-/// A request that a target gets.
+/// A request to be sent to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) target: Endpoint,
-    /// The head in origin-form.
+    /// The header in origin-form.
     pub(crate) head: Vec<u8>,
 }
 
-/// Writes the head of a request for its target.
+/// Writes the header of a request for its target.
 pub(super) fn request(line: FirstLine<'_>, fields: &[(&str, &[u8])]) -> Result<Request, Fault> {
     let FirstLine { method, target, version10 } = line;
     let Absolute { is_https, authority, rest } = match Absolute::parse(target.as_bytes()) {
@@ -79,7 +79,8 @@ pub(super) fn request(line: FirstLine<'_>, fields: &[(&str, &[u8])]) -> Result<R
             head.extend_from_slice(part);
         }
     }
-    // Trailers pass (RFC 9110 section 10.1.4), whatever else the program accepts does not.
+    // Only `trailers` is forwarded (RFC 9110 section 10.1.4), no other coding that the program
+    // accepts.
     let has_trailers = values(fields, "te")
         .flat_map(tokens)
         .any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
@@ -112,7 +113,7 @@ mod tests {
         Ok((target.to_string(), String::from_utf8(head).unwrap()))
     }
 
-    /// The head that the target of a request with these fields gets, without its first two lines.
+    /// The header sent to the target of a request with these fields, without its first two lines.
     fn fields(fields: &str) -> Result<String, Fault> {
         let (_, head) = asked(&format!("GET http://a/ HTTP/1.1\r\nHost: a\r\n{fields}\r\n"))?;
         Ok(head.strip_prefix("GET / HTTP/1.1\r\nHost: a\r\n").unwrap().to_owned())
@@ -131,7 +132,7 @@ mod tests {
         ] {
             let (line_written, host) = written.split_once('|').unwrap();
             let expected = format!("{line_written}\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-            // The field of the visitor does not count.
+            // The visitor's `Host` field is ignored.
             let head = format!("{line}\r\nHost: other.example\r\n\r\n");
             assert_eq!(asked(&head), Ok((to.to_owned(), expected)), "{line}");
         }

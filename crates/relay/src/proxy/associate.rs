@@ -1,15 +1,15 @@
-//! UDP over SOCKS5 (RFC 1928 sections 4, 6 and 7): a socket beside the connection of a program.
-//! Each destination of each port of the program is a flow, whose far end dials. The flows are those
-//! of a port (`flows/near`), and end with the connection.
+//! UDP over SOCKS5 (RFC 1928 sections 4, 6 and 7): a UDP socket in addition to the connection of a
+//! program. Each destination of each port of the program is a flow, whose far end dials. The flows
+//! work as those of a port (`flows/near`), and end with the connection.
 //!
 //! ```text
 //!   program ──header, payload──> socket ──payload──> flow of the destination ──> far end
 //!   program <─header, payload── socket <──payload── flow <── far end
 //! ```
 //!
-//! The socket takes only datagrams from the address from which the connection came, and from the
-//! port that the request announced, if it did. A fragment is dropped. A reply carries the
-//! destination as the program wrote it, a name as a name.
+//! The socket accepts only datagrams from the source address of the connection, and from the port
+//! that the request announced, if any. A fragment is dropped. A reply carries the destination as
+//! the program wrote it, a name as a name.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -33,11 +33,11 @@ use super::socks5::{self, ADDRESS_MAX, Datagram, Reply};
 use crate::flows::{Ends, IdleTimer, NearFlows, NearSocket, hand_over};
 use crate::{DropReason, FlowBounds, FlowSettings, FlowStats, Gate, Permit, Settings, Socket};
 
-/// Flows of one association. A browser or a resolver talks to some dozens at a time; beyond the
-/// limit the least valuable flow is evicted.
+/// The maximum number of flows of one association. A browser or a resolver uses some dozens at a
+/// time; beyond the limit the least valuable flow is evicted.
 const FLOWS: u32 = 256;
 
-/// Datagrams per turn before other tasks run.
+/// The number of datagrams per turn before other tasks run.
 const BUDGET: usize = 64;
 
 thread_local! {
@@ -45,11 +45,11 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes of the largest datagram with its header.
+/// The size of the largest datagram with its header, in bytes.
 const DATAGRAM_WITH_HEADER: usize = 3 + ADDRESS_MAX + DATAGRAM_MAX;
 
 /// Answers a request for an association, and carries its datagrams until the connection ends.
-/// `port`: the port from which the program will send, or 0.
+/// `port`: the announced source port of the program, or 0.
 pub(super) async fn serve(
     mut socket: Socket,
     port: u16,
@@ -84,7 +84,7 @@ struct Near(UdpSocket, Option<Permit>);
 type To = (SocketAddr, Box<[u8]>);
 
 impl NearSocket for Near {
-    /// The port of the program, and the destination as it was written.
+    /// The port of the program, and the destination as the program wrote it.
     type Key = Box<[u8]>;
     type To = To;
 
@@ -109,11 +109,11 @@ impl NearSocket for Near {
     }
 }
 
-/// A socket for datagrams and its flows.
+/// A UDP socket and its flows.
 #[derive(Debug)]
 struct Association {
     flows: Rc<NearFlows<Near>>,
-    /// The program. A port of 0 is any port.
+    /// The address of the program. Port 0 means any port.
     program: SocketAddr,
     proxy: Rc<Proxy>,
 }
@@ -137,7 +137,7 @@ impl Association {
         let Socket::Tcp(tcp) = socket else { return Err(io::ErrorKind::Unsupported.into()) };
         let mut local = tcp.local_addr()?;
         if local.ip().to_canonical().is_ipv4() {
-            // A listener of both families; the mapped form would get a socket of IPv6.
+            // The listener has both families; the IPv4-mapped form would create an IPv6 socket.
             local = canonical(local);
         }
         local.set_port(0);
@@ -168,7 +168,7 @@ impl Association {
         loop {
             let is_busy = tokio::select! {
                 read = connection.read(&mut ignored) => {
-                    // The program need not send on the connection, but it may.
+                    // The program may send on the connection, but need not.
                     if matches!(read, Ok(0) | Err(_)) {
                         return;
                     }
@@ -188,18 +188,19 @@ impl Association {
         }
     }
 
-    /// Reads datagrams of the program, and returns their number.
+    /// Reads datagrams from the program, and returns their number.
     fn read(&self) -> usize {
-        // Taken out, so that a flow that answers from inside of the link finds a buffer of its own.
+        // The buffer is taken out, so that a flow that answers during the call allocates another
+        // buffer.
         let mut buffer = SCRATCH.take();
-        // One byte more than the largest datagram: a longer one cannot pass for it.
+        // One byte more than the largest datagram, so that a longer one is recognized.
         buffer.resize(DATAGRAM_WITH_HEADER + 1, 0);
         let mut count = 0;
         while count < BUDGET {
             match self.flows.socket.0.try_recv_from(&mut buffer) {
                 Ok((size, from)) => self.take(from, &buffer[..size]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // The error of an earlier datagram that the program did not want.
+                // The error of an earlier datagram that the program refused.
                 Err(_) => {}
             }
             count += 1;
@@ -208,7 +209,7 @@ impl Association {
         count
     }
 
-    /// Takes a datagram that has arrived at the socket.
+    /// Handles a datagram that has arrived at the socket.
     fn take(&self, from: SocketAddr, bytes: &[u8]) {
         let stats = &self.flows.settings.stats;
         let datagram = socks5::datagram(bytes);
@@ -221,10 +222,10 @@ impl Association {
         }
     }
 
-    /// The flow of a datagram.
+    /// Finds or opens the flow of a datagram.
     ///
     /// # Errors
-    /// Why the datagram is dropped.
+    /// The reason to drop the datagram.
     fn flow(
         &self,
         from: SocketAddr,

@@ -1,5 +1,5 @@
-//! The requests of an HTTP proxy, which are CONNECT (RFC 9110 section 9.3.6) and requests for
-//! `http://` addresses, and its answers.
+//! The requests to an HTTP proxy, CONNECT (RFC 9110 section 9.3.6) and requests for `http://`
+//! addresses, and its answers.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,42 +9,42 @@ use zeroize::Zeroizing;
 
 use super::{Decoded, Endpoint, Fault, Given, absolute};
 
-/// Bytes of the largest head. Programs send some hundred; an `Authorization` of Kerberos has up to
-/// 12 KiB.
+/// The size of the largest header, in bytes. Programs send a few hundred; a Kerberos
+/// `Authorization` has up to 12 KiB.
 pub(crate) const HEAD: usize = 16 << 10;
 
-/// The answer after which the connection is that of the target.
+/// The answer after which the connection is connected to the target.
 pub(crate) const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
 /// A complete request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// What is asked for; `Err`: the head is well-formed, and is refused after the check of the
-    /// user.
+    /// What the visitor requests; `Err`: the header is well-formed, and the request is refused
+    /// after the check of the user.
     pub(crate) wish: Result<Wish, Fault>,
-    /// The user and the password; `None`: the request has none that can be understood.
+    /// The user and the password; `None`: the request has no valid credentials.
     pub(crate) given: Option<Given>,
-    /// The method is HEAD: an answer has no body.
+    /// Whether the method is HEAD, so that an answer has no body.
     pub(crate) is_head: bool,
 }
 
-/// What a visitor of an HTTP proxy asks for.
+/// What a visitor of an HTTP proxy requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// A connection with a target.
+    /// A connection to a target.
     Connect(Endpoint),
     /// The answer to one request.
     Request(absolute::Request),
 }
 
-/// Decodes the head of a request. It inspects each byte once, however the bytes are cut.
+/// Decodes a request header. It inspects each byte once, however the bytes are split.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     scan: Option<Scan>,
 }
 
 impl Decoder {
-    /// Looks at `bytes`, which are all that arrived since the first byte of the connection.
+    /// Inspects `bytes`, which are all bytes of the connection so far.
     pub(crate) fn look(&mut self, bytes: &[u8]) -> Decoded<Request> {
         match bytes {
             [] => return Decoded::More,
@@ -64,7 +64,7 @@ impl Decoder {
     }
 }
 
-/// Decodes a complete head.
+/// Decodes a complete header.
 fn parse(head: &[u8]) -> Option<Request> {
     let mut fields = Vec::new();
     let line = h1::lines(head, |name, value| fields.push((name, value)))?;
@@ -91,7 +91,7 @@ fn basic(value: &[u8]) -> Option<Given> {
     Some(Given::new(&pair[..colon], &pair[colon + 1..]))
 }
 
-/// The answer to a request that cannot be carried out, and why, in a sentence.
+/// The answer to a request that failed, with the reason as a sentence.
 pub(crate) fn refusal(code: ResetCode) -> Vec<u8> {
     let (status, reason) = match code {
         ResetCode::Refused => (502, "The target refused the connection."),
@@ -109,7 +109,7 @@ pub(crate) fn refusal(code: ResetCode) -> Vec<u8> {
     page(status, "", reason)
 }
 
-/// The answer to a request that is not understood or not admitted.
+/// The answer to a request that is malformed or not admitted.
 pub(crate) fn complaint(fault: Fault) -> Vec<u8> {
     match fault {
         Fault::Denied | Fault::Unauthenticated => page(
@@ -156,7 +156,7 @@ pub(crate) fn complaint(fault: Fault) -> Vec<u8> {
     }
 }
 
-/// A complete answer. The connection ends after it.
+/// Makes a complete answer, after which the connection ends.
 pub(super) fn page(status: u16, fields: &str, reason: &str) -> Vec<u8> {
     let phrase = match status {
         400 => "Bad Request",
@@ -179,7 +179,7 @@ pub(super) fn page(status: u16, fields: &str, reason: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Takes the body away from a complete answer: the method of the request was HEAD.
+/// Removes the body of a complete answer, because the request method was HEAD.
 pub(super) fn without_body(mut page: Vec<u8>) -> Vec<u8> {
     let end = page.windows(4).position(|bytes| bytes == b"\r\n\r\n");
     page.truncate(end.map_or(0, |end| end + 4));

@@ -1,6 +1,6 @@
-//! The user and the password of a proxy. The comparison takes the same time whatever was given, so
-//! the time of an answer does not reveal how much of a guess was right. A brake bounds the guesses
-//! of a source over all its connections.
+//! The user and the password of a proxy. The comparison takes constant time, so the time of an
+//! answer does not reveal how much of a guess was right. A brake limits the guesses of a source
+//! over all its connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use zeroize::Zeroizing;
 
 use super::Fault;
 
-/// The longest user, and the longest password, in bytes (RFC 1929 section 2).
+/// The maximum length of a user and of a password, in bytes (RFC 1929 section 2).
 const LONGEST: usize = 255;
 
-/// The pause before the answer to a wrong password of a visitor without a brake.
+/// The delay before the answer to a wrong password without a brake.
 const WRONG: Duration = Duration::from_millis(500);
 
-/// The time for which a password may wait for its judgement: less than the time for the whole
-/// conversation, so that a visitor hears of the refusal.
+/// The maximum time for which the check of a password may be delayed: less than the time for the
+/// whole handshake, so that a visitor receives the refusal.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Users and their passwords, at least one.
+/// At least one pair of user and password.
 #[derive(Clone)]
 pub struct Credentials {
     pairs: Vec<Pair>,
-    /// The brake, and the name of the service in reports.
+    /// The brake, and the name of the service for its reports.
     brake: Option<(Arc<Brake>, Arc<str>)>,
 }
 
@@ -38,7 +38,7 @@ struct Pair {
     password: Padded,
 }
 
-/// What a visitor gave.
+/// The credentials that a visitor sent.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) user: Zeroizing<Vec<u8>>,
@@ -52,14 +52,14 @@ impl Given {
 }
 
 impl Credentials {
-    /// `None`: the user or the password is longer than 255 bytes.
+    /// Returns `None` if the user or the password is longer than 255 bytes.
     #[must_use]
     pub fn new(user: &str, password: &str) -> Option<Self> {
         Self::any_of([(user, password)])
     }
 
-    /// Users, each with a password, of which a visitor gives one pair. `None`: there is no pair, or
-    /// a text is longer than 255 bytes.
+    /// Makes credentials that accept any one of these pairs of user and password. `None`: there is
+    /// no pair, or a text is longer than 255 bytes.
     #[must_use]
     pub fn any_of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<Self> {
         let pair = |(user, password): (&str, &str)| {
@@ -70,13 +70,13 @@ impl Credentials {
         (!pairs.is_empty()).then_some(Self { pairs, brake: None })
     }
 
-    /// The same credentials, whose guesses `brake` bounds under the name `service`.
+    /// The same credentials, with guesses limited by `brake` under the name `service`.
     #[must_use]
     pub fn braked(self, brake: &Arc<Brake>, service: &str) -> Self {
         Self { brake: Some((Arc::clone(brake), service.into())), ..self }
     }
 
-    /// Checks what a visitor gave. Returns when the visitor may learn the outcome.
+    /// Checks the credentials of a visitor. Returns when the visitor may learn the outcome.
     pub(crate) async fn judge(&self, given: &Given, source: Option<&Source>) -> Result<(), Fault> {
         let is_right = self.admit(given);
         let judgement = match (&self.brake, source) {
@@ -97,13 +97,12 @@ impl Credentials {
         }
     }
 
-    /// Whether a visitor gave these credentials.
+    /// Whether `given` is one of the accepted pairs.
     fn admit(&self, given: &Given) -> bool {
         let (user, password) = (Padded::new(&given.user), Padded::new(&given.password));
-        // No text that is too long is stored, so the early end reveals nothing about the stored
-        // ones.
+        // No stored text is too long, so this early return reveals nothing about the stored texts.
         let (Some(user), Some(password)) = (user, password) else { return false };
-        // All pairs are compared, so the time does not reveal which one was right.
+        // All pairs are compared, so the time does not reveal which pair matched.
         let right =
             self.pairs.iter().map(|pair| pair.user.equals(&user) & pair.password.equals(&password));
         right.fold(subtle::Choice::from(0), |any, one| any | one).into()
@@ -122,7 +121,7 @@ impl fmt::Debug for Given {
     }
 }
 
-/// A text whose comparison takes the same time whatever its length.
+/// A text with a comparison in constant time, whatever its length.
 #[derive(Clone)]
 struct Padded {
     length: u64,

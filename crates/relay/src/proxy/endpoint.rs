@@ -1,4 +1,4 @@
-//! The host and the port that a visitor of a proxy asks for.
+//! The host and the port that a visitor of a proxy requests.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -7,7 +7,7 @@ use proto::ScopedAddr;
 
 use crate::TargetAddr;
 
-/// A host as the visitor names it. It is not looked up at this end of the stream.
+/// A host as the visitor names it. It is not resolved at this end of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Host {
     Ip(IpAddr),
@@ -23,8 +23,8 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint of a host in text: a name or an address. Programs send addresses as text where
-    /// they do not check what the user typed, also IPv6 without brackets.
+    /// Parses a host given as text: a name or an address. Programs that do not check the user's
+    /// input send addresses as text, even IPv6 without brackets.
     pub(crate) fn new(host: &[u8], port: u16) -> Option<Self> {
         let host = str::from_utf8(host).ok()?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
@@ -44,7 +44,7 @@ impl Endpoint {
         }
     }
 
-    /// The endpoint of `host:port`. The port is there and is not 0.
+    /// Parses `host:port`. The port is required and must not be 0.
     pub(crate) fn parse(authority: &[u8]) -> Option<Self> {
         let colon = authority.iter().rposition(|byte| *byte == b':')?;
         let (host, port) = (&authority[..colon], &authority[colon + 1..]);
@@ -52,7 +52,7 @@ impl Endpoint {
             return None;
         }
         let port = str::from_utf8(port).ok()?.parse().ok().filter(|port| *port != 0)?;
-        // Only in brackets is the last colon that of the port.
+        // Without brackets, the last colon of an IPv6 address need not precede a port.
         if host.contains(&b':') && !host.starts_with(b"[") {
             return None;
         }

@@ -1,4 +1,4 @@
-//! The far end of a proxy: a service whose visitors name their targets themselves. This side dials.
+//! The far end of a proxy: a service whose visitors name their targets. This side dials.
 
 use std::fmt;
 use std::rc::Rc;
@@ -18,11 +18,11 @@ use crate::passage::join_http;
 use crate::pipe::{Http, Layered, Pipe, Pump, StreamInlet};
 use crate::{Duplex, End, Held, Permit, Settings, Socket, Visitor};
 
-/// What a request costs without bytes that wait: the socket of the target, two pipes and the tasks
+/// The memory of a request without queued bytes: the socket of the target, two pipes and the tasks
 /// of two pumps.
 const REQUEST: u64 = 4 << 10;
 
-/// A target whose visitors name their destinations themselves.
+/// A target whose visitors name their destinations.
 pub struct Exit {
     kind: ProxyKind,
     credentials: Option<Credentials>,
@@ -30,8 +30,8 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// An exit. With credentials, visitors have to give the same. `allow` makes the rule for a
-    /// target: the dial asks it about the name and about each of its addresses.
+    /// Makes an exit. With credentials, visitors must authenticate. `allow` makes the rule for a
+    /// target, by which the dial checks the name and each of its addresses.
     #[must_use]
     pub fn new(
         kind: ProxyKind,
@@ -49,7 +49,7 @@ impl fmt::Debug for Exit {
 }
 
 /// Serves a visitor of an exit in a task of this thread: the handshake over the stream within 10 s,
-/// then the dial and the pump. UDP ASSOCIATE is not carried out. The outlet is returned at once.
+/// then the dial and the pump. UDP ASSOCIATE is not supported. Returns the outlet at once.
 pub fn exit_stream(
     exit: &Rc<Exit>,
     visitor: Visitor,
@@ -91,7 +91,7 @@ async fn serve(exit: Rc<Exit>, visitor: Visitor, mut stream: Duplex) {
     let (target, first) = match asked {
         Asked::Connect(target) => (target.target(), None),
         Asked::Request(target) => (target.target(), Some(rest.split())),
-        // The handshake has refused it.
+        // The handshake has refused this command.
         Asked::Associate(_) => return,
     };
     let allow = (exit.allow)(&target);
@@ -107,7 +107,7 @@ async fn serve(exit: Rc<Exit>, visitor: Visitor, mut stream: Duplex) {
     };
     let outcome = tokio::select! {
         biased;
-        // The visitor does not wait any more. Dropping the dial closes its sockets.
+        // The visitor no longer waits. Dropping the dial closes its sockets.
         () = stream.aborted() => return,
         outcome = Box::pin(dial) => outcome,
     };
@@ -128,7 +128,7 @@ async fn serve(exit: Rc<Exit>, visitor: Visitor, mut stream: Duplex) {
             tracing::debug!(%error, "a target of an exit cannot be reached");
             let Settings { stats, watcher, .. } = &*settings;
             stats.count_refused(code);
-            // The state of one target says nothing about the service: no `Watcher::dialled`.
+            // The state of one target is not the state of the service: no `Watcher::dialled`.
             if let Some(watcher) = watcher
                 && stats.complaints.ready()
             {
@@ -142,7 +142,7 @@ async fn serve(exit: Rc<Exit>, visitor: Visitor, mut stream: Duplex) {
     }
 }
 
-/// Carries one request and its answer. The guard of HTTP visitors is at the end of the visitor.
+/// Carries one request and its answer. The HTTP guard is at the visitor's end.
 async fn carry_request(
     stream: Duplex,
     first: BytesMut,

@@ -1,4 +1,4 @@
-//! The conversation with a visitor until it has named its target, over a socket or over a stream.
+//! The handshake with a visitor until it has named its target, over a socket or over a stream.
 
 use std::io;
 use std::time::Duration;
@@ -13,66 +13,66 @@ use super::connect::Wish;
 use super::socks5::{self, Command, Method, Reply};
 use super::{Credentials, Decoded, Endpoint, Fault, ProxyKind, absolute, connect};
 
-/// The time from the first byte to the end of the conversation. A program on a slow link needs four
-/// round trips.
+/// The time-out of the handshake, from its first byte. A program needs four round trips, which may
+/// be slow.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// The memory of a conversation: the longest head of a request to an HTTP proxy, and the head that
-/// its target gets.
+/// The memory of a handshake, in bytes: the longest request header to an HTTP proxy, and the header
+/// that is sent to its target.
 pub(super) const MEMORY: u64 = 32 << 10;
 
-/// Bytes of SOCKS5 that are read ahead. The longest message has 513.
+/// The maximum number of SOCKS5 bytes to read ahead. The longest message has 513 bytes.
 const AHEAD: usize = 1024;
 
-/// After a refusal the visitor may still send. A socket that is closed with unread bytes is reset,
+/// The time for which bytes are read after a refusal. A socket closed with unread bytes is reset,
 /// and the visitor would lose the answer.
 const LINGER: Duration = Duration::from_secs(2);
 const MOST_LINGERED: u64 = 256 << 10;
 
 /// Many programs read no answer before they have sent the whole body of a request, so the body is
-/// read and thrown away for this time at most, as nginx does.
+/// read and discarded for at most this time, as in nginx.
 const LINGER_UPLOAD: Duration = Duration::from_secs(30);
 
-/// The answer of SOCKS4 that refuses a request.
+/// The SOCKS4 reply that refuses a request.
 const REFUSED_4: [u8; 8] = [0, 0x5b, 0, 0, 0, 0, 0, 0];
 
-/// What visitor and proxy have agreed on.
+/// The result of a handshake.
 #[derive(Debug)]
 pub(crate) struct Agreed {
     pub(crate) asked: Asked,
-    /// How the outcome is reported.
+    /// How the outcome is reported to the visitor.
     pub(crate) speech: Speech,
-    /// Bytes that the visitor sent behind its request. Those of [`Asked::Request`] begin with the
-    /// head that the target gets.
+    /// Bytes that the visitor sent after its request. With [`Asked::Request`], they begin with the
+    /// header for the target.
     pub(crate) rest: BytesMut,
 }
 
-/// What the visitor asks for.
+/// What the visitor requests.
 #[derive(Debug)]
 pub(crate) enum Asked {
     Connect(Endpoint),
     /// The answer of a web server to one request.
     Request(Endpoint),
-    /// A socket for datagrams; the port from which the visitor sends, or 0.
+    /// A UDP socket; the port from which the visitor sends, or 0.
     Associate(u16),
 }
 
-/// The language of the answer to a visitor that named its target.
+/// The protocol of the answer to a visitor that named its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speech {
     Socks5,
     Http,
-    /// The answer is that of the target, or one in its place. `is_head`: it has no body.
+    /// The answer is that of the target, or a substitute. `is_head`: it has no body.
     Answer {
         is_head: bool,
     },
-    /// These bytes once the target is connected, and nothing before: for a command of this program,
-    /// which learns of a refusal in another way.
+    /// These bytes once the target is connected, and nothing on a refusal: for a command of this
+    /// program, which gets the refusal in another way.
     Ready(&'static [u8]),
 }
 
 impl Speech {
-    /// The target is connected.
+    /// The answer when the target is connected.
     pub(crate) fn success(self) -> Vec<u8> {
         match self {
             Self::Socks5 => socks5::reply(Reply::Succeeded, None),
@@ -82,7 +82,7 @@ impl Speech {
         }
     }
 
-    /// The target is not connected.
+    /// The answer when the target is not connected.
     pub(crate) fn refusal(self, code: ResetCode) -> Vec<u8> {
         match self {
             Self::Socks5 => socks5::reply(code.into(), None),
@@ -91,7 +91,7 @@ impl Speech {
         }
     }
 
-    /// The page of an HTTP proxy, as the method of the request allows.
+    /// The page of an HTTP proxy, without its body if the method was HEAD.
     pub(super) fn answer(self, page: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Answer { is_head: true } => connect::without_body(page),
@@ -108,7 +108,7 @@ impl Speech {
     }
 }
 
-/// Why there is no agreement. The visitor has its answer already.
+/// Why the handshake failed. The visitor has got its answer already.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failed {
     #[error("{0}")]
@@ -119,8 +119,8 @@ pub(crate) enum Failed {
     Io(#[from] io::Error),
 }
 
-/// Speaks with a visitor that counts for this source. `associates`: datagrams are carried. The
-/// caller sets the deadline [`HANDSHAKE`].
+/// Performs the handshake with a visitor that counts for this source. `associates`: UDP ASSOCIATE
+/// is supported. The caller sets the deadline [`HANDSHAKE`].
 pub(crate) async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
     io: &mut T,
     kind: ProxyKind,
@@ -164,12 +164,12 @@ struct Talk<'a, T> {
     io: &'a mut T,
     bytes: BytesMut,
     source: Option<Source>,
-    /// The request is HEAD of HTTP.
+    /// Whether the request is an HTTP HEAD.
     is_head: bool,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Talk<'_, T> {
-    /// The next message of the visitor.
+    /// Reads the next message of the visitor.
     async fn hear<V>(
         &mut self,
         limit: usize,
@@ -248,7 +248,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Talk<'_, T> {
     }
 }
 
-/// The answer to a visitor that is not understood or not admitted.
+/// The answer to a visitor whose request is malformed or not admitted.
 fn complaint(kind: ProxyKind, fault: Fault) -> Vec<u8> {
     match (kind, fault) {
         (_, Fault::Socks4) => REFUSED_4.to_vec(),
@@ -258,7 +258,7 @@ fn complaint(kind: ProxyKind, fault: Fault) -> Vec<u8> {
         (ProxyKind::Socks5, Fault::Command | Fault::AddressType | Fault::Target) => {
             socks5::reply(fault.into(), None)
         }
-        // Nothing that would be understood.
+        // There is no reply that the visitor would understand.
         (ProxyKind::Socks5, _) => Vec::new(),
     }
 }
@@ -271,7 +271,7 @@ mod tests {
 
     use super::*;
 
-    /// Says `said` in pieces of `size` bytes. Returns the outcome and what the proxy said.
+    /// Sends `said` in pieces of `size` bytes. Returns the outcome and the proxy's answer.
     async fn talk(
         kind: ProxyKind,
         credentials: Option<&Credentials>,
@@ -363,7 +363,7 @@ mod tests {
             for size in 1..=said.len() {
                 let (agreed, heard) = talk(ProxyKind::Socks5, credentials, &said, size).await;
                 let agreed = shown(agreed);
-                // The bytes behind the request may still be in the socket.
+                // The bytes after the request may still be in the socket.
                 assert!(expected.starts_with(&agreed), "{agreed}, not {expected}, by {size}");
                 assert_eq!(heard, answer, "{expected} by {size}");
             }

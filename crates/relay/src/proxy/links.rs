@@ -1,4 +1,4 @@
-//! The links of a proxy, to which its visitors give streams and flows.
+//! The links of a proxy, which carry the streams and flows of its visitors.
 
 use std::fmt;
 use std::rc::Rc;
@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use transport::{Connector, FlowConnector, LocalFuture};
 
-/// The two ways into a link.
+/// The stream and flow connectors of a link.
 #[derive(Clone, Debug)]
 pub struct Connectors {
     /// Opens streams.
     pub streams: Rc<dyn Connector>,
     /// Opens flows.
     pub flows: Rc<dyn FlowConnector>,
-    /// The far end reports when it has connected a target
-    /// ([`Features::FLOWS`](proto::greeting::Features::FLOWS)). With one that does not, each
-    /// visitor hears of a success at once, and a refusal is a reset.
+    /// Whether the far end reports when it has connected a target
+    /// ([`Features::FLOWS`](proto::greeting::Features::FLOWS)). Otherwise each visitor gets a
+    /// success at once, and a refusal is a reset.
     pub reports: bool,
 }
 
-/// The links of a proxy. Each connection and each new flow asks, so that a link that retires gets
-/// no more of them.
+/// The links of a proxy. Each connection and each new flow queries them, so that a retiring link
+/// gets no more streams.
 pub trait Links: fmt::Debug {
-    /// A link of this thread that takes streams now; `None`: there is none.
+    /// Returns a link of this thread that takes streams now; `None`: there is none.
     fn now(&self) -> Option<Connectors>;
 
     /// As [`Links::now`], but may wait for a link, for at most `patience`.
@@ -30,8 +30,8 @@ pub trait Links: fmt::Debug {
         Box::pin(std::future::ready(self.now()))
     }
 
-    /// As [`Links::soon`], for a connection to this target (`tcp://host:port`), to which other
-    /// links may lead.
+    /// As [`Links::soon`], for a connection to this target (`tcp://host:port`), which may require
+    /// another link.
     fn to(&self, _target: &str, patience: Duration) -> LocalFuture<'static, Option<Connectors>> {
         self.soon(patience)
     }

@@ -1,4 +1,4 @@
-//! What all visitors of a proxy at one listener share.
+//! The state that all visitors of a proxy at one listener share.
 
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy. With credentials, visitors have to give the same.
+    /// Makes a proxy. With credentials, visitors must authenticate.
     #[must_use]
     pub fn new(
         kind: ProxyKind,

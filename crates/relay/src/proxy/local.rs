@@ -1,4 +1,4 @@
-//! The near end of a proxy: visitors of a forward that name their targets themselves.
+//! The near end of a proxy: visitors of a forward that name their targets.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -13,8 +13,8 @@ use super::{Connectors, Fault, Proxy, associate};
 use crate::{Permit, Settings, Socket};
 
 /// Serves a visitor of a proxy in a task of this thread: the handshake within 10 s, then the
-/// connection that it asks for, which the far end dials. A visitor that finds no link then waits
-/// for at most `patience`. The task owns the socket and the permit.
+/// requested connection, which the far end dials. Without a link, the visitor waits for at most
+/// `patience`. The task owns the socket and the permit.
 pub fn serve_proxy(
     socket: Socket,
     visitor: Option<SocketAddr>,
@@ -65,16 +65,16 @@ async fn serve(
                 permit,
             };
             let connectors = proxy.links.to(&opening.target, patience).await;
-            // Boxed, so that the task is small while it waits for the request. The visitor has its
-            // answer, and the reason is in the log.
+            // Boxed, so that the task is small while it waits for the request. On an error the
+            // visitor has its answer, and the reason is in the log.
             let _ = Box::pin(opening.connect(connectors.as_ref())).await;
         }
         Asked::Associate(port) => Box::pin(associate::serve(socket, port, &proxy, permit)).await,
     }
 }
 
-/// Logs why a visitor was not understood or not admitted, at most once per period: the setting of a
-/// program is wrong, and its user should see why.
+/// Logs why the request of a visitor was malformed or not admitted, at most once per period: a
+/// program is misconfigured, and its user should see why.
 fn complain(proxy: &Proxy, visitor: Option<SocketAddr>, fault: Fault) {
     tracing::debug!(?visitor, %fault, "a visitor of a proxy is refused");
     if fault.is_denial() {
@@ -86,8 +86,9 @@ fn complain(proxy: &Proxy, visitor: Option<SocketAddr>, fault: Fault) {
 }
 
 /// Connects a socket with a target that the far end dials. The socket gets the bytes `ready` once
-/// the target is connected, and nothing before. `target` is what [`proto::Target::Forward`] has:
-/// `tcp://host:port`, `unix:///path`. The pump is a task of its own when the future is ready.
+/// the target is connected, and nothing before. `target` has the form of
+/// [`proto::Target::Forward`]: `tcp://host:port`, `unix:///path`. When the future is ready, the
+/// pump runs in a separate task.
 ///
 /// # Errors
 /// Why the target is not connected. The socket is closed.

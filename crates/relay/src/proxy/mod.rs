@@ -9,31 +9,32 @@
 //!                       server ──dial──> target                                         target
 //! ```
 //!
-//! Both ends speak the same handshake. After it, the connection is that of an ordinary forward or
-//! service: the same pump with the same half-close and reset, so a proxied byte costs nothing more.
+//! Both ends use the same handshake. After it, the connection is that of an ordinary forward or
+//! service: the same pump with the same half-close and reset, so a proxied byte has no additional
+//! cost.
 //!
 //! | file | content |
 //! |---|---|
 //! | `socks5` | the messages of SOCKS5, as bytes and values |
 //! | `connect` | the requests and the answers of an HTTP proxy |
-//! | `absolute` | the head of a request for an `http://` address, as its target gets it |
-//! | `substitute` | the answer in the place of a target that fails |
+//! | `absolute` | the header of a request for an `http://` address, as sent to its target |
+//! | `substitute` | the answer instead of a target that fails |
 //! | `credentials` | the user and the password, compared in constant time |
-//! | `endpoint` | the host and the port that a visitor asks for |
-//! | `handshake` | the conversation until the visitor has named its target |
+//! | `endpoint` | the host and the port that a visitor requests |
+//! | `handshake` | the handshake until the visitor has named its target |
 //! | `opening` | a stream to a target whose outcome is reported, and the answer to the visitor |
 //! | `links` | the links that carry the streams and flows of a proxy |
-//! | `listener` | what all visitors of a proxy at one listener share |
-//! | `local` | [`serve_proxy`], and [`serve_connect`] for a program that names the target itself |
+//! | `listener` | the state that all visitors of a proxy at one listener share |
+//! | `local` | [`serve_proxy`], and [`serve_connect`] for a caller that names the target |
 //! | `associate` | UDP over SOCKS5: a socket whose datagrams become flows |
 //! | `exit` | [`exit_stream`] |
 //!
 //! A request for an `http://` address ends with the connection to its target: it is one request,
-//! and its bytes go through the guard of HTTP visitors, which passes no byte behind the request.
+//! and its bytes pass through the HTTP guard, which forwards no byte after the request.
 //!
-//! Names are sent to the far end as names: the side that dials looks them up. A refusal has the
-//! code that SOCKS5 or HTTP has for its reason, and a clean end. A peer before the end of its
-//! handshake costs at most 32 KiB and 10 s.
+//! Names are sent to the far end as names: the side that dials resolves them. A refusal has the
+//! SOCKS5 or HTTP code for its reason, and a clean end. A peer that has not completed its handshake
+//! costs at most 32 KiB for 10 s.
 
 pub(crate) mod absolute;
 mod associate;
@@ -68,8 +69,8 @@ pub enum ProxyKind {
     Http,
 }
 
-/// What a decoder makes of the bytes that have arrived. Decoders get all bytes of their message
-/// from its first byte on, and keep nothing between two calls.
+/// The result of decoding the bytes that have arrived. Decoders get all bytes of their message from
+/// the first byte, and keep no state between calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decoded<T> {
     /// The message is incomplete.
@@ -80,7 +81,7 @@ pub(crate) enum Decoded<T> {
     Bad(Fault),
 }
 
-/// Why bytes are no acceptable message of a visitor.
+/// Why a visitor's message is not acceptable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
     /// SOCKS4 or SOCKS4a.
@@ -95,19 +96,19 @@ pub(crate) enum Fault {
     /// Another protocol.
     #[error("the bytes are neither SOCKS5 nor HTTP")]
     Protocol,
-    /// The user and the password are in another form than RFC 1929 gives.
+    /// The user and the password do not have the form of RFC 1929.
     #[error("the user and the password have an unknown form")]
     Password,
-    /// The visitor offers no method of authentication that is accepted.
+    /// The visitor offers no acceptable authentication method.
     #[error("the program offers no acceptable authentication: {0}")]
     Method(&'static str),
-    /// No user and password, or wrong ones.
+    /// A wrong user or password.
     #[error("the user or the password is wrong")]
     Denied,
-    /// Not judged, because the source of the visitor has given too many wrong passwords.
+    /// Not checked, because the source of the visitor has sent too many wrong passwords.
     #[error("too many wrong passwords came from the address of the program")]
     Busy,
-    /// No user and no password, where the protocol lets the visitor ask first.
+    /// No user and no password, in a protocol that lets the visitor send its request first.
     #[error("the program gave no user and no password")]
     Unauthenticated,
     /// A command other than CONNECT and UDP ASSOCIATE.
@@ -119,7 +120,7 @@ pub(crate) enum Fault {
     /// A name that no host has, or port 0.
     #[error("the target has no valid host and port")]
     Target,
-    /// A request of HTTP whose target has no host, as a web server gets it.
+    /// An HTTP request whose target has no host, as sent to a web server.
     #[error("the program takes the HTTP proxy for a web server")]
     OriginForm,
     /// A request for an `https://` address without CONNECT.
@@ -131,20 +132,20 @@ pub(crate) enum Fault {
     /// An `http://` address without a valid host and port.
     #[error("the address of the request has no valid host and port")]
     Address,
-    /// A request for an `http://` address with more than one meaning.
+    /// An ambiguous request for an `http://` address.
     #[error("the request is refused: {}", .0.reason())]
     Request(h1::Fault),
     /// A malformed request.
     #[error("the request is malformed")]
     Malformed,
-    /// A head over the limit.
+    /// A header above the size limit.
     #[error("the head of the request is too large")]
     Size,
 }
 
 impl Fault {
-    /// Whether the visitor is understood, and may not enter. A program that is asked for its
-    /// password first comes back with it.
+    /// Whether the request is well-formed but not admitted. A program without a password is not
+    /// counted, because it retries with the password after the challenge.
     pub(crate) const fn is_denial(self) -> bool {
         matches!(self, Self::Denied | Self::Busy | Self::Method(_))
     }

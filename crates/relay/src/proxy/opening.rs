@@ -1,5 +1,5 @@
-//! A stream to a target that a visitor named: it is opened, the far end reports the connection, the
-//! visitor gets its answer, and then the stream is an ordinary one.
+//! A stream to a target that a visitor named: this end opens it, the far end reports the
+//! connection, the visitor gets its answer, and then the stream is an ordinary stream.
 //!
 //! ```text
 //!   open ──> waiting ──byte 0─────> answer: success ──> pump
@@ -8,9 +8,10 @@
 //!               └─────visitor gone─> end
 //! ```
 //!
-//! A request of HTTP waits for the connection, and then goes through the guard of HTTP visitors.
+//! An HTTP request waits for the connection, and then passes through the HTTP guard.
 //!
-//! A far end that does not report counts as connected at once, and a refusal is a reset then.
+//! If the far end does not report, the target counts as connected at once, and a refusal is a
+//! reset.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -34,8 +35,8 @@ use crate::pipe::{Http, Pipe, Pump};
 use crate::stats::open_error_code;
 use crate::{End, Permit, Settings, Socket};
 
-/// The time that the report may take beyond the dial itself: a carrier that died is replaced within
-/// it as a rule.
+/// The time that the report may take in addition to the dial: usually enough to replace a failed
+/// carrier.
 const REPORT: Duration = Duration::from_secs(20);
 
 /// A visitor that has named its target.
@@ -43,9 +44,9 @@ const REPORT: Duration = Duration::from_secs(20);
 pub(crate) struct Opening {
     pub(crate) socket: Socket,
     pub(crate) speech: Speech,
-    /// The target, as [`Target::Forward`] has it.
+    /// The target, in the form of [`Target::Forward`].
     pub(crate) target: String,
-    /// Bytes that the visitor sent behind its request.
+    /// Bytes that the visitor sent after its request.
     pub(crate) rest: BytesMut,
     pub(crate) visitor: Option<SocketAddr>,
     pub(crate) priority: Priority,
@@ -56,16 +57,16 @@ pub(crate) struct Opening {
 /// Why a stream is not connected.
 enum Unconnected {
     Refused(ResetCode),
-    /// The visitor left. Nobody waits for an answer.
+    /// The visitor has disconnected.
     Gone,
 }
 
 impl Opening {
-    /// Opens the stream over `connectors` and spawns its pump once the target is connected. `None`:
-    /// there is no link.
+    /// Opens the stream over `connectors` and spawns its pump once the target is connected.
+    /// `connectors` is `None` if there is no link.
     ///
     /// # Errors
-    /// Why the target is not connected. The visitor has its answer already.
+    /// Why the target is not connected. The visitor has got its answer already.
     pub(crate) async fn connect(
         mut self,
         connectors: Option<&Connectors>,
@@ -114,12 +115,12 @@ impl Opening {
             }
         };
         let patience = self.settings.timeouts.dial + REPORT;
-        // On an error the inlet is dropped, which aborts what has not ended.
+        // On an error the inlet is dropped, which aborts open directions.
         let outcome = timeout(patience, self.connected(&pipe, &*inlet, connectors.reports)).await;
         match outcome {
             Ok(Ok(())) => Ok((pipe, inlet)),
             Ok(Err(unconnected)) => {
-                // The pipe has noted and counted a refusal already.
+                // The pipe has recorded and counted a refusal already.
                 pipe.note_end(End::Socket);
                 pipe.close(true);
                 Err(unconnected)
@@ -133,14 +134,14 @@ impl Opening {
         }
     }
 
-    /// Sends what the visitor has sent already, and waits for the report.
+    /// Sends the bytes that the visitor has sent already, and waits for the report.
     async fn connected(
         &mut self,
         pipe: &Pipe,
         inlet: &dyn Inlet,
         reports: bool,
     ) -> Result<(), Unconnected> {
-        // A request goes through the guard, once there is one.
+        // A request must pass through the guard, which is made later.
         let mut rest = match self.speech {
             Speech::Answer { .. } => BytesMut::new(),
             Speech::Socks5 | Speech::Http | Speech::Ready(_) => std::mem::take(&mut self.rest),
@@ -159,7 +160,7 @@ impl Opening {
                         inlet.consumed(1);
                         is_connected = true;
                     }
-                    // A far end of a later version says something that this end does not know.
+                    // A report that this version does not know.
                     Some(_) => return Poll::Ready(Err(Unconnected::Refused(ResetCode::Internal))),
                     None if pipe.is_finished() => {
                         return Poll::Ready(Err(Unconnected::Refused(ResetCode::Aborted)));
@@ -197,7 +198,7 @@ impl Opening {
     }
 }
 
-/// Sends as much of `rest` as the link has room for.
+/// Sends bytes of `rest` as far as the link has room.
 fn send(pipe: &Pipe, inlet: &dyn Inlet, rest: &mut BytesMut) {
     while !rest.is_empty() {
         let size = rest.len().min(inlet.room());

@@ -1,4 +1,4 @@
-//! The answer to a request whose target fails before the first byte of its own answer.
+//! Answers a request whose target fails before the first byte of its answer.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,12 +15,12 @@ use super::handshake::{HANDSHAKE, Speech, linger_upload};
 use crate::Duplex;
 use crate::pipe::{Leaving, Onward, Why};
 
-/// Answers in the place of the target.
+/// Answers instead of the target.
 #[derive(Debug)]
 pub(super) struct Substitute {
-    /// The language of the visitor.
+    /// The protocol of the visitor.
     pub(super) speech: Speech,
-    /// The stream of the visitor; `None`: it has a socket.
+    /// The stream of the visitor; `None`: the visitor has a socket.
     pub(super) stream: Option<Shared>,
 }
 
@@ -35,7 +35,7 @@ impl Onward for Substitute {
                 let reason = format!("The target sent a response that is not safe: {reason}.");
                 connect::page(502, "", &reason)
             }
-            // One connection has one request, and its rules do not change.
+            // A connection has only one request, and its rules do not change.
             Why::Other(_) | Why::Changed => return,
         };
         let page = self.speech.answer(page);
@@ -57,8 +57,8 @@ async fn say(mut io: impl AsyncRead + AsyncWrite + Unpin, page: Vec<u8>) {
     }
 }
 
-/// The stream of a visitor, which the pump and the answer in the place of the target share. One of
-/// them at a time polls it.
+/// The stream of a visitor, shared by the pump and the substitute answer. Only one of them polls it
+/// at a time.
 #[derive(Clone)]
 pub(super) struct Shared(Rc<RefCell<Duplex>>);
 

@@ -1,18 +1,18 @@
-//! Which protocol is it? The first bytes of a connection to a port for several protocols.
+//! Detects the protocol by the first bytes of a connection to a port for several protocols.
 
 use h1::{Opened, Opening, PREFACE};
 use proto::greeting::MAGIC;
 
-/// The methods after which a path makes the rest of the line needless.
+/// The methods after which the beginning of a path identifies HTTP without the rest of the line.
 const METHODS: [&[u8]; 8] =
     [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE"];
 
 /// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
-    /// A handshake record of TLS.
+    /// A TLS handshake record.
     Tls,
-    /// A request of HTTP/1, or a broken attempt at a request.
+    /// An HTTP/1 request, or a malformed attempt at one.
     Http,
     /// The connection preface of HTTP/2 without TLS (RFC 9113 section 3.4).
     Http2,
@@ -22,16 +22,16 @@ pub enum First {
     Other,
 }
 
-/// Looks at the first bytes of a connection.
+/// Inspects the first bytes of a connection.
 #[derive(Debug, Default)]
 pub struct FirstSniffer {
     line: Opening,
 }
 
 impl FirstSniffer {
-    /// Looks at `bytes`, which are all that arrived since the first byte of the connection. `None`:
-    /// more bytes are needed. 2 bytes identify TLS, 4 bytes the greeting, the method and the first
-    /// byte of the path most requests of HTTP; other requests need their whole first line.
+    /// Inspects `bytes`, which are all bytes of the connection so far. `None`: more bytes are
+    /// needed. 2 bytes identify TLS, 4 bytes the greeting, and the method with the first byte of
+    /// the path most HTTP requests; other requests need their whole first line.
     pub fn look(&mut self, bytes: &[u8]) -> Option<First> {
         match *bytes {
             [] | [22] => return None,

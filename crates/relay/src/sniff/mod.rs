@@ -1,15 +1,15 @@
-//! What a visitor says first: TLS with its ClientHello, HTTP, or another protocol. [`h1`] reads the
-//! head of an HTTP/1 request by the same rules.
+//! Detects the protocol of a visitor's first bytes: TLS with its ClientHello, HTTP, or another
+//! protocol. [`h1`] parses the header of an HTTP/1 request by the same rules.
 //!
-//! Each sniffer is a plain value without socket and clock. The caller keeps all bytes that arrived
-//! since the first byte of the connection, and gives all of them to `look` each time. A sniffer
-//! remembers how far it came: the work is linear in the number of bytes, also when bytes arrive
-//! one at a time. The outcome does not depend on the pieces in which the bytes arrive. A sniffer
-//! takes nothing away: the far end gets the bytes as the visitor sent them.
+//! Each sniffer is a plain value without socket and clock. The caller keeps all bytes of the
+//! connection, and passes all of them to `look` each time. A sniffer stores its position: the work
+//! is linear in the number of bytes, even when bytes arrive one at a time. The outcome does not
+//! depend on the pieces in which the bytes arrive. A sniffer consumes nothing: the far end gets the
+//! bytes as the visitor sent them.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`first`] | which protocol the first bytes belong to |
+//! | [`first`] | the protocol of the first bytes |
 //! | [`tls`] | the ClientHello: server name and ALPN |
 
 pub mod first;

@@ -2,7 +2,7 @@
 //! server joins ([`super::bridge`]).
 //!
 //! ```text
-//!   lane ──frames by reference──> way ──copied behind a head──> Inlet  ──> link to the server
+//!   lane ──frames by reference──> way ─copied behind a header─> Inlet  ──> link to the server
 //!   lane <──copied to the reader── way <──pieces by reference── Outlet <── link to the server
 //! ```
 //!
@@ -35,7 +35,7 @@ pub struct StreamLane {
     death: Death,
 }
 
-/// The queues between a lane and the task of its stream.
+/// The two queues between a lane and the task of its stream.
 #[derive(Debug, Default)]
 struct Ways {
     /// From the lane to the stream.
@@ -45,16 +45,16 @@ struct Ways {
 }
 
 impl StreamLane {
-    /// Makes the lane of a stream. A task of the present worker moves the bytes. A lane that is
-    /// dropped is like a socket that is closed: its last bytes leave, such as the reason of a
-    /// refusal, its direction ends, and the next bytes of the far side are answered by a stop.
+    /// Makes the lane of a stream. A task of the present worker moves the bytes. Dropping a lane is
+    /// like closing a socket: its last bytes are sent, such as the reason of a refusal, its
+    /// direction ends, and the next bytes of the far side are answered with a stop.
     #[must_use]
     pub fn new(stream: Duplex) -> Self {
         Self::watched(stream).0
     }
 
-    /// The same. The receiver gets the reason for which the far side reset the stream, when the
-    /// stream has ended.
+    /// As [`Self::new`]. When the stream has ended, the receiver gets the reason for which the far
+    /// side reset it.
     #[must_use]
     pub fn watched(stream: Duplex) -> (Self, oneshot::Receiver<Option<ResetCode>>) {
         let ways = Arc::<Ways>::default();
@@ -63,17 +63,17 @@ impl StreamLane {
             Some(parts) => {
                 let mover = Mover::new(parts, Arc::clone(&ways));
                 spawn_local(async move {
-                    // The lane may be gone, and nobody waits.
+                    // The receiver may have been dropped.
                     let _ = ended.send(mover.await);
                 });
             }
-            // The owner of the stream has ended a direction: no carrier begins with that.
+            // The owner of the stream has ended a direction, and a carrier needs both.
             None => ways.break_both(io::ErrorKind::BrokenPipe),
         }
         (Self { ways, death: Death::default() }, reason)
     }
 
-    /// Keeps an error: the lane is dead.
+    /// Stores an error: the lane has failed.
     fn or_death<T>(&mut self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match outcome {
             Poll::Ready(Err(error)) => self.death.by(error),
@@ -83,7 +83,7 @@ impl StreamLane {
 }
 
 impl Ways {
-    /// Ends both directions. Bytes that wait are lost.
+    /// Breaks both directions. Queued bytes are lost.
     fn break_both(&self, why: io::ErrorKind) {
         self.out.fail(why);
         self.back.fail(why);
@@ -108,7 +108,7 @@ impl Lane for StreamLane {
     }
 
     fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The task sends by itself.
+        // The task sends without a flush.
         Poll::Ready(self.death.check())
     }
 
@@ -123,7 +123,7 @@ impl Lane for StreamLane {
     }
 
     fn detach(&mut self) -> io::Result<()> {
-        // Memory belongs to no runtime.
+        // A queue in memory belongs to no runtime.
         Ok(())
     }
 

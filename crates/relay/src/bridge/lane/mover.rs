@@ -1,4 +1,4 @@
-//! The only task of a stream that is a lane. It is to the lane as the pump is to a socket.
+//! The only task of a stream that is a lane. It serves the lane as the pump serves a socket.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,18 +20,20 @@ use crate::duplex::Parts;
 use crate::pipe::{MOVED, Pipe, Watchdog};
 use crate::{End, Permit};
 
-/// Bytes per direction and poll, as those of the pump.
+/// Bytes per direction and poll, as for the pump.
 const BUDGET: usize = 256 << 10;
 
-/// Payload of a frame: with its head it fills a buffer of the pool, and a batch of records fits. A
-/// longer frame would leave the cache of the core before the link to the server seals it.
+/// The largest payload of a frame, in bytes: with its header it fills a buffer of the pool, and a
+/// batch of records fits. A longer frame would be evicted from the core's cache before the link to
+/// the server encrypts it.
 const FRAME: usize = (128 << 10) - HEAD_ROOM;
 
 /// Moves the bytes between a stream and its lane until both directions have ended, and returns the
-/// reason for which the far side reset the stream. A task that ends earlier breaks both.
+/// reason for which the far side reset the stream. A task that is dropped earlier breaks both
+/// directions.
 ///
-/// Of the time-outs of a stream only `half_close` can be in force: the stream of a lane has the
-/// settings of no service.
+/// Of the time-outs of a stream only `half_close` can apply, because the stream of a lane has no
+/// service's settings.
 pub(super) struct Mover {
     pipe: Rc<Pipe>,
     inlet: Box<dyn Inlet>,
@@ -44,10 +46,10 @@ pub(super) struct Mover {
     dog: Option<Watchdog>,
 }
 
-/// How a direction stands after a turn.
+/// The state of a direction after a poll.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// It waits and is woken.
+    /// It waits for a wake-up.
     Waits,
     /// The budget is spent.
     Again,
@@ -62,7 +64,7 @@ impl Mover {
         Self { pipe, inlet, ways, _permit: permit, is_sent, is_received, dog }
     }
 
-    /// Sends what the lane has written.
+    /// Sends the bytes that the lane has written.
     fn send(&mut self, cx: &mut Context<'_>) -> Turn {
         if self.pipe.is_stopped() {
             self.ways.out.abandon();
@@ -100,7 +102,7 @@ impl Mover {
         Turn::Again
     }
 
-    /// Hands over what the far side has sent.
+    /// Passes the bytes of the far side to the lane.
     fn receive(&self, cx: &mut Context<'_>) -> Turn {
         let Ok((taken, is_full)) = self.ways.back.fill(cx, || self.pipe.pop()) else {
             return self.receive_for_nobody();
@@ -113,13 +115,14 @@ impl Mover {
         if is_full || !self.pipe.is_finished() {
             return Turn::Waits;
         }
-        // The lane that is gone meanwhile takes no end.
+        // A lane that was dropped meanwhile takes no end.
         let _ = self.ways.back.end();
         Turn::Ended
     }
 
-    /// The lane is gone. As over TCP, the next bytes of the far side are answered by a stop: an
-    /// immediate stop would overtake the last bytes of the lane, such as the reason of a refusal.
+    /// The lane was dropped. As over TCP, the next bytes of the far side are answered with a stop:
+    /// an immediate stop would overtake the last bytes of the lane, such as the reason of a
+    /// refusal.
     fn receive_for_nobody(&self) -> Turn {
         if self.pipe.is_finished() {
             Turn::Ended
@@ -137,7 +140,7 @@ impl Mover {
         Poll::Ready(reason)
     }
 
-    /// Nobody takes the bytes of the far side any more.
+    /// Stops the far side, whose bytes nothing takes any more.
     fn stop(&mut self) {
         self.is_received = true;
         self.pipe.note_end(End::Socket);
@@ -148,7 +151,7 @@ impl Mover {
         self.inlet.stop(ResetCode::Aborted);
     }
 
-    /// No byte has moved for too long after one direction ended.
+    /// Ends a stream in which no byte moved for too long after one direction ended.
     fn forget(&mut self) -> Poll<Option<ResetCode>> {
         self.ways.break_both(io::ErrorKind::TimedOut);
         if !self.is_sent {
@@ -203,7 +206,7 @@ impl Future for Mover {
 
 impl Drop for Mover {
     fn drop(&mut self) {
-        // After its end the task changes nothing: a direction that has ended stays as it is.
+        // After a regular end this changes nothing: a direction that has ended stays as it is.
         self.ways.break_both(io::ErrorKind::BrokenPipe);
         self.pipe.close(true);
     }

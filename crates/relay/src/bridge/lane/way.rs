@@ -1,6 +1,6 @@
 //! One direction between a lane and the task of its stream: a bounded queue of pieces, whose two
-//! ends may be on different workers. The lock is held for the time that a few pointers take to
-//! move, except by a reader that copies.
+//! ends may be on different workers. The lock is held only while a few pointers move, except by a
+//! reader, which copies bytes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,11 +10,11 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use net::pool;
 
-/// Bytes that may wait before the giver waits. A piece is added as a whole, so a queue has at most
-/// these and one batch of records more.
+/// Queued bytes above which the sender waits. A piece is added as a whole, so a queue can exceed
+/// this by one batch of records.
 const WAITING: usize = 128 << 10;
 
-/// Pieces that may wait before the giver waits: a piece may be part of a larger buffer.
+/// Queued pieces above which the sender waits: a piece may keep a larger buffer alive.
 const PIECES: usize = 64;
 
 #[expect(
@@ -36,22 +36,22 @@ struct Line {
     taker: Option<Waker>,
 }
 
-/// How a direction stands.
+/// The state of a direction.
 #[derive(Clone, Copy, Debug, Default)]
 enum End {
     #[default]
     Open,
-    /// Nothing follows the pieces that wait.
+    /// Nothing follows the queued pieces.
     Ended,
-    /// The stream has broken, or the taker takes nothing more.
+    /// The stream has broken, or the receiver takes nothing more.
     Failed(io::ErrorKind),
 }
 
-/// What the taker got.
+/// The result of [`Way::take`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     Pieces,
-    /// Nothing waits. The taker is woken.
+    /// The queue is empty. The receiver is woken later.
     Nothing,
     /// The direction has ended, and all its bytes were taken.
     Ended,
@@ -59,7 +59,7 @@ pub(super) enum Taken {
 
 impl Way {
     fn line(&self) -> MutexGuard<'_, Line> {
-        // A line is whole between any two of its statements.
+        // The state is consistent after every statement, so a poisoned lock does no harm.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,9 +90,9 @@ impl Way {
         Poll::Ready(Ok(added))
     }
 
-    /// Adds the pieces of `next` until the queue is full or there is none. Returns the number of
-    /// bytes, and whether the queue is full. The giver of a full queue is woken. `Err`: the taker
-    /// is gone.
+    /// Adds the pieces of `next` until the queue is full or there are no more. Returns the number
+    /// of bytes, and whether the queue is full. The sender of a full queue is woken later. `Err`:
+    /// the receiver takes nothing more.
     pub(super) fn fill(
         &self,
         cx: &mut Context<'_>,
@@ -119,7 +119,7 @@ impl Way {
         Ok((added, is_full))
     }
 
-    /// Ends the direction behind the pieces that wait.
+    /// Ends the direction after the queued pieces.
     pub(super) fn end(&self) -> io::Result<()> {
         let mut line = self.line();
         if let End::Failed(why) = line.end {
@@ -130,7 +130,7 @@ impl Way {
         Ok(())
     }
 
-    /// Breaks a direction that has not ended, for both sides, and throws away what waits.
+    /// Breaks a direction that has not ended, for both sides, and discards its queue.
     pub(super) fn fail(&self, why: io::ErrorKind) {
         let mut line = self.line();
         if matches!(line.end, End::Open) {
@@ -140,7 +140,7 @@ impl Way {
         line.wake_both();
     }
 
-    /// The taker takes nothing more, whatever waits.
+    /// Breaks the direction because the receiver takes nothing more, and discards the queue.
     pub(super) fn abandon(&self) {
         let mut line = self.line();
         line.end = End::Failed(io::ErrorKind::BrokenPipe);
@@ -148,7 +148,7 @@ impl Way {
         line.wake_both();
     }
 
-    /// Copies bytes that wait into the spare capacity of `buf`. `Ok(0)` is the end.
+    /// Copies queued bytes into the spare capacity of `buf`. `Ok(0)` is the end.
     pub(super) fn poll_read(
         &self,
         cx: &mut Context<'_>,
@@ -183,7 +183,7 @@ impl Way {
         }
     }
 
-    /// Moves pieces with a total of at most `most` bytes to `taken`.
+    /// Moves queued pieces with a total of at most `most` bytes to `taken`.
     pub(super) fn take(
         &self,
         cx: &mut Context<'_>,
@@ -214,7 +214,7 @@ impl Way {
         Taken::Ended
     }
 
-    /// The bytes that wait.
+    /// The number of queued bytes.
     pub(super) fn held(&self) -> usize {
         self.line().bytes
     }
@@ -232,8 +232,8 @@ impl Line {
         }
     }
 
-    /// Notes that the taker has `bytes` more. A giver waits until half of the queue is free, so
-    /// that a wake-up serves more than one piece.
+    /// Subtracts `bytes` that the receiver took. The sender is woken only when half of the queue is
+    /// free, so that a wake-up serves more than one piece.
     fn take_away(&mut self, bytes: usize) {
         self.bytes -= bytes;
         if self.bytes <= WAITING / 2 && self.pieces.len() <= PIECES / 2 {

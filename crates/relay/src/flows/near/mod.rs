@@ -1,7 +1,7 @@
 //! The flows of one socket at which peers send: a port of a service or of a forward (`visitors`),
-//! or the socket of a SOCKS5 association (`proxy/associate`). The socket says what distinguishes
-//! its flows and how an answer is sent; the table, the time-outs, refusals and counters are the
-//! same. `reply` is the way back.
+//! or the socket of a SOCKS5 association (`proxy/associate`). The socket defines the key of its
+//! flows and how an answer is sent; the table, the time-outs, refusals and counters are shared.
+//! `reply` is the return path.
 
 mod reply;
 
@@ -29,44 +29,44 @@ use crate::{End, Gate, Permit};
 
 use reply::Reply;
 
-/// The far side refused the flow of a peer. Datagrams of the peer within this time are dropped, so
-/// that each of them does not open a flow again.
+/// After the far side refused the flow of a peer, datagrams of the peer are dropped for this time,
+/// so that they do not each open a flow again.
 const REFUSED: Duration = Duration::from_secs(1);
 
 /// A socket at which peers send.
 pub(crate) trait NearSocket: fmt::Debug + Sized + 'static {
-    /// Distinguishes the flows of the socket.
+    /// The key of a flow of the socket.
     type Key: Clone + Eq + Hash;
 
-    /// Where the answers of a flow go.
+    /// The destination of the answers of a flow.
     type To;
 
-    /// Sends an answer with a code point, which the socket counts. Returns false if the socket is
+    /// Sends an answer with a code point, and counts it in `stats`. Returns false if the socket is
     /// closed.
     fn send(&self, to: &Self::To, dscp: Dscp, datagram: Bytes, stats: &FlowStats) -> bool;
 
     /// Whether an answer is the first of its flow in this turn of the task. `seen` is the turn of
-    /// the last one. The others of the turn do not refresh the flow.
+    /// the previous answer. Later answers of the same turn do not refresh the flow.
     fn begins_turn(&self, _seen: &Cell<u64>) -> bool {
         true
     }
 
-    /// The peer whose datagrams the socket reads, where another one is the peer of the flow.
+    /// The peer whose datagrams the socket reads, where it differs from the peer of the flow.
     fn sender(&self, _to: &Self::To, peer: SocketAddr) -> SocketAddr {
         peer
     }
 
-    /// Whose rates of bytes hold for flows without a permit of their own.
+    /// The gate whose byte rates apply to flows without a permit.
     fn gate(&self) -> Option<&Arc<Gate>> {
         None
     }
 
-    /// Counts the flows of a group of sockets.
+    /// The counter of flows for a group of sockets.
     fn steering(&self) -> Option<&Arc<Steering>> {
         None
     }
 
-    /// A flow of `peer` was refused or ended early, for want of a place.
+    /// Reports that a flow of `peer` was refused or evicted because there is no room.
     fn complain(&self, _full: IsFull, _peer: SocketAddr, _settings: &FlowSettings) {}
 }
 
@@ -100,7 +100,7 @@ struct Live<S: NearSocket> {
     _counted: Counted,
 }
 
-/// Both ways of a flow.
+/// Both directions of a flow.
 pub(crate) struct Ends<S: NearSocket> {
     reply: Rc<Reply<S>>,
     inlet: Rc<dyn FlowInlet>,
@@ -113,7 +113,7 @@ impl<S: NearSocket> Clone for Ends<S> {
 }
 
 impl<S: NearSocket> Ends<S> {
-    /// Passes `count` datagrams of the peer into the link by `send`, which returns how many of them
+    /// Passes `count` datagrams of the peer to the link by `send`, which returns how many of them
     /// were dropped.
     pub(crate) fn pass(
         &self,
@@ -163,7 +163,8 @@ impl Drop for Counted {
 }
 
 impl<S: NearSocket> Flow<S> {
-    /// The flow that the far side refused with `code`, if that is a reason to wait.
+    /// Returns the entry of a flow that the far side refused with `code`; `None`: the code is no
+    /// refusal.
     fn refused(code: ResetCode, now: Instant) -> Option<Self> {
         let reason = DropReason::of_refusal(code);
         is_refusal(code).then(|| Self::Refused { until: now + REFUSED, reason })
@@ -185,7 +186,7 @@ impl<S: NearSocket> NearFlows<S> {
         Rc::new(Self { socket, table, times: Cell::new(settings.times), settings })
     }
 
-    /// Changes when idle flows end. The task of the socket has to ask for the next one again.
+    /// Changes the idle times. The task of the socket must then call [`Self::next_idle`] again.
     pub(crate) fn set_times(&self, times: FlowTimes) {
         self.times.set(times);
     }
@@ -224,7 +225,7 @@ impl<S: NearSocket> NearFlows<S> {
     /// Opens a flow of `peer`, whose answers go to `to`. `open` opens it at a link.
     ///
     /// # Errors
-    /// Why the datagrams are dropped.
+    /// The reason to drop the datagrams.
     pub(crate) fn open(
         self: &Rc<Self>,
         key: S::Key,
@@ -272,7 +273,7 @@ impl<S: NearSocket> NearFlows<S> {
         }
     }
 
-    /// Puts a flow into the table, and ends the flows that have to go for it.
+    /// Inserts a flow into the table, and ends the flows that are evicted for it.
     fn insert(
         &self,
         key: S::Key,
@@ -288,7 +289,7 @@ impl<S: NearSocket> NearFlows<S> {
         outcome
     }
 
-    /// Ends a flow whose place another one took. The answers to a peer that still waits are lost.
+    /// Ends a flow that was evicted for another flow. A peer that still waits gets no answer.
     fn evict(&self, gone: Flow<S>) {
         if let Flow::Live(Live { ends: Ends { reply, .. }, .. }) = &gone {
             let stats = &self.settings.stats;
@@ -301,7 +302,7 @@ impl<S: NearSocket> NearFlows<S> {
         gone.end(End::Cut, ResetCode::Limit);
     }
 
-    /// When the next flow is idle.
+    /// The time at which the next flow becomes idle.
     pub(crate) fn next_idle(&self) -> Option<Instant> {
         self.table.borrow().next_idle(self.times.get())
     }

@@ -1,5 +1,5 @@
-//! The way back: what the far side answers goes to the peer, from the address that the peer sent
-//! to.
+//! The return path: answers of the far side go to the peer, from the address to which the peer
+//! sent.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
@@ -25,9 +25,9 @@ pub(crate) struct Reply<S: NearSocket> {
     to: S::To,
     pub(super) peer: SocketAddr,
     stats: Rc<FlowStats>,
-    /// Whose rates of bytes hold for the flow.
+    /// The gate whose byte rates apply to the flow.
     gate: OnceCell<Arc<Gate>>,
-    /// The code point of the answers.
+    /// The DSCP of the answers.
     dscp: Cell<Dscp>,
     /// For the access log.
     pub(super) visit: Option<Box<Visit>>,
@@ -38,7 +38,7 @@ pub(crate) struct Reply<S: NearSocket> {
     /// Why the flow has ended.
     pub(super) closed: Cell<Option<ResetCode>>,
     pub(super) is_answered: Cell<bool>,
-    /// Datagrams that went to the far side before its first answer.
+    /// The number of datagrams that were sent to the far side before its first answer.
     pub(super) unanswered: Cell<usize>,
 }
 
@@ -68,12 +68,12 @@ impl<S: NearSocket> Reply<S> {
         })
     }
 
-    /// The rates of this gate hold for the flow.
+    /// Applies the rates of this gate to the flow.
     pub(super) fn obey(&self, gate: &Arc<Gate>) {
         let _ = self.gate.set(Arc::clone(gate));
     }
 
-    /// Whether datagrams with this number of bytes are within the rates in force, and charges them.
+    /// Charges this number of bytes to the rates in force. Returns false if they exceed a rate.
     pub(super) fn may_pass(&self, way: Way, bytes: usize) -> bool {
         self.gate.get().is_none_or(|gate| pace::take_now(gate, way, bytes, true))
     }
@@ -91,7 +91,7 @@ impl<S: NearSocket> Reply<S> {
         }
     }
 
-    /// The far side refused the flow.
+    /// Reports that the far side refused the flow.
     fn refused(&self, flows: &NearFlows<S>, code: ResetCode) {
         let FlowSettings { stats, watcher, .. } = &*flows.settings;
         // A defect of the far side says nothing about the target.
@@ -144,7 +144,7 @@ impl<S: NearSocket> FlowOutlet for Reply<S> {
         let refused = Flow::refused(code, Instant::now()).filter(|_| !self.is_answered.get());
         let is_refusal = refused.is_some();
         if is_refusal {
-            // Those that the refusal meets reached nobody.
+            // The datagrams sent before the refusal reached no target.
             self.stats.count_dropped(DropReason::of_refusal(code), self.unanswered.take());
         }
         if let Some(slot) = self.slot.take() {

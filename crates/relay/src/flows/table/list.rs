@@ -1,6 +1,6 @@
 //! Doubly linked lists of table entries, by index: moving an entry to the end takes constant time.
 
-/// No entry has this index.
+/// The index that stands for "no entry".
 const NIL: u32 = u32::MAX;
 
 /// The neighbours of one entry.
@@ -10,7 +10,7 @@ struct Link {
     after: u32,
 }
 
-/// The links of all entries for one kind of list. An entry is in one list of the kind.
+/// The links of all entries for one kind of list. An entry is in one list of each kind.
 #[derive(Debug, Default)]
 pub(super) struct Links(Vec<Link>);
 

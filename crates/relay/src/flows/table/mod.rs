@@ -1,6 +1,6 @@
 //! The flows of one listener, of one SOCKS5 association, or of the targets of one service, on one
 //! worker: which flow a datagram belongs to, which flow is evicted when there are too many, and
-//! which flows are idle. Every operation takes constant time. The time comes in as an argument.
+//! which flows are idle. Every operation takes constant time. The time is an argument.
 //!
 //! The value of a flow grows with its state:
 //!
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! The peer of a pending flow waits, as for the answer to a DNS query. An answered flow is probably
-//! over when it is quiet. A lasting flow is a conversation, which a peer with a forged address
-//! cannot have. The flow that is evicted for a new flow is the first in this order, and of several
-//! the least recently used:
+//! over when it is quiet. A lasting flow is a conversation, which a peer with a spoofed address
+//! cannot have. The flow evicted for a new flow is the first in this order, and among equals the
+//! least recently used:
 //!
 //! ```text
 //!   the source has its share    pending for 5 s; answered and quiet for 1 s; lasting and quiet for
@@ -23,9 +23,9 @@
 //!                               the new flow is refused
 //! ```
 //!
-//! Pending flows that are younger than 5 s are evicted at a bounded rate (`pace`): a flood of
-//! forged sources would otherwise make the process begin and end flows as fast as datagrams arrive,
-//! and no flow would live until its answer.
+//! Pending flows that are younger than 5 s are evicted at a bounded rate (`pace`): a flood with
+//! spoofed sources would otherwise make the process begin and end flows as fast as datagrams
+//! arrive, and no flow would last until its answer.
 
 mod list;
 mod pace;
@@ -49,31 +49,31 @@ use crate::eviction::Candidate;
 use list::{Links, List};
 use pace::{LATE, Pace};
 
-/// The place of a flow in its table. It does not name another flow after the end of its own.
+/// The handle of a flow in its table. After the end of the flow it refers to no other flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
     index: u32,
     serial: u64,
 }
 
-/// Why a new flow finds no place.
+/// Why a new flow is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IsFull {
-    /// There are as many flows as may be, and no flow of the table may be evicted.
+    /// The limit of flows is reached, and no flow of the table may be evicted.
     Table,
-    /// The source has as many flows as it may have, and all are in use.
+    /// The limit of flows of the source is reached, and all of its flows are in use.
     Source,
 }
 
 /// The rank of flows whose peers may still wait for an answer.
 const WAITED_FOR: u8 = 3;
 
-/// An answered flow is over when it is quiet for this time: a peer that goes on sends after a round
-/// trip.
+/// An answered flow counts as over when it is quiet for this time: a peer that continues sends
+/// after a round trip.
 const OVER: Duration = Duration::from_secs(1);
 
-/// The same for a source that has more queries under way than its share lasts for: the datagrams of
-/// one answer follow each other within less.
+/// As [`OVER`], for a source with more outstanding queries than its share permits: the datagrams of
+/// one answer follow each other more quickly.
 const JUST_OVER: Duration = Duration::from_millis(10);
 
 /// A lasting flow that is quiet for this time may be evicted for another flow of its source: games
@@ -85,7 +85,7 @@ const PAUSED: Duration = Duration::from_secs(5);
 const IN_USE: Duration = Duration::from_secs(1);
 
 /// A lasting flow that is quiet for this time may be evicted for a flow of another source.
-/// Keep-alives come more often (WireGuard: 25 s).
+/// Keepalives are sent more often (WireGuard: 25 s).
 const LEFT: Duration = Duration::from_secs(30);
 
 /// The states of a flow, from the least to the most valuable.
@@ -110,13 +110,13 @@ impl State {
 #[derive(Debug)]
 struct Entry<V, K> {
     serial: u64,
-    /// `None`: the flow is that of a target and is not looked up.
+    /// `None`: the flow is that of a target, which is never looked up by key.
     key: Option<K>,
     source: Option<Source>,
     state: State,
     used: Instant,
     value: V,
-    /// Its parts of the bounds, which other tables share.
+    /// Its slots in the bounds, which are shared with other tables.
     _held: (Held, OfSource),
 }
 
@@ -141,7 +141,7 @@ impl Lists {
     }
 }
 
-/// Flows with a value each, found by their keys.
+/// Flows, each with a value, indexed by key.
 #[derive(Debug)]
 pub(super) struct Table<V, K = Route> {
     bounds: Arc<FlowBounds>,
@@ -180,7 +180,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
         }
     }
 
-    /// Changes how many flows there may be. Flows that exist stay.
+    /// Changes the limits of the number of flows. Existing flows stay.
     pub(super) fn set_bounds(&mut self, bounds: &Arc<FlowBounds>) {
         if !Arc::ptr_eq(&self.bounds, bounds) {
             self.bounds = Arc::clone(bounds);
@@ -215,7 +215,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
         self.entries.iter().flatten().map(|entry| &entry.value)
     }
 
-    /// Whether a new flow of `source` finds a place, if need be by an eviction.
+    /// Whether a new flow of `source` is admitted, if necessary by an eviction.
     pub(super) fn admits(&self, source: Option<&Source>, now: Instant) -> Result<(), IsFull> {
         let source = source.cloned().map(Source::prefix);
         let source = source.as_ref();
@@ -242,15 +242,14 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
             .or_else(|| quiet(State::Lasting, PAUSED))
             .or_else(|| quiet(State::Answered, JUST_OVER))
             .or_else(|| match quiet(State::Pending, Duration::ZERO) {
-                // A conversation is not evicted in the place of a query that may not be evicted
-                // yet.
+                // A conversation is not evicted instead of a query that may not be evicted yet.
                 Some(young) => pace.permits(*flows, now).then_some(young),
                 None => quiet(State::Lasting, IN_USE),
             })
             .map(|(_, index)| index)
     }
 
-    /// The flow that is evicted first when there is no room for a flow of any source, but not
+    /// The flow that is evicted first when there is no room for a flow of any source, except
     /// `spared`.
     pub(super) fn candidate(&self, spared: Option<Slot>, now: Instant) -> Option<Candidate> {
         let is_flood = self.pending * 2 >= self.len();
@@ -265,7 +264,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
             .or_else(|| quiet(WAITED_FOR, State::Pending, Duration::ZERO))
     }
 
-    /// The least recently used flow of these lists, if it was unused for at least `time`.
+    /// The least recently used flow in this state, if it was unused for at least `time`.
     fn quiet(
         &self,
         lists: &Lists,
@@ -281,7 +280,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
     /// Adds a flow. The flows that are evicted for it are added to `gone`, whatever the outcome.
     ///
     /// # Errors
-    /// The value, if there is no place.
+    /// The value, if there is no room or the key exists.
     pub(super) fn insert(
         &mut self,
         key: Option<K>,
@@ -294,7 +293,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
             return Err(value);
         }
         let source = source.map(Source::prefix);
-        // Another worker may take first what an evicted flow frees.
+        // Another worker may take the slot that an eviction frees.
         let of_source = loop {
             if let Some(share) = self.bounds.share(source.as_ref()) {
                 break share;
@@ -362,14 +361,14 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
         Slot { index, serial }
     }
 
-    /// The peer of the flow has sent.
+    /// Records a datagram from the peer of the flow.
     pub(super) fn touch(&mut self, slot: Slot, now: Instant) {
         let Some(state) = self.entry(slot).map(|entry| entry.state) else { return };
         let next = if state.is_answered() { State::Lasting } else { State::Pending };
         self.used(slot, next, now);
     }
 
-    /// The target of the flow has sent. Returns true for its first datagram.
+    /// Records a datagram from the target of the flow. Returns true for the first one.
     pub(super) fn answer(&mut self, slot: Slot, now: Instant) -> bool {
         let Some(state) = self.entry(slot).map(|entry| entry.state) else { return false };
         self.used(slot, state.max(State::Answered), now);
@@ -402,12 +401,12 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
         self.take(slot.index)
     }
 
-    /// Removes a flow that [`Self::candidate`] has named.
+    /// Removes a flow that [`Self::candidate`] returned.
     pub(super) fn evict(&mut self, candidate: Candidate) -> Option<V> {
         self.take(candidate.index)
     }
 
-    /// When the next flow is idle.
+    /// The time at which the next flow becomes idle.
     pub(super) fn next_idle(&self, times: FlowTimes) -> Option<Instant> {
         let of = |state: State| {
             let entry = self.entries.get(self.lists.first(state)? as usize)?.as_ref()?;
@@ -459,7 +458,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
             }
         }
         if self.len() == 0 {
-            // The memory of a flood is freed.
+            // Free the memory that a flood of flows took.
             *self = self.emptied();
         }
         Some(entry.value)

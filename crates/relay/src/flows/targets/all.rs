@@ -1,4 +1,4 @@
-//! All flows to the targets of one service: their table, and the task that ends idle ones. Where
+//! All flows to the targets of one service: their table, and the task that ends idle flows. When
 //! the process has no socket for a flow or a connection, the worker evicts its least valuable flow.
 
 use std::cell::{Cell, RefCell};
@@ -22,7 +22,7 @@ use crate::flows::idle::{self, IdleTimer};
 use crate::flows::table::{Slot, Table};
 use crate::flows::waking::TaskWaker;
 
-/// Flows that a worker evicts when another worker needs a socket.
+/// The number of flows that a worker evicts when another worker needs a socket.
 const FOR_OTHERS: usize = 8;
 
 /// The flows to the targets of one service (or of the forwards of one link) on one worker.
@@ -33,9 +33,9 @@ pub struct FlowTargets {
     timer: RefCell<IdleTimer>,
     waker: TaskWaker,
     has_task: Cell<bool>,
-    /// The flow that is not evicted, because the others are evicted for its sake.
+    /// The flow that must not be evicted, because others are evicted in its favour.
     spared: Cell<Option<Slot>>,
-    /// A task follows the targets.
+    /// Whether a task follows the targets.
     pub(super) is_followed: Cell<bool>,
 }
 
@@ -58,8 +58,8 @@ impl FlowTargets {
         self.len() == 0
     }
 
-    /// Ends the flows that lead to none of these targets. A peer that goes on sending gets a new
-    /// flow, which leads to where the service leads now.
+    /// Ends the flows to other targets than these. A peer that continues to send gets a new flow,
+    /// which leads to a current target of the service.
     pub fn lead_to(&self, targets: &[TargetAddr]) {
         let others: Vec<_> = {
             let table = self.table.borrow();
@@ -72,7 +72,7 @@ impl FlowTargets {
         others.into_iter().for_each(|flow| flow.end(Some(ResetCode::Shutdown)));
     }
 
-    /// Adds a flow, with the bounds and times of its settings. Returns false if there is no place.
+    /// Adds a flow, with the bounds and times of its settings. Returns false if there is no room.
     pub(super) fn add(self: &Rc<Self>, flow: &Rc<Target>, source: Option<Source>) -> bool {
         let FlowSettings { bounds, times, .. } = &*flow.settings;
         self.times.set(*times);
@@ -91,8 +91,8 @@ impl FlowTargets {
         true
     }
 
-    /// Evicts a flow of this worker for the sake of the flow `spared`, which has a place but no
-    /// socket yet. Returns false if no flow may be evicted.
+    /// Evicts a flow of this worker in favour of the flow `spared`, which is in the table but has
+    /// no socket yet. Returns false if no flow may be evicted.
     pub(super) fn make_room_for(&self, spared: Option<Slot>) -> bool {
         let outer = self.spared.replace(spared);
         let has_made = eviction::make_room();
@@ -100,29 +100,29 @@ impl FlowTargets {
         has_made
     }
 
-    /// The flows that `wanted` chooses.
+    /// The flows for which `wanted` returns true.
     pub(super) fn select(&self, wanted: impl Fn(&Target) -> bool) -> Vec<Rc<Target>> {
         let table = self.table.borrow();
         table.values().filter(|flow| wanted(flow)).cloned().collect()
     }
 
-    /// The far side sent a datagram.
+    /// Records a datagram from the far side.
     pub(super) fn touch(&self, slot: Slot, now: Instant) {
         self.table.borrow_mut().touch(slot, now);
     }
 
-    /// The target sent a datagram.
+    /// Records a datagram from the target.
     pub(super) fn answer(&self, slot: Slot) {
         self.table.borrow_mut().answer(slot, Instant::now());
     }
 
     pub(super) fn remove(&self, slot: Slot) {
         let gone = self.table.borrow_mut().remove(slot);
-        // The last owner of a flow may be here.
+        // This may drop the last reference to the flow, so the table must not be borrowed.
         drop(gone);
     }
 
-    /// Sees to it that a task ends idle flows.
+    /// Starts or wakes the task that ends idle flows.
     fn watch(self: &Rc<Self>) {
         if !self.has_task.replace(true) {
             let table: Rc<dyn Evict> = Rc::<Self>::clone(self);
@@ -172,7 +172,7 @@ impl Evict for FlowTargets {
     }
 }
 
-/// Ends idle flows, and evicts a few for other workers. The task lives while there are flows.
+/// Ends idle flows, and evicts a few for other workers. The task ends when there are no flows.
 struct Sweep {
     targets: Weak<FlowTargets>,
     wanted: Pin<Box<Notified<'static>>>,

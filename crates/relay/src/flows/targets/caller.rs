@@ -1,4 +1,4 @@
-//! What is known of a flow that arrives.
+//! The description of an incoming flow.
 
 use std::fmt;
 use std::rc::Rc;
@@ -6,19 +6,18 @@ use std::rc::Rc;
 use crate::dial::Allow;
 use crate::{Permit, Targets, Visitor};
 
-/// The far end of a flow that arrives.
+/// The far end of an incoming flow.
 #[derive(Default)]
 pub struct FlowCaller {
-    /// The rule for the target. It is asked about the name and about every resolved address.
-    /// Without a rule every target is permitted.
+    /// The rule for the target. It checks the name and every resolved address. Without a rule every
+    /// target is permitted.
     pub allow: Option<Allow>,
-    /// The visitor. Its source has a share of the flows
+    /// The visitor. The number of flows of its source is limited
     /// ([`FlowBounds::per_source`](crate::FlowBounds::per_source)).
     pub visitor: Visitor,
     /// Returned when the flow ends.
     pub permit: Option<Permit>,
-    /// The targets that stand in for the first one, if it cannot be reached or refuses what it
-    /// gets.
+    /// The fallback targets, used if the first target cannot be reached or refuses datagrams.
     pub stand_ins: Option<Rc<dyn Targets>>,
 }
 

@@ -27,16 +27,16 @@ use crate::flows::{DropReason, FlowSettings, pass_on};
 use crate::room::Position;
 use crate::{Gate, Permit, Targets, pace};
 
-/// Datagrams that wait for a lookup, and their bytes.
+/// The maximum number of datagrams that wait for a lookup; [`WAITING_BYTES`] limits their bytes.
 const WAITING: usize = 8;
 const WAITING_BYTES: usize = 64 << 10;
 
-/// A flow that has sent and got no answer for this time is in doubt. Most protocols answer sooner,
-/// and the doubt costs a lookup.
+/// A flow without an answer for this time is in doubt. Most protocols answer sooner, and the check
+/// costs a lookup.
 const SILENT: Duration = Duration::from_secs(4);
 
-/// The pause between two checks of a flow that stays without an answer doubles up to 2^4 s: a
-/// target that never answers costs little.
+/// The backoff between checks of a flow without an answer doubles up to 2^4 s, so that a target
+/// that never answers costs little.
 const PAUSES: u8 = 4;
 
 pub(super) enum State {
@@ -50,50 +50,50 @@ pub(super) struct Target {
     pub(super) settings: Rc<FlowSettings>,
     /// The table of the flow.
     flows: Rc<FlowTargets>,
-    /// The target; another one may take its place until the first answer.
+    /// The target; until the first answer, another target may replace it.
     pub(super) address: RefCell<TargetAddr>,
     /// The rule for the target.
     pub(super) allow: Option<Allow>,
     pub(super) state: RefCell<State>,
     inlet: RefCell<Option<Rc<dyn FlowInlet>>>,
     permit: Cell<Option<Permit>>,
-    /// Whose rates of bytes hold for the flow.
+    /// The gate whose byte rates apply to the flow.
     gate: Option<Arc<Gate>>,
     pub(super) slot: Cell<Option<Slot>>,
-    /// Datagrams that wait for the lookup. If the name has several addresses, they stay until one
-    /// has answered.
+    /// Datagrams that wait for the lookup. If the name has several addresses, the datagrams are
+    /// kept until one address has answered.
     waiting: RefCell<Vec<Bytes>>,
-    /// Addresses that were not tried, the next one last.
+    /// Untried addresses, the next address last.
     others: RefCell<Vec<SocketAddr>>,
     stand_ins: Option<StandIns>,
     pub(super) waker: TaskWaker,
-    /// The counters include it.
+    /// Whether the counters include the flow.
     is_counted: Cell<bool>,
-    /// The target has answered to the present socket.
+    /// Whether the target has answered on the current socket.
     is_answered: Cell<bool>,
     was_refused: Cell<bool>,
     doubt: Doubt,
 }
 
-/// The targets that stand in for the target of a flow.
+/// The fallback targets of a flow.
 struct StandIns {
     targets: Rc<dyn Targets>,
-    /// Why the former targets did not serve.
+    /// Why the previous targets failed.
     failed: RefCell<Vec<DialError>>,
 }
 
 /// Evidence that the socket of a flow leads to the wrong place.
 #[derive(Debug, Default)]
 struct Doubt {
-    /// The first datagram that was sent since the last answer.
+    /// The time of the first datagram sent since the last answer.
     unanswered_since: Cell<Option<Instant>>,
-    /// The target refused a datagram since the last answer, or no way led to it.
+    /// The target refused a datagram since the last answer, or was unreachable.
     is_refused: Cell<bool>,
-    /// The flow was checked without a result, and is not checked again before this moment.
+    /// The time before which the flow is not checked again, after a check without a result.
     until: Cell<Option<Instant>>,
     /// The number of such checks.
     times: Cell<u8>,
-    /// The target has answered since that was last reported to the targets.
+    /// The target has answered since an answer was last reported to the targets.
     is_heard: Cell<bool>,
     /// Datagrams were sent since the silence was last reported to the targets.
     is_used: Cell<bool>,
@@ -126,7 +126,8 @@ impl Doubt {
         self.unanswered_since.get().is_some_and(|since| since + SILENT <= now)
     }
 
-    /// All datagrams without an answer are sent now, after a lookup or to another address.
+    /// Restarts the time without an answer: the datagrams are sent now, after a lookup or to
+    /// another address.
     fn begin_anew(&self, now: Instant) {
         self.unanswered_since.set(Some(now));
     }
@@ -169,13 +170,13 @@ impl Target {
         })
     }
 
-    /// The flow has a place in the table.
+    /// Counts the flow, which is in the table now.
     pub(super) fn enter(&self) {
         self.settings.stats.enter();
         self.is_counted.set(true);
     }
 
-    /// The lookup is over.
+    /// Handles the result of the lookup.
     pub(super) fn found(&self, found: Result<Vec<SocketAddr>, DialError>) {
         match found {
             Ok(mut addresses) => {
@@ -187,7 +188,8 @@ impl Target {
         }
     }
 
-    /// Connects to the next address that the system has a route to, and sends what waits.
+    /// Connects to the next address to which the system has a route, and sends the waiting
+    /// datagrams.
     pub(super) fn connect(&self) {
         let mut first: Option<io::Error> = None;
         let socket = loop {
@@ -214,7 +216,7 @@ impl Target {
             return self.fail(match Errno::from_io_error(&source) {
                 Some(Errno::MFILE | Errno::NFILE) => DialError::Exhausted(target),
                 Some(Errno::AGAIN) => DialError::Ports(target),
-                // connect(2) of Linux; a route of type `prohibit` gives the same error.
+                // connect(2) of Linux; a route of type `prohibit` causes the same error.
                 Some(Errno::ACCESS) => DialError::Broadcast(target),
                 _ => DialError::Connect { target, source },
             });
@@ -236,7 +238,7 @@ impl Target {
         };
         match self.open(target) {
             Err(error) if is_exhausted(&error) => {
-                // A flow that waited for a lookup is no older than others.
+                // The time that the flow waited for a lookup must not make it the oldest.
                 let slot = self.slot.get();
                 if let Some(slot) = slot {
                     self.flows.touch(slot, Instant::now());
@@ -258,10 +260,10 @@ impl Target {
         Ok((connect(socket, target)?.marked(dscp.number())?, port))
     }
 
-    /// Gathers a datagram, which leaves at the end of the turn.
+    /// Queues a datagram, which is sent at the end of the turn.
     fn send(&self, socket: &FlowSocket, datagram: Bytes) {
         let Some(route) = socket.route() else { return };
-        // Datagrams that wait have woken the task.
+        // Queued datagrams have woken the task already.
         let is_first = !socket.has_unsent();
         socket.send(route, datagram, &FlowTally(self));
         if is_first {
@@ -269,7 +271,7 @@ impl Target {
         }
     }
 
-    /// Keeps a copy of a datagram: it may be a small part of a large buffer.
+    /// Stores a copy of a datagram, because the datagram may be a small part of a large buffer.
     fn keep(&self, datagram: &[u8]) -> bool {
         let mut waiting = self.waiting.borrow_mut();
         let bytes: usize = waiting.iter().map(Bytes::len).sum();
@@ -280,7 +282,7 @@ impl Target {
         has_room
     }
 
-    /// Passes on what the target sent.
+    /// Passes on datagrams from the target.
     pub(super) fn arrived(&self, arrival: &Arrival<'_>) {
         let FlowSettings { stats, watcher, .. } = &*self.settings;
         stats.count_in(arrival.count(), arrival.bytes());
@@ -306,20 +308,20 @@ impl Target {
         let _ = pass_on(arrival, &*inlet, stats);
     }
 
-    /// Whether datagrams with this number of bytes are within the rates in force, and charges them.
+    /// Charges this number of bytes to the rates in force. Returns false if they exceed a rate.
     fn may_pass(&self, way: Way, bytes: usize) -> bool {
         self.gate.as_ref().is_none_or(|gate| pace::take_now(gate, way, bytes, true))
     }
 
-    /// Whether what is sent may have to be sent to another address as well.
+    /// Whether sent datagrams may have to be repeated to another address.
     fn may_move(&self) -> bool {
         let has_others = !self.others.borrow().is_empty();
         has_others || (self.stand_ins.is_some() && !self.is_answered.get())
     }
 
-    /// Checks whether the target refused what was sent, as long as it has not answered. Returns
-    /// true if another address was found for the flow: a name may have an IPv6 address without a
-    /// listener, and another target may stand in.
+    /// Checks whether the target refused a datagram, as long as it has not answered. Returns true
+    /// if the flow moved to another address: a name may have an IPv6 address without a listener,
+    /// and there may be a fallback target.
     pub(super) fn moves_on(&self, socket: &FlowSocket) -> bool {
         if self.is_answered.get() {
             return false;
@@ -330,8 +332,8 @@ impl Target {
         if !self.was_refused.take() {
             return false;
         }
-        // A refusal follows the first datagram at once. A target that took datagrams for long got
-        // them, and no other address may get them a second time.
+        // A refusal follows the first datagram at once. A target that was silent for longer has
+        // received the datagrams, which must not be sent to another address again.
         if self.doubt.is_silent(Instant::now()) {
             self.waiting.take();
         }
@@ -355,8 +357,8 @@ impl Target {
         }
     }
 
-    /// Takes the next target that stands in, whose name is not looked up yet. Returns the error
-    /// where no target is left; a target may refuse many datagrams, and its reason is kept once.
+    /// Switches to the next fallback target, whose name is not resolved yet. Returns the error if
+    /// no target is left; a target may refuse many datagrams, and its error is kept once.
     fn take_next(&self, error: DialError) -> Result<(), DialError> {
         let Some(StandIns { targets, failed }) = &self.stand_ins else { return Err(error) };
         let mut failed = failed.borrow_mut();
@@ -376,7 +378,7 @@ impl Target {
         Ok(())
     }
 
-    /// Ends a flow whose target refuses what it gets, if others stand in.
+    /// Ends a flow whose target refuses datagrams, if there are fallback targets.
     pub(super) fn leaves_target(&self) -> bool {
         let leaves = self.stand_ins.is_some() && self.was_refused_lately();
         if leaves {
@@ -386,8 +388,8 @@ impl Target {
         leaves
     }
 
-    /// Reports to the targets that stand in for each other that this target has answered since the
-    /// last check. Returns whether its silence is to be reported.
+    /// Reports to the group of targets that this target has answered since the last check. Returns
+    /// whether its silence must be reported.
     pub(super) fn must_report_silence(&self, now: Instant) -> bool {
         let Some(StandIns { targets, .. }) = &self.stand_ins else { return false };
         if self.doubt.is_heard.take() {
@@ -399,8 +401,8 @@ impl Target {
         is_due && self.doubt.is_used.get()
     }
 
-    /// Reports the silence of this target to the targets that stand in for each other. Ends the
-    /// flow where another target answers: the next datagram of its peer begins a flow there.
+    /// Reports the silence of this target to the group of targets. Ends the flow if another target
+    /// answers: the next datagram of its peer begins a flow there.
     pub(super) fn leaves_silence(&self, now: Instant) {
         self.doubt.reported.set(Some(now));
         self.doubt.is_used.set(false);
@@ -410,7 +412,7 @@ impl Target {
         }
     }
 
-    /// The target cannot be reached at all.
+    /// Handles a target that cannot be reached.
     fn fail(&self, error: DialError) {
         let code = error.code();
         tracing::debug!(%error, "the target of a flow cannot be reached");
@@ -425,14 +427,14 @@ impl Target {
         let FlowSettings { stats, watcher, .. } = &*self.settings;
         let Some(watcher) = watcher else { return };
         watcher.dialled(Err(error));
-        // The code that denied the target logs the denial, with the missing right.
+        // The code that denied the target has logged the denial, with the missing right.
         if !matches!(error, DialError::Denied(_)) && stats.complaints.ready() {
             let reason = DropReason::of_refusal(error.code());
             watcher.complain_of_dial(error, stats.dropped(reason).max(1));
         }
     }
 
-    /// The target that the socket has, and the address of this machine that it sends from.
+    /// The target address of the socket, and its local IP address.
     pub(super) fn ends(&self) -> Option<(SocketAddr, Option<IpAddr>)> {
         match &*self.state.borrow() {
             State::Open { target, local, .. } => Some((*target, *local)),
@@ -447,7 +449,7 @@ impl Target {
         }
     }
 
-    /// Whether the flow has sent without an answer, and is due for a check.
+    /// Whether the flow is due for a check, because its target refused a datagram or is silent.
     pub(super) fn is_in_doubt(&self, now: Instant) -> bool {
         self.doubt.is_there(now)
     }
@@ -457,15 +459,15 @@ impl Target {
         self.doubt.is_refused.get()
     }
 
-    /// The flow was checked.
+    /// Records a check of the flow.
     pub(super) fn judged(&self, now: Instant) {
         let times = self.doubt.times.get();
         self.doubt.until.set(Some(now + Duration::from_secs(1 << times)));
         self.doubt.times.set((times + 1).min(PAUSES));
     }
 
-    /// Takes another socket, for one of the addresses that the target has now. An address that has
-    /// refused comes last.
+    /// Replaces the socket, for one of the target's current addresses. An address that refused is
+    /// tried last.
     pub(super) fn renew(&self, mut addresses: Vec<SocketAddr>) {
         let Some((former, _)) = self.ends() else { return };
         if let State::Open { socket, .. } = self.state.replace(State::Looking) {
@@ -482,7 +484,7 @@ impl Target {
         self.waker.wake();
     }
 
-    /// Evicts the flow, because another flow or a connection needs its place. Returns whether the
+    /// Evicts the flow, because another flow or a connection needs its slot. Returns whether the
     /// flow had a socket.
     pub(super) fn evict(&self) -> bool {
         let stats = &self.settings.stats;
@@ -496,7 +498,7 @@ impl Target {
         has_socket
     }
 
-    /// Reports that flows are dropped, because there is no place for them.
+    /// Reports that flows are dropped for lack of room.
     pub(super) fn report_full(&self, reason: DropReason) {
         let FlowSettings { stats, watcher, .. } = &*self.settings;
         if let Some(watcher) = watcher
@@ -507,7 +509,7 @@ impl Target {
         }
     }
 
-    /// Ends the flow; with a code on the far side as well. No table may be borrowed.
+    /// Ends the flow; with a code, on the far side as well. No table may be borrowed.
     pub(super) fn end(&self, code: Option<ResetCode>) {
         let stats = &*self.settings.stats;
         match self.state.replace(State::Closed) {
@@ -543,7 +545,7 @@ impl FlowOutlet for Target {
             State::Looking => None,
             State::Open { socket, .. } => Some(Rc::clone(socket)),
         };
-        // The datagrams of a turn are one use of the flow.
+        // The datagrams of a turn count as one use of the flow.
         let is_first = socket.as_ref().is_none_or(|socket| !socket.has_unsent());
         if let Some(slot) = self.slot.get().filter(|_| is_first) {
             let now = Instant::now();
@@ -578,7 +580,7 @@ impl FlowOutlet for Target {
     }
 }
 
-/// Counts for a flow, and notes that the target refused a datagram.
+/// Counts the datagrams of a flow, and records refusals by the target.
 pub(super) struct FlowTally<'a>(pub(super) &'a Target);
 
 impl Tally for FlowTally<'_> {

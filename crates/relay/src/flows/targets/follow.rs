@@ -1,13 +1,13 @@
-//! Flows follow their targets. A connected socket keeps the target's address and its own for ever.
-//! A flow that is in use gets another socket when one of them is wrong:
+//! Flows follow their targets. A connected socket keeps the target's address and the local address
+//! for its lifetime. An active flow gets a new socket when one of them is wrong:
 //!
-//! * the name of the target leads to other addresses. A flow that is answered moves when two
-//!   lookups agree, because a name may stand for a pool whose members take turns;
-//! * the target refuses what it gets, and its name has another address;
-//! * this machine sends from another address now, and no answers come.
+//! * the name of the target resolves to other addresses. A flow with answers moves when two lookups
+//!   agree, because a name may rotate through the members of a pool;
+//! * the target refuses datagrams, and its name has another address;
+//! * this machine now sends from another address, and no answers arrive.
 //!
-//! A flow whose target refuses what it gets, or answers nothing while other targets answer, ends
-//! where these stand in: the next datagram of its peer begins a flow to one of them.
+//! If there are fallback targets, a flow ends when its target refuses datagrams, or is silent while
+//! other targets answer: the next datagram of its peer begins a flow to another target.
 //!
 //! A flow whose target answers from an address of its name keeps its socket and its port.
 
@@ -24,21 +24,22 @@ use super::flow::Target;
 use crate::TargetAddr;
 use crate::dial::addresses_of;
 
-/// How often flows are looked at.
+/// The interval between checks of all flows.
 const ROUND: Duration = Duration::from_secs(2);
 
-/// The rounds after which the names of answered flows are looked up: 14 s. Two lookups and a round
-/// are over within 30 s, the shortest time to live that records of moving machines usually have.
+/// The interval between lookups of the names of answered flows, in rounds: 14 s. Two lookups and a
+/// round complete within 30 s, the usual shortest TTL of DNS records of hosts that change address.
 const NAMES: u32 = 7;
 
-/// Names that are looked up in a round. A program at a SOCKS5 proxy may have many; the others have
-/// their turn in later rounds.
+/// The maximum number of names to resolve in a round. A program at a SOCKS5 proxy may have many;
+/// the others are resolved in later rounds.
 const LOOKUPS: usize = 64;
 
-/// The addresses of each name, as they were found last.
+/// The addresses of each name, from the last lookup.
 type Known = HashMap<TargetAddr, Vec<SocketAddr>>;
 
-/// Follows the targets of flows, in a task that lives while there are flows.
+/// Starts a task that follows the targets of flows, unless it is running. The task ends when there
+/// are no flows.
 pub(super) fn start(targets: &Rc<FlowTargets>) {
     if !targets.is_followed.replace(true) {
         tokio::task::spawn_local(follow(Rc::downgrade(targets)));
@@ -84,8 +85,8 @@ async fn follow(targets: Weak<FlowTargets>) {
     }
 }
 
-/// Looks a target up, and gives other sockets to those of its flows that need them. Returns the
-/// addresses in order; `before` are those of an earlier lookup.
+/// Resolves a target, and replaces the sockets of its flows where necessary. Returns the sorted
+/// addresses; `before` are the addresses of the previous lookup.
 async fn look_again(
     address: &TargetAddr,
     flows: Vec<Rc<Target>>,
@@ -93,17 +94,17 @@ async fn look_again(
 ) -> Option<Vec<SocketAddr>> {
     let first = flows.first()?;
     let settings = Rc::clone(&first.settings);
-    // The flows of an address have the same rule: that of their service, or of their client.
+    // All flows to an address have the same rule: that of their service, or of their client.
     let lookup = addresses_of(address, first.allow.as_ref(), &settings.lookups);
     let found = timeout(settings.dial, lookup).await.ok()?.ok()?;
     let mut sorted = found.clone();
     sorted.sort_unstable();
     let is_settled = before == Some(&sorted);
     let now = Instant::now();
-    // The address that a new socket would send from, by the target's address.
+    // The local address of a new socket, by the target's address.
     let mut from = HashMap::<SocketAddr, Option<IpAddr>>::new();
     for flow in flows {
-        // A flow may have taken another target during the lookup.
+        // A flow may have switched to another target during the lookup.
         if *flow.address.borrow() != *address {
             continue;
         }

@@ -1,12 +1,12 @@
 //! The end of flows that sends to a target: a connected socket for each flow. A target sees one
-//! port per peer, whatever happens to carriers. A socket that leads to the wrong place is replaced
+//! port per peer, whatever happens to carriers. A socket with an outdated address is replaced
 //! (`follow`).
 //!
 //! ```text
-//!   Looking: the name is looked up, a few datagrams wait
+//!   Looking: the name is being resolved, a few datagrams wait
 //!      │ connect(2)
 //!      ▼
-//!   Open: datagrams leave at the end of the turn; what the target sends goes into the link
+//!   Open: datagrams are sent at the end of the turn; answers are passed to the link
 //!      │ idle, closed by the far side, evicted, or the target is denied or unknown
 //!      ▼
 //!   Closed
@@ -33,9 +33,9 @@ pub use all::FlowTargets;
 pub use caller::FlowCaller;
 use flow::{FlowTally, State, Target};
 
-/// Connects a flow that arrives with `target`, which must be a [`TargetAddr::Udp`]. The outlet is
-/// returned at once; up to 8 datagrams (64 KiB) wait for the lookup of a name. A flow that cannot
-/// be connected is closed with the reason. `flows`: those of the same service, or of the forwards
+/// Connects an incoming flow with `target`, which must be a [`TargetAddr::Udp`]. Returns the outlet
+/// at once; up to 8 datagrams (64 KiB) wait for the lookup of a name. A flow that cannot be
+/// connected is closed with the reason. `flows`: the flows of the same service, or of the forwards
 /// of the same link, on this worker.
 pub fn connect_flow(
     target: TargetAddr,
@@ -60,7 +60,7 @@ pub fn connect_flow(
     follow::start(flows);
     flow.enter();
     let mut lookup = look_up(&flow);
-    // An address needs no lookup, and a burst that opens a flow need not wait for the next turn.
+    // An IP address needs no lookup, so a burst that opens a flow does not wait for the next turn.
     let lookup = match lookup.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(found) => {
             flow.found(found);
@@ -76,9 +76,9 @@ pub fn connect_flow(
 
 type Lookup = LocalFuture<'static, Result<Vec<SocketAddr>, DialError>>;
 
-/// Looks the target of a flow up.
+/// Resolves the target of a flow.
 fn look_up(flow: &Target) -> Lookup {
-    // A clone of the lookups would touch a counter that all workers share.
+    // Cloning the `Lookups` would touch a counter that all workers share.
     let own = Rc::clone(&flow.settings);
     let (target, allow) = (flow.address.borrow().clone(), flow.allow.clone());
     Box::pin(async move {
@@ -109,7 +109,7 @@ impl Future for Serving {
                 State::Open { socket, .. } => Some(Rc::clone(socket)),
             };
             let Some(socket) = socket else {
-                // The flow has another target now.
+                // The flow has switched to another target.
                 let waiting = lookup.get_or_insert_with(|| look_up(flow));
                 let found = ready!(waiting.as_mut().poll(cx));
                 *lookup = None;
@@ -118,7 +118,7 @@ impl Future for Serving {
             };
             let tally = FlowTally(flow);
             let Poll::Pending = socket.poll_read(cx, &tally, |arrival| flow.arrived(&arrival));
-            // Pending: the socket is full, and wakes this task.
+            // Pending: the send buffer is full, and the socket wakes this task later.
             let _ = socket.poll_flush(cx, &tally);
             if !flow.moves_on(&socket) {
                 return Poll::Pending;

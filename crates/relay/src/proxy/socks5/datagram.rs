@@ -3,21 +3,21 @@
 use super::request::{Asked, address, span};
 use crate::proxy::{Decoded, Fault};
 
-/// Bytes in front of the address: two reserved ones, and the number of a fragment.
+/// The number of bytes before the address: two reserved bytes and the fragment number.
 const FRONT: usize = 3;
 
 /// A datagram of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Datagram<'a> {
-    /// The address as it was written, from its type to its port. Replies carry the same bytes: the
-    /// program knows its peer by them. (For a name the RFC asks for the peer's address, which only
-    /// the other side knows.)
+    /// The encoded address, from its type to its port. Replies carry the same bytes, by which the
+    /// program identifies its peer. (For a name the RFC requires the peer's address, which only the
+    /// other side knows.)
     pub(crate) address: &'a [u8],
     pub(crate) payload: &'a [u8],
 }
 
 impl Datagram<'_> {
-    /// The address that is asked for.
+    /// The requested address.
     pub(crate) fn asked(&self) -> Asked {
         match address(self.address) {
             Decoded::Done(asked, _) => asked,
@@ -27,8 +27,8 @@ impl Datagram<'_> {
     }
 }
 
-/// Decodes a datagram. `None`: it is no datagram of SOCKS5, or a fragment. An implementation
-/// without fragments must drop them.
+/// Decodes a datagram. `None`: it is no SOCKS5 datagram, or a fragment. An implementation without
+/// fragments must drop them.
 pub(crate) fn datagram(bytes: &[u8]) -> Option<Datagram<'_>> {
     let [_, _, fragment, rest @ ..] = bytes else { return None };
     if *fragment != 0 {
@@ -43,7 +43,7 @@ pub(crate) fn datagram(bytes: &[u8]) -> Option<Datagram<'_>> {
     }
 }
 
-/// Puts the header of a datagram from `address` in front of a payload.
+/// Appends the header of a datagram from `address` to `out`, before the payload.
 pub(crate) fn put_header(out: &mut Vec<u8>, address: &[u8]) {
     out.extend_from_slice(&[0; FRONT]);
     out.extend_from_slice(address);

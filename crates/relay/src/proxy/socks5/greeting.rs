@@ -1,4 +1,4 @@
-//! The first message: the methods of authentication that a program offers (RFC 1928 section 3).
+//! The first message: the authentication methods that a program offers (RFC 1928 section 3).
 
 use super::VERSION;
 use crate::proxy::{Decoded, Fault};
@@ -6,10 +6,10 @@ use crate::proxy::{Decoded, Fault};
 /// The first byte of SOCKS4 and SOCKS4a.
 const VERSION_4: u8 = 4;
 
-/// A method of authentication that this end knows.
+/// An authentication method of this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// None.
+    /// No authentication.
     Open,
     /// User and password (RFC 1929).
     Password,
@@ -18,7 +18,7 @@ pub(crate) enum Method {
 }
 
 impl Method {
-    /// The message that chooses this method.
+    /// The message that selects this method.
     pub(crate) const fn choice(self) -> [u8; 2] {
         let method = match self {
             Self::Open => 0,
@@ -49,7 +49,7 @@ pub(crate) fn greeting(bytes: &[u8]) -> Decoded<Methods> {
             None => Decoded::More,
         },
         [VERSION_4, ..] => Decoded::Bad(Fault::Socks4),
-        // All methods of HTTP in use begin so.
+        // All HTTP methods in use begin with a capital letter.
         [b'A'..=b'Z', ..] => Decoded::Bad(Fault::HttpAtSocks),
         _ => Decoded::Bad(Fault::Protocol),
     }

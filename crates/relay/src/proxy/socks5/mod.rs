@@ -11,7 +11,7 @@
 //! ```
 //!
 //! No message is longer than 513 bytes, and each contains its length, so a decoder needs no state:
-//! it decodes the message from its begin whenever more of it has arrived.
+//! it decodes the message from the beginning whenever more bytes have arrived.
 
 mod datagram;
 mod greeting;

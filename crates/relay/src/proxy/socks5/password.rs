@@ -2,11 +2,11 @@
 
 use crate::proxy::{Decoded, Fault, Given};
 
-/// The version of this part of the protocol.
+/// The version of this subnegotiation.
 const VERSION: u8 = 1;
 
-/// Decodes a user and a password. An empty user or password is decoded, too: the comparison decides
-/// whether it is right.
+/// Decodes a user and a password. An empty user or password is decoded, too; the comparison decides
+/// whether it is correct.
 pub(crate) fn password(bytes: &[u8]) -> Decoded<Given> {
     let user = match bytes {
         [] | [VERSION] => return Decoded::More,
@@ -24,7 +24,8 @@ pub(crate) fn password(bytes: &[u8]) -> Decoded<Given> {
     }
 }
 
-/// The answer: whether the program may go on. After a refusal this end closes (section 2).
+/// The answer with the result of the authentication. After a refusal this end closes the connection
+/// (section 2).
 pub(crate) const fn status(is_admitted: bool) -> [u8; 2] {
     [VERSION, if is_admitted { 0 } else { 1 }]
 }

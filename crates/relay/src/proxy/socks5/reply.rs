@@ -7,11 +7,11 @@ use proto::ResetCode;
 use super::{IPV4, IPV6, VERSION};
 use crate::proxy::Fault;
 
-/// The outcome of a request, as the protocol numbers it.
+/// The outcome of a request, with the protocol's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Succeeded = 0,
-    /// A failure without a number of its own.
+    /// A general failure.
     Failure = 1,
     NotAllowed = 2,
     NetworkUnreachable = 3,
@@ -30,7 +30,7 @@ impl From<ResetCode> for Reply {
             ResetCode::Unreachable => Self::HostUnreachable,
             ResetCode::Timeout => Self::Expired,
             ResetCode::Denied => Self::NotAllowed,
-            // There is no way to the other side at present.
+            // There is currently no link to the other side.
             ResetCode::Shutdown => Self::NetworkUnreachable,
             ResetCode::Aborted
             | ResetCode::Limit
@@ -66,8 +66,9 @@ impl From<Fault> for Reply {
     }
 }
 
-/// Encodes a reply. `bound` is the address to which a program sends datagrams. For a connection
-/// the address is `0.0.0.0:0`: the socket is on the other side, and no program needs its address.
+/// Encodes a reply. `bound` is the address to which a program sends datagrams. For a connection the
+/// address is `0.0.0.0:0`, because the socket is on the other side and no program needs its
+/// address.
 pub(crate) fn reply(reply: Reply, bound: Option<SocketAddr>) -> Vec<u8> {
     let bound = bound.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
     let mut bytes = vec![VERSION, reply as u8, 0];

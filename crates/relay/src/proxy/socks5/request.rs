@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use super::{IPV4, IPV6, NAME, VERSION};
 use crate::proxy::{Decoded, Endpoint, Fault, Host};
 
-/// Bytes of the longest address: its type, the length of a name, a name, the port.
+/// The size of the longest address, in bytes: its type, the length of a name, a name, the port.
 pub(crate) const ADDRESS_MAX: usize = 1 + 1 + 255 + 2;
 
-/// What a program wants.
+/// The command of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Connect,
@@ -17,11 +17,11 @@ pub(crate) enum Command {
     Other,
 }
 
-/// An address, if it is one that can be asked for.
+/// An address, or why it is not usable as a destination.
 pub(crate) type Asked = Result<Endpoint, Fault>;
 
-/// A request. The address of a complete request may be unusable: then the request gets a reply that
-/// says so, as an unknown command does.
+/// A request. The address of a complete request may be unusable: then the request gets a reply with
+/// the error, like an unknown command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) command: Command,
@@ -40,7 +40,8 @@ pub(crate) fn request(bytes: &[u8]) -> Decoded<Request> {
     match address(bytes.get(3..).unwrap_or_default()) {
         Decoded::More => Decoded::More,
         Decoded::Done(address, length) => Decoded::Done(Request { command, address }, 3 + length),
-        // The length of an address of unknown type is unknown. The request is the last message.
+        // The length of an address of unknown type is unknown. The request is the last message of
+        // the handshake.
         Decoded::Bad(fault) => Decoded::Done(Request { command, address: Err(fault) }, bytes.len()),
     }
 }

@@ -1,25 +1,25 @@
-//! The ClientHello of TLS (RFC 8446 section 4.1.2): which name does the visitor ask for?
+//! The TLS ClientHello (RFC 8446 section 4.1.2) and its server name.
 //!
-//! A ClientHello may be cut into any number of TLS records, and a record into any number of
-//! pieces. A key exchange that resists quantum computers makes it 1.5 KiB and more. Memory is
-//! taken for bytes that arrived, never for a length that the visitor only claims.
+//! A ClientHello may be split into any number of TLS records, and a record into any number of
+//! pieces. With a post-quantum key exchange it has 1.5 KiB or more. Memory is allocated for bytes
+//! that arrived, never for a length that the visitor only claims.
 
 #[cfg(test)]
 mod tests;
 
 use super::Sniff;
 
-/// The largest ClientHello, with its 4 bytes of head.
+/// The maximum size of a ClientHello in bytes, including its 4 bytes of header.
 const HELLO: usize = 16 << 10;
 
-/// No record of a ClientHello may begin after this number of bytes on the wire. A hello of common
-/// size may be cut into records of one byte.
+/// No record of a ClientHello may begin after this number of bytes on the wire. A ClientHello of
+/// common size may be split into records of one byte.
 const WIRE: usize = 20 << 10;
 
-/// The largest payload of a record (RFC 8446 section 5.1).
+/// The maximum payload of a record in bytes (RFC 8446 section 5.1).
 const RECORD: usize = 1 << 14;
 
-/// The largest number of protocols that are kept of an ALPN extension. Visitors offer 2 or 3.
+/// The maximum number of protocols stored from an ALPN extension. Visitors offer 2 or 3.
 const ALPN: usize = 16;
 
 const HANDSHAKE: u8 = 22;
@@ -27,10 +27,10 @@ const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const APPLICATION_PROTOCOLS: u16 = 16;
 
-/// What a ClientHello asks for.
+/// The server name and the protocols of a ClientHello.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
-    /// The name of the server (RFC 6066 section 3) in lower case without its last dot. `None`: no
+    /// The name of the server (RFC 6066 section 3) in lower case without a final dot. `None`: no
     /// name, no valid DNS name (an address, for example), or several names.
     pub server_name: Option<Box<str>>,
     /// The protocols that the visitor offers, best first (RFC 7301); at most 16.
@@ -48,16 +48,16 @@ impl Hello {
 /// Looks for a ClientHello in the first bytes of a connection.
 #[derive(Debug, Default)]
 pub struct HelloSniffer {
-    /// The number of bytes of the wire that were inspected.
+    /// The number of inspected bytes on the wire.
     at: usize,
-    /// The bytes of the current record that are still to come.
+    /// The number of missing bytes of the current record.
     left: usize,
-    /// The handshake message as far as it arrived.
+    /// The received part of the handshake message.
     message: Vec<u8>,
 }
 
 impl HelloSniffer {
-    /// Looks at `bytes`, which are all that arrived since the first byte of the connection.
+    /// Inspects `bytes`, which are all bytes of the connection so far.
     pub fn look(&mut self, bytes: &[u8]) -> Sniff<Hello> {
         loop {
             if let Some(outcome) = self.message() {
@@ -85,7 +85,7 @@ impl HelloSniffer {
         }
     }
 
-    /// The outcome, as soon as the handshake message is complete or cannot be a ClientHello.
+    /// The outcome, if the handshake message is complete or cannot be a ClientHello.
     fn message(&self) -> Option<Sniff<Hello>> {
         match *self.message {
             [kind, ..] if kind != CLIENT_HELLO => Some(Sniff::Not),
@@ -102,13 +102,13 @@ impl HelloSniffer {
     }
 }
 
-/// The head of a record: kind, version, length.
+/// The size of a record header in bytes: type, version, length.
 const RECORD_HEAD: usize = 5;
 
 /// The length of the record that begins with `bytes`.
 fn record(bytes: &[u8]) -> Sniff<usize> {
     match *bytes {
-        // Each byte is checked as soon as it is there, so that another protocol is known early.
+        // Each byte is checked as soon as it arrives, so that another protocol is detected early.
         [kind, ..] if kind != HANDSHAKE => Sniff::Not,
         [_, major, ..] if major != 3 => Sniff::Not,
         [_, _, _, a, b, ..] => match usize::from(u16::from_be_bytes([a, b])) {
@@ -119,7 +119,7 @@ fn record(bytes: &[u8]) -> Sniff<usize> {
     }
 }
 
-/// Decodes a ClientHello without its head. `None`: malformed.
+/// Decodes the body of a ClientHello. `None`: malformed.
 fn hello(body: &mut Reader<'_>) -> Option<Hello> {
     // Version and random.
     body.take(2 + 32)?;
@@ -131,7 +131,7 @@ fn hello(body: &mut Reader<'_>) -> Option<Hello> {
     }
     let mut hello = Hello::default();
     if body.is_empty() {
-        // Clients of TLS 1.2 and older may send no extensions.
+        // Clients with TLS 1.2 or older may omit the extensions.
         return Some(hello);
     }
     let mut extensions = Reader(body.vector16()?);
@@ -139,8 +139,8 @@ fn hello(body: &mut Reader<'_>) -> Option<Hello> {
     while !extensions.is_empty() {
         let kind = extensions.number16()?;
         let mut data = Reader(extensions.vector16()?);
-        // An extension occurs once (RFC 8446 section 4.2). Other extensions and GREASE
-        // (RFC 8701) are nobody's concern here.
+        // An extension occurs once (RFC 8446 section 4.2). Other extensions and GREASE (RFC 8701)
+        // are ignored.
         if kind == SERVER_NAME && !std::mem::replace(&mut names_seen, true) {
             hello.server_name = server_name(&mut data)?;
         } else if kind == APPLICATION_PROTOCOLS && !std::mem::replace(&mut protocols_seen, true) {
@@ -164,7 +164,7 @@ fn server_name(data: &mut Reader<'_>) -> Option<Option<Box<str>>> {
             names += 1;
         }
     }
-    // A list has one name of a kind (RFC 6066 section 3): between two names nothing decides.
+    // A list has one name per type (RFC 6066 section 3): with two names neither is chosen.
     data.is_empty().then_some(if names == 1 { name } else { None })
 }
 
@@ -203,13 +203,13 @@ impl<'a> Reader<'a> {
         Some(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    /// A vector whose length has 1 byte.
+    /// A vector with a 1-byte length.
     fn vector8(&mut self) -> Option<&'a [u8]> {
         let length = self.take(1)?[0];
         self.take(length.into())
     }
 
-    /// A vector whose length has 2 bytes.
+    /// A vector with a 2-byte length.
     fn vector16(&mut self) -> Option<&'a [u8]> {
         let length = self.number16()?;
         self.take(length.into())
