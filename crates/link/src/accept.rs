@@ -1,5 +1,5 @@
-//! Accepts the lanes that the peer opens on a carrier. One task accepts them; each lane is read by
-//! a small task of its own.
+//! Accepts the lanes that the peer opens on a carrier. One task accepts them; a small task per lane
+//! reads it.
 
 use std::future::poll_fn;
 use std::io;
@@ -65,8 +65,8 @@ struct OwnLane {
 }
 
 impl Input for OwnLane {
-    /// A lane gets its larger state once it belongs to a stream. So a lane that never gets a stream
-    /// costs little memory.
+    /// A lane gets its larger buffer once it belongs to a stream. So a lane without a stream costs
+    /// little memory.
     const FIRST: usize = 2 << 10;
     /// Hundreds of lanes may each have a buffer, so the buffer is small. It holds the smallest
     /// window of a stream.
@@ -82,8 +82,8 @@ impl Input for OwnLane {
         self.stream_lanes.wait(cx, Early { is_peers, stream, lane: self.number });
     }
 
-    /// The end of the lane has no meaning of its own: the lane carried FIN before, or RESET comes
-    /// on the first lane.
+    /// The end of the lane carries no information: the lane carried FIN before, or RESET arrives on
+    /// the first lane.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,

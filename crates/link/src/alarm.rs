@@ -1,4 +1,4 @@
-//! The deadline for which the task of a link's timer sleeps, and what wakes the task before it.
+//! The deadline of the timer task of a link, and the wake-up of the task before the deadline.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
@@ -14,12 +14,12 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// Keeps the handle of the timer's task.
+    /// Stores the handle of the timer task.
     pub(crate) fn started(&self, task: AbortHandle) {
         *self.task.borrow_mut() = Some(task);
     }
 
-    /// The task runs: it needs no call until it sleeps.
+    /// Records that the task runs: it needs no wake-up until it sleeps.
     pub(crate) fn runs(&self) {
         self.waker.take();
     }
@@ -30,7 +30,7 @@ impl Alarm {
         }
     }
 
-    /// Wakes the task if `deadline` is before the deadline for which the task sleeps.
+    /// Wakes the task if `deadline` is before the deadline that the task awaits.
     pub(crate) fn rearm(&self, deadline: Option<Instant>) {
         let Some(next) = deadline else { return };
         if self.armed.get().is_none_or(|armed| next < armed) {
@@ -39,8 +39,8 @@ impl Alarm {
         }
     }
 
-    /// Wakes the task, which drives. A running task needs no call: it looks at the machine before
-    /// it sleeps.
+    /// Wakes the task, which then drives the link. A running task needs no wake-up: it polls the
+    /// machine before it sleeps.
     pub(crate) fn call(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();

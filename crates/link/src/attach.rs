@@ -1,5 +1,5 @@
-//! Attaches a carrier to a link, in place of the other carriers or beside them, and starts its
-//! tasks.
+//! Attaches a carrier to a link, replacing the other carriers or in addition to them, and starts
+//! its tasks.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -22,10 +22,10 @@ use crate::state::State;
 use crate::tasks::CarrierTasks;
 use crate::writer;
 
-/// Time for the last frame to leave. The connection is closed after it in any case.
+/// The time-out for sending the last frame. After it, the connection is closed in any case.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What a link has seen so far: its newest carrier and how often the peer was heard.
+/// The progress of a link: its newest carrier, and how often the peer was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     carrier: CarrierNumber,
@@ -38,21 +38,21 @@ impl Link {
         self.inner.last_carrier.get()
     }
 
-    /// What changes when a carrier is attached or the peer is heard.
+    /// A value that changes when a carrier is attached or the peer is heard.
     pub(crate) fn standing(&self) -> Standing {
         Standing { carrier: self.inner.last_carrier.get(), heard: self.inner.heard.get() }
     }
 
     /// The state of the link that a server shows a client before the client is authenticated on
-    /// this carrier. The call changes nothing. `None`: the carrier number is not the highest so
-    /// far, or the link has ended.
+    /// this carrier. The link is not changed. `None`: the carrier number is not the highest so far,
+    /// or the link has ended.
     #[must_use]
     pub fn preview(&self, number: CarrierNumber) -> Option<Preview> {
         self.inner.may_come(number).then(|| self.inner.machine.borrow().preview())
     }
 
-    /// Attaches a greeted carrier on which `preview` was sent, in place of all other carriers.
-    /// Returns false where [`Link::attach`] does, and if the preview is void.
+    /// Attaches a greeted carrier on which `preview` was sent, replacing all other carriers.
+    /// Returns false in the cases of [`Link::attach`], and if the preview is invalid.
     pub fn attach_previewed(
         &self,
         number: CarrierNumber,
@@ -73,7 +73,7 @@ impl Link {
         true
     }
 
-    /// Attaches a greeted carrier. `leftover` holds the bytes that arrived behind the greeting.
+    /// Attaches a greeted carrier. `leftover` holds the bytes that arrived after the greeting.
     /// Returns false and drops the carrier if its number is not the highest so far or the link has
     /// ended.
     pub fn attach(
@@ -87,7 +87,7 @@ impl Link {
         if !inner.may_come(number) {
             return false;
         }
-        // The former carriers are closed before RESUME is built, so their unread bytes do not
+        // The previous carriers are closed before RESUME is built, so their unread bytes do not
         // count.
         let is_standby = how == Attach::Adds && inner.machine.borrow().active_carrier().is_some();
         inner.expect(number, !is_standby);
@@ -107,7 +107,7 @@ impl Inner {
         number > self.last_carrier.get() && self.ended.get().is_none()
     }
 
-    /// Prepares for a new carrier: drops the carriers that it replaces, and what was noticed of
+    /// Prepares for a new carrier: drops the carriers that it replaces, and pending notices about
     /// them.
     fn expect(&self, number: CarrierNumber, replaces: bool) {
         self.last_carrier.set(number);
@@ -118,7 +118,7 @@ impl Inner {
     }
 }
 
-/// Starts the tasks of a carrier and enters the carrier into the link.
+/// Starts the tasks of a carrier and adds the carrier to the link.
 fn start(link: &Rc<Inner>, number: CarrierNumber, mut carrier: Carrier, leftover: BytesMut) {
     carrier.lane.authenticated();
     let lanes = carrier.lanes;
@@ -186,7 +186,7 @@ fn start(link: &Rc<Inner>, number: CarrierNumber, mut carrier: Carrier, leftover
     link.carriers.borrow_mut().push(running);
 }
 
-/// The outcome of `work`; `None` if the link ends first.
+/// Returns the result of `work`; `None` if the link ends first.
 async fn until_ended<T>(link: &Inner, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|cx| {

@@ -1,10 +1,10 @@
-//! Pauses between connection attempts. Pauses are jittered, so that thousands of clients do not
-//! reconnect in step after an outage of their server. Pauses have an upper bound, and attempts
-//! never end.
+//! The backoff between connection attempts. It is jittered, so that thousands of clients do not
+//! reconnect in step after an outage of their server. It has an upper bound, and attempts never
+//! end.
 
 use std::time::Duration;
 
-/// Bounds of the pause after a network failure.
+/// The bounds of the backoff after a network failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
     /// The first pause.
@@ -19,14 +19,15 @@ impl Default for Retry {
     }
 }
 
-/// Longest pause after a refused log-in or a failed certificate check. A person has to act first.
+/// The longest pause after a refused log-in or a failed certificate check, which need action by the
+/// user.
 const REFUSED_MAX: Duration = Duration::from_secs(30);
-/// Pause after a newer process took over. The pause is long so that two processes do not take over
-/// from each other in a loop.
+/// The pause after a newer process took over: long, so that two processes do not take over from
+/// each other in a loop.
 const SUPERSEDED: Duration = Duration::from_secs(60);
 
-/// A link or carrier with a shorter life counts as a failure. Otherwise a fault that kills each
-/// connection at once would make the client connect without a pause.
+/// A link or carrier with a shorter lifetime counts as a failure. Otherwise a fault that closes
+/// each connection at once would make the client reconnect without a pause.
 const YOUNG: Duration = Duration::from_secs(1);
 
 /// The kind of a failure.
@@ -52,7 +53,7 @@ impl Backoff {
         Self { retry, next: retry.min, state: u64::from_le_bytes(crate::random()) | 1 }
     }
 
-    /// The pause before the next attempt: half of it is fixed, the other half is random.
+    /// Returns the pause before the next attempt: half of it is fixed, the other half is random.
     pub(crate) fn failed(&mut self, failure: Failure) -> Duration {
         let (pause, cap) = match failure {
             Failure::Network => (self.next, self.retry.max),
@@ -64,7 +65,8 @@ impl Backoff {
         pause / 2 + pause.mul_f64(self.draw()) / 2
     }
 
-    /// The pause after a link or carrier with this lifetime: zero, unless it lived under [`YOUNG`].
+    /// Returns the pause after a link or carrier with this lifetime: zero, unless it was shorter
+    /// than [`YOUNG`].
     pub(crate) fn after(&mut self, lived: Duration) -> Duration {
         if lived < YOUNG {
             return self.failed(Failure::Network);
@@ -73,7 +75,7 @@ impl Backoff {
         Duration::ZERO
     }
 
-    /// Between 0 and 1 (xorshift64, Marsaglia 2003: jitter needs no more).
+    /// A random number between 0 and 1 (xorshift64, Marsaglia 2003, which suffices for jitter).
     fn draw(&mut self) -> f64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;

@@ -1,5 +1,5 @@
-//! The memory budget of the process, and the part of it that a worker leases. Only leasing crosses
-//! threads, in pieces of up to 1 MiB.
+//! The memory budget of the process, and the part of it that a worker leases. Threads synchronize
+//! only when leasing, in pieces of up to 1 MiB.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use proto::Budget;
 
 /// A worker leases a piece at a time and keeps up to two unused pieces. A piece is [`PIECE`] bytes
-/// of a large budget, and the [`PIECES`]th part of a small budget.
+/// of a large budget, or 1/[`PIECES`] of a small budget.
 const PIECE: i64 = 1 << 20;
 const PIECES: i64 = 64;
 
-/// Memory for windows and replay of all links of the process.
+/// The memory budget for windows and retransmission buffers of all links of the process.
 #[derive(Debug)]
 pub struct ProcessBudget {
     left: AtomicI64,
@@ -35,14 +35,14 @@ impl ProcessBudget {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Takes bytes that belong to no worker, if the budget has them.
+    /// Takes bytes that are not charged to a worker, if the budget has them.
     #[must_use]
     pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Held> {
         let mut held = Held { process: Arc::clone(self), bytes: 0 };
         held.grow(bytes).then_some(held)
     }
 
-    /// Bytes of the whole budget.
+    /// The size of the whole budget, in bytes.
     #[must_use]
     pub const fn total(&self) -> i64 {
         self.total
@@ -75,14 +75,13 @@ impl Lease {
         &self.process
     }
 
-    /// Bytes that are leased and not in use. Negative if more bytes are in use than the budget
-    /// allows.
+    /// Leased bytes that are not in use. Negative if more bytes are in use than the budget allows.
     #[must_use]
     pub fn unused(&self) -> i64 {
         self.held.get()
     }
 
-    /// Charges bytes that do not stay on this worker, whatever is left.
+    /// Charges bytes that move to another worker, even beyond the budget.
     #[must_use]
     pub fn hold(&self, bytes: u64) -> Held {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -107,7 +106,7 @@ impl Lease {
     }
 }
 
-/// Bytes of the process budget that belong to no worker. Dropping the value releases them.
+/// Bytes of the process budget that are not charged to a worker. Dropping the value releases them.
 #[derive(Debug)]
 pub struct Held {
     process: Arc<ProcessBudget>,
@@ -115,7 +114,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Takes so many bytes more, if the budget has them. Returns whether it has.
+    /// Takes `bytes` more, if the budget has them. Returns whether it has.
     #[must_use]
     pub fn grow(&mut self, bytes: u64) -> bool {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);

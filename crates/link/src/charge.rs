@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use proto::Budget;
 
-/// Memory of a carrier beside its buffers: the state of its TLS session (the larger part), the
-/// socket, two tasks.
+/// The memory of a carrier without its buffers, in bytes: the state of its TLS session (the larger
+/// part), the socket, two tasks.
 const CARRIER_MEMORY: u64 = 16 << 10;
 
 /// A charge that follows the size of the buffers. Dropping it releases the charge.
@@ -22,9 +22,9 @@ impl Charge {
         Self { budget, charged: Cell::new(CARRIER_MEMORY) }
     }
 
-    /// Sets the present size of the carrier's buffers, bytes.
+    /// Sets the current size of the carrier's buffers, in bytes.
     pub(crate) fn set(&self, buffers: usize) {
-        // A buffer's size is far below the end of u64.
+        // The size of a buffer fits into a u64.
         let held = CARRIER_MEMORY.saturating_add(buffers as u64);
         let charged = self.charged.replace(held);
         if held > charged {

@@ -1,4 +1,4 @@
-//! Dials a path. Each attempt resolves the name anew and races the addresses (RFC 8305).
+//! Dials a path. Each attempt resolves the name again and races the addresses (RFC 8305).
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use net::resolve::Lookups;
 use proto::ScopedAddr;
 use transport::{Carrier, CarrierError, Dialer, Dialled, EarlyDataFn, LocalFuture, PathDialer};
 
-/// Most addresses of a name that are tried.
+/// The maximum number of addresses of a name to try.
 const ADDRESSES_MAX: usize = 8;
 
 /// A path to the server.
@@ -22,7 +22,7 @@ pub struct Path {
     pub dialer: Rc<dyn PathDialer>,
 }
 
-/// A path to a host: the name is resolved anew for each attempt, and the addresses are raced.
+/// A path to a host: the name is resolved again for each attempt, and the addresses are raced.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// Host name or IP address.
@@ -45,10 +45,10 @@ impl fmt::Debug for Path {
     }
 }
 
-/// Connects over one path, as long as the path wants ([`PathDialer::patience`]).
+/// Connects over one path, within the path's time-out ([`PathDialer::patience`]).
 ///
 /// # Errors
-/// The error of the address that came closest to a connection.
+/// The most informative error of the addresses.
 pub async fn dial(path: &Path) -> Result<Carrier, CarrierError> {
     dial_early(path, None).await.map(|(carrier, _)| carrier)
 }
@@ -63,8 +63,8 @@ pub(crate) async fn dial_early(path: &Path, say: Option<&EarlyDataFn>) -> Dialle
     })
 }
 
-/// Dials, and dials a second time beside a silent dial. Does not retry a failed dial: retries
-/// belong to the backoff.
+/// Dials, and starts a second dial in parallel with a silent one. Does not retry a failed dial:
+/// retries belong to the backoff.
 async fn twice(path: &Path, say: Option<&EarlyDataFn>) -> Dialled {
     let mut first = path.dialer.dial(say.cloned());
     let Some(until_second) = path.dialer.patience().second else { return first.await };
@@ -101,7 +101,8 @@ async fn race(host: Host, say: Option<EarlyDataFn>) -> Dialled {
     };
     let outcome = net::race::race(addresses, ADDRESS_STAGGER, start, worse).await;
     if matches!(outcome, Some(Err(_))) {
-        // The next attempt asks anew: a server that moved has another address.
+        // The next attempt resolves the name again, because a server that moved has another
+        // address.
         Lookups::of_servers().forget(&name);
     }
     outcome.unwrap_or_else(|| {
@@ -110,7 +111,7 @@ async fn race(host: Host, say: Option<EarlyDataFn>) -> Dialled {
     })
 }
 
-/// Resolves a host. The interface of a link-local address is that of this moment.
+/// Resolves a host. The interface of a link-local address is looked up at each call.
 async fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(at) = name.parse::<ScopedAddr>() {
         return Ok(vec![net::zone::socket_addr(at.ip(), at.zone(), port)?]);
@@ -119,7 +120,8 @@ async fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())
 }
 
-/// The more informative of two errors. A refused certificate says more than a dead second address.
+/// Returns the more informative of two errors: a refused certificate is more informative than an
+/// unreachable second address.
 fn worse(known: CarrierError, error: CarrierError) -> CarrierError {
     if error.is_network() { known } else { error }
 }
@@ -135,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// A peer that is found by other means than an address.
+    /// A peer that is not found by an address.
     #[derive(Debug)]
     struct Found(MemoryDialer);
 

@@ -18,7 +18,7 @@ use crate::state::{End, State};
 impl Inner {
     pub(crate) fn dispatch(self: &Rc<Self>, now: Instant, event: Event) {
         if self.ended.get().is_some() {
-            // The owner knows already that all streams of the link have ended.
+            // The owner was notified already that all streams of the link have ended.
             return;
         }
         match event {
@@ -90,7 +90,7 @@ impl Inner {
         self.machine.borrow_mut().consume(now, key, taken);
     }
 
-    /// As [`Self::deliver`], for pages. `outlet` is that of the stream, which welcomed them.
+    /// As [`Self::deliver`], for pages. `outlet` is that of the stream, which accepts pages.
     pub(crate) fn deliver_pages(
         &self,
         now: Instant,
@@ -110,7 +110,7 @@ impl Inner {
                     self.carries_little(Direction::Down, strained.rate);
                 }
                 Ok(Some(ControlMessage::FlowOpen(open))) => {
-                    // The present turn reports the events that follow from it.
+                    // The current turn reports the resulting events.
                     let outcome = self.machine.borrow_mut().handle_flow_open(open);
                     if let Err(violation) = outcome {
                         return self.end(End::Violation(violation));
@@ -129,20 +129,21 @@ impl Inner {
         }
     }
 
-    /// The active carrier takes only `rate` bytes per second although more bytes wait to be sent.
+    /// Reports that the active carrier takes only `rate` bytes per second although more bytes wait
+    /// to be sent.
     pub(crate) fn strained(self: &Rc<Self>, rate: u64) {
         let side = self.machine.borrow().side();
         match side {
             Side::Client => self.carries_little(Direction::Up, rate),
-            // If the control stream has no room, the message is dropped. A later measurement sends
-            // it again.
+            // If the control stream has no room, the message is dropped. A later measurement
+            // repeats it.
             Side::Server => {
                 let _ = self.handle().send_message(&ControlMessage::Strained(Strained { rate }));
             }
         }
     }
 
-    /// Tells the client's supervisor. A server has no other paths to try.
+    /// Notifies the supervisor of a client. A server has no other paths to try.
     fn carries_little(&self, direction: Direction, rate: u64) {
         if self.machine.borrow().side() == Side::Client {
             self.notices.add(Notice::Strained(LowRate { direction, rate }));

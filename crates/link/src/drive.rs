@@ -1,45 +1,45 @@
 //! The steps that follow each input and each command: events are reported, writers are woken, the
 //! timer is set.
 //!
-//! An **input** is handled by a task of the link (a reader, a writer, the timer) or by whoever
-//! attaches a carrier. [`Inner::drive`] follows it and does these steps, in this order:
+//! An **input** is handled by a task of the link (a reader, a writer, the timer) or by the code
+//! that attaches a carrier. [`Inner::drive`] follows it and performs these steps, in this order:
 //!
-//! 1. **Events.** They come first because they change what exists: a closed stream must not be
-//!    told that it has room, and a new stream must have its outlet before anything else reaches it.
-//! 2. **Spent memory** goes back to the pool before step 3, in which sockets are read into
+//! 1. **Events.** They are first because they create and remove streams: a closed stream must not
+//!    be notified of room, and a new stream must have its outlet before any other call.
+//! 2. **Spent memory** is returned to the pool before step 3, in which sockets are read into
 //!    buffers of that pool.
 //! 3. **Room.** Streams that may send again send now, so that step 4 covers their frames.
 //!
-//! An outlet or the owner may give commands in steps 1 and 3. So the steps are repeated until the
+//! An outlet or the owner may issue commands in steps 1 and 3. So the steps are repeated until the
 //! machine has no event.
-//! 4. **Writers** are woken, once for all the frames that the steps before have queued.
-//! 5. **Timer.** It comes last because each step before may move the next deadline.
+//! 4. **Writers** are woken once for all frames that the previous steps have queued.
+//! 5. **Timer.** It is last because each previous step may move the next deadline.
 //!
-//! A **command** comes from the application: from a stream's pump or from the owner, with their own
-//! state on the stack and perhaps borrowed. So a command reports no event itself. If a command
-//! causes an event, [`Inner::commanded`] wakes the task of the timer, and that task drives. The one
-//! exception is `open` with the last stream id of the link: it drives at once, because the owner
-//! has to know before the next visitor comes.
+//! A **command** is a call of the application: of a stream's pump or of the owner, whose state may
+//! be borrowed by the caller. So a command reports no event itself. If a command causes an event,
+//! [`Inner::commanded`] wakes the timer task, and that task drives. The one exception is `open`
+//! with the last stream id of the link: it drives at once, because the owner must be notified
+//! before the next visitor arrives.
 //!
-//! A [`Turn`] marks that a task of the link is about to drive. A command that an outlet gives
-//! inside a turn needs no step of its own: the end of the turn does the steps.
+//! A [`Turn`] marks that a task of the link is about to drive. A command that an outlet issues
+//! inside a turn needs no separate step: the end of the turn performs the steps.
 
 use std::rc::Rc;
 use std::time::Instant;
 
 use crate::inner::Inner;
 
-/// A task of the link handles inputs, and drives when the turn ends.
+/// A turn of a task of the link, which handles inputs and drives when the turn ends.
 #[must_use]
 pub(crate) struct Turn<'a> {
     link: &'a Rc<Inner>,
-    /// False inside another turn, whose end does the steps.
+    /// False inside another turn, whose end performs the steps.
     is_outermost: bool,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        // This runs after a panic as well, because the end of the link has to be reported.
+        // This runs after a panic as well, because the end of the link must be reported.
         if self.is_outermost {
             self.link.has_turn.set(false);
         }
@@ -47,7 +47,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Turn<'_> {
-    /// Does steps 1 to 5 of the module's page after the inputs were handled.
+    /// Performs steps 1 to 5 of the module documentation after the inputs were handled.
     pub(crate) fn end(self, now: Instant) {
         if !self.is_outermost {
             return;
@@ -71,22 +71,23 @@ impl Turn<'_> {
 }
 
 impl Inner {
-    /// A turn in which several inputs are handled.
+    /// Begins a turn in which several inputs are handled.
     pub(crate) fn begin_turn(self: &Rc<Self>) -> Turn<'_> {
         Turn { link: self, is_outermost: !self.has_turn.replace(true) }
     }
 
-    /// Follows an input. See the module's page.
+    /// Follows an input. See the module documentation.
     pub(crate) fn drive(self: &Rc<Self>, now: Instant) {
         self.begin_turn().end(now);
     }
 
-    /// Follows `poll_transmit`, which is an input as well: deadlines begin, and streams have room
+    /// Follows `poll_transmit`, which is an input as well: deadlines start, and streams have room
     /// again. A call that returned no frame and caused no event has changed nothing. Such a call
     /// must not wake the other writers, because their calls would wake this writer again.
     ///
     /// Returns whether it drove. Then outlets may have queued frames. Step 4 does not wake the
-    /// caller, which is a running writer, so the caller asks for frames again before it sleeps.
+    /// caller, which is a running writer, so the caller must poll for frames again before it
+    /// sleeps.
     #[must_use]
     pub(crate) fn transmitted(self: &Rc<Self>, now: Instant, bytes: usize) -> bool {
         let drives = bytes > 0 || self.machine.borrow().has_news();
@@ -101,7 +102,8 @@ impl Inner {
         if self.has_turn.get() {
             return;
         }
-        // The command may have ended a stream. An idle link has no turn that would free its pages.
+        // The command may have ended a stream. An idle link has no turn in which its pages would be
+        // freed.
         self.retained.sweep();
         self.wakers.wake();
         let machine = self.machine.borrow();

@@ -34,8 +34,8 @@ impl Inner {
         self.drive(now);
     }
 
-    /// Whether the lost carrier was the standby. A carrier that the peer gave up is not the active
-    /// carrier any more: then the active carrier is the former standby, whose number is higher.
+    /// Whether the lost carrier was the standby. A carrier that the peer abandoned is no longer the
+    /// active carrier: then the active carrier is the former standby, whose number is higher.
     fn is_standby_lost(&self, lost: CarrierNumber, active: Option<CarrierNumber>) -> bool {
         active.is_some_and(|active| active < lost)
     }
@@ -54,8 +54,8 @@ impl Inner {
         }
     }
 
-    /// Ends the link: tells the peer, closes the carriers, resets the sockets. Later calls do
-    /// nothing.
+    /// Ends the link: notifies the peer, closes the carriers, resets the sockets. Later calls have
+    /// no effect.
     pub(crate) fn end(self: &Rc<Self>, end: End) {
         if self.ended.get().is_some() {
             return;
@@ -80,8 +80,7 @@ impl Inner {
         self.owner.changed(&self.handle(), State::Ended(end));
     }
 
-    /// Queues GOAWAY as the last frame. False: the peer knows of the end already, or there is no
-    /// carrier.
+    /// Queues GOAWAY as the last frame. Returns false if the peer already knows of the end.
     fn leave_word(&self, end: End) -> bool {
         let mut machine = self.machine.borrow_mut();
         match end {

@@ -1,4 +1,4 @@
-//! The flows of a link: the link side of each, and the outlets by their keys.
+//! The flows of a link: the link side of each flow, and the outlets by key.
 
 use std::cell::Cell;
 use std::fmt;
@@ -71,7 +71,7 @@ impl FlowConnector for Link {
         let (link, flow) = (inner.serial, key.id().raw());
         tracing::debug!(link, flow, to = ?open.target, visitor = ?open.visitor, "flow opened");
         if goes {
-            // That was the last id: the owner must know before the next visitor comes.
+            // That was the last id: the owner must be notified before the next visitor arrives.
             inner.drive(crate::now());
         } else {
             inner.commanded();
@@ -87,7 +87,7 @@ impl Link {
         self.inner.machine.borrow().flow_count()
     }
 
-    /// The number of slots of flows. It does not fall.
+    /// The number of flow slots, which never decreases.
     #[must_use]
     pub fn flow_slots(&self) -> usize {
         self.inner.machine.borrow().flow_slots()
@@ -105,7 +105,7 @@ impl Link {
         slots.filter_map(flow).collect()
     }
 
-    /// Calls `show` with each flow in these slots that has an outlet, and with its slot.
+    /// Calls `show` with the slot and the counters of each flow in these slots that has an outlet.
     pub fn each_flow(
         &self,
         slots: Range<usize>,
@@ -123,7 +123,7 @@ impl Link {
         }
     }
 
-    /// Received datagrams that this end dropped.
+    /// The counters of received datagrams that this end dropped.
     #[must_use]
     pub fn flow_drops(&self) -> FlowDrops {
         self.inner.machine.borrow().flow_drops()
@@ -145,7 +145,7 @@ impl Link {
 }
 
 impl Inner {
-    /// The peer opened a flow.
+    /// Accepts a flow that the peer opened.
     pub(crate) fn accept_flow(self: &Rc<Self>, key: FlowKey, open: Open) {
         let (link, flow) = (self.serial, key.id().raw());
         let (to, visitor) = (&open.target, open.visitor);
@@ -168,7 +168,7 @@ impl Inner {
         }
     }
 
-    /// A flow has ended.
+    /// Handles the end of a flow.
     pub(crate) fn flow_closed(self: &Rc<Self>, key: FlowKey, code: ResetCode, by_peer: bool) {
         tracing::debug!(link = self.serial, flow = key.id().raw(), reason = %code, "flow closed");
         let mut flows = self.flows.borrow_mut();

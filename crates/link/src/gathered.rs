@@ -9,7 +9,7 @@ use proto::StreamKey;
 
 use crate::inner::Inner;
 
-/// Successive payloads of one stream. They leave in one gathered write.
+/// Successive payloads of one stream, written by one gathered write.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     of: Option<StreamKey>,

@@ -1,5 +1,5 @@
 //! Runs the client's half of a greeting over a lane, before any frame. The state machines are in
-//! `proto::greeting`; this file reads, writes and keeps the deadline. The server's half is in
+//! `proto::greeting`; this file reads, writes and enforces the deadline. The server's half is in
 //! `server/exchange.rs`.
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ pub enum GreetError {
     /// The connection failed during the greeting.
     #[error("the greeting was cut off: {0}")]
     Io(#[from] io::Error),
-    /// The peer refused, gave a wrong proof, or sent a malformed message.
+    /// The peer refused, sent a wrong proof, or sent a malformed message.
     #[error(transparent)]
     Greeting(#[from] GreetingError),
     /// The handshake of the transport failed after an early greeting had begun.
@@ -92,8 +92,8 @@ pub(crate) async fn write_all(lane: &mut dyn Lane, mut frames: VecDeque<Bytes>) 
 }
 
 pub(crate) async fn read(lane: &mut dyn Lane, input: &mut BytesMut) -> io::Result<()> {
-    // The length is bounded, because the machine refuses a longer message before all of it has
-    // arrived.
+    // The length is bounded, because the machine rejects a longer message before it has arrived
+    // completely.
     input.reserve(GREETING_MAX);
     match poll_fn(|cx| lane.poll_read(cx, input)).await? {
         0 => {

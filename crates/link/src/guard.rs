@@ -11,8 +11,8 @@ use crate::inner::Inner;
 use crate::state::End;
 
 pin_project! {
-    /// Ends the link if the work panics, and nothing else. The link ends after unwinding, because
-    /// an outlet that is told of the end may have the same defect.
+    /// Ends only the link if the work panics. The link ends after unwinding, because an outlet that
+    /// is notified of the end may have the same defect.
     ///
     /// An `async fn` would store the work twice: as its argument and as the future that it polls.
     /// Each lane of a stream has such a task.

@@ -16,7 +16,7 @@ use crate::state::{End, Settings};
 use crate::timer;
 
 impl Link {
-    /// A link without a carrier. Starts the timer of the link as a task of this worker.
+    /// Makes a link without a carrier. Starts the timer of the link as a task of this worker.
     pub fn new(settings: Settings, owner: Rc<dyn Owner>) -> Self {
         let inner = Rc::new(Inner::new(settings, owner));
         timer::start(&inner);
@@ -29,7 +29,7 @@ impl Link {
         self.inner.serial
     }
 
-    /// The features that both sides have.
+    /// The features that both sides support.
     #[must_use]
     pub fn features(&self) -> Features {
         self.inner.features
@@ -59,15 +59,15 @@ impl Link {
         self.inner.machine.borrow().stream_count()
     }
 
-    /// The number of slots of streams. It does not fall.
+    /// The number of stream slots, which never decreases.
     #[must_use]
     pub fn stream_slots(&self) -> usize {
         self.inner.machine.borrow().stream_slots()
     }
 
     /// The streams in these slots. A stream has an outlet until the end of its direction to this
-    /// side. A caller that asks for all slots in several turns meets each stream that lives
-    /// meanwhile, and meets it once.
+    /// side. A caller that lists all slots in several turns gets each stream that is open during
+    /// this time exactly once.
     #[must_use]
     pub fn streams(&self, slots: Range<usize>) -> Vec<(StreamCounts, Option<Rc<dyn Outlet>>)> {
         let (outlets, machine) = (self.inner.outlets.borrow(), self.inner.machine.borrow());
@@ -79,7 +79,8 @@ impl Link {
         slots.filter_map(stream).collect()
     }
 
-    /// Calls `show` with each stream in these slots that has an outlet, and with its slot.
+    /// Calls `show` with the slot and the counters of each stream in these slots that has an
+    /// outlet.
     pub fn each_stream(
         &self,
         slots: Range<usize>,
@@ -113,7 +114,7 @@ impl Link {
         })
     }
 
-    /// The least round-trip time seen on the active carrier.
+    /// The minimum round-trip time measured on the active carrier.
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         self.inner.machine.borrow().round_trip()
@@ -125,13 +126,13 @@ impl Link {
         (self.inner.received.get(), self.inner.sent.get(), self.inner.resumes.get())
     }
 
-    /// Payload bytes kept for replay until the peer has consumed them.
+    /// Payload bytes kept for retransmission until the peer has consumed them.
     #[must_use]
     pub fn retained(&self) -> u64 {
         self.inner.machine.borrow().retained()
     }
 
-    /// The carriers in use: their numbers and peers.
+    /// The numbers and peers of the carriers in use.
     #[must_use]
     pub fn carriers(&self) -> Vec<(CarrierNumber, transport::Peer)> {
         let carriers = self.inner.carriers.borrow();
@@ -143,7 +144,7 @@ impl Link {
         self.inner.carriers.borrow().iter().for_each(|running| show(running.number));
     }
 
-    /// The carrier by which frames leave.
+    /// The carrier on which frames are sent.
     #[must_use]
     pub fn active_carrier(&self) -> Option<CarrierNumber> {
         self.inner.machine.borrow().active_carrier()
@@ -158,14 +159,14 @@ impl Link {
         Some(running.peer.clone())
     }
 
-    /// Whether a standby is ready beside the active carrier.
+    /// Whether a standby is ready in addition to the active carrier.
     #[must_use]
     pub fn has_standby(&self) -> bool {
         self.inner.carriers.borrow().len() > 1
     }
 
-    /// Ends all carriers, as if they were lost: the client of the link dials anew, and the streams
-    /// go on. Returns whether there was one.
+    /// Ends all carriers, as if they were lost: the client of the link redials, and the streams
+    /// continue. Returns whether there was a carrier.
     pub fn cut(&self) -> bool {
         let carriers = self.carriers();
         // The standby first, so that it does not take over.
@@ -192,8 +193,8 @@ impl Link {
         taken
     }
 
-    /// Tells the peer that the link ends now. The caller calls [`Link::close`] after the frame had
-    /// time to leave.
+    /// Notifies the peer that the link ends now. The caller must call [`Link::close`] when the
+    /// frame has had time to be sent.
     pub fn say_goodbye(&self) {
         self.inner.retirement.going_away.set(true);
         self.inner.closing.set(true);
@@ -221,7 +222,7 @@ impl Connector for Link {
         let (link, stream) = (self.inner.serial, key.id().raw());
         tracing::debug!(link, stream, to = ?open.target, visitor = ?open.visitor, "stream opened");
         if self.is_going_away() {
-            // That was the last id: the owner must know before the next visitor comes.
+            // That was the last id: the owner must be notified before the next visitor arrives.
             self.inner.drive(crate::now());
         } else {
             self.inner.commanded();

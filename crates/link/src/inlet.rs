@@ -1,4 +1,4 @@
-//! The link side of a stream: the commands that a pump gives.
+//! The link side of a stream: the commands of a pump.
 
 use std::cell::Cell;
 use std::fmt;
@@ -15,14 +15,14 @@ use crate::pages::{self, SMALL_PAYLOAD};
 pub(crate) struct StreamInlet {
     link: Rc<Inner>,
     key: StreamKey,
-    /// The directions that the pump has ended. Dropping the inlet aborts the others.
+    /// The directions that the pump has ended. Dropping the inlet aborts the open directions.
     sent_end: Cell<bool>,
     stopped: Cell<bool>,
-    /// The small payloads in a row that a stream which was bulk may send and still be bulk.
+    /// The remaining number of consecutive small payloads until a bulk stream is no longer bulk.
     patience: Cell<u8>,
 }
 
-/// Small payloads in a row after which a stream is not bulk any more.
+/// The number of consecutive small payloads after which a stream is no longer bulk.
 const PATIENCE: u8 = 64;
 
 impl StreamInlet {
@@ -31,7 +31,8 @@ impl StreamInlet {
         Self { link, key, sent_end, stopped, patience: Cell::new(0) }
     }
 
-    /// A bulk stream sends a small payload now and then, when several share a link.
+    /// Records a payload. A bulk stream sends occasional small payloads when several streams share
+    /// a link.
     fn note(&self, payload: usize) {
         match self.patience.get() {
             0 => self.link.recent_small.moved(Some(self.key), payload),
@@ -61,7 +62,7 @@ impl Inlet for StreamInlet {
     }
 
     fn pages(&self) -> Option<&dyn PageInlet> {
-        // The pump asks for a stream that is bulk.
+        // The pump calls this only for a bulk stream.
         self.patience.set(PATIENCE);
         let link = &self.link;
         let limit = || {

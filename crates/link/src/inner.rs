@@ -1,5 +1,5 @@
-//! A link: its state machine, the outlets of its streams, its carriers, and its owner. The owner's
-//! trait names the link and the link names its owner, so both are in this file.
+//! A link: its state machine, the outlets of its streams, its carriers, and its owner. The trait of
+//! the owner and the link refer to each other, so both are in this file.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -21,10 +21,9 @@ use crate::wakers::Wakers;
 /// The owner of a link takes its streams and messages. A link calls its owner on the worker of the
 /// link, never while the state machine is borrowed. The owner must not block.
 pub trait Owner: fmt::Debug {
-    /// The peer opened a stream.
+    /// Accepts a stream that the peer opened.
     fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet>;
-    /// The peer opened a flow. `None`: the owner has no use for it, and has closed the inlet with
-    /// the reason.
+    /// Accepts a flow that the peer opened. `None`: the owner has closed the inlet with the reason.
     fn accept_flow(
         &self,
         _link: &Link,
@@ -34,12 +33,12 @@ pub trait Owner: fmt::Debug {
         inlet.close(ResetCode::Unknown);
         None
     }
-    /// A message arrived on the control stream.
+    /// Handles a message from the control stream.
     fn message(&self, link: &Link, message: ControlMessage);
-    /// The peer of a live link owes an answer and does not give it, or gives one again. The link
-    /// that has a carrier anew ([`State::Live`]) answers.
+    /// Called when the peer of a live link does not answer in time (`answers` is false), or answers
+    /// again. A link with a new carrier ([`State::Live`]) counts as answering.
     fn answers(&self, _link: &Link, _answers: bool) {}
-    /// The link changed its state.
+    /// Called when the link changed its state.
     fn changed(&self, link: &Link, state: State);
 }
 
@@ -54,36 +53,37 @@ pub(crate) struct Inner {
     pub(crate) features: Features,
     pub(crate) machine: RefCell<proto::Link>,
     pub(crate) budget: Rc<dyn Budget>,
-    /// Outlets by the index of their keys. The id tells a stream from a later stream at the same
-    /// index.
+    /// Outlets by the index of their keys. The id distinguishes a stream from a later stream at the
+    /// same index.
     pub(crate) outlets: RefCell<Vec<Slot>>,
-    /// Outlets of flows, in the same way.
+    /// Outlets of flows, indexed likewise.
     pub(crate) flows: RefCell<Vec<FlowSlot>>,
     pub(crate) owner: Rc<dyn Owner>,
     pub(crate) control: RefCell<ControlDecoder>,
     pub(crate) carriers: RefCell<Vec<CarrierTasks>>,
-    /// Payload that is kept as pages.
+    /// Payload kept as pages.
     pub(crate) retained: RetainedPages,
-    /// The streams that moved small payloads last.
+    /// The streams that last moved small payloads.
     pub(crate) recent_small: RecentSmall,
     /// The highest carrier number that was attached.
     pub(crate) last_carrier: Cell<CarrierNumber>,
-    /// The number of reads that brought bytes.
+    /// The number of reads that returned bytes.
     pub(crate) heard: Cell<u64>,
     pub(crate) wakers: Wakers,
     pub(crate) timer: Alarm,
-    /// A [`crate::drive::Turn`] is under way.
+    /// Whether a [`crate::drive::Turn`] is in progress.
     pub(crate) has_turn: Cell<bool>,
     pub(crate) ended: Cell<Option<End>>,
     pub(crate) retirement: Retirement,
-    /// This end has sent GOAWAY: the link ends when its carrier or its last stream ends.
+    /// Whether this end has sent GOAWAY: the link then ends when its carrier or its last stream
+    /// ends.
     pub(crate) closing: Cell<bool>,
     pub(crate) notices: Notices,
     /// Received and sent payload bytes over all streams.
     pub(crate) received: Cell<u64>,
     pub(crate) sent: Cell<u64>,
     pub(crate) resumes: Cell<u64>,
-    /// The window of unread bytes of the last carrier with lanes, bytes.
+    /// The window of unread bytes of the last carrier with lanes, in bytes.
     pub(crate) unread_window: Rc<Cell<u64>>,
 }
 

@@ -28,10 +28,9 @@ pub(crate) struct CarrierIo {
     pub(crate) stream_lanes: Option<Rc<StreamLanes>>,
     /// The datagrams of the carrier, if the transport has datagrams and the peer takes them.
     pub(crate) packets: Option<Packets>,
-    /// A list of the reader. It is empty between two turns and kept so that its memory is used
-    /// again.
+    /// A list of the reader. It is empty between two turns and kept to reuse its memory.
     pub(crate) run: Cell<Gathered>,
-    /// Capacity of the readers' buffers.
+    /// The total capacity of the readers' buffers.
     pub(crate) reading: Cell<usize>,
     charge: Charge,
     strain: Strain,
@@ -69,8 +68,8 @@ impl CarrierIo {
         self.charge.set(self.reading.get() + self.lane.borrow().held());
     }
 
-    /// Tells the link if the carrier is strained, and ends lanes of silent streams. Called at the
-    /// end of each turn of its tasks. Returns true if lanes remain to be looked at in another turn.
+    /// Reports a strained carrier to the link, and ends lanes of silent streams. Called at the end
+    /// of each turn of its tasks. Returns true if lanes remain to be checked in another turn.
     pub(crate) fn look(&self, link: &Rc<Inner>) -> bool {
         if self.stream_lanes.is_none() && self.strain.is_blind() {
             return false;

@@ -1,5 +1,4 @@
-//! Drives a `proto::Link` over carriers. This crate is the place where the protocol meets sockets
-//! and timers.
+//! Drives a `proto::Link` over carriers. This crate connects the protocol with sockets and timers.
 //!
 //! ```text
 //!   carrier --> reader --+--> Outlet::deliver (inline, no task in between)
@@ -8,25 +7,25 @@
 //!                        |
 //!   carrier <-- writer <-+--- Inlet::send (woken once per turn of the runtime)
 //! ```
-//! [`Link`] is the handle of a link. [`client`] dials, greets and resumes without end. [`server`]
-//! greets incoming carriers. All state of a link lives on one worker.
+//! [`Link`] is the handle of a link. [`client`] dials, greets and resumes endlessly. [`server`]
+//! greets incoming carriers. All state of a link is on one worker.
 //!
-//! The files lie in layers:
+//! The files form layers:
 //!
 //! ```text
 //!   client/  server/             policy: which paths, whose carriers
-//!   dial  greet  backoff         a path is dialled, a carrier greets; pauses
-//!   attach  handle               carriers come; the owner's operations
+//!   dial  greet  backoff         the dial of a path, the greeting of a carrier; the backoff
+//!   attach  handle               attaching carriers; the owner's operations
 //!   writer  accept  timer        the tasks of a link
 //!   reader/                      the task that reads
-//!   io                           what the tasks of a carrier share
-//!   packets  lanes/  outbox      the datagrams, the further lanes and the queue of a carrier
-//!   guard  gathered  read_end    a panic ends its link alone; payloads that go together; the end
+//!   io                           the state that the tasks of a carrier share
+//!   packets  lanes/  outbox      the datagrams, the additional lanes and the queue of a carrier
+//!   guard  gathered  read_end    a panic ends only its link; payloads written together; the end
 //!                                of reading
-//!   drive  dispatch  end  retire     what follows an input or a command
+//!   drive  dispatch  end  retire     the steps after an input or a command
 //!   inlet  flow                  the commands of a stream and of a flow
 //!   inner                        the link, its owner
-//!   pages                        payload as pages: when, and what is kept of it
+//!   pages                        payload as pages: the rules, and the retained pages
 //!   budget  charge  strain       the memory of a link and of a carrier; a slow path
 //!   wakers  alarm  tasks  notices  retirement  state  system    plain state, time and randomness
 //! ```

@@ -1,4 +1,4 @@
-//! Notices for the task that supervises a link.
+//! Notices to the task that supervises a link.
 
 use std::cell::RefCell;
 use std::mem;
@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::state::End;
 
-/// An occurrence on which the supervising task acts.
+/// An event to which the supervising task reacts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The active carrier is lost and no standby took over.
@@ -16,7 +16,7 @@ pub(crate) enum Notice {
     TookOver,
     /// The standby is lost and the active carrier is not.
     StandbyLost,
-    /// The peer is silent for 3 s: the next path is to be tried beside the present path.
+    /// The peer is silent for 3 s: the next path must be tried in parallel with the current path.
     Probe,
     /// The active carrier takes few bytes although more bytes wait to be sent.
     Strained(LowRate),
@@ -64,7 +64,7 @@ impl Notices {
         self.waiting.borrow_mut().retain(|notice| !is_stale(notice));
     }
 
-    /// The next notice, as soon as there is one.
+    /// Waits for the next notice.
     pub(crate) async fn next(&self) -> Notice {
         loop {
             let notice = {

@@ -1,7 +1,8 @@
 //! The queue of a carrier's first lane: frames of bytes, and the pages of payloads between them.
 //!
-//! A lane takes a run of bytes in one gathered write, so the run at the front of the queue lies
-//! apart, in the form in which lanes take it. Without pages the whole queue is this run.
+//! A lane takes a run of bytes in one gathered write, so the run at the front of the queue is
+//! stored separately, in the form in which lanes take it. Without pages the whole queue is this
+//! run.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,17 +18,17 @@ use crate::pages::RetainedPages;
 
 /// A part of the queue.
 enum Frame {
-    /// Whole frames, or the head of a frame whose payload is the pages behind it.
+    /// Whole frames, or the header of a frame whose payload is the pages after it.
     Bytes(Bytes),
     Pages(Pages),
 }
 
-/// What the state machine gave and the lane has not taken yet.
+/// The frames of the state machine that the lane has not taken yet.
 #[derive(Default)]
 pub(crate) struct Outbox {
     /// The bytes at the front.
     front: VecDeque<Bytes>,
-    /// What follows them, pages first.
+    /// The frames after them, pages first.
     rest: VecDeque<Frame>,
 }
 
@@ -36,7 +37,7 @@ impl Outbox {
         self.front.is_empty() && self.rest.is_empty()
     }
 
-    /// The queue of a lane that takes no pages.
+    /// The queue of a lane without pages.
     pub(crate) const fn bytes(&mut self) -> &mut VecDeque<Bytes> {
         &mut self.front
     }
@@ -95,7 +96,7 @@ impl Outbox {
         }
     }
 
-    /// The system refuses the pages at the front: they go on as bytes.
+    /// Converts the pages at the front to bytes, because the system refuses the pages.
     fn copy_pages(&mut self) -> io::Result<()> {
         if let Some(Frame::Pages(pages)) = self.rest.pop_front() {
             let mut bytes = BytesMut::new();

@@ -1,8 +1,9 @@
-//! Datagrams of a carrier whose transport has datagrams of its own, and their turns with streams.
+//! The datagrams of a carrier whose transport supports datagrams, and their scheduling against
+//! streams.
 //!
-//! Such a transport sends datagrams before the bytes of lanes, so datagrams that come without end
-//! would stop all streams. Therefore the transport gets no more bytes of datagrams than it has sent
-//! bytes of lanes, as long as streams have bytes in flight.
+//! Such a transport sends datagrams before the bytes of lanes, so continuous datagrams would starve
+//! all streams. Therefore, as long as streams have bytes in flight, the transport gets no more
+//! bytes of datagrams than it has sent bytes of lanes.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,13 +23,13 @@ use transport::{Carried, Datagrams};
 use crate::inner::Inner;
 use crate::read_end::ReadEnd;
 
-/// Bytes and datagrams that are received in one turn before others may run. A transport drops
-/// datagrams that its reader does not take in time.
+/// The numbers of bytes and datagrams received in one turn before other tasks run. A transport
+/// drops datagrams that its reader does not take in time.
 const BUDGET: usize = 256 << 10;
 const DATAGRAMS: usize = 512;
 
-/// Bytes that are taken from the link at once. The link can no longer drop datagrams that wait for
-/// the transport.
+/// The number of bytes taken from the link at once. The link can no longer drop datagrams that wait
+/// for the transport.
 const BATCH: usize = 64 << 10;
 
 /// The datagrams of a carrier.
@@ -39,7 +40,7 @@ pub(crate) struct Packets {
 
 #[derive(Default)]
 struct Sending {
-    /// Datagrams that the link gave and the transport has not taken yet.
+    /// Datagrams from the link that the transport has not taken yet.
     waiting: VecDeque<Bytes>,
     turns: Turns,
     /// The timer that runs during the turn of the streams.
@@ -53,7 +54,7 @@ impl fmt::Debug for Packets {
 }
 
 impl Packets {
-    /// `None`: the peer takes no datagrams, so they travel as frames.
+    /// Returns `None` if the peer takes no datagrams, so that they are sent as frames.
     pub(crate) fn new(datagrams: Option<Box<dyn Datagrams>>) -> Option<Self> {
         let datagrams = datagrams.filter(|datagrams| datagrams.limit() > 0)?;
         Some(Self { datagrams: RefCell::new(datagrams), sending: RefCell::default() })
@@ -78,7 +79,7 @@ impl Packets {
                 let share =
                     turns.share(now, carried, round_trip, || machine.has_payload_under_way());
                 if share == 0 {
-                    // It is the turn of the streams. The timer wakes the writer if no stream does.
+                    // The streams may send now. The timer wakes the writer if no stream does.
                     let pause = pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(PAUSE)));
                     pause.as_mut().reset(tokio::time::Instant::from_std(now + PAUSE));
                     let _ = pause.as_mut().poll(cx);
@@ -99,7 +100,7 @@ impl Packets {
             }
         }
         if written > 0 {
-            // The sent datagrams wait for an answer, so the deadlines of silence begin.
+            // The sent datagrams expect an answer, so the deadlines of silence start.
             link.timer.rearm(link.machine.borrow().poll_timeout());
         }
         Ok(written)
@@ -139,47 +140,48 @@ pub(crate) async fn run(link: &Rc<Inner>, packets: &Packets, number: CarrierNumb
     .await
 }
 
-/// Bytes by which datagrams may be ahead of lanes.
+/// The number of bytes by which datagrams may be ahead of lanes.
 const LEAD: i64 = 32 << 10;
 
-/// The heads of packets and acknowledgements are no progress of lanes.
+/// The number of bytes that may be packet headers and acknowledgements, which are no progress of
+/// lanes.
 const HEADS: u64 = 2 << 10;
 
-/// The time after which a writer of datagrams looks at the lanes again.
+/// The time after which a writer of datagrams checks the lanes again.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Datagrams wait for lanes that could send and do not send. They wait for one round trip of the
-/// path, within these bounds.
+/// The bounds of the time for which datagrams wait for lanes that could send but do not: one round
+/// trip of the path.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(250)];
 
-/// After this wait, datagrams have the path alone for this multiple of the wait.
+/// After this wait, datagrams have the path exclusively for this multiple of the wait.
 const ALONE: u32 = 8;
 
-/// The interval at which the streams are asked whether they have bytes in flight.
+/// The interval at which the streams are polled for bytes in flight.
 const ASK: Duration = Duration::from_millis(2);
 
-/// Whose turn it is. The transport sends datagrams first. So it gets datagrams in portions, as long
-/// as streams have bytes in flight: the next portion follows when lanes have sent as many bytes, or
-/// when lanes do not send although they could.
+/// The scheduling of datagrams and lanes. The transport sends datagrams first. So it gets datagrams
+/// in portions, as long as streams have bytes in flight: the next portion follows when lanes have
+/// sent as many bytes, or when lanes do not send although they could.
 #[derive(Debug, Default)]
 struct Turns {
-    /// Bytes of datagrams that the transport was given.
+    /// The number of bytes of datagrams passed to the transport.
     given: u64,
-    /// Bytes of lanes that were sent at the last look.
+    /// The number of bytes of lanes sent at the last check.
     others: u64,
-    /// Bytes by which datagrams are ahead of lanes. Datagrams are behind by at most the bytes that
-    /// lanes have sent since the last look.
+    /// The number of bytes by which datagrams are ahead of lanes. Datagrams are behind by at most
+    /// the bytes that lanes have sent since the last check.
     lead: i64,
-    /// Since when lanes could send and do not send.
+    /// The time since which lanes could send but do not.
     silent_since: Option<Instant>,
     alone_until: Option<Instant>,
-    /// Whether streams had bytes in flight, and the time of the next question.
+    /// Whether streams had bytes in flight; `ask_at` is the time of the next poll.
     streams_send: bool,
     ask_at: Option<Instant>,
 }
 
 impl Turns {
-    /// Bytes of datagrams that may be given now.
+    /// Returns how many bytes of datagrams may be passed to the transport now.
     fn share(
         &mut self,
         now: Instant,

@@ -1,23 +1,23 @@
-//! Payload as pages: when a stream sends it, when a carrier is read so, and the pages that are kept
-//! for replay. Whether a stream is bulk is known to its pump alone, which asks for pages then;
-//! everything else is decided here.
+//! Payload as pages: when a stream sends pages, when a carrier is read as pages, and the pages kept
+//! for retransmission. Only the pump of a stream knows whether the stream is bulk and then requests
+//! pages; everything else is decided here.
 //!
 //! ```text
 //!   pump --Inlet::pages--> Slot: kept pages, and once more to be sent --> lane     (writer)
-//!   lane --exactly a head, then pages--> Outlet::deliver_pages                     (reader)
+//!   lane --exactly a header, then pages--> Outlet::deliver_pages                   (reader)
 //! ```
 //!
 //! The state machine holds a reference to the slot of each frame until the peer has consumed the
-//! frame. The kept pages of a slot share their memory with the pages that are sent. A frame that is
-//! sent again shares it once more; a carrier that takes bytes gets a copy.
+//! frame. The kept pages of a slot share their memory with the pages that are sent. A retransmitted
+//! frame shares it once more; a carrier without pages gets a copy.
 //!
 //! | decision | rule |
 //! |---|---|
-//! | [`may_send`]: a stream sends pages | no other stream or flow of the link has moved a payload below [`SMALL_PAYLOAD`] bytes for [`QUIET`]: beside bytes, a bulk stream sends bytes. A third of the pipes of the thread is free. Bulk streams beside each other all send pages |
-//! | [`Mixed`]: a reader begins to take pages | a payload of which [`LARGE_PAYLOAD`] bytes are to come, or [`READS_TO_ENTER`] large reads in a row, of large payloads |
-//! | [`Bulk`]: a reader takes pages | for each payload of which at least [`MIN_PAGES`] bytes are to come. Its other reads end with the head of the next payload: a longer read would take that payload as bytes. Each of these reads costs a call, which [`MIN_PAGES`] bytes of pages pay. After [`READS_TO_LEAVE`] unpaid reads the reader takes bytes again |
+//! | [`may_send`]: a stream sends pages | no other stream or flow of the link has moved a payload below [`SMALL_PAYLOAD`] bytes for [`QUIET`]: in parallel with small payloads, a bulk stream sends bytes. A third of the pipes of the thread is free. Parallel bulk streams all send pages |
+//! | [`Mixed`]: a reader begins to take pages | a payload with [`LARGE_PAYLOAD`] outstanding bytes, or [`READS_TO_ENTER`] consecutive large reads of large payloads |
+//! | [`Bulk`]: a reader takes pages | for each payload with at least [`MIN_PAGES`] outstanding bytes. Its other reads end with the header of the next payload: a longer read would take that payload as bytes. Each of these reads costs a call, for which [`MIN_PAGES`] bytes of pages compensate. After [`READS_TO_LEAVE`] uncompensated reads the reader takes bytes again |
 //!
-//! Tests replace these rules by [`pages::rule`]: every payload moves as pages, or none.
+//! Tests override these rules by [`pages::rule`]: every payload moves as pages, or none.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -27,41 +27,44 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use net::pages::{self, Rule};
 use proto::StreamKey;
 
-/// Frames of pages that a link keeps at most: 16 MiB of windows, or 16 streams of four frames.
+/// The maximum number of frames of pages that a link keeps: 16 MiB of windows, or 16 streams of
+/// four frames.
 const SLOTS: usize = 64;
 
-/// A payload of fewer bytes belongs to a stream or flow that is not bulk, or not yet.
+/// The size in bytes below which a payload belongs to a stream or flow that is not bulk, or not
+/// yet.
 pub(crate) const SMALL_PAYLOAD: usize = 16 << 10;
 
 /// The time after the last small payload of another stream during which a bulk stream sends bytes.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// Payload bytes of the largest frame. A larger frame gains nothing, because a pipe has to hold it.
+/// The payload bytes of the largest frame. A larger frame has no advantage, because a pipe must
+/// hold it.
 const MAX_PAGES: usize = 256 << 10;
 
-/// The least frame limit with which pages are worth their calls.
+/// The minimum frame limit in bytes at which pages are worth their system calls.
 const MIN_FRAME_LIMIT: usize = 64 << 10;
 
-/// A read of fewer bytes says nothing about the payloads of the peer.
+/// A read of fewer bytes gives no information about the payloads of the peer.
 const MIN_READ: usize = 16 << 10;
 
-/// A read of that many bytes is large, if its payloads are.
+/// The size in bytes from which a read is large, if its payloads are.
 const LARGE_READ: usize = 60 << 10;
 
-/// The mean size of payloads, or of their parts, in a large read. A payload of which more is to
-/// come is read as pages at once.
+/// The minimum mean size of payloads, or of their parts, in a large read. A payload with more bytes
+/// outstanding is read as pages at once.
 const LARGE_PAYLOAD: usize = 32 << 10;
 
-/// Large reads in a row until pages are read.
+/// The number of consecutive large reads until pages are read.
 const READS_TO_ENTER: u8 = 4;
 
-/// A payload that is worth the calls for pages.
+/// The minimum payload in bytes that is worth the system calls for pages.
 const MIN_PAGES: usize = 16 << 10;
 
-/// Reads between pages that no pages have paid, until bytes are read again.
+/// The number of reads between pages not compensated by pages, after which bytes are read again.
 const READS_TO_LEAVE: u8 = 16;
 
-/// Whether the stream `key`, which is bulk, may send pages now. `frame_limit` is asked last:
+/// Whether the bulk stream `key` may send pages now. `frame_limit` is called last and returns the
 /// payload bytes of its largest frame; `None`: the carrier takes no pages.
 pub(crate) fn may_send(
     key: StreamKey,
@@ -76,14 +79,15 @@ pub(crate) fn may_send(
         return false;
     }
     if retained.is_full() && !retained.is_mostly_of(key) {
-        // The streams that keep most slots may have stalled: no CREDIT may come that frees a slot.
+        // The streams that hold most slots may have stalled, so that no CREDIT arrives that frees a
+        // slot.
         return false;
     }
     frame_limit().is_some_and(|limit| is_forced || limit >= MIN_FRAME_LIMIT)
 }
 
-/// Bytes of the next payload of pages, of at most `room`. `None`: the next CREDIT makes room for a
-/// larger payload.
+/// Returns the size of the next payload of pages, of at most `room` bytes. `None`: the next CREDIT
+/// makes room for a larger payload.
 pub(crate) fn payload_size(room: usize, is_under_way: impl FnOnce() -> bool) -> Option<usize> {
     let is_rest_of_window = room < MIN_PAGES && pages::rule() != Rule::Always && is_under_way();
     (!is_rest_of_window).then_some(room.min(MAX_PAGES))
@@ -97,7 +101,8 @@ pub(crate) enum Reading {
 }
 
 impl Reading {
-    /// A reader that knows nothing of its next payloads. `gives_pages`: its lane hands out pages.
+    /// Makes the state of a reader without information about its next payloads. `gives_pages`: its
+    /// lane returns pages.
     pub(crate) fn new(gives_pages: bool) -> Self {
         match pages::rule() {
             Rule::Always if gives_pages => Self::Bulk(Bulk::default()),
@@ -110,15 +115,15 @@ impl Reading {
 /// All payloads are read as bytes: they belong to streams of any kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mixed {
-    /// Whether the lane hands out pages.
+    /// Whether the lane returns pages.
     gives_pages: bool,
-    /// Large reads in a row.
+    /// The number of consecutive large reads.
     large_reads: u8,
 }
 
 impl Mixed {
-    /// A read has brought `read` bytes with `payloads` payloads, or parts of payloads; `left` bytes
-    /// of the last payload are to come. Returns whether pages are read from now on.
+    /// Records a read of `read` bytes with `payloads` payloads, or parts of payloads; `left` bytes
+    /// of the last payload are outstanding. Returns whether pages are read from now on.
     pub(crate) fn shows_bulk(
         &mut self,
         read: usize,
@@ -141,18 +146,18 @@ impl Mixed {
 /// Large payloads are read as pages, and the frames between them as bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bulk {
-    /// Reads between pages that no pages have paid.
+    /// The number of reads between pages not compensated by pages.
     unpaid: u8,
 }
 
 impl Bulk {
-    /// The least rest of a payload that is read as pages.
+    /// The minimum remainder of a payload that is read as pages.
     pub(crate) fn min_pages() -> usize {
         if pages::rule() == Rule::Always { 1 } else { MIN_PAGES }
     }
 
-    /// A read between pages has ended with the head of a payload of `left` bytes, or of none.
-    /// Returns whether pages still pay for such reads.
+    /// Records a read between pages that ended with the header of a payload of `left` bytes, or of
+    /// none. Returns whether pages still compensate for such reads.
     pub(crate) fn pays(&mut self, left: usize) -> bool {
         self.unpaid = match u8::try_from(left / MIN_PAGES).unwrap_or(READS_TO_LEAVE) {
             0 => self.unpaid.saturating_add(1),
@@ -162,13 +167,13 @@ impl Bulk {
     }
 }
 
-/// What a slot keeps.
+/// The content of a slot.
 #[derive(Debug)]
 enum Kept {
-    /// Nobody refers to the slot.
+    /// The slot is free.
     Nothing,
     Pages(pages::Pages),
-    /// Copied for a carrier that takes bytes.
+    /// A copy, for a carrier without pages.
     Bytes(Bytes),
 }
 
@@ -222,7 +227,7 @@ impl proto::Pages for Slot {
 #[derive(Debug, Default)]
 pub(crate) struct RetainedPages {
     slots: RefCell<Vec<Rc<Slot>>>,
-    /// Slots with a payload.
+    /// The number of slots with a payload.
     used: Cell<usize>,
 }
 
@@ -242,7 +247,7 @@ impl RetainedPages {
         own * 2 > self.used.get()
     }
 
-    /// Keeps pages of a stream, which the state machine refers to. `None`: all slots have a
+    /// Keeps pages of a stream, to which the state machine then refers. `None`: all slots have a
     /// payload.
     pub(crate) fn keep(&self, key: StreamKey, pages: pages::Pages) -> Option<Rc<dyn proto::Pages>> {
         let kept = Kept::Pages(pages.for_replay());
@@ -263,12 +268,12 @@ impl RetainedPages {
         Some(slot)
     }
 
-    /// The last `len` bytes of a kept payload, to be sent. `None`: they have to be copied.
+    /// Returns the last `len` bytes of a kept payload, to be sent. `None`: they must be copied.
     pub(crate) fn to_send(&self, number: usize, len: usize) -> Option<pages::Pages> {
         self.slots.borrow().get(number)?.to_send(len)
     }
 
-    /// Frees what the state machine does not refer to any more.
+    /// Frees the slots to which the state machine no longer refers.
     pub(crate) fn sweep(&self) {
         if self.used.get() == 0 {
             return;
@@ -285,13 +290,13 @@ impl RetainedPages {
     }
 }
 
-/// The last small payloads of the two streams that moved them last. So it is known of each stream
-/// when another stream moved a small payload last.
+/// The last small payloads of the two streams that moved small payloads last. So for each stream it
+/// is known when another stream last moved a small payload.
 #[derive(Debug, Default)]
 pub(crate) struct RecentSmall {
     last: Cell<Option<Small>>,
     before: Cell<Option<Small>>,
-    /// The time of the last turn of a reader or writer: a command has no time of its own.
+    /// The time of the last turn of a reader or writer, because a command does not read the clock.
     clock: Cell<Option<Instant>>,
 }
 
@@ -304,12 +309,13 @@ struct Small {
 }
 
 impl RecentSmall {
-    /// A turn begins.
+    /// Records the time at the beginning of a turn.
     pub(crate) fn begin_turn(&self, now: Instant) {
         self.clock.set(Some(now));
     }
 
-    /// A payload of `bytes` bytes has arrived or is sent. `key`: `None` for a datagram.
+    /// Records a payload of `bytes` bytes that has arrived or is sent. `key`: `None` for a
+    /// datagram.
     pub(crate) fn moved(&self, key: Option<StreamKey>, bytes: usize) {
         if bytes < SMALL_PAYLOAD
             && let Some(at) = self.clock.get()
@@ -344,7 +350,7 @@ mod tests {
         }
         let mut bulk = Bulk::default();
         for _ in 0..100 {
-            // A CREDIT, a small payload, and a payload that pays for both.
+            // A CREDIT, a small payload, and a payload that compensates for both.
             assert!([0, MIN_PAGES - 1, 2 * MIN_PAGES].into_iter().all(|left| bulk.pays(left)));
         }
         let stays = (0..READS_TO_LEAVE).all(|_| bulk.pays(0));

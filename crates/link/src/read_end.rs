@@ -13,7 +13,7 @@ pub(crate) enum ReadEnd {
     /// The carrier is lost.
     Lost(io::Error),
     Violation(Violation),
-    /// The lane of a single stream ended. The carrier goes on.
+    /// The lane of a single stream ended. The carrier continues.
     Over,
 }
 

@@ -1,4 +1,4 @@
-//! Retires a link: the driver's part of the retirement in `proto/src/link/goaway.rs`. Tells the
+//! Retires a link: the driver's part of the retirement in `proto/src/link/goaway.rs`. Notifies the
 //! owner and the supervisor, and ends the link after its last stream.
 
 use std::rc::Rc;
@@ -7,9 +7,9 @@ use crate::inner::{Inner, Link};
 use crate::state::{End, State};
 
 impl Link {
-    /// Retires the link. Its streams go on, and the link ends with its last stream. A server asks
-    /// its client for another link in this way. A client says that the other link lives, and opens
-    /// no more streams on this link.
+    /// Retires the link. Its streams continue, and the link ends with its last stream. In this way
+    /// a server requests another link from its client. A client announces that the other link is
+    /// live, and opens no more streams on this link.
     pub fn go_away(&self) {
         if self.has_ended() {
             return;
@@ -25,7 +25,7 @@ impl Link {
         self.inner.machine.borrow().is_going_away()
     }
 
-    /// Ready when the link needs a successor: it was told to retire, or it has ended. At most one
+    /// Waits until the link needs a successor: it was asked to retire, or it has ended. At most one
     /// task waits for this or for [`Link::closed_here`].
     pub(crate) async fn told_to_go(&self) {
         let inner = &self.inner;
@@ -34,7 +34,7 @@ impl Link {
         }
     }
 
-    /// Ready when this end has closed the link.
+    /// Waits until this end has closed the link.
     pub(crate) async fn closed_here(&self) {
         while !self.inner.closing.get() && self.ended() != Some(End::Closed) {
             self.inner.retirement.fate.notified().await;
@@ -43,8 +43,8 @@ impl Link {
 }
 
 impl Inner {
-    /// The peer wants the link to retire, or the ids of this end are used up. `peer_done`: the peer
-    /// has no stream left and opens none.
+    /// Handles a request of the peer to retire the link, or the exhaustion of this end's ids.
+    /// `peer_done`: the peer has no stream left and opens none.
     pub(crate) fn retire(self: &Rc<Self>, peer_done: bool) {
         let retirement = &self.retirement;
         retirement.told_to_go.set(true);
@@ -54,7 +54,7 @@ impl Inner {
         self.end_if_over();
     }
 
-    /// Tells the owner once that no more streams are taken.
+    /// Notifies the owner once that no more streams are taken.
     fn note_going_away(self: &Rc<Self>) {
         let goes = self.machine.borrow().is_going_away();
         if goes && !self.retirement.going_away.replace(true) {
@@ -62,10 +62,10 @@ impl Inner {
         }
     }
 
-    /// Ends the link if it has no stream left and was to end with its last stream.
+    /// Ends the link if it has no stream left and is closing or retired.
     pub(crate) fn end_if_over(self: &Rc<Self>) {
         let machine = self.machine.borrow();
-        // Flows have no end of their own, so a link that has sent GOAWAY does not wait for flows.
+        // Flows do not end by themselves, so a link that has sent GOAWAY does not wait for flows.
         let has_flows = machine.flow_count() > 0 && !self.closing.get();
         if machine.stream_count() > 0 || has_flows {
             return;

@@ -1,4 +1,4 @@
-//! How far the retirement of a link has come.
+//! The progress of the retirement of a link.
 
 use std::cell::Cell;
 
@@ -7,11 +7,11 @@ use tokio::sync::Notify;
 /// The progress of a retirement.
 #[derive(Debug, Default)]
 pub(crate) struct Retirement {
-    /// The supervisor has to make a successor.
+    /// Whether the supervisor must make a successor.
     pub(crate) told_to_go: Cell<bool>,
-    /// The owner knows that no more streams are taken.
+    /// Whether the owner was notified that no more streams are taken.
     pub(crate) going_away: Cell<bool>,
-    /// The peer has no stream left and opens none.
+    /// Whether the peer has no stream left and opens none.
     pub(crate) peer_done: Cell<bool>,
     /// Wakes the supervisor when the link needs a successor or is closed.
     pub(crate) fate: Notify,

@@ -1,4 +1,4 @@
-//! The settings of a link, its state, and the reason of its end.
+//! The settings of a link, its state, and the reason for its end.
 
 use std::rc::Rc;
 
@@ -10,9 +10,9 @@ use proto::{Budget, LinkConfig, Side, Violation};
 pub struct Settings {
     /// The side of this end.
     pub side: Side,
-    /// Windows and times of the protocol.
+    /// Windows and time-outs of the protocol.
     pub config: LinkConfig,
-    /// The memory budget; the lease of the worker.
+    /// The memory budget, which is the lease of the worker.
     pub budget: Rc<dyn Budget>,
     /// The serial number in logs. Logs never show the id of the link.
     pub serial: u64,
@@ -27,7 +27,7 @@ pub enum State {
     Live,
     /// The link has no carrier. Streams wait, and sockets stay open.
     Stalled,
-    /// The link takes no new streams. Open streams go on.
+    /// The link takes no new streams. Open streams continue.
     GoingAway,
     /// The link has ended, and its streams were reset.
     Ended(End),
@@ -45,20 +45,19 @@ pub enum End {
     /// The peer closed the link.
     #[error("closed by the other side")]
     ByPeer,
-    /// The peer ended the link because it saw a violation of the protocol; the code of the
-    /// violation.
+    /// The peer ended the link because of a protocol violation with this code.
     #[error("ended by the other side (code {0:#x})")]
     Accused(u16),
     /// The link had no carrier for `resume_timeout`.
     #[error("no carrier for resume_timeout")]
     Expired,
-    /// The server does not know the link any more.
+    /// The server no longer knows the link.
     #[error("forgotten by the server")]
     Forgotten,
-    /// The peer broke the protocol.
+    /// The peer violated the protocol.
     #[error("{0}")]
     Violation(Violation),
-    /// A task of the link panicked. The log has the message of the panic.
+    /// A task of the link panicked. The message of the panic is in the log.
     #[error("defect in this program")]
     Panicked,
 }

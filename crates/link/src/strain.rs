@@ -1,5 +1,5 @@
 //! Detects a strained carrier: the carrier has a low rate although more bytes wait to be sent. Its
-//! path may police traffic, so that another path to the same server is quicker.
+//! path may police traffic, so that another path to the same server is faster.
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 
 use transport::{ConnectionStats, Watch};
 
-/// A lower rate counts as low, bytes per second. Networks that limit UDP pass some hundred kbit/s
-/// to a few Mbit/s.
+/// The rate below which a rate counts as low, in bytes per second. Networks that limit UDP pass a
+/// few hundred kbit/s to a few Mbit/s.
 const LITTLE: u64 = 2_000_000;
 
 /// The interval of the measurements while bytes move.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Two measurements that lie further apart say nothing about the time between them.
+/// The maximum interval between two measurements; a longer interval gives no information about the
+/// time between them.
 const APART: Duration = Duration::from_secs(3);
 
-/// How long the rate has to be low. The start of a transfer is over by then.
+/// How long the rate must be low. The start of a transfer is over by then.
 const LASTS: Duration = Duration::from_secs(2);
 
 /// Measures the rate of a carrier. It needs no timer, because a strained carrier moves bytes all
@@ -29,11 +30,11 @@ pub(crate) struct Strain {
     run: Cell<Option<Spell>>,
 }
 
-/// A spell during which the rate was low although more bytes waited to be sent.
+/// A period during which the rate was low although more bytes waited to be sent.
 #[derive(Clone, Copy)]
 struct Spell {
     since: Instant,
-    /// Bytes per second at the beginning of the spell.
+    /// Bytes per second at the beginning of the period.
     rate: u64,
 }
 
@@ -65,13 +66,13 @@ impl Strain {
         let rate = per_second(acked, span);
         let lost = stats.lost_bytes.saturating_sub(before.lost_bytes);
         // Three quarters of the measurements suffice, because the end of a stream is not limited.
-        // If a third of the packets is lost, there is more to send than the path takes, whatever
+        // If a third of the packets is lost, the sender exceeds the capacity of the path, whatever
         // the congestion control reports.
         let is_limited = limited >= acked / 4 * 3 || lost >= acked / 2;
         if span > APART || acked == 0 || !is_limited || rate >= LITTLE {
             return None;
         }
-        // A rate that still rises belongs to the start of a transfer.
+        // A rising rate belongs to the start of a transfer.
         let run = run.filter(|run| rate < run.rate / 2 * 3).unwrap_or(Spell { since: at, rate });
         let lasts = now.saturating_duration_since(run.since) >= LASTS;
         self.run.set(Some(if lasts { Spell { since: now, rate } } else { run }));
@@ -111,7 +112,7 @@ mod tests {
         }
     }
 
-    /// Looks ten times a second. Returns the number of reports of strain, and the last rate.
+    /// Measures ten times a second. Returns the number of reports of strain, and the last rate.
     fn carried(rates: impl IntoIterator<Item = (u64, bool)>) -> (usize, Option<u64>) {
         let path = Arc::new(Path::default());
         let strain = Strain::new(Some(Arc::clone(&path) as Arc<dyn Watch>));

@@ -8,8 +8,8 @@ pub(crate) fn now() -> std::time::Instant {
 /// Fresh random bytes from the operating system.
 ///
 /// # Panics
-/// Panics if the operating system has no random bytes. No secret is safe then; the task and its
-/// link end.
+/// Panics if the operating system provides no random bytes. No secret would be safe then; the task
+/// and its link end.
 #[must_use]
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];

@@ -17,7 +17,7 @@ pub(crate) struct CarrierTasks {
     pub(crate) accepting: Option<AbortHandle>,
     /// Receives datagrams, if the transport has datagrams.
     pub(crate) receiving: Option<AbortHandle>,
-    /// `None` after the writer was left alone to send the last frame.
+    /// `None` after the writer was detached to send the last frame.
     pub(crate) writing: Option<AbortHandle>,
 }
 

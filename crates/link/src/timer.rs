@@ -1,4 +1,4 @@
-//! The task of a link's timer. It also drives the link after a command that made news.
+//! The timer task of a link. It also drives the link after a command that caused events.
 
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};

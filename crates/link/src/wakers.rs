@@ -5,23 +5,24 @@ use std::task::{Context, Waker};
 
 use proto::CarrierNumber;
 
-/// The wakers of the writers. A writer is woken once per turn, however many streams send.
+/// The wakers of the writers. A writer is woken once per turn, regardless of how many streams send.
 #[derive(Default)]
 pub(crate) struct Wakers {
     writers: RefCell<Vec<Writer>>,
-    /// No writer sleeps. Makes the usual call of [`Wakers::wake`] the check of one flag.
+    /// Whether no writer sleeps. Reduces the usual call of [`Wakers::wake`] to the check of one
+    /// flag.
     all_awake: Cell<bool>,
 }
 
 struct Writer {
     number: CarrierNumber,
     waker: Waker,
-    /// The writer is woken, or runs and asks for more frames before it sleeps.
+    /// Whether the writer was woken, or runs and will poll for more frames before it sleeps.
     is_awake: bool,
 }
 
 impl Wakers {
-    /// Frames may wait: wakes the writers that sleep.
+    /// Wakes the sleeping writers, because frames may wait.
     pub(crate) fn wake(&self) {
         if !self.all_awake.replace(true) {
             for writer in &mut *self.writers.borrow_mut() {
@@ -32,14 +33,14 @@ impl Wakers {
         }
     }
 
-    /// The link has ended: every writer runs once more, the running writer included.
+    /// Wakes every writer once more after the end of the link, including the running writer.
     pub(crate) fn wake_all(&self) {
         for writer in &*self.writers.borrow() {
             writer.waker.wake_by_ref();
         }
     }
 
-    /// A writer runs. It needs no wake-up until [`Wakers::leave`].
+    /// Records that a writer runs. It needs no wake-up until [`Wakers::leave`].
     pub(crate) fn enter(&self, number: CarrierNumber, cx: &Context<'_>) {
         let mut writers = self.writers.borrow_mut();
         match writers.iter_mut().find(|writer| writer.number == number) {
@@ -56,7 +57,7 @@ impl Wakers {
         }
     }
 
-    /// A writer sleeps. Frames that come from now on wake it.
+    /// Records that a writer sleeps. New frames wake it.
     pub(crate) fn leave(&self, number: CarrierNumber) {
         let mut writers = self.writers.borrow_mut();
         if let Some(writer) = writers.iter_mut().find(|writer| writer.number == number) {
@@ -93,7 +94,7 @@ mod tests {
     }
 
     impl Rig {
-        /// Two writers that sleep.
+        /// Two sleeping writers.
         fn new() -> Self {
             let rig = Self { wakers: Wakers::default(), counts: Default::default() };
             [0, 1].iter().for_each(|writer| rig.enter(*writer));

@@ -1,6 +1,6 @@
 //! The writer of a carrier. It runs once per turn of the runtime: the first stream that sends wakes
 //! the writer, and the runtime polls it after all streams that are ready. So the frames of these
-//! streams leave in one system call.
+//! streams are sent in one system call.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use crate::inner::Inner;
 use crate::io::CarrierIo;
 
-/// Bytes written in one turn before others may run.
+/// The number of bytes written in one turn before other tasks run.
 const BUDGET: usize = 1 << 20;
 
 /// Writes until the carrier fails.
@@ -41,7 +41,7 @@ fn turn(
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(e)) => return Poll::Ready(e),
             Poll::Ready(Ok(0)) => {
-                // Without further frames the lane flushes its bytes.
+                // Without more frames the lane flushes its bytes.
                 let flushed = io.lane.borrow_mut().poll_flush(cx);
                 return match flushed {
                     Poll::Ready(Err(e)) => Poll::Ready(e),
@@ -73,7 +73,7 @@ pub(crate) async fn drain(link: &Rc<Inner>, io: &CarrierIo) {
     .await;
 }
 
-/// Writes the frames that wait, then the next batch. `Ok(0)`: there are no frames to write.
+/// Writes the queued frames, then the next batch. `Ok(0)`: there are no frames to write.
 fn fill_and_write(
     cx: &mut Context<'_>,
     link: &Rc<Inner>,
@@ -88,8 +88,8 @@ fn fill_and_write(
     if let Some(packets) = &io.packets {
         written += packets.write(cx, link, io.number)?;
     }
-    // OPEN frames are written before the bytes of their streams. Otherwise these bytes would take
-    // the room that the transport gives all lanes together.
+    // OPEN frames are written before the bytes of their streams. Otherwise these bytes would use up
+    // the room that all lanes of the transport share.
     while !io.outbox.borrow().is_empty() {
         match io.outbox.borrow_mut().poll_write(cx, &mut **io.lane.borrow_mut())? {
             Poll::Ready(n) => written += n,
@@ -101,7 +101,7 @@ fn fill_and_write(
         written += stream_lanes.write_batch(cx)?;
         if written == 0 && stream_lanes.is_blocked() {
             if has_driven {
-                // Since the last batch there may be new frames for lanes that are not blocked.
+                // There may be new frames since the last batch for lanes that are not blocked.
                 cx.waker().wake_by_ref();
             }
             return Poll::Pending;
@@ -133,8 +133,8 @@ fn fill(link: &Rc<Inner>, io: &CarrierIo) -> bool {
     }
 }
 
-/// Keeps the kernel's send queue at about one millisecond of the rate. Sets the limit only if it
-/// changed by half.
+/// Limits the kernel's send queue to about one millisecond at the current rate. Sets the limit only
+/// if it changed by half.
 fn set_send_limit(link: &Rc<Inner>, io: &CarrierIo, limit: &mut usize) {
     let wanted = link.machine.borrow().send_limit();
     if wanted > *limit * 3 / 2 || wanted * 3 / 2 < *limit {

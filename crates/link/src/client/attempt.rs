@@ -1,4 +1,4 @@
-//! Attempts: one path dialled and greeted, and rounds over all paths.
+//! Connection attempts: the dial and greeting over one path, and rounds over all paths.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -23,10 +23,10 @@ use crate::dial::{Path, dial_early};
 use crate::greet;
 use crate::inner::Link;
 
-/// Head start of a path before the next one is tried beside it.
+/// The head start of a path before the next path is tried in parallel.
 const PATH_STAGGER: Duration = Duration::from_secs(2);
 
-/// The time for a close message of ten bytes to leave.
+/// The time-out for sending a close message of ten bytes.
 const DISMISSAL: Duration = Duration::from_secs(1);
 
 /// A greeted carrier and its path.
@@ -39,39 +39,39 @@ pub(super) struct Connected {
     /// the link at that time.
     pub(super) since: Option<Standing>,
     pub(super) leftover: BytesMut,
-    /// For a round over all paths: why the earlier paths of the list were passed over.
+    /// For a round over all paths: why the preceding paths of the list were not used.
     pub(super) passed_over: Vec<String>,
 }
 
 /// The outcome of an attempt.
 pub(super) enum AttemptOutcome {
     Greeted(Box<Connected>),
-    /// The server does not know the link any more. This answer ends the round as a greeting does:
-    /// the other paths lead to the same server, which would answer the same.
+    /// The server no longer knows the link. This answer ends the round like a greeting: the other
+    /// paths lead to the same server, which would give the same answer.
     Forgotten,
 }
 
-/// The first answer of a round, and the attempts that go on.
+/// The first answer of a round, and the attempts that continue.
 pub(super) type Won = (AttemptOutcome, Vec<Attempt>);
 
 pub(super) type Attempt = LocalFuture<'static, Result<AttemptOutcome, Failed>>;
 
-/// The link that a carrier is to join.
+/// The link to which a carrier is attached.
 pub(super) struct JoinedLink {
     pub(super) id: LinkId,
     pub(super) secret: LinkSecret,
-    /// The highest carrier number of all attempts. Each attempt has a number of its own, because
-    /// the server may have greeted an attempt that the client gave up.
+    /// The highest carrier number of all attempts. Each attempt has a unique number, because the
+    /// server may have greeted an attempt that the client abandoned.
     pub(super) claimed: Cell<u32>,
     /// Whether the next attempt may send early data. The attempt clears the flag, and a carrier
-    /// that the server has accepted sets it again: a client whose early data is refused does not
-    /// learn the reason.
+    /// that the server has accepted sets it again: a client whose early data is refused is not
+    /// informed of the reason.
     pub(super) early: Cell<bool>,
 }
 
 impl JoinedLink {
-    /// Carrier numbers for `count` attempts of one round, the highest first. If two attempts are
-    /// greeted at the same time, both sides keep the path that is first in the list.
+    /// Allocates carrier numbers for `count` attempts of one round, the highest first. If two
+    /// attempts are greeted at the same time, both sides keep the path that is first in the list.
     pub(super) fn claim(&self, count: usize) -> impl Iterator<Item = CarrierNumber> + use<> {
         let below = self.claimed.get();
         let count = u32::try_from(count).unwrap_or(u32::MAX);
@@ -82,7 +82,7 @@ impl JoinedLink {
 
 impl Keeper {
     /// Runs one round over all paths, each with a head start over the next path. The first answered
-    /// attempt wins. An attempt that the server may have greeted already goes on, because the
+    /// attempt wins. An attempt that the server may have greeted already continues, because the
     /// server may use its carrier.
     pub(super) async fn connect(&self, link: Option<(&Link, &JoinedLink)>) -> Result<Won, Failed> {
         let count = self.client.paths.len();
@@ -123,13 +123,13 @@ impl Keeper {
         if let AttemptOutcome::Greeted(connected) = &mut answer {
             connected.passed_over = self.passed_over(winner, &errors.borrow());
         }
-        // Only attempts with a higher carrier number go on: these belong to better paths.
+        // Only attempts with a higher carrier number continue: these belong to better paths.
         let most = if link.is_some() { winner } else { count };
         let rest = running.take().into_iter().take(most).flatten().collect();
         Ok((answer, rest))
     }
 
-    /// Why each path before the winner of a round was passed over.
+    /// Returns why each path before the winner of a round was not used.
     fn passed_over(&self, winner: usize, errors: &[(usize, String)]) -> Vec<String> {
         let paths = self.client.paths.iter().enumerate().take(winner);
         let why = |(index, path): (usize, &Path)| {
@@ -153,8 +153,8 @@ impl Keeper {
         self.attempt(index, link.zip(mode), early)
     }
 
-    /// Dials and greets a standby over one path. The carrier says nothing early, because early data
-    /// makes a carrier the active carrier.
+    /// Dials and greets a standby over one path. The carrier sends no early data, because early
+    /// data makes a carrier the active carrier.
     pub(super) fn try_standby(
         &self,
         index: usize,
@@ -200,7 +200,7 @@ impl Keeper {
                     say
                 });
                 let (mut carrier, mut said) = dial_early(&path, say.as_ref()).await?;
-                // The old carrier is alive again, and the server's answer may be older than this
+                // The old carrier has recovered, and the server's answer may be older than this
                 // change.
                 if said.is_some() && early.is_some_and(|link| since != Some(link.standing())) {
                     (carrier, said) = dial_early(&path, None).await?;
@@ -233,7 +233,7 @@ impl Keeper {
     }
 }
 
-/// A slower path has made a second link. The client closes it, so that the server does not keep it.
+/// Closes a second link, which a slower path has made, so that the server does not keep it.
 pub(super) async fn dismiss(mut connected: Connected) {
     let mut frame = BytesMut::new();
     frame.put_slice(&Head::new(Kind::GoAway, 0, 2, StreamId::CONTROL).encode());
@@ -265,7 +265,8 @@ pub(super) async fn finished(trials: &mut Vec<Attempt>) -> Result<AttemptOutcome
 /// A failure and the path that failed.
 pub(super) type Failed = (usize, DialError);
 
-/// The more informative error: a refusal by the server says more than an unreachable fallback.
+/// Returns the more informative error: a refusal by the server is more informative than an
+/// unreachable fallback.
 fn worse(known: Failed, error: Failed) -> Failed {
     if error.1.failure() == Failure::Network { known } else { error }
 }

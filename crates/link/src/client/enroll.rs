@@ -12,12 +12,12 @@ use super::error::DialError;
 use crate::dial::{Path, dial};
 use crate::greet::{self, GreetError};
 
-/// Gives a one-time code to the server and returns the token of `name`. The server has stored its
-/// half of the token when the future is ready. A code is valid once: try another path to the server
-/// only if the error is no refusal of the server.
+/// Sends a one-time code to the server and returns the token of `name`. The server has stored its
+/// half of the token when the future is ready. A code is valid once: another path to the server
+/// should be tried only if the error is not a refusal by the server.
 ///
 /// # Errors
-/// There is no connection over this path, or the server does not know the code (any more).
+/// No connection over this path could be established, or the code is unknown or no longer valid.
 pub async fn enroll(path: &Path, name: Name, code: Token) -> Result<EnrolledToken, DialError> {
     let mut carrier = dial(path).await?;
     let setup = ClientSetup {
@@ -32,8 +32,8 @@ pub async fn enroll(path: &Path, name: Name, code: Token) -> Result<EnrolledToke
         nonce: crate::random::<NONCE_LENGTH>(),
     };
     let (accepted, _) = greet::greet_server(&mut carrier, setup, None).await?;
-    // The server closes the connection as well, so the client need not wait until its own close
-    // arrives.
+    // The server closes the connection as well, so the client need not wait for the delivery of its
+    // close.
     poll_fn(|cx| carrier.lane.poll_close(cx)).await.ok();
     let token = accepted.token.ok_or(GreetingError::Answer("no token for the code"));
     Ok(token.map_err(GreetError::from)?)

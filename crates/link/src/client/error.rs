@@ -1,4 +1,4 @@
-//! Why a client did not reach its server.
+//! The errors of a client that did not reach its server.
 
 use proto::greeting::Refusal;
 use transport::CarrierError;
@@ -6,20 +6,20 @@ use transport::CarrierError;
 use crate::backoff::Failure;
 use crate::greet::GreetError;
 
-/// Why a path did not lead to the server.
+/// Why a connection to the server over a path failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// There is no connection.
+    /// No connection could be established.
     #[error(transparent)]
     Carrier(#[from] CarrierError),
-    /// There is a connection, but the log-in failed.
+    /// The connection was established, but the log-in failed.
     #[error(transparent)]
     Greet(#[from] GreetError),
 }
 
 impl DialError {
-    /// Whether the server refused the log-in or its certificate failed the check, so that a person
-    /// has to act. False for a failure of the network.
+    /// Whether the server refused the log-in or its certificate failed the check, so that the user
+    /// must act. False for a network failure.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         self.failure() != Failure::Network

@@ -6,14 +6,14 @@
 //!      ^                             |  ^------------------------------------------- +
 //!      +--ended, expired, forgotten--+  |--silence of 3 s: the next path replaces it
 //!      |                             |  +--every 60 s: a preferred path replaces it; with a
-//!      |                             |  |  standby after growing pauses, or when a path asks
+//!      |                             |  |  standby after growing pauses, or on request of a path
 //!      |                             |  +--with a standby: silence of 3 s or loss: it takes over
-//!      |                             |  +--low rate: the next path is tried, the quicker is kept
-//!      +--told to go away------------+
-//!           the old link is watched on, until its last stream ends
+//!      |                             |  +--low rate: the next path is tried, the faster is kept
+//!      +--asked to retire------------+
+//!           the old link is supervised until its last stream ends
 //! ```
-//! A link that was told to go away takes streams until its successor lives. So there is always a
-//! link that takes streams.
+//! A link that received GOAWAY takes streams until its successor is live. So there is always a link
+//! that takes streams.
 
 mod attempt;
 mod enroll;

@@ -15,35 +15,35 @@ use crate::backoff::Retry;
 use crate::dial::Path;
 use crate::inner::Link;
 
-/// Settings of a client that keeps one link to one server.
+/// The settings of a client that maintains one link to one server.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// Paths to the server, the preferred path first. At least one.
     pub paths: Vec<Path>,
-    /// Whether the last path is a fallback that is always ready: while a better path carries the
-    /// link, a carrier of the last path is the standby of the link.
+    /// Whether the last path is a hot standby: while a better path carries the link, a carrier of
+    /// the last path is the standby of the link.
     pub standby: bool,
     /// The name of the client.
     pub name: Name,
     /// The proof of the name: a token, a certificate or a one-time code.
     pub identity: Identity,
-    /// Random per process; all links of the process have the same value.
+    /// A random number per process, the same for all its links.
     pub instance: InstanceId,
-    /// Whether this process has logged in before. All links of the process share it.
+    /// Whether this process has logged in before. All links of the process share the flag.
     pub logged_in: Arc<AtomicBool>,
-    /// Whether this process stands beside other processes of its name, because it has a shared
-    /// service. All links of the process share it.
+    /// Whether this process runs in parallel with other processes of its name, because it has a
+    /// shared service. All links of the process share the flag.
     pub shares: Arc<AtomicBool>,
-    /// Set when the process is about to end. The client makes no further link, and live links go
-    /// on.
+    /// Set when the process is about to exit. The client makes no new link, and live links
+    /// continue.
     pub leaving: Arc<AtomicBool>,
     /// Pauses between attempts.
     pub retry: Retry,
-    /// The command that ends these pauses.
+    /// The command that ends the pauses.
     pub redial: Rc<Redial>,
-    /// Windows and times. The server decides `resume_timeout` and `keepalive`.
+    /// Windows and time-outs. The server sets `resume_timeout` and `keepalive`.
     pub link: LinkConfig,
-    /// The memory budget; the lease of the worker.
+    /// The memory budget, which is the lease of the worker.
     pub budget: Rc<dyn Budget>,
     /// The serial number of the next link. All links of the process share it.
     pub serials: Arc<AtomicU64>,
@@ -52,7 +52,7 @@ pub struct Client {
 /// A report for the log.
 #[derive(Debug)]
 pub enum Report<'a> {
-    /// No path led to the server. The client tries again after the pause.
+    /// The server was unreachable over all paths. The client retries after the pause.
     Unreachable {
         /// The path of `error`.
         path: &'a Path,
@@ -67,10 +67,10 @@ pub enum Report<'a> {
         link: u64,
         /// The path of the carrier.
         path: &'a Path,
-        /// The carrier continues or moves a link that exists.
+        /// Whether the carrier resumes or moves an existing link.
         resumed: bool,
-        /// Why the path is another one than that of the carrier before, or than the preferred path
-        /// if the link is new. `None` if it is the same path.
+        /// Why the path differs from that of the previous carrier, or from the preferred path if
+        /// the link is new. `None` if it is the same path.
         reason: Option<PathChange>,
     },
     /// A better path than that of the active carrier was tried and failed.
@@ -81,7 +81,7 @@ pub enum Report<'a> {
         path: &'a Path,
         /// Why the path failed.
         error: &'a DialError,
-        /// Time until a better path is tried again, unless the path asks for it before.
+        /// Time until a better path is tried again, unless the path requests it earlier.
         pause: Duration,
     },
 }
@@ -89,18 +89,18 @@ pub enum Report<'a> {
 /// Why a link uses another path than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathChange {
-    /// The paths that stand before this path failed: each with its URL and its error. The text says
-    /// that a path did not answer if it has no error yet.
+    /// The preceding paths failed: the URL and the error of each. For a path without an error yet,
+    /// the text is that it did not answer.
     Failed(Vec<String>),
     /// The path was silent.
     Silent(String),
     /// The path was silent or lost, and the standby took over.
     TookOver(String),
-    /// This path has a low rate; in bytes per second.
+    /// This path has a low rate, given in bytes per second.
     LowRate(String, u64),
-    /// This path was tried because of the low rate of another path, and is not quicker.
+    /// This path was tried because of the low rate of another path, and is not faster.
     NotQuicker(String),
-    /// The new path stands before the former path in the list, and answers.
+    /// The new path precedes the previous path in the list, and answers.
     Preferred,
 }
 
@@ -117,5 +117,5 @@ impl fmt::Display for PathChange {
     }
 }
 
-/// Called with the link that is to be used from now on, and with `None` when that link has ended.
+/// Called with the link to use from now on, and with `None` when that link has ended.
 pub type OnLink = dyn Fn(Option<&Link>);

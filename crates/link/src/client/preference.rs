@@ -1,9 +1,9 @@
-//! When the better paths are tried while a path that stands behind them carries the link: after a
-//! pause, and at once when a path asks for it ([`transport::PathDialer::asks`]).
+//! Decides when better paths are tried while a lower-ranked path carries the link: after a pause,
+//! and at once when a path requests it ([`transport::PathDialer::asks`]).
 //!
 //! Without a standby the pause is constant, because a dial costs little. The better path of a link
-//! with a standby is one that often fails and whose dials are costly: the pauses grow from attempt
-//! to attempt, until a better path has carried the link for a while.
+//! with a standby often fails, and its dials are expensive: the pauses grow with each attempt,
+//! until a better path has carried the link for a while.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -15,10 +15,10 @@ use transport::LocalFuture;
 use super::rates::PREFER_EVERY;
 use crate::dial::Path;
 
-/// The first pause of pauses that grow.
+/// The first of growing pauses.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// The longest of them.
+/// The longest pause.
 const LONGEST: Duration = Duration::from_mins(10);
 
 /// A better path that carried the link for this time is worth an early attempt once it is lost.
@@ -29,14 +29,14 @@ pub(super) struct Preference {
     at: Instant,
     grows: bool,
     pause: Duration,
-    /// The better path whose turn is next.
+    /// The index of the better path to try next.
     next: usize,
-    /// For each path: ready when the path asks to be tried.
+    /// For each path: a future that is ready when the path requests an attempt.
     asking: Vec<LocalFuture<'static, ()>>,
 }
 
 impl Preference {
-    /// `grows`: the pauses grow.
+    /// `grows`: whether the pauses grow.
     pub(super) fn new(paths: &[Path], grows: bool, now: Instant) -> Self {
         let pause = if grows { FIRST } else { PREFER_EVERY };
         let asking = paths.iter().map(|path| path.dialer.asks()).collect();
@@ -48,17 +48,17 @@ impl Preference {
         self.at
     }
 
-    /// The present path is kept at least for this time.
+    /// Keeps the current path for at least this time.
     pub(super) fn keep(&mut self, time: Duration, now: Instant) {
         self.at = now + time;
     }
 
-    /// A carrier was attached.
+    /// Records that a carrier was attached.
     pub(super) fn attached(&mut self, now: Instant) {
         self.at = now + self.pause;
     }
 
-    /// A carrier of a better path is lost that was in use for this time. A path that is lost soon
+    /// Records the loss of a better path's carrier after this lifetime. A path that is lost soon
     /// after each attempt is tried as rarely as a path that fails.
     pub(super) fn lost(&mut self, lived: Duration) {
         if lived < GOOD {
@@ -74,7 +74,7 @@ impl Preference {
         }
     }
 
-    /// The path to try, of those that stand before `path`.
+    /// Selects the path to try, among those that precede `path`.
     pub(super) fn choose(&mut self, path: usize, now: Instant) -> usize {
         let chosen = if self.next < path { self.next } else { 0 };
         self.next = chosen + 1;
@@ -82,7 +82,7 @@ impl Preference {
         chosen
     }
 
-    /// The attempt failed. Returns the pause before the next attempt.
+    /// Records a failed attempt. Returns the pause before the next attempt.
     pub(super) fn failed(&mut self, now: Instant) -> Duration {
         self.at = now + self.pause;
         let pause = self.pause;
@@ -90,7 +90,7 @@ impl Preference {
         pause
     }
 
-    /// Waits until one of the paths before `end`, or the path `standby`, asks to be tried.
+    /// Waits until one of the paths before `end`, or the path `standby`, requests an attempt.
     pub(super) async fn asked(&mut self, end: usize, standby: Option<usize>) -> usize {
         poll_fn(|cx| {
             let paths = self.asking.iter_mut().enumerate();
@@ -104,7 +104,7 @@ impl Preference {
         .await
     }
 
-    /// The question of a path was heard.
+    /// Rearms the request of a path that was handled.
     pub(super) fn heard(&mut self, path: usize, paths: &[Path]) {
         if let (Some(asking), Some(path)) = (self.asking.get_mut(path), paths.get(path)) {
             *asking = path.dialer.asks();

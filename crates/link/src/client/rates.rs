@@ -1,13 +1,13 @@
-//! Decides whether another path is quicker than a path with a low rate, by a trial. Statistics
-//! cannot tell, because a network that polices UDP looks like a slow line.
+//! Decides by a trial whether another path is faster than a path with a low rate. Statistics are
+//! not sufficient, because a network that polices UDP looks like a slow line.
 //!
 //! ```text
-//!   strained --> next path --greeted--> 3 s --quicker--> stays; the preferred path is
+//!   strained --> next path --greeted--> 3 s --faster---> kept; the preferred path is
 //!                 |                      |               tried after 1 min, 2, ... 32
-//!                 |                      |--not quicker--> back; then the path after it;
+//!                 |                      |--not faster---> back; then the path after it;
 //!                 |                      |               once all paths were tried, no
 //!                 |                      |               trial for 10 min, 20, ... 320
-//!                 |                      +--nothing moved: as after any other change
+//!                 |                      +--no byte moved: as after any other change
 //!                 +--no answer: the path after it; once all were tried, after 1 min, 2, ... 32
 //! ```
 
@@ -19,24 +19,24 @@ use crate::inner::Link;
 use crate::notices::{Direction, LowRate};
 use crate::strain::per_second;
 
-/// How often a preferred path is tried while another one carries the link.
+/// How often a preferred path is tried while another path carries the link.
 pub(super) const PREFER_EVERY: Duration = Duration::from_secs(60);
 
-/// The length of a trial, and of the intervals in which its rate is measured. The rate of a trial
-/// is the rate of its best interval, because the transfer may end during the trial.
+/// The duration of a trial; [`PIECE`] is that of the intervals in which its rate is measured. The
+/// rate of a trial is the rate of its best interval, because the transfer may end during the trial.
 const LOOKED_AT: Duration = Duration::from_secs(3);
 const PIECE: Duration = Duration::from_millis(500);
 
 /// A path that does not answer within this time counts as failed.
 const ANSWERS: Duration = Duration::from_secs(10);
 
-/// First pause after trials that showed no quicker path.
+/// The first pause after trials that found no faster path.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Pauses double at most this often.
+/// The maximum number of doublings of a pause.
 const DOUBLED: u32 = 5;
 
-/// After this time without strain the history of a path is forgotten.
+/// The time without strain after which the history of a path is cleared.
 const GOOD: Duration = Duration::from_mins(10);
 
 impl Direction {
@@ -53,9 +53,9 @@ impl Direction {
 /// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrialResult {
-    /// The path is quicker. It is kept at least for this time.
+    /// The path is faster. It is kept for at least this time.
     Quicker(Duration),
-    /// The path with this index, from which the trial began, is as quick.
+    /// The path is not faster than the original path, which has this index.
     NotQuicker(usize),
     /// No bytes moved: the transfer was over.
     Nothing,
@@ -67,14 +67,14 @@ pub(super) struct Rates {
     trial: Option<Trial>,
     /// The earliest time of the next trial.
     patient_until: Option<Instant>,
-    /// The numbers of successive trials that showed a quicker path, of successive rounds that
-    /// showed no quicker path, and of successive rounds in which no path answered.
+    /// The numbers of successive trials that found a faster path, of successive rounds that found
+    /// no faster path, and of successive rounds in which no path answered.
     quicker: u32,
     in_vain: u32,
     unanswered: u32,
     /// The position of the next path among the other paths.
     next: usize,
-    /// The time from which the former path counts as good again, unless it is strained before.
+    /// The time from which the previous path counts as good again, unless it is strained earlier.
     good_at: Option<Instant>,
 }
 
@@ -84,15 +84,15 @@ struct Trial {
     to: usize,
     low_rate: LowRate,
     begun: Instant,
-    /// Since when the other path carries the link.
+    /// The time since which the other path carries the link.
     looked_at: Option<Instant>,
     last: (Instant, u64),
     best: u64,
 }
 
 impl Rates {
-    /// Chooses the path to try beside `from`, one of `count` paths, which has a low rate. Begins
-    /// the trial.
+    /// Selects the path to try instead of `from`, one of `count` paths, which has a low rate.
+    /// Starts the trial.
     pub(super) fn choose(
         &mut self,
         from: usize,
@@ -113,17 +113,18 @@ impl Rates {
         Some(to)
     }
 
-    /// Whether a path was tried and has not answered.
+    /// Whether a tried path has not answered yet.
     pub(super) fn is_asking(&self) -> bool {
         self.trial.as_ref().is_some_and(|trial| trial.looked_at.is_none())
     }
 
-    /// The carrier is silent or dead. A path that answers now does not answer the trial.
+    /// Cancels the trial, because the carrier is silent or lost. A path that answers now does not
+    /// answer the trial.
     pub(super) fn forget_trial(&mut self) {
         self.trial = None;
     }
 
-    /// The tried path did not work.
+    /// Records that the tried path failed.
     pub(super) fn unanswered(&mut self, others: usize, now: Instant) {
         self.trial = None;
         if self.advance(others) {
@@ -132,13 +133,13 @@ impl Rates {
         }
     }
 
-    /// The next of the other paths. True when all were tried.
+    /// Advances to the next of the other paths. Returns true when all were tried.
     fn advance(&mut self, others: usize) -> bool {
         self.next = (self.next + 1) % others.max(1);
         self.next == 0
     }
 
-    /// The link goes on over this path.
+    /// Records that the link continues over this path.
     pub(super) fn moved(&mut self, path: usize, link: &Link, now: Instant) {
         let Some(trial) = &mut self.trial else { return };
         // The change belongs to another attempt, or it is a second change during the trial.
@@ -150,13 +151,13 @@ impl Rates {
         trial.last = (now, trial.low_rate.direction.carried(link));
     }
 
-    /// The time of the next look.
+    /// The time of the next measurement.
     pub(super) fn next(&self) -> Option<Instant> {
         let trial = self.trial.as_ref()?;
         trial.looked_at.map(|_| trial.last.0 + PIECE)
     }
 
-    /// Looks at the rates. Returns the result once it is clear.
+    /// Measures the rate. Returns the result once it is known.
     pub(super) fn look(&mut self, link: &Link, count: usize, now: Instant) -> Option<TrialResult> {
         let trial = self.trial.as_mut()?;
         let since = trial.looked_at?;
@@ -177,7 +178,7 @@ impl Rates {
         Some(self.judge(from, count.saturating_sub(1), [low_rate.rate, best], now))
     }
 
-    /// Compares the rates before the trial and now.
+    /// Compares the rates before and during the trial.
     fn judge(&mut self, from: usize, others: usize, rates: [u64; 2], now: Instant) -> TrialResult {
         let [before, after] = rates;
         self.unanswered = 0;
@@ -275,7 +276,7 @@ mod tests {
             "these were all"
         );
         assert_eq!(rates.choose(1, 4, LOW_RATE, now + PREFER_EVERY), Some(2));
-        // A quick path stays the first path of the next trial.
+        // A fast path stays the first path of the next trial.
         rates.trial = None;
         assert!(matches!(rates.judge(1, 3, [100_000, 900_000], now), TrialResult::Quicker(_)));
         assert_eq!(rates.choose(1, 4, LOW_RATE, now + PREFER_EVERY), Some(2));

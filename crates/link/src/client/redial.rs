@@ -1,5 +1,5 @@
-//! A command to dial now: it ends the pauses between attempts. After a change of the network, or of
-//! the reason of a refusal, the person at the client knows before the client does.
+//! A command to dial now, which ends the pauses between attempts. After a change of the network, or
+//! after the cause of a refusal is fixed, the user knows before the client does.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub struct Redial {
     now: Notify,
-    /// The number of keepers that look for a carrier: they dial, or pause before they dial again.
+    /// The number of keepers without a carrier: they dial, or pause before the next dial.
     looking: Cell<u64>,
 }
 
 impl Redial {
-    /// Ends the present pauses. Returns the number of links without a carrier, each of which now
-    /// has an attempt under way.
+    /// Ends the current pauses. Returns the number of links without a carrier, each of which now
+    /// has an attempt in progress.
     pub fn now(&self) -> u64 {
         self.now.notify_waiters();
         self.looking.get()
@@ -30,7 +30,7 @@ impl Redial {
         }
     }
 
-    /// Counts a keeper as long as it looks for a carrier.
+    /// Counts a keeper while it has no carrier.
     pub(super) fn looking(&self) -> Looking<'_> {
         self.looking.update(|count| count + 1);
         Looking(self)

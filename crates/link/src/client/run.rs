@@ -20,14 +20,14 @@ use crate::guard::guarded;
 use crate::inner::{Link, Owner};
 use crate::state::{End, Settings};
 
-/// Most links of one client that live at a time: the link in use, and retiring links whose last
+/// The maximum number of live links of one client: the link in use, and retiring links whose last
 /// streams have not ended. At this limit the newest link stays in use until another link ends, so
-/// that a server that asks for links again and again does not accumulate links. An upgrade on each
-/// day of a fortnight fits.
+/// that a server that repeatedly requests new links does not accumulate links. Daily upgrades for a
+/// fortnight fit.
 const LIVING_MAX: usize = 16;
 
-/// Keeps a link until this end closes it, and keeps retiring links until their last streams end.
-/// `current` learns which link is to be used. Dropping the future closes all links.
+/// Maintains a link until this end closes it, and retiring links until their last streams end.
+/// `current` is called with the link to use. Dropping the future closes all links.
 pub async fn run(
     client: Client,
     owner: Rc<dyn Owner>,
@@ -85,7 +85,8 @@ pub async fn run(
     while living.join_next().await.is_some() {}
 }
 
-/// The outcome of `work`. `None` if this end closes the link first; then no other link follows.
+/// Returns the result of `work`. `None` if this end closes the link first; then no other link
+/// follows.
 async fn unless_closed<T>(link: Option<&Link>, work: impl Future<Output = T>) -> Option<T> {
     let Some(link) = link else { return Some(work.await) };
     tokio::select! {
@@ -141,7 +142,7 @@ impl Keeper {
         Some(watch)
     }
 
-    /// Retries without end. `None` when the process is about to end.
+    /// Connects a new link, with endless retries. `None` when the process is about to exit.
     async fn connect_new(&self) -> Option<(Connected, Vec<Attempt>)> {
         let mut backoff = Backoff::new(self.client.retry);
         let _looking = self.client.redial.looking();
@@ -155,7 +156,7 @@ impl Keeper {
                     self.client.logged_in.store(true, Ordering::Relaxed);
                     return Some((*connected, rest));
                 }
-                // The outcome cannot occur, because the greeting named no link.
+                // This outcome cannot occur, because the greeting named no link.
                 Ok((AttemptOutcome::Forgotten, _)) => backoff.failed(Failure::Network),
                 Err((path, error)) => {
                     let pause = backoff.failed(error.failure());

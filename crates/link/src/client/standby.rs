@@ -1,6 +1,6 @@
-//! Keeps a standby beside the active carrier: a carrier of the last path, without traffic, which
-//! takes over without a dial when the active carrier is lost or silent. The loss of the standby
-//! moves no stream; the standby is dialled anew with growing pauses.
+//! Maintains a standby in addition to the active carrier: a carrier of the last path, without
+//! traffic, which takes over without a dial when the active carrier is lost or silent. The loss of
+//! the standby affects no stream; the standby is redialled with growing pauses.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use super::plan::Client;
 use crate::backoff::{Backoff, Failure, Retry};
 use crate::inner::Link;
 
-/// The longest pause before the standby is dialled again, or that of the client if it is longer.
-/// The link has an active carrier meanwhile.
+/// The longest pause before the standby is redialled, unless that of the client is longer. The link
+/// has an active carrier meanwhile.
 const LONGEST: Duration = Duration::from_secs(15);
 
 /// The dials of the standby.
@@ -23,10 +23,10 @@ pub(super) struct Standby {
     path: Option<usize>,
     /// The earliest time of the next dial.
     at: Instant,
-    /// When the last standby was attached.
+    /// The time at which the last standby was attached.
     since: Instant,
     backoff: Backoff,
-    /// The dial under way, if there is one.
+    /// The dial in progress, if any.
     pub(super) attempt: Vec<Attempt>,
 }
 
@@ -48,7 +48,7 @@ impl Standby {
         self.at
     }
 
-    /// Whether the link has a standby beside a better path.
+    /// Whether the link is configured with a standby.
     pub(super) const fn is_kept(&self) -> bool {
         self.path.is_some()
     }
@@ -72,8 +72,8 @@ impl Standby {
         }
     }
 
-    /// A dial has ended. Returns the path of the carrier if it is the active carrier, because the
-    /// active carrier was lost meanwhile.
+    /// Handles the end of a dial. Returns the path of the carrier if it became the active carrier,
+    /// because the active carrier was lost meanwhile.
     pub(super) async fn dialled(
         &mut self,
         outcome: Result<AttemptOutcome, Failed>,
@@ -98,7 +98,7 @@ impl Standby {
         None
     }
 
-    /// Whether the attached carrier is the active carrier.
+    /// Attaches the carrier. Returns whether it is the active carrier.
     fn attach(&mut self, connected: Connected, link: &Link) -> bool {
         let Connected { number, carrier, leftover, .. } = connected;
         self.since = Instant::now();
@@ -113,7 +113,7 @@ impl Standby {
         self.at = Instant::now() + self.backoff.failed(failure);
     }
 
-    /// The standby is lost, and the active carrier is not.
+    /// Handles the loss of the standby, but not of the active carrier.
     pub(super) fn lost(&mut self, link: &Link) {
         if !link.has_standby() {
             tracing::debug!(link = link.serial(), "the standby is lost");
@@ -122,7 +122,7 @@ impl Standby {
         }
     }
 
-    /// The path of the standby, which is the active carrier now.
+    /// Returns the path of the standby, which is the active carrier now.
     pub(super) fn took_over(&mut self) -> Option<usize> {
         self.attempt.clear();
         self.path

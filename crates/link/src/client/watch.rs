@@ -1,6 +1,6 @@
 //! Supervises one link until it has ended. The supervisor finds a new carrier after a loss, another
-//! path during silence, and a better path when there is one. A retiring link is supervised beside
-//! its successor.
+//! path during silence, and a better path when one is available. A retiring link is supervised in
+//! parallel with its successor.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -24,11 +24,11 @@ use crate::inner::Link;
 use crate::notices::{LowRate, Notice};
 use crate::state::End;
 
-/// A carrier that has lived for this time was accepted by the server, even after early data.
+/// The age at which a carrier was certainly accepted by the server, even after early data.
 const LET_IN: Duration = GREETING_TIMEOUT;
 
-/// The time by which the end of a carrier may come before the greeting of the carrier that replaces
-/// it: the two travel by different paths.
+/// The time by which the end of a carrier may arrive before the greeting of the carrier that
+/// replaces it, because they use different paths.
 const ARRIVES: Duration = Duration::from_millis(500);
 
 /// The supervisor of one link. Dropping it closes the link.
@@ -38,10 +38,10 @@ pub(super) struct Watch {
     pub(super) known: JoinedLink,
     /// The index of the path of the active carrier.
     pub(super) path: usize,
-    /// Attempts that have not ended.
+    /// Attempts in progress.
     pub(super) trials: Vec<Attempt>,
     pub(super) rates: Rates,
-    /// The reason for which the present attempt uses another path.
+    /// The reason why the current attempt uses another path.
     pub(super) cause: Option<PathChange>,
     pub(super) preference: Preference,
     pub(super) standby: Standby,
@@ -64,8 +64,8 @@ impl Watch {
         while !self.link.has_ended() {
             let is_free = self.trials.is_empty();
             let better = if is_free { self.path } else { 0 };
-            // A trial has its number already. A standby with a higher number would make the carrier
-            // of the trial a late carrier.
+            // A trial has its carrier number already. A standby with a higher number would make the
+            // carrier of the trial too late.
             let wanted = self.standby.wanted(&self.link, self.path).filter(|_| is_free);
             let standby_at = self.standby.at();
             let answer = tokio::select! {
@@ -74,7 +74,8 @@ impl Watch {
                     Notice::CarrierLost => if let Some(answer) = self.arriving().await {
                         answer
                     } else {
-                        // A carrier with a later number replaces the carriers of these attempts.
+                        // A carrier with a higher number will replace the carriers of these
+                        // attempts.
                         self.trials.clear();
                         self.standby.attempt.clear();
                         self.cause = None;
@@ -89,7 +90,7 @@ impl Watch {
                     Notice::Probe => {
                         self.rates.forget_trial();
                         self.note_life(attached);
-                        // The present carrier may recover until another carrier is greeted.
+                        // The current carrier may recover until another carrier is greeted.
                         let next = (self.path + 1) % self.keeper.client.paths.len().max(1);
                         self.try_beside(next, PathChange::Silent(self.url()));
                         continue;
@@ -161,7 +162,7 @@ impl Watch {
                 }
             };
             match answer {
-                // The present carrier is alive, so a server that does not know the link is another
+                // The current carrier is alive, so a server that does not know the link is another
                 // server.
                 AttemptOutcome::Forgotten if self.rates.is_asking() => {
                     let others = self.keeper.client.paths.len().saturating_sub(1);
@@ -189,8 +190,8 @@ impl Watch {
         }
     }
 
-    /// The outcome of an attempt with a better path that was under way when the carrier was lost.
-    /// The far end closes the carrier behind as soon as it has greeted the better one.
+    /// Returns the outcome of an attempt with a better path that was in progress when the carrier
+    /// was lost. The far end closes the old carrier as soon as it has greeted the better one.
     async fn arriving(&mut self) -> Option<AttemptOutcome> {
         if self.trials.is_empty() || !self.standby.is_kept() {
             return None;
@@ -199,22 +200,23 @@ impl Watch {
         while_alive(&self.link, outcome).await?.ok()?.ok()
     }
 
-    /// The carrier of that time is silent or dead.
+    /// Permits early data again if the lost or silent carrier was old enough.
     fn note_life(&self, attached: Instant) {
         if attached.elapsed() >= LET_IN {
             self.known.early.set(true);
         }
     }
 
-    /// The active carrier is lost. With a standby the paths before the last path are the better
-    /// ones.
+    /// Records the loss of the active carrier. With a standby, the paths before the last path are
+    /// the better ones.
     fn note_loss(&mut self, attached: Instant) {
         if self.standby.is_behind(self.path) {
             self.preference.lost(attached.elapsed());
         }
     }
 
-    /// The standby, a carrier of this path, is the active carrier. Returns the time.
+    /// Records that the standby, a carrier of this path, became the active carrier. Returns the
+    /// time.
     fn took_over(&mut self, path: usize) -> Instant {
         self.rates.forget_trial();
         let reason = PathChange::TookOver(self.url());
@@ -225,7 +227,7 @@ impl Watch {
         now
     }
 
-    /// An attempt beside the active carrier has failed.
+    /// Handles a failed attempt that ran in parallel with the active carrier.
     fn trial_failed(&mut self, (path, error): Failed) {
         if !self.trials.is_empty() || self.cause.take() != Some(PathChange::Preferred) {
             return;
@@ -242,7 +244,8 @@ impl Watch {
         self.keeper.client.paths.get(self.path).map_or_else(String::new, |path| path.url.clone())
     }
 
-    /// Why the next carrier has the path `to`; `None` if it is the path of the carrier before.
+    /// Returns why the next carrier has the path `to`; `None` if it is the path of the previous
+    /// carrier.
     fn change(&mut self, to: usize, passed_over: Vec<String>) -> Option<PathChange> {
         let cause = self.cause.take();
         if to == self.path {
@@ -271,7 +274,7 @@ impl Watch {
         }
     }
 
-    /// The active carrier has a low rate: tries whether another path is quicker.
+    /// Starts a trial of a faster path, because the active carrier has a low rate.
     fn try_quicker(&mut self, low_rate: LowRate) {
         let count = self.keeper.client.paths.len();
         if !self.trials.is_empty() {
@@ -292,7 +295,7 @@ impl Watch {
         }
     }
 
-    /// Finds a new carrier for a link that has none; `None` when the link is over.
+    /// Finds a new carrier for a link that has none; `None` when the link has ended.
     async fn reattach(&self, pause: Duration) -> Option<Won> {
         let (link, known) = (&self.link, &self.known);
         let mut backoff = Backoff::new(self.keeper.client.retry);
@@ -315,11 +318,11 @@ impl Watch {
     }
 }
 
-/// Gives the link its next carrier. False if the carrier comes too late.
+/// Attaches the next carrier to the link. Returns false if the carrier is too late.
 fn attach(link: &Link, connected: Connected) -> bool {
     let Connected { number, carrier, accepted, since, leftover, .. } = connected;
     let last = CarrierNumber(number.0.saturating_sub(1));
-    // The server's preview of the link is older than the changes since then.
+    // The server's preview of the link is outdated by changes since the dial.
     let is_stale = accepted.early && since != Some(link.standing());
     let (serial, early) = (link.serial(), accepted.early);
     if is_stale || !link.attach(number, Attach::Replaces(last), carrier, leftover) {
@@ -331,7 +334,7 @@ fn attach(link: &Link, connected: Connected) -> bool {
     }
 }
 
-/// Sleeps until `end`, or for ever if there is no end.
+/// Sleeps until `end`, or forever if there is no end.
 async fn until(end: Option<Instant>) {
     match end {
         Some(end) => tokio::time::sleep_until(end).await,
@@ -339,7 +342,7 @@ async fn until(end: Option<Instant>) {
     }
 }
 
-/// The outcome of `work`; `None` if the link ends first.
+/// Returns the result of `work`; `None` if the link ends first.
 async fn while_alive<T>(link: &Link, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     loop {

@@ -24,25 +24,26 @@ use proto::{Budget, CarrierNumber, Link, StreamId};
 use transport::{Lanes, RecvLane};
 use unread::Unread;
 
-/// The lanes that a carrier has beside its first lane.
+/// The lanes of a carrier in addition to its first lane.
 pub(crate) struct StreamLanes {
     lanes: RefCell<Box<dyn Lanes>>,
     outgoing: RefCell<Outlanes>,
-    /// The wakers of lanes that are ahead of the first lane.
+    /// The wakers of lanes whose frames are ahead of the first lane.
     early: RefCell<BTreeMap<Early, Waker>>,
     unread: Unread,
     /// The number of open lanes of the peer.
     open: Cell<usize>,
-    /// The latest window of unread bytes. The next carrier of the link begins with it.
+    /// The latest window of unread bytes, from which that of the link's next carrier is derived.
     window: Rc<Cell<u64>>,
 }
 
-/// Wakers in the order of turns: first the lanes of this side's streams, then the peer's lanes.
+/// The key of a waiting lane. Lanes are woken in this order: first the lanes of this side's
+/// streams, then the peer's lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Early {
     pub(crate) is_peers: bool,
     pub(crate) stream: StreamId,
-    /// The number of the lane, as several lanes may claim one stream.
+    /// The number of the lane, because several lanes may claim the same stream.
     pub(crate) lane: u64,
 }
 
@@ -53,7 +54,7 @@ impl fmt::Debug for StreamLanes {
 }
 
 impl StreamLanes {
-    /// The lanes for a greeted peer with `streams` streams: the peer may open a lane for each
+    /// Makes the lanes for a greeted peer with `streams` streams: the peer may open a lane for each
     /// stream at once. `window` is the window of unread bytes of the link's last carrier.
     pub(crate) fn new(
         mut lanes: Box<dyn Lanes>,
@@ -74,7 +75,7 @@ impl StreamLanes {
         }
     }
 
-    /// `bytes` bytes were read on any lane.
+    /// Records that `bytes` bytes were read on any lane.
     pub(crate) fn has_read(&self, bytes: usize, machine: &Link) {
         let (bytes, now) = (bytes as u64, crate::now());
         if let Some(window) = self.unread.has_read(bytes, now, machine.round_trip()) {
@@ -83,18 +84,18 @@ impl StreamLanes {
         }
     }
 
-    /// Whether the peer holds much credit that it has not used for a long time.
+    /// Whether the peer holds a large credit that it has not used for a long time.
     pub(crate) fn is_hoarding(&self) -> bool {
         self.unread.is_hoarding(crate::now())
     }
 
-    /// Ends lanes of silent streams. True: more lanes are to be looked at in another turn.
+    /// Ends lanes of silent streams. Returns true if more lanes must be checked in another turn.
     pub(crate) fn rest(&self, machine: &mut Link, now: Instant) -> bool {
         self.outgoing.borrow_mut().rest(machine, now)
     }
 
-    /// The first lane brought frames. Wakes the lanes whose turn has come, and no other lanes: a
-    /// peer may have many.
+    /// Called after frames arrived on the first lane. Wakes only the lanes that need not wait any
+    /// more, because a peer may have many lanes.
     pub(crate) fn go_on(&self, machine: &Link, number: CarrierNumber) {
         self.lanes.borrow_mut().allow(self.wanted(machine));
         let mut early = self.early.borrow_mut();
@@ -106,24 +107,25 @@ impl StreamLanes {
         }
     }
 
-    /// The number of open lanes of the peer changes to `count`.
+    /// Sets the number of open lanes of the peer.
     pub(crate) fn set_open(&self, lanes: usize) {
         self.open.set(lanes);
     }
 
-    /// The number of lanes that the peer is expected to use: as many as it uses now, and no more
-    /// than there are streams. Silent streams use none, and a transport holds memory for each lane
-    /// that it allows. A transport allows twice the number, so it can double with each round trip.
+    /// The number of lanes that the peer is expected to use: the current number, but at most the
+    /// number of streams. Silent streams use no lane, and a transport reserves memory for each lane
+    /// that it allows. A transport allows twice this number, so the number can double with each
+    /// round trip.
     fn wanted(&self, machine: &Link) -> usize {
         self.open.get().min(machine.stream_count())
     }
 
-    /// Wakes the task of `cx` once it is the turn of that lane.
+    /// Wakes the task of `cx` once this lane need not wait any more.
     pub(crate) fn wait(&self, cx: &Context<'_>, early: Early) {
         self.early.borrow_mut().insert(early, cx.waker().clone());
     }
 
-    /// The next lane that the peer opens.
+    /// Accepts the next lane that the peer opens.
     pub(crate) fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Box<dyn RecvLane>>> {
         self.lanes.borrow_mut().poll_accept(cx)
     }
@@ -134,7 +136,7 @@ impl StreamLanes {
     }
 
     /// Takes the next batch from the machine: frames for the carrier's first lane into `first`,
-    /// other frames for [`StreamLanes::write_batch`]. Returns the bytes of all frames.
+    /// other frames for [`StreamLanes::write_batch`]. Returns the size of all frames in bytes.
     pub(crate) fn fill(
         &self,
         machine: &mut Link,
@@ -146,7 +148,7 @@ impl StreamLanes {
         let mut outgoing = self.outgoing.borrow_mut();
         let mut batch = Batch::new(first, Further::new(&mut **lanes), &mut outgoing);
         let filled = machine.poll_transmit(now, number, &mut batch);
-        // The peer answers the lanes that this side opens by lanes of its own.
+        // The peer answers lanes that this side opens with its own lanes.
         lanes.allow(self.wanted(machine));
         filled
     }

@@ -1,4 +1,4 @@
-//! Limits the bytes of a peer that may wait unread on a carrier with lanes. These are bytes behind
+//! Limits the bytes of a peer that may wait unread on a carrier with lanes. These are bytes after
 //! gaps, because a reader takes all bytes that arrive in order. Granted credit cannot be revoked.
 //! So credit is charged to the memory budget before it is granted, and the charge is released as
 //! the peer uses the credit.
@@ -10,24 +10,24 @@ use std::time::{Duration, Instant};
 
 use proto::Budget;
 
-/// The bytes that each carrier may leave unread without a charge to the budget, like the implicit
-/// windows of streams. A transport allows as many bytes to an unknown peer.
+/// The number of bytes that each carrier may leave unread without a charge to the budget, like the
+/// implicit windows of streams. A transport allows the same number to an unauthenticated peer.
 pub(super) const LEAST: u64 = 64 << 10;
 
-/// The largest window: one second at 250 Mbit/s, or two round trips of 100 ms at 1 Gbit/s.
+/// The largest window in bytes: one second at 250 Mbit/s, or two round trips of 100 ms at 1 Gbit/s.
 const MOST: u64 = 32 << 20;
 
-/// A carrier holds at most this part of the bytes that it leaves free in the upper half of the
-/// budget. So carriers alone do not make memory tight, whatever their number, and the next carrier
-/// finds free bytes.
+/// A carrier holds at most 1/4 of the bytes that it leaves free in the upper half of the budget. So
+/// carriers alone never exhaust that half, whatever their number, and the next carrier finds free
+/// bytes.
 const PART: u64 = 4;
 
-/// A window is doubled when this part of it was read within a few round trips. That is earlier than
-/// for the window of a stream, so that the carrier does not hold up a stream.
+/// A window is doubled when 1/4 of it was read within a few round trips. That is earlier than for
+/// the window of a stream, so that the carrier does not delay a stream.
 const USED: u64 = 4;
 
-/// The numbers of round trips that count as few and as many. No round trip counts as shorter than a
-/// turn of the other side.
+/// The numbers of round trips that count as few and as many. A round trip counts as at least
+/// [`TURN`], a turn of the other side.
 const SHORT: u32 = 4;
 const LONG: u32 = 16;
 const TURN: Duration = Duration::from_micros(250);
@@ -45,18 +45,18 @@ const HOARD: u64 = 256 << 10;
 pub(super) struct Unread {
     budget: Rc<dyn Budget>,
     window: Cell<u64>,
-    /// Credit granted beyond the window while the window was larger. Bytes that are read reduce it.
+    /// Credit granted beyond the window while the window was larger. Read bytes reduce it.
     debt: Cell<u64>,
-    /// When the present window began to be used, and the number of bytes read since then.
+    /// When the current measurement of the window began; `read` counts the bytes since then.
     since: Cell<Option<Instant>>,
     read: Cell<u64>,
-    /// When the window was last used.
+    /// The time at which the window was last used.
     used: Cell<Option<Instant>>,
 }
 
 impl Unread {
     /// Begins with half of `former`, the window of the link's last carrier, if the budget allows
-    /// it: the path has carried as much, and each doubling takes a round trip.
+    /// it: the path has carried this much, and each doubling takes a round trip.
     pub(super) fn new(budget: Rc<dyn Budget>, former: u64) -> Self {
         let unread = Self::least(budget);
         while unread.window.get() < former / 2 {
@@ -84,7 +84,7 @@ impl Unread {
         }
     }
 
-    /// `bytes` bytes were read. Returns the new window if the window changes.
+    /// Records that `bytes` bytes were read. Returns the new window if it changes.
     pub(super) fn has_read(
         &self,
         bytes: u64,
@@ -122,7 +122,7 @@ impl Unread {
         (next != window).then_some(next)
     }
 
-    /// Whether the carrier has granted much credit that the peer has not used for a long time.
+    /// Whether the carrier has granted a large credit that the peer has not used for a long time.
     pub(super) fn is_hoarding(&self, now: Instant) -> bool {
         let used = self.used.get().map(|used| now.saturating_duration_since(used));
         self.drawn() > HOARD && used.is_none_or(|used| used > IDLE)
@@ -241,7 +241,7 @@ mod tests {
         carrier.start(4 * MIB);
         let promised = purse.used();
         assert!(promised >= 8 * MIB - LEAST, "{promised}");
-        // After a minute without a byte and a few bytes then, the window is small, but the granted
+        // After a minute without a byte and then a few bytes, the window is small, but the granted
         // credit is not.
         carrier.now += Duration::from_secs(60);
         (0..20).for_each(|_| carrier.read(10, QUIET * 2));
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(Carrier::after(&purse, LEAST).window, LEAST);
         let carrier = Carrier::after(&purse, 4 * MIB);
         assert_eq!((carrier.window, purse.used()), (2 * MIB, 2 * MIB - LEAST));
-        // The largest window that a carrier gets of this budget.
+        // The largest window that a carrier gets from this budget.
         let carriers: Vec<_> = (0..50).map(|_| Carrier::after(&purse, MOST)).collect();
         assert!(carriers[0].window <= 8 * MIB, "{}", carriers[0].window);
         assert!(purse.used() <= 32 * MIB, "{}", purse.used());

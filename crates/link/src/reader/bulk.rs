@@ -1,5 +1,5 @@
-//! The reads of a lane whose large payloads come as pages: the pages of a payload, or exactly the
-//! bytes up to the next payload.
+//! The reads of a lane whose large payloads are read as pages: the pages of a payload, or exactly
+//! the bytes up to the next payload.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -26,7 +26,7 @@ impl<S: Input> LaneReader<'_, S> {
         }
     }
 
-    /// Moves what has arrived of a payload as pages.
+    /// Moves the arrived part of a payload as pages.
     fn read_pages(
         &mut self,
         cx: &mut Context<'_>,
@@ -107,8 +107,8 @@ impl<S: Input> LaneReader<'_, S> {
         })
     }
 
-    /// This payload is read as bytes, and by the rule the payloads behind it: its target takes no
-    /// pages, or the system moves none.
+    /// Reads this payload as bytes, and by the rule the payloads after it: its target takes no
+    /// pages, or the system refuses to move pages.
     fn leave(&mut self, cx: &mut Context<'_>, budget: usize) -> Poll<Result<usize, ReadEnd>> {
         self.reading = Reading::new(true);
         self.read_mixed(cx, budget)

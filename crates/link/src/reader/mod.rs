@@ -1,6 +1,6 @@
-//! Reads a carrier's first lane, or a lane of a single stream. A reader makes one large read, cuts
-//! frames out of the buffer without copying, and delivers payload to its outlet inline. `bulk` has
-//! the reads of a lane whose large payloads come as pages.
+//! Reads a carrier's first lane, or a lane of a single stream. A reader makes one large read,
+//! slices frames out of the buffer without copying, and delivers payload to its outlet inline.
+//! `bulk` contains the reads of a lane whose large payloads are read as pages.
 
 mod bulk;
 
@@ -23,40 +23,42 @@ use crate::read_end::ReadEnd;
 const BUSY: usize = 64 << 10;
 const BULK: usize = 512 << 10;
 
-/// A read that leaves at most this room counts as full. A lane may need some room for heads.
+/// A read that leaves at most this room, in bytes, counts as full. A lane may need some room for
+/// headers.
 const FULL: usize = 1 << 10;
 
-/// Bytes read in one turn before others may run.
+/// The number of bytes read in one turn before other tasks run.
 const BUDGET: usize = 256 << 10;
 
-/// A payload counts as at least this many bytes of the budget, because a smaller payload costs a
-/// call. (512 KiB of frames of one byte kept a worker busy for 0.2 s.) Reads of such frames stay
-/// small.
+/// The minimum number of bytes for which a payload counts against the budget, because even a small
+/// payload costs a call. (512 KiB of frames of one byte kept a worker busy for 0.2 s.) Reads of
+/// such frames stay small.
 const SMALL: usize = 1 << 10;
 
-/// The least spare capacity that is worth a system call.
+/// The minimum spare capacity in bytes that is worth a system call.
 const SPARE: usize = 16 << 10;
 
 /// A source of bytes, and the input of the state machine that takes them.
 pub(crate) trait Input {
-    /// Size of the first read.
+    /// The size of the first read, in bytes.
     const FIRST: usize;
 
-    /// Read size where memory is tight.
+    /// The read size when memory is short.
     const TIGHT: usize;
 
-    /// Whether its turns count as turns of the carrier, which end with [`CarrierIo::look`].
+    /// Whether the turns of this input count as turns of the carrier, which end with
+    /// [`CarrierIo::look`].
     const IS_FIRST: bool = false;
 
-    /// Whether the bytes that were read have to wait for a frame on the first lane.
+    /// Whether the read bytes must wait for a frame on the first lane.
     fn is_early(&self) -> bool {
         false
     }
 
-    /// Wakes the task of `cx` when the bytes no longer have to wait.
+    /// Wakes the task of `cx` when the bytes need not wait any more.
     fn wait(&self, _cx: &Context<'_>) {}
 
-    /// As [`transport::Lane::poll_read`]. `None`: the lane ended and the carrier goes on.
+    /// As [`transport::Lane::poll_read`]. `None`: the lane ended and the carrier continues.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -150,7 +152,7 @@ struct LaneReader<'a, S> {
     source: &'a mut S,
     held: Held<'a>,
     buf: BytesMut,
-    /// Size of the next read, bytes.
+    /// The size of the next read, in bytes.
     size: usize,
     /// Whether the last turn ended before the state machine took all bytes that were read.
     is_amid: bool,
@@ -201,8 +203,8 @@ impl<S: Input> LaneReader<'_, S> {
         }
     }
 
-    /// Passes on what a former turn has read. The turn of an early frame may have come meanwhile.
-    /// Returns the cost, as each step does: a part of the budget of the turn, in bytes.
+    /// Processes bytes that an earlier turn has read. An early frame may be processable now. Like
+    /// each step, returns the cost: a part of the turn's budget, in bytes.
     fn go_on(&mut self, cx: &Context<'_>, budget: usize) -> Poll<Result<usize, ReadEnd>> {
         let payloads = self.process(budget)?;
         if self.source.is_early() {
@@ -212,7 +214,7 @@ impl<S: Input> LaneReader<'_, S> {
         Poll::Ready(Ok(payloads * SMALL))
     }
 
-    /// Reads what has arrived, as bytes.
+    /// Reads the arrived bytes as bytes, not as pages.
     fn read_mixed(&mut self, cx: &mut Context<'_>, budget: usize) -> Poll<Result<usize, ReadEnd>> {
         make_room(&mut self.buf, self.size);
         let room = self.buf.capacity() - self.buf.len();
@@ -238,7 +240,7 @@ impl<S: Input> LaneReader<'_, S> {
         Poll::Ready(Ok(cost))
     }
 
-    /// The number of bytes that a read brought, or the end of reading.
+    /// Returns the number of bytes of a read, or the end of reading.
     fn arrived(&mut self, polled: Poll<io::Result<Option<usize>>>) -> Poll<Result<usize, ReadEnd>> {
         Poll::Ready(match polled {
             Poll::Ready(Ok(Some(n))) => Ok(n),
@@ -263,7 +265,7 @@ impl<S: Input> LaneReader<'_, S> {
         }
         let payloads = self.process(budget)?;
         if is_tight(link) && stream_lanes.is_some_and(|stream_lanes| stream_lanes.is_hoarding()) {
-            // No byte is lost: the link goes on over the next carrier, which gets little credit.
+            // No byte is lost: the link continues over the next carrier, which gets little credit.
             let text = "memory that was promised to it is wanted elsewhere";
             return Err(ReadEnd::Lost(io::Error::new(io::ErrorKind::OutOfMemory, text)));
         }
@@ -281,8 +283,8 @@ impl<S: Input> LaneReader<'_, S> {
     }
 }
 
-/// Bytes that are to come of the payload whose part was read last; 0 unless the state machine has
-/// taken all bytes that were read.
+/// Returns the number of outstanding bytes of the payload that was read last in part; 0 unless the
+/// state machine has taken all read bytes.
 fn left_of_payload(link: &Inner, io: &CarrierIo, buf: &BytesMut) -> usize {
     if !buf.is_empty() {
         return 0;
@@ -291,13 +293,13 @@ fn left_of_payload(link: &Inner, io: &CarrierIo, buf: &BytesMut) -> usize {
 }
 
 /// Whether half of the memory budget is in use. A payload that its target did not take keeps the
-/// whole buffer from which it was cut. So a reader uses small buffers while memory is tight.
+/// whole buffer alive of which it is a slice. So a reader uses small buffers while memory is short.
 fn is_tight(link: &Inner) -> bool {
     link.budget.left() < link.budget.total() / 2
 }
 
-/// Makes sure that a read is worth its system call: takes the whole buffer again if no payload
-/// holds a part of it, else another buffer.
+/// Ensures that a read is worth its system call: reclaims the whole buffer if no payload refers to
+/// a part of it, otherwise takes another buffer.
 fn make_room(buf: &mut BytesMut, size: usize) {
     if buf.is_empty() {
         if buf.capacity() < size && !buf.try_reclaim(size) {

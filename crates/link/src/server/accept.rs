@@ -1,7 +1,7 @@
-//! Accepts links. The connections of a listener do their handshake and their greeting one beside
-//! another, each with a deadline, and each carrier then goes to its link. Any process can accept
-//! links: it brings a [`Verifier`], which knows who may log in, a [`Placement`], which knows where
-//! the links are, and a [`Backlog`], which bounds the connections before their log-in.
+//! Accepts links. The connections of a listener perform their handshakes and greetings
+//! concurrently, each with a deadline, and each carrier is then passed to its link. Any process can
+//! accept links: it provides a [`Verifier`], which decides who may log in, a [`Placement`], which
+//! locates the links, and a [`Backlog`], which bounds the connections before their log-in.
 
 use std::future::poll_fn;
 use std::io;
@@ -33,16 +33,16 @@ pub trait Backlog {
         listener.poll_accept(cx).map(Some)
     }
 
-    /// Begins the log-in of a connection ([`log_in`]) in a task. False: this is a connection too
-    /// many, so an older one has to leave.
+    /// Begins the log-in of a connection ([`log_in`]) in a task. Returns false if there are now too
+    /// many connections, so that an older one must be closed.
     fn begin(&self, incoming: Box<dyn Incoming>) -> bool;
 
-    /// Closes a connection that has not logged in. False: there is none to close.
+    /// Closes a connection that has not logged in. Returns false if there is none.
     fn make_room(&self) -> LocalFuture<'_, bool> {
         Box::pin(async { false })
     }
 
-    /// The listener at this address failed. It is tried again.
+    /// Reports that the listener at this address failed. Accepting is retried.
     fn failed(&self, at: SocketAddr, error: &io::Error);
 }
 
@@ -59,9 +59,9 @@ pub async fn accept(mut listener: Box<dyn Listener>, backlog: &dyn Backlog) {
                 if !backlog.begin(incoming) {
                     backlog.make_room().await;
                 }
-                // Accepted connections proceed before new connections are accepted. A client gives
-                // up a handshake that takes too long. A connection that waits in the listener is
-                // not lost. (5,000 QUIC clients at once, the server on one core: 9-12 s and 0-580
+                // Accepted connections proceed before new connections are accepted. A client aborts
+                // a handshake that takes too long. A connection that waits in the listener is not
+                // lost. (5,000 QUIC clients at once, the server on one core: 9-12 s and 0-580
                 // attempts in vain; without this yield 13-24 s and 900-10,500.)
                 yield_now().await;
             }
@@ -75,16 +75,17 @@ pub async fn accept(mut listener: Box<dyn Listener>, backlog: &dyn Backlog) {
     }
 }
 
-/// Where the links of a process are.
+/// The placement of links in a process.
 pub trait Placement {
-    /// The handshake of the connection is complete.
+    /// Called when the handshake of the connection is complete.
     fn handshake_done(&self, _peer: &Peer) {}
 
-    /// The client has enrolled: it has its token, and gets no link by this connection.
+    /// Called when the client has enrolled: it has its token, and gets no link over this
+    /// connection.
     fn enrolled(&self) {}
 
-    /// Takes a greeted carrier to its link: to the link that it resumes, or to a new link. The link
-    /// may live on another worker. False: the link ended during the greeting.
+    /// Passes a greeted carrier to its link: to the link that it resumes, or to a new link. The
+    /// link may be on another worker. Returns false if the link ended during the greeting.
     fn place(&self, greeted: Greeted) -> bool;
 }
 
@@ -97,15 +98,16 @@ pub enum LogInError {
     /// The greeting failed.
     #[error(transparent)]
     Greeting(#[from] GreetError),
-    /// The link that the carrier was to resume is gone.
+    /// The link that the carrier should resume has ended.
     #[error("the link ended during the greeting")]
     LinkGone,
 }
 
-/// Logs a connection in: handshake, greeting, and the way to its link.
+/// Logs a connection in: performs the handshake and the greeting, and passes the carrier to its
+/// link.
 ///
 /// # Errors
-/// Why there is no carrier of a link. A refusal was sent to the client.
+/// Why no carrier was added to a link. A refusal was sent to the client.
 pub async fn log_in(
     incoming: Box<dyn Incoming>,
     verifier: &dyn Verifier,
@@ -119,7 +121,7 @@ pub async fn log_in(
     if greeted.grant.enrolled.is_some() {
         placement.enrolled();
         let close = poll_fn(|cx| greeted.carrier.lane.poll_close(cx));
-        // A client that does not acknowledge the close has gone.
+        // A client that does not acknowledge the close has disconnected.
         let _ = tokio::time::timeout(HANDSHAKE, close).await;
         return Ok(());
     }

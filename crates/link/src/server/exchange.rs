@@ -19,7 +19,7 @@ pub(crate) struct Done {
     pub(crate) grant: Grant,
     pub(crate) accepted: ServerAccepted,
     pub(crate) leftover: BytesMut,
-    /// The preview of the link that was sent. It counts as the RESUME of this end.
+    /// The sent preview of the link, which counts as the RESUME of this end.
     pub(crate) preview: Option<Preview>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn greet_client(
                     return Ok((*grant, accepted, preview));
                 }
                 Verdict::Failed(error) => {
-                    // The refusal has to arrive before the connection closes.
+                    // The refusal must arrive before the connection closes.
                     poll_fn(|cx| lane.poll_close(cx)).await.ok();
                     return Err(error.into());
                 }
@@ -84,7 +84,7 @@ pub(crate) async fn greet_client(
     Ok(Done { grant, accepted, leftover: input, preview })
 }
 
-/// The replies of the verifier to a greeting's questions.
+/// The replies of the verifier to the events of a greeting.
 #[derive(Default)]
 struct VerifierReplies {
     /// The name that the client claims.
@@ -100,7 +100,7 @@ enum Verdict {
     Failed(GreetingError),
 }
 
-/// Passes the questions of a greeting to the verifier, and its replies to the greeting.
+/// Passes the events of a greeting to the verifier, and its replies to the greeting.
 async fn answer(
     greeting: &mut ServerGreeting,
     verifier: &dyn Verifier,

@@ -1,4 +1,4 @@
-//! A carrier whose greeting is complete and which does not belong to its link yet.
+//! A carrier that has completed its greeting and is not attached to its link yet.
 
 use std::io;
 
@@ -66,7 +66,7 @@ impl Greeted {
         self.carrier.lane.detach()
     }
 
-    /// Attaches the carrier to the runtime of the present worker.
+    /// Attaches the carrier to the runtime of the current worker.
     ///
     /// # Errors
     /// The connection is lost.
@@ -74,8 +74,8 @@ impl Greeted {
         self.carrier.lane.attach()
     }
 
-    /// Attaches the carrier to its link. Returns false if the link has seen a higher carrier
-    /// number, or the preview is void.
+    /// Attaches the carrier to its link. Returns false if the link has had a higher carrier number,
+    /// or the preview is invalid.
     #[must_use]
     pub fn attach_to(self, link: &Link) -> bool {
         if let Some(preview) = &self.preview {

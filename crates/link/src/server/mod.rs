@@ -1,6 +1,6 @@
 //! The accepting half of a link, for a server and for any other process. A [`Verifier`] decides
-//! which client may log in. A [`Placement`] takes the [`Greeted`] carrier to its link, which may
-//! live on another worker.
+//! which client may log in. A [`Placement`] passes the [`Greeted`] carrier to its link, which may
+//! be on another worker.
 
 mod accept;
 mod exchange;

@@ -31,8 +31,8 @@ pub trait Verifier {
     fn introductions(&self) -> bool {
         false
     }
-    /// Whether the secret of a link suffices for its further carriers, where the certificate alone
-    /// was the proof of the first.
+    /// Whether the secret of a link suffices for its additional carriers, if only the certificate
+    /// authenticated the first.
     fn links_suffice(&self) -> bool {
         false
     }
@@ -50,9 +50,9 @@ pub trait Verifier {
     ) -> PreviewFuture<'a> {
         Box::pin(async { None })
     }
-    /// The client is authenticated: may it log in? The terms carry a new link id.
+    /// Decides whether an authenticated client may log in. The terms contain a new link id.
     fn decide<'a>(&'a self, grant: &'a Grant, peer: &'a Peer) -> VerifierFuture<'a, Terms>;
-    /// The delay of a refusal after a failed log-in under this name; a few seconds at most.
+    /// The delay of a refusal after a failed log-in under this name, at most a few seconds.
     fn penalty(&self, _name: &Name, _peer: &Peer) -> Duration {
         Duration::ZERO
     }

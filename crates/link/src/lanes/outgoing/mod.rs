@@ -13,30 +13,30 @@ use bytes::Bytes;
 use proto::{Link, Outgoing, Priority, StreamKey};
 use transport::{Lanes, SendLane};
 
-/// The limit of bytes that lanes did not take. Above it the machine is asked for no payload, so
-/// that few bytes are committed to a lane and can no longer be overtaken.
+/// The limit of queued bytes that lanes did not take. Above it no payload is requested from the
+/// machine, so that few bytes are committed to a lane and can no longer be overtaken.
 const WAITING_MAX: usize = 256 << 10;
 
-/// A stream that sent so many bytes by the first lane waits until these bytes have arrived, and
-/// then changes to its own lane. A stream that sent less changes once it has nothing in flight.
+/// A stream that sent this number of bytes on the first lane waits until the bytes have arrived,
+/// and then changes to its own lane. A stream that sent less changes once it has nothing in flight.
 const HELD_BACK_AFTER: u64 = 64 << 10;
 
-/// The interval between looks at lanes, and the number of lanes in one turn. Longer turns would
-/// delay other streams at both ends.
+/// The interval between checks of all lanes; [`PER_TURN`] is the number of lanes per turn. Longer
+/// turns would delay other streams at both ends.
 const ROUND: Duration = Duration::from_secs(10);
 const PER_TURN: usize = 1 << 10;
 
-/// From this number of lanes on, rounds are short. Otherwise each visitor that sends a little and
-/// falls silent would keep a lane for half a minute, and the memory of a peak seldom returns to the
-/// system. A visitor that sends every few hundred milliseconds keeps its lane.
+/// The number of lanes from which rounds are short. Otherwise each visitor that sends little and
+/// then nothing would keep a lane for half a minute, and the memory of a peak is seldom returned to
+/// the system. A visitor that sends every few hundred milliseconds keeps its lane.
 const MANY: usize = 512;
 const ROUND_OF_MANY: Duration = Duration::from_millis(250);
 
-/// The lanes on which this end writes.
+/// The lanes to which this end writes.
 #[derive(Default)]
 pub(super) struct Outlanes {
-    /// Lanes by the index of the stream's key. The id in the key tells a stream from a later stream
-    /// at the same index.
+    /// Lanes by the index of the stream's key. The id in the key distinguishes a stream from a
+    /// later stream at the same index.
     slots: Vec<Option<Box<Slot>>>,
     /// The number of lanes that the last round kept, and of lanes opened since then.
     lanes: usize,
@@ -50,10 +50,10 @@ pub(super) struct Outlanes {
     rest: Rest,
 }
 
-/// The round of looks for silent lanes.
+/// The round of checks for silent lanes.
 #[derive(Default)]
 struct Rest {
-    /// The slots before this index were looked at. 0 between rounds.
+    /// The slots before this index were checked. 0 between rounds.
     next: usize,
     /// The number of lanes that this round has kept so far.
     left: usize,
@@ -69,14 +69,14 @@ enum Last {
 
 struct Slot {
     key: StreamKey,
-    /// Bytes were sent since the last round of [`Rest`].
+    /// Whether bytes were sent since the last round of [`Rest`].
     is_used: bool,
     route: Route,
 }
 
 enum Route {
-    /// No lane was available, so the stream uses the first lane, by which it has `sent` so many
-    /// bytes.
+    /// No lane was available, so the stream uses the first lane, on which it has `sent` this number
+    /// of bytes.
     First {
         sent: u64,
         /// A lane is available now.
@@ -167,7 +167,7 @@ impl Outlanes {
                 }
             }
         }
-        // The next stream uses the memory of the queue again.
+        // The next stream reuses the memory of the queue.
         if self.run.capacity() < waiting.capacity() {
             std::mem::swap(&mut self.run, waiting);
         }
@@ -180,7 +180,7 @@ impl Outlanes {
         Ok(written)
     }
 
-    /// The peer no longer reads the lane. Returns the number of bytes that are given up.
+    /// Abandons a lane that the peer no longer reads. Returns the number of discarded bytes.
     fn desert(&mut self, key: StreamKey) -> usize {
         let Some(Some(slot)) = self.slots.get_mut(key.index()) else { return 0 };
         let route = std::mem::replace(&mut slot.route, Route::Nowhere);
@@ -190,7 +190,7 @@ impl Outlanes {
         lost
     }
 
-    /// Forgets a stream. Its lane is aborted if the lane did not end.
+    /// Removes a stream. Its lane is aborted if the lane has not ended.
     fn remove(&mut self, key: StreamKey) {
         self.blocked.retain(|blocked| *blocked != key);
         self.batch.retain(|(queued, ..)| *queued != key);
@@ -203,10 +203,11 @@ impl Outlanes {
     }
 
     /// Ends the lanes of streams that were silent for a round and have nothing in flight: a lane
-    /// costs each end twice as much as an idle stream. A stream that sends again gets another lane,
-    /// and no byte can overtake another byte. True: the round goes on.
+    /// takes twice as much memory at each end as an idle stream. A stream that sends again gets
+    /// another lane, and no byte can overtake another byte. Returns true if the round is not
+    /// complete.
     pub(super) fn rest(&mut self, machine: &mut Link, now: Instant) -> bool {
-        // An end of the stream that waits in the queue needs the lane.
+        // A queued end of a stream needs its lane.
         if !self.batch.is_empty() {
             return false;
         }
@@ -251,10 +252,10 @@ pub(super) struct Batch<'a> {
     outgoing: &'a mut Outlanes,
 }
 
-/// Whether lanes are available.
+/// Opens lanes, as long as they are available.
 pub(super) struct Further<'a> {
     lanes: &'a mut dyn Lanes,
-    /// No lane is available. The transport is asked once in a batch.
+    /// Whether no lane is available. The transport is queried once per batch.
     has_none: bool,
 }
 
@@ -283,7 +284,7 @@ impl<'a> Batch<'a> {
         Self { first, lanes, outgoing }
     }
 
-    /// Whether the stream has a lane of its own. A new stream gets a lane of this class.
+    /// Whether the stream has its own lane. A new stream gets a lane of the class `opens`.
     fn has_lane(&mut self, key: StreamKey, opens: Option<Priority>) -> bool {
         let slots = &mut *self.outgoing;
         let slot = slots.slot(key);
