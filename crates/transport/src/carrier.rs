@@ -14,7 +14,7 @@ use crate::{AcceptResult, CarrierError, Datagrams, Dialled, EarlyDataFn, Lane, L
 /// A boxed future that stays on its thread.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// A way to connect, as the crate that implements it names it.
+/// A way to connect, named by the crate that implements it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transport {
     name: &'static str,
@@ -22,13 +22,13 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// A transport whose URLs have this scheme.
+    /// Makes a transport whose URLs have this scheme.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self { name, stays: false }
     }
 
-    /// The same, but its connections are driven by the worker that accepted them, whoever uses
+    /// The same transport, with connections that are always driven by the worker that accepted
     /// them.
     #[must_use]
     pub const fn staying(self) -> Self {
@@ -41,8 +41,8 @@ impl Transport {
         self.name
     }
 
-    /// Whether a connection stays with the worker that accepted it: a link that begins on it had
-    /// best live there.
+    /// Whether a connection stays with the worker that accepted it, so that a new link on it should
+    /// be on the same worker.
     #[must_use]
     pub const fn stays(self) -> bool {
         self.stays
@@ -58,36 +58,36 @@ impl fmt::Display for Transport {
 /// The far end of a carrier, as known after the handshake.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// The address that this end sees.
+    /// The address of the peer as seen by this end.
     pub address: SocketAddr,
     /// The transport of the carrier.
     pub transport: Transport,
     /// The TCP connection below the carrier; `None` without TCP.
     pub connection: Option<Connection>,
-    /// Statistics of the connection, where the transport keeps them instead of the kernel.
+    /// Statistics of the connection, if the transport keeps them instead of the kernel.
     pub watch: Option<Arc<dyn Watch>>,
     /// Keying material of the TLS session (RFC 5705, RFC 8446 section 7.5, label
     /// [`EXPORTER_LABEL`], no context). It binds the greeting to this connection. `None` without
-    /// TLS, and where a proxy may end TLS.
+    /// TLS, or if a proxy may terminate TLS.
     pub exporter: Option<[u8; 32]>,
-    /// The name in the verified client certificate, on a server that asks for a certificate: the
-    /// first DNS name of the SAN, else the CN.
+    /// The name in the verified client certificate, on a server that requests a certificate: the
+    /// first DNS name of the SAN, otherwise the CN.
     pub certificate_name: Option<String>,
-    /// The cipher that protects the connection; `None` without TLS. Where a proxy may end TLS, the
-    /// cipher between this end and the proxy.
+    /// The cipher that protects the connection; `None` without TLS. If a proxy may terminate TLS,
+    /// the cipher between this end and the proxy.
     pub cipher: Option<Cipher>,
 }
 
-/// How the bytes of a TLS session are protected.
+/// The cipher of a TLS session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cipher {
-    /// The cipher suite, as IANA names it: `TLS_AES_128_GCM_SHA256`.
+    /// The IANA name of the cipher suite, such as `TLS_AES_128_GCM_SHA256`.
     pub suite: &'static str,
-    /// The library that computes the suite in this process: `aws-lc` or `ring`.
+    /// The library that implements the suite in this process: `aws-lc` or `ring`.
     pub backend: &'static str,
 }
 
-/// The two addresses of a TCP connection in the kernel, which are the key to its statistics. Behind
+/// The two addresses of a TCP connection in the kernel, by which its statistics are queried. Behind
 /// a proxy the far end is the proxy, not the client of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
@@ -97,9 +97,9 @@ pub struct Connection {
     pub remote: SocketAddr,
 }
 
-/// Gives the statistics of a connection. Any thread may ask.
+/// Returns the statistics of a connection, on any thread.
 pub trait Watch: fmt::Debug + Send + Sync {
-    /// The statistics at this moment.
+    /// The current statistics.
     fn stats(&self) -> ConnectionStats;
 }
 
@@ -114,26 +114,26 @@ pub struct ConnectionStats {
     pub lost_bytes: u64,
     /// Acknowledged bytes.
     pub acked_bytes: u64,
-    /// Acknowledged bytes that were sent while the window limited the sender.
+    /// Acknowledged bytes that were sent while the congestion window limited the sender.
     pub limited_bytes: u64,
-    /// Congestion window, bytes.
+    /// Congestion window in bytes.
     pub window_bytes: u64,
-    /// Largest UDP payload that the path takes, bytes.
+    /// Largest UDP payload that the path supports, in bytes.
     pub mtu: u16,
-    /// Smoothed round trip.
+    /// Smoothed round-trip time.
     pub round_trip: Duration,
-    /// Figures of the repair of losses; `None` on a transport without forward error correction.
+    /// Statistics of loss repair; `None` on a transport without forward error correction.
     pub repair: Option<Repair>,
 }
 
-/// How a transport with forward error correction repairs losses.
+/// Statistics of loss repair by forward error correction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repair {
-    /// Sent packets whose content had been sent before.
+    /// Sent packets with retransmitted content.
     pub retransmitted_packets: u64,
     /// Sent packets with parity.
     pub parity_packets: u64,
-    /// Packets that did not arrive and that this end rebuilt from parity.
+    /// Lost packets that this end recovered from parity.
     pub recovered_packets: u64,
 }
 
@@ -148,7 +148,7 @@ pub const ALPN: &[u8] = b"tunnel/1";
 pub struct Carrier {
     /// The far end.
     pub peer: Peer,
-    /// The first byte pipe, on most transports the only one. Dropping it closes the connection.
+    /// The first lane, on most transports the only one. Dropping it closes the connection.
     pub lane: Box<dyn Lane>,
     /// Opens lanes of single streams, on a transport that has such lanes.
     pub lanes: Option<Box<dyn Lanes>>,
@@ -157,21 +157,22 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// A connection that is one byte pipe, without further lanes and without datagrams.
+    /// Makes a carrier with a single lane and without datagrams.
     #[must_use]
     pub fn single(peer: Peer, lane: Box<dyn Lane>) -> Self {
         Self { peer, lane, lanes: None, datagrams: None }
     }
 }
 
-/// Waits for connections. Accept and handshake are separate steps: [`Listener::poll_accept`] never
+/// Accepts connections. Accept and handshake are separate steps: [`Listener::poll_accept`] never
 /// waits for a peer, so a silent peer delays no other peer.
 pub trait Listener: fmt::Debug {
-    /// The next connection. Cancel-safe. An error concerns the listener (for example no descriptor
-    /// is left), not a peer. The caller waits a moment after an error and continues.
+    /// Accepts the next connection. Cancel-safe. An error concerns the listener (for example,
+    /// descriptors are exhausted), not a peer. After an error the caller waits briefly and
+    /// continues.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Box<dyn Incoming>>>;
 
-    /// The address of the listener, with the real port.
+    /// The address of the listener, with the actual port.
     fn local_addr(&self) -> SocketAddr;
 
     /// The transport of the carriers.
@@ -183,32 +184,32 @@ pub trait Incoming: fmt::Debug {
     /// The address of the far end.
     fn remote(&self) -> SocketAddr;
 
-    /// The source that bounds per source count the connection for. `None`: a reverse proxy, whose
-    /// connections are of many clients.
+    /// The source for which per-source limits count the connection. `None`: a reverse proxy, whose
+    /// connections come from many clients.
     fn source(&self) -> Option<IpAddr> {
         Some(self.remote().ip())
     }
 
-    /// Does the handshake. The caller provides the task and the deadline. Dropping the future
+    /// Performs the handshake. The caller provides the task and the deadline. Dropping the future
     /// closes the connection. The handshake reads a bounded number of bytes.
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>>;
 
-    /// As [`Incoming::handshake`], but may be ready before the end of the handshake, where the
-    /// client may have sent early data.
+    /// As [`Incoming::handshake`], but may be ready before the end of the handshake, if the client
+    /// may have sent early data.
     fn handshake_early(self: Box<Self>) -> LocalFuture<'static, AcceptResult> {
         let handshake = self.handshake();
         Box::pin(async { Ok((handshake.await?, None)) })
     }
 }
 
-/// How long a dial is waited for.
+/// The time-outs of a dial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// The limit of the whole: name resolution, connect and handshake together.
+    /// The time-out of name resolution, connect and handshake together.
     pub whole: Duration,
-    /// After this time without an answer a second dial starts beside the first dial. The loss that
-    /// hit the first dial may be over, and a handshake is retransmitted at growing intervals (RFC
-    /// 6298, section 5.5). `None`: a dial sends again often enough by itself.
+    /// After this time without an answer, a second dial starts in parallel with the first. The loss
+    /// that hit the first dial may be over, and a handshake is retransmitted at growing intervals
+    /// (RFC 6298, section 5.5). `None`: a dial retransmits often enough.
     pub second: Option<Duration>,
 }
 
@@ -218,10 +219,10 @@ impl Default for Patience {
     }
 }
 
-/// Dials a path to a peer, whatever the path consists of: the addresses of a host, each of which a
-/// [`Dialer`] dials, or means of the transport that know no address.
+/// Dials a path to a peer of any kind: the addresses of a host, each dialled by a [`Dialer`], or a
+/// transport without addresses.
 pub trait PathDialer: fmt::Debug {
-    /// Connects and does the handshake. Sends `say` as early data where the transport supports
+    /// Connects and performs the handshake. Sends `say` as early data if the transport supports
     /// early data. The caller sets the deadline. Dropping the future closes the connection.
     fn dial(&self, say: Option<EarlyDataFn>) -> LocalFuture<'static, Dialled>;
 
@@ -230,10 +231,10 @@ pub trait PathDialer: fmt::Debug {
         Patience::default()
     }
 
-    /// Ready when the path asks for an attempt at once, because something has changed that decides
-    /// whether a dial succeeds: the network, or what the far end offers. The one that keeps the
-    /// carriers of a link then does not wait for the end of its pause. A path whose dials depend on
-    /// nothing but the network never asks.
+    /// Ready when the path requests an immediate attempt, because a condition for the success of a
+    /// dial has changed: the network, or an offer of the far end. The supervisor of the link then
+    /// does not wait for the end of its pause. A path whose dials depend only on the network never
+    /// requests an attempt.
     fn asks(&self) -> LocalFuture<'static, ()> {
         Box::pin(std::future::pending())
     }
@@ -241,12 +242,12 @@ pub trait PathDialer: fmt::Debug {
 
 /// Dials addresses of a host. The caller resolves names for each attempt.
 pub trait Dialer: fmt::Debug {
-    /// Connects and does the handshake. The caller sets the deadline. Dropping the future closes
-    /// the connection.
+    /// Connects and performs the handshake. The caller sets the deadline. Dropping the future
+    /// closes the connection.
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>>;
 
-    /// As [`Dialer::dial`], but sends early data before the end of the handshake, where the
-    /// transport supports it and the server has allowed it.
+    /// As [`Dialer::dial`], but sends early data before the end of the handshake, if the transport
+    /// supports it and the server has allowed it.
     fn dial_early(&self, address: SocketAddr, _say: EarlyDataFn) -> LocalFuture<'static, Dialled> {
         let dial = self.dial(address);
         Box::pin(async { Ok((dial.await?, None)) })

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::OfferRequest;
 
-/// A failed dial or handshake. [`CarrierError::is_network`] tells whether to retry soon.
+/// A failed dial or handshake. [`CarrierError::is_network`] returns whether to retry soon.
 #[derive(Debug, thiserror::Error)]
 pub enum CarrierError {
     /// The network or the operating system refused; another attempt may succeed.
@@ -21,7 +21,7 @@ pub enum CarrierError {
         /// Base64 of the SHA-256 of the presented SubjectPublicKeyInfo.
         presented: String,
     },
-    /// The certificate of the peer does not verify. The text names the check and the remedy.
+    /// The verification of the peer's certificate failed. The text names the check and the remedy.
     #[error("{0}")]
     Certificate(String),
     /// TLS failed for another reason, or the peer speaks another protocol.
@@ -30,18 +30,18 @@ pub enum CarrierError {
     /// A web server or a proxy on the path gave an unexpected answer.
     #[error("{0}")]
     Http(String),
-    /// A request that does not ask for a carrier.
+    /// A request for something other than a carrier.
     #[error("{text}")]
     Stranger {
         /// The request and the answer.
         text: String,
-        /// The client that a trusted proxy names.
+        /// The client address announced by a trusted proxy.
         client: Option<SocketAddr>,
     },
-    /// The connection asked for a page that this end offers, and has it.
+    /// The connection requested a page of this end, which was served.
     #[error("a page was served")]
     Served,
-    /// A request about a connection of WebRTC, which waits for its answer.
+    /// A request about a WebRTC connection, which waits for its answer.
     #[error("an offer of WebRTC over HTTP, which is no carrier")]
     Offer(Box<OfferRequest>),
     /// The settings of this end are unusable.
@@ -50,7 +50,7 @@ pub enum CarrierError {
 }
 
 impl CarrierError {
-    /// Whether the network failed. The caller retries soon then; after an error of settings it
+    /// Whether the network failed. The caller then retries soon; after a configuration error it
     /// retries slowly and reports the error.
     #[must_use]
     pub const fn is_network(&self) -> bool {

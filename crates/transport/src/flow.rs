@@ -1,10 +1,10 @@
-//! The flow contract: `relay` (UDP sockets) and `link` (flows) meet here and do not know each
+//! The flow interface between `relay` (UDP sockets) and `link` (flows), which do not depend on each
 //! other.
 //!
 //! A flow carries the datagrams of one peer of a UDP socket. As with streams, everything stays on
 //! one thread, and the link never calls a [`FlowOutlet`] while it is borrowed itself. A datagram
-//! arrives whole or not at all. No call waits: whoever cannot take a datagram drops it and counts
-//! the drop.
+//! arrives whole or not at all. No call waits: a side that cannot take a datagram drops and counts
+//! it.
 //!
 //! ```text
 //!   UDP socket --read--> relay --FlowInlet::send--> link --> carrier
@@ -21,20 +21,20 @@ use proto::{Dscp, Open, ResetCode};
 
 use crate::OpenError;
 
-/// Bytes of the largest datagram: what fits into an IPv4 packet of 65,535 bytes behind its head and
-/// that of UDP.
+/// The size of the largest datagram in bytes: the payload of an IPv4 packet of 65,535 bytes without
+/// the IP and UDP headers.
 pub const DATAGRAM_MAX: usize = 65_507;
 
 /// The socket side of a flow.
 pub trait FlowOutlet: fmt::Debug {
     /// Takes a datagram of the far end, of at most [`DATAGRAM_MAX`] bytes. It may be empty. The
-    /// outlet may gather the datagrams of a turn of the runtime, to send them by few calls.
+    /// outlet may batch the datagrams of a turn of the runtime, to send them with few calls.
     fn deliver(&self, datagram: Bytes);
 
     /// The flow has ended at the far end, or with its link. No further call follows.
     fn close(&self, code: ResetCode);
 
-    /// As [`Outlet::silent`](crate::Outlet::silent): the peer of the flow had better get a flow
+    /// As [`Outlet::silent`](crate::Outlet::silent): the peer of the flow should get a flow
     /// elsewhere.
     fn silent(&self) {}
 
@@ -44,8 +44,7 @@ pub trait FlowOutlet: fmt::Debug {
         None
     }
 
-    /// The datagrams to the peer have this code point from now on. An outlet without a socket has
-    /// none.
+    /// Sets the DSCP of further datagrams to the peer. An outlet without a socket ignores it.
     fn mark(&self, _dscp: Dscp) {}
 
     /// Identifies the counters that this outlet shares with others of its service. Only for
@@ -58,9 +57,9 @@ pub trait FlowOutlet: fmt::Debug {
 /// The link side of a flow. Dropping it closes the flow with [`ResetCode::Aborted`], unless
 /// [`FlowInlet::close`] was called before.
 pub trait FlowInlet: fmt::Debug {
-    /// Sends datagrams that came together, of at most [`DATAGRAM_MAX`] bytes each. The bytes are
-    /// copied. Returns the number of datagrams of the flow that were dropped: of those that have
-    /// waited for the carrier for long, or of these.
+    /// Sends datagrams that arrived together, of at most [`DATAGRAM_MAX`] bytes each. The bytes are
+    /// copied. Returns the number of dropped datagrams of the flow: these, or older ones that have
+    /// waited long for the carrier.
     #[must_use]
     fn send(&self, datagrams: &mut dyn Iterator<Item = &[u8]>) -> usize;
 
@@ -68,13 +67,13 @@ pub trait FlowInlet: fmt::Debug {
     fn close(&self, code: ResetCode);
 }
 
-/// Opens flows: connects a peer of a UDP socket to a link.
+/// Opens flows, which connect a peer of a UDP socket to a link.
 pub trait FlowConnector: fmt::Debug {
     /// Opens a flow without a round trip. A refusal by the far end arrives as
     /// [`FlowOutlet::close`].
     ///
     /// # Errors
-    /// [`OpenError`]: the link takes no flows, or its far end knows none.
+    /// [`OpenError`]: the link takes no flows, or its far end does not support flows.
     fn open_flow(
         &self,
         open: Open,

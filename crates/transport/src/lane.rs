@@ -1,4 +1,4 @@
-//! A lane: one ordered byte pipe inside a carrier, and nothing else.
+//! A lane: one ordered byte pipe inside a carrier.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,27 +25,27 @@ impl Death {
     }
 }
 
-/// Bytes that are made while a lane takes them, so that they are still in the core's first cache
-/// when the lane works on them.
+/// Bytes that are produced while a lane takes them, so that they are still in the core's L1 cache
+/// when the lane processes them.
 pub trait Producer {
-    /// The most bytes that are left.
+    /// The maximum number of remaining bytes.
     fn size(&self) -> usize;
 
-    /// Writes the next bytes to the front of `room`, which has at least 1 KiB; returns their
-    /// number. 0 is the end.
+    /// Writes the next bytes to the front of `room`, which has at least 1 KiB. Returns their
+    /// number; 0 is the end.
     fn fill(&mut self, room: &mut [u8]) -> usize;
 }
 
-/// A change of bytes that have arrived, such as the removal of masks. The change may shorten them.
+/// A transformation of received bytes, such as unmasking. It may shorten them.
 pub trait Through {
-    /// Changes `bytes` in place; returns the number of bytes that are left, at the front.
+    /// Transforms `bytes` in place. Returns the number of remaining bytes, at the front.
     fn change(&mut self, bytes: &mut [u8]) -> usize;
 
-    /// Appends what is left of `bytes` to `out`.
+    /// Appends the transformed `bytes` to `out`.
     fn append(&mut self, bytes: &[u8], out: &mut BytesMut);
 }
 
-/// No change.
+/// The identity transformation.
 #[derive(Clone, Copy, Debug)]
 pub struct Unchanged;
 
@@ -59,8 +59,8 @@ impl Through for Unchanged {
     }
 }
 
-/// A lane that hands out payload as pages, between heads that it hands out as bytes. Errors and
-/// cancel safety are those of [`Lane`].
+/// A lane that returns payload as pages, between headers as bytes. Errors and cancel safety are
+/// those of [`Lane`].
 pub trait PageSource {
     /// As [`Lane::poll_read`], at most `limit` bytes.
     fn poll_read_at_most(
@@ -91,40 +91,39 @@ pub trait PageSink {
     ) -> Poll<io::Result<usize>>;
 
     /// Takes bytes from the front of `pages`, which is not empty, and returns their number, at
-    /// least one. The bytes that the next call of this trait or of [`Lane::poll_write`] takes are
-    /// those that follow, as pages or as bytes.
+    /// least one. The next call of this trait or of [`Lane::poll_write`] must continue with the
+    /// following bytes, as pages or as bytes.
     fn poll_drain(&mut self, cx: &mut Context<'_>, pages: &mut Pages) -> Poll<io::Result<usize>>;
 }
 
 /// One ordered, reliable byte pipe.
 ///
 /// Two tasks of one thread share a lane: the reader polls [`Lane::poll_read`], the writer polls
-/// [`Lane::poll_write`], [`Lane::poll_flush`] and [`Lane::poll_close`]. An implementation keeps the
-/// waker of the last call of each of the two directions, and wakes only that.
+/// [`Lane::poll_write`], [`Lane::poll_flush`] and [`Lane::poll_close`]. An implementation stores
+/// the waker of the last call per direction, and wakes only that.
 ///
 /// **Cancel safety.** The caller may abandon any method after `Pending` and call it again later
-/// with other arguments. No byte is lost or doubled, and accepted bytes stay accepted.
+/// with other arguments. No byte is lost or duplicated, and accepted bytes stay accepted.
 ///
-/// **Death.** After an error both directions are dead and the error repeats. A clean end of the
-/// peer's direction is `Ok(0)` from `poll_read`; the other direction may go on.
+/// **Failure.** After an error both directions have failed, and the error repeats. A clean end of
+/// the peer's direction is `Ok(0)` from `poll_read`; the other direction may continue.
 pub trait Lane: Send + fmt::Debug {
-    /// Appends bytes that have arrived to `buf`, at most its spare capacity. The caller makes the
-    /// capacity non-zero. One call makes at most one system call that returns data. `Ok(0)` is the
-    /// end.
+    /// Appends received bytes to `buf`, at most its spare capacity, which must not be zero. One
+    /// call makes at most one system call that returns data. `Ok(0)` is the end.
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>>;
 
     /// Takes bytes from the front of `frames`, which is not empty, and returns their number, at
-    /// least one. It pops whole frames and may shorten the front frame. The lane may hold a bounded
-    /// number of taken bytes until `poll_flush`.
+    /// least one. It pops whole frames and may shorten the front frame. The lane may buffer a
+    /// bounded number of taken bytes until `poll_flush`.
     fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
         frames: &mut VecDeque<Bytes>,
     ) -> Poll<io::Result<usize>>;
 
-    /// As [`Lane::poll_read`], but the bytes go through `through` on their way into `buf`, and the
-    /// result is the number of bytes that came out of the lane, not of those left in `buf`. A lane
-    /// that copies them anyway lets them through while it copies.
+    /// As [`Lane::poll_read`], but transforms the bytes by `through`. The result is the number of
+    /// bytes read from the lane, not of those appended to `buf`. A lane that copies the bytes
+    /// anyway transforms them during the copy.
     fn poll_read_through(
         &mut self,
         cx: &mut Context<'_>,
@@ -138,13 +137,14 @@ pub trait Lane: Send + fmt::Debug {
         Poll::Ready(Ok(read))
     }
 
-    /// Whether [`Lane::poll_write_from`] works. A lane that copies what it writes has it.
+    /// Whether [`Lane::poll_write_from`] is supported, as it is by a lane that copies written
+    /// bytes.
     fn takes_from_source(&self) -> bool {
         false
     }
 
-    /// Takes all bytes of `source`, which bounds their number. The lane calls `source` only when it
-    /// is ready for all of them; it may hold them until `poll_flush`.
+    /// Takes all bytes of `source`, which limits their number. The lane calls `source` only when it
+    /// is ready for all bytes; it may buffer them until `poll_flush`.
     fn poll_write_from(
         &mut self,
         _cx: &mut Context<'_>,
@@ -153,41 +153,40 @@ pub trait Lane: Send + fmt::Debug {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// Hands out payload as pages; `None`: the lane hands out bytes only, for now.
+    /// Returns the source of payload as pages; `None`: the lane currently returns only bytes.
     fn page_source(&mut self) -> Option<&mut dyn PageSource> {
         None
     }
 
-    /// Takes payload as pages; `None`: the lane takes bytes only.
+    /// Returns the sink for payload as pages; `None`: the lane takes only bytes.
     fn page_sink(&mut self) -> Option<&mut dyn PageSink> {
         None
     }
 
-    /// Ready when the operating system has all taken bytes.
+    /// Flushes the lane. Ready when the operating system has all taken bytes.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
     /// Flushes and ends the sending direction (FIN, `close_notify`). Ready when the operating
     /// system has all bytes.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// The peer is authenticated. From now on a transport may hold more of its bytes, and a server
-    /// may note the connection for its successor. The default does nothing.
+    /// Called when the peer is authenticated. From now on a transport may buffer more of its bytes,
+    /// and a server may record the connection for a handover. The default does nothing.
     fn authenticated(&mut self) {}
 
     /// Limits the unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`), so that an interactive stream
     /// does not wait behind a bulk stream. A hint; the default ignores it.
     fn set_send_limit(&mut self, _bytes: usize) {}
 
-    /// Bytes of buffers that the lane holds at this moment, for the memory budget. The default is
-    /// 0.
+    /// The current size of the lane's buffers in bytes, for the memory budget. The default is 0.
     fn held(&self) -> usize {
         0
     }
 
-    /// Leaves the runtime of this thread, so that the lane can move to another worker. The next
-    /// call must be [`Lane::attach`]. No byte is lost.
+    /// Detaches the lane from the runtime of this thread, so that it can move to another worker.
+    /// The next call must be [`Lane::attach`]. No byte is lost.
     fn detach(&mut self) -> io::Result<()>;
 
-    /// Joins the runtime of this thread after [`Lane::detach`].
+    /// Attaches the lane to the runtime of this thread after [`Lane::detach`].
     fn attach(&mut self) -> io::Result<()>;
 }

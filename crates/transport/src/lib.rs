@@ -1,9 +1,9 @@
-//! The contract of transports: carriers, lanes, dialers and listeners, and where streams meet
-//! sockets.
+//! The interfaces of transports: carriers, lanes, dialers and listeners, and the interface between
+//! streams and sockets.
 //!
 //! A transport crate implements [`Listener`], [`Incoming`], [`Dialer`] and [`Lane`]; `link` drives
-//! them and knows no transport by name. `relay` implements [`Outlet`] and uses [`Inlet`]; `link`
-//! does the opposite. `testkit` has the conformance suite that every transport passes.
+//! them without knowledge of any transport. `relay` implements [`Outlet`] and uses [`Inlet`];
+//! `link` does the opposite. `testkit` contains the conformance suite that every transport passes.
 
 mod carrier;
 mod early;
@@ -15,7 +15,7 @@ pub mod memory;
 mod offer;
 mod stream;
 
-/// Which end of a carrier: the client dials, the server accepts.
+/// The ends of a carrier: the client dials, the server accepts.
 pub use proto::Side;
 
 pub use carrier::{

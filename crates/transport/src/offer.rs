@@ -1,4 +1,4 @@
-//! Requests of HTTP about connections of WebRTC, which arrive where carriers do (RFC 9725).
+//! HTTP requests about WebRTC connections, which arrive at the listeners of carriers (RFC 9725).
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,12 +6,12 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::Lane;
 
-/// A request about a connection of WebRTC in the place of a carrier. It waits for an answer.
+/// A request about a WebRTC connection instead of a carrier. It waits for an answer.
 #[derive(Debug)]
 pub struct OfferRequest {
-    /// What is asked for.
+    /// The requested operation.
     pub ask: Ask,
-    /// The path of the request behind the path of offers, without a slash at its begin.
+    /// The rest of the request path after the path of offers, without a leading slash.
     pub place: String,
     /// The path of offers.
     pub path: String,
@@ -21,21 +21,22 @@ pub struct OfferRequest {
     pub visit: Option<String>,
     /// The address of the client.
     pub client: SocketAddr,
-    /// The connection, for the answer. No other thread uses it; errors have to be shareable.
+    /// The connection, for the answer. No other thread uses it; the mutex exists because errors
+    /// must be `Sync`.
     lane: Mutex<Box<dyn Lane>>,
 }
 
-/// What a request about a connection asks for.
+/// The operation that a request about a connection asks for.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Ask {
-    /// `POST`: an answer to this session description.
+    /// `POST`: requests an answer to this session description.
     Connect(String),
-    /// `DELETE`: the end of a connection.
+    /// `DELETE`: requests the end of a connection.
     End,
 }
 
 impl OfferRequest {
-    /// The request `ask` that has arrived over `lane`, for `path` and the `place` behind it.
+    /// Makes the request `ask` that arrived over `lane`, for `path` and the rest `place` after it.
     #[must_use]
     pub fn new(ask: Ask, path: &str, place: &str, client: SocketAddr, lane: Box<dyn Lane>) -> Self {
         let (path, place) = (path.to_owned(), place.to_owned());
@@ -50,7 +51,7 @@ impl OfferRequest {
 }
 
 impl fmt::Debug for Ask {
-    /// A session description has the password of the checks.
+    /// Hides the session description, which contains the password of the connectivity checks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connect(_) => "Connect(..)",

@@ -1,8 +1,8 @@
-//! The stream contract: `relay` (sockets) and `link` (streams) meet here and do not know each
+//! The stream interface between `relay` (sockets) and `link` (streams), which do not depend on each
 //! other.
 //!
-//! Everything here stays on one thread. A stream has two sides: the link sees an [`Outlet`] (the
-//! socket side, which takes bytes inline from the carrier's reader), the pump sees an [`Inlet`]
+//! Everything here stays on one thread. A stream has two sides: the link uses an [`Outlet`] (the
+//! socket side, which takes bytes inline from the carrier's reader), the pump uses an [`Inlet`]
 //! (the link side, which takes bytes read from the socket).
 //!
 //! ```text
@@ -10,8 +10,8 @@
 //!   socket <--write-- Outlet::deliver <---- link <-- carrier
 //! ```
 //!
-//! The bytes of a bulk stream may come as pages in a pipe of the system ([`net::pages`]), where
-//! both sides know how: [`Inlet::pages`], [`Outlet::takes_pages`].
+//! The bytes of a bulk stream may be passed as pages in a system pipe ([`net::pages`]), if both
+//! sides support it: [`Inlet::pages`], [`Outlet::takes_pages`].
 //!
 //! The link never calls an `Outlet` while it is borrowed itself, so an outlet may call back into
 //! its inlet from any method.
@@ -34,38 +34,39 @@ pub trait Outlet: fmt::Debug {
     /// [`Inlet::consumed`] when it has written or discarded the rest.
     fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize;
 
-    /// The peer has ended its direction: half-close the socket once the queue is written.
+    /// Ends the direction of the peer: half-closes the socket once the queue is written.
     fn finish(&self);
 
-    /// The peer has aborted its direction: reset the socket and discard the queue.
+    /// Aborts the direction of the peer: resets the socket and discards the queue.
     fn reset(&self, code: ResetCode);
 
-    /// The peer accepts no more bytes from this end. The other direction continues.
+    /// Called when the peer accepts no more bytes from this end. The other direction continues.
     fn stop(&self, code: ResetCode);
 
-    /// [`Inlet::room`] has become positive after it was zero.
+    /// Called when [`Inlet::room`] has become positive after it was zero.
     fn room(&self);
 
-    /// The peer of the link is lost, or owes an answer and does not give it: a visitor that nobody
-    /// serves yet had better go elsewhere.
+    /// Called when the peer of the link is lost or does not answer in time: a visitor that is not
+    /// served yet should be served elsewhere.
     fn silent(&self) {}
 
-    /// Whether pages are welcome in the place of bytes, now.
+    /// Whether the outlet currently prefers pages to bytes.
     ///
-    /// Another thread may change the answer at any time: it sets a rate, for example. So the caller
-    /// asks once, before it fills a pipe, and delivers the pipe to the same outlet, whatever the
-    /// answer would be by then.
+    /// Another thread may change the result at any time, for example by setting a rate. So the
+    /// caller checks once, before it fills a pipe, and delivers the pipe to the same outlet even if
+    /// the result has changed.
     fn takes_pages(&self) -> bool {
         false
     }
 
-    /// As [`Outlet::deliver`], for pages: the outlet takes all of them, welcome or not. Bytes and
-    /// pages keep their order. An outlet without a better way gets a copy of the bytes.
+    /// As [`Outlet::deliver`], for pages: the outlet takes all of them, regardless of
+    /// [`Outlet::takes_pages`]. Bytes and pages keep their order. By default the outlet gets a copy
+    /// of the bytes.
     fn deliver_pages(&self, pages: Pages) -> usize {
         deliver_copy(self, pages)
     }
 
-    /// The address that the socket is connected to; `None` during the dial, and for a socket
+    /// The address to which the socket is connected; `None` during the dial, and for a socket
     /// without an address.
     fn peer(&self) -> Option<SocketAddr> {
         None
@@ -82,7 +83,7 @@ pub trait Outlet: fmt::Debug {
 pub fn deliver_copy<T: Outlet + ?Sized>(outlet: &T, pages: Pages) -> usize {
     let (size, mut bytes) = (pages.len(), BytesMut::new());
     if pages.copy_out(&mut bytes).is_err() {
-        // No system loses bytes of a pipe.
+        // This does not occur, because the system loses no bytes of a pipe.
         outlet.reset(ResetCode::Internal);
         return size;
     }
@@ -91,8 +92,9 @@ pub fn deliver_copy<T: Outlet + ?Sized>(outlet: &T, pages: Pages) -> usize {
 
 /// The link side of a stream. Dropping it before the end of both directions aborts the stream.
 pub trait Inlet: fmt::Debug {
-    /// Payload bytes that the next [`Inlet::send`] may carry: credit, replay share and frame limit
-    /// bound them. At 0 the caller waits for [`Outlet::room`] and watches the socket for errors.
+    /// The number of payload bytes that the next [`Inlet::send`] may carry, limited by credit,
+    /// share of the retransmission memory and frame limit. At 0 the caller waits for
+    /// [`Outlet::room`] and watches the socket for errors.
     fn room(&self) -> usize;
 
     /// Sends a payload. `frame` starts with [`proto::HEAD_ROOM`] bytes that the link overwrites.
@@ -100,7 +102,7 @@ pub trait Inlet: fmt::Debug {
     /// `frame` is empty and may have capacity for another payload.
     fn send(&self, frame: &mut BytesMut);
 
-    /// Takes pages in the place of bytes; `None`: the stream takes bytes only, for now.
+    /// Returns the inlet for pages instead of bytes; `None`: the stream currently takes only bytes.
     fn pages(&self) -> Option<&dyn PageInlet> {
         None
     }
@@ -111,7 +113,7 @@ pub trait Inlet: fmt::Debug {
     /// Aborts the sending direction and discards unsent bytes.
     fn reset(&self, code: ResetCode);
 
-    /// Tells the peer to stop sending. The link discards bytes that still arrive.
+    /// Requests the peer to stop sending. The link discards bytes that still arrive.
     fn stop(&self, code: ResetCode);
 
     /// Refuses a stream of the peer before its first byte. Both directions end.
@@ -120,8 +122,7 @@ pub trait Inlet: fmt::Debug {
         self.stop(code);
     }
 
-    /// Whether the far side has not taken all bytes that were sent. [`Inlet::reset`] makes them
-    /// worthless.
+    /// Whether the far side has not yet taken all sent bytes, which [`Inlet::reset`] would discard.
     fn is_untaken(&self) -> bool {
         false
     }
@@ -131,23 +132,24 @@ pub trait Inlet: fmt::Debug {
         None
     }
 
-    /// `bytes` have left the queue of the outlet: the peer may send as many more.
+    /// Reports that `bytes` have left the queue of the outlet, so that the peer may send as many
+    /// more.
     fn consumed(&self, bytes: usize);
 }
 
-/// The link side of a stream whose bytes may come as pages.
+/// The link side of a stream whose bytes may be sent as pages.
 pub trait PageInlet {
-    /// Bytes that the next [`PageInlet::send_pages`] may carry. At 0 the caller waits as at a
-    /// [`Inlet::room`] of 0.
+    /// The number of bytes that the next [`PageInlet::send_pages`] may carry. At 0 the caller waits
+    /// as for an [`Inlet::room`] of 0.
     fn page_room(&self) -> usize;
 
     /// As [`Inlet::send`]: sends a payload of at least one and at most [`PageInlet::page_room`]
-    /// bytes. Bytes and pages keep their order. All bytes are sent, whatever [`Inlet::pages`] would
-    /// answer by then.
+    /// bytes. Bytes and pages keep their order. All bytes are sent, even if [`Inlet::pages`] would
+    /// now return `None`.
     fn send_pages(&self, pages: Pages);
 }
 
-/// Opens streams: connects an accepted socket to a link.
+/// Opens streams, which connect accepted sockets to a link.
 pub trait Connector: fmt::Debug {
     /// Opens a stream without a round trip: OPEN travels with the first bytes. A refusal by the far
     /// side arrives as [`Outlet::reset`].

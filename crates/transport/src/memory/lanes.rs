@@ -1,4 +1,4 @@
-//! Lanes of single streams in memory: a wire each, of which one direction is used.
+//! Lanes of single streams in memory. Each lane uses one direction of its own wire.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,28 +16,28 @@ use crate::{Carried, Datagrams, Lanes, RecvLane, SendLane};
 /// The lanes of a connection.
 #[derive(Debug)]
 pub(super) struct Hub {
-    /// Opened and not accepted, by the end that accepts.
+    /// Opened lanes that are not accepted yet, by the accepting end.
     waiting: [VecDeque<Receiving>; 2],
     acceptors: [Option<Waker>; 2],
     first: Weak<Mutex<Wire>>,
     wires: Vec<Weak<Mutex<Wire>>>,
     fuses: [Option<Fuse>; 2],
     read_at_most: usize,
-    /// Open lanes by the end that opened them, and how many there may be.
+    /// The number of open lanes by the end that opened them; `most` is the maximum.
     open: [usize; 2],
     most: usize,
     dead: bool,
     black_hole: bool,
-    /// Datagrams by the end that reads them.
+    /// Datagrams by the receiving end.
     packets: [Packets; 2],
 }
 
-/// Datagrams under way to one end.
+/// Datagrams in flight to one end.
 #[derive(Debug, Default)]
 struct Packets {
     waiting: VecDeque<Bytes>,
     bytes: usize,
-    /// Bytes that were sent since the begin.
+    /// The number of bytes sent since the beginning.
     sent: u64,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -46,7 +46,7 @@ struct Packets {
 type Shared = Arc<Mutex<Hub>>;
 
 impl Hub {
-    /// `first` is the lane beside these, which dies with them.
+    /// `first` is the first lane, which fails together with these lanes.
     pub(super) fn new(
         most: usize,
         first: Weak<Mutex<Wire>>,
@@ -68,7 +68,7 @@ impl Hub {
         }
     }
 
-    /// The connection dies.
+    /// Kills the connection.
     pub(super) fn kill(hub: &Shared) {
         let first = lock(hub).first.upgrade();
         if let Some(first) = first {
@@ -78,7 +78,7 @@ impl Hub {
         Self::close(hub);
     }
 
-    /// All lanes beside the first one are over.
+    /// Ends all lanes except the first one.
     pub(super) fn close(hub: &Shared) {
         let (wires, acceptors, waiting) = {
             let mut hub = lock(hub);
@@ -111,7 +111,7 @@ impl Hub {
     }
 }
 
-/// One end's view of them.
+/// The lanes of one end.
 #[derive(Debug)]
 pub(super) struct MemoryLanes {
     hub: Shared,
@@ -134,7 +134,7 @@ impl Lanes for MemoryLanes {
             return Ok(None);
         }
         hub.open[self.index] += 1;
-        // Who opens a lane writes pipe 0 of it.
+        // The end that opens a lane writes to its pipe 0.
         let fuses = [hub.fuses[self.index].clone(), None];
         let wire = Arc::new(Mutex::new(Wire::new(fuses, hub.read_at_most)));
         hub.wires.retain(|wire| wire.strong_count() > 0);
@@ -176,12 +176,13 @@ impl Lanes for MemoryLanes {
     fn allow(&mut self, _streams: usize) {}
 }
 
-/// What a lane's error is: the connection's, or its own.
+/// Returns the connection's error if the connection failed, otherwise `BrokenPipe` for an aborted
+/// lane.
 fn explained(hub: &Shared, error: io::Error) -> io::Error {
     if lock(hub).dead { error } else { io::ErrorKind::BrokenPipe.into() }
 }
 
-/// The writing end; it writes pipe 0 of its wire.
+/// The writing end, which writes to pipe 0 of its wire.
 #[derive(Debug)]
 struct Sending {
     wire: Arc<Mutex<Wire>>,
@@ -251,10 +252,10 @@ impl Drop for Receiving {
     }
 }
 
-/// Bytes of the longest datagram.
+/// The size of the longest datagram, in bytes.
 const PACKET: usize = 1_200;
 
-/// One end's view of the datagrams.
+/// The datagrams of one end.
 #[derive(Debug)]
 pub(super) struct MemoryDatagrams {
     hub: Shared,

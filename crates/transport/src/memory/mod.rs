@@ -1,11 +1,10 @@
-//! A transport in memory, for tests: no socket, no system call, works under tokio's paused clock
-//! and dies where a test wants it to. [`laned_network`] makes
-//! connections with a lane per stream and direction, and with datagrams of their own.
+//! A transport in memory, for tests: it uses no socket and no system call, works under Tokio's
+//! paused clock, and fails where a test requests it. [`laned_network`] makes connections with a
+//! lane per stream and direction, and with datagrams.
 //!
 //! [`network`] makes a listener and a dialer; each dial makes a pair of lanes over two bounded
-//! pipes, as [`pair`] does directly. The [`Faults`] of a dialer apply to the connections it makes
-//! from then on. A lane may be used from another thread (one lock per call, never held across a
-//! wake).
+//! pipes, as [`pair`] does directly. The [`Faults`] of a dialer apply to later connections. A lane
+//! may be used from another thread (one lock per call, never held across a wake-up).
 
 mod lanes;
 mod pipe;
@@ -28,27 +27,27 @@ use pipe::Wire;
 /// The transport of this module.
 pub const MEMORY: Transport = Transport::new("memory");
 
-/// Bytes a pipe holds before its writer waits, as a small socket buffer would.
+/// The capacity of a pipe in bytes, like that of a small socket buffer.
 pub const CAPACITY: usize = 64 << 10;
 
-/// What goes wrong on a connection.
+/// The injected faults of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Deliver at most so many bytes per read; 0 is no limit.
+    /// The maximum number of bytes per read; 0 means no limit.
     pub read_at_most: usize,
-    /// Kill the connection when so many bytes were written from the dialing end to the other: both
-    /// ends get an error, bytes not yet read are lost.
+    /// The number of bytes written by the dialing end after which the connection fails: both ends
+    /// get an error, and unread bytes are lost.
     pub kill_after_sent: Option<u64>,
-    /// The same for bytes from the accepting end.
+    /// The same for bytes written by the accepting end.
     pub kill_after_received: Option<u64>,
 }
 
-/// Why a killed lane's calls fail.
+/// The error of all calls on a killed lane.
 fn killed() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "the connection was killed")
 }
 
-/// Both ends of a connection: the dialing one and the accepting one.
+/// Makes a connection. Returns the dialing end and the accepting end.
 #[must_use]
 pub fn pair(faults: Faults) -> (MemoryLane, MemoryLane) {
     connection(faults, None)
@@ -73,27 +72,28 @@ fn connection(faults: Faults, lanes: Option<usize>) -> (MemoryLane, MemoryLane) 
 #[derive(Debug)]
 pub struct MemoryLane {
     wire: Arc<Mutex<Wire>>,
-    /// The lanes beside it, which die with it.
+    /// The other lanes, which fail together with it.
     hub: Option<Arc<Mutex<Hub>>>,
-    /// 0 dialled, 1 accepted; also which pipe we write into.
+    /// 0 for the dialing end, 1 for the accepting end; also the index of the pipe to which this end
+    /// writes.
     index: usize,
     detached: bool,
 }
 
-/// Reaches a connection from outside, to break it.
+/// A handle to break a connection from outside.
 #[derive(Clone, Debug)]
 pub struct Breaker(Arc<Mutex<Wire>>, Option<Arc<Mutex<Hub>>>);
 
 impl Breaker {
-    /// Kills the connection now: both ends get an error.
+    /// Kills the connection: both ends get an error.
     pub fn kill(&self) {
         let wakers = lock(&self.0).kill();
         wakers.into_iter().for_each(Waker::wake);
         self.1.iter().for_each(Hub::kill);
     }
 
-    /// From now on everything written is accepted and dropped in silence, both ways, and no end
-    /// ever hears of it: a half-open path.
+    /// From now on, all written bytes are accepted and silently dropped in both directions, without
+    /// an error at either end: a half-open path.
     pub fn black_hole(&self) {
         let wakers = lock(&self.0).black_hole();
         wakers.into_iter().for_each(Waker::wake);
@@ -102,7 +102,7 @@ impl Breaker {
 }
 
 impl MemoryLane {
-    /// A handle that breaks this connection.
+    /// Returns a handle that can break this connection.
     #[must_use]
     pub fn breaker(&self) -> Breaker {
         Breaker(Arc::clone(&self.wire), self.hub.clone())
@@ -180,7 +180,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Connections dialled and not yet accepted.
+/// Dialled connections that are not accepted yet.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Accepted>,
@@ -188,25 +188,26 @@ struct Queue {
     closed: bool,
     faults: Faults,
     lanes: Option<usize>,
-    /// Of the connections made, oldest first.
+    /// The breakers of all connections, oldest first.
     breakers: Vec<Breaker>,
 }
 
-/// A listener and a dialer that reaches it, whatever address is dialled.
+/// Makes a listener and a dialer that reaches it at any address.
 #[must_use]
 pub fn network() -> (MemoryListener, MemoryDialer) {
     laned_network(None)
 }
 
-/// The same; each end of a connection may have so many lanes of streams open. `None`: one lane each
-/// way for everything.
+/// As [`network`]; each end of a connection may have `lanes` open lanes of streams. `None`: a
+/// connection has only its first lane.
 #[must_use]
 pub fn laned_network(lanes: Option<usize>) -> (MemoryListener, MemoryDialer) {
     let queue = Arc::new(Mutex::new(Queue { lanes, ..Queue::default() }));
     (MemoryListener(Arc::clone(&queue)), MemoryDialer(queue))
 }
 
-/// Accepts what its [`MemoryDialer`]s dial. Dropped, they are refused.
+/// Accepts the connections of its [`MemoryDialer`]s. After the listener is dropped, dials are
+/// refused.
 #[derive(Debug)]
 pub struct MemoryListener(Arc<Mutex<Queue>>);
 
@@ -215,7 +216,7 @@ pub struct MemoryListener(Arc<Mutex<Queue>>);
 pub struct MemoryDialer(Arc<Mutex<Queue>>);
 
 impl MemoryDialer {
-    /// What goes wrong on connections dialled from now on.
+    /// Sets the faults of connections dialled from now on.
     pub fn set_faults(&self, faults: Faults) {
         lock(&self.0).faults = faults;
     }
@@ -291,7 +292,7 @@ impl Listener for MemoryListener {
 
 impl Drop for MemoryListener {
     fn drop(&mut self) {
-        // Dropped outside the lock: each wakes the other end.
+        // Dropped outside the lock, because each drop wakes the other end.
         let waiting = {
             let mut queue = lock(&self.0);
             queue.closed = true;

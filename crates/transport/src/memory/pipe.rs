@@ -1,4 +1,4 @@
-//! The two pipes between the ends of a connection, and what breaks them.
+//! The two pipes between the ends of a connection, and their faults.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,17 +18,17 @@ pub(super) type Fuse = Arc<AtomicU64>;
 #[derive(Debug, Default)]
 struct Pipe {
     bytes: BytesMut,
-    /// The writer ended it: end of stream once `bytes` is empty.
+    /// The writer has ended the direction: end of stream once `bytes` is empty.
     finished: bool,
-    /// Its reader was dropped: a write kills the connection, as a RST would.
+    /// The reader was dropped: a write kills the connection, as a RST would.
     deserted: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// Bytes until the connection dies, counted over all its lanes.
+    /// The number of bytes until the connection fails, counted over all its lanes.
     fuse: Option<Fuse>,
 }
 
-/// A connection. Pipe 0 is written by the dialing end.
+/// A connection. The dialing end writes to pipe 0.
 #[derive(Debug)]
 pub(super) struct Wire {
     pipes: [Pipe; 2],
@@ -51,7 +51,7 @@ impl Wire {
         wire
     }
 
-    /// Whether the connection was to die here, all its lanes with it.
+    /// Whether the connection must now fail, with all its lanes.
     pub(super) fn is_burnt(&self) -> bool {
         let fuses = self.pipes.iter().filter_map(|pipe| pipe.fuse.as_ref());
         fuses.into_iter().any(|fuse| fuse.load(Relaxed) == 0)
@@ -139,8 +139,8 @@ impl Wire {
         self.pipes[index].reader.take()
     }
 
-    /// An end was dropped. As with TCP that is a close if it had finished and left nothing unread
-    /// - what it wrote is still delivered - else an abort.
+    /// Handles the drop of an end. As with TCP, this is a close if the end had finished and left no
+    /// bytes unread, and its written bytes are still delivered; otherwise it is an abort.
     pub(super) fn abandon(&mut self, index: usize) -> Vec<Waker> {
         if self.black_hole {
             return Vec::new();
@@ -163,7 +163,7 @@ impl Wire {
     pub(super) fn black_hole(&mut self) -> Vec<Waker> {
         self.black_hole = true;
         self.pipes.iter_mut().for_each(|pipe| pipe.bytes = BytesMut::new());
-        // Writers that waited for room have it now.
+        // Writers that waited for room now have it.
         self.wakers()
     }
 
