@@ -48,7 +48,7 @@ pub struct Gate {
     outer: Option<Arc<Self>>,
     /// In the gate of a single stream: the gates of its source and of the stream itself.
     more: Box<[Arc<Self>]>,
-    /// Whose descriptors the sockets behind the gate are.
+    /// The holder for which the sockets behind the gate count.
     holder: Option<Arc<Holder>>,
     /// Set for a nested gate, which is that of an entrance.
     _entrance: Option<HasEntrance>,
@@ -217,7 +217,7 @@ impl Gate {
         Arc::new(gate)
     }
 
-    /// Makes a gate with these limits. The sockets behind the gate are descriptors of `holder`.
+    /// Makes a gate with these limits. The sockets behind the gate count for `holder`.
     #[must_use]
     pub fn limited(
         limits: &Limits,
@@ -263,7 +263,7 @@ impl Gate {
         }
     }
 
-    /// Whose descriptors the sockets behind the gate are; `None` has no share.
+    /// The holder for which the sockets behind the gate count; `None`: they count for no share.
     #[must_use]
     pub fn holder(&self) -> Option<&Arc<Holder>> {
         self.holder.as_ref()
@@ -482,7 +482,7 @@ mod tests {
         assert_eq!(pass(&gate), 1);
         tokio::time::advance(Duration::from_millis(500)).await;
         assert_eq!(pass(&gate), 5);
-        // However long the gate was idle, it admits at most the streams of one second at once.
+        // However long the gate was idle, its burst is at most the streams of one second.
         tokio::time::advance(Duration::from_secs(3600)).await;
         assert_eq!(pass(&gate), 10);
         let inner = Gate::within(Arc::clone(&gate), Some(5));

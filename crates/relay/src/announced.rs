@@ -25,7 +25,7 @@ pub const HEADER_WAIT: Duration = Duration::from_secs(5);
 /// (section 2.1); the fields of version 2 that describe a visitor's TLS have a few hundred bytes.
 pub(crate) const HEADER_MAX: usize = 4096;
 
-/// The signature of version 2 (section 2.2).
+/// The signature of a version 2 header (section 2.2).
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// Length of the fixed part of a version 2 header, in bytes.
@@ -40,8 +40,8 @@ const V1_MAX: usize = 107;
 /// The content of the header of a connection or a datagram.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Announced {
-    /// The address of the visitor. `None`: the balancer itself connects, as for a health check, or
-    /// it does not know the address.
+    /// The address of the visitor. `None`: the connection is the balancer's own, as for a health
+    /// check, or the balancer does not know the address.
     pub visitor: Option<SocketAddr>,
     /// The address to which the visitor connected.
     pub public: Option<SocketAddr>,
@@ -55,7 +55,7 @@ pub struct Announced {
 pub enum HeaderError {
     /// The first bytes are no header, or the header is malformed or longer than 4,096 bytes.
     NotOne,
-    /// No complete header came within [`HEADER_WAIT`].
+    /// No complete header arrived within [`HEADER_WAIT`].
     Late,
     /// The connection ended or failed before a complete header.
     Gone(io::Error),
@@ -289,7 +289,7 @@ mod tests {
         }
         let local = proxy_header(ProxyVersion::V2, None, PUBLIC.parse().unwrap());
         assert_eq!(parse(&local), nobody(&local));
-        // LOCAL with addresses, which the receiver has to ignore.
+        // LOCAL with addresses, which the receiver must ignore.
         let mut local = header(ProxyVersion::V2);
         local[12] = 0x20;
         assert_eq!(parse(&local), nobody(&local));
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn no_bytes_make_the_parser_fail() {
-        // A header with each byte replaced by each of some values, and cut everywhere.
+        // A header with each byte replaced by several values, and truncated at every position.
         for header in [header(ProxyVersion::V1), header(ProxyVersion::V2)] {
             for at in 0..header.len() {
                 for value in [0, 1, 3, 0x0d, 0x20, 0x21, 0x31, 0x7f, 0xff] {

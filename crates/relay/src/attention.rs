@@ -3,9 +3,9 @@
 //! The system gives up after about 15 min (tcp(7), `tcp_retries2`).
 //!
 //! One task per thread checks all sockets to which bytes were written, every [`SWEEP`], by a query
-//! to the kernel ([`net::tcp_info`]). A socket without an acknowledgement in [`SILENT`] checks in a
-//! row is dead. A far end that is alive but does not read acknowledges zero-window probes at least
-//! every 120 s, so it may pause for any time. This differs from `TCP_USER_TIMEOUT`.
+//! to the kernel ([`net::tcp_info`]). A socket without an acknowledgement in [`SILENT`] consecutive
+//! checks is considered dead. A far end that is alive but does not read acknowledges zero-window
+//! probes at least every 120 s, so it may pause for any time. This differs from `TCP_USER_TIMEOUT`.
 //!
 //! A stream without bytes in flight costs only its entry in the list, and no stream has a timer.
 

@@ -146,7 +146,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // Aborting the task alone would keep the socket open until the runtime drops the task.
+        // Only aborting the task would keep the socket open until the runtime drops the task.
         drop(self.socket.take());
         self.task.abort();
     }
@@ -275,7 +275,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn exhaustion_is_waited_out_and_dead_visitors_are_not() {
         let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-        // ENOSPC is a full epoll table (epoll_ctl(2)). The other two stand for errors that the loop
+        // ENOSPC is a full epoll table (epoll_ctl(2)). The other two represent errors that the loop
         // does not know.
         let others = [Errno::NOSPC, Errno::INVAL, Errno::BADF];
         let took = time_for([&exhausted[..], &others].concat()).await;

@@ -48,7 +48,7 @@ pub struct ListeningUnix {
 
 impl Drop for ListeningUnix {
     fn drop(&mut self) {
-        // Aborting the task alone would keep the socket open until the runtime drops the task.
+        // Only aborting the task would keep the socket open until the runtime drops the task.
         drop(self.socket.take());
         self.task.abort();
     }

@@ -25,7 +25,7 @@ thread_local! {
 /// deadline.
 ///
 /// # Errors
-/// The connection is broken, or is no TCP connection.
+/// The connection has failed, or is no TCP connection.
 pub async fn look<T>(
     socket: &Socket,
     mut decide: impl FnMut(&[u8]) -> Option<T>,
@@ -95,7 +95,7 @@ mod tests {
         let (mut visitor, socket) = pair();
         let (seen_is, seen) = std::sync::mpsc::channel();
         let writer = std::thread::spawn(move || {
-            // Each byte is sent when the one before it was seen.
+            // Each byte is sent after the previous byte was inspected.
             for (nth, byte) in b"hello".iter().enumerate() {
                 visitor.write_all(&[*byte]).unwrap();
                 assert_eq!(seen.recv().unwrap(), nth + 1);

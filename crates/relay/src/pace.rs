@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// The bytes of `streams` streams in 2 s of virtual time, and those of the stream with the
+    /// The bytes of `streams` streams in 2 s of virtual time, and the bytes of the stream with the
     /// fewest.
     fn in_2_s(gate: &Arc<Gate>, streams: &[Vec<usize>]) -> (u64, u64) {
         let runtime = paused();
@@ -186,7 +186,8 @@ mod tests {
                 1..8,
             ),
         ) {
-            // Streams of single bytes alone would take one step each, which is slow in a test.
+            // With streams of single bytes only, each byte would take a step, which is slow in a
+            // test.
             let rate = if streams.iter().flatten().all(|size| *size < 100) { 10_000 } else { rate };
             let (moved, least) = in_2_s(&gate(rate), &streams);
             let wanted = 2 * rate;
@@ -240,7 +241,7 @@ mod tests {
                 permit.gate().rates(Way::Up).map(|(_, rate)| rate).collect::<Vec<_>>()
             };
             assert_eq!(names(&one), [1000, 500]);
-            // A source that has used its rate up holds up no other source.
+            // A source that has used up its rate delays no other source.
             assert!(take_now(one.gate(), Way::Up, 1100, true));
             assert!(!take_now(two.gate(), Way::Up, 1, true));
             assert!(take_now(other.gate(), Way::Up, 1, true));

@@ -167,7 +167,7 @@ enum Hunger {
 /// One direction.
 #[derive(Default)]
 struct Half {
-    /// The socket that the bytes are for; `None` after the end.
+    /// The outlet that receives the bytes; `None` after the end.
     outlet: RefCell<Option<Rc<dyn Outlet>>>,
     /// Bytes queued in the outlet.
     queued: Cell<usize>,
@@ -239,7 +239,7 @@ impl Passage {
 }
 
 /// Joins the pumps of both ends of a connection that was at rest. Both sockets are reset if the
-/// runtime does not take one.
+/// runtime cannot register one of them.
 fn join_again(woken: Woken) -> Option<Rc<dyn Tracked>> {
     let Woken { ends: [mut visitor, mut target], passed, held, place } = woken;
     let (near, far) = match (visitor.pipe(), target.pipe()) {

@@ -6,8 +6,8 @@
 //!
 //! ```text
 //!   0 ............................... ceiling ............ wall ............ limit
-//!     visitors and targets            | one each           | nobody who has
-//!                                     | per accept loop    | not logged in
+//!     visitors and targets            | one each           | no unauthenticated
+//!                                     | per accept loop    | connections
 //! ```
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};

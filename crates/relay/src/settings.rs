@@ -22,9 +22,9 @@ pub struct Settings {
     pub stats: Rc<Stats>,
     /// The descriptors that sockets to targets may use.
     pub room: Room,
-    /// Whose descriptors the sockets to targets are; `None` has no share.
+    /// The holder for which the sockets to targets count; `None`: they count for no share.
     pub holder: Option<Arc<Holder>>,
-    /// How the names of targets are looked up.
+    /// The resolver for the names of targets.
     pub lookups: Lookups,
     /// The account to which dials count.
     pub dials: DialAccount,

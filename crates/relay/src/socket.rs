@@ -306,7 +306,7 @@ impl Socket {
         }
     }
 
-    /// Ends our direction. An error means that the socket is dead, and the next read returns the
+    /// Ends our direction. An error means that the socket has failed, and the next read returns the
     /// error.
     pub(crate) fn finish(&self) {
         let _ = match self {

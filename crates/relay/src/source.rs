@@ -13,7 +13,7 @@ pub enum Visitor {
     /// address.
     #[default]
     Unknown,
-    /// A visitor with this address, which this process or its server has seen.
+    /// A visitor with this address, which this process or its server has observed.
     At(SocketAddr),
     /// A program of a client that visits a private service.
     Of {

@@ -106,7 +106,7 @@ async fn unused(pipe: &Pipe, idle: Duration) {
     }
 }
 
-/// Resets the socket of a visitor for whom no service could be found.
+/// Resets the socket of a visitor without a service.
 pub fn drop_socket(socket: Socket) {
     socket.reset_on_close();
     drop(socket);

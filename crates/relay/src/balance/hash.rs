@@ -1,6 +1,7 @@
 //! Weighted rendezvous hashing: each end has a score for each visitor, and the highest score wins.
 //! The removal of an end does not change the scores of the others (Thaler and Ravishankar, 1998;
-//! weights: Schindelhauer and Schomaker, 2005). All processes of all versions agree on the scores.
+//! weights: Schindelhauer and Schomaker, 2005). All processes of all versions compute the same
+//! scores.
 
 use std::net::IpAddr;
 

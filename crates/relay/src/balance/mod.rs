@@ -175,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// The removal of one of n moves only the visitors that it had.
+        /// The removal of one of n ends moves only the visitors of that end.
         #[test]
         fn the_removal_of_an_end_moves_only_its_share(
             weights in proptest::collection::vec(1_u32..=256, 2..12),

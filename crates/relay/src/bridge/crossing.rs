@@ -14,7 +14,7 @@ use crate::{Permit, Stats};
 pub struct Crossing {
     /// `None`: the stream is not counted.
     stats: Option<Rc<Stats>>,
-    /// The stream with the outlet is that of the service.
+    /// Whether the stream with the outlet is that of the service.
     is_far: bool,
     /// The address of the visiting client.
     visitor: Option<SocketAddr>,

@@ -17,12 +17,12 @@
 //! |---|---|
 //! | the peer ends its direction | this end ends its direction, after all bytes |
 //! | the peer aborts the stream, or its link ends | both directions are aborted with the same code |
-//! | the peer wants no more bytes | the other peer is asked to stop; the other direction continues |
+//! | the peer takes no more bytes | the other peer is asked to stop; the other direction continues |
 //!
 //! | module | the two streams |
 //! |---|---|
-//! | `joint` | live on one worker: a call of one link leads to a call of the other link |
-//! | `span` | live on two workers: a task of each worker exchanges messages with the other task |
+//! | `joint` | are on one worker: a call of one link leads to a call of the other link |
+//! | `span` | are on two workers: a task of each worker exchanges messages with the other task |
 //! | `crossing` | the account of the joined streams: counters and limits |
 //! | `lane` | one stream, whose bytes are the lane of a carrier |
 

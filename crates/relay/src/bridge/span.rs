@@ -39,7 +39,7 @@ enum Message {
     Consumed(usize),
     /// No more bytes follow.
     Finish,
-    /// The stream wants no more bytes.
+    /// The stream takes no more bytes.
     Stop(ResetCode),
     /// Both directions were aborted.
     Reset(ResetCode),

@@ -16,7 +16,7 @@ pub enum TargetAddr {
     /// A target over TCP.
     Tcp {
         /// A host name or an IP address; IPv6 without brackets, a link-local address with its
-        /// interface behind `%`.
+        /// interface after `%`.
         host: String,
         /// 1 to 65535.
         port: u16,
@@ -24,7 +24,7 @@ pub enum TargetAddr {
     /// A target over UDP: for a flow, never for a stream.
     Udp {
         /// A host name or an IP address; IPv6 without brackets, a link-local address with its
-        /// interface behind `%`.
+        /// interface after `%`.
         host: String,
         /// 1 to 65535.
         port: u16,

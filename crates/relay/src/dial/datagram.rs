@@ -19,11 +19,11 @@ use crate::room::Position;
 const TIMES: u32 = 3;
 
 /// Sends `question` to the target, and returns its first answer. Without an answer the query is
-/// sent again. If an address refuses, the next address of the name is tried. With `broadcast` the
+/// repeated. If an address refuses, the next address of the name is tried. With `broadcast` the
 /// target may be all hosts of a network, and the first answer counts.
 ///
 /// # Errors
-/// The target does not resolve, each of its addresses refuses, or nothing answers within
+/// The target does not resolve, each of its addresses refuses, or no answer arrives within
 /// `deadline`.
 pub async fn ask_datagram(
     (target, broadcast): (&TargetAddr, bool),

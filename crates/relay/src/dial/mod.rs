@@ -42,8 +42,8 @@ const ADDRESSES: usize = 8;
 /// A destination that a dial checks against a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination<'a> {
-    /// A host name and a port, before the name is looked up. If a rule denies the name, no query is
-    /// sent to a name server. If it permits the name, it also checks each address of the name.
+    /// A host name and a port, before name resolution. If a rule denies the name, no query is sent
+    /// to a name server. If it permits the name, it also checks each address of the name.
     Name(&'a str, u16),
     /// An IP address and a port. IPv4-mapped IPv6 addresses appear as IPv4.
     Tcp(IpAddr, u16),
@@ -59,7 +59,7 @@ pub enum Destination<'a> {
 pub struct Allow(Rc<dyn Fn(Destination<'_>) -> bool>);
 
 impl Allow {
-    /// Makes a permission from `rule`, which returns true for a permitted destination.
+    /// Makes a rule from a function that returns true for a permitted destination.
     pub fn new(rule: impl Fn(Destination<'_>) -> bool + 'static) -> Self {
         Self(Rc::new(rule))
     }

@@ -285,7 +285,7 @@ mod tests {
                 for _ in 0..1_000 {
                     yield_now().await;
                 }
-                // The account pauses after a step in which the thread lost its core.
+                // The account pauses after a step in which the thread was descheduled.
                 for _ in 0..1_000 {
                     if started.get() == AT_ONCE {
                         break;
@@ -313,7 +313,7 @@ mod tests {
         let [slow, quick] = ["slow", "quick"].map(|name| dials.of(name));
         let begin = Instant::now();
         for _ in 0..100 {
-            // The time of a blocked thread is not that of the paused clock.
+            // A blocked thread takes real time, not the time of the paused clock.
             let dial = async |_| {
                 slow.0.note(Duration::from_millis(20));
                 refused()

@@ -21,7 +21,7 @@ pub struct FlowSettings {
     pub bounds: Arc<FlowBounds>,
     /// The counters of the flows. They survive a change of the settings.
     pub stats: Rc<FlowStats>,
-    /// The time for resolving the name of a target.
+    /// The time-out of the name resolution of a target.
     pub dial: Duration,
     /// The DSCP of the datagrams to targets.
     pub dscp: Dscp,
@@ -30,7 +30,7 @@ pub struct FlowSettings {
     pub broadcast: bool,
     /// The descriptors that sockets to targets may use.
     pub room: Room,
-    /// How the names of targets are looked up.
+    /// The resolver for the names of targets.
     pub lookups: Lookups,
     /// Receives the events of the flows. A flow counts as served when its target has answered.
     pub watcher: Option<Rc<dyn Watcher>>,

@@ -166,7 +166,7 @@ impl ByteEnd {
     }
 
     /// Writes at most `most` bytes of pages, as many as the socket takes. Returns their number;
-    /// `None`: the end or the system takes bytes only.
+    /// `None`: the end or the system takes only bytes.
     pub(super) fn write_pages(&self, pages: &mut Pages, most: usize) -> io::Result<Option<usize>> {
         let Some(socket) = self.page_socket() else { return Ok(None) };
         match pages.drain(socket, most) {
@@ -207,7 +207,7 @@ impl ByteEnd {
         }
     }
 
-    /// Ends our direction. An error means that the end is dead, and the next read returns the
+    /// Ends our direction. An error means that the end has failed, and the next read returns the
     /// error.
     pub(super) fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self {

@@ -1,4 +1,4 @@
-//! How a stream ends: its connection is closed, reset, or handed over.
+//! Ends a stream: its connection is closed, reset, or handed over.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -24,7 +24,7 @@ impl Pump {
     pub(super) fn leave(&mut self, end: Rc<ByteEnd>, why: Why, cx: &mut Context<'_>) -> Poll<()> {
         let is_refused = matches!(why, Why::Doubt(_));
         if is_refused {
-            // The service is at fault and gets no time to end the stream.
+            // The service is at fault and is given no time to end the stream.
             self.inlet.reset(ResetCode::Aborted);
             self.inlet.stop(ResetCode::Aborted);
         } else if self.reading == Reading::Open {

@@ -17,7 +17,7 @@ pub(super) enum Fact {
     Asking,
     /// The link of a stream that is [`Self::Revocable`] or [`Self::Asking`] is silent.
     Silent,
-    /// A write has found that the connection is lost.
+    /// A write has reported that the connection is lost.
     Lost,
 }
 

@@ -10,8 +10,8 @@
 //!   the rules have changed before the next request, likewise ──────────> Onward
 //!   the next request is malformed, all responses are complete ─────────> Onward
 //!   the service failed before its first byte ──────────────────────────> Onward
-//!   a response is in doubt, no byte of it was delivered ───────────────> Onward
-//!   a response is in doubt, a part of it was delivered ────────────────> reset
+//!   a response is doubtful, no byte of it was delivered ───────────────> Onward
+//!   a response is doubtful, a part of it was delivered ────────────────> reset
 //! ```
 //!
 //! A connection is handed onward after every byte that was delivered to it is in its socket.
@@ -67,7 +67,7 @@ pub enum Why {
     Bad(Fault),
     /// The stream was refused, or ended before the first byte of an answer.
     Down(ResetCode),
-    /// The service sent a response that is not passed on. The responses before it are complete.
+    /// The service sent a response that is not forwarded. The responses before it are complete.
     Doubt(Doubt),
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Guard {
 /// The handling of bytes of the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
-    /// The visitor gets them.
+    /// They are delivered to the visitor.
     #[default]
     Open,
     /// The service sent bytes without a request: these and all later bytes are discarded, and the
@@ -402,7 +402,7 @@ impl Guard {
         self.state.get()
     }
 
-    /// The doubt about a response that was not passed on.
+    /// The doubt about a response that was not forwarded.
     pub(super) fn doubt(&self) -> Option<Doubt> {
         self.doubt.get()
     }

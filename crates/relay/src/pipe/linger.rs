@@ -60,7 +60,7 @@ impl Pump {
             match end.poll_read(cx, &mut buffer, DISCARD) {
                 Poll::Pending => break Pause::Empty,
                 Poll::Ready(Ok(Some(0)) | Err(_)) => break Pause::Ended,
-                // A read has at most the limit and one buffer, far below `u32::MAX`.
+                // A read has at most the limit plus one buffer, far below `u32::MAX`.
                 Poll::Ready(Ok(n)) => {
                     let n = n.unwrap_or(0);
                     turn += n;

@@ -108,7 +108,7 @@ pub(crate) struct Pipe {
     deaf: Cell<bool>,
     /// Which bytes moved since the watchdogs last checked: [`MOVED`], [`READ`], [`WRITTEN`].
     active: Cell<u8>,
-    /// The bytes that were written to the socket.
+    /// The state of the bytes that were written to the socket.
     on_the_way: OnTheWay,
     facts: Facts,
     /// The number of written KiB, up to [`MOVES`].
@@ -414,7 +414,7 @@ impl Pipe {
         self.finish.get() && self.queue.borrow().is_empty()
     }
 
-    /// Takes at most `most` queued bytes of a pipe without a socket. Returns their number.
+    /// Takes at most `most` queued bytes of a pipe without a socket. Returns the number of bytes.
     pub(crate) fn take_into(&self, buf: &mut ReadBuf<'_>, most: usize) -> usize {
         let taken = self.queue.borrow_mut().take_into(buf, most);
         if taken > 0 {
@@ -484,7 +484,7 @@ impl Pipe {
     }
 
     /// Closes the socket and frees queue and waker; the link may hold the pipe a little longer.
-    /// With `abort` the far end of a TCP socket sees RST, otherwise the end that close(2) sends.
+    /// With `abort` the far end of a TCP socket receives RST, otherwise what close(2) sends.
     pub(crate) fn close(&self, abort: bool) {
         self.deaf.set(true);
         self.waker.take();
@@ -689,7 +689,7 @@ mod tests {
 
     #[test]
     fn an_idle_stream_is_small() {
-        // One idle visitor may cost 1 KiB of RSS in all. The two state structs of the link, the
+        // An idle visitor may cost a total of 1 KiB of RSS. The two state structs of the link, the
         // socket's registration in tokio (about 350 bytes) and the task's header take the rest.
         assert!(size_of::<Pipe>() <= 144, "{}", size_of::<Pipe>());
         // The size is 48 in a build without tokio's multi-thread runtime, such as the daemon's.

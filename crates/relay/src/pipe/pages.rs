@@ -85,7 +85,7 @@ impl Pipe {
         self.end.borrow().as_ref().is_some_and(|end| end.page_socket().is_some())
     }
 
-    /// Whether no guard inspects the bytes, now and later.
+    /// Whether no guard inspects these or later bytes.
     pub(super) fn is_unguarded(&self) -> bool {
         self.guard.get().is_none_or(|guard| guard.is_done())
     }

@@ -5,9 +5,9 @@
 //!   reading:  Open ──EOF──────────────> Ended    inlet.finish
 //!             Open ──stop by the peer─> Stopped  inlet.reset
 //!             Open ──read error───────> abort    inlet.reset, inlet.stop, RST
-//!             Open ──read error of a target whose bytes are on their way─> Broken, then abort
+//!             Open ──read error of a target whose bytes are in flight────> Broken, then abort
 //!   writing:  Open ──finish, queue out> Ended    shutdown(Write)
-//!             Open ──write error──────> Broken   inlet.stop; reading goes on to its own end
+//!             Open ──write error──────> Broken   inlet.stop; reading continues to its end
 //!   any:      refused before a byte has reached a target ─> the visitor is handed over
 //!   any:      reset by the peer, error while stalled, timeout, far end lost > abort
 //!   both directions ended ─> close; Stopped + Ended linger first
@@ -152,7 +152,7 @@ impl Pump {
             && self.timers.as_ref().is_none_or(|timers| timers.is_quiet_until(soon))
     }
 
-    /// Writes the queued bytes, then the FIN that the link asked for. Returns true when the budget
+    /// Writes the queued bytes, then the FIN that the link requested. Returns true when the budget
     /// ended before the queue was empty.
     fn write(&mut self, end: &ByteEnd, cx: &mut Context<'_>) -> bool {
         if self.writing != Writing::Open {

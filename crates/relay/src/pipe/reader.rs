@@ -109,7 +109,7 @@ impl ReadSize {
 mod tests {
     use super::*;
 
-    /// The tests are about the rule that is in force without the variable of tests.
+    /// The tests apply to the default rule, without the environment variable for tests.
     fn is_forced() -> bool {
         pages::rule() != Rule::Bulk
     }

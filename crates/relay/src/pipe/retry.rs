@@ -2,11 +2,11 @@
 //! may serve the visitor. Its bytes are kept until the far side has answered or has taken them.
 //!
 //! ```text
-//!   a refusal, before a byte of the far side ──────────────> the visitor goes on, with its bytes
-//!   the link ended or is silent, before a byte of either ──> the visitor goes on
-//!   the same, behind a request that may be repeated ───────> the visitor goes on
+//!   a refusal, before a byte of the far side ──────────────> handed over with its bytes
+//!   the link ended or is silent, before a byte of either ──> handed over
+//!   the same, after a request that may be repeated ────────> handed over
 //!   the far side has answered or has taken the bytes, or
-//!   there are more than [`KEPT_MOST`] of them ─────────────> nothing is kept any more
+//!   they exceed [`KEPT_MOST`] ─────────────────────────────> the kept bytes are dropped
 //! ```
 //!
 //! A refusal is a code that an end sends instead of a connection to a target, so no byte has

@@ -12,7 +12,7 @@ use super::{MOVED, Pipe, READ, WRITTEN};
 use crate::End;
 use crate::pace::Portions;
 
-/// The time-outs in force, in one allocation: most streams have none.
+/// The timers in use, in one allocation: most streams have none.
 #[derive(Default)]
 pub(super) struct Timers {
     pub(super) watchdog: Option<Watchdog>,

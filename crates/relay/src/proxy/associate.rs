@@ -41,7 +41,7 @@ const FLOWS: u32 = 256;
 const BUDGET: usize = 64;
 
 thread_local! {
-    /// The datagram that is being read or written, for all associations of a worker.
+    /// The buffer of the current datagram, for all associations of a worker.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 

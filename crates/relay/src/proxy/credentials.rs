@@ -76,7 +76,7 @@ impl Credentials {
         Self { brake: Some((Arc::clone(brake), service.into())), ..self }
     }
 
-    /// Checks the credentials of a visitor. Returns when the visitor may learn the outcome.
+    /// Checks the credentials of a visitor. Returns when the outcome may be sent to the visitor.
     pub(crate) async fn judge(&self, given: &Given, source: Option<&Source>) -> Result<(), Fault> {
         let is_right = self.admit(given);
         let judgement = match (&self.brake, source) {

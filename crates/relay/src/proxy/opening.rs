@@ -5,7 +5,7 @@
 //!   open ──> waiting ──byte 0─────> answer: success ──> pump
 //!               │ ────reset────────> answer: reason, clean end
 //!               │ ────time-out─────> answer: time-out, clean end
-//!               └─────visitor gone─> end
+//!               └─────disconnect───> end
 //! ```
 //!
 //! An HTTP request waits for the connection, and then passes through the HTTP guard.

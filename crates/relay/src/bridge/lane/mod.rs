@@ -2,7 +2,7 @@
 //! server joins ([`super::bridge`]).
 //!
 //! ```text
-//!   lane ──frames by reference──> way ─copied behind a header─> Inlet  ──> link to the server
+//!   lane ──frames by reference──> way ──copied after a header─> Inlet  ──> link to the server
 //!   lane <──copied to the reader── way <──pieces by reference── Outlet <── link to the server
 //! ```
 //!
@@ -45,7 +45,7 @@ struct Ways {
 }
 
 impl StreamLane {
-    /// Makes the lane of a stream. A task of the present worker moves the bytes. Dropping a lane is
+    /// Makes the lane of a stream. A task of the current worker moves the bytes. Dropping a lane is
     /// like closing a socket: its last bytes are sent, such as the reason of a refusal, its
     /// direction ends, and the next bytes of the far side are answered with a stop.
     #[must_use]

@@ -94,7 +94,7 @@ impl<S: NearSocket> Reply<S> {
     /// Reports that the far side refused the flow.
     fn refused(&self, flows: &NearFlows<S>, code: ResetCode) {
         let FlowSettings { stats, watcher, .. } = &*flows.settings;
-        // A defect of the far side says nothing about the target.
+        // A defect of the far side gives no information about the target.
         let Some(watcher) = watcher.as_ref().filter(|_| code != ResetCode::Internal) else {
             return;
         };

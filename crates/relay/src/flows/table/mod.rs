@@ -1,6 +1,6 @@
 //! The flows of one listener, of one SOCKS5 association, or of the targets of one service, on one
-//! worker: which flow a datagram belongs to, which flow is evicted when there are too many, and
-//! which flows are idle. Every operation takes constant time. The time is an argument.
+//! worker: the flow of a datagram, the flow to evict when there are too many, and the idle flows.
+//! Every operation takes constant time. The time is an argument.
 //!
 //! The value of a flow grows with its state:
 //!
@@ -16,10 +16,10 @@
 //! ```text
 //!   the source has its share    pending for 5 s; answered and quiet for 1 s; lasting and quiet for
 //!                               5 s; answered and quiet for 10 ms; pending; lasting and quiet for
-//!                               1 s; else the new flow is refused
+//!                               1 s; otherwise the new flow is refused
 //!   there is no room for any    pending for 5 s; answered and quiet for 1 s, lasting and quiet for
 //!                               30 s (neither while half of the flows are pending: a flood of
-//!                               forged sources takes the place of nobody else); pending; else
+//!                               spoofed sources evicts no other flows); pending; otherwise
 //!                               the new flow is refused
 //! ```
 //!

@@ -82,7 +82,7 @@ struct StandIns {
     failed: RefCell<Vec<DialError>>,
 }
 
-/// Evidence that the socket of a flow leads to the wrong place.
+/// Evidence that the socket of a flow has an outdated address.
 #[derive(Debug, Default)]
 struct Doubt {
     /// The time of the first datagram sent since the last answer.
@@ -97,7 +97,7 @@ struct Doubt {
     is_heard: Cell<bool>,
     /// Datagrams were sent since the silence was last reported to the targets.
     is_used: Cell<bool>,
-    /// When the silence was last reported to the targets.
+    /// The time at which the silence was last reported to the targets.
     reported: Cell<Option<Instant>>,
 }
 
