@@ -43,7 +43,7 @@ impl Link {
         Standing { carrier: self.inner.last_carrier.get(), heard: self.inner.heard.get() }
     }
 
-    /// The state of the link that a server shows a client before the client is authenticated on
+    /// The state of the link that a server sends to a client before the client is authenticated on
     /// this carrier. The link is not changed. `None`: the carrier number is not the highest so far,
     /// or the link has ended.
     #[must_use]

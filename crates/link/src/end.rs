@@ -10,7 +10,8 @@ use crate::state::{End, State};
 use crate::tasks::CarrierTasks;
 
 impl Inner {
-    /// A carrier is lost: by an error, by silence, or because another carrier replaced it.
+    /// Handles the loss of a carrier: by an error, by silence, or because another carrier replaced
+    /// it.
     pub(crate) fn carrier_ended(self: &Rc<Self>, number: CarrierNumber) {
         let before = self.carriers.borrow().len();
         self.drop_carriers(|running| running.number == number);

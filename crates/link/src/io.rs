@@ -22,11 +22,11 @@ pub(crate) struct CarrierIo {
     pub(crate) outbox: RefCell<Outbox>,
     /// Whether the lane takes payload as pages.
     pub(crate) takes_pages: bool,
-    /// Whether the lane hands out payload as pages.
+    /// Whether the lane returns payload as pages.
     pub(crate) gives_pages: bool,
     /// The lanes of single streams, if the transport has such lanes.
     pub(crate) stream_lanes: Option<Rc<StreamLanes>>,
-    /// The datagrams of the carrier, if the transport has datagrams and the peer takes them.
+    /// The datagrams of the carrier, if the transport and the peer support them.
     pub(crate) packets: Option<Packets>,
     /// A list of the reader. It is empty between two turns and kept to reuse its memory.
     pub(crate) run: Cell<Gathered>,

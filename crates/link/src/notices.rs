@@ -24,7 +24,7 @@ pub(crate) enum Notice {
     Ended(End),
 }
 
-/// The direction of the payload, seen from the client.
+/// The direction of the payload, from the client's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Up,

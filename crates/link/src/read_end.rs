@@ -1,4 +1,4 @@
-//! Why a task that reads from a carrier ended.
+//! The reasons for the end of a task that reads from a carrier.
 
 use std::io;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ pub(crate) enum ReadEnd {
 }
 
 impl ReadEnd {
-    /// Reports to the link how the reading of its carrier `number` ended.
+    /// Reports to the link why reading from its carrier `number` ended.
     pub(crate) fn report(self, link: &Rc<Inner>, number: CarrierNumber) {
         match self {
             Self::Lost(error) => {

@@ -39,7 +39,7 @@ pub enum End {
     /// This end closed the link.
     #[error("closed")]
     Closed,
-    /// The link retired: another link took its place, and its last stream has ended.
+    /// The link retired: another link replaced it, and its last stream has ended.
     #[error("retired")]
     Retired,
     /// The peer closed the link.

@@ -65,9 +65,9 @@ impl Strain {
         let limited = stats.limited_bytes.saturating_sub(before.limited_bytes);
         let rate = per_second(acked, span);
         let lost = stats.lost_bytes.saturating_sub(before.lost_bytes);
-        // Three quarters of the measurements suffice, because the end of a stream is not limited.
-        // If a third of the packets is lost, the sender exceeds the capacity of the path, whatever
-        // the congestion control reports.
+        // Three quarters of the bytes suffice, because the end of a stream is not limited. If a
+        // third of the packets is lost, the sender exceeds the capacity of the path, whatever the
+        // congestion control reports.
         let is_limited = limited >= acked / 4 * 3 || lost >= acked / 2;
         if span > APART || acked == 0 || !is_limited || rate >= LITTLE {
             return None;

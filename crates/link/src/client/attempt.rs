@@ -248,7 +248,7 @@ pub(super) async fn dismiss(mut connected: Connected) {
     }
 }
 
-/// Waits for the first trial that ends, removes it, and returns its outcome.
+/// Waits until one of the trials ends, removes it, and returns its outcome.
 pub(super) async fn finished(trials: &mut Vec<Attempt>) -> Result<AttemptOutcome, Failed> {
     poll_fn(|cx| {
         for i in 0..trials.len() {

@@ -1,4 +1,4 @@
-//! The state of a client that keeps a link to one server.
+//! The state of a client that maintains a link to one server.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;

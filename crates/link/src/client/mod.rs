@@ -1,5 +1,5 @@
-//! The client's half. A client keeps one link after another, and each link survives the loss of its
-//! carriers.
+//! The client's half. A client maintains one link after another, and each link survives the loss of
+//! its carriers.
 //!
 //! ```text
 //!   connect --> greet, new link --> watch --carrier lost--> connect, greet, attach --+

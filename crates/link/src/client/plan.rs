@@ -18,7 +18,7 @@ use crate::inner::Link;
 /// The settings of a client that maintains one link to one server.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Paths to the server, the preferred path first. At least one.
+    /// At least one path to the server, the preferred path first.
     pub paths: Vec<Path>,
     /// Whether the last path is a hot standby: while a better path carries the link, a carrier of
     /// the last path is the standby of the link.

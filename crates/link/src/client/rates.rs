@@ -142,7 +142,7 @@ impl Rates {
     /// Records that the link continues over this path.
     pub(super) fn moved(&mut self, path: usize, link: &Link, now: Instant) {
         let Some(trial) = &mut self.trial else { return };
-        // The change belongs to another attempt, or it is a second change during the trial.
+        // The change is due to another attempt, or is a second change during the trial.
         if path != trial.to || trial.looked_at.is_some() || trial.is_late(now) {
             self.trial = None;
             return;

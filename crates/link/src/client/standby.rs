@@ -58,7 +58,8 @@ impl Standby {
         self.path.is_some_and(|path| active < path)
     }
 
-    /// The path to dial, if the link lacks a standby beside the carrier of the path `active`.
+    /// Returns the path to dial, if the link has no standby in addition to the carrier of the path
+    /// `active`.
     pub(super) fn wanted(&self, link: &Link, active: usize) -> Option<usize> {
         let lacks = self.attempt.is_empty() && !link.has_standby();
         let has_active = link.active_carrier().is_some();
@@ -88,7 +89,7 @@ impl Standby {
                 dismiss(*connected).await;
                 self.failed(Failure::Refused);
             }
-            // The active carrier is alive, so this is the answer of another server.
+            // The active carrier is alive, so this answer is from another server.
             Ok(AttemptOutcome::Forgotten) => self.failed(Failure::Refused),
             Err((_, error)) => {
                 tracing::debug!(link = link.serial(), %error, "no standby");

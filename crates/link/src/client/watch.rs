@@ -251,7 +251,7 @@ impl Watch {
         if to == self.path {
             return None;
         }
-        // A path that answered after the winner of its round is preferred to the winner.
+        // A path that answered after the winner of its round precedes the winner in the list.
         let of_round =
             if to < self.path { PathChange::Preferred } else { PathChange::Failed(passed_over) };
         Some(cause.unwrap_or(of_round))

@@ -35,7 +35,7 @@ const TURN: Duration = Duration::from_micros(250);
 /// A window that is not used for this time and for [`LONG`] is halved.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// A peer that has not used its window for this time may lose the window to other carriers, ...
+/// A peer that has not used its window for this time may lose its carrier when memory is short, ...
 const IDLE: Duration = Duration::from_secs(10);
 
 /// ... if the window is larger than this size.
@@ -197,7 +197,7 @@ mod tests {
         }
 
         /// Reads as from a sender that doubles its rate with each round trip, up to this number of
-        /// bytes in a round trip.
+        /// bytes per round trip.
         fn start(&mut self, most: u64) {
             let mut flight = 32 << 10;
             while flight < most {

@@ -38,7 +38,7 @@ const SMALL: usize = 1 << 10;
 /// The minimum spare capacity in bytes that is worth a system call.
 const SPARE: usize = 16 << 10;
 
-/// A source of bytes, and the input of the state machine that takes them.
+/// A source of bytes, and the input function of the state machine that takes them.
 pub(crate) trait Input {
     /// The size of the first read, in bytes.
     const FIRST: usize;

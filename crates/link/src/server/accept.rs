@@ -19,7 +19,7 @@ use crate::greet::GreetError;
 /// The deadline of a handshake, without the greeting.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// The wait after an error of the listener. The usual cause is a lack of descriptors.
+/// The wait after an error of the listener. The usual cause is exhaustion of descriptors.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
 /// The connections of a listener before their log-in.

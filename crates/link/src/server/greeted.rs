@@ -12,7 +12,7 @@ use super::verifier::Verifier;
 use crate::greet::{GreetError, binding};
 use crate::inner::Link;
 
-/// A carrier whose greeting is complete. It can be sent to the worker of its link.
+/// A carrier whose greeting is complete. It can be moved to the worker of its link.
 #[derive(Debug)]
 pub struct Greeted {
     /// The authenticated client and its request.

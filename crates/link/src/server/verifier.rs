@@ -36,7 +36,7 @@ pub trait Verifier {
     fn links_suffice(&self) -> bool {
         false
     }
-    /// Whether the verified certificate of a client suffices as its proof, without a token.
+    /// Whether the verified certificate of a client suffices as authentication, without a token.
     fn certificate_suffices(&self, name: &Name) -> bool;
     /// The secret of a live link of this client process (`instance`).
     fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret>;
