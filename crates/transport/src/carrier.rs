@@ -103,7 +103,7 @@ pub trait Watch: fmt::Debug + Send + Sync {
     fn stats(&self) -> ConnectionStats;
 }
 
-/// Statistics of a connection that the transport drives instead of the kernel.
+/// Statistics of a connection that is driven by the transport instead of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionStats {
     /// Packets sent since the connection began.

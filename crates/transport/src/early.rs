@@ -27,7 +27,7 @@ pub type AcceptResult = Result<(Carrier, Option<Early>), CarrierError>;
 pub struct Early {
     /// Binds the early data to the connection.
     pub binding: EarlyBinding,
-    /// Ready at the end of the handshake, with the peer.
+    /// A future that is ready at the end of the handshake and returns the peer.
     pub done: LocalFuture<'static, Result<Peer, CarrierError>>,
 }
 

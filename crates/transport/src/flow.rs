@@ -31,7 +31,7 @@ pub trait FlowOutlet: fmt::Debug {
     /// outlet may batch the datagrams of a turn of the runtime, to send them with few calls.
     fn deliver(&self, datagram: Bytes);
 
-    /// The flow has ended at the far end, or with its link. No further call follows.
+    /// Called when the flow has ended at the far end, or with its link. No more calls follow.
     fn close(&self, code: ResetCode);
 
     /// As [`Outlet::silent`](crate::Outlet::silent): the peer of the flow should get a flow
@@ -69,7 +69,7 @@ pub trait FlowInlet: fmt::Debug {
 
 /// Opens flows, which connect a peer of a UDP socket to a link.
 pub trait FlowConnector: fmt::Debug {
-    /// Opens a flow without a round trip. A refusal by the far end arrives as
+    /// Opens a flow without a round trip. A refusal by the far end is reported as
     /// [`FlowOutlet::close`].
     ///
     /// # Errors

@@ -17,7 +17,7 @@ pub struct OfferRequest {
     pub path: String,
     /// The credential of the request (`Authorization: Bearer`).
     pub bearer: Option<String>,
-    /// The proof for another client than the server (`Tunnel-Visit`).
+    /// The proof for another client, not for the server (`Tunnel-Visit`).
     pub visit: Option<String>,
     /// The address of the client.
     pub client: SocketAddr,
@@ -26,7 +26,7 @@ pub struct OfferRequest {
     lane: Mutex<Box<dyn Lane>>,
 }
 
-/// The operation that a request about a connection asks for.
+/// The requested operation on a connection.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Ask {
     /// `POST`: requests an answer to this session description.

@@ -29,8 +29,8 @@ use proto::{Open, ResetCode, Stall};
 /// The socket side of a stream.
 pub trait Outlet: fmt::Debug {
     /// Takes the next bytes of the stream, in order: all of `pieces`, which fit one gathered write
-    /// (`net::gather::MOST`). Returns the number of bytes that the socket took at once. The rest
-    /// waits in the queue of the outlet, bounded by the credit of the link. The outlet calls
+    /// (`net::gather::MOST`). Returns the number of bytes that the socket took at once. The rest is
+    /// queued in the outlet, bounded by the credit of the link. The outlet calls
     /// [`Inlet::consumed`] when it has written or discarded the rest.
     fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize;
 
