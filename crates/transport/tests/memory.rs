@@ -1,4 +1,4 @@
-//! The in-memory transport conforms, and its faults do what they say.
+//! The in-memory transport passes the conformance suite, and its faults work as documented.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

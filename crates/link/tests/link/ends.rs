@@ -1,4 +1,4 @@
-//! How links end, whom they take with them, and what they leave behind.
+//! How links end, what ends with them, and what remains.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -238,7 +238,7 @@ fn a_thousand_silent_peers_do_not_delay_an_honest_one() {
             for n in 0..SILENT {
                 let mut socket = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
                 if n % 2 == 0 {
-                    // One who begins and says no more.
+                    // A peer that begins and then is silent.
                     socket
                         .write_all(if n % 4 == 0 { b"TNL1" } else { b"\x16\x03\x01" })
                         .await
@@ -253,7 +253,7 @@ fn a_thousand_silent_peers_do_not_delay_an_honest_one() {
         let took = begin.elapsed();
         println!("log-in beside {} silent peers: {took:?}", silent.len());
         assert!(took < Duration::from_secs(1), "{took:?}");
-        // Each is closed after its ten seconds; ours lives.
+        // Each silent connection is closed after ten seconds; the client's link stays live.
         let closed = async {
             for socket in &mut silent {
                 let mut answer = Vec::new();

@@ -11,7 +11,7 @@ use crate::rig::{
     until, virtually,
 };
 
-/// How much is said.
+/// The number of bytes sent in each direction.
 #[derive(Clone, Copy)]
 struct Script {
     up: u64,
@@ -69,7 +69,7 @@ fn in_memory(faults: Faults, script: Script) -> bool {
         let dialer = Scripted::new(&memory, [faults]);
         let client = Client::start(plan(vec![path(dialer.clone(), 1)]));
         converse(&server, &client, script).await;
-        // One that died inside its greeting may have left a link that nobody knows.
+        // A carrier killed during its greeting may have left a link that no client knows.
         assert!(server.links().len() <= 2);
         assert_eq!(client.links.get(), 1);
         dialer.dials.get() > 1
@@ -144,7 +144,7 @@ async fn cut_from(tls: Rc<Tls>, kind: fn(usize) -> Cut, first: usize) -> usize {
         killer.cut(kind(at));
         let client = Client::start(plan(vec![path(tls.dialer(), killer.port)]));
         client.live().await;
-        // A greeting cut after the server's yes leaves a link that nobody knows.
+        // A greeting cut after the server accepted it leaves a link that no client knows.
         until("the server's side", || server.links().iter().any(link::Link::is_live)).await;
         converse_over(&server, &client).await;
         drop(client);

@@ -1,4 +1,4 @@
-//! Who comes in, who does not, and what is said at the door.
+//! Which clients are admitted and which are refused, and with which messages.
 
 use std::rc::Rc;
 use std::sync::Arc;

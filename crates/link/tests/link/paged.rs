@@ -22,7 +22,7 @@ use crate::rig::{
     Appetite, Client, Cut, Killer, Rules, Server, Tls, open, path, plan, really, until, web_socket,
 };
 
-/// Sizes around heads, read sizes, and the payloads that are worth pages without the force.
+/// Sizes around headers, read sizes, and the payloads that move as pages by the default rules.
 const SIZES: [usize; 16] =
     [1, 2, 3, 11, 12, 13, 255, 1000, 4095, 4096, 4097, 16_383, 16_384, 65_536, 100_000, 262_144];
 
@@ -127,7 +127,7 @@ async fn cut_carriers_lose_no_page(way: Way) {
     let (mut cuts, mut seen) = (0, 0);
     for (n, size) in SIZES.into_iter().cycle().take(6 * SIZES.len()).enumerate() {
         for kind in [Cut::Sent as fn(usize) -> Cut, Cut::Received as fn(usize) -> Cut] {
-            // Behind the greeting: at heads, amid payloads, at their ends.
+            // After the greeting: at headers, inside payloads, at their ends.
             far.killer.cut(kind(1200 + 150 * n + n * n));
             let client = far.connect().await;
             let total = (size as u64 * 20).clamp(400, 60_000);
@@ -180,7 +180,7 @@ async fn resets_and_stops(far: &Far) {
         assert!(!tap.send_some(begun, 1).await);
         let streams = || link.stream_count() + far.server.link().stream_count();
         until("forgotten", || streams() == 0).await;
-        // What was dropped left nothing behind in the pipes.
+        // The dropped streams left no bytes in the pipes.
         let seen = converse(far, &client, size, (begun + 300, begun + 300)).await;
         assert!(seen > 0);
     }

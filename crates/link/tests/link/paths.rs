@@ -132,7 +132,7 @@ fn a_carrier_lost_while_a_better_path_is_tried_is_replaced_at_once() {
         first.is_down.set(true);
         let client = Client::start(plan(vec![path(first.clone(), 1), path(second.clone(), 2)]));
         let link = client.live().await;
-        // From now on the first path swallows whoever tries it.
+        // From now on, dials over the first path hang.
         first.is_down.set(false);
         first.delay.set(Duration::from_hours(1));
         until("it is tried", || first.dials.get() == 2).await;
@@ -140,7 +140,7 @@ fn a_carrier_lost_while_a_better_path_is_tried_is_replaced_at_once() {
         let begin = Instant::now();
         until("it notices", || !link.is_live()).await;
         until("it resumes", || link.is_live()).await;
-        // The head start of the first path is all it may cost.
+        // The delay is at most the head start of the first path.
         assert!(begin.elapsed() <= Duration::from_millis(2200), "{:?}", begin.elapsed());
     });
 }

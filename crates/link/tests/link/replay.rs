@@ -1,5 +1,6 @@
-//! A client's greeting, recorded in the clear inside its TLS session, is said again in another one.
-//! On the wire nobody can record it; a proxy of one's own, a log or a dump of memory could.
+//! A client's greeting, recorded as plaintext inside its TLS session, is replayed in another
+//! session. It cannot be recorded on the wire, but by a terminating proxy, in a log or in a memory
+//! dump.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,7 +17,7 @@ use transport_tcp::TcpDialer;
 
 use crate::rig::{Rules, Server, TOKEN, Tls, really, until, web_socket};
 
-/// Magic and Nonce, which a server says to everybody (SPEC.md).
+/// Magic and nonce, which a server sends to every client (SPEC.md).
 const PREAMBLE: usize = 4 + 4 + 32;
 
 /// A server on `tls://`, `tcp://` and `ws://`, and dialers to all.
@@ -129,11 +130,11 @@ fn a_greeting_recorded_in_one_tls_session_is_refused_in_another() {
         let first = site.sealed.log_in(None).await;
         until("its link", || site.server.links().len() == 1).await;
         site.replay(&site.sealed, &first.said, Refusal::BadCredential).await;
-        // Not even when the one who said it first is gone.
+        // Also after the original client has disconnected.
         drop(first.carrier);
         site.server.forget();
         site.replay(&site.sealed, &first.said, Refusal::BadCredential).await;
-        // It is the session that differs: the same client, with the same nonce, is let in.
+        // The session makes the difference: the same client is admitted in its own session.
         let again = site.sealed.log_in(None).await;
         assert_ne!(again.said, first.said);
         until("a new link", || site.server.links().len() == 1).await;

@@ -11,7 +11,7 @@ use crate::rig::{
     Appetite, Client, Scripted, Server, Tap, open, path, plan, serve, until, virtually,
 };
 
-/// Carries so many bytes a second, and there always is more.
+/// A connection with this rate in bytes per second, which always has more bytes to send.
 #[derive(Debug)]
 struct Little(u64, Instant);
 
@@ -78,7 +78,7 @@ fn the_preferred_path_is_taken_back_at_once_where_the_other_is_slower() {
     taken_back(10_000);
 }
 
-/// Where the other path carries so many bytes a second.
+/// Runs the test with this rate of the other path.
 fn taken_back(bytes_a_second: usize) {
     virtually(async {
         let (_server, client, second, near, _far) = two_paths(100_000).await;

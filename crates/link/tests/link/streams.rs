@@ -215,8 +215,8 @@ impl Drop for Opener {
     }
 }
 
-/// The writer is the task that tells of the end here: it runs before the timer's task, and has
-/// nothing to send until it tells.
+/// Here the writer is the task that reports the end: it runs before the timer task, and has nothing
+/// to send until then.
 #[test]
 fn frames_that_an_outlet_queues_while_the_writer_tells_leave_at_once() {
     virtually(async {
@@ -273,8 +273,8 @@ fn bytes_arrive_one_at_a_time_as_well() {
     });
 }
 
-/// How many bytes a quick stream moves in a second, beside so many that nobody reads. The carrier
-/// has a delay of its own: the outlets take 5 KB per millisecond.
+/// Returns how many bytes a fast stream moves in a second, in parallel with `stuck` streams that
+/// are not read. The carrier has a delay of its own: the outlets take 5 KB per millisecond.
 fn quick_bytes(stuck: usize) -> u64 {
     virtually(async {
         let (server, client, _) = couple().await;

@@ -1,5 +1,5 @@
-//! What the system says when there is no network, no address, no descriptor or no memory for a
-//! connection: tried again soon, for ever, and told with the pause.
+//! System errors when there is no network, address, descriptor or memory for a connection: the
+//! client retries soon and endlessly, and reports the pause.
 
 use std::cell::Cell;
 use std::io;
@@ -29,10 +29,10 @@ const WEATHER: [Errno; 11] = [
     Errno::TIMEDOUT,
 ];
 
-/// How often each of them befalls the client.
+/// How often each error occurs.
 const ROUNDS: usize = 5;
 
-/// Fails so many times, each time with the next error.
+/// Fails a number of times, each time with the next error.
 #[derive(Debug)]
 struct Stormy {
     inner: MemoryDialer,

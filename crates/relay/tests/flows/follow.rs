@@ -242,7 +242,7 @@ async fn a_flow_without_an_answer_tells_so_and_leaves_where_another_target_answe
         soon(&first).await;
         pass(8).await;
         assert_eq!(rig.live(), (0, 0));
-        // The next datagram begins a flow, whose target is chosen anew.
+        // The next datagram begins a new flow, whose target is selected again.
         visitor.send(b"5").await.unwrap();
         assert_ne!(soon(&first).await.1, from);
     })

@@ -127,7 +127,7 @@ async fn a_peer_that_speaks_every_25_s_keeps_its_flow_and_the_targets_socket() {
         let visitor = rig.visitor().await;
         let mut ports = BTreeSet::new();
         let start = Instant::now();
-        // The first minute nobody answers, as while a WireGuard peer is away.
+        // In the first minute there is no answer, as while a WireGuard peer is offline.
         while start.elapsed() < Duration::from_secs(300) {
             visitor.send(b"alive").await.unwrap();
             let from = receive(&target).await.1;

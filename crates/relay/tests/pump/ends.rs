@@ -175,8 +175,8 @@ fn a_reset_by_the_visitor_is_a_reset_for_the_service() {
     });
 }
 
-/// The kernel reports a reset once, to the call that comes first. Bytes wait for the visitor here,
-/// so a write comes first, and the read behind it gets the end of the stream.
+/// The kernel reports a reset once, to the first call. Here bytes wait for the visitor, so a write
+/// is first, and the read after it returns the end of the stream.
 #[test]
 fn a_reset_that_a_write_finds_is_no_end_for_the_service() {
     run(async {

@@ -136,7 +136,7 @@ fn a_visitor_that_reads_late_gets_everything() {
     });
 }
 
-/// A target that reads so many bytes of its one visitor and then nothing, through a small buffer.
+/// A target that reads only the first `bytes` bytes of its single visitor, with a small buffer.
 fn reads_only(mut bytes: usize) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     SockRef::from(&listener).set_recv_buffer_size(64 << 10).unwrap();

@@ -1,5 +1,5 @@
-//! Visitors of HTTP behind a layer whose service is played by the test, all in memory, so that the
-//! order of events and the clock are exact.
+//! HTTP visitors behind a layer. The test acts as their service, all in memory, so that the order
+//! of events and the clock are exact.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ const IDLE: Duration = Duration::from_secs(75);
 /// Bytes that the layer of a visitor holds.
 const LAYER: usize = 50;
 
-/// The service: it answers nothing by itself.
+/// The service, which answers only when the test requests it.
 #[derive(Default)]
 struct Service {
     inlet: RefCell<Option<Box<dyn Inlet>>>,
@@ -172,7 +172,8 @@ fn no_byte_is_lost_that_belongs_to_the_next_host() {
             }
         });
         turns().await;
-        // The service wants no more of this visitor, as one does that has closed its connection.
+        // The service takes no more bytes of this visitor, like a service that has closed its
+        // connection.
         service.stop();
         turns().await;
         let mut answer = vec![0; 3_000];

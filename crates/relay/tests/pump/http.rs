@@ -1,4 +1,4 @@
-//! Visitors of HTTP: each request reaches the service of its host or nobody, and responses stay in
+//! HTTP visitors: each request reaches the service of its host or none, and responses stay in
 //! order.
 
 use std::cell::{Cell, RefCell};
@@ -125,7 +125,7 @@ fn say(socket: Socket, status: &str) {
 }
 
 /// A web server that answers each request with its own name and the request line. `after` is sent
-/// behind each response.
+/// after each response.
 fn server(name: &'static str, after: &'static str) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -434,7 +434,7 @@ fn a_request_after_a_change_of_the_rules_leaves_its_stream_and_is_judged_anew() 
             let mut reader = BufReader::new(socket.try_clone().unwrap());
             write!(&socket, "{}", get("a.example", "/1")).unwrap();
             assert_eq!(response(&mut reader), "a: GET /1 HTTP/1.1");
-            // A part of the next head came before the change.
+            // A part of the next header arrived before the change.
             write!(&socket, "GET /2 HTTP/1.1\r\nHo").unwrap();
             sender.send(()).unwrap();
             asked.recv().unwrap();
@@ -535,7 +535,7 @@ fn a_doubtful_body_is_cut_with_a_reset() {
     });
 }
 
-/// What a service does behind its answer to a request whose body it does not read.
+/// The behaviour of a service after its answer to a request whose body it does not read.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     /// The service closes the connection, which resets it.
@@ -548,7 +548,7 @@ enum Then {
     Waits,
 }
 
-/// A server that answers each head at once.
+/// A server that answers each request header at once.
 fn early_server(then: Then) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -613,7 +613,7 @@ fn an_early_answer_reaches_a_visitor_that_first_sends_its_whole_upload() {
     });
 }
 
-/// The window of a stream may be smaller than a head, and what was held is reported only once.
+/// The window of a stream may be smaller than a header, and held bytes are reported only once.
 #[test]
 fn a_large_head_in_pieces_arrives_whole() {
     run(async {

@@ -23,7 +23,7 @@ fn open(rig: &Rig) -> Duplex {
     open_duplex(&Opener(Rc::clone(&rig.link)), open, &rig.visitors, None).unwrap()
 }
 
-/// A visitor behind a pipe that holds little, so that writes wait in the midst of a frame.
+/// A visitor behind a small pipe, so that writes block inside a frame.
 fn visitor() -> (DuplexStream, Layered) {
     let (near, far) = duplex(1000);
     (near, Layered::new(far, Bytes::from_static(FIRST)))

@@ -1,5 +1,5 @@
-//! Visitors of HTTP behind a layer: the connection leads back with its unread bytes, ends when it
-//! is not used, and is cut where the answer is in doubt.
+//! HTTP visitors behind a layer: the connection is handed back with its unread bytes, ends when it
+//! is unused, and is aborted when the answer is doubtful.
 
 use std::cell::{Cell, RefCell};
 use std::io::{Read as _, Write as _};

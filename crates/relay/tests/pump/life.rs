@@ -95,8 +95,8 @@ fn an_idle_stream_lives_for_ever_unless_a_limit_is_set() {
 
 #[test]
 fn a_direction_without_bytes_ends_the_stream_although_the_other_one_moves() {
-    // Seconds for the visitor's direction and for the target's, and whether the stream lives when
-    // the target sends and sends and the visitor sends nothing.
+    // Time-outs of the visitor's and of the target's direction in seconds, and whether the stream
+    // stays open while the target sends continuously and the visitor sends nothing.
     for (up, down, lives) in [(0, 0, true), (20, 0, false), (0, 20, true), (600, 20, true)] {
         run_paused(async move {
             let origin = Origin::start(|mut socket| async move {

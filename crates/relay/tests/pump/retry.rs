@@ -144,7 +144,7 @@ fn a_refused_visitor_goes_on_with_its_bytes_and_its_end() {
         scene.turn().await;
         let (socket, first, why) = scene.handed.take().expect("the visitor is handed over");
         assert_eq!((&first[..], why), (&b"POST once"[..], ResetCode::Refused));
-        // The next far side gets all bytes once, and the end of the visitor behind them.
+        // The next far side gets all bytes once, followed by the end of the visitor.
         let origin = Origin::echo().unwrap();
         let rig = Rig::new(origin.address());
         let handed = Handed::default();

@@ -1,5 +1,5 @@
-//! QUIC on loopback, and a path in front of it that is as long as it says: every packet takes its
-//! time, and is counted by how many flights lie behind it.
+//! QUIC on loopback, behind a path with a fixed one-way delay, which counts the flights before each
+//! packet.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,7 +19,8 @@ use transport_quic::{Keys, QuicDialer, QuicListener, QuicServer, QuicSettings, T
 
 const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// How long a packet takes: longer than any end thinks, so that flights can be told apart.
+/// The one-way delay of a packet: longer than the processing at either end, so that flights can be
+/// distinguished.
 const FLIGHT: Duration = Duration::from_millis(150);
 
 /// A server's identity and keys.
@@ -73,7 +74,7 @@ struct Flows {
 #[derive(Default)]
 struct Flow {
     is_cut: Cell<bool>,
-    /// Flights behind the latest packet that arrived: at the client, at the server.
+    /// The number of flights up to the latest received packet: at the client, at the server.
     behind: [Cell<u32>; 2],
     /// What the client sent before it had an answer.
     first: RefCell<Vec<Vec<u8>>>,
@@ -88,14 +89,14 @@ impl Flights {
         Self { port, flows, task: task.abort_handle() }
     }
 
-    /// From now on nothing passes on the connections that there are.
+    /// Drops all further packets of the existing connections.
     pub(crate) fn cut(&self) {
         self.flows.of.borrow().values().for_each(|flow| flow.is_cut.set(true));
         *self.flows.newest.borrow_mut() = None;
     }
 
-    /// Flights of the newest connection until now, as the client knows of them, and the server. Two
-    /// are a round trip.
+    /// The number of flights of the newest connection so far, at the client and at the server. Two
+    /// flights are a round trip.
     pub(crate) fn behind(&self) -> [u32; 2] {
         let newest = self.flows.newest.borrow();
         newest.as_ref().map_or([0; 2], |flow| [flow.behind[0].get(), flow.behind[1].get()])
@@ -119,7 +120,7 @@ async fn forward(front: Rc<UdpSocket>, server: SocketAddr, flows: Rc<Flows>) {
     loop {
         let (length, client) = front.recv_from(&mut packet).await.unwrap();
         if length == 0 {
-            // A dialer asks with those whether anybody listens.
+            // A dialer probes for a listener with empty datagrams.
             continue;
         }
         let packet = packet[..length].to_vec();

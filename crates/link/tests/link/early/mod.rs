@@ -29,15 +29,15 @@ impl Dialer for Late {
     }
 }
 
-/// Flights until the server has what a client says that comes back, and until the client has an
-/// answer: one round trip and a half and two, or two and a half and three.
+/// The numbers of flights until the server has the bytes of a reconnecting client, and until the
+/// client has an answer: 1.5 and 2 round trips, or 2.5 and 3.
 const EARLY: [u32; 2] = [3, 4];
 const LATE: [u32; 2] = [5, 6];
 
 struct Site {
     server: Server,
-    /// The server's, and that of a process of the same keys which does not know the tickets that
-    /// were used: as it is after a restart.
+    /// The address of the server, and that of a process with the same keys that does not know the
+    /// used tickets, as after a restart.
     address: SocketAddr,
     restarted: SocketAddr,
     client: Client,
@@ -61,13 +61,13 @@ impl Site {
         assert!(here.send(Pattern.at(0, 6)).await);
         let there = next.await;
         until("the first bytes", || there.count() == 6).await;
-        // Tickets come behind the handshake.
+        // Tickets arrive after the handshake.
         tokio::time::sleep(Duration::from_millis(500)).await;
         Self { server, address, restarted, client, flights, here, there }
     }
 
-    /// The path dies silently under a client that has something to say. Flights of the connection
-    /// after that until the server has it, and until the client has an answer.
+    /// Silently breaks the path of a client with bytes to send. Returns the numbers of flights of
+    /// the next connection until the server has the bytes, and until the client has an answer.
     async fn come_back(&self) -> [u32; 2] {
         let (said, answered) = (self.there.count(), self.here.count());
         self.flights.cut();

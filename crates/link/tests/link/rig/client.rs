@@ -62,13 +62,13 @@ pub(crate) struct Scripted {
     faults: RefCell<VecDeque<Faults>>,
     /// Every connection after the listed ones.
     pub(crate) others: Cell<Faults>,
-    /// Dials take so long, or for ever.
+    /// The duration of a dial.
     pub(crate) delay: Cell<Duration>,
     pub(crate) is_down: Cell<bool>,
-    /// So many dials that nobody answers, before the others.
+    /// The number of dials without an answer, before the others.
     pub(crate) silent: Cell<u32>,
     pub(crate) dials: Cell<usize>,
-    /// How its connections fare, where they know.
+    /// The statistics of its connections, if any.
     pub(crate) watch: RefCell<Option<Arc<dyn Watch>>>,
 }
 

@@ -1,5 +1,5 @@
-//! A relay in front of a server that cuts a TCP connection after so many bytes, and remembers
-//! what a client said.
+//! A relay in front of a server that cuts a TCP connection after a given number of bytes, and
+//! records the bytes of the client.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,9 +11,9 @@ use tokio::task::AbortHandle;
 /// Where the next connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// After so many bytes of the client.
+    /// After this number of bytes from the client.
     Sent(usize),
-    /// After so many bytes of the server.
+    /// After this number of bytes from the server.
     Received(usize),
 }
 

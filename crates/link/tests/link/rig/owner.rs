@@ -1,4 +1,4 @@
-//! Who owns the links of a test, and remembers what they said.
+//! The owner of the links of a test, which records their events.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

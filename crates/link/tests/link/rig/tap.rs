@@ -1,5 +1,5 @@
-//! The pump of a test: one end of a stream that keeps what it got and takes bytes as slowly as it
-//! is told to.
+//! The pump of a test: one end of a stream that records its events and takes bytes at a configured
+//! rate.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -43,17 +43,18 @@ pub(crate) struct Tap {
     pub(crate) finished: Cell<bool>,
     pub(crate) reset: Cell<Option<ResetCode>>,
     pub(crate) stopped: Cell<Option<ResetCode>>,
-    /// A call after the end, twice the same end, bytes that are not the pattern's.
+    /// Whether there was a call after the end, a repeated end, or a byte that does not match the
+    /// pattern.
     pub(crate) wrong: Cell<bool>,
     pub(crate) panics: Cell<bool>,
-    /// Sends and takes pages, in payloads of at most so many bytes; 0: bytes only.
+    /// The maximum payload of pages that it sends and takes, in bytes; 0: no pages.
     pub(crate) paged: Cell<usize>,
-    /// Payloads that left and came as pages.
+    /// The numbers of payloads sent and received as pages.
     pub(crate) pages_sent: Cell<usize>,
     pub(crate) pages_seen: Cell<usize>,
-    /// Bytes that came as pages.
+    /// The number of bytes received as pages.
     pub(crate) paged_in: Cell<u64>,
-    /// Gives another answer to each question whether it takes pages.
+    /// Whether each query for `takes_pages` returns another answer.
     pub(crate) wavers: Cell<bool>,
     queued: Cell<usize>,
     /// Highest queue ever.
@@ -121,7 +122,7 @@ impl Tap {
         }
     }
 
-    /// Sends; false when the stream died meanwhile.
+    /// Sends bytes. Returns false when the stream was aborted meanwhile.
     pub(crate) async fn send(&self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             if self.reset.get() == Some(ResetCode::Shutdown) || self.stopped.get().is_some() {
@@ -178,7 +179,7 @@ impl Tap {
         true
     }
 
-    /// Sends so many bytes of the pattern, then ends the direction.
+    /// Sends `total` bytes of the pattern, then ends the direction.
     pub(crate) async fn send_pattern(&self, total: u64) -> bool {
         let is_sent = self.send_some(0, total).await;
         if is_sent {
@@ -237,7 +238,7 @@ impl Tap {
         self.counted.get()
     }
 
-    /// Exactly so many bytes of the pattern came, and the end.
+    /// Checks that exactly `total` bytes of the pattern and the end have arrived.
     pub(crate) fn assert_pattern(&self, total: u64) {
         assert!(!self.wrong.get(), "{self:?}");
         assert!(self.finished.get() && self.reset.get().is_none(), "{self:?}");
@@ -262,7 +263,7 @@ impl Tap {
             rest = &rest[known.len()..];
         }
         self.counted.set(self.counted.get() + data.len() as u64);
-        // What waits goes first: nothing is taken inline behind it.
+        // Queued bytes precede: no byte after them is taken inline.
         let taken = if self.queued.get() > 0 { 0 } else { data.len().min(self.appetite.inline) };
         self.queued.set(self.queued.get() + data.len() - taken);
         self.queued_most.set(self.queued_most.get().max(self.queued.get()));

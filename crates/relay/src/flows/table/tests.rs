@@ -26,7 +26,7 @@ fn bounded<V>(most: u32, per_source: u32) -> Table<V> {
     Table::new(Arc::new(FlowBounds::new(most, per_source)))
 }
 
-/// Adds a flow, and tells which flow had to go.
+/// Adds a flow, and returns the evicted flow.
 fn add<V>(
     table: &mut Table<V>,
     source: Option<Source>,
@@ -61,8 +61,8 @@ fn a_flow_exists_once() {
     assert_eq!(table.insert(Some(route(1)), None, 2, now, none), Err(2));
 }
 
-/// 100,000 peers that nobody answers in 100 s, beside 1,000 flows that talk every 10 s and 1,000
-/// whose one question was answered.
+/// 100,000 unanswered peers in 100 s, in parallel with 1,000 flows that send every 10 s and 1,000
+/// whose only query was answered.
 #[test]
 fn a_flood_costs_bounded_memory_and_no_answered_flow() {
     let most = 4_096;
@@ -97,8 +97,8 @@ fn a_flood_costs_bounded_memory_and_no_answered_flow() {
     assert_eq!((ended, table.entries.capacity(), table.bounds.live()), (most, 0, 0));
 }
 
-/// 40,000 forged sources per second, or ports of one source: a flow that nobody answers lives for
-/// about as long as somebody waits for it, so the process begins few flows.
+/// 40,000 spoofed sources per second, or ports of one source: an unanswered flow lasts for about as
+/// long as a peer waits for the answer, so the process begins few flows.
 #[test]
 fn a_flood_replaces_its_own_flows_at_a_bounded_pace() {
     for (one_source, most) in [(false, 16_384), (true, 16_384), (false, 100)] {
@@ -138,8 +138,8 @@ fn a_flood_of_one_source_costs_none_of_its_conversations() {
     assert!(talking.iter().zip(0..).all(|(&slot, n)| table.value(slot) == Some(&mut { n })));
 }
 
-/// A resolver asks from one address, and from a new port each time: no query that is under way goes
-/// for another one, at any rate that its share lasts for.
+/// A resolver queries from one address and from a new port each time: no outstanding query is
+/// evicted for another one, at any rate for which its share suffices.
 #[test]
 fn each_query_of_a_resolver_is_answered() {
     for (per_second, per_source) in [(80, 256), (2_000, 256), (20_000, 4_096)] {
@@ -273,7 +273,7 @@ impl Oracle {
         self.flows.len() < before
     }
 
-    /// The flow that goes first, in the words of the module.
+    /// The flow to evict first, by the rules in the module documentation.
     fn first(&self, rules: &[(&str, u64)], now: u64, of: impl Fn(&Known) -> bool) -> Option<u16> {
         rules.iter().find_map(|&(state, quiet)| {
             self.oldest(|known| {
@@ -287,7 +287,7 @@ impl Oracle {
         })
     }
 
-    /// The flow that goes first for a flow of any source.
+    /// The flow to evict first for a flow of any source.
     fn evicted(&self, now: u64) -> Option<u16> {
         let pending = self.flows.iter().filter(|known| !known.is_answered).count();
         let rules = if pending * 2 >= self.flows.len() {

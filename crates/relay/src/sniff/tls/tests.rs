@@ -145,7 +145,7 @@ fn a_name_that_is_no_dns_name_is_no_name() {
     for bytes in [&b"192.0.2.1"[..], b"::1", b"a b", b"a..b", b"", b".", b"a\0", b"a:80", b"\xff"] {
         assert_eq!(of(bytes), None, "{}", bytes.escape_ascii());
     }
-    // Several names decide nothing; a kind that nobody knows does not count.
+    // With several names none is chosen; a name of an unknown type is ignored.
     assert_eq!(name(&Builder::browser().names(&[(0, b"a.example"), (0, b"b.example")])), None);
     let other = Builder::browser().names(&[(7, b"x"), (0, b"a.example")]);
     assert_eq!(name(&other).as_deref(), Some("a.example"));
@@ -189,7 +189,7 @@ fn what_is_no_hello_is_known_early() {
         (b"\x16\x03\x01\x40\x01", 5),
         // A ServerHello.
         (b"\x16\x03\x03\x00\x40\x02\x00", 6),
-        // A claimed length over the limit: 16 KiB with the head of 4 bytes.
+        // A claimed length above the limit: 16 KiB including the header of 4 bytes.
         (b"\x16\x03\x01\x02\x00\x01\x00\x3f\xfd\x03\x03", 9),
         (b"\x16\x03\x01\x02\x00\x01\xff\xff\xff\x03\x03", 9),
     ] {

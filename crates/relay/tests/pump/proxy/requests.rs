@@ -38,7 +38,7 @@ impl Rig {
         }
     }
 
-    /// Says `said`, and returns what the proxy answers until the end.
+    /// Sends `said`, and returns the complete answer of the proxy.
     async fn ask(&self, said: impl Into<Vec<u8>>) -> String {
         let (address, said) = (self.address(), said.into());
         let talk = move |mut socket: TcpStream| {
@@ -73,8 +73,8 @@ impl Rig {
     }
 }
 
-/// A web server that answers each connection once its bytes end in a text, and that tells what each
-/// connection brought until its end.
+/// A web server that answers each connection once the received bytes end in a given text, and that
+/// reports all bytes of each connection.
 struct Server {
     address: SocketAddr,
     heard: mpsc::Receiver<String>,

@@ -274,7 +274,7 @@ pub(crate) fn reply(mut socket: impl Read) -> io::Result<u8> {
     Ok(reply[1])
 }
 
-/// A port that refuses connections as long as this lives: it is bound, and nobody listens.
+/// A port that refuses connections while this value exists: it is bound, without a listener.
 pub(crate) struct ClosedPort(socket2::Socket);
 
 impl ClosedPort {
