@@ -1,4 +1,4 @@
-//! The aim of an entrance: the service or the target of its visitors, and what holds for them.
+//! The aim of an entrance: the service or target of its visitors, and the terms that apply to them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use proto::{Sticky, Target};
 use relay::{Credentials, ProxyKind};
 use web::Sender;
 
-/// Where streams lead, and on which terms.
+/// The target of streams, and their terms.
 #[derive(Debug)]
 pub struct Aim {
     /// The name in logs and status.
     pub name: String,
     /// The service or address that the far side dials.
     pub target: Target,
-    /// What holds for its visitors.
+    /// The terms that apply to its visitors.
     pub terms: ServiceTerms,
-    /// The options of HTTP in the form that the proxy needs, where visitors come by a name.
+    /// The HTTP options in the form that the proxy needs, for visitors that arrive by a name.
     pub rules: Option<Arc<web::Rules>>,
     /// The visitors name the target themselves, and the target of the aim is empty.
     pub proxy: Option<Arc<ProxyTerms>>,
 }
 
 impl Aim {
-    /// Whether what was judged by this aim would be judged in the same way by another one. The
-    /// rules of HTTP follow from the terms.
+    /// Whether a visitor admitted under this aim would be admitted in the same way under `other`.
+    /// The HTTP rules follow from the terms.
     pub(crate) fn is_as(&self, other: &Self) -> bool {
         let has_proxy = self.proxy.is_some() || other.proxy.is_some();
         !has_proxy
@@ -46,8 +46,8 @@ impl Aim {
         }
     }
 
-    /// The target of a request over a link of the session, whose visitor stays at the target with
-    /// this mark. Returns with it whether the client tells the mark of its target.
+    /// The target of a request over a link of the session, whose visitor is bound to the target
+    /// with this mark, and whether the client reports the mark of its target.
     pub(crate) fn opens_at(&self, mark: u64) -> (Target, bool) {
         let target = self.opens();
         let is_marked = self.terms.http.sticky == Sticky::Target;
@@ -58,13 +58,13 @@ impl Aim {
     }
 
     /// Whether a visitor may visit. A visitor without an address came over a Unix socket, whose
-    /// permissions decide.
+    /// file permissions decide.
     pub fn permits(&self, visitor: Option<SocketAddr>) -> bool {
         visitor.is_none_or(|visitor| self.terms.visitors.permit(visitor.ip()))
     }
 
-    /// Whether the visitor of a request may visit. A visitor whose address a reverse proxy hides,
-    /// or whom its fields dispute, may visit only where every visitor may.
+    /// Whether the visitor of a request may visit. A visitor whose address a reverse proxy hides or
+    /// whose header fields contradict each other may visit only where every visitor may.
     pub fn permits_sender(&self, sender: Sender) -> bool {
         match sender {
             Sender::Known(_) | Sender::Proxy(_) | Sender::Nameless => {
@@ -88,7 +88,7 @@ impl PartialEq for Aim {
 #[derive(Debug, PartialEq, Eq)]
 pub struct ProxyTerms {
     pub kind: ProxyKind,
-    /// Pairs `user:password`, one of which a visitor has to know; empty asks for none.
+    /// Pairs `user:password`, of which a visitor must present one; empty: no authentication.
     pub users: Vec<Secret>,
 }
 

@@ -1,19 +1,19 @@
-//! The answers of the server itself to visitors of a name, by their reasons.
+//! The server's own responses to visitors of a name, by reason.
 
 use proto::ResetCode;
 
-/// The seconds after which a visitor of a client that is away may try again. A client that lost its
-/// server tries again at least every 1.5 s.
+/// The delay after which a visitor of a disconnected client may retry, in seconds. A client that
+/// lost its server reconnects at least every 1.5 s.
 pub const RETRY_AFTER: u32 = 30;
 
-/// Why a visitor of a name is answered by the server and not by a service.
+/// Why the server itself responds to a visitor of a name, instead of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The address of the visitor may not visit.
     Forbidden,
-    /// The client has as many streams as it may have.
+    /// The client has reached its limit of streams.
     Busy,
-    /// The client has its share of the descriptors.
+    /// The client has used up its share of the descriptors.
     Full,
     /// The service or its client cannot be reached.
     Down(ResetCode),
@@ -41,7 +41,7 @@ impl Answer {
         }
     }
 
-    /// The seconds after which the visitor may try again, where the client is away.
+    /// The delay after which the visitor may retry, in seconds, if the client is disconnected.
     pub const fn retry_after(self) -> Option<u32> {
         match self {
             Self::Down(ResetCode::Shutdown) => Some(RETRY_AFTER),

@@ -1,5 +1,5 @@
-//! The brake on guesses of passwords: one for the process, because a source is one for all
-//! services, workers and configurations.
+//! The brake on password guessing. The process has a single brake, because a source counts as the
+//! same for all services, workers and configurations.
 
 use std::sync::{Arc, OnceLock};
 

@@ -10,8 +10,8 @@
 //!
 //! Most entrances have one backend: the session of the client that publishes the service, the
 //! session of the server to which a forward leads, or the targets of a proxy. A shared service has
-//! a backend for each session that shares its address. They are chosen among those that have a live
-//! link on any worker and whose target serves, by the rule of the oldest of them.
+//! a backend for each session that shares its address. The policy of the oldest backend chooses
+//! among the backends that have a live link on any worker and whose target serves.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,31 +47,31 @@ struct Members {
 
 #[derive(Debug)]
 struct Member {
-    /// Its number for the rule by address. It is the same when the client returns.
+    /// Its id for the policy by address. It stays the same when the client reconnects.
     id: u64,
     backend: Arc<Backend>,
-    /// When a visitor was last led to it although its target was down, in milliseconds of
+    /// When a visitor was last directed to it although its target was down, in milliseconds of
     /// [`clock_millis`].
     tried: AtomicU64,
-    /// Whether its target was down when a visitor was last led to any member.
+    /// Whether its target was down when a visitor was last directed to any member.
     was_down: AtomicBool,
-    /// When its target was first seen to serve again, in the same clock; 0: it was not down.
+    /// When its target was first seen to serve again, by the same clock; 0: it was not down.
     back: AtomicU64,
 }
 
-/// A backend whose target is down gets one visitor this time after its last failure
-/// (milliseconds), as a target of a list does.
+/// A backend whose target is down gets one trial visitor this long after its last failure, in
+/// milliseconds, like a target of a list.
 const TRIAL: u64 = 10_000;
 
-/// A session that serves visitors. It does not change: another one takes its place.
+/// A session that serves visitors. It is immutable: a change replaces it.
 #[derive(Clone, Debug)]
 pub struct Backend {
     /// The session whose links carry the streams. A new process of the client replaces the session
     /// with its own.
     pub session: Arc<Session>,
-    /// Limits the number of streams.
+    /// The limit of streams.
     pub gate: Arc<Gate>,
-    /// What a stream keeps.
+    /// The part that a stream keeps.
     pub picked: Arc<Picked>,
 }
 
@@ -86,32 +86,31 @@ pub struct Picked {
     pub client: String,
     /// The service or the target, and the terms.
     pub aim: Arc<Aim>,
-    /// Whether the target serves, as the streams report it.
+    /// Whether the target serves, as reported by the streams.
     pub health: Arc<Health>,
 }
 
-/// A backend that has not served a visitor: it opened no stream, or its stream was refused.
+/// A backend that failed to serve a visitor: it opened no stream, or its stream was refused.
 #[derive(Clone, Debug)]
 pub struct Tried {
     pub picked: Arc<Picked>,
     pub why: ResetCode,
-    /// The refusal was counted.
+    /// Whether the refusal has been counted.
     pub is_counted: bool,
 }
 
 /// The backend for a visitor.
 #[derive(Debug)]
 pub enum Pick {
-    /// This one serves the visitor.
+    /// This backend serves the visitor.
     To(Guard<Arc<Backend>>),
-    /// A target of this process serves the visitor: of a proxy.
+    /// A target that this process dials itself, as a proxy does, serves the visitor.
     Here(Guard<Arc<Backend>>),
-    /// The session of this backend has no live link on this worker, and has a live link on another
-    /// worker.
+    /// The session of the backend has no live link on this worker, but one on another worker.
     Elsewhere(Arc<Session>),
-    /// There is one, to which no live link leads from here.
+    /// There is a backend, but this worker has no live link to it.
     Wait,
-    /// There is none.
+    /// There is no backend.
     Refuse(Answer),
 }
 
@@ -140,15 +139,15 @@ impl Backends {
         Self { first, shared: ArcSwapOption::empty(), edition: AtomicU64::new(next_edition()) }
     }
 
-    /// The backend by which the entrance is named, listed and judged. A visitor asks
+    /// The backend that stands for the entrance in names, lists and admission. For a visitor, use
     /// [`Self::pick`].
     pub fn first(&self) -> Guard<Arc<Backend>> {
         self.first.load()
     }
 
-    /// The backend for a visitor, other than those that were `tried`. `is_live` says whether this
-    /// worker has a link of the session that takes streams. `wish`: the session that was picked for
-    /// the visitor on another worker.
+    /// The backend for a visitor, other than those that were `tried`. `is_live` returns whether
+    /// this worker has a link of the session that accepts streams. `preferred`: the session that
+    /// was picked for the visitor on another worker.
     pub fn pick(
         &self,
         visitor: Option<SocketAddr>,
@@ -166,7 +165,8 @@ impl Backends {
         if let Some(tried) = tried.iter().find(|tried| tried.is(&backend)) {
             let session = &backend.session;
             let is_over = matches!(tried.why, ResetCode::Shutdown | ResetCode::Internal);
-            // Failover process of the client is about to have the address of the one that is gone.
+            // Another process of the client is about to take over the address of the process that
+            // ended.
             if is_over && session.stands_beside() && session.live() == 0 {
                 return Pick::Wait;
             }
@@ -178,7 +178,7 @@ impl Backends {
         if is_live(&backend.session) { Pick::To(backend) } else { Pick::Wait }
     }
 
-    /// The backend for a new flow of a peer, whose datagrams this worker reads. `is_live` says
+    /// The backend for a new flow of a peer whose datagrams this worker reads. `is_live` returns
     /// whether this worker has a link of the session for the flow.
     pub(crate) fn pick_flow(
         &self,
@@ -198,8 +198,8 @@ impl Backends {
         )
     }
 
-    /// The number of the client of this session, for a cookie. It is the same when the client
-    /// returns.
+    /// The id of the client of this session, for a cookie. It stays the same when the client
+    /// reconnects.
     pub(crate) fn number_of(&self, session: u64) -> u64 {
         let shared = self.shared.load();
         let all = shared.iter().flat_map(|members| &members.all);
@@ -207,8 +207,8 @@ impl Backends {
         own.next().map_or(0, |one| one.id)
     }
 
-    /// The session of the client with this number, if its client answers and its target serves as
-    /// far as is known.
+    /// The session of the client with this id, if the client is responsive and no failure of its
+    /// target is known.
     pub fn serving(&self, number: u64) -> Option<u64> {
         let shared = self.shared.load();
         let all = shared.iter().flat_map(|members| &members.all);
@@ -222,13 +222,13 @@ impl Backends {
         self.shared.load().is_some()
     }
 
-    /// Whether another session may come to serve a visitor whose stream has begun: the entrance is
-    /// shared, or its client has another process, to which the entrance may lead later.
+    /// Whether another session may later serve a visitor whose stream has begun: the entrance is
+    /// shared, or its client has another process that may take over the entrance.
     pub fn have_others(&self) -> bool {
         self.is_shared() || self.first.load().session.stands_beside()
     }
 
-    /// Whether a session beside this one can serve the visitor now.
+    /// Whether a session other than this one can serve the visitor now.
     pub fn are_served_beside(&self, session: u64, visitor: Option<SocketAddr>) -> bool {
         let shared = self.shared.load();
         let Some(members) = &*shared else {
@@ -255,7 +255,7 @@ impl Backends {
         }
     }
 
-    /// The gate of what was picked.
+    /// The gate of the picked backend.
     pub(crate) fn gate_of(&self, picked: &Picked) -> Arc<Gate> {
         let shared = self.shared.load();
         let all = shared.iter().flat_map(|members| &members.all);
@@ -274,7 +274,7 @@ impl Backends {
         }
     }
 
-    /// Whether every client that may serve the entrance is away.
+    /// Whether every client that may serve the entrance is disconnected.
     pub fn are_away(&self) -> bool {
         match &*self.shared.load() {
             Some(members) => members.all.iter().all(|one| one.backend.session.is_away()),
@@ -282,9 +282,9 @@ impl Backends {
         }
     }
 
-    /// Lets another session serve visitors beside those that do, or the same session with a new aim
-    /// and gate. The entrance is shared from now on. The caller holds the lock of the shared
-    /// entrances, so nobody else changes the members meanwhile.
+    /// Adds a session to those that serve visitors, or gives a known session a new aim and gate.
+    /// The entrance is shared from now on. The caller holds the lock of the shared entrances, so
+    /// the members cannot change concurrently.
     pub fn join(&self, session: &Arc<Session>, aim: Aim, gate: &Arc<Gate>) {
         let backend = Arc::new(Backend::new(aim, session, Arc::clone(gate)));
         let mut all = self.members();
@@ -301,8 +301,8 @@ impl Backends {
         self.set_members(all);
     }
 
-    /// Ends the part of a session in a shared entrance; see [`Self::join`]. The last session stays:
-    /// the caller closes the entrance.
+    /// Removes a session from a shared entrance; see [`Self::join`]. The last session stays: the
+    /// caller closes the entrance.
     pub fn leave(&self, session: u64) {
         let mut all = self.members();
         if all.len() > 1 {
@@ -329,7 +329,7 @@ impl Backends {
         self.renew();
     }
 
-    /// Leads new visitors to another session, with the same aim.
+    /// Directs new visitors to another session, with the same aim.
     pub fn lead_to(&self, session: &Arc<Session>) {
         self.change(|backend| {
             backend.session = Arc::clone(session);
@@ -338,7 +338,7 @@ impl Backends {
         });
     }
 
-    /// Replaces the aim. Requests that were judged by the former aim are not current any more.
+    /// Replaces the aim. Requests that were admitted under the previous aim are no longer current.
     pub(crate) fn set_aim(&self, aim: Aim) {
         let aim = Arc::new(aim);
         self.change(|backend| {
@@ -348,13 +348,13 @@ impl Backends {
         self.renew();
     }
 
-    /// Forgets what is known of the target.
+    /// Forgets the state of the target.
     pub fn forget_health(&self) {
         self.first().picked.health.forget();
     }
 
-    /// Replaces the backend in one step, so that no visitor has a part of both. Requests that were
-    /// judged before are not current any more, even if the aim is the same: the target of the
+    /// Replaces the backend atomically, so no visitor sees parts of both. Requests that were
+    /// admitted before are no longer current, even if the aim is the same: the target of the
     /// service may have changed. `gate`: `None` keeps the gate.
     pub fn replace(&self, session: &Arc<Session>, aim: Aim, gate: Option<&Arc<Gate>>) {
         let aim = Arc::new(aim);
@@ -378,14 +378,13 @@ impl Backends {
         });
     }
 
-    /// Takes a new edition: a request on a kept connection needs a new stream.
+    /// Takes a new edition, so the next request on a keep-alive connection needs a new stream.
     fn renew(&self) {
         self.edition.store(next_edition(), Ordering::Release);
     }
 
-    /// The number of the rules in force; no other entrance of this process has the same number at
-    /// any time. A caller that reads the edition before the aim never takes a former aim for the
-    /// new one.
+    /// The version of the rules in force, unique in this process over all entrances and time. A
+    /// caller that reads the edition before the aim never mistakes a previous aim for the new one.
     pub fn edition(&self) -> u64 {
         self.edition.load(Ordering::Acquire)
     }
@@ -426,8 +425,8 @@ impl Members {
             self.all.iter().find(|one| Some(one.backend.session.id) == preferred && may(one));
         let picked = wished.or_else(|| self.choose(visitor.map(|peer| peer.ip()), may));
         let Some(picked) = picked else {
-            // A visitor that has a reason to be refused does not wait for the clients that are
-            // away.
+            // A visitor for whom there is a reason to refuse does not wait for disconnected
+            // clients.
             let why = tried.last().map(|tried| tried.why);
             return why.map_or(Pick::Wait, |why| Pick::Refuse(Answer::Down(why)));
         };
@@ -439,9 +438,10 @@ impl Members {
         }
     }
 
-    /// A backend that `may` serve. The rule decides among the backends whose target is not known to
-    /// be down and whose client answers. Without such a backend, a client that has just fallen
-    /// silent may still return, and a target that is known to be down tells the visitor the reason.
+    /// A backend that `may` serve. The policy chooses among the backends whose target is not known
+    /// to be down and whose client is responsive. Without such a backend, a client that has just
+    /// become silent may still return, and the dial of a target that is known to be down gives the
+    /// visitor the reason.
     fn choose(
         &self,
         visitor: Option<IpAddr>,
@@ -483,17 +483,17 @@ impl Member {
         Self { id, backend, tried, was_down, back }
     }
 
-    /// All members have the weight 100; a member whose target has returned gets a part of it.
+    /// All members have the weight 100; a member whose target has just recovered gets a part of it.
     fn candidate(&self, now: u64) -> Candidate {
         let percent = percent_since(self.back.load(Ordering::Relaxed), now);
         let now = u32::try_from(percent).unwrap_or(100);
         Candidate { id: self.id, weight: 100, now, live: self.backend.gate.live() }
     }
 
-    /// Notes when its target serves again.
+    /// Records when its target serves again.
     fn note_health(&self, now: u64) {
         let is_down = self.backend.picked.health.fault().is_some();
-        // Most looks change nothing and write nothing.
+        // Most calls change nothing and write nothing.
         if self.was_down.load(Ordering::Relaxed) != is_down
             && self.was_down.swap(is_down, Ordering::Relaxed)
             && !is_down
@@ -502,14 +502,14 @@ impl Member {
         }
     }
 
-    /// The number of the next process of this client: processes of one name are numbered.
+    /// The first unused id for a process of this client: processes of one name are numbered.
     fn free_id(all: &[Arc<Self>], client: &str) -> u64 {
         let ids = (0_u64..).map(|nth| fingerprint(&format!("{client} {nth}")));
         let is_free = |id: &u64| all.iter().all(|one| one.id != *id);
         ids.into_iter().find(is_free).unwrap_or_default()
     }
 
-    /// Whether its target serves, as far as is known, or it is time to try it with a visitor.
+    /// Whether its target is not known to be down, or a trial visitor is due.
     fn is_fit(&self, now: u64) -> bool {
         self.backend.picked.health.fault().is_none_or(|fault| {
             let last = fault.since_millis().max(self.tried.load(Ordering::Relaxed));
@@ -573,7 +573,7 @@ mod tests {
         let tried = [Tried { picked, why: ResetCode::Limit, is_counted: false }];
         let again = backends.pick(None, &tried, None, |_| true);
         assert!(matches!(again, Pick::Refuse(Answer::Down(ResetCode::Limit))));
-        // Failover process of the client is another backend.
+        // Another process of the client is another backend.
         backends.lead_to(&Session::new("home", 1));
         assert!(matches!(backends.pick(None, &tried, None, |_| true), Pick::To(_)));
     }
@@ -591,7 +591,7 @@ mod tests {
         assert!(matches!(pick(&over), Pick::Refuse(Answer::Down(ResetCode::Shutdown))));
         session.set_beside(true);
         assert!(backends.have_others() && !backends.are_served_beside(session.id, good));
-        // The address of the process that is gone will lead to the other one.
+        // The address of the ended process will be taken over by the other process.
         assert!(matches!(pick(&over), Pick::Wait));
         assert!(matches!(pick(&tried(ResetCode::Refused)), Pick::Refuse(_)));
         session.set_live(0, true);
@@ -633,7 +633,7 @@ mod tests {
         Aim { terms: of.terms.clone(), ..aim(&of.name) }
     }
 
-    /// The client that gets the visitor.
+    /// The client to which the visitor is directed.
     fn client(backends: &Backends, peer: Option<SocketAddr>) -> Option<String> {
         match backends.pick(peer, &[], None, |_| true) {
             Pick::To(backend) => Some(backend.picked.client.clone()),
@@ -679,7 +679,7 @@ mod tests {
         assert_eq!(of(9).len(), 3);
         a.set_answers(0, false);
         assert_eq!(of(9), ["b".to_owned(), "c".to_owned()].into());
-        // A target that refuses serves nobody; a client that is silent may be back in a moment.
+        // A target that refuses serves nobody; a silent client may return shortly.
         backends.all()[1].picked.health.down(ResetCode::Refused);
         c.set_live(0, false);
         assert_eq!(of(9), ["a".to_owned()].into());

@@ -14,14 +14,15 @@ use relay::{Holder, Room};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// The reserve is the part of the limit that visitors and targets leave to links, commands, name
-/// resolution and files: the limit divided by `RESERVE_PART`, within the two bounds. An attempt to
-/// connect to the server, a few commands and names take a dozen descriptors. A large server that
-/// restarts gets back the links of a thousand clients while its old visitors are still connected.
+/// resolution and files: the limit divided by `RESERVE_PART`, within the two bounds. A connection
+/// attempt to the server, a few commands and name lookups take a dozen descriptors. To a large
+/// server that restarts, a thousand clients reconnect while its old visitors are still connected.
 const RESERVE_PART: u64 = 16;
 const RESERVE_MIN: u64 = 32;
 const RESERVE_MAX: u64 = 1024;
 
-/// Room for fewer visitors is logged at the start, because one or two browsers use this number.
+/// Room for fewer visitors than this is logged at startup, because one or two browsers use as many
+/// connections.
 const FEW: u64 = 256;
 
 /// Raises the soft limit to the hard limit. The soft default of 1,024 is for programs that use
@@ -39,8 +40,7 @@ pub fn raise_limit() -> Option<u64> {
     limit.current
 }
 
-/// The number of descriptors that visitors and targets leave to links, commands, name resolution
-/// and files.
+/// The number of descriptors reserved for links, commands, name resolution and files.
 pub fn kept() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     usize::try_from(limit.map_or(RESERVE_MAX, reserve)).unwrap_or(usize::MAX)
@@ -68,7 +68,7 @@ pub fn table() -> &'static Arc<Table> {
 pub struct Holders(Mutex<HashMap<String, Weak<Holder>>>);
 
 impl Holders {
-    /// The share of a service. All workers have the same.
+    /// The share of a service, common to all workers.
     pub fn of(&self, service: &str) -> Arc<Holder> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(holder) = known.get(service).and_then(Weak::upgrade) {
@@ -84,7 +84,7 @@ impl Holders {
 /// The reverse proxies that the server trusts.
 static TRUSTED: LazyLock<ArcSwap<Vec<Net>>> = LazyLock::new(ArcSwap::default);
 
-/// Sets the reverse proxies, which are no sources.
+/// Sets the trusted reverse proxies, which do not count as sources.
 pub fn trust(proxies: &[Net]) {
     TRUSTED.store(Arc::new(proxies.to_vec()));
 }
@@ -94,9 +94,9 @@ pub fn is_trusted(ip: IpAddr) -> bool {
     TRUSTED.load().iter().any(|net| net.contains(ip))
 }
 
-/// The source of a connection from `peer`, which has a share of the descriptors. `None` has no
-/// bound: a Unix socket, a trusted reverse proxy, and 127.0.0.1 or ::1, from which a reverse proxy
-/// of this machine connects that no configuration names.
+/// The source to whose share of the descriptors a connection from `peer` counts. `None` is not
+/// limited: a Unix socket, a trusted reverse proxy, and 127.0.0.1 or ::1, from which an
+/// unconfigured reverse proxy on this machine connects.
 pub fn source(peer: Option<SocketAddr>) -> Option<IpAddr> {
     let ip = peer?.ip().to_canonical();
     let is_here = ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST;
@@ -104,15 +104,15 @@ pub fn source(peer: Option<SocketAddr>) -> Option<IpAddr> {
     is_source.then_some(ip)
 }
 
-/// The number of descriptors that the listeners of published ports may use: half of the part that
-/// visitors and targets have, because a port is of no use without visitors.
+/// The number of descriptors that the listeners of published ports may use: half of the part for
+/// visitors and targets, because a port is useless without visitors.
 pub fn of_listeners() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| usize::try_from(ceiling(limit) / 2).unwrap_or(usize::MAX))
 }
 
-/// The descriptor numbers that connections may have before they have logged in. They may use half
-/// of the reserve.
+/// The descriptor numbers that unauthenticated connections may have. They may use half of the
+/// reserve.
 pub(crate) fn room_of_strangers() -> Room {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return Room::default() };
     let wall = u32::try_from(wall(limit)).unwrap_or(u32::MAX);
@@ -134,14 +134,14 @@ pub fn tell_room() {
     }
 }
 
-/// The number of open descriptors by the kernel's own count, which is the size of the folder since
-/// Linux 6.2. `None`: the kernel is older.
+/// The kernel's own count of open descriptors: the size of the directory, since Linux 6.2. `None`:
+/// the kernel is older.
 fn counted() -> Option<u64> {
     fs::metadata("/proc/self/fd").ok().map(|folder| folder.len()).filter(|count| *count > 0)
 }
 
-/// The number of open descriptors by their names. The count takes milliseconds when thousands are
-/// open.
+/// The number of open descriptors by listing the directory. This takes milliseconds when thousands
+/// are open.
 fn listed() -> u64 {
     let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     u64::try_from(open).unwrap_or(u64::MAX)
@@ -183,8 +183,8 @@ mod tests {
             return;
         }
         let ends: Vec<_> = (0..1_000).map(|_| fs::File::open("/dev/null").unwrap()).collect();
-        // Other tests of this process open and close descriptors meanwhile. The list has the
-        // descriptor of the folder as well.
+        // Other tests of this process open and close descriptors meanwhile. The list also contains
+        // the descriptor of the directory.
         let agree = || counted().is_some_and(|count| count >= 1_000 && count + 1 == listed());
         assert!((0..10_000).any(|_| agree()), "{:?} {}", counted(), listed());
         drop(ends);

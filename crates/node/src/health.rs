@@ -1,5 +1,5 @@
-//! Whether the target of a service or of a forward serves. The state comes from dials that visitors
-//! cause, and on a client also from checks that `health` asks for.
+//! Whether the target of a service or of a forward serves. The state is derived from dials for
+//! visitors, and on a client also from the health checks that `health` configures.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use ops::status::Down;
 use proto::ResetCode;
 
-/// The shortest time between two lines of the log about the same target. A target that serves some
-/// visitors and refuses others must not fill the log.
+/// The minimum interval between two log lines about the same target. A target that serves some
+/// visitors and refuses others must not flood the log.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// The time in which the share of a target that has returned grows to the whole (milliseconds).
+/// The time in which the share of a recovered target grows to 100 %, in milliseconds.
 pub const SLOW_START: u64 = 30_000;
 
-/// The share with which it begins, in percent.
+/// The initial share of a recovered target, in percent.
 const FIRST_SHARE: u64 = 10;
 
-/// The part of its share that a target gets at `now`, in percent, if it came back at `back`; both
-/// in milliseconds of [`clock_millis`]. 0: it was not down.
+/// The percentage of its share that a target gets at `now` if it recovered at `back`; both in
+/// milliseconds of [`clock_millis`]. 0: it was not down.
 pub fn percent_since(back: u64, now: u64) -> u64 {
     let since = now.saturating_sub(back);
     if back == 0 || since >= SLOW_START {
@@ -32,12 +32,12 @@ pub fn percent_since(back: u64, now: u64) -> u64 {
 /// The state of one target, shared by all workers.
 #[derive(Debug, Default)]
 pub struct Health {
-    /// 0 while the target serves or nothing is known. Otherwise the reset code, a bit that says
-    /// whether the log has a line about it, and the time since which the target is down.
+    /// 0 while the target serves or nothing is known. Otherwise the reset code, a bit for whether
+    /// the failure has been logged, and the time since which the target is down.
     state: AtomicU64,
-    /// The time of the last line of the log.
+    /// The time of the last log line.
     told: AtomicU64,
-    /// What the last failure was, where the code does not say it.
+    /// Details of the last failure that the code does not express.
     detail: Mutex<Option<Box<str>>>,
 }
 
@@ -55,7 +55,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Since when, in milliseconds of [`clock_millis`].
+    /// The start of the fault, in milliseconds of [`clock_millis`].
     pub fn since_millis(self) -> u64 {
         u64::try_from(self.since.as_millis()).unwrap_or(u64::MAX)
     }
@@ -92,13 +92,13 @@ fn reason(code: ResetCode) -> &'static str {
     }
 }
 
-/// The time since the first use of this clock, plus 1 ms. It never goes backwards and is never 0.
+/// The time since the first use of this clock, plus 1 ms: monotonic and never 0.
 fn clock() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed() + Duration::from_millis(1)
 }
 
-/// The time in milliseconds: it never goes backwards and is never 0.
+/// The time in milliseconds, monotonic and never 0.
 pub fn clock_millis() -> u64 {
     u64::try_from(clock().as_millis()).unwrap_or(u64::MAX) & SINCE
 }
@@ -109,7 +109,7 @@ impl Health {
         fault(self.state.load(Ordering::Relaxed))
     }
 
-    /// Records what the code of a failure does not say; `None`: it says all.
+    /// Records details of a failure that its code does not express; `None`: there are none.
     pub fn explain(&self, detail: Option<String>) {
         let mut kept = self.detail.lock().unwrap_or_else(PoisonError::into_inner);
         *kept = detail.map(String::into_boxed_str);
@@ -125,8 +125,7 @@ impl Health {
         })
     }
 
-    /// Records that the target serves. Returns for how long it was down, if the log has said that
-    /// it is down.
+    /// Records that the target serves. Returns how long it was down, if that was logged.
     pub fn up(&self) -> Option<Duration> {
         // The load is enough for almost all calls.
         if self.state.load(Ordering::Relaxed) == 0 {
@@ -137,8 +136,8 @@ impl Health {
         Some(clock().saturating_sub(since))
     }
 
-    /// Records a failure with this reset code, if the code tells something about the target.
-    /// Returns whether the log gets a line.
+    /// Records a failure with this reset code, if the code is about the target. Returns whether to
+    /// log it.
     pub fn down(&self, code: ResetCode) -> bool {
         if !is_of_target(code) {
             return false;
@@ -159,7 +158,7 @@ impl Health {
         is_news && is_line
     }
 
-    /// Forgets the state, because the target may be another.
+    /// Clears the state, because the target may have changed.
     pub fn forget(&self) {
         self.state.store(0, Ordering::Relaxed);
     }
@@ -171,7 +170,7 @@ fn fault(state: u64) -> Option<Fault> {
     (state != 0).then(|| Fault { code: ResetCode::from_raw(code), since })
 }
 
-/// Whether the code says that the target does not serve.
+/// Whether the code means that the target does not serve.
 const fn is_of_target(code: ResetCode) -> bool {
     matches!(
         code,

@@ -1,25 +1,25 @@
-//! The floor of all roles: workers, sessions, entrances, and what serves their visitors.
+//! The foundation of all roles: workers, sessions, entrances, and the backends of their visitors.
 //!
-//! `relay` and `link` meet here. No file of this crate knows a role: what a role keeps on a worker
-//! is found by its type ([`session::State`]), and what a role does for a link or a visitor stands
-//! behind a trait. The rooms above are crates: `targets`, `peer`, `survey`, `probes` and `doors`,
-//! and the roles `server`, `client` and `proxy`.
+//! `relay` and `link` meet here. No file of this crate depends on a role: the state of a role on a
+//! worker is looked up by its type ([`session::State`]), and the actions of a role for a link or a
+//! visitor are behind a trait. The crates above are `targets`, `peer`, `survey`, `probes` and
+//! `doors`, and the roles `server`, `client` and `proxy`.
 //!
 //! | module | content |
 //! |---|---|
 //! | `workers` | threads with a runtime each |
 //! | `session` | all links between one client process and one server, and the state of a worker |
 //! | `entrance`, `listeners` | listening addresses whose visitors become streams |
-//! | `names` | hosts that lead visitors of HTTP and TLS to entrances |
-//! | `backends`, `aim` | what serves the visitors of an entrance: session, target, terms, admission |
-//! | `answer` | what the server itself says to visitors of a name |
-//! | `health` | whether a target serves, from what its streams tell |
+//! | `names` | the table that maps hosts of HTTP and TLS visitors to entrances |
+//! | `backends`, `aim` | the backends of an entrance: session, target, terms, admission |
+//! | `answer` | the server's own responses to visitors of a name |
+//! | `health` | whether a target serves, as observed by its streams |
 //! | `unauthenticated`, `pending` | connections before their log-in, or before their first bytes |
-//! | `passwords`, `auth_failures` | the checks of passwords of visitors, and the brake on guesses |
-//! | `taken_over` | visitors that a former process accepted |
-//! | `tcp_info` | what the kernel knows of the sockets of carriers |
+//! | `passwords`, `auth_failures` | the checks of visitors' passwords, and the brake on guessing |
+//! | `taken_over` | visitors that a previous process accepted |
+//! | `tcp_info` | the kernel's statistics of the sockets of carriers |
 //! | `limits`, `descriptors` | limits of the process: streams and their rates, descriptors |
-//! | `memory`, `parts` | the memory of the process, and how much each source and client holds |
+//! | `memory`, `parts` | the memory budget of the process, and the use of each source and client |
 
 pub mod aim;
 pub mod answer;

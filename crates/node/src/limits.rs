@@ -1,6 +1,6 @@
-//! The limits of all streams of this process: of a server those of all clients together, of a
-//! client those of all its services and forwards. The gate of a client, of a service or of a
-//! forward lies inside. A process has one server and one client at most, but for tests.
+//! The limits of all streams of this process: on a server for all clients together, on a client for
+//! all its services and forwards. The gate of a single client, service or forward is nested inside.
+//! Except in tests, a process has at most one server and one client.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, LazyLock};
@@ -24,17 +24,17 @@ pub fn of_client() -> &'static Arc<Gate> {
     &CLIENT
 }
 
-/// Changes the limits of a server, for streams that live as well.
+/// Changes the limits of a server, also for live streams.
 pub fn set_server(limits: &Limits) {
     SERVER.set(limits);
 }
 
-/// Changes the limits of a client, for streams that live as well.
+/// Changes the limits of a client, also for live streams.
 pub fn set_client(limits: &Limits) {
     CLIENT.set(limits);
 }
 
-/// The source of the visitor of a stream that arrives. A trusted reverse proxy is none.
+/// The source of the visitor of an incoming stream. A trusted reverse proxy is not a source.
 pub fn source_of(visitor: &Visitor) -> Option<Source> {
     match visitor {
         Visitor::Unknown | Visitor::At(_) => source(visitor.address()).map(Source::Address),
@@ -42,7 +42,7 @@ pub fn source_of(visitor: &Visitor) -> Option<Source> {
     }
 }
 
-/// The source of a visitor for limits of each source. A trusted reverse proxy is none.
+/// The source of a visitor, for per-source limits. A trusted reverse proxy is not a source.
 pub fn source(visitor: Option<SocketAddr>) -> Option<IpAddr> {
     visitor.map(|visitor| visitor.ip().to_canonical()).filter(|ip| !descriptors::is_trusted(*ip))
 }

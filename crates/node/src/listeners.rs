@@ -24,7 +24,7 @@ const BACKLOG: i32 = 4096;
 pub enum Listeners {
     /// A group with one socket for each worker.
     Tcp(Vec<std::net::TcpListener>),
-    /// The same of UDP.
+    /// A group of UDP sockets.
     Udp(FlowGroup),
     /// One socket for all workers, because Unix sockets have no `SO_REUSEPORT`.
     Unix(Unix),
@@ -46,7 +46,7 @@ pub struct Unix {
 }
 
 impl Listeners {
-    /// Listens at a port of this protocol, on each of `workers`.
+    /// Listens on a port of this protocol, with a socket for each of `workers` workers.
     ///
     /// # Errors
     /// As for [`net::listen_group`] and [`net::udp::flow_group`].
@@ -68,7 +68,7 @@ impl Listeners {
         tcp.chain(udp.iter().map(AsFd::as_fd)).chain(unix.map(AsFd::as_fd))
     }
 
-    /// What leads the peers of UDP sockets to workers.
+    /// The steering of the peers of UDP sockets to workers.
     pub fn steering(&self) -> Option<Arc<Steering>> {
         match self {
             Self::Udp(group) => Some(Arc::clone(&group.steering)),
@@ -103,7 +103,7 @@ pub fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(String, Lis
             Listeners::Unix(_) => None,
         };
         let bound = bound.context("no socket")??;
-        // The socket knows the number of the interface, and people its name.
+        // The socket has the index of the interface; users know its name.
         let bound = match at.link() {
             Some(_) => at.with_port(bound.port()).to_string(),
             None => bound.to_string(),
@@ -134,12 +134,12 @@ pub fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(String, Lis
     }
 }
 
-/// Lets a listener of the configuration outlive a crash, where the service manager keeps sockets.
+/// Lets a configured listener outlive a crash, if the service manager stores sockets.
 fn store(listeners: &Listeners) {
     net::inherited::store(&listeners.sockets().collect::<Vec<_>>());
 }
 
-/// The advice for a failed bind of a Unix socket, as the end of a line.
+/// The hint for a failed bind of a Unix socket, as the end of a log line.
 fn unix_advice(kind: io::ErrorKind) -> &'static str {
     if kind == io::ErrorKind::NotFound {
         " (make the folder first)"

@@ -1,5 +1,5 @@
-//! What the memory budget of the process gives to workers, visitors and connections before their
-//! log-in, and the settings of links.
+//! The shares of the process's memory budget for workers, visitors and unauthenticated connections,
+//! and the settings of links.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -16,17 +16,18 @@ use relay::Held;
 use crate::parts::Portion;
 use families::budget::budget;
 
-/// The read buffers that all workers keep take at most the budget divided by this number.
+/// The read buffers that all workers keep for reuse take at most the budget divided by this number.
 const POOL_SHARE: u64 = 8;
 
-/// The connections that have not logged in take at most the budget divided by this number.
+/// Unauthenticated connections take at most the budget divided by this number.
 const STRANGERS_SHARE: u64 = 4;
 
-/// This number of connections may wait for their log-in at a listener, whatever the budget is.
+/// The number of connections that may wait for their log-in at a listener, however small the budget
+/// is.
 const STRANGERS_MIN: usize = 32;
 
-/// The connections to a default target take at most the budget divided by this number, of 4 KiB
-/// each, without the bytes that wait in them.
+/// The connections to a default target take at most the budget divided by this number, at 4 KiB
+/// each without their buffered bytes.
 const DEFAULTS_SHARE: u64 = 2;
 const STRAIGHT: u64 = 4 << 10;
 
@@ -42,9 +43,9 @@ pub fn link_config(common: &Common) -> LinkConfig {
     }
 }
 
-/// Makes the lease of one of `workers` workers. The caller must be on the thread of that worker,
+/// Creates the lease of one of `workers` workers. The caller must be on the thread of that worker,
 /// because the function also limits the buffer pool of the thread. The buffers that the worker
-/// keeps are charged to the lease once.
+/// keeps for reuse are charged to the lease once.
 pub fn lease(budget: &Arc<ProcessBudget>, workers: NonZeroUsize) -> Lease {
     let lease = Lease::new(Arc::clone(budget));
     let share = lease.total() / POOL_SHARE / workers.get() as u64;
@@ -54,22 +55,22 @@ pub fn lease(budget: &Arc<ProcessBudget>, workers: NonZeroUsize) -> Lease {
     lease
 }
 
-/// The connections that may be waiting for their log-in at one listener of one worker. Each takes
-/// `cost` bytes, and all of them at most a quarter of the budget, but at least 32 may wait.
+/// The number of connections that may wait for their log-in at one listener of one worker. Each
+/// takes `cost` bytes, and all together at most a quarter of the budget, but at least 32 may wait.
 pub fn strangers(budget: &Lease, workers: usize, cost: u64) -> usize {
     let share = budget.total() / STRANGERS_SHARE / workers.max(1) as u64;
     usize::try_from(share / cost).unwrap_or(usize::MAX).max(STRANGERS_MIN)
 }
 
-/// The connections that a default target may have: half of the budget, for what each takes
-/// beside the bytes that wait in it.
+/// The number of connections that a default target may have: half of the budget, divided by the
+/// memory that a connection takes without its buffered bytes.
 pub fn streams_of_default(common: &Common) -> u32 {
     let most = budget(common) / DEFAULTS_SHARE / STRAIGHT;
     u32::try_from(most).unwrap_or(u32::MAX)
 }
 
-/// Takes memory for visitors from the budget of a worker, and counts those for which it has too
-/// little left.
+/// Takes memory for visitors from the budget of a worker, and counts the visitors for which too
+/// little is left.
 #[derive(Clone, Debug)]
 pub struct Accounts {
     budget: Portion,
@@ -86,8 +87,8 @@ impl Accounts {
         self.refused.get()
     }
 
-    /// Takes `bytes` for a visitor that nothing else is charged for. They count for the source of
-    /// the visitor.
+    /// Takes `bytes` for a visitor for which nothing else is charged. The bytes count for the
+    /// source of the visitor.
     pub fn draw(&self, bytes: u64, visitor: Option<SocketAddr>) -> Option<Held> {
         let budget: Rc<dyn Budget> = Rc::new(self.budget.of(visitor));
         let held = Held::draw(&budget, bytes);
@@ -97,8 +98,8 @@ impl Accounts {
         held
     }
 
-    /// An account for a connection that the HTTP proxy serves, with `bytes` in use already. They
-    /// count for the source of the visitor.
+    /// An account for a connection that the HTTP proxy serves, with `bytes` already in use. The
+    /// bytes count for the source of the visitor.
     pub fn open(&self, bytes: u64, visitor: Option<SocketAddr>) -> Option<Rc<web::Account>> {
         let Some(account) = web::Account::open(Rc::new(self.budget.of(visitor)), bytes) else {
             count(&self.refused);

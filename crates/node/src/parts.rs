@@ -1,28 +1,27 @@
-//! The parts of the memory budget: what each source of visitors and each client holds. A holder of
-//! much leaves room for the others.
+//! The parts of the memory budget: the memory that each source of visitors and each client holds. A
+//! large holder leaves room for the others.
 //!
 //! The bound is a dynamic threshold (Choudhury and Hahne, "Dynamic queue length thresholds for
-//! shared-memory packet switches", 1998): a holder may take more while it holds at most as much as
-//! is left, times a factor. [`Portion`] is the budget as a holder sees it: with less left than
-//! there is, so that all rules about what is left ([`proto::Budget::left`]) hold for each holder as
-//! well.
+//! shared-memory packet switches", 1998): a holder may take more while it holds at most a factor
+//! times the free budget. [`Portion`] is the budget as a holder sees it: it reports less than the
+//! actual free budget, so that all rules about the free budget ([`proto::Budget::left`]) apply to
+//! each holder as well.
 //!
-//! | holder | factor | alone it takes |
+//! | holder | factor | a single holder may take |
 //! |---|---|---|
-//! | a source of visitors: an address of IPv4, 64 bits of IPv6; behind a trusted reverse proxy the visitor that the proxy names | 4 | seven tenths |
-//! | a client, by all of its links: windows, replay, what visitors do not read | 16 | eight tenths |
+//! | a source of visitors: an IPv4 address or an IPv6 /64; behind a trusted reverse proxy the visitor that the proxy names | 4 | seven tenths |
+//! | a client, over all its links: windows, replay, data that visitors have not read | 16 | eight tenths |
 //!
-//! A source takes less than its client may, so the other visitors of the client are served beside
-//! it. The last part of the budget is for holders of little: other streams may fill the budget up
-//! to it while they move, and stall then.
+//! A source may take less than its client, so the client's other visitors are still served. The
+//! last part of the budget is reserved for small holders: other streams may fill the budget up to
+//! it while they make progress, and then stall.
 //!
-//! A holder that has its part may have a few streams more (`Parting::beyond`): the memory of
-//! streams grows after they begin, and the next visitor of a NAT is served beside those that stall
-//! there.
+//! A holder that has used up its part may open a few more streams (`Parting::beyond`): the memory
+//! of streams grows after they begin, and the next visitor behind a NAT is served beside the
+//! stalled ones.
 //!
-//! All workers share the table. Links and streams tell what they hold in steps, so that a frame
-//! costs no operation that threads share; the table is locked where a connection or a stream
-//! begins.
+//! All workers share the table. Links and streams report their use in steps, so a frame costs no
+//! atomic operation on shared memory; the table is locked when a connection or a stream begins.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
@@ -39,39 +38,38 @@ use proto::{Budget, Share};
 
 use crate::limits;
 
-/// How the budget is parted among the holders of a kind.
+/// How the budget is divided among the holders of a kind.
 #[derive(Clone, Copy, Debug)]
 struct Parting {
-    /// A holder may have this number of times what is left.
+    /// A holder may hold this multiple of the free budget.
     factor: u64,
-    /// The streams that a holder may begin beyond its part have this part of the budget together,
-    /// as they are expected to be.
+    /// The streams that a holder may open beyond its part may take, by their expected size, the
+    /// budget divided by this number.
     beyond: u64,
 }
 
-/// The visitors of a NAT or of a proxy that no configuration names share a source: 800 streams that
-/// nobody reads leave its next visitor enough of 32 MiB, although they have 29 MiB of the end that
-/// sends.
+/// The visitors behind a NAT or an unconfigured proxy share a source: with 32 MiB, 800 unread
+/// streams leave enough for its next visitor, although they take 29 MiB at the sending end.
 const OF_SOURCE: Parting = Parting { factor: 4, beyond: 64 };
 
-/// A source leaves half of the streams beyond the part of the client to its other visitors.
+/// A source leaves half of the client's extra streams to the client's other visitors.
 const OF_CLIENT: Parting = Parting { factor: 16, beyond: 32 };
 
-/// Connections and requests leave this part of the budget ([`web::Account`], [`relay::Held`]), and
-/// new streams of a source or a client that holds more than [`little`] as well.
+/// Connections and requests leave the budget divided by this number free ([`web::Account`],
+/// [`relay::Held`]), as do new streams of a source or a client that holds more than [`little`].
 const RESERVE: u64 = 8;
 
-/// Holders of little leave this part of the budget, for memory that cannot be refused. It is half
-/// of what streams leave that move.
+/// Small holders leave the budget divided by this number free, for memory that cannot be refused.
+/// It is half of what streams in progress leave free.
 const LAST: u64 = 32;
 
-/// A new stream is expected to take this much: its state and its implicit window.
+/// The expected memory of a new stream, in bytes: its state and its implicit window.
 const STREAM: u64 = 18 << 10;
 
-/// The most that is little, bytes: the buffers and the requests of a page.
+/// The maximum use of a small holder, in bytes: the buffers and the requests of a page.
 const LITTLE: u64 = 256 << 10;
 
-/// What is little of a budget: of a small one less.
+/// The maximum use of a small holder with this budget: less with a small budget.
 fn little(total: u64) -> u64 {
     (total / 128).min(LITTLE)
 }
@@ -83,12 +81,12 @@ pub(crate) struct Parts {
     clients: Table<String>,
 }
 
-/// What one source or one client holds.
+/// The memory that one source or one client holds.
 #[derive(Debug, Default)]
 struct Part {
     /// Bytes.
     held: AtomicI64,
-    /// Streams that have begun beyond the part of the holder.
+    /// The number of streams that were opened beyond the part of the holder.
     beyond: AtomicU64,
 }
 
@@ -98,12 +96,12 @@ impl Part {
     }
 
     fn held(&self) -> u64 {
-        // A link tells late what it has taken.
+        // A link reports its use with a delay, so the sum may be negative.
         u64::try_from(self.held.load(Ordering::Relaxed)).unwrap_or(0)
     }
 }
 
-/// A stream of a holder that had its part when the stream began.
+/// A stream of a holder that had used up its part when the stream began.
 #[derive(Debug)]
 struct Beyond(Arc<Part>);
 
@@ -124,15 +122,15 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// The part of a client, as a link of it sees it. A link changes what it holds with each frame, so
-/// it tells the change in steps of [`STEP`].
+/// The part of a client, as seen by one of its links. The use of a link changes with each frame, so
+/// the link reports it in steps of [`STEP`].
 #[derive(Debug)]
 struct OfLink {
     part: Arc<Part>,
     untold: Cell<i64>,
 }
 
-/// A link keeps at most this much to itself.
+/// The maximum change that a link leaves unreported, in bytes.
 const STEP: u64 = 64 << 10;
 
 impl OfLink {
@@ -163,7 +161,7 @@ impl Drop for OfLink {
     }
 }
 
-/// The holders that live, by their names.
+/// The live holders, by their names.
 struct Table<K>(Mutex<HashMap<K, Weak<Part>>>);
 
 impl<K> Default for Table<K> {
@@ -184,7 +182,8 @@ impl<K: Eq + Hash> Table<K> {
         if let Some(part) = all.get(&of).and_then(Weak::upgrade) {
             return part;
         }
-        // The table is cleaned before it grows, so its memory follows the number of holders.
+        // The table is purged before it grows, so its memory is proportional to the number of
+        // holders.
         if all.len() == all.capacity() {
             all.retain(|_, part| part.strong_count() > 0);
         }
@@ -195,7 +194,7 @@ impl<K: Eq + Hash> Table<K> {
 }
 
 impl Parts {
-    /// The parts of a budget, which all workers share. A process of tests has several budgets.
+    /// The parts of a budget, shared by all workers. A test process has several budgets.
     pub(crate) fn of(budget: &Arc<ProcessBudget>) -> Arc<Self> {
         type OfBudget = (Weak<ProcessBudget>, Arc<Parts>);
         static ALL: LazyLock<Mutex<Vec<OfBudget>>> = LazyLock::new(Mutex::default);
@@ -211,7 +210,7 @@ impl Parts {
     }
 }
 
-/// The budget of a worker as a source, a client or nobody in particular sees it.
+/// The budget of a worker, as seen by a source, a client or no particular holder.
 #[derive(Clone, Debug)]
 pub struct Portion {
     lease: Rc<Lease>,
@@ -227,7 +226,7 @@ impl Portion {
         Self { lease: Rc::clone(lease), parts, source: None, client: None }
     }
 
-    /// The budget as the source of this visitor sees it. A trusted reverse proxy is no source.
+    /// The budget as the source of this visitor sees it. A trusted reverse proxy is not a source.
     pub fn of(&self, visitor: Option<SocketAddr>) -> Self {
         let source = limits::source(visitor).map(|ip| self.parts.sources.part(prefix(ip)));
         Self { source, ..self.clone() }
@@ -244,7 +243,7 @@ impl Portion {
         source.into_iter().chain(self.client.as_ref().map(|link| (&link.part, OF_CLIENT)))
     }
 
-    /// Whether the rules of what is left let a new stream begin.
+    /// Whether the rules about the free budget let a new stream begin.
     fn is_within(&self) -> bool {
         self.left() >= (self.lease.total() / RESERVE).saturating_add(STREAM)
     }
@@ -294,11 +293,11 @@ impl Budget for Portion {
             let held = part.held();
             has_holder = true;
             is_little &= held <= little(total);
-            // What is there already goes on: streams keep their implicit windows.
+            // Existing streams continue: they keep their implicit windows.
             seen = seen.min(left.saturating_sub(held / kind.factor).max(left.min(reserve)));
         }
-        // The rules of what is left keep the reserve, of which a holder of little has all but the
-        // last part.
+        // The rules about the free budget keep the reserve free; a small holder may use all but the
+        // last part of it.
         if has_holder && is_little && left > last { seen + (reserve - last) } else { seen }
     }
 
@@ -318,12 +317,12 @@ impl Budget for Portion {
     }
 }
 
-/// The budget as a stream of a source sees it. The stream is charged to the budget and to its
-/// client by its link, and to its source here.
+/// The budget as a stream of a source sees it. The link charges the stream to the budget and to the
+/// client; this type charges it to the source.
 #[derive(Debug)]
 struct OfStream {
     portion: Portion,
-    /// The holders that had their part when the stream began.
+    /// The holders that had used up their part when the stream began.
     beyond: OnceCell<Vec<Beyond>>,
 }
 
@@ -366,7 +365,7 @@ mod tests {
         Some(SocketAddr::new(text.parse().unwrap(), 5))
     }
 
-    /// Takes pieces as connections and requests do, until there is no room.
+    /// Takes pieces as connections and requests do, until the budget refuses.
     fn fill(portion: &Portion) -> u64 {
         const PIECE: u64 = 16 << 10;
         let mut taken = 0;
@@ -376,7 +375,7 @@ mod tests {
         taken
     }
 
-    /// A stream that begins, if there is room.
+    /// A new stream, if the budget allows it.
     fn stream(link: &Portion, at: SocketAddr) -> Option<Rc<dyn Share>> {
         let one = link.share(at).unwrap();
         one.has_room().then(|| {
@@ -393,7 +392,7 @@ mod tests {
         let link = all.of_client("home");
         let at = visitor("192.0.2.1").unwrap();
         let stalled: Vec<_> = (0..800).map(|_| stream(&link, at).unwrap()).collect();
-        // The end that sends has a frame of each that cannot leave.
+        // The sending end holds an unsent frame of each stream.
         let more = 29 * MIB - 800 * STREAM;
         link.charge(more);
         stalled[0].change(STREAM, STREAM + more);

@@ -1,13 +1,13 @@
-//! The checks of passwords against hashes: one thread for the process, off the workers.
+//! The checks of passwords against hashes: a single thread of the process, apart from the workers.
 //!
 //! A check takes up to 0.3 s and 64 MiB. One thread bounds what all visitors together can make the
-//! process spend. Services take turns, so a flood at one of them delays a check of another by one
-//! check at most. What waits is bounded per source, per service and in all; a further check is
-//! refused at once.
+//! process spend. Services take turns, so a flood at one service delays a check of another by at
+//! most one check. The number of waiting checks is bounded per source, per service and in total;
+//! checks beyond a bound are refused at once.
 //!
-//! A password that was right is remembered for a moment, by a keyed hash of the pair and the
-//! edition of the service, so that the requests of a page cost one check. The same pair that waits
-//! already is checked once.
+//! A correct password is cached briefly, by a keyed hash of the pair and the edition of the
+//! service, so that the requests of a page cost one check. Waiting requests with the same pair
+//! share one check.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -20,39 +20,40 @@ use link::ProcessBudget;
 use tokio::sync::oneshot;
 use web::Candidate;
 
-/// Checks that wait, of one source at one service: a browser asks for as many files of a page
-/// before its first answer.
+/// Maximum waiting checks of one source at one service: a browser requests about as many files of a
+/// page before the first response.
 const OF_SOURCE: usize = 4;
 
-/// Checks of one service that wait: 32 of the slowest take 10 s, which is what a person waits.
+/// Maximum waiting checks of one service: 32 of the slowest take 10 s, which is about as long as a
+/// user waits.
 const OF_SERVICE: usize = 32;
 
-/// Checks that wait in all.
+/// Maximum waiting checks in total.
 const OF_ALL: usize = 256;
 
-/// Requests with the same pair that wait for one check.
+/// Maximum requests with the same pair that share one check.
 const SAME: usize = 128;
 
-/// How long a right password is remembered. A changed hash is another edition and thus another
-/// number.
+/// How long a correct password is cached. A changed hash has a new edition and thus another
+/// fingerprint.
 const MEMORY: Duration = Duration::from_secs(60);
 
-/// Right passwords that are remembered, 40 bytes each.
+/// Maximum cached correct passwords, at 40 bytes each.
 const REMEMBERED: usize = 4096;
 
-/// The number of a pair at an edition of a service.
+/// The service, and the fingerprint of a pair at an edition of it.
 type Print = (u64, u64);
 
-/// The service and the source of a check. A visitor without a source has the bound of its service
-/// alone.
+/// The service and the source of a check. For a visitor without a source, only the bound of the
+/// service applies.
 type Place = (u64, Option<IpAddr>);
 
-/// The answer to a check that was asked for.
+/// The immediate result of a request for a check.
 #[derive(Debug)]
 pub enum Turn {
-    /// The password was right a moment ago.
+    /// The cache has the password as correct.
     Right,
-    /// The outcome comes later. An error: the check was given up, because memory was short.
+    /// The outcome follows. An error: the check was abandoned, because memory was short.
     Later(oneshot::Receiver<bool>, Ticket),
     /// Too many checks of this source wait.
     SourceBusy,
@@ -75,11 +76,12 @@ impl fmt::Debug for Passwords {
 #[derive(Default)]
 struct State {
     is_started: bool,
-    /// The services with checks that wait, in the order of their turns.
+    /// The services with waiting checks, in the order of their turns.
     turns: VecDeque<u64>,
     waiting: HashMap<u64, VecDeque<Job>>,
     total: usize,
-    /// Checks of each source at each service whose outcome the visitor does not know.
+    /// The pending checks of each source at each service, including those whose outcome the visitor
+    /// has not read.
     sources: HashMap<Place, usize>,
     right: HashMap<Print, Instant>,
 }
@@ -92,7 +94,7 @@ struct Job {
     replies: Vec<oneshot::Sender<bool>>,
 }
 
-/// A source has one check less in progress when the ticket is dropped.
+/// Counts as a pending check of the source until dropped.
 pub struct Ticket(&'static Passwords, Option<Place>);
 
 impl Drop for Ticket {
@@ -127,7 +129,7 @@ impl Default for Passwords {
 }
 
 impl Passwords {
-    /// Asks for a check. `edition`: of the service, which is new after each change of its hashes.
+    /// Requests a check. `edition`: of the service, which changes with its hashes.
     pub fn ask(
         &'static self,
         service: u64,
@@ -194,16 +196,17 @@ impl Passwords {
     fn run(&self) {
         loop {
             let Job { print, candidate, budget, replies } = self.next();
-            // The memory of a check is not on a worker. Visitors are refused where it is short.
+            // The memory of a check is not charged to a worker. Visitors are refused if it is
+            // short.
             let Some(_held) = budget.take(candidate.memory()) else { continue };
-            // A defect of a library ends this check alone; the hook of the log has told of it.
+            // A panic in a library ends only this check; the panic hook has logged it.
             let checked = panic::catch_unwind(panic::AssertUnwindSafe(|| candidate.is_right()));
             let Ok(is_right) = checked else { continue };
             if is_right {
                 self.lock().remember(print);
             }
             for reply in replies {
-                // A visitor that has left wants no answer.
+                // The visitor may have disconnected.
                 let _ = reply.send(is_right);
             }
         }
@@ -237,7 +240,7 @@ impl State {
             }
             let Some(mut job) = job else { continue };
             self.total -= 1;
-            // Nobody waits for the outcome any more.
+            // Visitors that no longer wait for the outcome are dropped.
             job.replies.retain(|reply| !reply.is_closed());
             if !job.replies.is_empty() {
                 return Some(job);
@@ -269,7 +272,7 @@ mod tests {
         web::candidate(HASH, password).unwrap()
     }
 
-    /// Checks that nobody does.
+    /// Checks without a thread that performs them.
     fn idle() -> &'static Passwords {
         let all: &'static Passwords = Box::leak(Box::default());
         all.lock().is_started = true;
@@ -291,11 +294,11 @@ mod tests {
             (0..OF_SOURCE).map(|n| ask(all, 1, source(1), &n.to_string())).collect();
         assert!(kept.iter().all(|asked| matches!(asked, Turn::Later(..))));
         assert!(matches!(ask(all, 1, source(1), "more"), Turn::SourceBusy));
-        // The same pair is checked once, and costs nobody a place.
+        // The same pair is checked once, and takes no additional place.
         kept.push(ask(all, 1, source(1), "0"));
         assert!(matches!(kept.last(), Some(Turn::Later(..))));
         assert_eq!(all.lock().total, OF_SOURCE);
-        // Failover source, and the same source at another service.
+        // Another source, and the same source at another service.
         kept.push(ask(all, 1, source(2), "x"));
         kept.push(ask(all, 2, source(1), "x"));
         assert_eq!(all.lock().total, OF_SOURCE + 2);
@@ -310,7 +313,7 @@ mod tests {
             }
         }
         assert_eq!(all.lock().total, OF_ALL);
-        // Visitors that have left make room: nobody waits for their checks.
+        // Visitors that have disconnected free their places.
         drop(kept);
         assert!(all.lock().next().is_none());
         let state = all.lock();

@@ -1,7 +1,7 @@
-//! Connections that are not decided yet: their log-in or their first bytes are still to come. A
-//! server holds a bounded number of them. When there are too many, the oldest connection of the
-//! source with the most connections leaves. So a source that opens connections and stays silent
-//! displaces its own connections and nobody else's.
+//! Pending connections: their log-in or their first bytes have not arrived yet. A server holds a
+//! bounded number of them. When there are too many, the oldest connection of the source with the
+//! most connections is evicted. So a source that opens connections and stays silent evicts only its
+//! own connections.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -12,14 +12,14 @@ use std::rc::Rc;
 use net::source::prefix;
 use tokio::task::{AbortHandle, spawn_local, yield_now};
 
-/// The tasks of connections that are not decided.
+/// The tasks of pending connections.
 #[derive(Debug, Default)]
 pub struct PendingSet(Rc<RefCell<Crowd>>);
 
 #[derive(Debug, Default)]
 struct Crowd {
     /// The tasks of each source by their number, oldest first. `None`: reverse proxies, whose
-    /// connections are of many visitors, so each counts as a source of its own.
+    /// connections carry many visitors, so each connection counts as a separate source.
     sources: HashMap<Option<IpAddr>, BTreeMap<u64, AbortHandle>>,
     /// The tasks of all sources.
     count: usize,
@@ -28,13 +28,13 @@ struct Crowd {
 }
 
 impl PendingSet {
-    /// The number of connections that are not decided.
+    /// The number of pending connections.
     pub fn count(&self) -> usize {
         self.0.borrow().count
     }
 
-    /// Runs the decision about a connection of `source`; `None` is a reverse proxy. The decision
-    /// keeps the place of the connection.
+    /// Spawns the task of a pending connection from `source`; `None` is a reverse proxy. The task
+    /// holds the place of the connection.
     pub fn run<F: Future<Output = ()> + 'static>(
         &self,
         source: Option<IpAddr>,
@@ -51,8 +51,8 @@ impl PendingSet {
         task
     }
 
-    /// Closes the oldest connection of the source with the most. The newest connection of all
-    /// always stays. The future is ready when the socket is closed. False when there is no such
+    /// Closes the oldest connection of the source with the most. The newest connection overall
+    /// always stays. The future completes when the socket is closed. False: there is no such
     /// connection.
     pub(crate) async fn one_leaves(&self) -> bool {
         if !self.abort_one() {
@@ -63,14 +63,14 @@ impl PendingSet {
     }
 
     /// Whether a new connection gets a place although all places of the worker's listener are
-    /// taken: the place of another connection, or a place beyond them when this worker has none
-    /// that could leave. So each worker takes visitors while other workers hold all places.
+    /// taken: the place of an evicted connection, or an additional place if this worker has none to
+    /// evict. So each worker accepts visitors while other workers hold all places.
     pub fn gives_way(&self) -> bool {
         self.abort_one() || self.count() < 2
     }
 
-    /// Closes the oldest connection of the source with the most; its socket is closed after a turn
-    /// of the runtime.
+    /// Aborts the oldest connection of the source with the most; its socket is closed in the next
+    /// turn of the runtime.
     pub fn abort_one(&self) -> bool {
         let mut crowd = self.0.borrow_mut();
         if crowd.count < 2 {
@@ -85,7 +85,8 @@ impl PendingSet {
 }
 
 impl Crowd {
-    /// The source with the most connections, and its oldest one. Among equals the oldest counts.
+    /// The source with the most connections, and its oldest connection. Among equal sources, the
+    /// one with the oldest connection.
     fn greediest(&self) -> Option<(Option<IpAddr>, u64)> {
         let sources = self.sources.iter().filter_map(|(source, tasks)| {
             let (oldest, _) = tasks.first_key_value()?;
@@ -108,7 +109,7 @@ impl Crowd {
     }
 }
 
-/// The place of a connection. Dropping the place, which belongs to the task, frees it.
+/// The place of a connection, owned by its task. Dropping it frees the place.
 #[derive(Debug)]
 pub struct PendingGuard {
     crowd: Rc<RefCell<Crowd>>,
@@ -117,7 +118,7 @@ pub struct PendingGuard {
 }
 
 impl PendingGuard {
-    /// The connection is of this source, as its reverse proxy says.
+    /// Moves the connection to the source that its reverse proxy reports.
     pub fn belongs_to(&mut self, source: IpAddr) {
         let mut crowd = self.crowd.borrow_mut();
         let Some(task) = crowd.remove(self.source, self.number) else { return };
@@ -139,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// A decision that never comes.
+    /// A task that never completes.
     async fn silent(place: PendingGuard) {
         let _place = place;
         pending::<()>().await;

@@ -1,5 +1,5 @@
-//! Visitors that a former process has accepted and cannot serve, because their client has its links
-//! here: they go to the listener at whose address they came.
+//! Visitors that a previous process has accepted but cannot serve, because the links of their
+//! client are here: they are handed to the listener of the address at which they arrived.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::session::{HOLD, Handle};
 
-/// The time between two looks for the listener of a visitor, whose client is about to register.
+/// The poll interval for the listener of a visitor whose client is about to register.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The visitors that wait for a listener, at most.
+/// The maximum number of visitors that wait for a listener.
 const WAITING: usize = 1024;
 
-/// Takes the visitors of a former process, if there is one, on the first worker.
+/// Takes the visitors of a previous process, if there is one, on the first worker.
 pub async fn adopt_visitors(handles: &[Handle]) -> anyhow::Result<()> {
     let Some(first) = handles.first() else { return Ok(()) };
     let taken = first.call(|_| -> std::io::Result<()> {
@@ -44,8 +44,8 @@ async fn take(visitors: Visitors) {
     while waiting.join_next().await.is_some() {}
 }
 
-/// Waits until the listener of a visitor is there, or until the next generation is there, to which
-/// the client may go without having come here.
+/// Waits until the listener of a visitor exists, or until the next generation exists, to which the
+/// client may connect without having connected here.
 async fn wait(mut visitor: TcpStream) {
     let until = Instant::now() + HOLD;
     while let Err(back) = adopt(visitor) {

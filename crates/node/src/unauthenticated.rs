@@ -1,7 +1,7 @@
 //! The connections of a listener that have not logged in. When descriptors run short, or too many
-//! connections wait for their log-in, the oldest connection of the source that has most of them is
-//! closed. A client with a token logs in within a moment, and clients without a token could
-//! otherwise hold all descriptors.
+//! connections wait for their log-in, the oldest connection of the source with the most is closed.
+//! A client with a token logs in quickly, and clients without a token could otherwise hold all
+//! descriptors.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,23 +21,23 @@ use crate::pending::{PendingGuard, PendingSet};
 use crate::session::Worker;
 use crate::{descriptors, memory};
 
-/// The connections of one listener on one worker that may be waiting for their log-in, within
-/// [`memory::strangers`]. Accepted connections proceed before new connections are accepted. So a
-/// connection of a real client is here for its own round trips only.
+/// The maximum number of connections that wait for their log-in at one listener of one worker,
+/// within [`memory::strangers`]. Accepted connections proceed before new connections are accepted,
+/// so a connection of a real client waits only for its own round trips.
 const STRANGERS: usize = 4096;
 
-/// The memory in bytes that is charged for a connection until its log-in, the most that a stranger
-/// can make this end hold: over TCP a handshake of at most 32 KiB, its TLS session, the head of a
-/// WebSocket's request and the task; over QUIC and KCP the connection (about 60 KiB) and 64 KiB
-/// that nobody has read.
+/// The memory charged for a connection until its log-in, in bytes. It is the most that an
+/// unauthenticated peer can make this end hold: over TCP a handshake of at most 32 KiB, its TLS
+/// session, the header of a WebSocket request and the task; over QUIC and KCP the connection (about
+/// 60 KiB) and 64 KiB of unread data.
 const COST: u64 = 48 << 10;
 const UDP_COST: u64 = 128 << 10;
 
 /// Held from the check for a free descriptor to the accept that takes it. Two accept loops that see
-/// the same free descriptor would exceed the room, one connection at a time.
+/// the same free descriptor would exceed the limit, one connection at a time.
 static TABLE: Mutex<()> = Mutex::new(());
 
-/// The connections of one listener on one worker, and what logs them in.
+/// The unauthenticated connections of one listener on one worker, and their log-in.
 #[derive(Debug)]
 pub struct Unauthenticated<L> {
     waiting: PendingSet,
@@ -50,7 +50,7 @@ pub struct Unauthenticated<L> {
 }
 
 impl<L> Unauthenticated<L> {
-    /// `log_in` logs a connection in. It keeps the place of the connection.
+    /// `log_in` logs a connection in, and holds the place of the connection.
     pub fn new(worker: &Worker, transport: Transport, log_in: L) -> Self {
         let cost = if transport.stays() { UDP_COST } else { COST };
         let budget = Rc::clone(&worker.state.budget);

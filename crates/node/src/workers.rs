@@ -1,10 +1,9 @@
 //! Workers: each worker is one OS thread with its own single-threaded runtime, and workers share
 //! nothing.
 //!
-//! A link lives on one worker for its whole life, so the data path needs no locks and no messages
-//! between threads. Whatever does cross threads (a new socket, a configuration, a query) travels as
-//! a closure through the bounded mailbox of a worker. The closure runs there between two turns of
-//! the tasks.
+//! A link stays on one worker for its lifetime, so the data path needs no locks and no messages
+//! between threads. Whatever crosses threads (a new socket, a configuration, a query) is sent as a
+//! closure through the bounded mailbox of a worker, and runs there between two turns of the tasks.
 //!
 //! ```text
 //!   any thread --Handle::run / call--> mailbox --> worker thread: closure(&Rc<Worker<S>>)
@@ -29,15 +28,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// The closures that a mailbox holds. They are short and rare. A sender waits while the mailbox is
-/// full.
+/// The capacity of a mailbox, in closures. They are short and rare. A sender waits while the
+/// mailbox is full.
 const MAILBOX: usize = 1024;
 
-/// Threads of a worker for files of enrolled clients, which are the only blocking calls there.
-/// Names are looked up on the thread of `net::resolve`.
+/// Threads of a worker for files of enrolled clients, the only blocking calls there. Names are
+/// resolved on the thread of `net::resolve`.
 const BLOCKING_THREADS: usize = 4;
 
-/// How often a worker frees the read buffers that it does not use.
+/// The interval at which a worker frees unused read buffers.
 const TIDY: Duration = Duration::from_secs(5);
 
 /// The time in which a stopping worker must finish its current turn.
@@ -80,7 +79,7 @@ impl<S> fmt::Debug for Handle<S> {
 }
 
 impl<S: 'static> Handle<S> {
-    /// Runs `job` on the worker. The future is ready when the job is in the mailbox.
+    /// Runs `job` on the worker. The future completes when the job is in the mailbox.
     ///
     /// # Errors
     /// [`WorkerGone`] when the worker has stopped.
@@ -100,13 +99,13 @@ impl<S: 'static> Handle<S> {
         job: impl FnOnce(&Rc<Worker<S>>) -> T + Send + 'static,
     ) -> Result<T, WorkerGone> {
         let (reply, answer) = oneshot::channel();
-        // The caller may have gone meanwhile; then the answer is dropped.
+        // If the caller has dropped the future meanwhile, the result is dropped.
         self.run(move |worker| drop(reply.send(job(worker)))).await?;
         answer.await.map_err(|_| WorkerGone)
     }
 
-    /// Runs a task on the worker and returns its result. A long job gives way to the other tasks of
-    /// the worker in this form. The task ends when the caller drops the future.
+    /// Runs a task on the worker and returns its result. In this form a long job can yield to the
+    /// other tasks of the worker. The task ends when the caller drops the future.
     ///
     /// # Errors
     /// [`WorkerGone`] when the worker has stopped or the task panicked.
@@ -129,8 +128,8 @@ impl<S: 'static> Handle<S> {
     }
 }
 
-/// A set of running workers. Dropping the set stops the workers and waits as [`Self::stop`] does.
-/// So a start that is given up leaves no socket file behind.
+/// A set of running workers. Dropping the set stops the workers and waits as [`Self::stop`] does,
+/// so an abandoned start leaves no socket file behind.
 #[derive(Debug)]
 pub struct Workers<S> {
     handles: Arc<[Handle<S>]>,
@@ -171,7 +170,7 @@ impl<S: 'static> Workers<S> {
             let (stopped_guard, stopped) = std::sync::mpsc::channel::<()>();
             let (make, up, peers) = (Arc::clone(&make), up.clone(), Arc::clone(&handles));
             thread::Builder::new().name(format!("tunnel-w{index}")).spawn(move || {
-                // Dropped when the thread ends, however it ends.
+                // Dropped when the thread ends, even by a panic.
                 let _stopped = stopped_guard;
                 match runtime() {
                     Ok(runtime) => {
@@ -199,7 +198,7 @@ impl<S: 'static> Workers<S> {
         &self.handles
     }
 
-    /// Whether every worker answers within `limit`. False when a worker is blocked or has stopped.
+    /// Whether every worker responds within `limit`. False if a worker is blocked or has stopped.
     pub async fn answer(&self, limit: Duration) -> bool {
         let all = async {
             for handle in self.handles.iter() {
@@ -237,7 +236,7 @@ fn end(ends: Vec<End>) {
     let (stops, stopped): (Vec<_>, Vec<_>) =
         ends.into_iter().map(|end| (end.stop, end.stopped)).unzip();
     for stop in stops {
-        // A thread that has ended takes no message.
+        // A thread that has ended receives no message.
         let _ = stop.send(());
     }
     let deadline = Instant::now() + STOP_TIMEOUT;
@@ -376,7 +375,7 @@ mod tests {
         assert_eq!(handle.call(|_| ()).await, Err(WorkerGone));
     }
 
-    /// A start that is given up drops what it has begun.
+    /// An abandoned start drops what it has created.
     #[tokio::test]
     async fn dropping_the_set_waits_until_what_it_kept_is_gone() {
         struct Slow(std::sync::mpsc::Sender<()>);

@@ -1,5 +1,5 @@
-//! The way of a visitor into a stream: its address, its seat, a link of this worker, the limit of
-//! streams, and the stream. A visitor that may not go on is turned away with the reason.
+//! The admission of a visitor: its address, its seat, a link of this worker, the limit of streams,
+//! and the stream. A visitor that fails a check is turned away with the reason.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -24,26 +24,26 @@ use crate::names::Space;
 use crate::session::{Here, Worker};
 use crate::{descriptors, limits};
 
-/// The way on which a visitor came to an entrance.
+/// How a visitor arrived at an entrance.
 #[derive(Clone, Debug)]
 pub enum VisitorOrigin {
-    /// To a port of the entrance; with the header that a load balancer has put in front.
+    /// At a port of the entrance; with the PROXY header of a load balancer, if any.
     Port(Option<Box<Announced>>),
     /// By a name.
     Name(NameVisitor),
-    /// As a request of the HTTP proxy that was judged by these rules. A client that takes its names
-    /// over with the same rules serves the request.
+    /// As a request of the HTTP proxy that was admitted under these rules. A client that takes over
+    /// the names with the same rules serves the request.
     Request(Arc<Aim>, Option<Arc<Affinity>>),
 }
 
-/// A request whose visitor stays where it was before.
+/// The affinity of a request whose visitor stays at its previous target.
 #[derive(Debug, Default)]
 pub struct Affinity {
-    /// The mark of the target that the visitor has had; 0: of none.
+    /// The mark of the visitor's previous target; 0: none.
     mark: u64,
-    /// The number of the client that has the stream.
+    /// The id of the client that has the stream.
     client: AtomicU64,
-    /// The first bytes of the stream are the mark of the target.
+    /// Whether the first bytes of the stream are the mark of the target.
     is_marked: AtomicBool,
 }
 
@@ -79,16 +79,16 @@ pub struct EnteringVisitor {
     pub origin: VisitorOrigin,
     /// The session that was picked for it on another worker.
     pub preferred: Option<u64>,
-    /// The time until which the visitor may be held. It does not change on the way.
+    /// The deadline for holding the visitor. It does not change between workers.
     pub until: Instant,
-    /// What became of the visitor before.
+    /// The previous attempts to serve the visitor.
     pub attempts: Attempts,
 }
 
-/// The part of a visitor's way that led nowhere.
+/// The failed attempts to serve a visitor.
 #[derive(Debug, Default)]
 pub struct Attempts {
-    /// The bytes that a refused stream has read from the socket. Those of a visitor of HTTP are in
+    /// The bytes that a refused stream has read from the socket. For a visitor of HTTP, they are in
     /// [`NameVisitor::first`].
     pub first: BytesMut,
     /// The backends that have not served it.
@@ -96,7 +96,8 @@ pub struct Attempts {
 }
 
 impl VisitorOrigin {
-    /// What a load balancer tells of the visitor, for the target. More than fits is left out.
+    /// The fields that a load balancer announces about the visitor, for the target. Fields that do
+    /// not fit are omitted.
     fn fields(&self) -> Option<VisitorFields> {
         match self {
             Self::Port(header) => VisitorFields::new(&header.as_ref()?.fields),
@@ -105,7 +106,7 @@ impl VisitorOrigin {
         }
     }
 
-    /// The visitor, if it speaks HTTP.
+    /// Returns the visitor if it speaks HTTP.
     fn http(&self) -> Option<&NameVisitor> {
         match self {
             Self::Name(visitor) if visitor.lead.space == Space::Http => Some(visitor),
@@ -113,7 +114,7 @@ impl VisitorOrigin {
         }
     }
 
-    /// Whether the rules that led the visitor to the entrance are in force.
+    /// Whether the rules that directed the visitor to the entrance are still in force.
     pub(super) fn is_current(&self, entrance: &Entrance, peer: Option<SocketAddr>) -> bool {
         match self {
             // A port has one entrance, whose lists are compared when the visitor arrives.
@@ -129,9 +130,9 @@ impl VisitorOrigin {
     }
 }
 
-/// Lets a visitor in that a door has led to this entrance.
+/// Admits a visitor that a door has directed to this entrance.
 pub fn visit(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut entering: EnteringVisitor) {
-    // Without settings the entrance was closed meanwhile.
+    // No settings: the entrance has been closed meanwhile.
     let settings = settings_of(worker, entrance);
     let Some(settings) = settings else {
         return turn_away(worker, entering, &Rc::default(), Answer::Down(ResetCode::Shutdown));
@@ -176,7 +177,7 @@ pub(super) fn turn_away(
     }
 }
 
-/// A seat for an accepted visitor, if both the holder and the source of the visitor have room.
+/// A seat for an accepted visitor, if neither the holder nor the source has used up its share.
 pub fn seat(
     holder: &Arc<Holder>,
     socket: &Socket,
@@ -186,9 +187,9 @@ pub fn seat(
     holder.bears().then(|| holder.seat(socket, source)).flatten()
 }
 
-/// Finds the backend of a visitor, and opens a stream over a link of this worker. The visitor moves
-/// to another worker or waits where this one has none. A visitor whose address may not visit is
-/// turned away before anything but the listener has spent anything on it.
+/// Finds the backend of a visitor, and opens a stream over a link of this worker. If this worker
+/// has no link, the visitor moves to another worker or waits. A visitor whose address may not visit
+/// is turned away before anything beyond the accept is spent on it.
 pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut entering: EnteringVisitor) {
     loop {
         let mut link = None;
@@ -245,13 +246,13 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut entering:
     }
 }
 
-/// Moves the seat of a visitor to the client that serves it. False: the client has its share of the
-/// descriptors.
+/// Moves the seat of a visitor to the client that serves it. False: the client has used up its
+/// share of the descriptors.
 fn holds(backend: &Backend, socket: &mut Socket) -> bool {
     backend.gate.holder().is_none_or(|holder| socket.move_to(holder))
 }
 
-/// Connects a visitor with a target of this process, or turns the visitor away.
+/// Connects a visitor to a target that this process dials, or turns the visitor away.
 fn here(
     worker: &Rc<Worker>,
     entrance: &Arc<Entrance>,
@@ -278,8 +279,8 @@ fn here(
     here.serve(worker, &picked.aim.name, (socket, peer, header), &settings, permit);
 }
 
-/// Opens a stream of this backend for the visitor, or turns the visitor away. An error gives back a
-/// visitor whom another backend may serve.
+/// Opens a stream of this backend for the visitor, or turns the visitor away. An error returns the
+/// visitor if another backend may serve it.
 fn serve(
     worker: &Rc<Worker>,
     entrance: &Arc<Entrance>,
@@ -296,7 +297,7 @@ fn serve(
         return Ok(());
     };
     let EnteringVisitor { socket, peer, origin, preferred, until, mut attempts } = entering;
-    // A connection that comes from another service has the setting of that service.
+    // A connection that moves here from another service has the settings of that service.
     let is_onward = origin.http().is_some_and(|http| !http.first.is_empty());
     let keepalive = aim.terms.timeouts.keepalive;
     if is_onward || keepalive != net::socket::KEEPALIVE {
@@ -306,7 +307,7 @@ fn serve(
         socket.mark(aim.terms.dscp);
     }
     if let Some(terms) = &aim.proxy {
-        // Without an open entrance the forward was closed meanwhile.
+        // No open entrance: the forward has been closed meanwhile.
         if let Some(proxy) = proxy_of(worker, entrance, terms) {
             let patience = until.saturating_duration_since(Instant::now());
             relay::serve_proxy(socket, peer, &proxy, Some(permit), patience);
@@ -358,7 +359,7 @@ fn serve(
         };
         Retry { handler: Box::new(another), first: attempts.first.clone() }
     });
-    // The bytes of a request on another worker come over a socket pair.
+    // The bytes of a request on another worker arrive over a socket pair.
     let is_announced = match &origin {
         VisitorOrigin::Port(header) => header.is_some(),
         VisitorOrigin::Name(_) => socket.is_announced(peer),

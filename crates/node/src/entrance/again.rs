@@ -1,4 +1,4 @@
-//! Visitors whose stream was refused, and who go on to another client that shares the entrance.
+//! Failover of visitors whose stream was refused to another client that shares the entrance.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,7 +19,8 @@ use crate::names::Space;
 use crate::session::{HOLD, Worker};
 use capture::log::Carried;
 
-/// Leads a visitor of a shared entrance to another client, if the stream of the visitor is refused.
+/// Directs a visitor of a shared entrance to another client if the stream of the visitor is
+/// refused.
 pub(super) struct Failover {
     pub(super) worker: Rc<Worker>,
     pub(super) entrance: Arc<Entrance>,
@@ -38,7 +39,7 @@ impl RetryHandler for Failover {
 
     fn may_repeat(&self, sent: &[u8]) -> bool {
         match &self.origin {
-            // What the bytes of other visitors do is not known.
+            // Bytes of other protocols are not known to be repeatable.
             VisitorOrigin::Port(_) => false,
             VisitorOrigin::Name(visitor) => {
                 visitor.lead.space == Space::Http && h1::is_repeatable(sent)
@@ -49,7 +50,7 @@ impl RetryHandler for Failover {
 
     fn retry(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode) {
         let Self { worker, entrance, picked, peer, origin, mut tried, carried } = *self;
-        // A stream whose bytes pass through a layer has another way back.
+        // A stream whose bytes pass through a layer is returned in another way.
         let Some(socket) = socket else { return };
         if let Some(carried) = carried {
             carried.go_on();

@@ -1,6 +1,5 @@
 //! The load balancers that put a header of the PROXY protocol in front of the bytes of a visitor
-//! (`accept_proxy`, `trusted_proxies`). A header of anybody else is payload, and nobody looks for
-//! it.
+//! (`accept_proxy`, `trusted_proxies`). A header from any other peer is payload, and is not parsed.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,9 +13,9 @@ use crate::descriptors;
 
 /// The balancers in front of one entrance.
 pub enum Announcers {
-    /// Those of an entrance that this process opens for itself. A reload replaces them.
+    /// The balancers of an entrance of the process's own configuration. A reload replaces them.
     Own(ArcSwap<Vec<Net>>),
-    /// Those of a published port.
+    /// The balancers of a published port.
     Port(Over, SocketAddr, Arc<ArcSwap<Balancers>>),
     /// The entrance has no port.
     Nobody,
@@ -25,13 +24,13 @@ pub enum Announcers {
 /// The balancers in front of the published ports of a server.
 #[derive(Debug, Default)]
 pub struct Balancers {
-    /// The ports; `None`: none has a header.
+    /// The ports; `None`: no port expects a header.
     ports: Option<AcceptProxy>,
     trusted: Vec<Net>,
 }
 
 impl Balancers {
-    /// Those of a configuration.
+    /// The balancers of a configuration.
     pub fn of(config: &ServerConfig) -> Self {
         let AcceptProxy { tcp, udp } = &config.accept_proxy;
         let has_some = !tcp.rights.is_empty() || !udp.rights.is_empty();
@@ -67,12 +66,12 @@ impl fmt::Debug for Announcers {
 }
 
 impl Announcers {
-    /// Those of an entrance that this process opens for itself.
+    /// Returns the balancers of an entrance of the process's own configuration.
     pub fn own(nets: &[Net]) -> Self {
         Self::Own(ArcSwap::from_pointee(nets.to_vec()))
     }
 
-    /// Replaces those of an entrance that this process has opened for itself.
+    /// Replaces the balancers of an entrance of the process's own configuration.
     pub fn set(&self, nets: &[Net]) {
         if let Self::Own(known) = self {
             known.store(Arc::new(nets.to_vec()));
@@ -90,12 +89,12 @@ impl Announcers {
     }
 }
 
-/// Reads the header in front of the bytes of a visitor. Returns what it says, and the address of
-/// the visitor: that of the header, or `peer` where the balancer speaks for itself. The seat of the
-/// socket counts for the visitor from then on.
+/// Reads the header in front of the bytes of a visitor. Returns the header and the address of the
+/// visitor: the address in the header, or `peer` if the balancer connects on its own behalf. From
+/// then on the seat of the socket counts for the visitor.
 ///
 /// # Errors
-/// There is no complete header in time, or the visitor holds its share of the descriptors.
+/// No complete header arrived in time, or the visitor has used up its share of the descriptors.
 pub async fn announced(
     socket: &mut Socket,
     peer: Option<SocketAddr>,
@@ -116,7 +115,7 @@ pub async fn announced(
 #[derive(Debug)]
 pub enum Unannounced {
     Header(HeaderError),
-    /// This visitor holds its share of the descriptors.
+    /// This visitor has used up its share of the descriptors.
     Full(Option<SocketAddr>),
 }
 

@@ -8,8 +8,8 @@ use relay::{Listening, ListeningFlows, ListeningUnix};
 pub(super) enum Guard {
     Tcp(#[expect(dead_code, reason = "held for its drop")] Listening),
     Udp(ListeningFlows),
-    /// The file is removed first: a visitor that comes meanwhile finds no file, rather than a
-    /// socket that nobody accepts from.
+    /// The file is removed first: a visitor that connects meanwhile finds no file, instead of a
+    /// socket from which nobody accepts.
     Unix(
         #[expect(dead_code, reason = "held for its drop")] Option<SocketFile>,
         #[expect(dead_code, reason = "held for its drop")] ListeningUnix,

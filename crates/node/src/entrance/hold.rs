@@ -1,5 +1,5 @@
-//! Visitors without a link on their worker: they move to a worker that has a link of the session,
-//! or are held until a link is live.
+//! Visitors without a link on their worker: they move to a worker with a link of the session, or
+//! are held until a link is live.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -20,11 +20,11 @@ use crate::backends::Backends;
 use crate::names::Space;
 use crate::session::{Handle, Session, Worker};
 
-/// The time between two looks whether the clients have their links elsewhere.
+/// The poll interval for whether the clients have moved their links to the next generation.
 const LEFT: Duration = Duration::from_millis(10);
 
-/// Visitors held per session: more than a browser opens, and few enough that a flood of visitors
-/// costs little.
+/// The maximum number of held visitors per session: more than a browser opens, and few enough that
+/// a flood of visitors costs little.
 const HELD_MAX: u32 = 1024;
 
 /// A visitor on its way to another worker.
@@ -93,7 +93,7 @@ pub(super) async fn elsewhere(worker: Rc<Worker>, visitor: MovingVisitor) {
     hand_over(handle.clone(), visitor).await;
 }
 
-/// Ready when the clients have their links to the next generation of this process.
+/// Completes when the clients have moved their links to the next generation of this process.
 async fn gone_on(backends: &Backends) {
     handover::handed_over().await;
     while backends.all().iter().any(|one| !one.session.has_left()) {
@@ -102,7 +102,7 @@ async fn gone_on(backends: &Backends) {
 }
 
 /// Passes a visitor to the next generation of this process, which has the listener at which the
-/// visitor came. False: there is none, or bytes of the visitor were read.
+/// visitor arrived. False: there is no next generation, or bytes of the visitor have been read.
 fn pass_on(socket: &Socket, origin: &VisitorOrigin) -> bool {
     let is_untouched = match origin {
         VisitorOrigin::Port(header) => header.is_none(),
@@ -112,8 +112,8 @@ fn pass_on(socket: &Socket, origin: &VisitorOrigin) -> bool {
     is_untouched && matches!(socket, Socket::Tcp(_)) && handover::pass(socket).is_ok()
 }
 
-/// Sends a visitor back to its door, because the rules have changed that led it here. A request of
-/// the HTTP proxy fails: it was admitted by the former rules.
+/// Sends a visitor back to its door, because the rules that directed it here have changed. A
+/// request of the HTTP proxy fails: it was admitted under the previous rules.
 fn back(worker: &Rc<Worker>, visitor: MovingVisitor) {
     let entrance = Arc::clone(&visitor.entrance);
     tracing::debug!(service = entrance.name(), "the rules changed while a visitor waited");
@@ -128,7 +128,8 @@ fn back(worker: &Rc<Worker>, visitor: MovingVisitor) {
         return;
     }
     match origin {
-        // Bytes that a refused stream has read are no longer in the socket, where a door looks.
+        // Bytes that a refused stream has read are no longer in the socket, from which a door
+        // reads.
         VisitorOrigin::Name(NameVisitor { door, lead, first, fields, .. })
             if attempts.first.is_empty() =>
         {
@@ -143,8 +144,8 @@ fn back(worker: &Rc<Worker>, visitor: MovingVisitor) {
     }
 }
 
-/// Waits for a worker with a live link of a backend, from worker `from` on.
-/// `None` also when the rules that led the visitor here are no longer in force.
+/// Waits for a worker with a live link of a backend, from worker `from` on. `None` also if the
+/// rules that directed the visitor here are no longer in force.
 async fn live_worker(
     from: usize,
     backends: &Backends,
@@ -156,7 +157,7 @@ async fn live_worker(
     let mut held = None;
     loop {
         let revived = session.revived.notified();
-        // A link that comes and goes must not keep the visitor between workers for ever.
+        // A flapping link must not keep the visitor moving between workers forever.
         if Instant::now() >= until {
             return None;
         }
@@ -232,7 +233,7 @@ fn refuse(worker: &Rc<Worker>, visitor: MovingVisitor) {
         return;
     }
     match origin {
-        // The door gives the answer that a visitor gets who comes now.
+        // The door gives the response that a new visitor would get.
         VisitorOrigin::Name(NameVisitor { door, lead, first, fields, .. })
             if is_away && lead.space == Space::Http =>
         {
@@ -274,7 +275,7 @@ mod tests {
         let backends = backends(&session);
         let begun = Instant::now();
         let until = begun + HOLD;
-        // Each time that a link comes, it is gone before the visitor arrives at its worker.
+        // Each new link fails before the visitor arrives at its worker.
         let flaps = async {
             for _ in 0..100 {
                 sleep(Duration::from_secs(4)).await;
@@ -297,11 +298,11 @@ mod tests {
             held = visitor => held,
         };
         assert_eq!((moves, held), (2, HOLD));
-        // Long after the last link was lost the client counts as away.
+        // Long after its last link was lost, the client counts as disconnected.
         assert!(!session.is_away(), "a link was live a moment ago");
         sleep(HOLD).await;
         assert!(session.is_away());
-        // The time is over, although a link is live now.
+        // The deadline has passed, although a link is live now.
         session.set_live(1, true);
         assert!(!session.is_away());
         assert_eq!(live_worker(0, &backends, until, || true).await, None);

@@ -10,19 +10,20 @@
 //!                                   and flaps, at most 1,024 visitors per session
 //! ```
 //!
-//! The socket of a visitor has a seat in the share that the client has of the descriptors
-//! ([`relay::shares`]). A visitor beyond the share waits in the kernel's queue, or is refused.
+//! The socket of a visitor has a seat in the client's share of the descriptors ([`relay::shares`]).
+//! A visitor beyond the share waits in the kernel's queue, or is refused.
 //!
 //! A visitor whose address may not visit (`allow_from`, `deny_from`) is turned away at once.
 //!
-//! A name has an entrance without a listener: a door finds the entrance and lets the visitor in by
-//! [`visit`]. A visitor that speaks HTTP gets a page where another visitor is reset.
+//! A name has an entrance without a listener: a door finds the entrance and admits the visitor by
+//! [`visit`]. A refused visitor that speaks HTTP gets a page, any other a reset.
 //!
-//! A visitor is judged by the rules of its moment. Where the rules have changed while a visitor was
-//! held or on its way to another worker, or since the last request of a kept connection, the
-//! visitor goes back to its door ([`Lead`]).
+//! A visitor is admitted by the rules in force at that moment. If the rules have changed while a
+//! visitor was held or moved to another worker, or since the last request of a keep-alive
+//! connection, the visitor returns to its door ([`Lead`]).
 //!
-//! A Unix socket has one worker that accepts all visitors and hands them to the workers in turn.
+//! For a Unix socket, one worker accepts all visitors and distributes them to the workers
+//! round-robin.
 //!
 //! | file | content |
 //! |---|---|
@@ -31,14 +32,14 @@
 //! | `guard` | a listener that closes with its entrance |
 //! | `tcp` | visitors that a worker accepts itself, over TCP or a Unix socket |
 //! | `udp` | flows of a UDP port |
-//! | `name` | visitors that a door has led here by a host |
+//! | `name` | visitors that a door has directed here by their host |
 //! | `proxy` | visitors that name their target by SOCKS5 or to an HTTP proxy |
-//! | `announcers` | the load balancers that say which address a visitor has |
-//! | `admit` | from the visitor to the stream, or to the reason why not |
-//! | `again` | from a refused stream of a shared entrance to another client |
-//! | `hold` | the way to another worker, and the wait for a link |
+//! | `announcers` | the load balancers that announce the address of a visitor |
+//! | `admit` | from the visitor to the stream, or to the reason for the refusal |
+//! | `again` | failover from a refused stream of a shared entrance to another client |
+//! | `hold` | the move to another worker, and the wait for a link |
 //! | `open` | opens and closes entrances on all workers |
-//! | `watch` | the state of targets and the access log, from the streams of an entrance |
+//! | `watch` | target state and access log, from the streams of an entrance |
 //! | `openings` | the entrances that this process opens for itself, and their changes by a reload |
 
 mod admit;

@@ -1,6 +1,6 @@
-//! Visitors of a name: they came through a door, which has led them to an entrance by the host that
-//! they named. Their connections may go back to the door: with a request for another host, and when
-//! the rules have changed.
+//! Visitors of a name: a door has directed them to an entrance by the host that they named. Their
+//! connections may return to the door: with a request for another host, and when the rules have
+//! changed.
 
 use std::cell::Cell;
 use std::fmt;
@@ -27,36 +27,36 @@ use capture::log::{Asked, Carried, Senders};
 pub struct NameVisitor {
     /// The door through which it came.
     pub door: Arc<dyn NameDoor>,
-    /// The rules that led it to the entrance.
+    /// The rules that directed it to the entrance.
     pub lead: Lead,
-    /// The bytes that were read from the socket already.
+    /// The bytes that have been read from the socket.
     pub first: BytesMut,
-    /// Its first request, for the answer of the door in the place of the service.
+    /// Its first request, for a response of the door instead of the service.
     pub asked: Asked,
-    /// What a load balancer tells of a visitor whose bytes pass through. Connections of HTTP have
-    /// requests for several services, which do not get the fields.
+    /// The fields that a load balancer announces about a visitor whose bytes pass through. HTTP
+    /// connections carry requests for several services, which do not get the fields.
     pub fields: Option<VisitorFields>,
 }
 
-/// The rules by which a door has led a visitor to an entrance.
+/// The rules by which a door has directed a visitor to an entrance.
 #[derive(Clone, Debug)]
 pub struct Lead {
     /// Whether the visitor speaks HTTP or TLS.
     pub space: Space,
     /// The host in the form in which names are looked up.
     pub host: Box<str>,
-    /// The generation of the table of names before the look-up.
+    /// The generation of the name table before the lookup.
     pub generation: u64,
     /// The edition of the backends.
     pub edition: u64,
-    /// Requests and responses of HTTP are tracked. Otherwise all bytes go to the service of the
-    /// first request.
+    /// Whether HTTP requests and responses are tracked. Otherwise all bytes go to the service of
+    /// the first request.
     pub tracked: bool,
-    /// The name of the field that names the host, instead of `Host`.
+    /// The header field that names the host, instead of `Host`.
     pub route_header: Option<Arc<str>>,
 }
 
-/// A door of visitors that name a host.
+/// A door for visitors that name a host.
 pub trait NameDoor: Senders + fmt::Debug + Send + Sync {
     /// Takes a connection that leaves the stream of its service.
     fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving);
@@ -64,14 +64,14 @@ pub trait NameDoor: Senders + fmt::Debug + Send + Sync {
     /// Answers a visitor in place of a service, and closes its connection.
     fn answer(&self, worker: &Worker, socket: Socket, asked: Asked, answer: Answer);
 
-    /// The generation of the table of names.
+    /// The generation of the name table.
     fn generation(&self) -> u64;
 
-    /// Whether a new visitor of the same host is led in the same way.
+    /// Whether a new visitor of the same host would be directed to the same entrance.
     fn leads(&self, lead: &Lead, peer: Option<SocketAddr>) -> bool;
 
-    /// Judges a visitor again, of whom the bytes `first` were read already, and a load balancer has
-    /// told these fields. It may be held until `until`.
+    /// Admits a visitor again. `told` are its bytes that have been read and the fields that a load
+    /// balancer announced. The visitor may be held until `until`.
     fn again(
         self: Arc<Self>,
         worker: &Rc<Worker>,
@@ -83,8 +83,8 @@ pub trait NameDoor: Senders + fmt::Debug + Send + Sync {
 }
 
 impl NameVisitor {
-    /// Opens the stream of a visitor that speaks HTTP. The door answers in place of a stream that
-    /// does not open: the first bytes of the visitor are gone with the stream.
+    /// Opens the stream of a visitor that speaks HTTP. If the stream does not open, the door
+    /// responds, because the first bytes of the visitor are lost with the stream.
     pub(super) fn serve(
         self,
         worker: &Rc<Worker>,
@@ -131,14 +131,14 @@ impl NameVisitor {
     }
 }
 
-/// Leads the connections of one stream back to their door.
+/// Returns the connections of one stream to their door.
 #[derive(Debug)]
 struct Back {
     worker: Rc<Worker>,
     door: Arc<dyn NameDoor>,
     lead: Lead,
     peer: Option<SocketAddr>,
-    /// The generation for which the lead was found to be the same.
+    /// The last generation for which the lead was found unchanged.
     generation: Cell<u64>,
     /// The requests of the visitor.
     carried: Rc<Carried>,

@@ -25,14 +25,14 @@ pub struct OpenEntrance {
     /// The shared part.
     pub entrance: Arc<Entrance>,
     /// The listener, which closes on drop. `None` before this worker listens, and on workers that
-    /// do not accept.
+    /// do not accept visitors.
     pub(super) listening: Option<Guard>,
-    /// The settings that its new streams on this worker share: of one backend, or of each session
+    /// The settings that its new streams on this worker share, for its backend or for each session
     /// that shares the entrance, the oldest first.
     pub(super) settings: RefCell<Vec<(Arc<Picked>, Rc<Settings>)>>,
-    /// The same of its flows, if it is a UDP port or a SOCKS5 proxy.
+    /// The settings of its flows, if it is a UDP port or a SOCKS5 proxy.
     pub flows: Option<Rc<FlowSettings>>,
-    /// The proxy for its visitors, if they name their targets, and the terms that it has.
+    /// The proxy for its visitors, if they name their targets, and its terms.
     pub(super) proxy: RefCell<Option<(Arc<ProxyTerms>, Rc<Proxy>)>>,
 }
 
@@ -53,22 +53,22 @@ impl OpenEntrance {
         self.settings.borrow().iter().map(|(_, settings)| Rc::clone(&settings.stats)).collect()
     }
 
-    /// Forgets a session that shares the entrance no more. Returns its counters, because its
-    /// streams go on.
+    /// Removes a session that no longer shares the entrance. Returns its counters, because its
+    /// streams continue.
     pub fn forget(&self, session: u64) -> Option<Rc<Stats>> {
         let mut known = self.settings.borrow_mut();
         let place = known.iter().position(|(picked, _)| picked.session == session)?;
         (known.len() > 1).then(|| Rc::clone(&known.remove(place).1.stats))
     }
 
-    /// The settings that its streams on this worker have at present.
+    /// The current settings of its new streams on this worker.
     pub fn settings(&self) -> Rc<Settings> {
         self.served_by(&self.entrance.backends.first().picked)
     }
 
-    /// The settings for a stream that begins now. The stream keeps them, and what was picked with
-    /// them, to its end. The counters are the same for all streams, or for those of each session
-    /// that shares the entrance.
+    /// The settings for a stream that begins now. The stream keeps the settings and its backend to
+    /// its end. All streams share their counters, or, if the entrance is shared, all streams of a
+    /// session.
     fn served_by(&self, picked: &Arc<Picked>) -> Rc<Settings> {
         let mut known = self.settings.borrow_mut();
         let is_shared = self.entrance.backends.is_shared();
@@ -125,8 +125,8 @@ pub fn stats_of(worker: &Worker, entrance: &Entrance, picked: &Arc<Picked>) -> O
     served_by(worker, entrance, picked).map(|settings| Rc::clone(&settings.stats))
 }
 
-/// The settings for a stream of this entrance that is served by what was picked. `None`: the
-/// entrance was closed meanwhile.
+/// The settings for a stream of this entrance that the picked backend serves. `None`: the entrance
+/// was closed meanwhile.
 pub fn served_by(
     worker: &Worker,
     entrance: &Entrance,

@@ -1,4 +1,4 @@
-//! Entrances open and close on all workers.
+//! Opening and closing entrances on all workers.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,8 +17,8 @@ use crate::descriptors;
 use crate::listeners::{Listener, Listeners};
 use crate::session::{Handle, Worker};
 
-/// Lets this worker take visitors of the entrance. Until the worker listens, these are visitors
-/// that other workers accept.
+/// Lets this worker serve visitors of the entrance. Until the worker listens, these are visitors
+/// that other workers have accepted.
 fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let room = descriptors::room();
     let backend = entrance.backends.first();
@@ -32,7 +32,7 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
         Rc::new(FlowSettings { times, bounds, room, watcher, ..FlowSettings::default() })
     });
     let timeouts = picked.aim.terms.timeouts;
-    // Of the targets of a proxy, the end that dials them tells.
+    // The targets of a proxy are reported by the end that dials them.
     let watcher = (!is_here).then(|| EntranceWatch::of_streams(&entrance, &picked));
     let budget: Option<Rc<dyn Budget>> = Some(Rc::new(worker.state.portion.clone()));
     let settings = Settings { timeouts, room, watcher, budget, gate, ..Settings::default() };
@@ -46,7 +46,7 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
 fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<()> {
     let entrances = worker.state.of::<Entrances>();
     let mut entrances = entrances.0.borrow_mut();
-    // The entrance was closed meanwhile; the listener closes with this return.
+    // The entrance has been closed meanwhile; this return closes the listener.
     let Some(open) = entrances.get_mut(&id) else { return Ok(()) };
     let room = open.settings().room;
     if let (Listener::Udp(socket), Some(flows)) = (&listener, &open.flows) {
@@ -98,8 +98,8 @@ pub async fn open_everywhere(
     Ok(())
 }
 
-/// Ends the flows of an entrance that leads elsewhere now. A peer that goes on sending gets a flow
-/// that leads there.
+/// Ends the flows of an entrance whose target has changed. A peer that continues to send gets a
+/// flow to the new target.
 pub async fn renew_flows(handles: &[Handle], id: u64) {
     for handle in handles {
         // A worker that has stopped has no flows.
@@ -114,10 +114,10 @@ pub async fn renew_flows(handles: &[Handle], id: u64) {
     }
 }
 
-/// Forgets, on all workers, a session that shares an entrance no more.
+/// Removes, on all workers, a session that no longer shares an entrance.
 pub async fn forget_everywhere(handles: &[Handle], id: u64, session: u64) {
     for handle in handles {
-        // A worker that has stopped has forgotten everything.
+        // A stopped worker has dropped all its entrances.
         let forgotten = handle.call(move |worker| {
             if let Some(open) = worker.state.of::<Entrances>().0.borrow().get(&id)
                 && let Some(stats) = open.forget(session)
@@ -129,7 +129,7 @@ pub async fn forget_everywhere(handles: &[Handle], id: u64, session: u64) {
     }
 }
 
-/// Closes an entrance on all workers. The port is free when the future is ready.
+/// Closes an entrance on all workers. The port is free when the future completes.
 pub async fn close_everywhere(handles: &[Handle], id: u64) {
     for handle in handles {
         // A worker that has stopped has closed the entrance.

@@ -1,4 +1,4 @@
-//! The entrances that this process opens for itself, and their changes by a reload: the forwards of
+//! The entrances of the process's own configuration, and their changes by a reload: the forwards of
 //! a client, the listeners of a proxy. An entry that keeps its address stays open, whatever else
 //! changes.
 
@@ -21,21 +21,22 @@ use crate::listeners::Listeners;
 use crate::session::{Handle, Session};
 use relay::{FlowBounds, Gate};
 
-/// What an entrance of this process is opened for.
+/// A configuration entry for which an entrance is opened.
 pub trait Opening: Clone + fmt::Debug + PartialEq {
-    /// The word for it in the log.
+    /// Its name in the log.
     const WHAT: &'static str;
 
     /// The listening address.
     fn listen(&self) -> &Local;
 
-    /// Where its visitors go, and on which terms. `address` is the listener's, with its port.
+    /// The target and terms of its visitors. `address` is the address of the listener, with its
+    /// port.
     fn aim(&self, address: &str) -> Aim;
 
-    /// The admission of its visitors.
+    /// The gate that admits its visitors.
     fn gate(&self) -> Arc<Gate>;
 
-    /// How many flows its peers may have.
+    /// The limits of its peers' flows.
     fn bounds(&self) -> Arc<FlowBounds>;
 
     /// The load balancers in front of it.
@@ -44,25 +45,26 @@ pub trait Opening: Clone + fmt::Debug + PartialEq {
     /// Changes the limits of an open entrance to those of this entry.
     fn limit(&self, entrance: &Entrance);
 
-    /// Whether flows of `before` lead elsewhere now, so that they end.
+    /// Whether flows of `before` must end because their target has changed.
     fn turns_flows(&self, before: &Self) -> bool;
 
-    /// Logs what an open entrance does, and where its visitors go.
+    /// Logs that an entrance is open, and the target of its visitors.
     fn tell(&self, before: Option<&Self>, address: &str);
 }
 
 /// The open entrances of one kind.
 #[derive(Debug)]
 pub struct Openings<T> {
-    /// `None` once all are closed for good.
+    /// `None` once all are closed permanently.
     open: Mutex<Option<Vec<Open<T>>>>,
-    /// The entries whose address this machine does not have, with the reason. They are tried again.
+    /// The entries whose address this machine does not have, with the reason. Their bind is
+    /// retried.
     absent: sync::Mutex<Vec<Absent<T>>>,
-    /// Has another owner while a change of the configuration is in progress.
+    /// Has a second owner while a change of the configuration is in progress.
     change: Arc<()>,
 }
 
-/// An entry that waits for its address, and why.
+/// An entry whose address is missing, and the reason.
 pub type Absent<T> = (T, String);
 
 /// An open entrance.
@@ -77,8 +79,8 @@ pub struct Open<T> {
 pub struct Bound<T> {
     known: Vec<(Open<T>, T)>,
     new: Vec<(Open<T>, Listeners)>,
-    /// Entries that need the port of an entrance that is to close. Both cannot be bound at the same
-    /// time.
+    /// Entries that need the port of an entrance that must close first. Both cannot be bound at the
+    /// same time.
     late: Vec<T>,
     gone: Vec<Open<T>>,
     absent: Vec<Absent<T>>,
@@ -94,10 +96,10 @@ impl<T> Default for Openings<T> {
 }
 
 impl<T: Opening> Openings<T> {
-    /// Binds the entries that are not open yet, and reports all failures at once. Open entrances
+    /// Binds the entries that are not open yet, and reports all failures together. Open entrances
     /// with the same address stay open, even if their target changes. An address that this machine
-    /// does not have is no failure: see [`Self::try_again`]. `session_of` says whose links serve
-    /// the visitors of an entry.
+    /// does not have is not a failure: see [`Self::try_again`]. `session_of` returns the session
+    /// whose links serve the visitors of an entry.
     pub async fn bind(
         &self,
         wanted: &[T],
@@ -132,8 +134,8 @@ impl<T: Opening> Openings<T> {
         Ok(Bound { known, new, late, gone, absent, _change: change })
     }
 
-    /// Opens and closes entrances as `bound` says, and updates the others. Returns the entries that
-    /// could not be opened, with the error; nothing of them is left open.
+    /// Opens and closes entrances according to `bound`, and updates the others. Returns the entries
+    /// that could not be opened, with the error; none of them is left partly open.
     pub async fn follow(
         &self,
         bound: Bound<T>,
@@ -188,7 +190,8 @@ impl<T: Opening> Openings<T> {
         failed
     }
 
-    /// Opens the entries whose address this machine has got meanwhile. Called from time to time.
+    /// Opens the entries whose address has since been assigned to this machine. Called
+    /// periodically.
     pub async fn try_again(&self, handles: &[Handle], session_of: impl Fn(&T) -> Arc<Session>) {
         let mut all = self.open.lock().await;
         let (Some(all), Some(workers)) = (&mut *all, NonZeroUsize::new(handles.len())) else {
@@ -229,7 +232,7 @@ impl<T: Opening> Openings<T> {
         *self.absent() = left;
     }
 
-    /// The entries that wait for their address.
+    /// The entries whose address is missing.
     pub fn waiting(&self) -> Vec<Absent<T>> {
         self.absent().clone()
     }
@@ -243,7 +246,7 @@ impl<T: Opening> Openings<T> {
         self.open.lock().await.clone().unwrap_or_default()
     }
 
-    /// Closes all entrances for good.
+    /// Closes all entrances permanently.
     pub async fn close_all(&self, handles: &[Handle]) {
         for Open { entrance, .. } in self.open.lock().await.take().into_iter().flatten() {
             close_everywhere(handles, entrance.id).await;
@@ -251,7 +254,8 @@ impl<T: Opening> Openings<T> {
     }
 }
 
-/// Whether both cannot be bound at once: the same port, at all addresses and at one address.
+/// Whether both cannot be bound at once: the same port, at the unspecified address and at one
+/// address.
 fn is_in_the_way(open: &Local, wanted: &Local) -> bool {
     match (open.socket(), wanted.socket()) {
         (Some((over, open)), Some((of_wanted, wanted))) => {
@@ -262,8 +266,8 @@ fn is_in_the_way(open: &Local, wanted: &Local) -> bool {
     }
 }
 
-/// The identity of a listener: its protocol and address, without its notation and its permissions.
-/// A SOCKS5 or HTTP proxy is another listener than a port with a target.
+/// The identity of a listener: protocol and address, independent of notation and permissions. A
+/// SOCKS5 or HTTP proxy is a different listener from a port with a target.
 fn place(listen: &Local) -> Result<(Over, bool, &LocalAddr), &str> {
     match listen {
         Local::Unix { address, .. } => Err(address.place()),
@@ -319,7 +323,7 @@ mod tests {
     use crate::memory;
     use crate::session::{State, Workers};
 
-    /// An address of RFC 5737, which no machine has.
+    /// An address of RFC 5737, which is assigned to no machine.
     const NOWHERE: &str = "192.0.2.77:1";
 
     /// A listener whose visitors nobody serves.
@@ -397,7 +401,7 @@ mod tests {
         assert!(why.contains("does not have that address; it is tried again every 15 s"), "{why}");
         openings.try_again(handles, session_of).await;
         assert_eq!(openings.waiting().len(), 1, "it is still not there");
-        // The address has come: the test gives the entry another one.
+        // The address is now assigned: the test gives the entry another address.
         *openings.absent() = vec![(entries(&["127.0.0.1:0"]).remove(0), why.clone())];
         openings.try_again(handles, session_of).await;
         assert_eq!((openings.all().await.len(), openings.waiting().len()), (2, 0));

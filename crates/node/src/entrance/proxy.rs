@@ -1,5 +1,4 @@
-//! Entrances that are a proxy: their visitors speak SOCKS5 or with an HTTP proxy and name their
-//! targets.
+//! Entrances that are a proxy: their visitors name the target, by SOCKS5 or as to an HTTP proxy.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -22,7 +21,7 @@ use crate::session::Worker;
 type FutureConnectors = LocalFuture<'static, Option<Connectors>>;
 
 /// Finds the links to the private service that a target names, within this time. `None`: the target
-/// names none.
+/// is not a private service.
 type FindLinks = dyn Fn(&Rc<Worker>, &str, Duration) -> Option<FutureConnectors>;
 
 /// The private services that visitors of a proxy may name. Empty where no client runs.
@@ -55,8 +54,8 @@ impl NamedServices {
     }
 }
 
-/// The links of a proxy on one worker. There are none any more for visitors that were admitted on
-/// other terms than those in force.
+/// The links of a proxy on one worker. Visitors that were admitted under other terms than those in
+/// force get no link.
 #[derive(Clone)]
 struct ProxyLinks {
     worker: Rc<Worker>,
@@ -71,8 +70,8 @@ impl fmt::Debug for ProxyLinks {
 }
 
 impl ProxyLinks {
-    /// The backend, while these terms are in force. Failover thread may replace the backend at any
-    /// time, so the link of a stream belongs to the backend whose terms were compared.
+    /// The backend, while these terms are in force. Another thread may replace the backend at any
+    /// time, so the link of a stream must belong to the backend whose terms were compared.
     fn in_force(&self) -> Option<Arc<Backend>> {
         let is_open =
             self.worker.state.of::<Entrances>().0.borrow().contains_key(&self.entrance.id);
@@ -106,7 +105,7 @@ impl Links for ProxyLinks {
                 tokio::select! {
                     () = revived => {}
                     () = sleep_until(deadline) => return None,
-                    // A reload may lead the forward to another session.
+                    // A reload may direct the forward to another session.
                     () = sleep(Duration::from_millis(200)) => {}
                 }
             }
@@ -115,19 +114,20 @@ impl Links for ProxyLinks {
 }
 
 impl ProxyLinks {
-    /// The links to the private service that a target names. `None`: the target names none.
+    /// The links to the private service that a target names. `None`: the target is not a private
+    /// service.
     fn visit(&self, target: &str, patience: Duration) -> Option<FutureConnectors> {
         self.worker.state.of::<NamedServices>().visit(&self.worker, target, patience)
     }
 }
 
-/// The two ways into a link.
+/// The connectors of a link for streams and flows.
 pub fn connectors(link: &Link) -> Connectors {
     let reports = link.features().have(Features::FLOWS);
     Connectors { streams: Rc::new(link.clone()), flows: Rc::new(link.clone()), reports }
 }
 
-/// The proxy of an entrance on this worker. `None`: the target is that of the entrance.
+/// The proxy of an entrance on this worker. `None`: the entrance is not open on this worker.
 pub(super) fn proxy_of(
     worker: &Rc<Worker>,
     entrance: &Arc<Entrance>,

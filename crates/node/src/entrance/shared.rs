@@ -19,11 +19,11 @@ pub struct Entrance {
     pub address: String,
     /// What serves its visitors.
     pub backends: Backends,
-    /// Leads the peers of a UDP port to the workers.
+    /// Steers the peers of a UDP port to workers.
     pub steering: Option<Arc<Steering>>,
-    /// How many flows its peers may have.
+    /// The limits of its peers' flows.
     pub bounds: Arc<FlowBounds>,
-    /// The load balancers that say which address a visitor has.
+    /// The load balancers that announce the address of a visitor.
     pub announcers: Announcers,
 }
 
@@ -39,7 +39,7 @@ impl Entrance {
         self.backends.name()
     }
 
-    /// Whether its visitors may make flows: it is a UDP port, or a SOCKS5 proxy.
+    /// Whether its visitors may open flows: it is a UDP port or a SOCKS5 proxy.
     pub(super) fn carries_flows(&self) -> bool {
         let backend = self.backends.first();
         let aim = &backend.picked.aim;
@@ -47,7 +47,7 @@ impl Entrance {
         self.steering.is_some() || is_socks
     }
 
-    /// Leads the peers of a UDP port to the workers that have a link of the session, now and after
+    /// Steers the peers of a UDP port to the workers that have a link of the session, now and after
     /// each change of these workers.
     pub fn steer(self: &Arc<Self>, session: &Session) {
         if self.steering.is_some() {
@@ -61,9 +61,9 @@ impl SessionPort for Entrance {
         self.backends.lead_to_session(session)
     }
 
-    /// Leads the peers of a UDP port to the workers that have a link of a session that serves it;
-    /// of a shared port, to those of the sessions that answer, if there are any. Flows that exist
-    /// keep their worker.
+    /// Steers the peers of a UDP port to the workers that have a link of a session that serves it,
+    /// or, of a shared port, of a responsive session, if there is one. Existing flows keep their
+    /// worker.
     fn lead_peers(&self) {
         let Some(steering) = &self.steering else { return };
         let all = self.backends.all();
@@ -76,7 +76,7 @@ impl SessionPort for Entrance {
             .unwrap_or_else(|| workers(false));
         workers.sort_unstable();
         workers.dedup();
-        // Without a link no worker can use a datagram, whoever reads it.
+        // Without a link, no worker can use a datagram.
         if !workers.is_empty()
             && let Err(error) = steering.assign(&workers)
         {

@@ -32,7 +32,7 @@ impl Handler for Acceptor {
     fn handle(&self, mut socket: Socket, peer: Option<SocketAddr>) {
         let worker = &self.worker;
         let is_announced = self.entrance.announcers.contain(peer);
-        // The visitor behind a balancer is the source, once it is known.
+        // Behind a balancer the source is the visitor, once its address is known.
         let source = peer.filter(|_| !is_announced);
         let seat = match self.entrance.backends.first().gate.holder() {
             Some(holder) => seat(holder, &socket, source).map(Some),
@@ -81,7 +81,7 @@ impl Handler for Acceptor {
     }
 }
 
-/// The visitor behind a load balancer. `None`: the balancer did not say which one it is.
+/// The visitor behind a load balancer. `None`: the balancer did not announce its address.
 async fn behind(
     worker: &Worker,
     entrance: &Entrance,
@@ -119,8 +119,8 @@ async fn behind(
 }
 
 impl Acceptor {
-    /// The next worker with a live link, for a visitor of a socket that only this worker accepts
-    /// from.
+    /// The next worker with a live link, for a visitor of a socket from which only this worker
+    /// accepts.
     fn next_worker(&self) -> Option<usize> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));

@@ -1,5 +1,5 @@
-//! Flows of a UDP port: each peer of the port has a flow over a link of the worker that reads its
-//! datagrams, or to a target of a proxy.
+//! Flows of a UDP port: each peer has a flow over a link of the worker that reads its datagrams, or
+//! to a target of a proxy.
 
 use std::cell::Cell;
 use std::fmt;
@@ -83,8 +83,8 @@ impl FlowHandler for FlowAcceptor {
     }
 }
 
-/// The flow of a peer of a shared port. It ends when its link is silent and another client serves:
-/// the next datagram of the peer begins a flow there.
+/// The flow of a peer of a shared port. It ends when its link is silent and another client can
+/// serve: the next datagram of the peer begins a flow there.
 #[derive(Debug)]
 struct Movable {
     outlet: Rc<dyn FlowOutlet>,

@@ -1,4 +1,5 @@
-//! What the streams of a service or a forward tell: the state of its target, and the access log.
+//! Observations from the streams of a service or a forward: the state of its target, and the access
+//! log.
 
 use std::fmt;
 use std::io;
@@ -18,7 +19,7 @@ use crate::health::Health;
 /// Watches the visitors of an entrance: of a service on the server, of a forward on the client.
 pub(crate) struct EntranceWatch {
     entrance: Arc<Entrance>,
-    /// What serves the streams; `None`: what serves the entrance at the moment.
+    /// The backend that serves the streams; `None`: the current first backend of the entrance.
     picked: Option<Arc<Picked>>,
 }
 
@@ -28,7 +29,7 @@ impl fmt::Debug for EntranceWatch {
     }
 }
 
-/// The names of an entrance, as fields of a line and as the words behind `the target`.
+/// The names of an entrance, as fields of a log line and as the words after `the target`.
 struct Names {
     client: Option<String>,
     service: Option<String>,
@@ -51,13 +52,13 @@ impl fmt::Display for Names {
 }
 
 impl EntranceWatch {
-    /// Watches streams that are served by what was picked for them.
+    /// Watches streams that the picked backend serves.
     pub(crate) fn of_streams(entrance: &Arc<Entrance>, picked: &Arc<Picked>) -> Rc<dyn Watcher> {
         let (entrance, picked) = (Arc::clone(entrance), Some(Arc::clone(picked)));
         Rc::new(Self { entrance, picked })
     }
 
-    /// Watches flows, which one listener has for all backends.
+    /// Watches flows, whose listener serves all backends.
     pub(crate) fn of_flows(entrance: &Arc<Entrance>) -> Rc<dyn Watcher> {
         Rc::new(Self { entrance: Arc::clone(entrance), picked: None })
     }
@@ -101,14 +102,14 @@ impl Watcher for EntranceWatch {
 
     fn refused(&self, code: ResetCode) {
         let told = self.with(|picked| {
-            // The programs at a proxy name their targets: a target of one says nothing of the
-            // forward.
+            // The programs at a proxy name their own targets, so the failure of a target says
+            // nothing about the forward.
             let is_news = picked.aim.proxy.is_none() && picked.health.down(code);
             is_news.then(|| picked.health.fault().zip(self.names(picked))).flatten()
         });
         let Some((fault, names)) = told else { return };
         let Names { client, service, forward, .. } = &names;
-        // A service is the matter of the client, which warns of its own target.
+        // The target of a service is reported by the client that publishes it.
         if forward.is_some() && fault.down().denied {
             let target = &names.target;
             tracing::warn!(
@@ -132,7 +133,7 @@ impl Watcher for EntranceWatch {
     }
 
     fn complain_of_refusal(&self, code: ResetCode, refused: u64) {
-        // The names of targets are those of programs, and stand in the log of the server alone.
+        // Programs choose the names of targets, which appear only in the log of the server.
         if code == ResetCode::Denied && self.with(|picked| picked.aim.proxy.is_some()) {
             let forward = &self.entrance.address;
             return tracing::warn!(
@@ -204,12 +205,12 @@ impl Watcher for EntranceWatch {
 /// proxy.
 #[derive(Clone)]
 pub struct TargetWatch {
-    /// The word for the service in the log.
+    /// The noun for the service in the log.
     pub what: &'static str,
     pub service: String,
     pub target: String,
     pub health: Arc<Health>,
-    /// Checks send requests: a connection alone does not say that the target serves.
+    /// Health checks send requests, so a connection alone does not show that the target serves.
     pub is_asked: bool,
 }
 
@@ -220,7 +221,7 @@ impl fmt::Debug for TargetWatch {
 }
 
 impl TargetWatch {
-    /// Records that a directory was opened or not, and logs news.
+    /// Records whether a directory could be opened, and logs a change.
     pub fn note_opened<T>(&self, outcome: &io::Result<T>) {
         let Self { what, service, target, health, .. } = self;
         match outcome {
@@ -249,12 +250,12 @@ impl TargetWatch {
         }
     }
 
-    /// Records the outcome of a dial, and logs news.
+    /// Records the outcome of a dial, and logs a change.
     pub fn note(&self, outcome: Result<(), &DialError>) {
         let Self { what, service, health, .. } = self;
         match outcome {
             Ok(()) => self.note_up(),
-            // A visitor must not keep others away from a target that serves them.
+            // The protocol error of one visitor must not take a working target from the others.
             Err(DialError::Protocol { .. }) => {}
             Err(error) => {
                 let is_vague = error.code() == ResetCode::Unreachable;
@@ -291,7 +292,7 @@ impl Watcher for TargetWatch {
     }
 
     fn complain_of_dial(&self, error: &DialError, failures: u64) {
-        // Other targets are denied where they are asked for, before a dial.
+        // Other targets are denied where they are requested, before a dial.
         if let DialError::Denied(target) = error {
             let service = &self.service;
             return tracing::warn!(

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What the server does with the visitors of a name.
+/// How the server handles the visitors of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Visitors speak HTTP.
@@ -16,11 +16,11 @@ pub enum Kind {
     Tls,
 }
 
-/// Names of one space exclude each other: a ClientHello leads to one service, whether its TLS ends
-/// at the server or not.
+/// Names within one space exclude each other: a ClientHello selects one service, whether its TLS
+/// ends at the server or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
-    /// Found by the head of a request.
+    /// Found by the header of a request.
     Http = 0,
     /// Found by the server name in a ClientHello.
     Tls = 1,
@@ -43,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// The port that its URLs need not name.
+    /// The default port of its URLs.
     pub const fn port(self) -> u16 {
         match self {
             Self::Http => 80,

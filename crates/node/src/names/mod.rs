@@ -1,17 +1,18 @@
-//! The names that clients publish: a host, for visitors of HTTP or of TLS, leads to an entrance.
+//! The names that clients publish: they map a host, for visitors of HTTP or of TLS, to an entrance.
 //!
 //! Workers look a name up once per connection (per request where the server proxies HTTP). The
-//! table is made of immutable shards, so a look-up takes no lock, and a change copies one shard:
-//! a server with 50,000 names copies about 200 entries per change.
+//! table consists of immutable shards, so a lookup takes no lock, and a change copies one shard: a
+//! server with 50,000 names copies about 200 entries per change.
 //!
-//! Each change of the table and of the rules of its entrances has a number ([`Names::generation`]).
-//! A kept connection compares the number, and is judged again when it differs.
+//! Each change of the table or of the rules of its entrances increments a generation
+//! ([`Names::generation`]). A keep-alive connection compares the generation, and is admitted again
+//! when it differs.
 //!
-//! A name whose client is away may be known ([`Known`]): its visitors are told so, and are not
-//! given to the service of a wildcard.
+//! A name whose client is disconnected may be known ([`Known`]): its visitors get a response that
+//! says so, and are not directed to the service of a wildcard.
 //!
-//! A name that is published no more may come back in a moment, because its client logs in again
-//! or because the server has just started. [`Names::wait`] lets a visitor wait for that.
+//! A withdrawn name may be published again shortly, because its client logs in again or because the
+//! server has just started. [`Names::wait`] lets a visitor wait for that.
 
 mod host;
 
@@ -32,20 +33,21 @@ pub use host::{Host, Kind, Space};
 /// Number of shards for each space.
 const SHARDS: usize = 256;
 
-/// The time for which a visitor of an absent name waits, counted from the moment at which the name
-/// went or the server started. A client that lost its server tries again at least every 1.5 s.
+/// How long visitors of an absent name wait, counted from the withdrawal of the name or the start
+/// of the server. A client that lost its server reconnects at least every 1.5 s.
 const RECONNECT: Duration = Duration::from_secs(10);
 
-/// The part of this time after a start in which a visitor is not given to a service of a wildcard,
-/// because its own name may be about to come back. Visitors of wildcards cannot wait for longer
-/// after each start.
+/// The part of this time after a start in which a visitor is not directed to the service of a
+/// wildcard, because the more specific name may be published shortly. Visitors of wildcards should
+/// not wait longer after each start.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// Visitors that may wait for absent names at one time.
+/// The maximum number of visitors that wait for absent names.
 const WAITING_MAX: u32 = 1024;
 
-/// Names per shard whose end is remembered. Names beyond this number are absent at once. 8,192
-/// names that go at the same time are 32 per shard, and more than 64 in a shard do not occur then.
+/// The number of withdrawn names that a shard remembers. Names beyond this number are absent at
+/// once. If 8,192 names are withdrawn at the same time, a shard has 32 on average, and practically
+/// never more than 64.
 const LOST_MAX: usize = 64;
 
 /// All published names.
@@ -54,7 +56,7 @@ pub struct Names {
     hasher: RandomState,
     /// The shards of the space of HTTP, then those of TLS.
     shards: Box<[ArcSwap<Shard>]>,
-    /// Held by changes, so that two of them do not copy the same shard.
+    /// Held during a change, so that two changes do not copy the same shard.
     writer: Mutex<()>,
     /// Notified when a name is added.
     added: Notify,
@@ -63,11 +65,11 @@ pub struct Names {
     born: Instant,
 }
 
-/// A part of the names of a space. A look at one shard decides about a name.
+/// A part of the names of a space. One shard has all the state of a name.
 #[derive(Clone, Debug, Default)]
 struct Shard {
     services: HashMap<Arc<str>, Services>,
-    /// The names that are known whether their clients are here or away.
+    /// The names that are known whether or not their clients are connected.
     known: HashMap<Arc<str>, Arc<Known>>,
     /// The time at which each absent name was withdrawn.
     lost: HashMap<Arc<str>, Instant>,
@@ -78,7 +80,7 @@ struct Shard {
 pub struct Published {
     /// The kind of the name.
     pub kind: Kind,
-    /// The entrance takes only requests at this path or below.
+    /// The path at or below which the entrance takes requests; `None`: any path.
     pub path: Option<Arc<str>>,
     /// The entrance.
     pub entrance: Arc<Entrance>,
@@ -87,14 +89,14 @@ pub struct Published {
 /// The services of an `http://` name and of the `https://` name of the same host.
 type WithoutTls = (Option<Services>, Option<Services>);
 
-/// A name that the server knows while its client is away.
+/// A name that the server knows while its client is disconnected.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Known {
     /// The kind of the name.
     pub kind: Kind,
     /// The client that published it last.
     pub client: Arc<str>,
-    /// The paths of its services; `None` is every path.
+    /// The paths of its services; `None`: every path.
     pub paths: Box<[Option<Arc<str>>]>,
 }
 
@@ -132,7 +134,8 @@ impl Names {
     }
 
     /// The number of changes so far: of names, of the rules of their entrances, and of the settings
-    /// of doors. Where it is the same as before a look-up, the look-up has the same outcome.
+    /// of doors. While it is unchanged since before a lookup, the lookup would have the same
+    /// result.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -147,13 +150,13 @@ impl Names {
     }
 
     /// The services of a host: under its own name, else under the longest wildcard that covers it,
-    /// else under `*`. `host` is normalised: lower case, no port, no dot at the end. `None` also
-    /// where the closest name is known and its client is away ([`Self::away`]).
+    /// else under `*`. `host` is normalised: lower case, no port, no trailing dot. `None` also if
+    /// the closest name is known and its client is disconnected ([`Self::away`]).
     pub fn find(&self, space: Space, host: &str) -> Option<Services> {
         self.closest(space, host)?.ok()
     }
 
-    /// The closest name of a host, if it is known and its client is away.
+    /// The closest name of a host, if it is known and its client is disconnected.
     pub fn away(&self, space: Space, host: &str) -> Option<Arc<Known>> {
         self.closest(space, host)?.err()
     }
@@ -166,20 +169,20 @@ impl Names {
         })
     }
 
-    /// What visitors over HTTP without TLS may find under a host, the closest name first: the
-    /// services of its `http://` name, and those of its `https://` name, at least one of the two.
+    /// The services under a host for visitors over HTTP without TLS, the closest name first: those
+    /// of its `http://` name and those of its `https://` name, of which at least one is present.
     pub fn without_tls(&self, host: &str) -> impl Iterator<Item = WithoutTls> {
         self.pairs(host).map_while(Result::ok)
     }
 
-    /// The closest name of a host for visitors over HTTP without TLS, if its client is away: its
-    /// `http://` name, or its `https://` name where neither has a service.
+    /// The closest name of a host for visitors over HTTP without TLS, if its client is
+    /// disconnected: its `http://` name, or its `https://` name if neither has a service.
     pub fn away_without_tls(&self, host: &str) -> Option<Arc<Known>> {
         self.pairs(host).next()?.err()
     }
 
-    /// The services of the names that cover a host, for visitors over HTTP without TLS, or what is
-    /// known of a name whose client is away.
+    /// For visitors over HTTP without TLS: the services of the names that cover a host, or the
+    /// known state of a name whose client is disconnected.
     fn pairs(&self, host: &str) -> impl Iterator<Item = Result<WithoutTls, Arc<Known>>> {
         host::candidates(host).filter_map(|name| {
             let known = |space| self.shard(space, &name).load().known.get(&*name).cloned();
@@ -197,9 +200,9 @@ impl Names {
         })
     }
 
-    /// As [`Self::find`], but a name that is closer to the host and is absent only for a moment is
-    /// waited for. A visitor is not given to the service of a wildcard because the service of the
-    /// name itself is just coming back.
+    /// As [`Self::find`], but waits for a name that is closer to the host and only briefly absent,
+    /// so that a visitor does not reach the service of a wildcard while the service of the name
+    /// itself is reconnecting.
     pub async fn wait(&self, space: Space, host: &str) -> Option<Services> {
         if self.may_come(space, host).is_none() {
             return self.find(space, host);
@@ -220,10 +223,10 @@ impl Names {
         self.may_come(space, host).is_some()
     }
 
-    /// The time until which a name may come that is closer to the host than all present names.
+    /// The deadline by which a name may appear that is closer to the host than all present names.
     fn may_come(&self, space: Space, host: &str) -> Option<Instant> {
         let now = Instant::now();
-        // Just after the start nobody knows which names the clients have.
+        // Just after the start it is not known which names the clients have.
         let is_covered = now < self.born + RECONNECT
             && (self.find(space, host).is_some()
                 || space == Space::Http && self.without_tls(host).next().is_some());
@@ -238,12 +241,12 @@ impl Names {
             }
             let until = shard.lost.get(&*name).map(|at| *at + RECONNECT);
             if let Some(until) = until.filter(|until| *until > now) {
-                // Visitors over HTTP are sent to the `https://` name that the host has now.
+                // Visitors over HTTP are redirected to the current `https://` name of the host.
                 let moved = space == Space::Http
                     && self.exactly(Space::Tls, &name).is_some_and(|all| is_https(&all));
                 return (!moved).then_some(until);
             }
-            // The client of the closest name is away for longer.
+            // The client of the closest name has been disconnected for longer.
             if shard.known.contains_key(&*name) {
                 return None;
             }
@@ -262,12 +265,12 @@ impl Names {
         self.added.notify_waiters();
     }
 
-    /// Removes an entrance from a host. The host may come back for a moment, unless `is_final`.
+    /// Removes an entrance from a host. The host counts as briefly absent, unless `is_final`.
     pub fn remove(&self, host: &Host, entrance: u64, is_final: bool) {
         self.change(host, is_final, |services| services.retain(|one| one.entrance.id != entrance));
     }
 
-    /// Sets what is known of a name; `None`: nothing any more.
+    /// Sets the known state of a name; `None` removes it.
     pub fn set_known(&self, space: Space, name: &Arc<str>, known: Option<Arc<Known>>) {
         let _turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let shard = self.shard(space, name);
@@ -284,7 +287,8 @@ impl Names {
         self.note_change();
     }
 
-    /// Changes the services of a host. A host without a service is lost, unless `is_final`.
+    /// Changes the services of a host. A host left without a service is recorded as lost, unless
+    /// `is_final`.
     fn change(&self, host: &Host, is_final: bool, change: impl FnOnce(&mut Vec<Published>)) {
         let _turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let shard = self.shard(host.kind.space(), &host.name);
@@ -315,7 +319,7 @@ fn is_https(services: &Services) -> bool {
     services.first().is_some_and(|first| first.kind == Kind::Https)
 }
 
-/// A place among the visitors that wait.
+/// A slot among the waiting visitors.
 struct Waiter<'a>(&'a AtomicU32);
 
 impl Drop for Waiter<'_> {
@@ -549,7 +553,7 @@ mod tests {
         set(Some(known(&[None])));
         assert_eq!(names.generation(), generation, "nothing has changed");
 
-        // Its client comes, goes, and is waited for.
+        // Its client connects, disconnects, and is awaited.
         let one = published(&own);
         let id = one.entrance.id;
         names.add(&own, one);

@@ -1,4 +1,4 @@
-//! Visitors whose targets this process dials itself: those of a proxy. No link carries their
+//! Visitors whose targets this process dials itself, as for a proxy. No link carries their
 //! connections and flows.
 
 use std::cell::RefCell;
@@ -12,13 +12,12 @@ use transport::{FlowInlet, FlowOutlet};
 
 use super::Worker;
 
-/// An admitted visitor, its address, and the header that a load balancer has put in front of the
-/// bytes of the visitor.
+/// An admitted visitor, its address, and the header that a load balancer put in front of its bytes.
 pub type Admitted = (Socket, Option<SocketAddr>, Option<Box<Announced>>);
 
-/// Joins admitted visitors with targets of this process.
+/// Connects admitted visitors to targets that this process dials.
 pub trait ServesHere {
-    /// Connects a visitor of the entry `name` with a target.
+    /// Connects a visitor of the entry `name` to a target.
     fn serve(
         &self,
         worker: &Rc<Worker>,
@@ -28,10 +27,10 @@ pub trait ServesHere {
         permit: Permit,
     );
 
-    /// Joins a flow of a visitor with a target of the entry `name`.
+    /// Connects a flow of a visitor to a target of the entry `name`.
     ///
     /// # Errors
-    /// The entry has left the configuration.
+    /// The entry is no longer in the configuration.
     fn serve_flow(
         &self,
         worker: &Rc<Worker>,
@@ -41,7 +40,7 @@ pub trait ServesHere {
     ) -> Result<Box<dyn FlowInlet>, ResetCode>;
 }
 
-/// The connections and flows of a worker that no link carries, and what serves new ones.
+/// The connections and flows of a worker that no link carries, and the handler of new ones.
 #[derive(Default)]
 pub struct Here {
     connections: Rc<ConnectionTable>,
@@ -56,12 +55,12 @@ impl std::fmt::Debug for Here {
 }
 
 impl Here {
-    /// This process serves visitors from now on.
+    /// Sets the handler; from now on this process serves visitors itself.
     pub fn start(&self, by: Rc<dyn ServesHere>) {
         *self.by.borrow_mut() = Some(by);
     }
 
-    /// As [`ServesHere::serve`]; refuses where nothing serves.
+    /// As [`ServesHere::serve`]; without a handler, the visitor is refused.
     pub fn serve(
         &self,
         worker: &Rc<Worker>,
@@ -97,15 +96,15 @@ impl Here {
         }
     }
 
-    /// Ends a connection or a flow of worker `index`. False: nothing has this number.
+    /// Aborts a connection or a flow of worker `index`. False: none has this number.
     pub fn abort(&self, index: usize, wanted: StreamNumber) -> bool {
         let StreamNumber { kind, number: entry, .. } = wanted;
         number(index, kind, entry) == wanted && self.table(kind).abort(entry)
     }
 }
 
-/// The number by which people name a connection or a flow of worker `index`. The worker stands
-/// where the link stands elsewhere.
+/// The number by which users refer to a connection or a flow of worker `index`. The worker takes
+/// the place of the link.
 pub fn number(index: usize, kind: StreamKind, number: u32) -> StreamNumber {
     let link = u64::try_from(index).unwrap_or(u64::MAX).saturating_add(1);
     StreamNumber { link, kind, number }

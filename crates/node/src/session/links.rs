@@ -13,16 +13,16 @@ use tokio::time::sleep;
 
 use super::{Session, State, Worker};
 
-/// A link without a carrier counts as silent after this time, as a link whose peer owes an answer
-/// does (`proto/src/link/liveness.rs`). A client that lives is usually back before.
+/// A link without a carrier counts as silent after this time, like a link whose peer owes a
+/// response (`proto/src/link/liveness.rs`). A running client has usually reconnected by then.
 pub const AWAY: Duration = Duration::from_secs(1);
 
-/// The visitors that had better leave a silent link.
+/// The visitors that should leave a silent link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leave {
-    /// Those from whom and to whom nothing was carried: they lose nothing by going elsewhere.
+    /// Visitors of whom no bytes were carried: they lose nothing by a failover.
     Fresh,
-    /// All whom another client can serve.
+    /// All visitors that another client can serve.
     All,
 }
 
@@ -37,7 +37,8 @@ struct Member {
     session: Arc<Session>,
     link: Link,
     live: bool,
-    /// The peer owes no answer that it does not give. Not of a link that is not live.
+    /// Whether the peer is responsive: it owes no overdue response. False for a link that is not
+    /// live.
     answers: bool,
     stays: bool,
 }
@@ -71,8 +72,8 @@ impl State {
         session.steer();
     }
 
-    /// Records whether a link takes streams. A link that is going away takes none, even after it
-    /// comes back on another carrier.
+    /// Records whether a link accepts streams. A link that is going away accepts none, even after
+    /// it resumes on another carrier.
     pub fn set_live(&self, worker: usize, session: &Session, serial: u64, live: bool) {
         let mut links = self.links.members.borrow_mut();
         let members = links.get_mut(&session.id).map_or(&mut [][..], Vec::as_mut_slice);
@@ -102,7 +103,7 @@ impl State {
         }
     }
 
-    /// Records whether the peer of a live link answers.
+    /// Records whether the peer of a live link is responsive.
     pub fn set_answers(&self, worker: usize, session: &Session, serial: u64, answers: bool) {
         let mut links = self.links.members.borrow_mut();
         let members = links.get_mut(&session.id).map_or(&mut [][..], Vec::as_mut_slice);
@@ -154,8 +155,8 @@ impl State {
         session.steer();
     }
 
-    /// A link of the session for a new flow: a live one, or one that waits for a carrier, where the
-    /// flow waits with it.
+    /// A link of the session for a new flow: a live link, or a link that waits for a carrier,
+    /// together with which the flow waits.
     pub(crate) fn flow_link(&self, session: &Session) -> Option<Link> {
         self.live_link(session).or_else(|| {
             let links = self.links.members.borrow();
@@ -165,8 +166,8 @@ impl State {
         })
     }
 
-    /// Returns a live link of the session on this worker. Several live links take turns. A link
-    /// that does not answer has its turn if no other link is live.
+    /// Returns a live link of the session on this worker. Several live links take turns. An
+    /// unresponsive link is used only if no live link is responsive.
     pub fn live_link(&self, session: &Session) -> Option<Link> {
         let links = self.links.members.borrow();
         let members = links.get(&session.id)?;
@@ -179,7 +180,7 @@ impl State {
     }
 
     /// The link of this worker for a visitor of the session. `None`: the visitor has to wait, or
-    /// another worker has a link that answers while no link of this worker does.
+    /// another worker has a responsive link and this worker has none.
     pub fn visitor_link(&self, worker: usize, session: &Session) -> Option<Link> {
         let is_silent = session.answers_on(worker) == 0 && session.answers();
         if is_silent { None } else { self.live_link(session) }
@@ -199,8 +200,8 @@ impl State {
         (!link.is_live() && !link.has_ended()).then(|| link.clone())
     }
 
-    /// Lets visitors leave the links of a session on this worker that are lost or silent, if
-    /// another client serves them.
+    /// Lets visitors leave the lost or silent links of a session on this worker, if another client
+    /// can serve them.
     pub fn leave_silent(&self, session: u64) {
         let links = self.links.members.borrow();
         let members = links.get(&session).into_iter().flatten();
@@ -240,9 +241,9 @@ impl State {
     }
 }
 
-/// Lets visitors leave a link of this worker that has lost its carrier, if another client serves
-/// them: at once the visitors for whom nothing was carried, and the others if the link does not
-/// come back soon.
+/// Lets visitors leave a link of this worker that has lost its carrier, if another client can serve
+/// them: at once the visitors of whom no bytes were carried, and the others if the link does not
+/// resume soon.
 pub fn note_stall(worker: &Rc<Worker>, session: &Arc<Session>, serial: u64) {
     let Some(link) = worker.state.link(session, serial) else { return };
     forsake(&link, Leave::Fresh);
@@ -255,7 +256,7 @@ pub fn note_stall(worker: &Rc<Worker>, session: &Arc<Session>, serial: u64) {
     });
 }
 
-/// Tells the visitors of a silent link to go elsewhere if they can.
+/// Signals the visitors of a silent link to fail over if they can.
 fn forsake(link: &Link, leave: Leave) {
     for (stream, outlet) in link.streams(0..link.stream_slots()) {
         let leaves = leave == Leave::All || stream.sent == 0;

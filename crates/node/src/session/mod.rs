@@ -1,4 +1,4 @@
-//! A session: all links between one client process and one server, as all workers see it. Both
+//! A session: all links between one client process and one server, shared by all workers. Both
 //! roles use sessions; they differ in which side opens streams.
 
 use std::collections::BTreeMap;
@@ -11,15 +11,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The time for which a visitor is held in all while its name or a link of the session is absent.
+/// The total time for which a visitor is held while its name or a link of the session is absent.
 pub const HOLD: Duration = Duration::from_secs(10);
 
-/// A UDP port whose visitors a session may get.
+/// A UDP port whose visitors a session may serve.
 pub trait SessionPort: fmt::Debug + Send + Sync {
     /// Whether visitors of the port go to the session with this id.
     fn leads_to(&self, session: u64) -> bool;
 
-    /// Leads the peers of the port to the workers with links.
+    /// Steers the peers of the port to the workers with links.
     fn lead_peers(&self);
 }
 
@@ -44,14 +44,15 @@ pub struct Session {
     pub id: u64,
     /// The client's name.
     pub name: String,
-    /// The number of links that take streams, by worker.
+    /// The number of links that accept streams, by worker.
     live: Box<[AtomicU32]>,
-    /// The number of them whose peer owes no answer that it does not give, by worker.
+    /// The number of live links whose peer is responsive, that is, owes no overdue response; by
+    /// worker.
     answering: Box<[AtomicU32]>,
     /// The number of links that have not ended, by worker. Links that wait for a carrier or are
     /// going away count.
     links: Box<[AtomicU32]>,
-    /// Those of them that are not going away.
+    /// The number of these links that are not going away, by worker.
     staying: Box<[AtomicU32]>,
     /// Notified when a link becomes live.
     pub revived: Notify,
@@ -59,32 +60,32 @@ pub struct Session {
     pub held: AtomicU32,
     /// The totals of links that have ended, by worker: bytes received, bytes sent, resumes.
     past: Box<[[AtomicU64; 3]]>,
-    /// When the last live link was lost; at first when the session began.
+    /// When the last live link was lost; initially when the session began.
     lost: Mutex<Instant>,
     /// How many times those who wait for a link were refused.
     refusals: AtomicU64,
-    /// Called by a visitor that finds no link, with its worker: the links of a peer are made when
-    /// somebody asks for them.
+    /// Called with the worker of a visitor that finds no link: the links of a peer are created on
+    /// demand.
     demand: Option<Demand>,
-    /// The other side is a client.
+    /// Whether the other side is a client.
     is_of_peer: bool,
-    /// The session has no other side: this process dials the targets.
+    /// Whether the session has no other side, because this process dials the targets.
     is_here: bool,
-    /// Failover process of the client has the addresses that this one has asked for, as long as
-    /// this one does not answer.
+    /// Whether another process of the client has the addresses that this process requested, while
+    /// this process is unresponsive.
     displaced: AtomicBool,
-    /// Failover process of the client stands beside this one.
+    /// Whether another process of the client is connected beside this one.
     beside: AtomicBool,
-    /// The client is on hold: where others share its addresses, it gets no visitor.
+    /// Whether the client is on hold: if others share its addresses, it gets no visitors.
     on_hold: AtomicBool,
-    /// The UDP ports whose visitors the session gets. A port that leads to another session now is
-    /// dropped at the next look.
+    /// The UDP ports whose visitors the session serves. A port that now belongs to another session
+    /// is dropped by the next `steer`.
     ports: Mutex<Vec<Weak<dyn SessionPort>>>,
-    /// What is known of the direct paths of links with another client.
+    /// The notes on direct paths of links with another client.
     pub paths: PathNotes,
 }
 
-/// Makes a link for a visitor that finds none.
+/// Creates a link for a visitor that finds none.
 struct Demand(Box<dyn Fn(usize) + Send + Sync>);
 
 impl fmt::Debug for Demand {
@@ -96,11 +97,11 @@ impl fmt::Debug for Demand {
 /// Received and sent payload bytes, and resumes.
 pub(crate) type Totals = [u64; 3];
 
-/// The number of names whose totals outlive their sessions. It is above the number of names in a
-/// configuration, and it bounds the memory that clients with invented names cost.
+/// The maximum number of names whose totals outlive their sessions. It is above the number of names
+/// in a configuration, and bounds the memory that clients with invented names can use.
 const ENDED_MAX: usize = 16_384;
 
-/// The totals of sessions that have ended, by name. With them the counters of a name never fall.
+/// The totals of ended sessions, by name. They keep the counters of a name from decreasing.
 static ENDED: Mutex<BTreeMap<String, Totals>> = Mutex::new(BTreeMap::new());
 
 /// The totals of the ended sessions of this name.
@@ -129,7 +130,7 @@ impl Session {
         Arc::new(Self::made(name, workers, None, None))
     }
 
-    /// The session of the visitors whose targets this process dials itself.
+    /// The session for visitors whose targets this process dials itself.
     pub fn here(workers: usize) -> Arc<Self> {
         let mut session = Self::made("", workers, None, None);
         session.is_here = true;
@@ -177,7 +178,7 @@ impl Session {
         }
     }
 
-    /// A visitor on this worker finds no link.
+    /// Requests a link for a visitor on this worker that finds none.
     pub fn demand(&self, worker: usize) {
         if let Some(Demand(make)) = &self.demand {
             make(worker);
@@ -194,7 +195,7 @@ impl Session {
         self.is_here
     }
 
-    /// Notes whether another process of the client has the addresses of this one.
+    /// Records whether another process of the client has the addresses of this one.
     pub fn set_displaced(&self, displaced: bool) {
         self.displaced.store(displaced, Ordering::Relaxed);
     }
@@ -204,7 +205,7 @@ impl Session {
         self.displaced.load(Ordering::Relaxed)
     }
 
-    /// Notes whether another process of the client stands beside this one.
+    /// Records whether another process of the client is connected beside this one.
     pub fn set_beside(&self, beside: bool) {
         self.beside.store(beside, Ordering::Relaxed);
     }
@@ -219,17 +220,17 @@ impl Session {
         self.on_hold.load(Ordering::Relaxed)
     }
 
-    /// Notes whether the client is on hold.
+    /// Records whether the client is on hold.
     pub fn set_hold(&self, on_hold: bool) {
         self.on_hold.store(on_hold, Ordering::Relaxed);
     }
 
-    /// Whether links are made when somebody asks for them.
+    /// Whether links are created on demand.
     pub const fn is_on_demand(&self) -> bool {
         self.demand.is_some()
     }
 
-    /// Refuses those who wait for a link: there will be none.
+    /// Refuses the visitors that wait for a link: there will be none.
     pub fn refuse_waiting(&self) {
         self.refusals.fetch_add(1, Ordering::Relaxed);
         self.revived.notify_waiters();
@@ -240,7 +241,7 @@ impl Session {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Remembers a UDP port whose visitors the session gets from now on, and leads its peers.
+    /// Adds a UDP port whose visitors the session serves from now on, and steers its peers.
     pub(crate) fn add_port(&self, port: &Arc<dyn SessionPort>) {
         let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
         ports.retain(|known| {
@@ -250,9 +251,9 @@ impl Session {
         port.lead_peers();
     }
 
-    /// Leads the peers of the UDP ports of the session to the workers that have links. The look at
-    /// the links and the change of the steering are one step: of two workers whose links change at
-    /// the same time, the second one sees both changes.
+    /// Steers the peers of the UDP ports of the session to the workers that have links. Reading the
+    /// links and changing the steering is atomic: of two workers whose links change at the same
+    /// time, the second one sees both changes.
     fn steer(&self) {
         let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
         ports.retain(|port| {
@@ -265,8 +266,8 @@ impl Session {
         });
     }
 
-    /// Returns a worker with a live link, with a link that answers if there is one. The search
-    /// starts at worker `from`, so different callers spread their visitors.
+    /// Returns a worker with a responsive link, else one with a live link. The search starts at
+    /// worker `from`, so different callers spread their visitors.
     pub fn live_worker(&self, from: usize) -> Option<usize> {
         let count = self.live.len();
         if self.is_here {
@@ -279,12 +280,12 @@ impl Session {
         first(&self.answering).or_else(|| first(&self.live))
     }
 
-    /// Whether a live link answers: its peer owes no answer that it does not give.
+    /// Whether a live link is responsive: its peer owes no overdue response.
     pub fn answers(&self) -> bool {
         self.answering.iter().any(|links| links.load(Ordering::Relaxed) > 0)
     }
 
-    /// The number of links of this worker that answer.
+    /// The number of responsive links of this worker.
     pub(crate) fn answers_on(&self, worker: usize) -> u32 {
         self.answering[worker].load(Ordering::Relaxed)
     }
@@ -335,27 +336,27 @@ impl Session {
         self.past.get(worker).map(|past| past.each_ref().map(count)).unwrap_or_default()
     }
 
-    /// Notes that a live link was lost.
+    /// Records that a live link was lost.
     fn note_loss(&self) {
         if self.live() == 0 {
             *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         }
     }
 
-    /// Whether no link has been live for so long that a visitor does not wait any more: the client
-    /// is away, although its session may go on.
+    /// Whether the client counts as disconnected: no link has been live for so long that visitors
+    /// no longer wait, although the session may continue.
     pub fn is_away(&self) -> bool {
         self.live() == 0
             && self.lost.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= HOLD
     }
 
-    /// For how long no link has been live. `None`: one is.
+    /// How long no link has been live. `None`: a link is live.
     pub fn stalled(&self) -> Option<Duration> {
         let lost = *self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         (self.live() == 0).then(|| lost.elapsed())
     }
 
-    /// Whether all links are going away: the other side has others elsewhere.
+    /// Whether all links are going away, because the other side has moved to another process.
     pub fn has_left(&self) -> bool {
         self.staying.iter().all(|links| links.load(Ordering::Relaxed) == 0)
     }

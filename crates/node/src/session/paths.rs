@@ -1,4 +1,4 @@
-//! What is known of the direct paths of a session with another client, for the status.
+//! The direct paths of a session with another client, for the status.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use transport::Transport;
 use transport_quic::punched::{DIRECT, DirectPath};
 
-/// Whether a carrier of this transport does not pass the server.
+/// Whether a carrier of this transport bypasses the server.
 pub fn is_direct(transport: Transport) -> bool {
     #[cfg(feature = "webrtc")]
     if transport == transport_webrtc::WEBRTC {
@@ -20,7 +20,7 @@ pub fn is_direct(transport: Transport) -> bool {
     transport == DIRECT
 }
 
-/// The payload bytes over all links with other clients, by path. Received and sent.
+/// The payload bytes over all links with other clients, by path: received and sent.
 #[derive(Debug, Default)]
 pub struct PathBytes {
     relayed: [AtomicU64; 2],
@@ -66,16 +66,16 @@ pub enum Found {
 struct Note {
     /// The last direct path that was found; it may have ended.
     path: Option<Found>,
-    /// Why the last trial failed. `None`: no trial has failed since a path was found.
+    /// Why the last attempt failed. `None`: no attempt has failed since a path was found.
     why: Option<String>,
-    /// What the link was carried by at the last look, and since when.
+    /// The path of the link at the last update, and since when.
     since: Option<(PathState, Instant)>,
-    /// The bytes of the link, received and sent, at the last look.
+    /// The bytes of the link, received and sent, at the last update.
     counted: [u64; 2],
 }
 
 impl PathNotes {
-    /// Counts the bytes of the links in `bytes`.
+    /// Creates notes that add the bytes of the links to `bytes`.
     pub fn counting(bytes: &Arc<PathBytes>) -> Self {
         Self { notes: Mutex::default(), bytes: Arc::clone(bytes) }
     }
@@ -84,25 +84,26 @@ impl PathNotes {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A trial of the link has found a path.
+    /// Records that an attempt of the link has found a path.
     pub fn found(&self, link: &Link, path: Found) {
         self.note(link, |note| (note.path, note.why) = (Some(path), None));
     }
 
-    /// A trial of the link has failed.
+    /// Records that an attempt of the link has failed.
     pub fn failed(&self, link: &Link, why: String) {
         self.note(link, |note| note.why = Some(why));
     }
 
-    /// A trial may end after its link, whose note nobody would remove.
+    /// Writes the note of a live link. An attempt may end after its link, whose note would never be
+    /// removed.
     fn note(&self, link: &Link, write: impl FnOnce(&mut Note)) {
         if !link.has_ended() {
             write(self.notes().entry(link.serial()).or_default());
         }
     }
 
-    /// The link has another carrier, over this transport. Its bytes since the last look went over
-    /// the path before.
+    /// Records that the carrier of the link has this transport. Its bytes since the last update
+    /// went over the previous path.
     pub fn moved(&self, link: &Link, transport: Transport) {
         let state = state(transport);
         let mut notes = self.notes();
@@ -113,7 +114,7 @@ impl PathNotes {
         }
     }
 
-    /// Counts the bytes of a link since the last look. `now` is its path if there was no look.
+    /// Counts the bytes of a link since the last update. `now` is its path if there was no update.
     fn count(&self, note: &mut Note, link: &Link, now: PathState) {
         let (received, sent, _) = link.totals();
         let path = note.since.map_or(now, |(path, _)| path);
@@ -124,7 +125,7 @@ impl PathNotes {
         }
     }
 
-    /// The link has ended.
+    /// Removes the note of an ended link.
     pub fn ended(&self, link: &Link) {
         let mut notes = self.notes();
         let mut note = notes.remove(&link.serial()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The counters of what a server serves beside the services of entrances: private services, and the
-//! default targets of doors.
+//! The counters of services without an entrance on a server: private services, and the default
+//! targets of doors.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ pub struct PrivateStats {
 pub struct Served {
     /// The default targets of `mux://` doors, with the URLs of the doors.
     pub defaults: RefCell<Vec<(String, Rc<Straight>)>>,
-    /// The counters of private services. The counters of ended sessions leave at the next look.
+    /// The counters of private services. Those of ended sessions are removed when another is added.
     private: RefCell<Vec<PrivateStats>>,
 }
 
@@ -42,7 +42,7 @@ impl Served {
         stats
     }
 
-    /// Shows the counters of each private service.
+    /// Calls `show` with the counters of each private service.
     pub fn each_private(&self, show: impl FnMut(&PrivateStats)) {
         self.private.borrow().iter().for_each(show);
     }

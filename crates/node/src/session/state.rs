@@ -1,6 +1,6 @@
-//! The state of a worker: here what all roles have, and beside it the states of the parts that are
-//! above this module, such as the entrances and the roles. A part asks for its own state by its
-//! type ([`State::of`]), so this module knows no part by name.
+//! The state of a worker: the common state of all roles, and the states of the parts above this
+//! module, such as the entrances and the roles. A part gets its own state by its type
+//! ([`State::of`]), so this module does not depend on the parts.
 
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
@@ -24,15 +24,15 @@ pub struct State {
     former: RefCell<Vec<(Weak<Stats>, String)>>,
     /// The share of this worker in the memory budget.
     pub budget: Rc<Lease>,
-    /// The same budget, of which visitors and clients have parts.
+    /// The same budget, divided into parts for visitors and clients.
     pub portion: Portion,
     /// The memory of visitors, and the number of those that were refused.
     pub accounts: Accounts,
     /// The dials of this worker: an account is a client on a server, and a service on a client.
     pub dials: Dials,
-    /// The command that ends the pauses of the links of this worker.
+    /// The command that ends the reconnect delays of the links of this worker.
     pub redial: Rc<Redial>,
-    /// The states of parts, a handful, each made at the first question.
+    /// The states of parts, a handful, each created on first use.
     parts: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
 }
 
@@ -65,7 +65,8 @@ impl State {
         }
     }
 
-    /// The state of a part on this worker. A part that this process does not have is empty.
+    /// The state of a part on this worker. The state of a part that this process does not run is
+    /// empty.
     pub fn of<T: Default + 'static>(&self) -> Rc<T> {
         let wanted = TypeId::of::<T>();
         let known = self.parts.borrow().iter().find_map(|(part, state)| {
@@ -87,7 +88,7 @@ impl State {
             .collect()
     }
 
-    /// Keeps the counters of an entrance that closes, or of a session that shares it no more,
+    /// Keeps the counters of an entrance that closes, or of a session that no longer shares it,
     /// because the streams may outlive it.
     pub fn remember(&self, stats: &Rc<Stats>, label: String) {
         let mut former = self.former.borrow_mut();

@@ -1,11 +1,11 @@
-//! The figures of the carriers' TCP connections: losses, retransmissions and bytes that wait in the
+//! The statistics of the carriers' TCP connections: losses, retransmissions and bytes queued in the
 //! kernel ([`net::tcp_info`]). The code sends one request per carrier, only for a status, and never
 //! on a worker.
 //!
-//! The kernel's counts end with their connection. The sums of a [`Ledger`] do not: each look adds
-//! the counts since the last look. So the sums never fall and may be Prometheus counters, from
-//! which rates are computed. The counts between the last look and the end of a connection are
-//! missing in the sums.
+//! The kernel's counts end with their connection. The sums of a [`Ledger`] do not: each query adds
+//! the counts since the last query. So the sums never decrease and may be Prometheus counters, from
+//! which rates are computed. The sums lack the counts between the last query and the end of a
+//! connection.
 
 #[cfg(test)]
 mod tests;
@@ -19,11 +19,12 @@ use tokio::sync::MutexGuard;
 use tokio::task::yield_now;
 use transport::Connection;
 
-/// The requests between two turns of other tasks on this thread; 64 take half a millisecond.
+/// The number of requests between two yields to other tasks on this thread; 64 take half a
+/// millisecond.
 const AT_ONCE: usize = 64;
 
-/// The number of peers whose sums are kept. It is above the number of peers in a configuration, and
-/// it bounds the memory that clients with invented names cost.
+/// The maximum number of peers whose sums are kept. It is above the number of peers in a
+/// configuration, and bounds the memory that clients with invented names can use.
 const PEERS: usize = 16_384;
 
 /// The TCP connections of carriers, by the serial of the link and the number of the carrier.
@@ -35,13 +36,13 @@ type Sums = BTreeMap<String, Sent>;
 /// The sums of all carriers so far, by peer and transport.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// Held during a whole look, so that the later of two looks has the later figures.
+    /// Held during a whole query, so that the later of two queries has the later counts.
     last: tokio::sync::Mutex<Last>,
     /// At most [`PEERS`].
     sums: Mutex<BTreeMap<String, Sums>>,
 }
 
-/// The figures of each live connection at the last look.
+/// The counts of each live connection at the last query.
 type Last = HashMap<Whose, Sent>;
 
 /// The identity of a connection.
@@ -54,7 +55,7 @@ enum Whose {
     Ours(u64, u32),
 }
 
-/// A look in progress. It begins before the carriers are listed and ends with [`Look::fill`].
+/// A query in progress. It begins before the carriers are listed and ends with [`Look::fill`].
 #[derive(Debug)]
 pub struct Look<'a> {
     last: MutexGuard<'a, Last>,
@@ -62,7 +63,7 @@ pub struct Look<'a> {
 }
 
 impl Ledger {
-    /// Begins a look. Waits until another look has ended.
+    /// Begins a query. Waits for a concurrent query to finish.
     pub async fn look(&self) -> Look<'_> {
         Look { last: self.last.lock().await, ledger: self }
     }
@@ -87,7 +88,7 @@ impl Ledger {
 }
 
 impl Look<'_> {
-    /// Asks for the figures of each carrier. `sessions` must be all sessions, because connections
+    /// Queries the statistics of each carrier. `sessions` must be all sessions, because connections
     /// that are not among them are forgotten. `connections` has the TCP connection of each carrier
     /// that has one.
     pub async fn fill<'a>(
@@ -141,14 +142,13 @@ impl Look<'_> {
         if met.is_empty() && asked > 0 {
             tracing::debug!("no figures of TCP: the kernel knows no carrier (no tcp_diag?)");
         }
-        // Connections that were not seen are gone.
+        // Connections that were not seen have ended.
         self.last.retain(|cookie, _| met.contains(cookie));
     }
 }
 
-/// Asks for the figures of the sessions in `turn`, and of no further session after `most` requests.
-/// The sums of a ledger stay as they are. Returns the sessions that were asked about, in their
-/// order.
+/// Queries the statistics of the sessions in `turn`, and of no additional session after `most`
+/// requests. The sums of a ledger do not change. Returns the queried sessions, in order.
 pub async fn ask_some(
     sessions: &mut BTreeMap<u64, Session>,
     connections: &Connections,
@@ -192,7 +192,7 @@ pub async fn ask_some(
     met
 }
 
-/// The figures as a status has them.
+/// The statistics in the form of the status.
 const fn figures(info: Info) -> Tcp {
     Tcp {
         sent_segments: info.sent_segments,
@@ -206,7 +206,7 @@ const fn figures(info: Info) -> Tcp {
     }
 }
 
-/// Adds the counts between two looks at a connection.
+/// Adds the counts between two queries of a connection.
 fn add(sum: &mut Sent, before: Sent, now: Sent) {
     // The kernel counts segments in 32 bits, so the counter may wrap.
     let segments = |sum: &mut Option<u64>, before: Option<u64>, now: Option<u64>| {

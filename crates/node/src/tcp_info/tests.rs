@@ -80,7 +80,7 @@ fn sums_grow_by_what_was_counted_since_the_last_look_and_never_fall() {
     ledger.add("home", "tls", Some(tcp(top, 2, None)), tcp(4, 3, Some(10)));
     assert_eq!(sums().segments, Some(top + 5));
     assert_eq!(sums().retransmitted_segments, Some(3));
-    // Failover connection starts at zero.
+    // Another connection starts at zero.
     ledger.add("home", "tls", None, tcp(1, 0, Some(0)));
     assert_eq!(sums().segments, Some(top + 6));
     assert_eq!(sums().retransmitted_bytes, Some(10));
