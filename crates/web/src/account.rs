@@ -1,11 +1,11 @@
 //! The memory of one visitor's connection, charged to the budget of the process.
 //!
-//! State that a connection or a request cannot do without is admitted or refused: [`Account::open`]
-//! and [`Account::take`]. Buffers may grow while [`Account::may_grow`] says so; otherwise they stay
-//! at their smallest size, and no more is read until that has left. A connection holds at most a
-//! part of what it leaves to all others (Choudhury and Hahne, "Dynamic Queue Length Thresholds for
-//! Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6(2), 1998). So a visitor
-//! that comes later is served while many others hold all that they may have.
+//! Mandatory state of a connection or a request is admitted or refused: [`Account::open`] and
+//! [`Account::take`]. Buffers may grow while [`Account::may_grow`] permits; otherwise they stay at
+//! their smallest size, and no more is read until they are drained. A connection holds at most a
+//! fraction of what it leaves to all others (Choudhury and Hahne, "Dynamic Queue Length Thresholds
+//! for Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6(2), 1998). So a later
+//! visitor is served while many others hold all that they may have.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,59 +17,59 @@ use std::{
 use bytes::{Buf, Bytes};
 use proto::Budget;
 
-/// Growing buffers leave this part of the budget free. It is the part that the windows of streams
-/// leave to new streams.
+/// Growing buffers leave the budget divided by this number free, as the windows of streams do for
+/// new streams.
 const GROWTH_RESERVE: u64 = 4;
-/// Connections and requests leave this part of the budget free, for memory that cannot be refused.
+/// Connections and requests leave the budget divided by this number free, for memory that cannot be
+/// refused.
 const RESERVE: u64 = 8;
 
-/// A connection may hold the part of what is left that this number gives. Of 48 MiB the first has
-/// 12 MiB, which are 128 requests, and after 20 greedy connections a newcomer still has its part.
+/// A connection may hold the free memory divided by this number. Of 48 MiB the first gets 12 MiB,
+/// which is enough for 128 requests, and after 20 greedy connections a new one still gets its
+/// share.
 const SHARE: u64 = 4;
-/// A connection may hold this much as long as there is as much: its buffers and one request.
+/// The bytes that a connection may hold as long as they are free: its buffers and one request.
 const FIRST: u64 = 128 * 1024;
 
-/// The size of hyper's smallest reads and of the buffer for heads that it begins with, bytes.
+/// The size of hyper's smallest reads and of its initial header buffer, in bytes.
 pub(crate) const SMALL: usize = 8 * 1024;
 
-/// A visitor over HTTP/1: hyper's two buffers for writing and reading, and its tasks. 1,000
-/// visitors that were answered and wait, each with a connection to its target, took 24 KiB each.
+/// The cost of a visitor over HTTP/1: hyper's read and write buffers, and its tasks. 1,000 idle
+/// visitors after a response, each with a connection to its target, took 24 KiB each.
 pub(crate) const H1: u64 = 20 * 1024;
-/// A visitor over HTTP/2: the buffers of the frames of both directions, the tables of both
-/// compressions of heads, and its tasks. 600 idle visitors took 19 KiB each; one frame that is not
-/// complete takes 16 KiB more.
+/// The cost of a visitor over HTTP/2: the frame buffers and HPACK tables of both directions, and
+/// its tasks. 600 idle visitors took 19 KiB each; an incomplete frame takes 16 KiB more.
 pub(crate) const H2: u64 = 36 * 1024;
-/// A connection that carries bytes of another protocol: two sockets and a task.
+/// The cost of a connection that carries another protocol: two sockets and a task.
 pub(crate) const SWITCHED: u64 = 4 * 1024;
-/// A request: its task, the state of its stream of HTTP/2, the table of its fields, and the small
+/// The cost of a request: its task, the state of its HTTP/2 stream, its field table, and the small
 /// block that a piece of a body pins.
 pub(crate) const REQUEST: u64 = 12 * 1024;
-/// The head of an answer for which a request has memory.
+/// The response header size that is covered by the memory of a request.
 const SMALL_HEAD: u64 = 2 * 1024;
-/// An answer that refuses a request.
+/// The cost of a response that refuses a request.
 const REFUSED: u64 = 3 * 1024;
-/// A connection to a target: hyper's two buffers, the stream, and its task.
+/// The cost of a connection to a target: hyper's two buffers, the stream, and its task.
 pub(crate) const UPSTREAM: u64 = 20 * 1024;
-/// What a piece of a body costs beside its bytes: its place in the queue of hyper or h2, and the
-/// frame around it.
+/// The overhead of a piece of a body: its entry in the queue of hyper or h2, and its frame.
 const PIECE: u64 = 512;
 
-/// What one connection of a visitor holds.
+/// The memory that one connection of a visitor holds.
 pub struct Account {
     budget: RefCell<Rc<dyn Budget>>,
     held: Cell<u64>,
     /// The part of `held` that stays until the end of the connection.
     base: Cell<u64>,
-    /// Heads of answers that may wait in the buffer for writing.
+    /// Bytes of response headers that may be in the write buffer.
     heads: Cell<u64>,
-    /// Nobody can be answered any more.
+    /// Whether the connection must end, because no response can be sent.
     exhausted: Cell<bool>,
     refusals: RefCell<Option<Rc<dyn Fn()>>>,
 }
 
 impl Account {
-    /// Opens an account for a connection that takes `bytes` before its first request, besides what
-    /// [`serve`](crate::serve()) takes for itself. `None`: the budget does not have them.
+    /// Opens an account for a connection that takes `bytes` before its first request, in addition
+    /// to what [`serve`](crate::serve()) takes. `None`: the budget is too small.
     #[must_use]
     pub fn open(budget: Rc<dyn Budget>, bytes: u64) -> Option<Rc<Self>> {
         let account = Self {
@@ -83,9 +83,9 @@ impl Account {
         account.extend(bytes).then(|| Rc::new(account))
     }
 
-    /// The connection belongs to somebody else: a reverse proxy sends a request of another visitor.
-    /// What it holds is charged to that budget from now on. Returns whether the budget has room for
-    /// requests.
+    /// Moves the connection to the budget of another visitor, whose request a reverse proxy sends.
+    /// The memory that it holds is charged to that budget from now on. Returns whether the budget
+    /// has room for requests.
     pub(crate) fn move_to(&self, budget: Rc<dyn Budget>) -> bool {
         let held = self.held.get();
         budget.charge(held);
@@ -94,12 +94,12 @@ impl Account {
         self.spare(RESERVE) > 0
     }
 
-    /// Sets what is called for each visitor and each request that is refused for want of memory.
+    /// Sets the callback for each visitor and each request that is refused for lack of memory.
     pub fn on_refusal(&self, call: Rc<dyn Fn()>) {
         *self.refusals.borrow_mut() = Some(call);
     }
 
-    /// Bytes that the connection holds.
+    /// The bytes that the connection holds.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.held.get()
@@ -122,14 +122,14 @@ impl Account {
         may
     }
 
-    /// Gives back bytes that [`Self::extend`] has taken.
+    /// Releases bytes that [`Self::extend`] has taken.
     pub(crate) fn shorten(&self, bytes: u64) {
         let bytes = bytes.min(self.base.get());
         self.base.set(self.base.get() - bytes);
         self.release(bytes);
     }
 
-    /// Whether the connection may hold `bytes` more that it cannot do without.
+    /// Whether the connection may take `bytes` more of mandatory memory.
     pub(crate) fn affords(&self, bytes: u64) -> bool {
         self.has(bytes, RESERVE)
     }
@@ -146,23 +146,22 @@ impl Account {
     fn has(&self, bytes: u64, reserve: u64) -> bool {
         let spare = self.spare(reserve);
         let held = self.held.get().saturating_add(bytes);
-        // What is held is not taken back, so each connection leaves a part to those that follow.
+        // Held memory is not reclaimed, so each connection leaves a share to later ones.
         held <= spare / SHARE || (held <= FIRST && bytes <= spare)
     }
 
-    /// Takes `bytes` that a request cannot do without.
+    /// Takes `bytes` of mandatory memory for a request.
     pub(crate) fn take(self: &Rc<Self>, bytes: u64) -> Option<Hold> {
         self.affords(bytes).then(|| self.hold(bytes))
     }
 
-    /// Takes `bytes` that are in use already.
+    /// Charges `bytes` that are already in use.
     pub(crate) fn hold(self: &Rc<Self>, bytes: u64) -> Hold {
         self.charge(bytes);
         Hold { account: Rc::clone(self), bytes: Cell::new(bytes) }
     }
 
-    /// Takes what the answer to a request costs that is refused. Without that much the connection
-    /// ends.
+    /// Charges the cost of refusing a request. If the budget has less, the connection ends.
     pub(crate) fn refuse(self: &Rc<Self>) -> Hold {
         if self.budget.borrow().left() < REFUSED {
             self.exhaust();
@@ -189,9 +188,9 @@ impl Account {
         self.held.set(self.held.get().saturating_sub(bytes));
     }
 
-    /// The head of an answer goes to the buffer for writing. Returns false if the budget does not
-    /// have its bytes. A request that was admitted has its answer, whatever its connection holds,
-    /// unless the head is long.
+    /// Charges a response header that is about to be written. Returns false if the budget is too
+    /// small. An admitted request gets its response regardless of what its connection holds, unless
+    /// the header is long.
     pub(crate) fn head_queued(&self, bytes: u64) -> bool {
         let may =
             self.affords(bytes) || (bytes <= SMALL_HEAD && bytes <= self.spare(GROWTH_RESERVE));
@@ -202,8 +201,8 @@ impl Account {
         may
     }
 
-    /// Heads were written: all of them, or a part. The streams of a visitor take turns, so each
-    /// write has some of the heads that wait.
+    /// Releases written headers: all of them, or a part. The streams of a visitor take turns, so
+    /// each write includes some of the queued headers.
     pub(crate) fn heads_written(&self, all: bool) {
         let kept = if all { 0 } else { self.heads.get() / 2 };
         self.release(self.heads.replace(kept) - kept);
@@ -222,7 +221,7 @@ impl fmt::Debug for Account {
     }
 }
 
-/// Bytes of an account. Dropping it gives them back.
+/// Charged bytes of an account. Dropping it releases them.
 #[derive(Debug)]
 pub(crate) struct Hold {
     account: Rc<Account>,
@@ -230,7 +229,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Sets the present size.
+    /// Sets the current size.
     pub(crate) fn set(&self, bytes: u64) {
         let before = self.bytes.replace(bytes);
         if bytes > before {
@@ -251,7 +250,7 @@ impl Drop for Hold {
     }
 }
 
-/// The pieces of one body that wait to be written to the visitor.
+/// The queued pieces of one body for the visitor.
 pub(crate) struct Share {
     account: Rc<Account>,
     held: Cell<u64>,
@@ -268,8 +267,8 @@ impl Share {
         &self.account
     }
 
-    /// Whether the body may hand over one more piece of up to `most` bytes. The first piece always
-    /// goes, so a body with too little memory is slow and does not stop. Otherwise the task of
+    /// Whether the body may queue one more piece of up to `most` bytes. The first piece is always
+    /// accepted, so a body with too little memory is slow but does not stall. Otherwise the task of
     /// `cx` is woken once the pieces of this body are written.
     pub(crate) fn may_take(&self, most: u64, cx: &Context<'_>) -> bool {
         if self.held.get() == 0 || self.account.may_grow(most) {
@@ -279,8 +278,8 @@ impl Share {
         false
     }
 
-    /// Charges a piece that was cut out of a block of `block` bytes. Little of a block is copied,
-    /// so that it does not pin the block.
+    /// Charges a piece that was cut out of a block of `block` bytes. A small piece is copied, so
+    /// that it does not pin the block.
     pub(crate) fn charge(self: &Rc<Self>, bytes: Bytes, block: usize) -> Piece {
         let (bytes, size) = unpinned(bytes, block);
         let cost = size as u64 + PIECE;
@@ -296,7 +295,8 @@ impl fmt::Debug for Share {
     }
 }
 
-/// The bytes, and the size of the memory behind them.
+/// Returns the bytes, copied if they are a small part of their block, and the size of the memory
+/// that they pin.
 pub(crate) fn unpinned(bytes: Bytes, block: usize) -> (Bytes, usize) {
     if bytes.len() < block / 4 {
         let bytes = Bytes::copy_from_slice(&bytes);
@@ -307,7 +307,7 @@ pub(crate) fn unpinned(bytes: Bytes, block: usize) -> (Bytes, usize) {
     (bytes, size)
 }
 
-/// A piece of the body of an answer, which is charged until it is written or dropped.
+/// A piece of a response body, which is charged until it is written or dropped.
 #[derive(Debug)]
 pub(crate) struct Piece {
     bytes: Bytes,

@@ -1,12 +1,12 @@
-//! The two addresses of a site in the fields of messages: the address that its visitors use, and
-//! the address that its target believes to have.
+//! The two addresses of a site in message fields: the address that its visitors use, and the
+//! address that its target takes for its own.
 //!
-//! They differ with `host_rewrite`, where TLS of the visitor ends at this server, and where a
-//! target adds its own port to the host of the request, as nginx does with `absolute_redirect`. A
-//! request then names the visitor's address (`Destination` and `If` of WebDAV, `Referer`), which
-//! the target compares with its own; an answer names the target's address (`Location`, `Refresh`,
-//! `Link`, the domain of a cookie), which leads visitors away. Both are put right here, as
-//! `proxy_redirect` of nginx and `ProxyPassReverse` of Apache do. Bodies are not looked at.
+//! They differ with `host_rewrite`, if TLS of the visitor ends at this server, and if a target adds
+//! its own port to the host of the request, as nginx does with `absolute_redirect`. A request then
+//! names the visitor's address (`Destination` and `If` of WebDAV, `Referer`), which the target
+//! compares with its own; a response names the target's address (`Location`, `Refresh`, `Link`, the
+//! domain of a cookie), which visitors cannot use. Both are rewritten here, like `proxy_redirect`
+//! of nginx and `ProxyPassReverse` of Apache. Bodies are not inspected.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ const ALT_SVC: HeaderName = HeaderName::from_static("alt-svc");
 const OUTSIDE: Refusal =
     Refusal::new(502, "The destination of the request is outside of the path of the service.");
 
-/// The scheme of an address of the web.
+/// The scheme of an HTTP URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
     Http,
@@ -36,7 +36,7 @@ impl Scheme {
         if is_secure { Self::Https } else { Self::Http }
     }
 
-    /// The beginning of a URL of the scheme.
+    /// The prefix of a URL of the scheme.
     const fn start(self) -> &'static [u8] {
         match self {
             Self::Http => b"http://",
@@ -44,7 +44,7 @@ impl Scheme {
         }
     }
 
-    /// The port that a URL of the scheme need not name.
+    /// The default port of the scheme.
     const fn port(self) -> u16 {
         match self {
             Self::Http => 80,
@@ -62,7 +62,7 @@ struct Url<'u> {
 }
 
 impl<'u> Url<'u> {
-    /// `None`: the text is no absolute URL of the web, or its authority is malformed.
+    /// `None`: the text is not an absolute HTTP URL, or its authority is malformed.
     fn parse(text: &'u [u8]) -> Option<Self> {
         let (scheme, behind) = [Scheme::Https, Scheme::Http].into_iter().find_map(|scheme| {
             let (start, behind) = text.split_at_checked(scheme.start().len())?;
@@ -82,7 +82,7 @@ impl<'u> Url<'u> {
 pub(crate) struct Addresses<'a> {
     /// The host as the visitor wrote it.
     visitor: &'a HeaderValue,
-    /// The scheme by which the visitor came.
+    /// The scheme that the visitor used.
     came: Scheme,
     rules: &'a Rules,
 }
@@ -92,7 +92,7 @@ impl<'a> Addresses<'a> {
         Self { visitor, came: Scheme::of(is_secure), rules }
     }
 
-    /// The scheme in which the target is asked.
+    /// The scheme of requests to the target.
     fn asked(&self) -> Scheme {
         Scheme::of(self.rules.target == TargetProtocol::Https)
     }
@@ -102,10 +102,10 @@ impl<'a> Addresses<'a> {
         self.rules.host().unwrap_or(self.visitor)
     }
 
-    /// Puts the addresses in the fields of a request right.
+    /// Rewrites the addresses in the fields of a request.
     ///
     /// # Errors
-    /// `Destination` leads out of the path of the service.
+    /// `Destination` is outside the path of the service.
     pub(crate) fn request(&self, fields: &mut HeaderMap) -> Result<(), Refusal> {
         if let Some(value) = fields.get(DESTINATION).filter(|_| self.rules.path().is_some())
             && !self.is_inside(value.as_bytes())
@@ -120,8 +120,8 @@ impl<'a> Addresses<'a> {
         if let Some(to) = self.rules.host() {
             self.replace_one(fields, &header::REFERER, |text| {
                 let url = self.own(text)?;
-                // As with `Origin`: a target that learns the scheme of the visitor takes it for its
-                // own.
+                // As with `Origin`: a target that is told the scheme of the visitor takes it for
+                // its own.
                 let scheme = if self.rules.forwarded { url.scheme } else { self.asked() };
                 Some([scheme.start(), to.as_bytes(), url.rest].concat())
             });
@@ -129,8 +129,8 @@ impl<'a> Addresses<'a> {
         Ok(())
     }
 
-    /// Whether an address of a request is below the path of the service, or at another host. A
-    /// request may not move a file to a path at which no request of its own would arrive.
+    /// Whether an address in a request is below the path of the service, or at another host. A
+    /// request must not move a file to a path that is not routed to this service.
     fn is_inside(&self, text: &[u8]) -> bool {
         let Some(prefix) = self.rules.path() else { return true };
         let Some(path) = self.own_path(text) else { return true };
@@ -140,9 +140,9 @@ impl<'a> Addresses<'a> {
         })
     }
 
-    /// Puts the addresses in the fields of an answer right.
+    /// Rewrites the addresses in the fields of a response.
     pub(crate) fn response(&self, fields: &mut HeaderMap) {
-        // The field is about ports of the target, where no visitor reaches the site (RFC 7838).
+        // The field names ports of the target, at which visitors cannot reach the site (RFC 7838).
         fields.remove(ALT_SVC);
         for name in [&header::LOCATION, &header::CONTENT_LOCATION] {
             self.replace_one(fields, name, |text| self.back(text));
@@ -163,7 +163,7 @@ impl<'a> Addresses<'a> {
         }
     }
 
-    /// Replaces the value of a field that stands once.
+    /// Replaces the value of a field that occurs exactly once.
     fn replace_one(
         &self,
         fields: &mut HeaderMap,
@@ -178,7 +178,7 @@ impl<'a> Addresses<'a> {
         }
     }
 
-    /// Replaces the values of a field that may stand several times.
+    /// Replaces the values of a field that may occur several times.
     fn replace_all(
         &self,
         fields: &mut HeaderMap,
@@ -197,7 +197,7 @@ impl<'a> Addresses<'a> {
     /// A URL of the site as its visitors write it.
     fn own<'u>(&self, text: &'u [u8]) -> Option<Url<'u>> {
         let url = Url::parse(text)?;
-        // A proxy in front may have ended the TLS of a visitor who came without TLS here.
+        // For a visitor without TLS here, a proxy in front may have terminated TLS.
         let is_scheme = url.scheme == self.came || self.came == Scheme::Http;
         let host = Authority::parse(self.visitor.as_bytes())?;
         let is_own = is_scheme
@@ -206,7 +206,7 @@ impl<'a> Addresses<'a> {
         is_own.then_some(url)
     }
 
-    /// The path of a URL of the site, or the text itself where it is a path.
+    /// The path of a URL of the site, or the text itself if it is a path.
     fn own_path<'u>(&self, text: &'u [u8]) -> Option<Cow<'u, [u8]>> {
         match self.own(text) {
             Some(url) if url.rest.first() == Some(&b'/') => Some(Cow::Borrowed(url.rest)),
@@ -218,8 +218,8 @@ impl<'a> Addresses<'a> {
         }
     }
 
-    /// The path at the target of a URL of the site. A path is an address for each target, whatever
-    /// scheme and host the target believes to have (RFC 4918 section 8.3, `Simple-ref`).
+    /// The path at the target of a URL of the site. A path is a valid address for any target,
+    /// whatever scheme and host the target takes for its own (RFC 4918 section 8.3, `Simple-ref`).
     fn path_of(&self, text: &[u8]) -> Option<Vec<u8>> {
         Some(self.stripped(&self.own_path(text)?).into_owned())
     }
@@ -241,8 +241,8 @@ impl<'a> Addresses<'a> {
         Cow::Owned(changed)
     }
 
-    /// The lists of `If` with the paths of their resources (RFC 4918 section 10.4.2). What stands
-    /// in parentheses is a condition, and no address.
+    /// The lists of `If` with the paths of their resources (RFC 4918 section 10.4.2). Text in
+    /// parentheses is a condition, not an address.
     fn tagged(&self, text: &[u8]) -> Option<Vec<u8>> {
         let (mut changed, mut depth, mut at) = (Vec::with_capacity(text.len()), 0_u32, 0);
         while let Some(&byte) = text.get(at) {
@@ -267,8 +267,7 @@ impl<'a> Addresses<'a> {
         Some(changed)
     }
 
-    /// A URL in an answer of the target, with the address of the visitor in the place of the
-    /// target's.
+    /// A URL in a response, with the target's address replaced by the visitor's.
     fn back(&self, text: &[u8]) -> Option<Vec<u8>> {
         if let Some(behind) = text.strip_prefix(b"//") {
             // A URL without a scheme has the scheme of the visitor.
@@ -280,8 +279,8 @@ impl<'a> Addresses<'a> {
         Some([self.came.start(), self.visitor.as_bytes(), url.rest].concat())
     }
 
-    /// Whether the URL is at the address that the target believes to have. A target that has
-    /// another service at the same host names a port that is not its own, and such a URL stays.
+    /// Whether the URL is at the address that the target takes for its own. A URL with the port of
+    /// another service at the same host is not changed.
     fn is_target(&self, url: &Url<'_>) -> bool {
         if url.scheme != self.asked() && url.scheme != self.came {
             return false;
@@ -317,8 +316,8 @@ impl<'a> Addresses<'a> {
         is_changed.then_some(changed)
     }
 
-    /// A cookie without a domain to which the visitor's host does not belong: a browser would
-    /// refuse the cookie (RFC 6265 section 5.3). Without a domain the cookie is one of the
+    /// Removes a domain from a cookie to which the visitor's host does not belong: a browser would
+    /// reject the cookie (RFC 6265 section 5.3). Without a domain the cookie belongs to the
     /// visitor's host.
     fn cookie(&self, text: &[u8]) -> Option<Vec<u8>> {
         let [told, visitor] = [self.told(), self.visitor]
@@ -351,7 +350,7 @@ impl<'a> Addresses<'a> {
     }
 }
 
-/// Whether a host is the domain of a cookie or lies below it (RFC 6265 section 5.1.3).
+/// Whether a host is the domain of a cookie or a subdomain of it (RFC 6265 section 5.1.3).
 fn belongs(host: &str, domain: &[u8]) -> bool {
     let Some(at) = host.len().checked_sub(domain.len()) else { return false };
     let (before, end) = host.as_bytes().split_at(at);
@@ -364,7 +363,7 @@ fn is_address(host: &str) -> bool {
     host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok()
 }
 
-/// The place of the URL in `Refresh: 5; url=http://…`, whose form is that of the `http-equiv` of
+/// The position of the URL in `Refresh: 5; url=http://…`, whose syntax is that of `http-equiv` in
 /// HTML (the HTML standard, "shared declarative refresh steps").
 fn refresh_url(text: &[u8]) -> Option<usize> {
     const KEY: &[u8] = b"url";
@@ -398,7 +397,7 @@ mod tests {
         HttpOptions { host_rewrite, forwarded, ports: vec![3000], ..HttpOptions::default() }
     }
 
-    /// The value of a field after a request (`true`) or an answer passed.
+    /// The value of a field after the rewrite of a request (`true`) or a response.
     fn passed(
         options: &HttpOptions,
         (visitor, is_secure): (&'static str, bool),

@@ -38,8 +38,8 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// What the fields of a request accept. Without `Accept-Encoding` that is no coding: the
-    /// visitor may be a program that decodes none.
+    /// The codings that a request accepts. Without `Accept-Encoding`, none: the visitor may be a
+    /// program that cannot decode any.
     pub(crate) fn of(fields: &HeaderMap) -> Self {
         let mut named: [Option<u16>; 3] = [None; 3];
         let (mut identity, mut others) = (None, None);
@@ -73,8 +73,8 @@ impl Accepted {
         }
     }
 
-    /// The coding of `offered` that the visitor prefers. Of two with the same weight the first one
-    /// counts. `None`: no coding.
+    /// The coding of `offered` that the visitor prefers. Among equal weights, the first one.
+    /// `None`: no coding.
     pub(crate) fn best(self, offered: &[Coding]) -> Option<Coding> {
         let plain = self.identity.unwrap_or(0);
         let mut best: Option<Coding> = None;

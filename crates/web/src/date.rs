@@ -1,4 +1,5 @@
-//! The field `Date` of answers (RFC 9110 section 6.6.1), which hyper adds to those of HTTP/1.
+//! The `Date` field of responses (RFC 9110 section 6.6.1), which hyper adds only to those of
+//! HTTP/1.
 
 use std::{
     cell::RefCell,
@@ -8,11 +9,11 @@ use std::{
 use hyper::header::HeaderValue;
 
 thread_local! {
-    /// The text of a second since the Unix epoch.
+    /// The cached text, with its second since the Unix epoch.
     static TEXT: RefCell<(u64, Option<HeaderValue>)> = const { RefCell::new((0, None)) };
 }
 
-/// The present time.
+/// The current time.
 pub(crate) fn now() -> HeaderValue {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     TEXT.with_borrow_mut(|(second, text)| match text {

@@ -1,4 +1,4 @@
-//! The fields of messages that pass the proxy.
+//! The header fields of messages that pass through the proxy.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,8 +18,8 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// The beginning of the names by which a proxy tells of a request, and the other names by which
-/// reverse proxies, CDNs and frameworks tell the address of the visitor, or how the visitor came.
+/// The prefix of the fields by which a proxy describes a request, and the other fields by which
+/// reverse proxies, CDNs and frameworks report the address or the protocol of the visitor.
 const CLAIM: &str = "x-forwarded";
 const CLAIMS: &[&str] = &[
     "cf-connecting-ip",
@@ -65,9 +65,9 @@ const CLAIMS: &[&str] = &[
     "x-vercel-forwarded-for",
 ];
 
-/// The length of the fields in a head, bytes.
+/// The length of the fields in a header, in bytes.
 pub(crate) fn length(fields: &HeaderMap) -> usize {
-    // A field has a colon, a space and an end of the line.
+    // Plus the colon, the space and the line end.
     fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn strip_hop_by_hop(fields: &mut HeaderMap) {
     if fields.contains_key(CONNECTION) {
         let named: Vec<HeaderName> = tokens(fields, &CONNECTION)
             .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
-            // `close` is an option and not a field. The others frame or route the message: a
+            // `close` is an option, not a field. The others frame or route the message, so a
             // visitor must not be able to remove them.
             .filter(|name| !matches!(name.as_str(), "close" | "host" | "content-length"))
             .collect();
@@ -97,8 +97,8 @@ pub(crate) fn connection_names(fields: &HeaderMap, option: &str) -> bool {
     tokens(fields, &CONNECTION).any(|token| token.eq_ignore_ascii_case(option))
 }
 
-/// The protocols to which the visitor asks to switch, without `h2c`: behind an HTTP/2 connection to
-/// the target, requests would pass that nobody routes.
+/// The protocols to which the visitor requests to switch, without `h2c`: over an HTTP/2 connection
+/// to the target, requests would bypass the routing.
 pub(crate) fn upgrade(fields: &HeaderMap) -> Option<HeaderValue> {
     if !connection_names(fields, "upgrade") {
         return None;
@@ -116,8 +116,7 @@ pub(crate) fn upgrade(fields: &HeaderMap) -> Option<HeaderValue> {
     if list.is_empty() { None } else { HeaderValue::try_from(list).ok() }
 }
 
-/// Whether a message is one of gRPC, which needs HTTP/2 (gRPC over HTTP2, "Requests"). gRPC-Web
-/// does not.
+/// Whether a message is gRPC, which needs HTTP/2 (gRPC over HTTP2, "Requests"). gRPC-Web does not.
 pub(crate) fn is_grpc(fields: &HeaderMap) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     let rest = fields
@@ -132,8 +131,8 @@ pub(crate) fn takes_trailers(fields: &HeaderMap) -> bool {
     tokens(fields, &TE).any(|token| token.eq_ignore_ascii_case("trailers"))
 }
 
-/// Whether a trusted proxy reports that its visitor came over TLS. Any of the usual fields counts:
-/// a redirect to a visitor that has come over TLS would never end.
+/// Whether a trusted proxy reports that its visitor uses TLS. Any of the usual fields counts:
+/// redirecting a visitor that already uses TLS would loop.
 pub(crate) fn reports_tls(fields: &HeaderMap) -> bool {
     const SCHEMES: [&str; 5] = [
         "x-forwarded-proto",
@@ -160,8 +159,9 @@ pub(crate) fn reports_tls(fields: &HeaderMap) -> bool {
             .any(|value| value.split(|&byte| matches!(byte, b',' | b';')).any(is_proto))
 }
 
-/// A request by which a browser asks whether a page of another origin may send a request (the Fetch
-/// standard, section 3.3.2): it has no password, no body and no cookie.
+/// Whether a request is a CORS preflight, by which a browser checks whether a page of another
+/// origin may send a request (the Fetch standard, section 3.3.2): it has no password, no body and
+/// no cookie.
 pub(crate) fn is_preflight(method: &Method, fields: &HeaderMap, has_body: bool) -> bool {
     let is_one = |name: &HeaderName| fields.get_all(name).into_iter().count() == 1;
     *method == Method::OPTIONS
@@ -172,16 +172,15 @@ pub(crate) fn is_preflight(method: &Method, fields: &HeaderMap, has_body: bool) 
         && !fields.contains_key(UPGRADE)
 }
 
-/// Says that a request has an empty body where its method expects a body (RFC 9110 section 8.6).
-/// HTTP/2 needs no such field, and a target over HTTP/1.1 may answer a request without it by 411.
+/// Declares an empty body for a request whose method expects a body (RFC 9110 section 8.6). HTTP/2
+/// needs no such field, but a target over HTTP/1.1 may reject a request without it with 411.
 pub(crate) fn name_empty_body(method: &Method, fields: &mut HeaderMap) {
     if matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
         fields.entry(header::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(0));
     }
 }
 
-/// The fields of a preflight: those that a browser sends, and those by which proxies tell of a
-/// request.
+/// The fields of a preflight: those that a browser sends, and those that proxies add.
 const OF_PREFLIGHT: &[&str] = &[
     "accept",
     "accept-charset",
@@ -220,13 +219,12 @@ const OF_PREFLIGHT: &[&str] = &[
     "x-request-id",
 ];
 
-/// The beginning of the names of the fields that a page cannot set (the Fetch standard, section
-/// 2.2.2).
+/// The prefix of the fields that a page cannot set (the Fetch standard, section 2.2.2).
 const OF_BROWSER: &str = "sec-";
 
-/// Leaves the fields of a preflight, and removes all others. Nobody has been asked for a password,
-/// and a target may take any other field for the session of a visitor, for another method or for
-/// another path, whatever signs its interface takes for a hyphen.
+/// Keeps the fields of a preflight, and removes all others. No password was checked, and a target
+/// may interpret any other field as the session of a visitor, another method or another path,
+/// whatever characters its interface maps to a hyphen.
 pub(crate) fn clean_preflight(fields: &mut HeaderMap) {
     let is_foreign = |name: &&HeaderName| {
         let name = name.as_str();
@@ -240,14 +238,14 @@ pub(crate) fn clean_preflight(fields: &mut HeaderMap) {
     }
 }
 
-/// Whether a byte stands in the usual names of fields, in lower case.
+/// Whether a byte is usual in field names, in lower case.
 const fn is_usual(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-'
 }
 
 /// An `Origin` that is the host of the request becomes the origin of the host that the target sees,
-/// so that a target which compares the two takes the request for one of its own pages. Any other
-/// origin stays. `scheme`: that of the target; `None`: the target learns the visitor's.
+/// so that a target that compares the two accepts the request as same-origin. Any other origin is
+/// kept. `scheme_of_target`: the scheme of the target; `None`: the target is told the visitor's.
 pub(crate) fn rewrite_origin(
     fields: &mut HeaderMap,
     (host, to): (&HeaderValue, &HeaderValue),
@@ -257,7 +255,7 @@ pub(crate) fn rewrite_origin(
     let mut origins = fields.get_all(header::ORIGIN).into_iter();
     let (Some(origin), None) = (origins.next(), origins.next()) else { return };
     let Some((scheme, port, authority)) = origin_of(origin.as_bytes()) else { return };
-    // A page over http:// is another origin than the site over https://.
+    // A page over http:// has a different origin from the site over https://.
     if is_secure && scheme != "https" {
         return;
     }
@@ -297,10 +295,10 @@ pub(crate) fn join_cookies(fields: &mut HeaderMap) {
     }
 }
 
-/// Tells the target about the visitor. A trusted proxy has told about its own visitor already: its
-/// fields stay, and its address is appended. The fields of all other visitors are replaced, and
-/// every other field in which a target may look for an address is removed. `X-Real-IP` is the
-/// address that this server uses itself.
+/// Adds the fields that describe the visitor to the target. The fields of a trusted proxy describe
+/// its own visitor: they are kept, and its address is appended. The fields of all other visitors
+/// are replaced, and every other field from which a target may take an address is removed.
+/// `X-Real-IP` is the address that this server itself uses.
 pub(crate) fn forwarded(
     fields: &mut HeaderMap,
     (visitor, sender): (&Visitor, Sender),
@@ -324,7 +322,7 @@ pub(crate) fn forwarded(
     }
 }
 
-/// Tells the target which part of the path was removed, behind the part that a trusted proxy has
+/// Adds the removed part of the path for the target, after the part that a trusted proxy has
 /// removed.
 pub(crate) fn forwarded_prefix(fields: &mut HeaderMap, prefix: &str) {
     let earlier = fields.get(X_FORWARDED_PREFIX).map(HeaderValue::as_bytes).unwrap_or_default();
@@ -339,9 +337,9 @@ fn ip(address: Option<SocketAddr>) -> Option<IpAddr> {
     address.map(|address| address.ip().to_canonical())
 }
 
-/// Removes the fields that tell of a visitor. Of a trusted proxy they stay, unless they have `_` or
-/// another sign in the place of `-`: a target with a CGI interface takes both for one name (RFC
-/// 3875 section 4.1.18), and proxies write `-`.
+/// Removes the fields that describe a visitor. Those of a trusted proxy are kept, unless they have
+/// `_` or another character instead of `-`: a CGI target cannot distinguish the names (RFC 3875
+/// section 4.1.18), and proxies write `-`.
 fn remove_claims(fields: &mut HeaderMap, is_trusted: bool) {
     let is_claim = |name: &&HeaderName| {
         let name = name.as_str();
@@ -355,7 +353,7 @@ fn remove_claims(fields: &mut HeaderMap, is_trusted: bool) {
     }
 }
 
-/// Whether a name of a field, in lower case, is `claim` for a CGI program.
+/// Whether a field name, in lower case, equals `claim` for a CGI program.
 fn is_same(name: &str, claim: &str) -> bool {
     let hyphen = |byte| if is_usual(byte) { byte } else { b'-' };
     name.len() == claim.len() && name.bytes().map(hyphen).eq(claim.bytes())
@@ -511,7 +509,7 @@ mod tests {
         let mut left = [&["client-ip-x", "x-forwar", "x-real-time"][..], &set].concat();
         left.sort_unstable();
         assert_eq!(names, left);
-        // A trusted proxy has set them, or is to blame. It writes no name with `_`.
+        // A trusted proxy is responsible for them. It writes no name with `_`.
         let mut proxied = fields(&sent);
         forwarded(&mut proxied, (&visitor(), Sender::Hidden), true, &host);
         assert_eq!(proxied["cf-connecting-ip"], "203.0.113.9");
@@ -528,7 +526,7 @@ mod tests {
             ("https://a.example", true, None, "https://localhost:3000"),
             ("http://a.example", false, http, "http://localhost:3000"),
             ("https://a.example", true, Some("https"), "https://localhost:3000"),
-            // The proxy in front of the server has ended the TLS.
+            // The proxy in front of the server has terminated TLS.
             ("https://a.example", false, http, "http://localhost:3000"),
             ("http://a.example", true, http, "http://a.example"),
             ("https://a.example:8443", true, http, "https://a.example:8443"),

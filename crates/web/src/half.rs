@@ -1,29 +1,29 @@
-//! A visitor of HTTP/1 that has ended its direction, and waits for its answers or has left.
+//! An HTTP/1 visitor that has half-closed its connection, and waits for its responses or has left.
 //!
-//! Both look alike: the system of a program that shuts its sending direction down sends FIN, and so
-//! does that of a program that has closed its connection. A program that has ended its direction
-//! after a complete request gets its answer (RFC 9112 section 9.6). For a program that has left,
-//! the target should stop at once. The difference shows when a byte is sent: the system of a
-//! program that has left answers with RST, and the next write fails.
+//! Both cases look alike: a FIN is sent both for a shutdown of the sending direction and for a
+//! close. A program that half-closes after a complete request must get its response (RFC 9112
+//! section 9.6). For a program that has left, the target should stop at once. The difference shows
+//! when a byte is sent: the system of a program that has left replies with RST, and the next write
+//! fails.
 //!
 //! ```text
 //!   visitor ── request, FIN ──> Half ──> Gate ──> hyper: the end is held back until every
-//!                                                 answer is written
-//!   visitor <── "H", "T", … ─── Half             while no byte of the answer was written
-//!   visitor <── "0", "0", … ─── Half             between two chunks of the answer
+//!                                                 response is written
+//!   visitor <── "H", "T", … ─── Half             while no byte of the response was written
+//!   visitor <── "0", "0", … ─── Half             between two chunks of the response
 //!   visitor <── "P/1.1 200" ─── Half <── hyper   without the bytes that were sent ahead
 //! ```
 //!
-//! So the probe is made of bytes that come anyway: each response begins with `HTTP/`, and the size
-//! of a chunk may begin with zeros (RFC 9112 section 7.1). A few bytes go out in the first second,
-//! and none after that: what is sent later of the answer is a probe by itself.
+//! So the probe consists of bytes that are due anyway: each response begins with `HTTP/`, and a
+//! chunk size may begin with zeros (RFC 9112 section 7.1). A few bytes are sent in the first
+//! second, and none after that: later bytes of the response act as probes.
 //!
-//! Nothing can be sent ahead of the rest of a body with `Content-Length`, or of one that ends with
-//! the connection. If such a body makes a pause of `PATIENCE` from the end of the visitor on, the
-//! visitor has left. If it goes on, its own bytes show whether the visitor is there.
+//! Nothing can be sent ahead of the rest of a body with `Content-Length`, or of a body that ends
+//! with the connection. If such a body pauses for `PATIENCE` after the half-close, the visitor
+//! counts as gone. If it continues, its bytes act as probes.
 //!
-//! Over TLS only an end with `close_notify` is such an end. FIN without it is an error of the
-//! connection (RFC 8446 section 6.1), and the visitor has left.
+//! Over TLS only `close_notify` is a half-close. FIN without it is a connection error (RFC 8446
+//! section 6.1), and the visitor has left.
 
 use std::{
     io,
@@ -40,8 +40,8 @@ use tokio::{
 
 use crate::gate::{Begun, Progress};
 
-/// When the bytes of the probe are sent, counted from the end of the visitor. The second byte finds
-/// the reset that the first one caused if the path takes less than 100 ms for both ways, and so on.
+/// The send times of the probe bytes, counted from the half-close. The second byte detects the
+/// reset that the first byte caused if the round trip is below 100 ms, and so on.
 const STEPS: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(100),
@@ -50,35 +50,35 @@ const STEPS: [Duration; 5] = [
     Duration::from_millis(700),
 ];
 
-/// The time after which a visitor that cannot be probed has left. Its target shall notice that
-/// within 1 s of the end, which takes some of the second for the path.
+/// The time after which a visitor that cannot be probed counts as gone. Its target should notice
+/// within 1 s of the half-close, including the delay of the path.
 const PATIENCE: Duration = STEPS[STEPS.len() - 1];
 
-/// The time between two looks at the connection of a visitor that waits longer. The system probes
-/// it as any other, and nobody reads the error.
+/// The interval of connection checks for a visitor that waits longer. TCP keepalive probes the
+/// connection, but the error is not read otherwise.
 const WATCH: Duration = Duration::from_secs(15);
 
-/// The first bytes of each response: one for each step.
+/// The first bytes of each response, one for each step.
 const START: [u8; STEPS.len()] = *b"HTTP/";
 
-/// The connection of a visitor, whose end is held back while it waits for answers.
+/// The connection of a visitor, whose end of input is held back while it waits for responses.
 #[derive(Debug)]
 pub(crate) struct Half<T> {
     io: T,
     progress: Rc<Progress>,
     end: Option<Box<End>>,
-    /// The bytes of the next response that were sent ahead.
+    /// The number of bytes of the next response that were sent ahead.
     ahead: usize,
 }
 
-/// The visitor has ended its direction.
+/// The state after the half-close.
 #[derive(Debug)]
 struct End {
     since: Instant,
-    /// The probes that were sent.
+    /// The number of probes that were sent.
     step: usize,
     timer: Pin<Box<Sleep>>,
-    /// Bytes of an answer were written since.
+    /// Whether bytes of a response were written since.
     has_written: bool,
 }
 
@@ -91,8 +91,7 @@ impl<T> Half<T> {
         self.io
     }
 
-    /// Leaves out the bytes of a response that were sent ahead. `None`: `bytes` are all to be
-    /// written.
+    /// Skips the bytes of a response that were sent ahead. `None`: all of `bytes` must be written.
     fn skip(&mut self, bytes: usize) -> Option<usize> {
         let skipped = self.ahead.min(bytes);
         self.ahead -= skipped;
@@ -108,14 +107,15 @@ impl<T> Half<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Half<T> {
-    /// The end of the visitor goes on when its answers are written. An error: the visitor has left.
+    /// Completes when the responses are written and the end of input may pass. An error: the
+    /// visitor has left.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { io, progress, end, ahead } = self;
         let end = end.get_or_insert_with(|| Box::new(End::new()));
         let mut io = Pin::new(io);
         loop {
             let Some(begun) = progress.waits(cx) else { return Poll::Ready(Ok(())) };
-            // The error of a connection shows here, for nothing is read any more.
+            // A connection error shows only here, because nothing is read any more.
             ready!(io.as_mut().poll_flush(cx))?;
             let (probe, due) = match (begun, STEPS.get(end.step)) {
                 (Begun::Nothing, Some(due)) => (START[*ahead], *due),
@@ -130,7 +130,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Half<T> {
                 }
             };
             ready!(end.poll_timer(due, cx));
-            // A visitor that does not read has bytes to read first.
+            // Pending for a visitor that does not read.
             let written = ready!(io.as_mut().poll_write(cx, &[probe]))?;
             if begun == Begun::Nothing {
                 *ahead += written;
@@ -151,7 +151,7 @@ impl End {
         }
     }
 
-    /// Ready when the connection has to be looked at.
+    /// Ready when the connection must be checked.
     fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         ready!(self.timer.as_mut().poll(cx));
         self.timer.as_mut().reset(Instant::now() + WATCH);

@@ -1,5 +1,5 @@
-//! Interim answers (RFC 9110 section 15.2): those of a target on their way to the visitor, over
-//! HTTP/1.1 by the gate and over HTTP/2 by h2. A visitor of HTTP/1.0 gets none.
+//! Interim responses (RFC 9110 section 15.2) of a target on their way to the visitor, over HTTP/1.1
+//! by the gate and over HTTP/2 by h2. An HTTP/1.0 visitor gets none.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,25 +21,25 @@ use tokio::sync::mpsc;
 
 use crate::{account::Account, fields};
 
-/// Interim answers to one request, and bytes of their fields.
+/// The maximum number of interim responses to one request, and of bytes in their fields.
 const MOST: u32 = 64;
 const MOST_BYTES: usize = 64 * 1024;
 
-/// The interim answers of a target to one request, as they arrive.
+/// The interim responses of a target to one request, in order of arrival.
 #[derive(Debug)]
 pub(crate) struct Arriving(mpsc::Receiver<Box<Interim>>);
 
-/// What a target has sent before its answer.
+/// A message that a target has sent before its final response.
 #[derive(Debug)]
 pub(crate) enum Interim {
-    /// An interim answer.
+    /// An interim response.
     One(StatusCode, HeaderMap),
-    /// More than is passed on.
+    /// The limit is exceeded.
     TooMany,
 }
 
 impl Arriving {
-    /// Takes the interim answers to a request.
+    /// Subscribes to the interim responses to a request.
     pub(crate) fn of<B>(request: &mut Request<B>) -> Self {
         let (sender, arriving) = mpsc::channel(MOST as usize + 1);
         let (count, bytes) = (AtomicU32::new(0), AtomicUsize::new(0));
@@ -53,13 +53,14 @@ impl Arriving {
             } else {
                 Interim::TooMany
             };
-            // Only what follows the first that is too much finds no place.
+            // The channel is full only for messages after the first `TooMany`.
             let _ = sender.try_send(Box::new(interim));
         });
         Self(arriving)
     }
 
-    /// The next one. Pending at the end, too, for the answer itself tells the end.
+    /// The next interim response. Pending at the end, too, because the final response marks the
+    /// end.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Interim> {
         match self.0.poll_recv(cx) {
             Poll::Ready(Some(interim)) => Poll::Ready(*interim),
@@ -68,20 +69,20 @@ impl Arriving {
     }
 }
 
-/// Where the interim answers to one request go.
+/// The destination of the interim responses to one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Sink {
-    /// A visitor of HTTP/1.0.
+    /// An HTTP/1.0 visitor.
     Nowhere,
-    /// A visitor of HTTP/1.1.
+    /// An HTTP/1.1 visitor.
     Gate(Rc<Leaving>),
-    /// A visitor of HTTP/2.
+    /// An HTTP/2 visitor.
     Stream(Rc<Queue>),
 }
 
 impl Sink {
-    /// Passes an interim answer on, without the fields of the target's connection. When memory is
-    /// short the answer is left out: the visitor can do without.
+    /// Forwards an interim response, without the hop-by-hop fields of the target. When memory is
+    /// short the response is dropped, because it is optional.
     pub(crate) fn send(&self, status: StatusCode, mut fields: HeaderMap, account: &Account) {
         fields::strip_hop_by_hop(&mut fields);
         fields.remove(header::CONTENT_LENGTH);
@@ -102,14 +103,14 @@ impl Sink {
         }
     }
 
-    /// Waits until no interim answer can be overtaken by the final one.
+    /// Waits until no interim response can be overtaken by the final response.
     pub(crate) async fn sent(&self) {
         if let Self::Gate(leaving) = self {
             poll_fn(|cx| leaving.poll_empty(cx)).await;
         }
     }
 
-    /// Tells a visitor of HTTP/2 to send the body. For a visitor of HTTP/1.1 hyper does so when the
+    /// Sends `100 Continue` to an HTTP/2 visitor. For an HTTP/1.1 visitor hyper does so when the
     /// body is read.
     pub(crate) fn invite(&self, account: &Account) {
         if matches!(self, Self::Stream(_)) {
@@ -118,7 +119,7 @@ impl Sink {
     }
 }
 
-/// Interim answers for the stream of a visitor of HTTP/2, whose task gives them to h2.
+/// Interim responses for the stream of an HTTP/2 visitor, whose task passes them to h2.
 #[derive(Default)]
 pub(crate) struct Queue {
     list: RefCell<VecDeque<Response<()>>>,
@@ -126,7 +127,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// The next one. The task of `cx` is woken for another.
+    /// The next interim response. If there is none, the task of `cx` is woken for the next.
     pub(crate) fn next(&self, cx: &Context<'_>) -> Option<Response<()>> {
         let next = self.list.borrow_mut().pop_front();
         if next.is_none() {
@@ -136,15 +137,15 @@ impl Queue {
     }
 }
 
-/// Interim answers that the gate writes to a visitor of HTTP/1.1.
+/// Interim responses that the gate writes to an HTTP/1.1 visitor.
 ///
-/// A request has its turn once all earlier answers were handed to the gate. hyper flushes the gate
-/// when it has nothing more to write, and the final answer waits for the interim ones: so between a
-/// request and its answer a flush is the place between two messages.
+/// A request is processed once all earlier responses were handed to the gate. hyper flushes the
+/// gate when it has nothing more to write, and the final response waits for the interim responses:
+/// so between a request and its response, a flush marks a message boundary.
 #[derive(Default)]
 pub(crate) struct Leaving {
     bytes: RefCell<BytesMut>,
-    /// A part of the bytes is written, and nothing else may be.
+    /// Whether a part of the bytes is written, so that nothing else may be written before the rest.
     is_begun: Cell<bool>,
     waker: Cell<Option<Waker>>,
 }
@@ -158,7 +159,7 @@ impl Leaving {
         self.bytes.borrow().is_empty()
     }
 
-    /// Calls `write` with the bytes. It returns how many of them were written.
+    /// Calls `write` with the bytes, and removes those that it has written.
     pub(crate) fn write<E>(
         &self,
         write: impl FnOnce(&[u8]) -> Poll<Result<usize, E>>,
@@ -199,7 +200,7 @@ impl fmt::Debug for Leaving {
     }
 }
 
-/// Adds a head in the form in which hyper writes heads.
+/// Appends a header in the form in which hyper writes it.
 fn encode(bytes: &mut BytesMut, status: StatusCode, fields: &HeaderMap) {
     let reason = status.canonical_reason().unwrap_or_default();
     // Writing to memory does not fail.

@@ -1,10 +1,10 @@
-//! Connections to targets over HTTP/2: one for all requests of a visitor to a service.
+//! HTTP/2 connections to targets: one for all requests of a visitor to a service.
 //!
 //! hyper multiplexes the requests, and obeys SETTINGS_MAX_CONCURRENT_STREAMS and GOAWAY of the
-//! target (RFC 9113 sections 5.1.2 and 6.8). The window of a stream grows as the visitor takes its
-//! answer, so a slow visitor stops its own stream alone: the window of the connection is the sum of
-//! those of all streams. What h2 keeps is counted on its way to it, and charged; when memory is
-//! short, nothing is read until some of it has left.
+//! target (RFC 9113 sections 5.1.2 and 6.8). The window of a stream opens as the visitor reads its
+//! response, so a slow visitor stalls only its own stream: the window of the connection is the sum
+//! of the windows of all streams. The data that h2 buffers is counted on its way to h2, and
+//! charged; when memory is short, reading is throttled until some of it has left.
 
 use std::{
     cell::{Cell, RefCell},
@@ -38,42 +38,44 @@ use crate::{
     wire::{Failure, WireState},
 };
 
-/// A connection: the buffers of the frames of both directions, the tables of both compressions of
-/// heads, and its tasks. It takes as much as that of a visitor.
+/// The cost of a connection, as much as that of a visitor's: the frame buffers and HPACK tables of
+/// both directions, and its tasks.
 const CONNECTION: u64 = 36 * 1024;
-/// A stream: its task, its state, and the piece of a body that is being sent.
+/// The cost of a stream: its task, its state, and the piece of a body that is being sent.
 const STREAM: u64 = 20 * 1024;
 
-/// What a target may send of each answer ahead of the visitor: the window that RFC 9113 section
-/// 6.9.2 gives at first when memory is short, otherwise 20 Mbit/s at 100 ms.
+/// The window of each response: the initial window of RFC 9113 section 6.9.2 when memory is short,
+/// otherwise enough for 20 Mbit/s at 100 ms.
 const SMALL_WINDOW: u32 = 65_535;
 const WINDOW: u32 = 256 * 1024;
-/// Streams that a visitor may have: the window of the connection is that of so many streams.
+/// The maximum number of streams of a visitor: the window of the connection is the sum of this
+/// number of stream windows.
 const MOST_STREAMS: u32 = 128;
-/// Streams that are opened before the SETTINGS of the target arrive: its bound is not known until
-/// then, and a target refuses the streams beyond it. The other requests wait for the SETTINGS,
-/// which a target sends first (RFC 9113 section 3.4).
+/// The number of streams that are opened before the SETTINGS of the target arrive: its limit is
+/// unknown until then, and a target refuses streams beyond it. The other requests wait for the
+/// SETTINGS, which a target sends first (RFC 9113 section 3.4).
 const FIRST_STREAMS: usize = 1;
-/// Streams that were reset here and that h2 knows for a second, so that what the target still sends
-/// of their answers is ignored: all streams that a visitor cancels at once, and again.
+/// The maximum number of locally reset streams that h2 remembers for a second, so that late frames
+/// of their responses are ignored: all streams that a visitor cancels at once, several times over.
 const MOST_CANCELLED: usize = 1024;
-/// Bytes that h2 keeps before a short memory stops reading.
+/// The number of bytes that h2 may buffer before short memory throttles reading.
 const AHEAD: u64 = 64 * 1024;
-/// While memory is short, this number of bytes is read in each [`TICK`]. Reading does not stop: the
-/// bytes that h2 keeps are an estimate, and a stream that waits for memory may get it elsewhere.
+/// While memory is short, this number of bytes is read per [`TICK`]. Reading does not stop: the
+/// bytes that h2 buffers are an estimate, and memory for a waiting stream may be released
+/// elsewhere.
 const TRICKLE: usize = SMALL;
 const TICK: Duration = Duration::from_millis(100);
-/// Bytes of the body of a request that wait for the window of their stream.
+/// The maximum number of request body bytes that are queued for the window of their stream.
 const SEND_BUFFER: usize = 64 * 1024;
-/// The fields of an answer, as much as a head over HTTP/1.1 may have.
+/// The maximum size of the response fields, as for a header over HTTP/1.1.
 const LONGEST_HEADER_LIST: u32 = 64 * 1024;
-/// Frames of a request cost the budget this much beside their bytes.
+/// The overhead per frame that is charged in addition to its bytes.
 const FRAME: u64 = 64;
 
-/// A connection without a stream ends after this time.
+/// The idle timeout of a connection without a stream.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Services of which a visitor keeps connections.
+/// The maximum number of services to which a visitor keeps connections.
 const MOST: usize = 16;
 
 /// The connections of one visitor.
@@ -86,14 +88,14 @@ impl fmt::Debug for Connections {
     }
 }
 
-/// The place of the connection to one service.
+/// The slot of the connection to one service.
 struct Place {
-    /// One request opens the connection, and the others wait for it.
+    /// Held by the request that opens the connection, while others wait.
     opening: Semaphore,
     open: RefCell<Option<Open>>,
     /// The number of failed attempts to open the connection, and the error of the last attempt. A
-    /// request that has waited for an attempt fails with it: otherwise each request would make an
-    /// attempt of its own, one after the other.
+    /// request that has waited for an attempt fails with it: otherwise each request would repeat
+    /// the attempt, one after the other.
     failures: Cell<u64>,
     failed: RefCell<Option<OpenFailed>>,
 }
@@ -115,25 +117,25 @@ struct Open {
     state: Rc<State>,
 }
 
-/// What is known of a connection while hyper owns it.
+/// The state of a connection while hyper owns it.
 struct State {
     hold: Hold,
-    /// Bytes of answers that h2 keeps.
+    /// The number of response bytes that h2 buffers.
     unread: Cell<u64>,
-    /// The task that reads, while memory is too short for more.
+    /// The waker of the reading task, while memory is too short for more.
     reader: Cell<Option<Waker>>,
     failure: Failure,
-    /// Where the connection leads, once the target has sent a byte.
+    /// The place to which the connection leads, once the target has sent a byte.
     leads_to: Cell<Option<crate::Place>>,
     /// The window of a stream.
     window: u32,
     streams: Cell<u32>,
-    /// A stream has ended.
+    /// Notified when a stream has ended.
     ended: Notify,
 }
 
 impl State {
-    /// Takes the connection out of its place: the next request opens another one.
+    /// Removes the connection from its slot: the next request opens another.
     fn leave(&self, place: &Weak<Place>) {
         let Some(place) = place.upgrade() else { return };
         let mut open = place.open.borrow_mut();
@@ -144,8 +146,8 @@ impl State {
         }
     }
 
-    /// h2 throws away what remains of the answer to a request that is gone, and does not tell. It
-    /// keeps no more than the windows of the other streams.
+    /// Charges `unread` bytes, bounded by the windows of the open streams: h2 discards the rest of
+    /// the response to a cancelled request without reporting it.
     fn charge(&self, unread: u64) {
         let unread = unread.min(u64::from(self.streams.get()) * u64::from(self.window));
         self.unread.set(unread);
@@ -153,7 +155,7 @@ impl State {
     }
 }
 
-/// A connection, as one request uses it.
+/// The use of a connection by one request.
 pub(crate) struct Lease {
     pub(crate) sender: SendRequest<RequestBody>,
     pub(crate) wire: Rc<WireState>,
@@ -162,12 +164,13 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// The target takes no further request on the connection, which hyper may learn later.
+    /// Removes the connection for later requests, because the target accepts no more; hyper may
+    /// notice that later.
     pub(crate) fn leave(&self) {
         self.state.leave(&self.place);
     }
 
-    /// Where the connection leads.
+    /// The place to which the connection leads.
     pub(crate) fn leads_to(&self) -> Option<crate::Place> {
         self.state.leads_to.get()
     }
@@ -177,7 +180,7 @@ impl Lease {
         self.state.failure.get()
     }
 
-    /// Pieces of the answer were read.
+    /// Records that pieces of the response were read.
     pub(crate) fn read(&self, read: Read) {
         if read.pieces == 0 {
             return;
@@ -210,8 +213,8 @@ impl fmt::Debug for Lease {
 }
 
 impl Connections {
-    /// The connection to a service, which is opened if there is none. Returns with it whether it
-    /// was open already.
+    /// The connection to a service, which is opened if there is none, and whether it was already
+    /// open.
     pub(crate) async fn lease(
         &self,
         service: &dyn Service,
@@ -297,8 +300,8 @@ async fn connect(
         .max_header_list_size(LONGEST_HEADER_LIST)
         .initial_max_send_streams(FIRST_STREAMS)
         .max_concurrent_reset_streams(MOST_CANCELLED)
-        // h2 counts over the whole life of the connection, and late frames of answers that nobody
-        // wants count as errors: the connection would end with all its requests.
+        // h2 counts over the lifetime of the connection, and late frames of cancelled responses
+        // count as errors: the limit would end the connection with all its requests.
         .max_local_error_reset_streams(None);
     let (sender, connection) =
         builder.handshake(TokioIo::new(io)).await.map_err(|error| OpenFailed {
@@ -311,7 +314,8 @@ async fn connect(
     Ok(open)
 }
 
-/// Drives a connection until it ends. An idle one is forgotten, with which hyper ends it in order.
+/// Drives a connection until it ends. An idle connection is dropped from its slot, so hyper shuts
+/// it down gracefully.
 async fn run(
     mut connection: Connection<TokioIo<Wire>, RequestBody, Local>,
     state: Rc<State>,
@@ -354,7 +358,7 @@ struct Wire {
     stream: Box<dyn Stream>,
     state: Rc<State>,
     frames: Frames,
-    /// The next piece may be read although memory is short.
+    /// The timer for the next read while memory is short.
     tick: Option<Pin<Box<Sleep>>>,
 }
 
@@ -438,24 +442,24 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// The code of HTTP/2 with which a peer ended a stream (RFC 9113 section 7), or that means the
-/// same as an error of hyper.
+/// The HTTP/2 error code with which a peer ended a stream (RFC 9113 section 7), or that corresponds
+/// to an error of hyper.
 pub(crate) fn reason(error: &(dyn Error + 'static)) -> Option<h2::Reason> {
     broken(error)?.reason()
 }
 
-/// Whether a target says that it has not processed a request: it refused the stream, or went away
-/// before the stream (RFC 9113 section 8.7).
+/// Whether a target signals that it has not processed a request: it refused the stream, or its
+/// GOAWAY excludes the stream (RFC 9113 section 8.7).
 pub(crate) fn is_unprocessed(error: &(dyn Error + 'static)) -> bool {
     broken(error).is_some_and(|error| {
         let is = |reason| error.is_remote() && error.reason() == Some(reason);
-        // Streams that the GOAWAY of the target includes end by themselves.
+        // Streams that the GOAWAY of the target includes complete normally.
         let left = [h2::Reason::NO_ERROR, h2::Reason::ENHANCE_YOUR_CALM];
         is(h2::Reason::REFUSED_STREAM) || (error.is_go_away() && left.into_iter().any(is))
     })
 }
 
-/// Whether the whole connection was given up, by either side.
+/// Whether either side has ended the whole connection.
 pub(crate) fn is_away(error: &(dyn Error + 'static)) -> bool {
     broken(error).is_some_and(h2::Error::is_go_away)
 }

@@ -1,5 +1,5 @@
-//! The body of a request that the server answers itself ([`Own`](crate::Own)): bounded in length
-//! and time.
+//! The body of a request to which the server itself responds ([`Own`](crate::Own)): bounded in
+//! length and time.
 
 use std::{future::poll_fn, pin::Pin, time::Duration};
 
@@ -26,7 +26,7 @@ async fn read(mut body: VisitorBody, longest: usize) -> Result<Bytes, Refusal> {
     let mut whole = BytesMut::new();
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let frame = frame.map_err(|_| Refusal::new(400, "The body of the request broke off."))?;
-        // Trailers say nothing here.
+        // Trailers are ignored.
         let Ok(piece) = frame.into_data() else { continue };
         if whole.len() + piece.len() > longest {
             return Err(LONG);

@@ -1,4 +1,4 @@
-//! The answers of the server itself.
+//! The server's own responses.
 
 use bytes::Bytes;
 
@@ -22,14 +22,14 @@ impl Pages {
 
 pub(crate) const CONTENT_TYPE: &str = "text/html; charset=utf-8";
 
-/// A complete HTTP/1.1 answer with `Connection: close`, for a visitor whose bytes are carried
+/// A complete HTTP/1.1 response with `Connection: close`, for a visitor whose bytes are carried
 /// without a proxy. The reason is one sentence in plain text.
 #[must_use]
 pub fn page(status: u16, reason: &str, pages: &Pages) -> Bytes {
     page_until(status, reason, pages, None)
 }
 
-/// As [`page`], with the seconds after which the visitor may try again (`Retry-After`).
+/// As [`page`], with the delay in seconds after which the visitor may retry (`Retry-After`).
 #[must_use]
 pub fn page_until(status: u16, reason: &str, pages: &Pages, retry_after: Option<u32>) -> Bytes {
     let body = body(status, reason, pages);
@@ -42,7 +42,7 @@ pub fn page_until(status: u16, reason: &str, pages: &Pages, retry_after: Option<
     ))
 }
 
-/// The HTML of a page that belongs to one answer.
+/// The HTML of a page for one response.
 pub(crate) fn own(page: &str, status: u16, reason: &str) -> String {
     let reason = escaped(reason);
     filled(page, &[("{reason}", &reason), ("{status}", &status.to_string())])

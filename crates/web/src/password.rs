@@ -1,5 +1,5 @@
 //! The check of a password against a hash. It takes up to 0.3 s and 64 MiB, so it belongs on a
-//! thread that has nothing else to do.
+//! dedicated thread.
 
 use std::{
     fmt,
@@ -12,30 +12,30 @@ use proto::PasswordHash;
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-/// bcrypt reads so many bytes of a password at most, with the NUL at its end.
+/// The maximum length of a password in bcrypt, in bytes, with the trailing NUL.
 const BCRYPT_MOST: usize = 72;
 
-/// A password that a visitor gave, and the hash that it has to have.
+/// A password that a visitor presented, and the expected hash.
 pub struct Candidate {
     hash: Arc<PasswordHash>,
-    /// `false`: nobody has this name. The check costs the same.
+    /// `false`: the user does not exist. The check costs the same.
     is_known: bool,
-    /// User and password, as they were given.
+    /// User and password, as presented.
     pair: Zeroizing<Vec<u8>>,
-    /// The begin of the password.
+    /// The offset of the password.
     password: usize,
 }
 
 impl Candidate {
-    /// A pair `user:password` and the hash of the user, or the hash of somebody else.
+    /// A pair `user:password` and the hash of the user, or the hash of another user.
     pub(crate) fn new(hash: &Arc<PasswordHash>, is_known: bool, pair: &[u8]) -> Self {
         let colon = pair.iter().position(|byte| *byte == b':');
         let password = colon.map_or(pair.len(), |colon| colon + 1);
         Self { hash: Arc::clone(hash), is_known, pair: Zeroizing::new(pair.to_vec()), password }
     }
 
-    /// A number by which the same pair at the same place is known again. The key of the number is
-    /// random for each process, so the number tells nothing of the pair.
+    /// A fingerprint that identifies the same pair at the same place. Its key is random for each
+    /// process, so the fingerprint reveals nothing about the pair.
     #[must_use]
     pub fn fingerprint(&self, place: u64) -> (u64, u64) {
         static KEYS: OnceLock<[RandomState; 2]> = OnceLock::new();
@@ -44,17 +44,17 @@ impl Candidate {
         (of(first), of(second))
     }
 
-    /// The memory that the check takes, bytes.
+    /// The memory that the check takes, in bytes.
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.hash.memory()
     }
 
-    /// Whether the password is right.
+    /// Whether the password is correct.
     #[must_use]
     pub fn is_right(&self) -> bool {
         let password = &self.pair[self.password..];
-        // The result for a user that does not exist takes as long and is never right.
+        // The check for a user that does not exist takes as long, and always fails.
         is_right(&self.hash, password) & self.is_known
     }
 }
@@ -68,7 +68,7 @@ pub fn candidate(pair: &str, password: &str) -> Option<Candidate> {
     Some(Candidate::new(&hash, true, format!("{user}:{password}").as_bytes()))
 }
 
-/// The password is a secret.
+/// Omits the password, which is a secret.
 impl fmt::Debug for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Candidate").field(&self.hash).finish()
@@ -87,7 +87,7 @@ fn is_right(hash: &PasswordHash, password: &[u8]) -> bool {
                 && bool::from(found.ct_eq(hash))
         }
         PasswordHash::Bcrypt { cost, salt, hash } => {
-            // The end of a password is a NUL, which no other byte may be.
+            // A NUL terminates a password, so the password itself must not contain one.
             if password.contains(&0) {
                 return false;
             }

@@ -1,9 +1,9 @@
-//! Routing by path: pure rules.
+//! Routing by path, without I/O.
 
 use std::borrow::Cow;
 
-/// Brings a path into the form in which paths are compared: escaped letters, digits and `-._~` are
-/// plain (RFC 3986 section 6.2.2.2), `.` and `..` are resolved, and repeated slashes are one.
+/// Normalises a path for comparison: letters, digits and `-._~` are unescaped (RFC 3986 section
+/// 6.2.2.2), `.` and `..` are resolved, and repeated slashes are merged.
 ///
 /// The target still sees the path as the visitor sent it. A path that does not begin with a slash
 /// (`*`) is unchanged.
@@ -38,7 +38,7 @@ pub fn normal_path(path: &str) -> Cow<'_, str> {
 }
 
 /// Whether `path`, in normal form, is `prefix` or lies below it: `/api` and `/api/v1` are below
-/// `/api`, `/apis` is not. A slash at the end of the prefix has no meaning.
+/// `/api`, `/apis` is not. A trailing slash of the prefix is ignored.
 #[must_use]
 pub fn is_below(prefix: &str, path: &str) -> bool {
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
@@ -46,8 +46,8 @@ pub fn is_below(prefix: &str, path: &str) -> bool {
         .is_some_and(|rest| prefix.is_empty() || rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Of the entries of one host, the entry with the longest prefix that `path` lies below. An entry
-/// without a prefix takes every path that no other entry takes.
+/// Of the entries of one host, the entry with the longest prefix that contains `path`. An entry
+/// without a prefix matches every path that no other entry matches.
 #[must_use]
 pub fn longest<'p, T>(
     entries: impl IntoIterator<Item = (Option<&'p str>, T)>,
@@ -61,11 +61,11 @@ pub fn longest<'p, T>(
 }
 
 /// The path that a target gets for a request of a service whose prefix is replaced by `to`. `path`
-/// is the path of the visitor, and `normal` its normal form, which lies below `prefix`.
+/// is the path of the visitor, and `normal` its normal form, which is below `prefix`.
 ///
-/// The target gets the rest as the visitor wrote it, unless the rest means something else without
-/// the prefix in front of it (`/api/../api/x`), or begins with `//`, which targets read as the
-/// begin of a host. Then the target gets the rest in normal form.
+/// The target gets the rest as the visitor wrote it, unless its meaning changes without the prefix
+/// (`/api/../api/x`), or it begins with `//`, which targets parse as the start of a host. Then the
+/// target gets the rest in normal form.
 pub(crate) fn replaced(prefix: &str, to: &str, path: &str, normal: &str) -> String {
     // `OPTIONS *` has no path.
     if !normal.starts_with('/') {
@@ -82,9 +82,9 @@ pub(crate) fn replaced(prefix: &str, to: &str, path: &str, normal: &str) -> Stri
     if path.is_empty() { "/".to_owned() } else { path }
 }
 
-/// Whether a target may see a step upwards where [`normal_path`] sees none: `..` beside an escaped
-/// slash or a backslash, or with a parameter (`..;`). Such a path could leave the prefix of a
-/// service, so a service with a prefix refuses it.
+/// Whether a target may see a step to the parent where [`normal_path`] sees none: `..` next to an
+/// escaped slash or a backslash, or with a parameter (`..;`). Such a path could leave the prefix of
+/// a service, so a service with a prefix refuses it.
 pub(crate) fn is_ambiguous(path: &str) -> bool {
     if !path.contains("..") && !path.contains('%') {
         return false;
@@ -96,7 +96,7 @@ pub(crate) fn is_ambiguous(path: &str) -> bool {
     })
 }
 
-/// The path without escapes that have no meaning.
+/// The path without redundant escapes.
 fn unescaped(path: &str) -> Cow<'_, str> {
     if !path.contains('%') {
         return Cow::Borrowed(path);

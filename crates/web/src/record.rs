@@ -1,5 +1,4 @@
-//! The record of a request whose answer has ended: for the log of requests, and for the figures of
-//! its service.
+//! The record of a completed request, for the request log and the statistics of its service.
 
 use std::{fmt, net::IpAddr, time::Duration};
 
@@ -9,7 +8,7 @@ use hyper::{
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 
-/// Which parts of the head of a request are kept, besides those that every log has.
+/// The optional parts of a request header that are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
     /// The query of the address and of `Referer`.
@@ -18,26 +17,26 @@ pub struct Wants {
     pub user: bool,
 }
 
-/// A request that was answered.
+/// A completed request.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// The head, if the services want it, and if the bytes of the visitor were a request.
+    /// The request header, if the services want it and the bytes of the visitor were a request.
     pub head: Option<RequestHead>,
     /// The visitor, as [`Services::sender`](crate::Services::sender) names it.
     pub visitor: Option<IpAddr>,
-    /// The status of the answer; 499: the visitor left before it.
+    /// The status of the response; 499: the visitor left before it.
     pub status: u16,
-    /// Bytes of the body of the answer that the connection has taken.
+    /// The number of response body bytes that the connection has accepted.
     pub bytes: u64,
-    /// The time from the head of the request to the head of the answer; `None` without an answer.
+    /// The time from the request header to the response header; `None` without a response.
     pub first_byte: Option<Duration>,
-    /// The time from the head of the request to the end of the answer.
+    /// The time from the request header to the end of the response.
     pub duration: Duration,
-    /// The connection has taken the whole answer.
+    /// Whether the connection has accepted the complete response.
     pub is_complete: bool,
 }
 
-/// Parts of a head.
+/// Parts of a request header.
 #[derive(Clone, Copy)]
 enum Part {
     Method,
@@ -51,17 +50,17 @@ enum Part {
 
 const PARTS: usize = Part::User as usize + 1;
 
-/// The parts of the head of a request that a log has, as the visitor sent them.
+/// The parts of a request header for a log, as the visitor sent them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RequestHead {
-    /// The parts, one behind the other.
+    /// The concatenated parts.
     text: Vec<u8>,
     parts: [Option<(u32, u32)>; PARTS],
     protocol: &'static str,
 }
 
 impl RequestHead {
-    /// The head of a request, in which the host is named by `host`.
+    /// The header of a request.
     pub(crate) fn of<B>(request: &Request<B>, wants: Wants) -> Self {
         let (uri, fields) = (request.uri(), request.headers());
         let protocol = match request.version() {
@@ -82,7 +81,7 @@ impl RequestHead {
         head
     }
 
-    /// The head of a request of HTTP/1 in `bytes`, which begin with a complete head.
+    /// The header of an HTTP/1 request in `bytes`, which begin with a complete header.
     #[must_use]
     pub fn read(bytes: &[u8], wants: Wants) -> Self {
         let mut lines = bytes.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
@@ -93,7 +92,7 @@ impl RequestHead {
         head.put(Part::Method, method);
         let (authority, target) = absolute(target);
         let (path, query) = cut(target, b'?');
-        // Without a slash it is the authority of a CONNECT.
+        // Without a leading slash it is the authority of a CONNECT.
         head.put(Part::Path, if path.starts_with(b"/") { path } else { host_of(path) });
         let (mut host, mut referer, mut agent, mut given) = (None, None, None, None);
         for line in lines.take_while(|line| !line.is_empty()) {
@@ -113,7 +112,7 @@ impl RequestHead {
         head
     }
 
-    /// Keeps what is left of a head besides its first words.
+    /// Records the parts of a header other than method and path.
     fn rest(
         &mut self,
         wants: Wants,
@@ -137,7 +136,8 @@ impl RequestHead {
         }
     }
 
-    /// `Referer` is an address: without its query, and in any case without user and password.
+    /// Records `Referer`, an address: without its query unless wanted, and always without user and
+    /// password.
     fn put_referer(&mut self, referer: &[u8], wants: Wants) {
         let shown = if wants.query { referer } else { cut(referer, b'?').0 };
         let (scheme, rest) = shown.split_at(scheme(shown));
@@ -154,7 +154,7 @@ impl RequestHead {
         self.parts[part as usize] = Some((begin, at(self.text.len())));
     }
 
-    /// Appends to the part that was put last.
+    /// Appends to the last added part.
     fn extend(&mut self, part: Part, bytes: &[u8]) {
         self.text.extend_from_slice(bytes);
         if let Some((_, end)) = &mut self.parts[part as usize] {
@@ -216,14 +216,14 @@ impl RequestHead {
     }
 }
 
-/// The texts may be secrets of the visitor.
+/// Omits the text, which may contain secrets of the visitor.
 impl fmt::Debug for RequestHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestHead").field("bytes", &self.text.len()).finish_non_exhaustive()
     }
 }
 
-/// The text before and after the first such byte.
+/// The text before and after the first byte `at`.
 fn cut(text: &[u8], at: u8) -> (&[u8], Option<&[u8]>) {
     match text.iter().position(|&byte| byte == at) {
         Some(found) => (&text[..found], Some(&text[found + 1..])),
@@ -231,7 +231,7 @@ fn cut(text: &[u8], at: u8) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// The length of `https://` or `//` at the begin of an address (RFC 3986 sections 3.1 and 4.2).
+/// The length of `https://` or `//` at the start of an address (RFC 3986 sections 3.1 and 4.2).
 fn scheme(address: &[u8]) -> usize {
     let Some(at) = address.windows(2).position(|part| part == b"//") else { return 0 };
     let is_of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
@@ -242,12 +242,12 @@ fn scheme(address: &[u8]) -> usize {
     }
 }
 
-/// The length of the authority at the begin of what follows a scheme.
+/// The length of the authority at the start of `rest`, which follows a scheme.
 fn authority(rest: &[u8]) -> usize {
     rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len())
 }
 
-/// An authority without user and password, which may be those of the visitor.
+/// An authority without user and password, which may be the visitor's credentials.
 fn host_of(authority: &[u8]) -> &[u8] {
     let user = authority.iter().rposition(|&byte| byte == b'@');
     user.map_or(authority, |at| &authority[at + 1..])
@@ -292,7 +292,7 @@ mod tests {
         Referer: https://ann:secret@b.example/x?key=2\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n\
         \r\nbody: x\r\n";
 
-    /// A head of each kind with the same content.
+    /// A header of each kind with the same content.
     fn both(wants: Wants) -> [RequestHead; 2] {
         let request = Request::post("/a/b?token=1")
             .header("Host", "a.example")
@@ -357,7 +357,7 @@ mod tests {
         for head in [RequestHead::of(&of, ALL), RequestHead::read(request.as_bytes(), ALL)] {
             assert_eq!(head.path(), Some(&b"a.example:1"[..]));
         }
-        // What follows the authority may have the sign of a user.
+        // The part after the authority may contain `@`.
         let referer = "https://b.example?x=y@z";
         let request = Request::get("/@x").header("Referer", referer).body(()).unwrap();
         let head = RequestHead::of(&request, ALL);

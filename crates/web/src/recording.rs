@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::{Record, RequestHead, Service, Services, Visitor};
 
-/// The status of a request whose visitor left before the answer. No answer has it; nginx writes the
-/// same.
+/// The status of a request whose visitor left before the response, as in nginx. No response has
+/// this status.
 const LEFT: u16 = 499;
 
 /// The record of a request in progress, which is reported when it is dropped.
@@ -24,7 +24,7 @@ pub(crate) struct Recording {
     begun: Instant,
     head: RefCell<Option<RequestHead>>,
     visitor: Option<IpAddr>,
-    /// The status of the answer, and the time of its head.
+    /// The status of the response, and the time until its header.
     answer: Cell<Option<(u16, Duration)>>,
     bytes: Cell<u64>,
     is_complete: Cell<bool>,
@@ -42,7 +42,7 @@ impl Recording {
     ) -> Self {
         let wants = services.wants();
         let head = wants.filter(|_| is_known).map(|wants| RequestHead::of(request, wants));
-        // Where a proxy names nobody, the connection is all that is known.
+        // If a proxy names no address, the address of the connection is recorded.
         let sender = |_| services.sender(visitor, request.headers()).address().or(visitor.address);
         let visitor = wants.and_then(sender).map(|address| address.ip());
         Self {
@@ -58,22 +58,22 @@ impl Recording {
         }
     }
 
-    /// The request is for this service.
+    /// Records the service of the request.
     pub(crate) fn found(&self, service: &Rc<dyn Service>) {
         *self.service.borrow_mut() = Some(Rc::clone(service));
     }
 
-    /// The head of the answer goes to the visitor.
+    /// Records that the response header is sent to the visitor.
     pub(crate) fn answered(&self, status: StatusCode) {
         self.answer.set(Some((status.as_u16(), self.begun.elapsed())));
     }
 
-    /// Bytes of the body of the answer go to the visitor.
+    /// Records response body bytes that are sent to the visitor.
     pub(crate) fn sent(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes as u64);
     }
 
-    /// The body of the answer is complete.
+    /// Records that the response body is complete.
     pub(crate) fn complete(&self) {
         self.is_complete.set(true);
     }

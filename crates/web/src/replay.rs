@@ -1,8 +1,8 @@
-//! The body of a request as its visitor sends it, for a request that may have to be sent again.
+//! The body of a request as received from its visitor, buffered for a retry.
 //!
-//! A target may close a kept connection while a request is on its way. A request that may be
-//! repeated (RFC 9110 section 9.2.2) is, with the same body: what was sent of it is kept, as long
-//! as it is short, until the answer begins.
+//! A target may close a keep-alive connection while a request is in flight. An idempotent request
+//! (RFC 9110 section 9.2.2) is then retried with the same body: the sent part of a short body is
+//! buffered until the response begins.
 
 use std::{
     cell::{Ref, RefCell},
@@ -21,24 +21,24 @@ use crate::{
     body::{Broken, VisitorBody},
 };
 
-/// Bytes of a body that are kept at most. Forms and calls of an API are shorter.
+/// The maximum number of buffered body bytes. Forms and API calls are shorter.
 const MOST_KEPT: u64 = 64 * 1024;
 
-/// The body of a request, which successive attempts share.
+/// The body of a request, shared by successive attempts.
 pub(crate) struct Source {
     incoming: RefCell<VisitorBody>,
     kept: RefCell<Kept>,
 }
 
 enum Kept {
-    /// Nothing is kept: a part of the body is gone once it was read.
+    /// Nothing is buffered: data is lost once it has been read.
     Not { is_begun: bool },
-    /// All that was read.
+    /// All data read so far.
     All { pieces: VecDeque<Bytes>, size: u64, held: Hold },
 }
 
 impl Source {
-    /// `keeps`: what is read is kept.
+    /// `keeps`: read data is buffered.
     pub(crate) fn new(incoming: VisitorBody, keeps: bool, account: &Rc<Account>) -> Rc<Self> {
         let kept = if keeps {
             Kept::All { pieces: VecDeque::new(), size: 0, held: account.hold(0) }
@@ -48,13 +48,13 @@ impl Source {
         Rc::new(Self { incoming: RefCell::new(incoming), kept: RefCell::new(kept) })
     }
 
-    /// Whether a body is short enough to be kept whole, as far as its head tells.
+    /// Whether a body is short enough to be buffered completely, according to its header.
     pub(crate) fn is_short(incoming: &VisitorBody) -> bool {
         incoming.is_end_stream()
             || incoming.size_hint().upper().is_some_and(|most| most <= MOST_KEPT)
     }
 
-    /// The body from its begin; `None`: a part of it is gone.
+    /// The buffered start of the body; `None`: a part of it is lost.
     pub(crate) fn again(&self) -> Option<VecDeque<Bytes>> {
         match &*self.kept.borrow() {
             Kept::All { pieces, .. } => Some(pieces.clone()),
@@ -63,12 +63,12 @@ impl Source {
         }
     }
 
-    /// The answer begins: the request is not sent again.
+    /// Drops the buffer: the response begins, so there is no retry.
     pub(crate) fn forget(&self) {
         *self.kept.borrow_mut() = Kept::Not { is_begun: true };
     }
 
-    /// The rest of the body, as far as hyper tells about it.
+    /// The unread rest of the body.
     pub(crate) fn rest(&self) -> Ref<'_, VisitorBody> {
         self.incoming.borrow()
     }
@@ -84,7 +84,7 @@ impl Source {
         frame
     }
 
-    /// A piece was read, or the trailers, which are not kept.
+    /// Records that a piece was read, or the trailers, which are not buffered.
     fn note(&self, piece: Option<&Bytes>) {
         let mut kept = self.kept.borrow_mut();
         if let (Kept::All { pieces, size, held }, Some(piece)) = (&mut *kept, piece) {

@@ -1,4 +1,5 @@
-//! The options of a service in the form that a request needs: parsed once, at publishing.
+//! The options of a service in the form that requests need: parsed once, when the service is
+//! published.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -14,7 +15,7 @@ use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 
 use crate::Candidate;
 
-/// The longest pair `user:password` in bytes. All comparisons have this width.
+/// The maximum length of a pair `user:password`, in bytes. All comparisons have this width.
 const LONGEST_PAIR: usize = 256;
 
 /// The checked options of one service.
@@ -22,28 +23,28 @@ const LONGEST_PAIR: usize = 256;
 pub struct Rules {
     pairs: Vec<Padded>,
     hashed: Vec<Hashed>,
-    /// Chooses the hash whose check a user costs that does not exist.
+    /// Chooses the hash that is checked for a user that does not exist.
     chooser: RandomState,
     host: Option<HeaderValue>,
     pub(crate) request: Edits,
     pub(crate) response: Edits,
     pub(crate) forwarded: bool,
     pub(crate) target: TargetProtocol,
-    /// The ports of the targets, which a target may name as ports of the site.
+    /// The ports of the targets, which a target may use as ports of the site.
     pub(crate) ports: Box<[u16]>,
     path: Option<Box<str>>,
-    /// The path in the place of `path`.
+    /// The replacement of `path`.
     pub(crate) stripped: Option<Box<str>>,
-    /// The service has no target, and sends its visitors to this address.
+    /// The address to which a service without a target redirects its visitors.
     pub(crate) redirect: Option<Redirect>,
-    /// `Strict-Transport-Security` in answers to visitors over TLS.
+    /// `Strict-Transport-Security` in responses to visitors over TLS.
     pub(crate) hsts: Option<HeaderValue>,
-    /// CORS preflights need no password.
+    /// Whether CORS preflights need no password.
     pub(crate) preflight: bool,
     pub(crate) compress: Compress,
 }
 
-/// The values are secrets.
+/// Omits the values, which are secrets.
 impl std::fmt::Debug for Rules {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rules")
@@ -53,16 +54,16 @@ impl std::fmt::Debug for Rules {
     }
 }
 
-/// An option that no request could follow.
+/// An option that cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidRule {
-    /// A text is no name of a field.
+    /// A text is not a field name.
     #[error("{0:?} is no name of an HTTP field")]
     Name(String, #[source] InvalidHeaderName),
-    /// A text is no value of a field. The value may be a secret.
+    /// A text is not a field value. The value may be a secret.
     #[error("the value for the HTTP field {0:?} contains a character that no field may contain")]
     Value(String, #[source] InvalidHeaderValue),
-    /// The proxy itself writes the field.
+    /// The proxy itself sets the field.
     #[error("the HTTP field {0:?} cannot be set or removed: it belongs to the connection")]
     Reserved(String),
     /// A pair of user and password is not usable.
@@ -119,18 +120,19 @@ impl Rules {
         })
     }
 
-    /// The prefix of the paths that the service takes.
+    /// The path prefix of the service.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }
 
-    /// The value of `Host` for the target, if it is not that of the visitor.
+    /// The value of `Host` for the target, if it differs from the visitor's.
     pub(crate) const fn host(&self) -> Option<&HeaderValue> {
         self.host.as_ref()
     }
 
-    /// Whether the password of a request is that of the service, and not that of the target.
+    /// Whether the service itself requires a password, so that the password of a request is not for
+    /// the target.
     pub(crate) const fn have_password(&self) -> bool {
         !self.pairs.is_empty() || !self.hashed.is_empty()
     }
@@ -149,12 +151,12 @@ impl Rules {
         let Some(given) = credentials(given.as_bytes()) else {
             return Admission::Wrong;
         };
-        // A password that is empty by mistake, in a pair or behind a hash, must admit nobody. What
-        // the visitor has sent decides this, so the time tells nothing of the pairs.
+        // An accidentally empty password, in a pair or a hash, must admit nobody. Only the input of
+        // the visitor decides this, so the timing reveals nothing about the pairs.
         if !given.has_password() {
             return Admission::Wrong;
         }
-        // No early end: the time tells neither which pair was compared nor how far.
+        // No early exit: the timing reveals neither which pair matched nor how far.
         let mut found = Choice::from(0);
         for pair in &self.pairs {
             found |= pair.equals(&given);
@@ -165,8 +167,8 @@ impl Rules {
         self.candidate(&given).map_or(Admission::Wrong, Admission::Hashed)
     }
 
-    /// The password with the hash of its user. A user that does not exist gets the hash of
-    /// somebody, always of the same one, so that neither the time of a check nor its change tells
+    /// The password with the hash of its user. A user that does not exist gets the hash of another
+    /// user, always the same, so that neither the duration of a check nor its variation reveals
     /// which users exist.
     fn candidate(&self, given: &Padded) -> Option<Candidate> {
         let pair = given.text();
@@ -185,13 +187,13 @@ impl Rules {
     }
 }
 
-/// The outcome of the check of a password.
+/// The outcome of a password check.
 #[derive(Debug)]
 pub(crate) enum Admission {
     Admitted,
     Missing,
     Wrong,
-    /// The password has to be checked against a hash.
+    /// The password must be checked against a hash.
     Hashed(Candidate),
 }
 
@@ -210,7 +212,7 @@ impl Hashed {
     }
 }
 
-/// The pair in a field `Authorization: Basic …`.
+/// The pair in an `Authorization: Basic …` field.
 fn credentials(value: &[u8]) -> Option<Padded> {
     let (scheme, token) = value.split_at_checked("Basic ".len())?;
     if !scheme.eq_ignore_ascii_case(b"Basic ") {
@@ -221,7 +223,7 @@ fn credentials(value: &[u8]) -> Option<Padded> {
     Padded::new(&decoded[..length])
 }
 
-/// A text whose comparison takes the same time whatever its length.
+/// A text that is compared in constant time, whatever its length.
 #[derive(Clone)]
 struct Padded {
     length: u64,
@@ -247,7 +249,7 @@ impl Padded {
         &self.bytes[..length.min(LONGEST_PAIR)]
     }
 
-    /// Whether a pair has a password that is not empty.
+    /// Whether a pair has a non-empty password.
     fn has_password(&self) -> bool {
         let mut parts = self.text().splitn(2, |byte| *byte == b':');
         parts.nth(1).is_some_and(|password| !password.is_empty())
@@ -258,7 +260,7 @@ impl Padded {
     }
 }
 
-/// Changes of the fields of one direction.
+/// The changes to the fields of one direction.
 #[derive(Clone, Default)]
 pub(crate) struct Edits {
     set: Vec<(HeaderName, HeaderValue)>,
@@ -291,7 +293,7 @@ fn value(name: &str, text: &str) -> Result<HeaderValue, InvalidRule> {
     HeaderValue::from_str(text).map_err(|error| InvalidRule::Value(name.to_owned(), error))
 }
 
-/// A field that a service may change: not a field that frames a message or routes it.
+/// The name of a field that a service may change: one that neither frames nor routes a message.
 fn editable(name: &str) -> Result<HeaderName, InvalidRule> {
     let field = HeaderName::from_bytes(name.as_bytes())
         .map_err(|error| InvalidRule::Name(name.to_owned(), error))?;
@@ -315,7 +317,7 @@ fn editable(name: &str) -> Result<HeaderName, InvalidRule> {
 mod tests {
     use super::*;
 
-    /// `Admitted`, `Missing`, `Wrong`, or the outcome of the check of a hash.
+    /// `Admitted`, `Missing`, `Wrong`, or the outcome of a hash check.
     #[derive(Debug, PartialEq)]
     enum Outcome {
         Admitted,
@@ -392,7 +394,7 @@ mod tests {
         {
             assert_eq!(admit(pair), Outcome::Hashed(is_right), "{pair}");
         }
-        // The hash of the empty password opens nothing.
+        // The hash of the empty password admits nobody.
         for pair in ["bob:", "bob", "ann:", "eve:", "ann", ""] {
             assert_eq!(admit(pair), Outcome::Wrong, "{pair}");
         }

@@ -36,34 +36,36 @@ use crate::{
     watch::{Event, HEAD, Watch},
 };
 
-/// After an answer the visitor may still send, and a connection that is closed with unread bytes is
-/// reset, with which the visitor would lose the answer (RFC 9112 section 9.6). So its bytes are
-/// read until it ends the connection, or has sent nothing for the first time, or for the second
-/// time at most. Visitors that read no answer before they have sent a whole body get theirs. The
-/// times are those of nginx.
+/// The visitor may still send after a response, and closing a connection with unread bytes causes a
+/// reset, by which the visitor would lose the response (RFC 9112 section 9.6). So its bytes are
+/// read until it closes the connection or sends nothing for `LINGER`, and for at most `LINGER_ALL`.
+/// So visitors that send a whole body before they read get their response. The times are those of
+/// nginx.
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_ALL: Duration = Duration::from_secs(30);
-/// One read of these bytes.
+/// The size of one read of these bytes.
 const LINGER_PIECE: usize = 4 * 1024;
 
-/// hyper reads bodies in pieces that grow up to this size.
+/// The maximum size of the pieces in which hyper reads bodies, in bytes.
 pub(crate) const READ_BUFFER: usize = 128 * 1024;
 
 /// Serves a visitor until its connection ends.
 ///
-/// `account` is charged for all that the connection and its requests hold. A visitor, or a request,
-/// for which it has too little is refused.
+/// `account` is charged for the memory of the connection and its requests. A visitor or a request
+/// that it cannot afford is refused.
 ///
-/// A visitor of HTTP/1 that ends its direction gets the answers to its requests; one that has left
-/// is noticed by bytes of the answer that are sent ahead.
+/// An HTTP/1 visitor that half-closes gets the responses to its requests; one that has left is
+/// detected by bytes of the response that are sent ahead.
 ///
-/// When `stop` resolves, the connection ends in order: requests in progress are answered, HTTP/2
-/// gets GOAWAY. Dropping the future ends the connection, and requests in progress, at once.
+/// When `stop` resolves, the connection shuts down gracefully: requests in progress complete,
+/// HTTP/2 gets GOAWAY. Dropping the future ends the connection and the requests in progress at
+/// once.
 ///
-/// A connection that broke within an answer is returned, and the caller resets it: a plain end
-/// could be the end of the answer, as every answer without a length ends for a visitor of HTTP/1.0.
+/// A connection that broke within a response is returned, and the caller resets it: a normal close
+/// could be mistaken for the end of the response, as for a response without a length to an HTTP/1.0
+/// visitor.
 ///
-/// Each type of `io` is one more copy of an HTTP server in the binary.
+/// Each type of `io` adds another copy of an HTTP server to the binary.
 pub async fn serve<T>(
     io: T,
     visitor: Visitor,
@@ -151,7 +153,7 @@ where
     None
 }
 
-/// Drives a connection of HTTP/1 to its end. Returns the connection, and the bytes of the visitor
+/// Drives an HTTP/1 connection to its end. Returns the connection, and the bytes of the visitor
 /// that hyper has read beyond the last request.
 pub(crate) async fn drive_h1<T, S, B>(
     mut served: http1::Connection<TokioIo<Gate<T>>, S>,
@@ -171,7 +173,7 @@ where
             }
             match watch.poll(cx) {
                 Poll::Pending => return Poll::Pending,
-                // The gate refuses the head, and the next turn asks the gate.
+                // The gate refuses the header in the next poll.
                 Poll::Ready(Event::SlowHead) => {}
                 Poll::Ready(Event::End) => Pin::new(&mut served).graceful_shutdown(),
             }
@@ -182,7 +184,7 @@ where
     (end, parts.io.into_inner(), parts.read_buf)
 }
 
-/// Ends a connection of HTTP/1 that did not switch to another protocol. Returns a connection that
+/// Ends an HTTP/1 connection that did not switch to another protocol. Returns a connection that
 /// broke.
 pub(crate) async fn end_h1<T: AsyncRead + AsyncWrite + Unpin>(
     end: hyper::Result<()>,
@@ -195,8 +197,8 @@ pub(crate) async fn end_h1<T: AsyncRead + AsyncWrite + Unpin>(
         Err(error) => {
             tracing::debug!(%error, "the connection of a visitor broke");
             let is_unanswered = error.source().is_some_and(|source| source.is::<Unanswered>());
-            // What hyper or the gate refuses was answered as well, and what has no answer looks as
-            // if the target had closed the connection.
+            // Requests refused by hyper or the gate have a response as well; without a response the
+            // connection ends as if the target had closed it.
             if is_unanswered || error.is_parse() || progress.broken().is_some() {
                 let _ = io.shutdown().await;
                 linger(io).await;
@@ -210,7 +212,7 @@ pub(crate) async fn end_h1<T: AsyncRead + AsyncWrite + Unpin>(
     None
 }
 
-/// Reads what a visitor still sends after hyper has ended the other direction.
+/// Discards data that a visitor sends after hyper has ended the other direction.
 async fn linger(mut io: impl AsyncRead + Unpin) {
     let mut piece = vec![0; LINGER_PIECE];
     let discard = async { while let Ok(Ok(1..)) = timeout(LINGER, io.read(&mut piece)).await {} };

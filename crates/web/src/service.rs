@@ -1,4 +1,4 @@
-//! The contract with the caller: who visits, which services exist, how a target is reached.
+//! The interface to the caller: the visitor, the services, and the streams to targets.
 
 use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc, time::Duration};
 
@@ -16,12 +16,12 @@ pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 /// The settings that all visitors of a listening address share.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The field of a request that names the host instead of `Host`. The field stays in place. A
-    /// request without the field is for the host of `Host`.
+    /// The request field that names the host instead of `Host`. The field is passed on. A request
+    /// without the field is for the host in `Host`.
     pub route_header: Option<HeaderName>,
     /// The pages that replace those of the server.
     pub pages: Pages,
-    /// How long a connection without a request stays open.
+    /// The idle timeout of a connection.
     pub idle: Duration,
 }
 
@@ -31,17 +31,16 @@ impl Default for Settings {
     }
 }
 
-/// The default of [`Settings::idle`]: as nginx (`keepalive_timeout`).
+/// The default of [`Settings::idle`], as in nginx (`keepalive_timeout`).
 const IDLE: Duration = Duration::from_secs(75);
 
 /// Connections of trusted reverse proxies stay open for at least this time. Load balancers keep a
-/// connection for 240 s (Azure) to 600 s (Google), and a request that meets the close of the server
-/// is answered with 502.
+/// connection for 240 s (Azure) to 600 s (Google), and respond with 502 to a request that races
+/// with a close by the server.
 const IDLE_OF_PROXIES: Duration = Duration::from_secs(650);
 
 impl Settings {
-    /// How long a connection without a request stays open. `is_trusted`: it is one of a trusted
-    /// reverse proxy.
+    /// The idle timeout of a connection. `is_trusted`: it comes from a trusted reverse proxy.
     #[must_use]
     pub fn idle(&self, is_trusted: bool) -> Duration {
         if is_trusted { self.idle.max(IDLE_OF_PROXIES) } else { self.idle }
@@ -51,13 +50,14 @@ impl Settings {
 /// One connection of a visitor.
 #[derive(Clone, Debug)]
 pub struct Visitor {
-    /// The address that `X-Forwarded-For` tells to a target. A visitor of a Unix socket has none.
+    /// The address that a target gets in `X-Forwarded-For`. A visitor over a Unix socket has none.
     pub address: Option<SocketAddr>,
-    /// The visitor came over TLS that ended at this server.
+    /// Whether the visitor uses TLS that ends at this server.
     pub secure: bool,
-    /// The protocol, where ALPN has chosen it.
+    /// The protocol, if chosen by ALPN.
     pub protocol: Protocol,
-    /// Bytes that the byte stream keeps at most while a write waits, as TLS does.
+    /// The maximum number of bytes that the byte stream buffers while a write is pending, as TLS
+    /// does.
     pub most_unsent: u64,
 }
 
@@ -65,17 +65,17 @@ pub struct Visitor {
 /// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// The visitor has this address, which a trusted reverse proxy names or the connection has. The
-    /// port is 0 where a proxy does not name it.
+    /// The visitor has this address, taken from a trusted reverse proxy or the connection. The port
+    /// is 0 if a proxy does not name it.
     Known(SocketAddr),
-    /// A trusted reverse proxy itself, or a program at the address of one: the proxy names nobody
-    /// else.
+    /// A trusted reverse proxy itself, or a program at its address: the fields name no other
+    /// address.
     Proxy(SocketAddr),
-    /// The connection has no address, as one of a Unix socket.
+    /// The connection has no address, for example over a Unix socket.
     Nameless,
-    /// A trusted reverse proxy names a word that is no address.
+    /// A trusted reverse proxy names an identifier that is not an address.
     Hidden,
-    /// The fields of a trusted reverse proxy contradict each other: the visitor has added one.
+    /// The fields of a trusted reverse proxy contradict each other: the visitor has added a field.
     Disputed,
 }
 
@@ -90,15 +90,15 @@ impl Sender {
     }
 }
 
-/// Which requests may share connections to a target.
+/// The key by which requests may share connections to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// A number that no other service, and no other edition of this service, has at any time.
+    /// A number that is unique over all services and all editions of this service.
     pub edition: u64,
-    /// The address that the target learns from the connection, as by the PROXY protocol.
+    /// The address that the connection announces to the target, for example by the PROXY protocol.
     pub visitor: Option<SocketAddr>,
-    /// Where the connection leads, as the cookies of the requests name it. [`Service::identity`]
-    /// leaves it out.
+    /// The place to which the connection leads, as named by the cookies of the requests.
+    /// [`Service::identity`] does not set it.
     pub place: Option<Place>,
 }
 
@@ -113,19 +113,19 @@ pub enum Protocol {
     Either,
 }
 
-/// The services that a visitor may reach. Each request asks anew, so that it is judged by the rules
-/// of its moment, also on a connection that is older than the rules.
+/// The services that a visitor may reach. Each request looks its service up, so that the current
+/// rules apply, also on a connection older than the rules.
 pub trait Services {
     /// The settings in force.
     fn settings(&self) -> Arc<Settings>;
 
-    /// Whether the visitor is a reverse proxy whose `X-Forwarded-*` fields are believed.
+    /// Whether the visitor is a reverse proxy whose `X-Forwarded-*` fields are trusted.
     fn trusts(&self) -> bool {
         false
     }
 
-    /// The visitor that sent a request with these fields over the connection of `visitor`. The one
-    /// place that decides whose address counts.
+    /// The visitor that sent a request with these fields over the connection of `visitor`. Only
+    /// this method decides whose address counts.
     fn sender(&self, visitor: &Visitor, fields: &HeaderMap) -> Sender {
         let _ = fields;
         visitor.address.map_or(Sender::Nameless, Sender::Known)
@@ -141,25 +141,25 @@ pub trait Services {
     /// The service for a request.
     fn find(&self, asked: &Asked<'_>) -> Found;
 
-    /// Who answers a request of no service, with its body: the server itself. Asked before
+    /// The handler in the server itself for a request that belongs to no service. Called before
     /// [`Self::find`].
     fn own(&self, asked: &Asked<'_>) -> Option<Rc<dyn Own>> {
         let _ = asked;
         None
     }
 
-    /// Whether [`Self::answered`] wants the heads of requests, and which parts of them.
+    /// Whether [`Self::answered`] needs request headers, and which parts of them.
     fn wants(&self) -> Option<Wants> {
         None
     }
 
-    /// The answer to a request has ended. A request that was for a service is told to the service
+    /// Called when a request has completed. A request for a service is reported to the service
     /// instead.
     fn answered(&self, record: &Record) {
         let _ = record;
     }
 
-    /// Whether requests for `host` may come over this connection. A visitor over TLS gets 421 for
+    /// Whether requests for `host` may arrive over this connection. A visitor over TLS gets 421 for
     /// a host that the certificate of the connection does not cover (RFC 9110 section 15.5.20).
     fn covers(&self, host: &str) -> bool {
         let _ = host;
@@ -167,36 +167,36 @@ pub trait Services {
     }
 }
 
-/// What [`Services::find`] is asked for.
+/// The arguments of [`Services::find`].
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'r> {
     /// The host, in the form of [`h1::host`].
     pub host: &'r str,
-    /// The port that the request names beside the host.
+    /// The port that the request names with the host.
     pub port: Option<u16>,
     /// The path in the form of [`normal_path`](crate::normal_path), without a query.
     pub path: &'r str,
-    /// Who sent the request.
+    /// The sender of the request.
     pub sender: Sender,
-    /// The visitor came over TLS, which ended at this server or at a trusted reverse proxy.
+    /// Whether the visitor uses TLS, which ends at this server or at a trusted reverse proxy.
     pub is_secure: bool,
 }
 
-/// The answer of [`Services::find`].
+/// The result of [`Services::find`].
 pub enum Found {
     /// The service takes the request.
     Service(Rc<dyn Service>),
     /// No service has the name: 404.
     Unknown,
-    /// The visitor is sent to this address: 308.
+    /// The visitor is redirected to this address: 308.
     Redirect(Redirect),
-    /// The server answers in place of a service: 200 with these bytes.
+    /// The server responds instead of a service: 200 with these bytes.
     Answer(Bytes),
     /// The request is refused, for example with 503 at a limit.
     Refused(Refusal),
-    /// The service is known and cannot be reached: its client is away, or on hold.
+    /// The service is known but cannot be reached: its client is disconnected or on hold.
     Unavailable(Unavailable),
-    /// The answer needs time: a client that had the name may be about to return.
+    /// The result is delayed: a client that had the name may be about to reconnect.
     Later(LocalFuture<Self>),
 }
 
@@ -214,33 +214,34 @@ impl fmt::Debug for Found {
     }
 }
 
-/// A part of the server that answers requests itself.
+/// A request handler inside the server.
 pub trait Own {
-    /// The longest body of a request, bytes. A longer one gets 413.
+    /// The maximum length of a request body, in bytes. A longer body gets 413.
     fn longest(&self) -> usize;
 
-    /// The answer to a request whose body is there. Dropping the future gives the answer up.
+    /// The response to a request with its complete body. Dropping the future cancels it.
     fn answer(&self, request: Request<Bytes>) -> LocalFuture<Response<Bytes>>;
 }
 
-/// An answer of the server itself.
+/// A response of the server itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The status code of the answer.
+    /// The status code of the response.
     pub status: u16,
-    /// One sentence about the reason, for the page.
+    /// The reason in one sentence, for the page.
     pub reason: Cow<'static, str>,
 }
 
-/// The answer in the place of a service that cannot be reached for a while. A connection of HTTP/1
-/// ends with the answer, so that its visitor keeps no descriptor.
+/// The response for a service that is temporarily unreachable. An HTTP/1 connection is closed with
+/// the response, so that its visitor holds no descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     /// Status (502 or 503) and reason.
     pub refusal: Refusal,
-    /// The seconds after which the visitor may try again (`Retry-After`, RFC 9110 section 10.2.3).
+    /// The delay after which the visitor may retry, in seconds (`Retry-After`, RFC 9110 section
+    /// 10.2.3).
     pub retry_after: u32,
-    /// The HTML page in the place of [`Pages::unavailable`].
+    /// The HTML page that replaces [`Pages::unavailable`].
     pub page: Option<Arc<str>>,
 }
 
@@ -265,54 +266,55 @@ pub trait Service {
     /// The options of the service.
     fn rules(&self) -> &Rules;
 
-    /// Checks a password that the request gave. The check may take long, so the caller answers
+    /// Checks a password that the request presented. The check may take long, so the caller serves
     /// other requests meanwhile.
     fn check(&self, candidate: Candidate) -> Checked {
         Checked::Now(candidate.is_right())
     }
 
-    /// The request gave a user and a password. `is_right`: one of the pairs of the service. Returns
-    /// when the request may learn that; `None`: at once.
+    /// Called with the result of a password check. `is_right`: the request presented a pair of the
+    /// service. Returns a future for when the request may learn the result; `None`: at once.
     fn judge(&self, is_right: bool) -> Option<LocalFuture<Verdict>> {
         let _ = is_right;
         None
     }
 
-    /// The answer in the place of a target that could not be reached, if the reason is known by
-    /// now: the client of the service is away.
+    /// The response instead of a target that could not be reached, if the reason is known by now:
+    /// the client of the service is disconnected.
     fn away(&self) -> Option<Unavailable> {
         None
     }
 
-    /// The answer to a request for the service has ended.
+    /// Called when a request for the service has completed.
     fn answered(&self, record: &Record) {
         let _ = record;
     }
 
-    /// The cookies that keep a visitor where its first request went. `None`: each request is led by
-    /// itself.
+    /// The affinity cookies, which bind a visitor to the place of its first request. `None`: each
+    /// request is routed independently.
     fn cookies(&self) -> Option<&Cookies> {
         None
     }
 
-    /// Opens a stream to the target. `place`: where the visitor should go, if it is served there.
+    /// Opens a stream to the target. `place`: the preferred place of the visitor, if it can be
+    /// served there.
     fn open(&self, place: Option<Place>) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>>;
 }
 
-/// Whether a request may learn whether its password is right.
+/// Whether a request may learn whether its password is correct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It may.
     Judged,
-    /// Its source has guessed too often: 429, whatever the password is.
+    /// Its source has guessed too often: 429, regardless of the password.
     Busy,
 }
 
-/// The answer of [`Service::check`].
+/// The result of [`Service::check`].
 pub enum Checked {
-    /// The password is right, or it is not.
+    /// Whether the password is correct.
     Now(bool),
-    /// The same later, or the refusal of the request: too many passwords wait for their check.
+    /// The same result later, or the refusal of the request: too many password checks are pending.
     Later(LocalFuture<Result<bool, Refusal>>),
 }
 
@@ -327,27 +329,28 @@ impl fmt::Debug for Checked {
 
 /// A connection to a target.
 ///
-/// Dropping the stream resets it. Where `write_vectored` is not a single write of all slices,
-/// `is_write_vectored` has to be false.
+/// Dropping the stream resets it. Unless `write_vectored` is a single write of all slices,
+/// `is_write_vectored` must return false.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {
     /// Why the target cannot be reached or broke the connection, as a sentence without a full stop
-    /// ("the target refused the connection"). Asked once reading has failed or ended.
+    /// ("the target refused the connection"). Called once reading has failed or ended.
     fn failure(&self) -> Option<Cow<'static, str>>;
 
-    /// Whether the far side has fallen silent since this was asked, while another target can serve.
-    /// Asked while reading waits. The reader is woken when that happens.
+    /// Whether the far side has become silent since the last call, while another target can serve.
+    /// Called while a read is pending. The reader is woken when that happens.
     fn had_better_leave(&self) -> bool {
         false
     }
 
-    /// Where the stream leads, of a service with cookies. Asked once a byte was read.
+    /// The place to which the stream leads, for a service with cookies. Called once a byte was
+    /// read.
     fn place(&self) -> Option<Place> {
         None
     }
 
-    /// Visitor and target have switched to another protocol: carries their bytes until both
-    /// directions have ended. Dropping the future resets the stream. The bytes `first` of the
-    /// target go to the visitor before those of the stream.
+    /// Carries the bytes of visitor and target after a protocol switch, until both directions have
+    /// ended. Dropping the future resets the stream. The bytes `first` of the target go to the
+    /// visitor before those of the stream.
     fn carry(self: Box<Self>, first: Bytes, visitor: Box<dyn ByteStream>) -> LocalFuture<()>;
 }
 
@@ -356,10 +359,10 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> ByteStream for T {}
 
-/// A stream to a target could not be opened.
+/// The error of a failed open of a stream to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenFailed {
-    /// The status code of the answer: 502, 503 or 504.
+    /// The status code of the response: 502, 503 or 504.
     pub status: u16,
     /// The reason, as a sentence without a full stop.
     pub reason: Cow<'static, str>,

@@ -1,8 +1,8 @@
-//! The cookie that keeps a visitor where its first request went.
+//! The affinity cookie, which binds a visitor to the place of its first request.
 //!
-//! The value names the client and the target of a request, as numbers. It is sealed by a key that
-//! only the server has, so a visitor learns neither address nor name from it, and a value that the
-//! server has not made is ignored:
+//! The value names the client and the target of a request, as numbers. It is encrypted and
+//! authenticated with a key of the server, so a visitor learns neither address nor name from it,
+//! and a forged value is ignored:
 //!
 //! ```text
 //! tag   = HMAC-SHA-256(key, "tag"  | path | client | target), the first 12 bytes
@@ -10,9 +10,9 @@
 //! value = base64url(tag | (client | target) xor mask)
 //! ```
 //!
-//! The mask is that of a synthetic initialization vector (as in RFC 5297): equal places have equal
-//! values, and nothing else of a place shows. Names of services with different paths differ,
-//! because a browser sends a cookie of `Path=/` to all of them.
+//! The mask is derived like a synthetic initialization vector (RFC 5297): equal places have equal
+//! values, and nothing else about a place is revealed. Services with different paths have different
+//! cookie names, because a browser sends a cookie with `Path=/` to all of them.
 
 use std::fmt;
 
@@ -25,15 +25,15 @@ use subtle::ConstantTimeEq as _;
 
 const TAG: usize = 12;
 const PLACE: usize = 16;
-/// Characters of a value.
+/// The length of a value, in characters.
 const VALUE: usize = (TAG + PLACE).div_ceil(3) * 4;
 
-/// Where a request went.
+/// The client and target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The number of the client among those that share the service.
+    /// The id of the client among those that share the service.
     pub client: u64,
-    /// The mark of the target among those of the client; 0: the client has told none.
+    /// The mark of the target among those of the client; 0: the client has reported no mark.
     pub target: u64,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Debug for Cookies {
 }
 
 impl Cookies {
-    /// The cookies of the service that takes the requests of this path; `/`: of all paths.
+    /// The cookies of the service for requests below this path; `/`: for all paths.
     #[must_use]
     pub fn new(key: &StickyKey, path: &str) -> Self {
         let Some([a, b, c, d, ..]) = mac(key, &[b"name", path.as_bytes()]) else {
@@ -65,7 +65,7 @@ impl Cookies {
         Self { key: *key, path: path.into(), name }
     }
 
-    /// The place that a request names. `None`: it has no cookie of this service.
+    /// The place that a request names. `None`: it has no valid cookie of this service.
     #[must_use]
     pub fn read(&self, fields: &HeaderMap) -> Option<Place> {
         let values = fields.get_all(header::COOKIE).into_iter().map(HeaderValue::as_bytes);
@@ -76,8 +76,8 @@ impl Cookies {
         })
     }
 
-    /// `Set-Cookie` (RFC 6265) for a visitor whose request went to this place. `is_secure`: the
-    /// visitor came over TLS.
+    /// `Set-Cookie` (RFC 6265) for a visitor whose request was served at this place. `is_secure`:
+    /// the visitor uses TLS.
     #[must_use]
     pub fn set(&self, place: Place, is_secure: bool) -> Option<HeaderValue> {
         let secure = if is_secure { "; Secure" } else { "" };
@@ -120,7 +120,7 @@ impl Cookies {
     }
 }
 
-/// The MAC of several parts, each with its length in front. A key of this length always fits.
+/// The MAC of several parts, each prefixed with its length. A key of this length is always valid.
 fn mac(key: &StickyKey, parts: &[&[u8]]) -> Option<[u8; 32]> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
     for part in parts {
@@ -140,7 +140,7 @@ mod tests {
         Cookies::new(&[3; 32], path)
     }
 
-    /// What a browser sends back, behind other cookies.
+    /// The `Cookie` field that a browser sends back, after other cookies.
     fn returned(set: &HeaderValue) -> HeaderMap {
         let pair = set.to_str().unwrap().split(';').next().unwrap();
         let mut fields = HeaderMap::new();

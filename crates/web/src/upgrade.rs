@@ -1,5 +1,5 @@
-//! The byte streams of a visitor and of a target that have switched to another protocol. The owner
-//! of the target's stream carries their bytes ([`Stream::carry`]).
+//! The byte streams of a visitor and of a target that have switched to another protocol. The
+//! implementation of the target's stream carries their bytes ([`Stream::carry`]).
 
 use std::{
     io,
@@ -16,9 +16,9 @@ use crate::{ByteStream, Stream, wire::WireState};
 /// The stream to a target that has switched to another protocol.
 pub(crate) struct Switched {
     pub(crate) stream: Box<dyn Stream>,
-    /// The bytes of the target that were read with the head of its answer.
+    /// The bytes of the target that were read together with its response header.
     pub(crate) first: Bytes,
-    /// What the stream costs.
+    /// The memory charge of the stream.
     pub(crate) wire: Rc<WireState>,
 }
 
@@ -30,7 +30,7 @@ impl Switched {
     }
 }
 
-/// A stream some of whose bytes were read already.
+/// A stream whose first bytes have already been read.
 #[derive(Debug)]
 pub struct Replayed<T> {
     first: Bytes,
@@ -44,7 +44,7 @@ impl<T> Replayed<T> {
         Self { first, io }
     }
 
-    /// The stream whose further bytes are read.
+    /// The underlying stream, from which the remaining bytes are read.
     #[must_use]
     pub const fn io(&self) -> &T {
         &self.io
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// Without it, hyper copies the body of each answer behind its head.
+    /// Without vectored writes, hyper copies the body of each response behind its header.
     #[tokio::test]
     async fn slices_are_written_in_one_call() {
         let (near, mut far) = duplex(64);

@@ -1,5 +1,5 @@
-//! Connections to targets: HTTP/1.1, opened by the service and kept for the next request of the
-//! same visitor.
+//! HTTP/1.1 connections to targets, opened by the service and kept for the next request of the same
+//! visitor.
 
 use std::{
     cell::{Cell, RefCell},
@@ -25,15 +25,16 @@ use crate::{
     wire::{Wire, WireState},
 };
 
-/// Idle connections to one service that a visitor keeps, and to all services. A browser over
-/// HTTP/1.1 opens six connections of its own, each with one connection to the target.
+/// The maximum number of idle connections that a visitor keeps to one service, and to all services.
+/// A browser over HTTP/1.1 opens six connections, each with one connection to the target.
 const MOST_IDLE: usize = 4;
 const MOST_IDLE_OF_ALL: usize = 16;
-/// Over HTTP/2 requests come in bursts: as many connections as a visitor has streams stay for this
-/// time, or twice as long. Each one that is opened costs a dial at the client.
+/// Over HTTP/2 requests come in bursts, so up to a connection per stream of the visitor is kept for
+/// once to twice this time. Each new connection costs a dial at the client.
 const MOST_OF_BURST: usize = 128;
 const BURST: Duration = Duration::from_secs(1);
-/// What hyper keeps of an answer at most. Its longest head has a place, also when it is mended.
+/// The maximum of hyper's response buffer, in bytes. The longest header fits, even if it was
+/// rewritten.
 const MOST_BUFFER: usize = h1::ANSWER_HEAD + SMALL;
 
 /// A connection to a target.
@@ -61,8 +62,8 @@ impl Upstream {
         let wire = Rc::new(WireState::new(hold));
         let io = TokioIo::new(Wire::new(stream, &wire));
         let mut builder = Builder::new();
-        // Names stay as the visitor wrote them. Those of HTTP/2 get the usual case: some old
-        // devices read no other.
+        // Field names keep the case of the visitor. Those of HTTP/2 get title case: some old
+        // devices accept no other.
         builder
             .preserve_header_case(true)
             .title_case_headers(true)
@@ -89,13 +90,13 @@ async fn run(
         return;
     }
     if let Err(mut parts) = switches.send(connection.into_parts()) {
-        // Nobody waits for a switch: the connection is idle, and its end is orderly.
+        // No request waits for a switch: the connection is idle and is shut down gracefully.
         let _ = parts.io.inner_mut().shutdown().await;
     }
 }
 
-/// A request in progress would go on after nobody waits for its answer. An idle connection ends
-/// by itself without its sender.
+/// Aborts a request in progress, which would continue although its response is no longer awaited.
+/// An idle connection ends when its sender is dropped.
 impl Drop for Upstream {
     fn drop(&mut self) {
         if !self.sender.is_ready() {
@@ -107,9 +108,9 @@ impl Drop for Upstream {
 /// The idle connections of one visitor.
 #[derive(Default)]
 pub(crate) struct Pool {
-    /// The one that is idle for the longest time is the first.
+    /// Ordered by idle time, the longest first.
     idle: RefCell<Vec<Idle>>,
-    /// A task ends those that are left of a burst.
+    /// Whether a task closes the connections left over from a burst.
     is_swept: Cell<bool>,
 }
 
@@ -127,8 +128,8 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// The connection to a service that was used last, if it was idle for less than `most`. A
-    /// request without a place takes a connection to any.
+    /// The most recently used connection to a service, if it was idle for less than `most`. A
+    /// request without a place takes a connection to any place.
     pub(crate) fn take(&self, identity: Identity, most: Option<Duration>) -> Option<Upstream> {
         let mut idle = self.idle.borrow_mut();
         idle.retain(|one| !one.upstream.sender.is_closed());
@@ -145,23 +146,23 @@ impl Pool {
         })
     }
 
-    /// Ends all idle connections.
+    /// Closes all idle connections.
     pub(crate) fn clear(&self) {
         let idle = self.idle.take();
         drop(idle);
     }
 
     fn put(self: &Rc<Self>, identity: Identity, upstream: Upstream) {
-        // The body of the request may still be on its way, or be unwanted.
+        // The body of the request may still be in transit, or may have been rejected.
         if upstream.sender.is_closed() || upstream.wire.sending.get() {
             return;
         }
-        // What a target makes of the bytes behind a request to switch is not certain: it may have
-        // begun the other protocol, or a body.
+        // It is unknown how a target interprets bytes after a request to switch: as the other
+        // protocol, or as a body.
         if upstream.wire.asked_to_switch.get() {
             return;
         }
-        // An idle connection is no need.
+        // An idle connection is optional.
         if !upstream.wire.account().may_grow(0) {
             return;
         }
@@ -178,7 +179,7 @@ impl Pool {
         }
     }
 
-    /// Takes one that is left of a burst. Returns with it whether there may be others later.
+    /// Takes a connection left over from a burst. Also returns whether others may follow later.
     fn take_surplus(&self) -> (Option<Idle>, bool) {
         let mut idle = self.idle.borrow_mut();
         let at = surplus(&idle);
@@ -188,9 +189,9 @@ impl Pool {
     }
 }
 
-/// The position of the oldest connection that a visitor keeps for a burst alone.
+/// The position of the oldest connection that is kept only for a burst.
 fn surplus(idle: &[Idle]) -> Option<usize> {
-    // Those that are used stand behind, so the oldest of an owner are the surplus.
+    // Recently used connections are at the end, so the oldest of an owner are the surplus.
     let of_owner = |owner| idle.iter().filter(|one| one.owner == owner).count();
     if idle.len() <= MOST_IDLE {
         return None;
@@ -200,7 +201,7 @@ fn surplus(idle: &[Idle]) -> Option<usize> {
         .or_else(|| (idle.len() > MOST_IDLE_OF_ALL).then_some(0))
 }
 
-/// Ends connections that are left of a burst, until there are none.
+/// Closes connections left over from a burst, until there are none.
 async fn sweep(pool: Weak<Pool>) {
     loop {
         sleep(BURST).await;
@@ -218,7 +219,7 @@ async fn sweep(pool: Weak<Pool>) {
     }
 }
 
-/// A connection to a target while its answer is read. Dropping it breaks the connection.
+/// A connection to a target while its response is read. Dropping it breaks the connection.
 pub(crate) struct Exchange {
     upstream: Upstream,
     identity: Identity,
@@ -240,7 +241,7 @@ impl Exchange {
         Rc::clone(&self.upstream.wire)
     }
 
-    /// The answer was read to its end.
+    /// Returns the connection to the pool: the response has been read completely.
     pub(crate) fn complete(self) {
         self.pool.put(self.identity, self.upstream);
     }

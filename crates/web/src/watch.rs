@@ -1,4 +1,4 @@
-//! The time-outs of a visitor's connection, and its orderly end.
+//! The timeouts of a visitor's connection, and its graceful shutdown.
 
 use std::{
     pin::Pin,
@@ -10,15 +10,15 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::gate::{Due, Progress};
 
-/// The first request, and each later head from its first byte, has to arrive within this time.
+/// The timeout for the first request, and for each later header from its first byte.
 pub(crate) const HEAD: Duration = Duration::from_secs(10);
-/// An HTTP/1 connection between two requests; nginx waits as long.
+/// The idle timeout of an HTTP/1 connection, as in nginx.
 pub(crate) const IDLE_H1: Duration = Duration::from_secs(75);
-/// An HTTP/2 connection without a request. Browsers keep one connection per host and reopen it at
-/// the price of a handshake.
+/// The idle timeout of an HTTP/2 connection. Browsers keep one connection per host, and reopening
+/// it costs a handshake.
 pub(crate) const IDLE_H2: Duration = Duration::from_secs(300);
 
-/// The events that do not come from the visitor.
+/// The events that are not caused by data of the visitor.
 pub(crate) struct Watch<'c, S> {
     progress: &'c Progress,
     head: Duration,
@@ -29,9 +29,9 @@ pub(crate) struct Watch<'c, S> {
 }
 
 pub(crate) enum Event {
-    /// A head is incomplete for too long.
+    /// A header has been incomplete for too long.
     SlowHead,
-    /// The connection has to end in order. The event comes once, and no other event after it.
+    /// The connection must shut down gracefully. The event is reported once, and is the last event.
     End,
 }
 
@@ -55,8 +55,8 @@ impl<'c, S: Future<Output = ()>> Watch<'c, S> {
         }
         loop {
             let due = self.progress.due(self.head, self.idle);
-            // The timer is moved only where it would fire too late: a moved timer for each request
-            // would cost more than a turn without effect now and then.
+            // The timer is reset only if it would fire too late: a reset for each request would
+            // cost more than an occasional poll without effect.
             if let Due::At(at) = due
                 && at < self.timer.deadline()
             {

@@ -1,5 +1,5 @@
-//! The stream to a target over HTTP/1.1 under hyper, and what is known of it while hyper owns it:
-//! the boundaries of answers, the memory, and why the target broke the connection.
+//! The stream to a target over HTTP/1.1 under hyper, and its state while hyper owns it: the
+//! boundaries of responses, the memory, and the reason why the target broke the connection.
 
 use std::{
     borrow::Cow,
@@ -20,46 +20,46 @@ use crate::{
     gate::poll_bounded,
 };
 
-/// hyper reads in pieces that grow to about this size.
+/// The approximate maximum size of hyper's reads, in bytes.
 const READ_BUFFER: usize = 128 * 1024;
 
-/// What is known about the stream of a connection while hyper owns it.
+/// The state of a connection's stream while hyper owns it.
 pub(crate) struct WireState {
-    /// A byte of an answer arrived since the last request was sent.
+    /// Whether a byte of a response has arrived since the last request was sent.
     pub(crate) received: Cell<bool>,
-    /// The body of the request is not completely sent.
+    /// Whether the body of the request is not completely sent.
     pub(crate) sending: Cell<bool>,
-    /// No request is in progress: the connection waits for the next one.
+    /// Whether no request is in progress.
     pub(crate) is_idle: Cell<bool>,
-    /// The request in progress is sent again, on another connection, if this one breaks.
+    /// Whether the request in progress is retried on another connection if this one breaks.
     repeats: Cell<bool>,
-    /// A request has asked for another protocol.
+    /// Whether a request has requested a protocol switch.
     pub(crate) asked_to_switch: Cell<bool>,
-    /// The target takes no more bytes.
+    /// Whether the target accepts no more bytes.
     deaf: Cell<bool>,
     failure: Failure,
-    /// Where the connection leads, once the target has answered.
+    /// The place to which the connection leads, once the target has responded.
     pub(crate) place: Cell<Option<Place>>,
-    /// The memory of the connection: what follows, and what it costs without.
+    /// The memory charge of the connection, and its base without the buffers below.
     hold: Hold,
     base: u64,
-    /// A request over HTTP/2, of whose body h2 takes one piece at a time.
+    /// Whether this is a request over HTTP/2, of whose body h2 takes one piece at a time.
     is_stream: bool,
-    /// The largest head of a request, for which hyper keeps a buffer.
+    /// The size of hyper's buffer for the largest request header.
     head: Cell<usize>,
-    /// The size of the block that hyper reads into, beyond its smallest.
+    /// The size of hyper's read block beyond the smallest.
     block: Cell<usize>,
-    /// The head of the answer is complete.
+    /// Whether the header of the response is complete.
     is_parsed: Cell<bool>,
-    /// Bytes of an answer whose head is not complete.
+    /// The number of bytes of a response whose header is incomplete.
     unparsed: Cell<usize>,
-    /// Bytes of the body of a request that wait to be written.
+    /// The number of queued request body bytes.
     queued: Cell<usize>,
-    /// The body that waits until they are.
+    /// The waker of the body that waits until the queue is written.
     body: Cell<Option<Waker>>,
-    /// Finds the boundaries of the answers.
+    /// The tracker of the response boundaries.
     answers: RefCell<Answers>,
-    /// Bytes that were checked and that hyper has not read.
+    /// The number of checked bytes that hyper has not read.
     checked: Cell<usize>,
 }
 
@@ -97,12 +97,12 @@ impl WireState {
         self.hold.account()
     }
 
-    /// The size of the blocks that hyper reads into.
+    /// The size of hyper's read blocks.
     pub(crate) const fn block(&self) -> usize {
         self.block.get() + SMALL
     }
 
-    /// Charges what the connection holds: of the blocks that hyper has it reads into one, and the
+    /// Charges the memory of the connection. Two blocks are counted: hyper reads into one, and the
     /// last piece of a body pins another.
     fn settle(&self) {
         let copies = self.queued.get() + self.checked.get();
@@ -110,41 +110,41 @@ impl WireState {
         self.hold.set(self.base + (buffers + self.unparsed.get()) as u64);
     }
 
-    /// A request with a head of this size begins.
+    /// Begins a request with a header of this size.
     pub(crate) fn begin(&self, head: usize) {
         self.received.set(false);
         self.is_parsed.set(false);
         self.unparsed.set(0);
-        // A head is encoded into a buffer that begins with the smallest size, and doubles.
+        // A header is encoded into a buffer that starts with the smallest size, and doubles.
         let buffer = if head > SMALL { 2 * head } else { 0 };
         self.head.set(self.head.get().max(buffer));
         self.settle();
     }
 
-    /// A request goes to the target. `switches`: it asks for another protocol.
+    /// Records that a request is sent to the target. `switches`: it requests a protocol switch.
     pub(crate) fn asked(&self, is_head: bool, switches: bool) {
         self.asked_to_switch.set(switches);
         self.answers.borrow_mut().asked(is_head, switches);
     }
 
-    /// Whether the request that begins is sent again, on another connection, if this one breaks.
+    /// Sets whether the new request is retried on another connection if this one breaks.
     pub(crate) fn set_repeats(&self, repeats: bool) {
         self.repeats.set(repeats);
     }
 
-    /// Whether the connection may break now without harm to a visitor.
+    /// Whether the connection may break now without effect on a visitor.
     fn may_break(&self) -> bool {
         self.is_idle.get() || (self.repeats.get() && !self.received.get())
     }
 
-    /// An interim answer is complete.
+    /// Records that an interim response is complete.
     pub(crate) fn interim(&self) {
         if self.unparsed.replace(0) > SMALL {
             self.settle();
         }
     }
 
-    /// The head of the answer is complete.
+    /// Records that the header of the response is complete.
     pub(crate) fn answered(&self) {
         self.is_parsed.set(true);
         if self.unparsed.replace(0) > SMALL {
@@ -152,13 +152,13 @@ impl WireState {
         }
     }
 
-    /// Only the stream is left.
+    /// Reduces the charge after a protocol switch, when only the stream is left.
     pub(crate) fn switched(&self) {
         self.hold.set(SWITCHED);
     }
 
-    /// Whether the body of a request may bring a piece. The first one always may. Otherwise the
-    /// task of `cx` is woken once what waits is written.
+    /// Whether the body of a request may queue a piece. The first piece is always accepted.
+    /// Otherwise the task of `cx` is woken once the queue is written.
     pub(crate) fn may_queue(&self, cx: &Context<'_>) -> bool {
         if self.is_stream || self.queued.get() == 0 || self.account().may_grow(READ_BUFFER as u64) {
             return true;
@@ -167,7 +167,7 @@ impl WireState {
         false
     }
 
-    /// A piece of the body of a request waits to be written.
+    /// Records a queued piece of the body of a request.
     pub(crate) fn queue(&self, bytes: usize) {
         let before = if self.is_stream { 0 } else { self.queued.get() };
         self.queued.set(before + bytes);
@@ -204,7 +204,7 @@ impl WireState {
     }
 }
 
-/// Why a target broke its connection.
+/// The reason why a target broke its connection.
 #[derive(Debug, Default)]
 pub(crate) struct Failure(RefCell<Option<Cow<'static, str>>>);
 
@@ -223,23 +223,22 @@ impl fmt::Debug for WireState {
         f.debug_struct("WireState").finish_non_exhaustive()
     }
 }
-/// The stream to a target, which notes what hyper's errors do not tell. hyper gets only bytes with
-/// one meaning ([`h1`]), so it finds the boundaries of answers that the byte path finds.
+/// The stream to a target, which records details that hyper's errors lack. hyper gets only
+/// unambiguous bytes ([`h1`]), so it finds the same response boundaries as the byte path.
 pub(crate) struct Wire {
     stream: Box<dyn Stream>,
     state: Rc<WireState>,
-    /// Bytes that were checked and that hyper has not read: heads that came in pieces, or were
-    /// mended.
+    /// Checked bytes that hyper has not read: headers that arrived in pieces or were rewritten.
     checked: BytesMut,
     over: Option<Over>,
 }
 
-/// Why nothing more of the target is read.
+/// Why reading from the target has stopped.
 #[derive(Clone, Copy)]
 enum Over {
-    /// Nobody asked for what follows.
+    /// The target sends bytes without a request.
     Excess,
-    /// An answer is in doubt.
+    /// A response is ambiguous.
     Doubt,
 }
 
@@ -249,8 +248,8 @@ impl Wire {
         Self { stream, state, checked, over: None }
     }
 
-    /// Checks the bytes of the target that were read behind the first `before` bytes of `buf`, and
-    /// leaves those in it that hyper may read now.
+    /// Checks the bytes of the target after the first `before` bytes of `buf`, and leaves in it
+    /// those that hyper may read now.
     fn check(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
         let answers = &mut *self.state.answers.borrow_mut();
         if answers.is_raw() {
@@ -279,7 +278,7 @@ impl Wire {
         };
     }
 
-    /// Gives hyper bytes that were checked before.
+    /// Passes previously checked bytes to hyper.
     fn give(&mut self, buf: &mut ReadBuf<'_>) {
         let length = self.checked.len().min(buf.remaining());
         buf.put_slice(&self.checked[..length]);
@@ -297,9 +296,9 @@ impl Wire {
 }
 
 impl Wire {
-    /// A target that takes no more of a request may have answered it: hyper, which would give the
-    /// connection up with the write, has to read on. What it still wants to write waits until the
-    /// answer is complete, or reading fails as well.
+    /// A target that accepts no more of a request may have responded already: hyper, which would
+    /// abandon the connection after a failed write, must continue to read. Pending writes wait
+    /// until the response is complete, or reading fails as well.
     fn wrote(&self, result: io::Result<usize>) -> Poll<io::Result<usize>> {
         match result {
             Ok(written) => {

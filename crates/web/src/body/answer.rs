@@ -1,4 +1,4 @@
-//! The body of an answer on its way to the visitor.
+//! The body of a response on its way to the visitor.
 
 use std::{
     pin::Pin,
@@ -23,12 +23,12 @@ use crate::{
     wire::WireState,
 };
 
-/// The body of an answer on its way to the visitor.
+/// The body of a response on its way to the visitor.
 #[derive(Debug)]
 pub(crate) struct AnswerBody {
     content: Content,
     share: Rc<Share>,
-    /// The answer counts as given when its body is dropped.
+    /// The response counts as sent when its body is dropped.
     answer: Option<Answer>,
 }
 
@@ -40,14 +40,14 @@ enum Content {
         wire: Rc<WireState>,
         exchange: Option<Exchange>,
     },
-    /// Of a target over HTTP/2.
+    /// From a target over HTTP/2.
     Stream {
         incoming: Coded,
         lease: Lease,
     },
 }
 
-/// Reports the end of an answer, and holds the memory of its request.
+/// Reports the end of a response, and holds the memory of its request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     progress: Rc<Progress>,
@@ -94,14 +94,14 @@ impl AnswerBody {
         Self { content, share, answer: Some(answer) }.noted()
     }
 
-    /// The head of the answer goes to the visitor.
+    /// Records that the response header is sent to the visitor.
     pub(crate) fn answered(&self, status: StatusCode) {
         if let Some(recording) = self.answer.as_ref().and_then(Answer::recording) {
             recording.answered(status);
         }
     }
 
-    /// Notes whether the answer is complete.
+    /// Records whether the response is complete.
     fn noted(self) -> Self {
         if self.is_end_stream() {
             self.note(0);
@@ -109,7 +109,7 @@ impl AnswerBody {
         self
     }
 
-    /// Notes bytes of the answer, and whether it is complete with them.
+    /// Records bytes of the response, and whether it is complete with them.
     fn note(&self, bytes: usize) {
         if let Some(recording) = self.answer.as_ref().and_then(Answer::recording) {
             recording.sent(bytes);
@@ -128,7 +128,7 @@ impl AnswerBody {
     }
 }
 
-/// The answer is complete: the connection to the target may take the next request.
+/// Completes the response: the connection to the target may take the next request.
 fn finish(exchange: &mut Option<Exchange>) {
     if let Some(exchange) = exchange.take() {
         exchange.complete();

@@ -18,21 +18,21 @@ use tokio::{
 use super::{BLOCK, Broken};
 use crate::{account::unpinned, interim::Sink, replay::Source, wire::WireState};
 
-/// How long the body waits for `100 Continue` of a target. A target that does not know
-/// expectations waits for the body itself; curl waits for the same time.
+/// How long the body waits for `100 Continue` of a target. A target that does not support
+/// expectations waits for the body; curl waits for the same time.
 const CONTINUE: Duration = Duration::from_secs(1);
 
 /// The body of a request on its way to the target, in one attempt.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     source: Rc<Source>,
-    /// What an earlier attempt has read of the source.
+    /// The pieces that an earlier attempt has read from the source.
     again: VecDeque<Bytes>,
     hold: Option<Hold>,
     wire: Rc<WireState>,
 }
 
-/// A body that waits until the target wants it (RFC 9110 section 10.1.1).
+/// A body that waits until the target requests it (RFC 9110 section 10.1.1).
 #[derive(Debug)]
 pub(crate) struct Hold {
     wanted: mpsc::Receiver<()>,
@@ -79,7 +79,7 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let body = &mut *self;
         if let Some(hold) = &mut body.hold {
-            // A visitor that sends without being asked waits for nothing.
+            // A visitor that sends without `100 Continue` does not wait.
             let has_begun = !body.again.is_empty() || body.source.rest().has_begun();
             if !has_begun {
                 ready!(hold.poll(cx));

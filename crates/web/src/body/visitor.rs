@@ -1,4 +1,4 @@
-//! What a visitor sends with a request, by the protocol that brings it.
+//! The data that a visitor sends with a request, by protocol.
 
 use std::{
     pin::Pin,
@@ -20,12 +20,12 @@ pub(crate) enum VisitorBody {
     Incoming(Incoming),
     /// Over HTTP/2.
     Stream(Upload),
-    /// An extended CONNECT of HTTP/2: the stream of the visitor once it has its answer.
+    /// An extended CONNECT of HTTP/2: the stream of the visitor, once the response is sent.
     Tunnel(oneshot::Receiver<Tunnel>),
 }
 
 impl VisitorBody {
-    /// Whether a byte is known to have arrived. hyper does not tell for HTTP/1.
+    /// Whether a byte is known to have arrived. For HTTP/1, hyper does not report that.
     pub(super) fn has_begun(&self) -> bool {
         matches!(self, Self::Stream(upload) if upload.has_begun())
     }

@@ -1,9 +1,9 @@
-//! The body of an answer, compressed as it comes.
+//! The body of a response, compressed as it arrives.
 //!
-//! A poll compresses at most [`STEP`] bytes, and then the other tasks of the worker have their
-//! turn. When the target pauses, what the encoder has kept goes to the visitor, so an answer that
-//! comes in parts arrives in parts. The encoder is charged to the account of the visitor for as
-//! long as the answer lasts.
+//! A poll compresses at most [`STEP`] bytes, and then yields to the other tasks of the worker. When
+//! the target pauses, the encoder is flushed to the visitor, so a response that is sent in parts
+//! arrives in parts. The encoder is charged to the account of the visitor for the duration of the
+//! response.
 
 use std::{
     fmt,
@@ -21,24 +21,24 @@ use crate::{
     coding::Coding,
 };
 
-/// Bytes that one poll compresses at most: 0.5 ms of gzip on a slow core.
+/// The maximum number of bytes that one poll compresses: 0.5 ms of gzip on a slow core.
 const STEP: usize = 16 * 1024;
 
-/// Bytes of the compressed answer that wait for more, as long as the target sends: a piece with
-/// little in it costs a frame of its own.
+/// Compressed bytes are held back up to this number while the target sends, because each small
+/// piece would cost a frame.
 const LEAST: usize = 4 * 1024;
 
-/// The level of gzip: 6 takes a tenth longer for an answer 0.5 % shorter.
+/// The level of gzip: level 6 takes a tenth longer for a response 0.5 % shorter.
 const GZIP_LEVEL: u32 = 5;
-/// What an encoder of gzip holds: 440 to 490 KB were measured.
+/// The memory of a gzip encoder: 440 to 490 KB were measured.
 const GZIP_COST: u64 = 512 * 1024;
 
-/// The level of zstd, with a window and tables that are smaller than those of the level: half of
-/// the memory for an answer 1 % longer. RFC 8878 asks decoders for windows of 8 MiB.
+/// The level of zstd, with a window and tables smaller than the defaults of the level: half of the
+/// memory for a response 1 % longer. RFC 8878 recommends that decoders support windows of 8 MiB.
 const ZSTD_LEVEL: i32 = 3;
 const ZSTD_WINDOW: u32 = 16;
 const ZSTD_TABLES: u32 = 14;
-/// What an encoder of zstd holds: 600 KB, and 32 KiB in front of the body.
+/// The memory of a zstd encoder: 600 KB, and 32 KiB in front of the body.
 const ZSTD_COST: u64 = 704 * 1024;
 
 /// The level and the window of brotli. Level 5 takes 35 MB with this window.
@@ -48,7 +48,7 @@ const BROTLI_LEVEL: i32 = 4;
 const BROTLI_WINDOW: i32 = 16;
 #[cfg(feature = "brotli")]
 const BROTLI_BUFFER: usize = 4096;
-/// What an encoder of brotli holds: 1.6 to 1.9 MB were measured.
+/// The memory of a brotli encoder: 1.6 to 1.9 MB were measured.
 const BROTLI_COST: u64 = 2 * 1024 * 1024;
 
 /// An encoder without its source.
@@ -63,7 +63,7 @@ enum Engine {
     Zstd(Box<zstd::stream::write::Encoder<'static, Vec<u8>>>),
     #[cfg(feature = "brotli")]
     Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
-    /// The end was written.
+    /// The trailer has been written.
     Done(Vec<u8>),
 }
 
@@ -150,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// Writes the end.
+    /// Finishes the encoded stream.
     fn finish(&mut self) -> io::Result<()> {
         let out = match std::mem::replace(self, Self::Done(Vec::new())) {
             Self::Gzip(encoder) => encoder.finish()?,
@@ -164,7 +164,7 @@ impl Engine {
     }
 }
 
-/// Why the body of an answer broke off.
+/// The reason why the body of a response broke off.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AnswerError {
     #[error(transparent)]
@@ -173,7 +173,7 @@ pub(crate) enum AnswerError {
     Encoder(#[from] io::Error),
 }
 
-/// The body of a target's answer, as it is or compressed.
+/// The body of a target's response, plain or compressed.
 #[derive(Debug)]
 pub(crate) enum Coded {
     Plain { incoming: Incoming, read: Read },
@@ -188,8 +188,8 @@ impl Coded {
         }
     }
 
-    /// What was read of the target since this was asked last. The connection to a target over
-    /// HTTP/2 counts it.
+    /// Returns and resets the count of data read from the target. The connection to a target over
+    /// HTTP/2 accounts for it.
     pub(crate) fn take_read(&mut self) -> Read {
         std::mem::take(match self {
             Self::Plain { read, .. } => read,
@@ -240,15 +240,15 @@ impl Body for Coded {
 pub(crate) struct Encoded<B> {
     body: B,
     encoder: Encoder,
-    /// The rest of a piece of the body.
+    /// The remainder of a piece of the body.
     input: Bytes,
-    /// The encoder may keep bytes that the visitor has not got.
+    /// Whether the encoder holds bytes that were not sent to the visitor.
     kept: Kept,
     trailers: Option<Frame<Bytes>>,
     read: Read,
 }
 
-/// Pieces of a body that were read.
+/// The count of body data that was read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Read {
     pub(crate) bytes: usize,
@@ -262,12 +262,12 @@ impl Read {
     }
 }
 
-/// Whether the encoder keeps bytes of the body.
+/// Whether the encoder holds bytes of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
     Nothing,
     Something,
-    /// The body paused, and the tasks that bring more of it have a turn.
+    /// The body paused, and the tasks that deliver more of it get a turn.
     Waits,
 }
 
@@ -339,8 +339,8 @@ where
                 Poll::Ready(None) => this.encoder.engine.finish()?,
                 Poll::Pending => match this.kept {
                     Kept::Nothing => return Poll::Pending,
-                    // Pieces of a body that comes quickly pass from task to task. A flush for each
-                    // would make the answer longer.
+                    // Pieces of a fast body pass from task to task. A flush for each piece would
+                    // enlarge the response.
                     Kept::Something => {
                         this.kept = Kept::Waits;
                         cx.waker().wake_by_ref();

@@ -1,14 +1,14 @@
-//! Compression of the answers of targets.
+//! Compression of the responses of targets.
 //!
-//! An answer is compressed if that helps and harms nobody: its type is text, it is long enough, no
-//! part of the way has said that it stays as it is, and its length tells no secret. `encoder` does
-//! the work, piece by piece.
+//! A response is compressed if that is useful and safe: its type is text, it is long enough,
+//! neither visitor nor target has forbidden a transformation, and its length reveals no secret.
+//! `encoder` compresses piece by piece.
 //!
-//! **Secrets.** The length of a compressed answer tells how often a text occurs in it. Who makes a
-//! browser send requests that the answer repeats, and sees the lengths, guesses a secret of the
-//! answer letter by letter (Gluck, Harris, Prado, "BREACH: Reviving the CRIME Attack", 2013). So
-//! the answer to a request with credentials is compressed only if it is the same for everybody, or
-//! if the owner wants all of them compressed.
+//! **Secrets.** The length of a compressed response depends on repetitions in it. An attacker who
+//! makes a browser send requests that the response repeats, and observes the lengths, can guess a
+//! secret in the response letter by letter (Gluck, Harris, Prado, "BREACH: Reviving the CRIME
+//! Attack", 2013). So the response to a request with credentials is compressed only if it is the
+//! same for everybody, or if the owner enables compression for all.
 
 mod encoder;
 
@@ -26,25 +26,27 @@ use crate::{
 use encoder::Encoder;
 pub(crate) use encoder::{AnswerError, Coded, Read};
 
-/// Bytes below which an answer stays as it is: the head and one packet take as much.
+/// The minimum length of a response for compression, in bytes: a shorter one fits into one packet
+/// with its header.
 const SHORTEST: u64 = 1024;
 
 /// The codings of equal weight, best first. At these levels zstd takes a third of the time of gzip
-/// for an answer 5 % longer. Brotli takes ten times as long as gzip for an answer of the same
-/// length: it is for visitors that want it most.
+/// for a response 5 % longer. Brotli takes ten times as long as gzip for a response of the same
+/// length: it is for visitors that prefer it.
 #[cfg(feature = "brotli")]
 const OFFERED: &[Coding] = &[Coding::Zstd, Coding::Gzip, Coding::Brotli];
 #[cfg(not(feature = "brotli"))]
 const OFFERED: &[Coding] = &[Coding::Zstd, Coding::Gzip];
 
-/// Digests of the content in its coding (RFC 9530, RFC 3230), which another coding would belie.
+/// Digests of the content in its coding (RFC 9530, RFC 3230), which another coding would
+/// invalidate.
 const DIGESTS: [&str; 4] = ["content-digest", "repr-digest", "digest", "content-md5"];
 
-/// What a request says about the compression of its answer.
+/// The preferences of a request about the compression of its response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     accepted: Accepted,
-    /// The answer may have a secret.
+    /// The response may contain a secret.
     is_secret: bool,
     has_query: bool,
     is_head: bool,
@@ -71,8 +73,8 @@ impl Wish {
         })
     }
 
-    /// Decides about an answer of `length` bytes, if that is known, and changes its head. `None`:
-    /// the body stays as it is, also if memory is short.
+    /// Decides whether to compress a response of `length` bytes, if known, and adapts its header.
+    /// `None`: the body is not compressed, for example because memory is short.
     pub(crate) fn begin(
         self,
         head: &mut Parts,
@@ -82,7 +84,7 @@ impl Wish {
         let best = self.accepted.best(OFFERED);
         let fields = &mut head.headers;
         if head.status == StatusCode::NOT_MODIFIED {
-            // It is about the answer that the visitor has kept (RFC 9110 section 15.4.5).
+            // It refers to the response that the visitor has cached (RFC 9110 section 15.4.5).
             if best.is_some() && self.may_transform {
                 weaken(fields);
                 vary(fields);
@@ -108,8 +110,8 @@ impl Wish {
         Some(encoder)
     }
 
-    /// Whether the answer is the same for everybody: its target says so, or it is a part of a page
-    /// that no request has filled in.
+    /// Whether the response is the same for everybody: its target declares so, or it is a static
+    /// part of a page.
     fn is_for_all(self, fields: &HeaderMap) -> bool {
         if fields.contains_key(header::SET_COOKIE)
             || directs(fields, "private")
@@ -121,7 +123,7 @@ impl Wish {
     }
 }
 
-/// Whether an answer may be compressed, as far as its own head says.
+/// Whether the header of a response permits compression.
 fn is_open(status: StatusCode, fields: &HeaderMap) -> bool {
     let has = |name: HeaderName| fields.contains_key(name);
     !status.is_informational()
@@ -136,14 +138,14 @@ fn is_open(status: StatusCode, fields: &HeaderMap) -> bool {
         && kind(fields).is_some_and(|kind| is_text(&kind))
 }
 
-/// The media type of an answer, in lower case and without parameters.
+/// The media type of a response, in lower case and without parameters.
 fn kind(fields: &HeaderMap) -> Option<String> {
     let kind = fields.get(header::CONTENT_TYPE)?.to_str().ok()?;
     Some(kind.split(';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase())
 }
 
-/// Whether content of a type becomes shorter, and does not come in events that wait for nobody.
-/// Pictures, films, archives and fonts of the web are compressed already.
+/// Whether content of a type is compressible and not a stream of events that must not be delayed.
+/// Images, videos, archives and web fonts are already compressed.
 fn is_text(kind: &str) -> bool {
     let Some((group, name)) = kind.split_once('/') else { return false };
     match group {
@@ -177,8 +179,8 @@ fn is_text(kind: &str) -> bool {
     }
 }
 
-/// Whether content of a type is a part of pages, and has nothing of one visitor: styles, scripts,
-/// fonts, drawings.
+/// Whether content of a type is a part of pages without data of a visitor: styles, scripts, fonts,
+/// drawings.
 fn is_part(kind: &str) -> bool {
     kind.starts_with("font/")
         || matches!(
@@ -205,7 +207,7 @@ fn directs(fields: &HeaderMap, directive: &str) -> bool {
     })
 }
 
-/// The answer depends on `Accept-Encoding` (RFC 9110 section 12.5.5).
+/// Marks the response as dependent on `Accept-Encoding` (RFC 9110 section 12.5.5).
 fn vary(fields: &mut HeaderMap) {
     let mut values = fields.get_all(header::VARY).into_iter();
     let is_named = values.any(|value| {
@@ -217,8 +219,8 @@ fn vary(fields: &mut HeaderMap) {
     }
 }
 
-/// The bytes are others than the target's, so its tag holds for the meaning alone (RFC 9110 section
-/// 8.8.1).
+/// Weakens the entity tag: the bytes differ from the target's, so the tag is no longer strong (RFC
+/// 9110 section 8.8.1).
 fn weaken(fields: &mut HeaderMap) {
     let Some(tag) = fields.get(header::ETAG) else { return };
     let bytes = tag.as_bytes();
@@ -228,7 +230,7 @@ fn weaken(fields: &mut HeaderMap) {
     let weak = HeaderValue::from_bytes(&[b"W/", bytes].concat());
     match weak {
         Ok(weak) if bytes.starts_with(b"\"") => fields.insert(header::ETAG, weak),
-        // What is no tag compares with nothing.
+        // An invalid tag matches nothing.
         _ => fields.remove(header::ETAG),
     };
 }
@@ -244,7 +246,7 @@ mod tests {
 
     const ACCEPTS: (&str, &str) = ("accept-encoding", "gzip");
 
-    /// The head of an answer, and whether its body is compressed.
+    /// The header of a response, and whether its body is compressed.
     fn begin(
         compress: Compress,
         (method, path, asked): (Method, &str, &[(&'static str, &str)]),

@@ -1,13 +1,14 @@
-//! Files below a directory. The kernel resolves each path inside of the directory (openat2(2),
-//! `RESOLVE_BENEATH`), so a symbolic link that leads out is refused also if somebody puts it there
-//! between a check and the use. An absolute link leads out, wherever it points. A link that leads
-//! to a name with a dot in front, or through one, is refused as the name itself is: such names are
-//! looked for in the path without links, and that path is opened without following any.
+//! Files below a directory. The kernel resolves each path inside the directory (openat2(2),
+//! `RESOLVE_BENEATH`), so a symbolic link that escapes is refused even if it is created between
+//! check and use. An absolute link always counts as an escape. A link to or through a hidden name
+//! is refused like the name itself: the resolved path is checked for hidden names, and then opened
+//! without following links.
 //!
-//! Where the kernel or a sandbox has no openat2, no symbolic link is followed at all: each name of
-//! the path is opened by itself.
+//! If the kernel or a sandbox lacks openat2, no symbolic link is followed: each component of the
+//! path is opened separately.
 //!
-//! Only regular files are served. Reading a pipe would block, and reading a device may do anything.
+//! Only regular files are served. Reading a pipe would block, and reading a device may have side
+//! effects.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -25,20 +26,20 @@ use tokio::task::spawn_blocking;
 use super::opened::Facts;
 use super::path::is_hidden;
 
-/// Calls of the file system at a time, for all requests of a directory. Each takes a thread of the
-/// runtime's pool; a disk that hangs must not take all of them.
+/// The maximum number of concurrent file system calls, for all requests of a directory. Each takes
+/// a thread of the runtime's pool; a hanging disk must not block all of them.
 const CALLS: usize = 16;
 
-/// How often a path is resolved again that was renamed meanwhile.
+/// How often the resolution of a path is retried after a concurrent rename.
 const AGAIN: usize = 8;
 
-/// Links of a path that are followed, as in Linux.
+/// The maximum number of links followed in a path, as in Linux.
 const LINKS: usize = 40;
 
 /// A directory whose files are served.
 #[derive(Clone, Debug)]
 pub(super) struct Beneath {
-    /// It is opened for each request, so that a directory that is replaced is replaced here, too.
+    /// Opened for each request, so that a replaced directory takes effect.
     root: Arc<Path>,
     calls: Arc<Semaphore>,
     resolver: Resolver,
@@ -48,17 +49,17 @@ pub(super) struct Beneath {
 /// A rule about an open file or directory; `true`: it is not served. The rule may block.
 pub type Withheld = fn(&File, &Metadata) -> bool;
 
-/// How paths are resolved.
+/// The way in which paths are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resolver {
     Kernel,
-    /// Name by name, without links.
+    /// Component by component, without links.
     Names,
 }
 
 impl Beneath {
     /// # Errors
-    /// The path is no directory that can be opened.
+    /// The path is not a directory that can be opened.
     pub(super) fn new(root: &Path) -> io::Result<Self> {
         let opened = directory(root)?;
         let resolver = match Resolver::Kernel.open(&opened, Path::new("."), OFlags::PATH) {
@@ -69,12 +70,12 @@ impl Beneath {
         Ok(Self { root: root.into(), calls, resolver, withheld })
     }
 
-    /// Files of which the rule is true are not there.
+    /// Hides the files for which the rule is true.
     pub(super) fn withholding(self, withheld: Withheld) -> Self {
         Self { withheld, ..self }
     }
 
-    /// The directory as it is now. It blocks.
+    /// Opens the current directory. It blocks.
     fn enter(&self) -> io::Result<Root> {
         let Self { resolver, withheld, .. } = *self;
         Ok(Root { at: directory(&self.root)?, resolver, withheld })
@@ -85,12 +86,12 @@ impl Beneath {
         &self.root
     }
 
-    /// Bounds the calls of the file system.
+    /// The limit of concurrent file system calls.
     pub(super) const fn calls(&self) -> &Arc<Semaphore> {
         &self.calls
     }
 
-    /// Makes calls of the file system on another thread.
+    /// Performs file system calls on another thread.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Root) -> io::Result<T> + Send + 'static,
@@ -100,7 +101,7 @@ impl Beneath {
     }
 }
 
-/// A directory that is open.
+/// An open directory.
 pub(super) struct Root {
     at: OwnedFd,
     resolver: Resolver,
@@ -116,11 +117,11 @@ impl Root {
     /// Opens the file or the directory at `path`, which is relative.
     ///
     /// # Errors
-    /// `NotFound`: there is nothing that may be served. Other errors are those of the disk.
+    /// `NotFound`: there is nothing that may be served. Other errors come from the disk.
     pub(super) fn find(&self, path: &Path, flags: OFlags) -> io::Result<(File, Facts)> {
         let found = self.resolver.open(&self.at, path, flags);
         let file = File::from(found.map_err(|error| match error {
-            // All of these mean that there is nothing to be served at this path.
+            // All of these mean that nothing can be served at this path.
             Errno::NOENT
             | Errno::NOTDIR
             | Errno::XDEV
@@ -140,8 +141,8 @@ impl Root {
     }
 }
 
-/// Runs `call` on another thread. The permit is held until the call returns, even if nobody waits
-/// any more.
+/// Runs `call` on another thread. The permit is held until the call returns, even if the future is
+/// dropped.
 pub(super) async fn on_thread<T: Send + 'static>(
     calls: Arc<Semaphore>,
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -162,7 +163,8 @@ fn directory(root: &Path) -> io::Result<OwnedFd> {
 
 impl Resolver {
     fn open(self, root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
-        // Without NONBLOCK a pipe would block the open. PATH opens nothing and takes no such flag.
+        // Without NONBLOCK a pipe would block the open. PATH does not open the file and accepts no
+        // such flag.
         let flags = match flags.contains(OFlags::PATH) {
             true => flags | OFlags::CLOEXEC,
             false => flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY,
@@ -193,7 +195,7 @@ impl Resolver {
     }
 }
 
-/// Opens a path that has no symbolic link.
+/// Opens a path without symbolic links.
 fn straight(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     let mut outcome = Err(Errno::AGAIN);
@@ -206,8 +208,8 @@ fn straight(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno
     outcome
 }
 
-/// The path that results when the links of `path` are followed. Links that lead out of the root or
-/// to a hidden name lead nowhere.
+/// The path after the links of `path` are resolved. Links out of the root or to a hidden name are
+/// errors.
 fn without_links(root: &OwnedFd, path: &Path) -> Result<PathBuf, Errno> {
     let mut names = PathBuf::new();
     let mut links = 0;
@@ -239,7 +241,7 @@ fn without_links(root: &OwnedFd, path: &Path) -> Result<PathBuf, Errno> {
                 names.pop();
                 rest.extend(reversed(Path::new(OsStr::from_bytes(to.as_bytes()))));
             }
-            // The name is no link.
+            // The name is not a link.
             Err(Errno::INVAL) => {}
             Err(error) => return Err(error),
         }

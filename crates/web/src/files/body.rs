@@ -1,4 +1,4 @@
-//! The body of an answer: a page of this end, or a file.
+//! The body of a response: a page of the server, or a file.
 
 use std::io;
 use std::pin::Pin;
@@ -15,9 +15,9 @@ use crate::body::Answer;
 pub(super) struct FileBody {
     content: Content,
     share: Rc<Share>,
-    /// What a long page was charged while it was made, or the memory into which a file is read.
+    /// The charge for a long page, or for the memory into which a file is read.
     held: Option<Hold>,
-    /// The answer counts as given when its body is dropped.
+    /// The response counts as sent when its body is dropped.
     _answer: Answer,
 }
 
@@ -25,7 +25,7 @@ enum Content {
     Page(Option<Bytes>),
     File {
         body: ServeFileSystemResponseBody,
-        /// Bytes of one read.
+        /// The size of one read, in bytes.
         piece: usize,
     },
 }
@@ -64,7 +64,7 @@ impl Body for FileBody {
                 if !share.may_take(size, cx) {
                     return Poll::Pending;
                 }
-                // The reader keeps its memory, and the block beside it becomes the piece.
+                // The reader keeps its memory, and the second block becomes the piece.
                 let held = held.get_or_insert_with(|| share.account().hold(0));
                 held.set(2 * size);
                 let frame = ready!(Pin::new(body).poll_frame(cx));

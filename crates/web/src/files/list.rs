@@ -1,4 +1,4 @@
-//! The listing of a directory: a page that needs no script and fetches nothing.
+//! The listing of a directory: a page without scripts and external resources.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
@@ -16,21 +16,22 @@ use super::opened::Facts;
 use super::path::{is_foreign, is_hidden};
 use crate::page::escaped;
 
-/// Entries of a listing at most. A page of so many is no longer read by people, and the entries are
-/// looked at one by one.
+/// The maximum number of entries of a listing. Nobody reads longer pages, and each entry costs file
+/// system calls.
 const ENTRIES: usize = 5_000;
 
-/// Bytes of the HTML at most: 5,000 entries whose names have 80 characters.
+/// The maximum length of the HTML, in bytes: 5,000 entries with names of 80 characters.
 const LONGEST: usize = 1 << 20;
 
-/// What a listing costs at most while it is made: the HTML, and as much for the entries.
+/// The maximum cost of a listing while it is generated, in bytes: the HTML, and as much for the
+/// entries.
 pub(super) const COST: u64 = 2 * LONGEST as u64;
 
-/// The policy of the page: nothing but its own style.
+/// The content security policy of the page: only its own style.
 pub(super) const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
-/// What a segment of a path keeps as it is (RFC 3986 section 2.3).
+/// The characters of a path segment that are not escaped (RFC 3986 section 2.3).
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 const STYLE: &str = "body{font:1rem/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;\
@@ -44,9 +45,9 @@ struct Entry {
     facts: Facts,
 }
 
-/// The HTML of the listing of `folder`, which lies at `path` below the root. What no request could
-/// reach is left out: hidden names, links that lead out, names that are no text, and what is
-/// neither a file nor a directory.
+/// The HTML of the listing of `folder`, which is at `path` below the root. Entries that no request
+/// could reach are omitted: hidden names, links out of the root, names that are not text, and
+/// anything but files and directories.
 pub(super) fn page(root: &Root, folder: File, path: &str) -> io::Result<String> {
     let (mut entries, mut is_whole) = (Vec::new(), true);
     let mut held = 0;
@@ -74,8 +75,8 @@ pub(super) fn page(root: &Root, folder: File, path: &str) -> io::Result<String> 
     Ok(html(path, &entries, is_whole))
 }
 
-/// Directories come first. Nothing is kept for the comparisons: keys would take more memory than
-/// the entries, which are all that is charged.
+/// Directories come first. Sort keys are not cached: they would take more memory than the entries,
+/// and only the entries are charged.
 fn order(one: &Entry, other: &Entry) -> Ordering {
     fn folded(entry: &Entry) -> impl Iterator<Item = char> {
         entry.name.chars().flat_map(char::to_lowercase)
@@ -102,7 +103,7 @@ fn html(path: &str, entries: &[Entry], mut is_whole: bool) -> String {
         let slash = if facts.is_dir { "/" } else { "" };
         let size = if facts.is_dir { String::new() } else { size(facts.length) };
         let row = format!(
-            // Without `./` a name with a colon would be a URL with a scheme.
+            // Without `./` a name with a colon would be parsed as a URL with a scheme.
             "<tr><td><a href=\"./{}{slash}\">{}{slash}</a></td><td class=\"n\">{size}</td>\
              <td class=\"n\">{}</td></tr>\n",
             utf8_percent_encode(name, KEPT),
@@ -131,7 +132,7 @@ fn html(path: &str, entries: &[Entry], mut is_whole: bool) -> String {
     html
 }
 
-/// A size for people: `812 B`, `1.5 KiB`.
+/// A human-readable size: `812 B`, `1.5 KiB`.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -146,9 +147,9 @@ fn size(bytes: u64) -> String {
     format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
 }
 
-/// A time for people: `06 Nov 1994 08:49`.
+/// A human-readable time: `06 Nov 1994 08:49`.
 fn time(time: SystemTime) -> String {
-    // The parts of `Sun, 06 Nov 1994 08:49:37 GMT` that matter.
+    // The relevant part of `Sun, 06 Nov 1994 08:49:37 GMT`.
     let date = httpdate::fmt_http_date(time);
     date.get(5..22).unwrap_or_default().to_owned()
 }

@@ -1,4 +1,4 @@
-//! What a path names: a file, one of its compressed variants, a listing, a fallback, or nothing.
+//! The lookup of a path: a file, one of its compressed variants, a listing, a fallback, or nothing.
 
 use std::io;
 use std::path::Path;
@@ -13,17 +13,17 @@ use super::path::may_be_path;
 use super::text;
 use crate::coding::{Accepted, Coding};
 
-/// What the owner of a directory decides about its files.
+/// The options for the files of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileOptions {
     /// The name of the service, for the log.
     pub service: Box<str>,
     /// A directory without `index.html` is listed.
     pub list: bool,
-    /// The files that are tried in this order where the path of a request names none: paths
-    /// relative to the directory, in which `{path}` stands for the path of the request.
+    /// The fallback files, in order, if the path of a request names no file: paths relative to the
+    /// directory, in which `{path}` stands for the path of the request.
     pub try_files: Box<[Box<str>]>,
-    /// The only file of the directory that is served. The directory leads to it.
+    /// The only file of the directory that is served. The directory redirects to it.
     pub only: Option<Box<str>>,
 }
 
@@ -33,40 +33,40 @@ const PLACEHOLDER: &str = "{path}";
 /// The file that is served for a directory.
 const INDEX: &str = "index.html";
 
-/// The codings in which a file may lie beside itself, smallest first, with their extensions.
+/// The codings of compressed variants beside a file, smallest first, with their extensions.
 const VARIANTS: [(Coding, &str); 3] =
     [(Coding::Brotli, ".br"), (Coding::Zstd, ".zst"), (Coding::Gzip, ".gz")];
 
 /// The codings in the order of [`VARIANTS`].
 const CODINGS: [Coding; 3] = [VARIANTS[0].0, VARIANTS[1].0, VARIANTS[2].0];
 
-/// What is at a path.
+/// The result of a lookup.
 pub(super) enum Look {
     File(Found),
-    /// A directory whose path has no slash at its end.
+    /// A directory whose path has no trailing slash.
     Directory,
     /// The HTML of a listing.
     Listing(String),
-    /// A directory that has no index and is not listed.
+    /// A directory without an index that is not listed.
     Bare,
     Absent,
 }
 
 /// A file that is served.
 pub(super) struct Found {
-    /// The path without the extension of a variant: it tells the type.
+    /// The path without the extension of a variant; it determines the type.
     pub(super) path: String,
     pub(super) file: Arc<std::fs::File>,
     pub(super) facts: Facts,
     /// The coding of the variant that was chosen.
     pub(super) coding: Option<Coding>,
-    /// The file has variants: the answer depends on `Accept-Encoding`.
+    /// The file has variants, so the response depends on `Accept-Encoding`.
     pub(super) varies: bool,
     /// The file is a text in UTF-8.
     pub(super) is_utf8: bool,
 }
 
-/// Looks for `path`, which is decoded, begins with a slash, and is safe. It blocks.
+/// Looks up `path`, which is decoded, begins with a slash, and is safe. It blocks.
 ///
 /// # Errors
 /// The disk failed.
@@ -93,7 +93,7 @@ pub(super) fn look(
         if let Some(found) = file(root, &index, accepted)? {
             return Ok(Look::File(found));
         }
-        // What lies in a hidden directory is served to those who know its name.
+        // Files in a hidden directory are served only by their exact names.
         if options.list
             && !name.starts_with('.')
             && let Some((folder, _)) = found(root.find(relative(name), OFlags::DIRECTORY))?
@@ -108,7 +108,7 @@ pub(super) fn look(
     }
 }
 
-/// The first file of `try_files` that is there.
+/// The first file of `try_files` that exists.
 fn fallback(
     root: &Root,
     name: &str,
@@ -128,8 +128,8 @@ fn fallback(
     Ok(None)
 }
 
-/// The file of this name, or the variant of it that the visitor prefers. A variant that is older
-/// than the file is of an earlier version and does not count.
+/// The file of this name, or the variant of it that the visitor prefers. A variant older than the
+/// file belongs to an earlier version and is ignored.
 fn file(root: &Root, name: &str, accepted: Accepted) -> io::Result<Option<Found>> {
     let Some((file, facts)) = found(root.find(relative(name), OFlags::RDONLY))? else {
         return Ok(None);
@@ -153,7 +153,7 @@ fn file(root: &Root, name: &str, accepted: Accepted) -> io::Result<Option<Found>
         is_variant(&of).then(|| (file, of.with_mark(mark), coding))
     });
     let (path, varies) = (name.to_owned(), !offered.is_empty());
-    // Of a variant, the file itself tells.
+    // Also for a variant, the file itself decides.
     let is_utf8 = text::is_text(name) && text::is_utf8(&file);
     Ok(Some(match best {
         Some((file, facts, coding)) => {
@@ -166,7 +166,7 @@ fn file(root: &Root, name: &str, accepted: Accepted) -> io::Result<Option<Found>
     }))
 }
 
-/// Whether there is a directory. It need not be readable.
+/// Whether the directory exists. It need not be readable.
 fn is_directory(root: &Root, name: &str) -> io::Result<bool> {
     let there = found(root.find(relative(name), OFlags::PATH))?;
     Ok(there.is_some_and(|(_, facts)| facts.is_dir))
@@ -176,7 +176,7 @@ fn relative(name: &str) -> &Path {
     Path::new(if name.is_empty() { "." } else { name })
 }
 
-/// Nothing at a path is no error.
+/// Maps `NotFound` to `None`.
 fn found<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
         Ok(found) => Ok(Some(found)),

@@ -1,22 +1,22 @@
 //! Static files: a directory as a target that speaks HTTP/1.1.
 //!
-//! GET and HEAD are answered, with `index.html` for a directory, one range, entity tags,
-//! conditions, content types, and the variants of a file that lie compressed beside it. A directory
-//! without `index.html` is listed if its owner wants that, and otherwise answered with 403. Names
-//! that begin with a dot are not served, but for `/.well-known`, and symbolic links are followed
-//! only inside of the directory.
+//! GET and HEAD are supported, with `index.html` for a directory, a single range, entity tags,
+//! conditional requests, content types, and compressed variants beside a file. A directory without
+//! `index.html` is listed if the configuration allows it, and otherwise denied with 403. Names
+//! that begin with a dot are not served, except `/.well-known`, and symbolic links are followed
+//! only inside the directory.
 //!
-//! * `path`: which paths name a file;
-//! * `look`: what is at a path: a file, a variant of it, a listing, a fallback;
+//! * `path`: the paths that may name a file;
+//! * `look`: the lookup of a path: a file, a variant of it, a listing, a fallback;
 //! * `list`: the page of a listing;
-//! * `beneath`: how a path is opened;
-//! * `opened`: how an open file is read;
-//! * `body`: the body of an answer;
+//! * `beneath`: opening a path;
+//! * `opened`: reading an open file;
+//! * `body`: the body of a response;
 //! * `text`: whether a text is in UTF-8.
 //!
-//! The answers with files are made by `ServeDir` of tower-http: type, tag, conditions and range. It
-//! gets a file that is open already. Its own search for paths would ask the file system three times
-//! more, take a variant that is older than its file, and give two codings the same tag.
+//! `ServeDir` of tower-http builds the responses with files: type, tag, conditions and range. It
+//! gets a file that is already open. Its own path lookup would make three more file system calls,
+//! accept a variant older than its file, and give two codings the same tag.
 
 mod beneath;
 mod body;
@@ -62,7 +62,7 @@ pub use look::FileOptions;
 use look::{Found, Look};
 use opened::Opened;
 
-/// The fields of a request that decide about its answer.
+/// The request fields that affect the response.
 const FIELDS: [HeaderName; 6] = [
     header::IF_MATCH,
     header::IF_NONE_MATCH,
@@ -72,15 +72,15 @@ const FIELDS: [HeaderName; 6] = [
     header::RANGE,
 ];
 
-/// What a path keeps as it is for `ServeDir`.
+/// The characters of a path that are not escaped for `ServeDir`.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The seconds between two lines of the log about directories that nobody may list.
+/// The minimum interval between two log lines about unlisted directories, in seconds.
 const BARE_PAUSE: u64 = 60;
 
-/// A directory whose files are served. Its clones share a limit of calls of the file system, also
-/// from several threads.
+/// A directory whose files are served. Its clones share a limit of concurrent file system calls,
+/// also across threads.
 #[derive(Clone, Debug)]
 pub struct Files {
     beneath: Beneath,
@@ -88,29 +88,29 @@ pub struct Files {
     told: Arc<Told>,
 }
 
-/// When the log was told about a directory that nobody may list.
+/// The rate limit for log lines about unlisted directories.
 #[derive(Debug)]
 struct Told {
     since: Instant,
-    /// Seconds after `since` from which on it may be told again.
+    /// When the next line may be logged, in seconds after `since`.
     next: AtomicU64,
 }
 
-/// The answer to a request, before it has a body.
+/// The result of a request, before the response has a body.
 enum Outcome {
-    /// A file, and the bytes of one read of it.
+    /// A file, and the size of one read in bytes.
     File(Box<Response<ServeFileSystemResponseBody>>, usize),
-    /// The request is for the directory with a slash at the end of its path.
+    /// A redirect, for example to the path with a trailing slash.
     Slash(HeaderValue),
     Listing(String, Hold),
 }
 
 impl Files {
-    /// The files below `dir`. The directory is looked up anew for each request, so it may be
-    /// replaced, also as the destination of a symbolic link.
+    /// The files below `dir`. The directory is looked up for each request, so it may be replaced,
+    /// also by retargeting a symbolic link.
     ///
     /// # Errors
-    /// `dir` is no directory now, or cannot be opened.
+    /// `dir` is currently not a directory, or cannot be opened.
     pub fn new(dir: impl AsRef<Path>, options: FileOptions) -> io::Result<Self> {
         let told = Told { since: Instant::now(), next: AtomicU64::new(0) };
         Ok(Self {
@@ -120,17 +120,17 @@ impl Files {
         })
     }
 
-    /// Leaves out files and directories of which the rule is true, whatever path leads to them.
+    /// Hides files and directories for which the rule is true, whatever path leads to them.
     #[must_use]
     pub fn withholding(self, withheld: Withheld) -> Self {
         Self { beneath: self.beneath.withholding(withheld), ..self }
     }
 
-    /// Serves a visitor until its connection ends. A head that is not complete within 10 s is
-    /// refused, and a connection without a request ends after 75 s. Dropping the future ends the
-    /// connection at once. `account` is charged for what the connection holds.
+    /// Serves a visitor until its connection ends. An incomplete header is refused after 10 s, and
+    /// an idle connection is closed after 75 s. Dropping the future closes the connection at once.
+    /// `account` is charged for the memory of the connection.
     ///
-    /// Each type of `io` is one more copy of an HTTP server in the binary.
+    /// Each type of `io` adds another copy of an HTTP server to the binary.
     pub async fn serve<T>(&self, io: T, account: Rc<Account>)
     where
         T: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -140,7 +140,7 @@ impl Files {
         }
         let progress = Rc::new(Progress::new());
         let mut gate = Gate::new(io, Rc::clone(&progress), &account, 0);
-        // HTTP/1 is not waited for.
+        // `choose` does not wait if the protocol is HTTP/1.
         if gate.choose(Protocol::H1).await.is_err() {
             return;
         }
@@ -200,7 +200,7 @@ impl Files {
         }
     }
 
-    /// The answer to a request, if it is a file or what its condition says.
+    /// The response to a request: a file, a listing, a redirect, or the result of a condition.
     async fn find<B>(
         &self,
         request: &Request<B>,
@@ -233,7 +233,7 @@ impl Files {
         };
         match (looked.map_err(|error| unreadable(&error))?, held) {
             (Look::File(found), held) => {
-                // No listing is made.
+                // No listing is generated.
                 drop(held);
                 let piece = opened::piece(found.facts.length, account);
                 let response = self.serve_found(request, found, piece).await?;
@@ -252,7 +252,7 @@ impl Files {
         }
     }
 
-    /// Tells the owner why visitors of a directory get 403, at most once in a minute.
+    /// Logs why visitors of a directory get 403, at most once a minute.
     fn tell_bare(&self, path: &str) {
         let now = self.told.since.elapsed().as_secs();
         let due = |next| (now >= next).then_some(now + BARE_PAUSE);
@@ -269,7 +269,7 @@ impl Files {
         );
     }
 
-    /// The answer with a file.
+    /// The response with a file.
     async fn serve_found<B>(
         &self,
         request: &Request<B>,
@@ -321,9 +321,9 @@ fn unreadable(error: &io::Error) -> Refusal {
     Refusal::new(503, "The file cannot be read at present.")
 }
 
-/// The answer to a path of a directory without a slash at its end: the links of the page are
+/// The redirect for the path of a directory without a trailing slash: the links of the page are
 /// relative to the directory. The location is relative, too, because a proxy in front may have
-/// taken a prefix from the path.
+/// removed a prefix of the path.
 fn slash(path: &str, query: Option<&str>) -> Result<Outcome, Refusal> {
     let name = path.rsplit('/').next().unwrap_or_default();
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
@@ -331,14 +331,14 @@ fn slash(path: &str, query: Option<&str>) -> Result<Outcome, Refusal> {
     Ok(Outcome::Slash(location))
 }
 
-/// The way from a directory to the only file of it that is served.
+/// The redirect from a directory to its only served file.
 fn leads_to(only: &str) -> Result<Outcome, Refusal> {
     let location = format!("./{}", utf8_percent_encode(only, PATH));
     Ok(Outcome::Slash(HeaderValue::try_from(location).map_err(|_| ABSENT)?))
 }
 
-/// The fields of a request that `ServeDir` has to see. True: `If-Match` is among them because the
-/// range is wanted of one version of the file only. Of another version the whole file is wanted.
+/// The request fields that `ServeDir` needs. True: `If-Match` was added because the range applies
+/// to one version of the file only. For another version the whole file is requested.
 fn conditions(method: &Method, fields: &HeaderMap) -> (HeaderMap, bool) {
     let mut conditions = HeaderMap::new();
     for field in FIELDS {
@@ -347,7 +347,7 @@ fn conditions(method: &Method, fields: &HeaderMap) -> (HeaderMap, bool) {
             conditions.insert(field, value.clone());
         }
     }
-    // A range is one of GET (RFC 9110 section 14.2).
+    // A range applies only to GET (RFC 9110 section 14.2).
     let has_range = *method == Method::GET
         && conditions.get(header::RANGE).is_some_and(|range| is_range(range.as_bytes()));
     let version = conditions.remove(header::IF_RANGE);
@@ -357,8 +357,8 @@ fn conditions(method: &Method, fields: &HeaderMap) -> (HeaderMap, bool) {
         }
         return (conditions, false);
     };
-    // A date is no certain sign, and a weak tag is none (RFC 9110 section 13.1.5). The whole file
-    // is always right.
+    // A date is not a reliable validator, and a weak tag is not allowed (RFC 9110 section 13.1.5).
+    // The whole file is always correct.
     let is_strong = version.as_bytes().starts_with(b"\"");
     if !is_strong || conditions.contains_key(header::IF_MATCH) {
         conditions.remove(header::RANGE);
@@ -368,7 +368,7 @@ fn conditions(method: &Method, fields: &HeaderMap) -> (HeaderMap, bool) {
     (conditions, true)
 }
 
-/// Whether the value is one well-formed range of bytes. Every other range is ignored, as RFC 9110
+/// Whether the value is a single well-formed byte range. Every other range is ignored, as RFC 9110
 /// section 14.2 permits: many small ranges would cost more than the file.
 fn is_range(value: &[u8]) -> bool {
     let Some((unit, range)) = value.split_at_checked("bytes=".len()) else { return false };
@@ -381,7 +381,7 @@ fn is_range(value: &[u8]) -> bool {
         })
 }
 
-/// Completes an answer of `ServeDir`. An answer without a file becomes a page.
+/// Completes a response of `ServeDir`. A response without a file becomes a page.
 fn finished(
     mut response: Response<ServeFileSystemResponseBody>,
     is_utf8: bool,
@@ -425,7 +425,7 @@ fn listing(page: String, held: Hold, is_head: bool, answer: Answer) -> Response<
     response
 }
 
-/// An answer of this end.
+/// A response generated by the server itself.
 fn page(refusal: Refusal, is_head: bool, answer: Answer) -> Response<FileBody> {
     let Refusal { status, reason } = refusal;
     let page = Bytes::from(page::body(status, &reason, &Pages::default()));

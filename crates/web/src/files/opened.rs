@@ -17,20 +17,20 @@ use tower_http::services::fs::{Backend, File as BackendFile, Metadata};
 use super::beneath::on_thread;
 use crate::account::{Account, SMALL};
 
-/// Bytes of one read at most.
+/// The maximum size of one read, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Bytes of one read of a file of `length` bytes. A file has the memory of the reader, and the
+/// The size of one read of a file of `length` bytes. A file takes the memory of the reader and the
 /// block that becomes a piece of the body: while memory is short, both are small.
 pub(super) fn piece(length: u64, account: &Account) -> usize {
     let most = if account.may_grow(2 * PIECE as u64) { PIECE } else { SMALL };
-    // An empty file is read, too.
+    // At least 1: an empty file is read, too.
     usize::try_from(length).unwrap_or(most).clamp(1, most)
 }
 
 type Later<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + Sync>>;
 
-/// What is known of a file or a directory.
+/// The metadata of a file or a directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) is_dir: bool,
@@ -38,7 +38,7 @@ pub(super) struct Facts {
     pub(super) modified: Option<SystemTime>,
 }
 
-/// The times that a field of HTTP can tell: 1970 to 9999 (RFC 9110 section 5.6.7).
+/// The times that an HTTP date can represent, in seconds: 1970 to 9999 (RFC 9110 section 5.6.7).
 const TOLD: Range<u64> = 0..253_402_300_800;
 
 impl Facts {
@@ -54,9 +54,9 @@ impl Facts {
         }
     }
 
-    /// The facts of another coding of a file. Its tag is made of the time and the length, and two
-    /// codings must not have the same one (RFC 9110 section 8.8.3.3): `nth`, below 4, is put in the
-    /// place of the lowest bits of the time.
+    /// The facts of another coding of a file. Its tag is derived from time and length, and two
+    /// codings must not share a tag (RFC 9110 section 8.8.3.3): `nth`, below 4, replaces the lowest
+    /// bits of the time.
     pub(super) fn with_mark(self, nth: u32) -> Self {
         let marked = |time: SystemTime| {
             let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
@@ -81,13 +81,13 @@ impl Metadata for Facts {
     }
 }
 
-/// A file that is open already, as the place where `ServeDir` looks for it. So what is answered is
-/// what was looked at, and the file system is asked once for each request.
+/// An open file as the backend of `ServeDir`. So the response has the file that was checked, and
+/// each request looks the file up once.
 #[derive(Clone, Debug)]
 pub(super) struct Opened {
     pub(super) file: Arc<File>,
     pub(super) facts: Facts,
-    /// Bytes of one read at most.
+    /// The maximum size of one read, in bytes.
     pub(super) most: usize,
     pub(super) calls: Arc<Semaphore>,
 }
@@ -109,15 +109,14 @@ impl Backend for Opened {
     }
 }
 
-/// An open file. It is read up to the length that it had when it was opened, which the answer
-/// announces.
+/// An open file. It is read up to its length at the time of opening, which the response announces.
 pub(super) struct Reader {
     file: Arc<File>,
     facts: Facts,
     most: usize,
-    /// The place of the next read.
+    /// The offset of the next read.
     at: u64,
-    /// The last piece that was read, and the number of its bytes that were taken.
+    /// The last piece that was read, and how many of its bytes were consumed.
     piece: Vec<u8>,
     taken: usize,
     reading: Option<Later<Vec<u8>>>,
@@ -125,7 +124,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Reads the next piece into the memory of the last one.
+    /// Reads the next piece into the memory of the last piece.
     fn read(&mut self) -> Later<Vec<u8>> {
         let left = self.facts.length.saturating_sub(self.at);
         let size = usize::try_from(left).unwrap_or(self.most).min(self.most);
@@ -141,7 +140,7 @@ impl Reader {
                 }
             };
             piece.truncate(size);
-            // The length of the answer is announced, so an end before it is an error.
+            // The response announces the length, so an earlier end is an error.
             if size == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(piece) }
         }))
     }

@@ -1,17 +1,16 @@
-//! The path of a request as the path of a file: pure rules.
+//! Maps the path of a request to the path of a file, without I/O.
 
 use percent_encoding::percent_decode_str;
 
-/// The directory for well-known places (RFC 8615), the only name with a dot in front that is
-/// served.
+/// The directory for well-known URIs (RFC 8615), the only name with a leading dot that is served.
 const WELL_KNOWN: &str = ".well-known";
 
-/// The path of a request in the form in which it names a file: repeated slashes are one. `None`: it
-/// names no file that may be served. That is a path with a step (`.`, `..`), with a name that
-/// begins with a dot, and with a name that means something else to another program: an escaped
-/// slash, a backslash, a control character, an escape that is broken or no UTF-8.
+/// The path of a request, normalised to the path of a file: repeated slashes are merged. `None`: it
+/// names no file that may be served. These are paths with `.` or `..`, with a name that begins with
+/// a dot, or with a name that another program may interpret differently: an escaped slash, a
+/// backslash, a control character, an escape that is malformed or not UTF-8.
 ///
-/// A name is decoded once. What is still an escape then is part of the name.
+/// A name is decoded once. An escape that remains then is part of the name.
 pub(super) fn normal(path: &str) -> Option<String> {
     let mut normal = String::with_capacity(path.len());
     let rest = path.strip_prefix('/')?;
@@ -28,12 +27,12 @@ pub(super) fn normal(path: &str) -> Option<String> {
     Some(normal)
 }
 
-/// Whether a name begins with a dot, and is not served for that.
+/// Whether a name is hidden: it begins with a dot, and is therefore not served.
 pub(super) fn is_hidden(name: &[u8], is_first: bool) -> bool {
     name.starts_with(b".") && !(is_first && name == WELL_KNOWN.as_bytes())
 }
 
-/// Whether a character of a name means something else to another program.
+/// Whether another program may interpret a character of a name differently.
 pub(super) fn is_foreign(c: char) -> bool {
     c == '/' || c == '\\' || c.is_control()
 }
@@ -53,7 +52,7 @@ fn may_be_served(segment: &str, is_first: bool) -> bool {
         && has_whole_escapes(segment)
 }
 
-/// Whether each `%` is the begin of an escape.
+/// Whether each `%` begins a complete escape.
 fn has_whole_escapes(segment: &str) -> bool {
     segment.split('%').skip(1).all(|rest| {
         rest.get(..2).is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))

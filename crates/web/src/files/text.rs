@@ -1,31 +1,32 @@
-//! Whether a file is a text in UTF-8, which its type then says.
+//! Detects files that are text in UTF-8, for the `charset` of their type.
 //!
-//! The field `Content-Type` beats `<meta charset>` (the Encoding standard, section 6), so a wrong
-//! `charset` garbles a page in another encoding. Without `charset` the page itself tells.
+//! `Content-Type` takes precedence over `<meta charset>` (the Encoding standard, section 6), so a
+//! wrong `charset` garbles a page in another encoding. Without `charset` the page itself declares
+//! it.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// The bytes of a file that are looked at. A page is rarely longer; of a longer one this part
-/// tells.
+/// The maximum number of bytes of a file that are examined. A page is rarely longer; of a longer
+/// page this part decides.
 const LOOKED: usize = 1 << 20;
 
-/// The bytes of one read.
+/// The size of one read, in bytes.
 const PIECE: usize = 16 << 10;
 
-/// Whether a name has the extension of a text.
+/// Whether a name has the extension of a text file.
 pub(super) fn is_text(name: &str) -> bool {
     mime_guess::from_path(name).first_raw().is_some_and(|kind| kind.starts_with("text/"))
 }
 
-/// Whether the bytes of a file are UTF-8. A file that cannot be read is not.
+/// Whether a file is UTF-8. False if it cannot be read.
 pub(super) fn is_utf8(file: &File) -> bool {
     look(|piece, at| file.read_at(piece, at)).unwrap_or(false)
 }
 
-/// A file longer than [`LOOKED`] has to show a character beyond ASCII: in ASCII alone it may be in
-/// any encoding further on.
+/// A file longer than [`LOOKED`] must have a character beyond ASCII in this part: otherwise the
+/// remainder may be in any encoding.
 fn look(read: impl Fn(&mut [u8], u64) -> io::Result<usize>) -> io::Result<bool> {
     let (mut piece, mut filled, mut at, mut is_ascii) = (vec![0; PIECE], 0, 0_usize, true);
     loop {
@@ -43,7 +44,7 @@ fn look(read: impl Fn(&mut [u8], u64) -> io::Result<usize>) -> io::Result<bool> 
         is_ascii &= bytes.is_ascii();
         let valid = match std::str::from_utf8(bytes) {
             Ok(text) => text.len(),
-            // A character may be continued in the next piece.
+            // A character may continue in the next piece.
             Err(error) if error.error_len().is_none() && count > 0 => error.valid_up_to(),
             Err(_) => return Ok(false),
         };
@@ -58,8 +59,8 @@ fn look(read: impl Fn(&mut [u8], u64) -> io::Result<usize>) -> io::Result<bool> 
     }
 }
 
-/// Begins the sequences of ISO-2022-JP and its relatives, which are ASCII for a look at bytes
-/// alone.
+/// The byte that begins escape sequences of ISO-2022-JP and related encodings, which otherwise look
+/// like ASCII.
 const ESCAPE: u8 = 0x1b;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! The frames of an HTTP/2 visitor on their way to h2: pure. h2 does not tell how much a stream
-//! holds, and has one window for all streams, so the gate looks at the heads of frames (RFC 9113
-//! section 4.1). h2 judges the frames.
+//! The frames of an HTTP/2 visitor on their way to h2, without I/O. h2 does not report how much a
+//! stream holds, and has one window size for all streams, so the gate parses frame headers (RFC
+//! 9113 section 4.1). h2 validates the frames.
 
 use h1::PREFACE;
 
-/// The length of the head of a frame.
+/// The length of a frame header, in bytes.
 pub(super) const HEAD: usize = 9;
 pub(crate) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
@@ -12,13 +12,13 @@ pub(super) const RST_STREAM: u8 = 3;
 pub(super) const SETTINGS: u8 = 4;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
-/// The flag of SETTINGS that answers SETTINGS.
+/// The flag of SETTINGS that acknowledges SETTINGS.
 pub(super) const ACK: u8 = 1;
 
-/// The head of a frame.
+/// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The bytes that follow the head.
+    /// The length of the payload.
     pub(crate) length: u32,
     pub(crate) kind: u8,
     pub(super) flags: u8,
@@ -37,13 +37,13 @@ impl Head {
     }
 }
 
-/// The position in the bytes of a visitor, or of a target.
+/// The parser of the frame boundaries in the bytes of a visitor or a target.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    /// Bytes of the preface or of a frame that follow.
+    /// The remaining bytes of the preface or of a payload.
     rest: usize,
     head: [u8; HEAD],
-    /// Bytes of `head` that arrived.
+    /// The number of received bytes of `head`.
     have: usize,
 }
 
@@ -52,7 +52,7 @@ impl Frames {
         Self { rest: PREFACE.len(), head: [0; HEAD], have: 0 }
     }
 
-    /// The position in the bytes of a target, which has no preface but its settings.
+    /// The parser for a target, whose preface is only its SETTINGS.
     pub(crate) const fn of_target() -> Self {
         Self { rest: 0, head: [0; HEAD], have: 0 }
     }

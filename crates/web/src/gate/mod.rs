@@ -1,18 +1,18 @@
-//! The gate in front of hyper's parser for HTTP/1: only bytes with one meaning pass.
+//! The gate in front of hyper's parser for HTTP/1, which passes only unambiguous bytes.
 //!
-//! The gate checks each head before hyper sees a byte of it. In place of a head that is refused,
-//! or that took too long, hyper gets a request that the gate wrote; the proxy knows it by its
-//! number and answers it with the refusal. So earlier requests of the connection get their answers
+//! The gate checks each header before hyper sees a byte of it. Instead of a header that is refused
+//! or took too long, hyper gets a request written by the gate; the proxy recognizes it by its
+//! number and responds with the refusal. So earlier requests of the connection get their responses
 //! first, and hyper closes the connection after the refusal.
 //!
-//! Bytes are read into hyper's buffer and checked there. Only an incomplete head is copied.
+//! Bytes are read into hyper's buffer and checked there. Only an incomplete header is copied.
 //!
-//! The gate also charges what lies behind it: the block into which hyper reads, the bytes that it
-//! holds itself, and what TLS keeps for a visitor that does not read. Under pressure hyper gets
-//! small reads, so its buffer does not grow.
+//! The gate also charges the buffers around it: the block into which hyper reads, the bytes that
+//! the gate holds, and the data that TLS buffers for a visitor that does not read. Under memory
+//! pressure hyper gets small reads, so its buffer does not grow.
 //!
-//! Between a visitor of HTTP/2 and h2 the gate notes the frames that arrive, and puts the windows
-//! of [`crate::http2`] in the place of those of h2.
+//! Between an HTTP/2 visitor and h2, the gate tracks the received frames, and replaces the windows
+//! of h2 by those of [`crate::http2`].
 
 mod frames;
 mod progress;
@@ -44,41 +44,41 @@ use crate::{
     http2::Inflow,
 };
 
-/// Bytes that a visitor may send before its upgrade is answered. Few do; the rest waits in the
-/// socket.
+/// The maximum number of bytes accepted from a visitor before the response to its upgrade. Few
+/// visitors send any; more stays in the socket.
 const MOST_EARLY: usize = 16 * 1024;
-/// One read of an incomplete head.
+/// The size of one read of an incomplete header, in bytes.
 const PIECE: usize = 4 * 1024;
-/// A head that is longer is refused when memory is short. Browsers send 1 to 4 KiB.
+/// A longer header is refused when memory is short. Browsers send 1 to 4 KiB.
 const SHORT_HEAD: usize = 8 * 1024;
 
-/// Frames for a visitor of at most this length are gathered, until so many bytes wait or h2 has
-/// nothing more to write.
+/// Writes of at most `SHORT_FRAME` bytes for a visitor are coalesced until `GATHERED` bytes are
+/// queued or h2 has nothing more to write.
 const SHORT_FRAME: usize = 4 * 1024;
 const GATHERED: usize = 16 * 1024;
 
-/// The connection of a visitor behind the check.
+/// The checked connection of a visitor.
 #[derive(Debug)]
 pub(crate) struct Gate<T> {
     io: T,
-    /// Bytes that were read and have not passed.
+    /// Bytes that were read but have not passed.
     held: BytesMut,
-    /// How many of the held bytes may pass.
+    /// The number of held bytes that may pass.
     released: usize,
-    /// Held bytes were not looked at.
+    /// Whether held bytes have not been checked.
     unseen: bool,
-    /// What passes in the place of the head at the front of the held bytes, and the length of that
-    /// head.
+    /// The replacement for the header at the front of the held bytes, and the length of that
+    /// header.
     written: Option<(Vec<u8>, usize)>,
     mode: Mode,
     progress: Rc<Progress>,
-    /// What hyper reads into, and the bytes that the gate holds.
+    /// The charge for hyper's read blocks and the bytes that the gate holds.
     buffers: Hold,
-    /// The size of the block that hyper reads into, beyond its smallest.
+    /// The size of hyper's read block beyond the smallest.
     block: usize,
-    /// What is below keeps bytes that the visitor does not take.
+    /// The charge for bytes that the layer below buffers for a visitor that does not read.
     unsent: Hold,
-    /// The size of `unsent` while a write waits.
+    /// The size of `unsent` while a write is pending.
     most_unsent: u64,
 }
 
@@ -88,24 +88,24 @@ enum Mode {
     Checked(Checked),
     /// HTTP/2.
     Framed(Framed),
-    /// A head was refused. No later byte is read.
+    /// A header was refused. No later byte is read.
     Refused,
     /// The body is malformed. Reading fails.
     Broken(&'static str),
 }
 
-/// The frames of a visitor over HTTP/2, and those for it.
+/// The frames from and to an HTTP/2 visitor.
 #[derive(Debug)]
 struct Framed {
     frames: Frames,
     filter: Filter,
     inflow: Rc<Inflow>,
-    /// h2 has written since its last flush.
+    /// Whether h2 has written since its last flush.
     has_written: bool,
 }
 
 impl Framed {
-    /// Notes the frames that these bytes complete.
+    /// Tracks the frames that these bytes complete.
     fn note(&mut self, bytes: &[u8]) {
         let Self { frames, inflow, .. } = self;
         inflow.read(bytes.len());
@@ -133,12 +133,12 @@ impl Framed {
 #[derive(Debug)]
 struct Checked {
     requests: Requests,
-    /// The latest request may change the protocol, and has no answer.
+    /// Whether the latest request may switch the protocol and has no response yet.
     may_switch: bool,
 }
 
 impl Checked {
-    /// Whether the next bytes have no meaning before the answer to the latest request.
+    /// Whether the next bytes cannot be interpreted before the response to the latest request.
     const fn is_undecided(&self) -> bool {
         self.may_switch && self.requests.is_between()
     }
@@ -149,7 +149,7 @@ impl Checked {
 }
 
 impl<T: AsyncRead + Unpin> Gate<T> {
-    /// A gate before `io`, which keeps at most `most_unsent` bytes while a write waits.
+    /// A gate for `io`, which buffers at most `most_unsent` bytes while a write is pending.
     pub(crate) fn new(
         io: T,
         progress: Rc<Progress>,
@@ -171,11 +171,11 @@ impl<T: AsyncRead + Unpin> Gate<T> {
         }
     }
 
-    /// Finds out the protocol of the visitor. Returns whether it is HTTP/2.
+    /// Detects the protocol of the visitor. Returns whether it is HTTP/2.
     pub(crate) async fn choose(&mut self, protocol: Protocol) -> io::Result<bool> {
         let mut h2 = false;
-        // The preface is waited for where ALPN has chosen HTTP/2, too: before it hyper has no
-        // time-out, and sends no ping.
+        // Waits for the preface even if ALPN has chosen HTTP/2: before it hyper has no timeout, and
+        // sends no ping.
         while protocol != Protocol::H1 && !h2 {
             let known = self.held.len().min(PREFACE.len());
             if self.held[..known] != PREFACE[..known] {
@@ -189,13 +189,13 @@ impl<T: AsyncRead + Unpin> Gate<T> {
                 }
             }
         }
-        // hyper refuses another preface.
+        // hyper refuses any other preface.
         h2 |= protocol == Protocol::H2;
         self.unseen = true;
         Ok(h2)
     }
 
-    /// The visitor speaks HTTP/2: what arrives is noted in `inflow`, which decides about windows.
+    /// Switches to HTTP/2: received frames are reported to `inflow`, which controls the windows.
     pub(crate) fn frames(&mut self, inflow: &Rc<Inflow>) {
         let filter = Filter::new(inflow.initial());
         let inflow = Rc::clone(inflow);
@@ -208,7 +208,7 @@ impl<T: AsyncRead + Unpin> Gate<T> {
         (self.io, self.held)
     }
 
-    /// Whether bytes of the visitor are left that belong to no complete request.
+    /// Whether the visitor's bytes end inside a message.
     pub(crate) const fn is_mid_message(&self) -> bool {
         match &self.mode {
             Mode::Checked(checked) => !checked.is_in_head(),
@@ -217,8 +217,8 @@ impl<T: AsyncRead + Unpin> Gate<T> {
         }
     }
 
-    /// Looks at bytes that have not passed, and returns how many of them may pass.
-    /// `is_held`: they are the held bytes, in which a head may be replaced.
+    /// Checks bytes that have not passed, and returns how many of them may pass. `is_held`: they
+    /// are the held bytes, in which a header may be replaced.
     fn look(&mut self, bytes: &[u8], is_held: bool) -> usize {
         let passed = self.check(bytes, is_held);
         if let Mode::Checked(checked) = &self.mode {
@@ -255,7 +255,7 @@ impl<T: AsyncRead + Unpin> Gate<T> {
                     self.progress.head_passed(request.may_switch);
                 }
                 Step::More => {
-                    // An empty line in front of a request does not begin the request.
+                    // An empty line before a request does not begin the request.
                     if !b"\r\n".starts_with(rest) {
                         self.progress.head_begun();
                     }
@@ -272,7 +272,7 @@ impl<T: AsyncRead + Unpin> Gate<T> {
         passed
     }
 
-    /// Puts a request of the gate in the place of the visitor's.
+    /// Replaces the visitor's request by one of the gate.
     fn refuse(&mut self, refusal: Refusal, without_body: bool) {
         self.progress.refuse(refusal);
         self.mode = Mode::Refused;
@@ -287,7 +287,7 @@ impl<T: AsyncRead + Unpin> Gate<T> {
         self.released = self.held.len();
     }
 
-    /// Charges the bytes that the gate holds, and the two blocks that hyper may have: it reads into
+    /// Charges the bytes that the gate holds, and the two blocks that hyper may use: it reads into
     /// one, and the last piece of a body pins another.
     fn settle(&self) {
         self.buffers.set((self.held.capacity() + 2 * self.block) as u64);
@@ -306,7 +306,7 @@ impl<T: AsyncRead + Unpin> Gate<T> {
 }
 
 /// Reads into a buffer of hyper, of which `block` bytes beyond the smallest size are charged twice.
-/// Returns with the result how many have to be charged now.
+/// Returns the result and the new number of bytes to charge.
 ///
 /// hyper's buffer grows after a read that fills it, so a small read keeps it small.
 pub(crate) fn poll_bounded(
@@ -326,19 +326,20 @@ pub(crate) fn poll_bounded(
     let result = Pin::new(io).poll_read(cx, &mut part);
     let read = part.filled().len();
     buf.advance(read);
-    // The buffer is as large as it was, until hyper takes a new block.
+    // The buffer keeps its size until hyper takes a new block.
     (result, beyond)
 }
 
 impl<T> Gate<T> {
-    /// Notes whether the bytes that were written have left.
+    /// Records whether the written bytes have left.
     fn written<R>(&mut self, result: Poll<R>, is_flush: bool) -> Poll<R> {
         if result.is_pending() {
             self.unsent.set(self.most_unsent);
             self.progress.stuck();
         } else if is_flush {
             self.unsent.set(0);
-            // h2 flushes between two frames, and heads may wait behind frames of other streams.
+            // h2 flushes between two frames, and headers may be queued behind frames of other
+            // streams.
             let all = match &mut self.mode {
                 Mode::Framed(framed) => !std::mem::take(&mut framed.has_written),
                 Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => true,
@@ -416,7 +417,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                     held = [&written, &held[length..]].concat().as_slice().into();
                 }
                 match gate.mode {
-                    // The refusal stands behind what may pass.
+                    // The refusal follows the bytes that may pass.
                     Mode::Refused => {
                         let refusal = std::mem::replace(&mut gate.held, held);
                         gate.held.truncate(passed);
@@ -480,11 +481,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
 const NO_CONNECT: Refusal =
     Refusal::new(501, "The server is no forward proxy: it refuses CONNECT.");
 
-/// The answer to a request for which memory is short.
+/// The response to a request for which memory is short.
 pub(crate) const NO_MEMORY: Refusal = Refusal::new(503, "The server is short of memory.");
 
 impl<T: AsyncWrite + Unpin> Gate<T> {
-    /// Writes what does not come from hyper or h2, before all that does.
+    /// Writes the gate's own bytes, before those of hyper or h2.
     fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Mode::Framed(framed) = &mut self.mode else { return self.poll_interim(cx) };
         framed.add_due();
@@ -497,18 +498,18 @@ impl<T: AsyncWrite + Unpin> Gate<T> {
             own.advance(written);
             self.progress.moved();
         }
-        // The block is given back.
+        // The block is released.
         *own = BytesMut::new();
         Poll::Ready(Ok(()))
     }
 
-    /// Writes the rest of interim answers. Those that are not begun wait for a flush: before it
-    /// hyper may have the rest of an earlier answer.
+    /// Writes the remainder of begun interim responses. Others wait for a flush: before it hyper
+    /// may hold the remainder of an earlier response.
     fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.progress.leaving.is_begun() { self.poll_interim(cx) } else { Poll::Ready(Ok(())) }
     }
 
-    /// Writes interim answers between two messages of hyper.
+    /// Writes interim responses between two messages of hyper.
     fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let leaving = &self.progress.leaving;
         while !leaving.is_empty() {
@@ -533,7 +534,7 @@ impl<T: AsyncWrite + Unpin> Gate<T> {
             Next::Pass(pass) => pass,
         };
         framed.has_written = true;
-        // Each frame by itself would be a call of the system, and a record of TLS.
+        // Separately, each frame would cost a system call and a TLS record.
         if pass <= SHORT_FRAME && framed.filter.own.len() + pass <= GATHERED {
             framed.filter.gather(slices, pass)?;
             return Poll::Ready(Ok(pass));

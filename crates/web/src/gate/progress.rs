@@ -1,5 +1,5 @@
-//! What gate, proxy and driver of a connection know of each other. Requests of HTTP/1 are counted,
-//! because hyper reads them in order: the n-th head that passes is the n-th call of the proxy.
+//! The state that the gate, proxy and driver of a connection share. HTTP/1 requests are counted,
+//! because hyper reads them in order: the n-th header that passes is the n-th call of the proxy.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,55 +13,55 @@ use tokio::time::Instant;
 
 use crate::{Refusal, interim::Leaving};
 
-/// How far a connection is.
+/// The progress of a connection.
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub(super) heads: Cell<u64>,
     pub(super) calls: Cell<u64>,
     answers: Cell<u64>,
-    /// An incomplete head arrived at this time.
+    /// The arrival time of an incomplete header.
     head_since: Cell<Option<Instant>>,
     idle_since: Cell<Instant>,
     timeout: Cell<bool>,
     pub(super) refused: RefCell<Option<(u64, Refusal)>>,
-    /// The number of a request that asked for an upgrade and has no answer.
+    /// The number of a request that requested an upgrade and has no response yet.
     upgrade: Cell<Option<u64>>,
     broken: Cell<Option<&'static str>>,
-    /// The body of the latest request has not passed whole.
+    /// Whether the body of the latest request has not passed completely.
     in_body: Cell<bool>,
-    /// How much of the answer to the current request was written.
+    /// How much of the response to the current request has been written.
     begun: Cell<Begun>,
-    /// Waits until all answers are written.
+    /// The waker of the task that waits until all responses are written.
     ending: RefCell<Option<Waker>>,
-    /// The visitor does not take the bytes that were written.
+    /// Whether the visitor does not read the written bytes.
     stuck: Cell<bool>,
-    /// How often the visitor has taken what was written.
+    /// How often the visitor has read the written bytes.
     taken: Cell<u64>,
-    /// Interim answers to a visitor of HTTP/1.1.
+    /// Interim responses to an HTTP/1.1 visitor.
     pub(crate) leaving: Rc<Leaving>,
-    /// Requests that wait until the visitor has taken them.
+    /// The wakers of requests that wait until the visitor has read the written bytes.
     waiting: RefCell<Vec<Waker>>,
 }
 
-/// What is due on a connection.
+/// The next timeout of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Nothing before this time.
+    /// The timeout expires at this time.
     At(Instant),
-    /// Nothing at all: a request is being answered.
+    /// There is no timeout: a request is in progress.
     Never,
 }
 
-/// How much of the answer to the current request was written.
+/// How much of the response to the current request has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
-    /// Nothing but complete interim responses.
+    /// Only complete interim responses.
     Nothing,
-    /// The head, and complete chunks.
+    /// The header, and complete chunks.
     Chunks,
-    /// The head, and a part of a body without chunks.
+    /// The header, and a part of a body without chunks.
     Body,
-    /// More than has left.
+    /// Responses or bytes are queued that have not left.
     Unsent,
 }
 
@@ -101,7 +101,7 @@ impl Progress {
         }
     }
 
-    /// Bytes of requests have passed.
+    /// Records that bytes of requests have passed.
     pub(super) fn passed(&self, in_body: bool) {
         self.in_body.set(in_body);
     }
@@ -123,8 +123,8 @@ impl Progress {
         self.broken.set(Some(reason));
     }
 
-    /// The proxy is called with the next request. Returns the number of the request, and the
-    /// refusal if the gate wrote the request.
+    /// Records that the proxy is called with the next request. Returns the number of the request,
+    /// and the refusal if the gate wrote the request.
     pub(crate) fn called(&self) -> (u64, Option<Refusal>) {
         let number = self.calls.get() + 1;
         self.calls.set(number);
@@ -134,34 +134,35 @@ impl Progress {
         (number, refusal.map(|(_, refusal)| refusal.clone()))
     }
 
-    /// The request is answered without an upgrade.
+    /// Records that the response to the request is not an upgrade.
     pub(crate) fn no_upgrade(&self, number: u64) {
         if self.upgrade.get() == Some(number) {
             self.upgrade.set(None);
         }
     }
 
-    /// The head of the answer to the current request is handed over.
+    /// Records that the header of the response to the current request is handed over.
     pub(crate) fn answering(&self, in_chunks: bool) {
         self.begun.set(if in_chunks { Begun::Chunks } else { Begun::Body });
     }
 
-    /// The last byte of an answer was handed over, or the answer was dropped.
+    /// Records that the last byte of a response was handed over, or that the response was dropped.
     pub(crate) fn answered(&self) {
         self.answers.set(self.answers.get() + 1);
         self.idle_since.set(Instant::now());
         self.wake_ending();
     }
 
-    /// The visitor has ended its direction. `None`: its requests have their answers, or the last
-    /// request is incomplete. Otherwise the task of `cx` is woken when that may have changed.
+    /// The progress of the response for a visitor that has half-closed. `None`: its requests have
+    /// their responses, or the last request is incomplete. Otherwise the task of `cx` is woken when
+    /// that may have changed.
     pub(crate) fn waits(&self, cx: &Context<'_>) -> Option<Begun> {
         let waits = self.heads.get() > self.answers.get() || self.stuck.get();
-        // HTTP/2 has no heads here, and no end of one direction alone.
+        // HTTP/2 has no headers here, and no half-close.
         if self.in_body.get() || !waits || self.heads.get() == 0 {
             return None;
         }
-        // The rest of a head will not come, and is nobody's fault.
+        // The rest of a header will not arrive, and must not cause a timeout.
         self.head_since.set(None);
         *self.ending.borrow_mut() = Some(cx.waker().clone());
         let is_current = self.calls.get() == self.answers.get() + 1 && !self.stuck.get();
@@ -179,7 +180,7 @@ impl Progress {
         self.stuck.set(true);
     }
 
-    /// All bytes that were written have left.
+    /// Records that all written bytes have left.
     pub(super) fn flushed(&self) {
         if self.stuck.replace(false) {
             self.wake_ending();
@@ -187,8 +188,8 @@ impl Progress {
         }
     }
 
-    /// A visitor of HTTP/2 takes bytes. While it takes those of one answer there are always more,
-    /// and the requests that wait would wait for the end of the answer.
+    /// Records that an HTTP/2 visitor reads bytes. During a long response there are always more, so
+    /// the waiting requests would otherwise wait for the end of the response.
     pub(super) fn moved(&self) {
         if self.stuck.get() {
             self.taken();
@@ -200,8 +201,8 @@ impl Progress {
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Waits while the visitor does not take what was written. Heads of answers have no window, so
-    /// a visitor that asks and does not read would gather them.
+    /// Waits while the visitor does not read the written bytes. Response headers have no flow
+    /// control, so they would pile up for a visitor that sends requests and does not read.
     pub(crate) async fn unstuck(&self) {
         let before = self.taken.get();
         poll_fn(|cx| {
@@ -222,7 +223,7 @@ impl Progress {
         self.broken.get()
     }
 
-    /// When the visitor has waited too long.
+    /// When the connection times out, with these timeouts for a header and for an idle connection.
     pub(crate) fn due(&self, head: Duration, idle: Duration) -> Due {
         if let Some(since) = self.head_since.get() {
             Due::At(since + head)
@@ -235,7 +236,7 @@ impl Progress {
         }
     }
 
-    /// A head is incomplete: the gate refuses it. Returns false if no byte of a head arrived.
+    /// Lets the gate refuse an incomplete header. Returns false if no byte of a header has arrived.
     pub(crate) fn time_out(&self) -> bool {
         let begun = self.head_since.get().is_some();
         self.timeout.set(begun);

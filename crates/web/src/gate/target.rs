@@ -1,18 +1,18 @@
-//! The target of a request in the characters of a URI. Browsers and programs send `<`, `>`, a
-//! backtick and others as they are, and a target gets them so where the bytes of a connection go on
-//! unchanged, as behind nginx. hyper's type for a URI has no place for them.
+//! The request target in the characters of a URI. Browsers and programs send `<`, `>`, a backtick
+//! and others unescaped, and a target receives them unescaped if the bytes of a connection pass
+//! unchanged, as behind nginx. hyper's URI type rejects them.
 
 use std::fmt::Write as _;
 
-/// The characters that a URI has only as an escape (RFC 3986 section 2), and that hyper refuses in
-/// a path or in a query.
+/// The characters that a URI must escape (RFC 3986 section 2), and that hyper refuses in a path or
+/// a query.
 const fn needs_escape(byte: u8) -> bool {
     matches!(byte, b'<' | b'>' | b'`' | b'"')
 }
 
-/// The head of a request with these characters of its target escaped. `None`: there are none.
+/// The header of a request with these characters of its target escaped. `None`: it has none.
 pub(super) fn escaped(head: &[u8]) -> Option<Vec<u8>> {
-    // An empty line may stand in front.
+    // An empty line may precede it.
     let start = if head.starts_with(b"\r\n") { 2 } else { 0 };
     let line = head.get(start..)?.split(|byte| *byte == b'\r').next()?;
     if !line.iter().copied().any(needs_escape) {
@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(escaped(format!("{}{field}", plain.replace('`', "")).as_bytes()), None);
     }
 
-    /// hyper takes all others that `h1` takes.
+    /// hyper accepts all others that `h1` accepts.
     #[test]
     fn every_other_character_of_a_target_is_one_of_a_uri() {
         for byte in (b'!'..=b'~').filter(|byte| !needs_escape(*byte) && *byte != b'#') {

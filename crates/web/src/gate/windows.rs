@@ -1,9 +1,9 @@
-//! The frames of h2 on their way to the visitor: pure.
+//! The frames of h2 on their way to the visitor, without I/O.
 //!
-//! h2 has one size for the windows of all streams, and cannot raise that of one stream. So h2 is
-//! configured with windows that never close, and [`crate::http2`] decides about the windows that
-//! the visitor sees: the first SETTINGS tell the initial size of these, the WINDOW_UPDATE frames of
-//! h2 for streams are left out, and those of the server are written between two frames.
+//! h2 has one window size for all streams, and cannot raise that of a single stream. So h2 is
+//! configured with windows that never close, and [`crate::http2`] controls the windows that the
+//! visitor sees: the first SETTINGS announce their initial size, the WINDOW_UPDATE frames of h2 for
+//! streams are dropped, and those of the server are written between two frames.
 
 use std::io::{self, IoSlice};
 
@@ -11,28 +11,28 @@ use bytes::{BufMut as _, BytesMut};
 
 use super::frames::{ACK, HEAD, Head, SETTINGS, WINDOW_UPDATE};
 
-/// The setting of the initial size of windows (RFC 9113 section 6.5.2).
+/// The id of the setting for the initial window size (RFC 9113 section 6.5.2).
 const INITIAL_WINDOW_SIZE: u16 = 4;
-/// The length of a setting.
+/// The length of a setting, in bytes.
 const SETTING: usize = 6;
 
-/// The position in the bytes of h2.
+/// The filter of the bytes that h2 writes.
 #[derive(Debug)]
 pub(super) struct Filter {
-    /// Bytes of a frame that follow.
+    /// The remaining bytes of a frame.
     rest: usize,
-    /// The initial size of windows for the first SETTINGS, which h2 has not yet written.
+    /// The initial window size for the first SETTINGS, until h2 has written them.
     initial: Option<u32>,
-    /// Frames that do not come from h2, or not as h2 wrote them, and short ones that are gathered.
+    /// Frames of the server, modified frames of h2, and short frames that are coalesced.
     pub(super) own: BytesMut,
 }
 
-/// What the next bytes of h2 are.
+/// The handling of the next bytes of h2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// So many bytes go to the visitor.
+    /// The number of bytes to pass to the visitor.
     Pass(usize),
-    /// So many bytes do not.
+    /// The number of bytes to drop.
     Skip(usize),
 }
 
@@ -41,7 +41,7 @@ impl Filter {
         Self { rest: 0, initial: Some(initial), own: BytesMut::new() }
     }
 
-    /// Whether the visitor has got whole frames.
+    /// Whether the bytes sent to the visitor end at a frame boundary.
     pub(super) const fn is_between(&self) -> bool {
         self.rest == 0
     }
@@ -53,11 +53,11 @@ impl Filter {
         self.own.put_u32(increment);
     }
 
-    /// Looks at the next bytes of h2, without an effect on the position unless they are skipped.
+    /// Examines the next bytes of h2, without advancing the position unless they are skipped.
     ///
     /// # Errors
     ///
-    /// h2 writes the head of a frame in one piece. Anything else is not understood.
+    /// A frame header is split: h2 is expected to write it in one piece.
     pub(super) fn next(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Next> {
         let (mut rest, mut pass) = (self.rest, 0);
         for slice in slices {
@@ -83,7 +83,7 @@ impl Filter {
         Ok(Next::Pass(pass))
     }
 
-    /// The visitor has got so many of the bytes.
+    /// Records that `count` of the bytes have been sent to the visitor.
     pub(super) fn passed(&mut self, slices: &[IoSlice<'_>], mut count: usize) -> io::Result<()> {
         for slice in slices {
             let mut bytes = &slice[..];
@@ -100,7 +100,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Puts so many of the bytes behind the frames of the server.
+    /// Appends `count` of the bytes to the frames of the server.
     pub(super) fn gather(&mut self, slices: &[IoSlice<'_>], count: usize) -> io::Result<()> {
         let mut rest = count;
         for slice in slices {
@@ -156,8 +156,8 @@ mod tests {
     const LARGE: [u8; 6] = [0, 4, 0x40, 0, 0, 0];
     const LIMIT: [u8; 6] = [0, 3, 0, 0, 0, 128];
 
-    /// What the visitor gets when at most `most` bytes leave at a time, with an update of the
-    /// server before each write that begins between two frames.
+    /// The bytes that the visitor gets if at most `most` bytes leave at a time, with an update of
+    /// the server before each write that begins between two frames.
     fn wire(frames: &[Vec<u8>], most: usize) -> Vec<u8> {
         let mut filter = Filter::new(1000);
         let mut wire = Vec::new();
@@ -172,7 +172,7 @@ mod tests {
                 }
                 wire.extend_from_slice(&filter.own.split());
             }
-            // h2 never cuts the head of a frame in its buffers.
+            // h2 never splits a frame header in its buffers.
             let slices = [IoSlice::new(bytes)];
             let count = match filter.next(&slices).unwrap() {
                 Next::Skip(count) => count,

@@ -1,10 +1,10 @@
-//! How many requests a visitor of HTTP/2 may cancel.
+//! The rate at which an HTTP/2 visitor may cancel requests.
 //!
-//! A map, a search field or a gallery cancels requests by the hundred while a download or a page
-//! uses the same connection, so a cancelled request ends itself alone. A visitor that cancels
-//! without end makes the server open and drop streams to targets at no cost of its own
-//! (CVE-2023-44487). The bound is therefore a rate: each cancelled request takes a mark, each
-//! served request and the time give marks back.
+//! A map, a search field or a gallery cancels hundreds of requests while a download or a page uses
+//! the same connection, so a cancellation must not affect other requests. A visitor that cancels
+//! endlessly makes the server open and drop streams to targets at no cost to itself
+//! (CVE-2023-44487). The bound is therefore a token bucket: each cancelled request takes a mark;
+//! served requests and elapsed time refill marks.
 //!
 //! ```text
 //!   marks:  BURST ......... 0 ................ -BURST
@@ -12,17 +12,17 @@
 //!           every request   | GOAWAY with      | GOAWAY with
 //!           is served       | NO_ERROR         | ENHANCE_YOUR_CALM
 //! ```
-//! After GOAWAY with NO_ERROR the requests in progress are answered, and the visitor opens another
-//! connection for the next ones (RFC 9113 section 6.8).
+//! After GOAWAY with NO_ERROR the requests in progress complete, and the visitor opens another
+//! connection for later requests (RFC 9113 section 6.8).
 
 use std::cell::Cell;
 
 use tokio::time::Instant;
 
-/// Marks of a new connection, and the most that a connection has. A picture of a map has up to 300
-/// tiles, and all of them are cancelled at each step of the zoom.
+/// The marks of a new connection, and the maximum. A map view has up to 300 tiles, and all of them
+/// are cancelled at each zoom step.
 const BURST: f64 = 1000.0;
-/// Marks that come back in a second: a text field that asks at each key, on each of several pages.
+/// Marks refilled per second: a search field that sends a request per key press, on several pages.
 const PER_SECOND: f64 = 50.0;
 
 /// The marks of a connection.
@@ -32,11 +32,11 @@ pub(super) struct Calm {
     since: Cell<Instant>,
 }
 
-/// What has to become of the connection.
+/// The action for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Fine,
-    /// The connection takes no further request.
+    /// The connection accepts no more requests.
     Leave,
     /// The connection ends at once.
     End,
@@ -47,12 +47,12 @@ impl Calm {
         Self { marks: Cell::new(BURST), since: Cell::new(Instant::now()) }
     }
 
-    /// A request was answered to its end.
+    /// Records a complete response.
     pub(super) fn served(&self) {
         self.marks.set((self.marks.get() + 1.0).min(BURST));
     }
 
-    /// The visitor has cancelled a request, or has made the server reset its stream.
+    /// Records that the visitor has cancelled a request, or has made the server reset its stream.
     pub(super) fn cancelled(&self) {
         let now = Instant::now();
         let passed = now.saturating_duration_since(self.since.replace(now)).as_secs_f64();

@@ -1,14 +1,14 @@
-//! A piece of an answer in the form that h2 sends.
+//! A piece of a response in the form that h2 sends.
 
 use bytes::Buf;
 
 use crate::account::Piece;
 
-/// What a frame of an answer carries.
+/// The payload of a frame of a response.
 #[derive(Debug)]
 pub(super) enum Chunk {
     Piece(Piece),
-    /// Nothing: the end of a body.
+    /// No payload: the end of a body.
     Empty,
 }
 

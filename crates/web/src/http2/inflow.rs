@@ -1,11 +1,11 @@
-//! What a visitor of HTTP/2 sends, stream by stream.
+//! The received data of an HTTP/2 visitor, by stream.
 //!
-//! Bodies of requests leave h2 at the end of each turn and wait in an inbox per stream. What still
-//! waits at the end of the next turn is packed. So a byte costs a byte, however small the frames
-//! are, and the window of each stream tells what it may hold. The windows that a visitor has are
-//! charged before it fills them, so the connection is read on whatever waits: a stream never holds
-//! up another one. The window of the connection never closes; the sum of the windows of streams
-//! takes its place.
+//! Request bodies are taken from h2 at the end of each turn and queued in an inbox per stream. Data
+//! that is still queued at the end of the next turn is packed. So a byte costs a byte, however
+//! small the frames are, and the window of each stream bounds what it holds. The windows of a
+//! visitor are charged before it fills them, so reading the connection never stops for queued data,
+//! and no stream blocks another. The window of the connection never closes; the sum of the stream
+//! windows replaces it.
 
 use std::{
     cell::{Cell, RefCell},
@@ -34,64 +34,64 @@ use crate::{
     fields,
 };
 
-/// A visitor may send so many bytes before its streams are served and other tasks run.
+/// The number of bytes that are read from a visitor before its streams are served and other tasks
+/// run.
 const TURN: usize = 64 * 1024;
-/// A head takes this part of a turn: a stream costs memory from its head on, also one that is reset
-/// by the next frame.
+/// The part of a turn that a header takes: a stream costs memory from its header on, even if the
+/// next frame resets it.
 const HEAD: usize = TURN / 128;
-/// The windows that a visitor gets when memory is short at the begin of its connection.
+/// The initial window if memory is short at the start of the connection.
 const SHORT: u32 = 16 * 1024;
-/// Uploads of one connection when memory is short.
+/// The maximum number of streams of a connection when memory is short.
 const FEW_STREAMS: u32 = 32;
-/// The cost of one more upload beside its window: a request, and a connection to its target.
+/// The cost of an upload in addition to its window: a request, and a connection to its target.
 const UPLOAD: u64 = 32 * 1024;
-/// Bytes that wait are packed into blocks of this size. h2 reads into larger ones, which a small
+/// Queued bytes are packed into blocks of this size. h2 reads into larger blocks, which a small
 /// piece would pin.
 const BLOCK: usize = 16 * 1024;
-/// The lists of a turn keep room for so many streams.
+/// The capacity that the lists of a turn keep, in streams.
 const KEPT: usize = 128;
-/// h2 learns of consumed bytes in steps of this size. Its windows are [`LARGE`].
+/// Consumed bytes are reported to h2 in steps of this size. Its windows are [`LARGE`].
 const STEP: usize = 1024 * 1024;
-/// The windows that h2 knows: of the connection, and of each stream. The window of the connection
-/// stays open while 128 streams hold two steps each.
+/// The windows configured in h2, for the connection and for each stream. The window of the
+/// connection stays open while 128 streams hold two steps each.
 pub(super) const LARGE: u32 = 1 << 30;
 
-/// The streams of a connection that receive.
+/// The receiving streams of a connection.
 pub(crate) struct Inflow {
     account: Rc<Account>,
-    /// The initial window that the settings tell.
+    /// The initial window announced in SETTINGS.
     initial: u32,
     most_streams: u32,
-    /// The visitor uses the settings.
+    /// Whether the visitor has acknowledged the SETTINGS.
     is_known: Cell<bool>,
     inboxes: RefCell<HashMap<u32, Rc<Inbox>>>,
-    /// Streams for which a frame is complete, with the length of the frame if it has a body.
+    /// The streams of complete frames, with the length of the frame if it is DATA.
     seen: RefCell<Vec<(u32, u32)>>,
-    /// How many of these frames h2 has taken out of what it has read, all of them at the front. The
-    /// others may wait there: h2 looks at no frame while the answer to a ping or to settings waits
-    /// for room in the socket.
+    /// How many of these frames, counted from the front, h2 has parsed. The others may be delayed:
+    /// h2 parses no frame while its reply to PING or SETTINGS is blocked by the socket.
     ripe: Cell<usize>,
-    /// How many of these frames were looked for in h2.
+    /// How many of these frames were already fetched from h2.
     tried: Cell<usize>,
-    /// Streams that got bytes in the last turn.
+    /// The streams that received bytes in the last turn.
     fresh: RefCell<Vec<u32>>,
-    /// Increments of windows that were not told.
+    /// Window increments that have not been announced.
     due: RefCell<Vec<(u32, u32)>>,
-    /// What the visitor may send in this turn.
+    /// The bytes that may still be read in this turn.
     turn: Cell<usize>,
-    /// The turn is at its end: what is written leaves.
+    /// Whether the turn is ending and written data is flushed.
     flushes: Cell<bool>,
-    /// The visitor has sent more than a window permits.
+    /// Whether the visitor has violated a window.
     is_violated: Cell<bool>,
-    /// A window was opened.
+    /// Whether a window was opened.
     is_opened: Cell<bool>,
     /// The shortest round trip of the connection.
     pub(super) round_trip: Cell<Option<Duration>>,
-    /// The last byte arrived.
+    /// When the last byte arrived.
     pub(super) read_at: Cell<Instant>,
     /// The task that drives h2.
     driver: RefCell<Option<Waker>>,
-    /// What the visitor may still cancel.
+    /// The limit of cancelled requests.
     pub(super) calm: Calm,
 }
 
@@ -129,7 +129,7 @@ impl Inflow {
         })
     }
 
-    /// A request ended without its whole answer because of the visitor.
+    /// Records that the visitor has cancelled a request before its complete response.
     pub(super) fn cancelled(&self) {
         let before = self.calm.verdict();
         self.calm.cancelled();
@@ -152,12 +152,12 @@ impl Inflow {
         self.is_violated.get()
     }
 
-    /// Whether a window was opened since the last call: the round trip is of use.
+    /// Whether a window was opened since the last call, so that the round trip is worth measuring.
     pub(super) fn take_opened(&self) -> bool {
         self.is_opened.take()
     }
 
-    /// The task of `cx` drives h2, and begins a turn.
+    /// Begins a turn of the task of `cx`, which drives h2.
     pub(super) fn begin_turn(&self, cx: &Context<'_>) {
         self.turn.set(TURN);
         self.flushes.set(false);
@@ -172,13 +172,14 @@ impl Inflow {
         self.flushes.get()
     }
 
-    /// h2 has nothing more to write in this turn. Returns false if it was so already.
+    /// Ends the writes of this turn: h2 has nothing more to write. Returns false if this was
+    /// already recorded.
     pub(super) fn end_turn(&self) -> bool {
         !self.flushes.replace(true)
     }
 
-    /// Whether h2 may read further bytes in this turn. Otherwise the task of `cx` goes on after
-    /// the others.
+    /// Whether h2 may read more bytes in this turn. Otherwise the task of `cx` is woken again,
+    /// after the other tasks.
     pub(crate) fn may_read(&self, cx: &Context<'_>) -> bool {
         let may = self.turn.get() > 0;
         if !may {
@@ -192,22 +193,22 @@ impl Inflow {
         self.read_at.set(Instant::now());
     }
 
-    /// The head of a request is complete.
+    /// Records a complete request header.
     pub(crate) fn opened(&self) {
         self.turn.set(self.turn.get().saturating_sub(HEAD));
     }
 
-    /// A frame of a stream is complete, of which `flow` bytes count for its window.
+    /// Records a complete frame of a stream, of which `flow` bytes count for its window.
     pub(crate) fn complete(&self, stream: u32, flow: u32) {
         self.seen.borrow_mut().push((stream, flow));
     }
 
-    /// h2 reads on: it has taken every complete frame out of what it has read.
+    /// Records that h2 reads again, so it has parsed every complete frame.
     pub(crate) fn ripen(&self) {
         self.ripe.set(self.seen.borrow().len());
     }
 
-    /// The visitor has acknowledged the settings.
+    /// Records that the visitor has acknowledged the SETTINGS.
     pub(crate) fn acknowledged(&self) {
         if !self.is_known.replace(true) && self.initial < INITIAL {
             for inbox in self.inboxes.borrow().values() {
@@ -217,21 +218,21 @@ impl Inflow {
         }
     }
 
-    /// Takes what is due in WINDOW_UPDATE frames.
+    /// Takes the increments for WINDOW_UPDATE frames.
     pub(crate) fn take_due(&self, mut write: impl FnMut(u32, u32)) {
-        // The settings left before. A visitor acknowledges them before it uses what is due, and h2
-        // enlarges its own windows then.
+        // The SETTINGS were sent before. A visitor acknowledges them before it uses the increments,
+        // and h2 enlarges its own windows then.
         for (stream, increment) in self.due.borrow_mut().drain(..) {
             write(stream, increment);
         }
     }
 
-    /// Takes from h2 what has arrived in this turn.
+    /// Takes from h2 the data that has arrived in this turn.
     pub(super) fn deliver(&self) {
         let (mut seen, mut fresh) = (self.seen.take(), self.fresh.take());
         let (ripe, tried) = (self.ripe.take(), self.tried.take());
         if seen.len() <= tried && ripe == 0 {
-            // Nothing takes the place of what the last turn has brought.
+            // Without new data, the data of the last turn stays unpacked.
             self.tried.set(tried);
             *self.seen.borrow_mut() = seen;
             *self.fresh.borrow_mut() = fresh;
@@ -244,7 +245,7 @@ impl Inflow {
         }
         let mut fetch = |stream: u32, flow: u32, is_ripe: bool| {
             let inbox = self.inboxes.borrow().get(&stream).cloned();
-            // A stream that was refused, or whose body nobody wants.
+            // The stream was refused, or its body has been dropped.
             let Some(inbox) = inbox else { return };
             if !inbox.fetch(if is_ripe { flow } else { 0 }) {
                 self.is_violated.set(true);
@@ -256,19 +257,19 @@ impl Inflow {
         for (stream, flow) in seen.drain(..ripe) {
             fetch(stream, flow, true);
         }
-        // What h2 has taken of the others need not wait.
+        // The other frames may have been parsed, too.
         for &(stream, flow) in seen.iter().skip(tried.saturating_sub(ripe)) {
             fetch(stream, flow, false);
         }
         self.tried.set(seen.len());
-        // No stream was seen meanwhile, and the lists keep their memory.
+        // No frame was recorded meanwhile, so the lists can be put back and keep their memory.
         seen.shrink_to(KEPT);
         fresh.shrink_to(KEPT);
         *self.seen.borrow_mut() = seen;
         *self.fresh.borrow_mut() = fresh;
     }
 
-    /// The connection has ended.
+    /// Ends all inboxes: the connection has ended.
     pub(super) fn end(&self) {
         let inboxes = self.inboxes.take();
         for inbox in inboxes.into_values() {
@@ -288,8 +289,8 @@ impl Inflow {
         }
     }
 
-    /// Whether a window may grow by `bytes`: the visitor may open further streams, and keeps an
-    /// initial window for each.
+    /// Whether a window may grow by `bytes`, in addition to an initial window for each stream that
+    /// the visitor may still open.
     fn may_grow(&self, bytes: u64) -> bool {
         let open = self.inboxes.borrow().len() as u64;
         let further = u64::from(self.most_streams).saturating_sub(open);
@@ -303,7 +304,7 @@ impl fmt::Debug for Inflow {
     }
 }
 
-/// What a stream has received and nobody has taken.
+/// The received data of a stream that has not been consumed.
 struct Inbox {
     stream: u32,
     state: RefCell<State>,
@@ -313,19 +314,19 @@ struct Inbox {
 struct State {
     incoming: RecvStream,
     window: Window,
-    /// Full blocks, and the block that is not full.
+    /// Full blocks, and the partially filled block.
     packed: VecDeque<Bytes>,
     tail: BytesMut,
-    /// What arrived in the last turn, as h2 has it.
+    /// The data of the last turn, in the pieces of h2.
     fresh: VecDeque<Bytes>,
-    /// Bytes in all of these.
+    /// The number of bytes in all of these.
     waiting: usize,
-    /// Bytes of the body that are yet to come, if the visitor told.
+    /// The remaining bytes of the body, if the visitor announced its length.
     left: Option<u64>,
-    /// Bytes that h2 takes for unread.
+    /// Bytes taken from h2 that have not been released in its flow control.
     unread: usize,
-    /// Bytes of frames that were counted, without those of the body: padding. It is negative while
-    /// the frames of some bytes are not counted.
+    /// The padding: counted frame bytes minus body bytes. It is negative while the frames of some
+    /// body bytes are not counted yet.
     padding: i64,
     trailers: Option<HeaderMap>,
     end: Option<Result<(), Broken>>,
@@ -333,12 +334,12 @@ struct State {
 }
 
 impl Inbox {
-    /// Takes from h2 what a frame has brought. Returns false if the visitor may not send so much.
+    /// Takes the data of a frame from h2. Returns false if the frame exceeds the window.
     fn fetch(&self, flow: u32) -> bool {
         let mut state = self.state.borrow_mut();
         let may = state.window.receive(flow.into());
         state.padding += i64::from(flow);
-        // The frames at the gate tell when there is something to fetch.
+        // The gate reports when there is data, so no waker is needed.
         let mut cx = Context::from_waker(Waker::noop());
         while state.end.is_none() {
             match state.incoming.poll_data(&mut cx) {
@@ -379,7 +380,7 @@ impl Inbox {
         }
     }
 
-    /// Charges what the stream holds, and what the visitor may send.
+    /// Charges the data that the stream holds and that the visitor may still send.
     fn settle(&self) {
         let state = self.state.borrow();
         let waiting = state.waiting as u64;
@@ -439,12 +440,12 @@ impl State {
     }
 }
 
-/// The body of a request of HTTP/2, or what the visitor sends in a tunnel.
+/// The body of an HTTP/2 request, or the visitor's direction of a tunnel.
 pub(crate) struct Upload {
-    /// `None`: memory is short, and what arrives is dropped.
+    /// `None`: memory is short, and received data is dropped.
     inbox: Option<Rc<Inbox>>,
     inflow: Rc<Inflow>,
-    /// The body was complete when it was dropped.
+    /// Whether the body was complete when it was dropped.
     is_over: Rc<Cell<bool>>,
 }
 
@@ -454,7 +455,7 @@ impl Upload {
         Rc::clone(&self.is_over)
     }
 
-    /// The body of a stream, of `length` bytes if the visitor told.
+    /// The body of a stream, of `length` bytes if the visitor announced it.
     pub(super) fn new(
         inflow: &Rc<Inflow>,
         stream: u32,

@@ -1,11 +1,11 @@
-//! Visitors of HTTP/2 (RFC 9113), by h2 itself: hyper's server has neither a window per stream nor
-//! interim answers.
+//! HTTP/2 visitors (RFC 9113), served by h2 directly: hyper's server has neither a window per
+//! stream nor interim responses.
 //!
-//! * `inflow` holds what arrives, stream by stream, and `window` decides how much may arrive.
-//! * `stream` carries one request and its answer, whose pieces are each a `chunk`.
+//! * `inflow` holds the received data by stream, and `window` controls how much may arrive.
+//! * `stream` carries one request and its response, whose pieces are each a `chunk`.
 //! * `tunnel` is a stream that has switched to another protocol.
-//! * `pings` notices a visitor that is gone, and measures the round trip.
-//! * `calm` decides how many requests a visitor may cancel.
+//! * `pings` detects a dead connection, and measures the round trip.
+//! * `calm` limits the rate of cancelled requests.
 
 mod calm;
 mod chunk;
@@ -43,20 +43,20 @@ use chunk::Chunk;
 use inflow::LARGE;
 use pings::Pings;
 
-/// Streams of a visitor at a time; what RFC 9113 section 6.5.2 calls a minimum is 100.
+/// The maximum number of concurrent streams; RFC 9113 section 6.5.2 recommends at least 100.
 const MOST_STREAMS: u32 = 128;
-/// Bytes of answers that wait per stream.
+/// The maximum number of queued response bytes per stream.
 const SEND_BUFFER: usize = 128 * 1024;
-/// The fields of a request, each with 32 bytes more than its name and value (RFC 9113 section
-/// 6.5.2). A browser keeps up to 180 cookies for a site, and sends a field for each.
+/// The maximum size of the request fields, each counted as its name, value and 32 bytes (RFC 9113
+/// section 6.5.2). A browser keeps up to 180 cookies for a site, and sends a field for each.
 const LONGEST_HEADER_LIST: u32 = 48 * 1024;
-/// Streams that a visitor may reset before they are accepted. h2 accepts none before it has looked
-/// at all that was read, and a read may hold 700 pairs of the shortest HEADERS and RST_STREAM. A
-/// turn ends after 128 heads ([`inflow`]), so a visitor does not reach this number. The bound that
-/// counts is [`calm`]. h2 has another bound, for streams that it resets because of errors of the
-/// visitor, over the whole life of a connection: it is off, because a connection that serves for
-/// days would reach it, and `calm` counts these streams as well. h2 also bounds the frames of one
-/// head (CVE-2024-27316), and answers one ping at a time.
+/// The maximum number of streams that a visitor may reset before they are accepted. h2 accepts none
+/// before it has parsed all read data, and a read may hold 700 pairs of the shortest HEADERS and
+/// RST_STREAM. A turn ends after 128 headers ([`inflow`]), so a visitor does not reach this number.
+/// The effective bound is [`calm`]. h2 has another bound, for streams that it resets because of
+/// errors of the visitor, over the lifetime of a connection: it is off, because a connection that
+/// serves for days would reach it, and `calm` counts these streams as well. h2 also bounds the
+/// frames of one header block (CVE-2024-27316), and acknowledges one PING at a time.
 const MOST_RESETS: usize = 4096;
 
 /// Serves a visitor until its connection ends.
@@ -110,9 +110,9 @@ struct Driver<T> {
     state: State<T>,
     connection: Rc<Connection>,
     inflow: Rc<Inflow>,
-    /// The connection has to end in order.
+    /// Whether the connection shuts down gracefully.
     ends: bool,
-    /// The connection ends at once.
+    /// Whether the connection is closed at once.
     is_shut: bool,
 }
 
@@ -122,8 +122,8 @@ enum State<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
-    /// Ends the connection in order: with GOAWAY, once the requests in progress are answered (RFC
-    /// 9113 section 6.8).
+    /// Shuts the connection down gracefully: sends GOAWAY, and completes the requests in progress
+    /// (RFC 9113 section 6.8).
     fn end(&mut self) {
         self.ends = true;
         if let State::Open(h2, _) = &mut self.state {
@@ -131,7 +131,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
         }
     }
 
-    /// Reads, serves and writes what is possible.
+    /// Reads, serves and writes as much as possible.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         self.inflow.begin_turn(cx);
         if let State::Greeting(handshake) = &mut self.state {
@@ -151,7 +151,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
                 spawn_local(stream::serve(connection, &self.inflow, request, respond));
                 continue;
             }
-            // What arrived in this turn, also for the streams that it has opened.
+            // Deliver the data of this turn, also for the streams that it has opened.
             self.inflow.deliver();
             let is_gone = pings.as_mut().is_some_and(|pings| pings.poll(cx).is_ready());
             let verdict = self.inflow.calm.verdict();
@@ -162,7 +162,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
                 continue;
             }
             if self.is_shut {
-                // GOAWAY of a visitor that is gone may wait behind what it does not read.
+                // GOAWAY for a dead visitor may be queued behind data that it does not read.
                 if is_gone && accepted.is_pending() {
                     return Poll::Ready(Ok(()));
                 }
@@ -178,7 +178,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
                 h2.abrupt_shutdown(reason);
                 continue;
             }
-            // Only now the frames that h2 has written leave, together.
+            // Flush the frames that h2 has written, all together.
             if accepted.is_pending() && self.inflow.end_turn() {
                 continue;
             }
@@ -187,7 +187,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
     }
 }
 
-/// Whoever waits for bytes of the visitor learns that none will come.
+/// Readers of bodies get an error, because no more bytes will arrive.
 impl<T> Drop for Driver<T> {
     fn drop(&mut self) {
         self.inflow.end();

@@ -1,4 +1,4 @@
-//! Pings (RFC 9113 section 6.7): whether the visitor is still there, and how far away it is.
+//! Pings (RFC 9113 section 6.7) to check the liveness of the visitor and to measure the round trip.
 
 use std::{
     pin::Pin,
@@ -12,20 +12,20 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::Inflow;
 
-/// A visitor that sends nothing for this time is asked.
+/// A visitor that sends nothing for this time gets a ping.
 const SILENCE: Duration = Duration::from_secs(60);
-/// A visitor that answers no ping is gone.
+/// A visitor that does not acknowledge a ping within this time counts as gone.
 const PONG: Duration = Duration::from_secs(20);
-/// The round trip of an upload is measured this often: the first measurement may have waited behind
-/// bytes of the upload.
+/// The interval at which the round trip is measured during an upload: the first measurement may
+/// have been queued behind bytes of the upload.
 const MEASURE: Duration = Duration::from_secs(1);
 
 pub(super) struct Pings {
     pings: PingPong,
     inflow: Rc<Inflow>,
-    /// A ping without an answer left at this time.
+    /// The send time of an unacknowledged ping.
     sent: Option<Instant>,
-    /// The last ping left.
+    /// The send time of the last ping.
     last: Option<Instant>,
     timer: Pin<Box<Sleep>>,
 }
@@ -36,7 +36,7 @@ impl Pings {
         Self { pings, inflow, sent: None, last: None, timer }
     }
 
-    /// Ready once the visitor is gone.
+    /// Ready once the visitor counts as gone.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(sent) = self.sent
             && self.pings.poll_pong(cx).is_ready()
@@ -58,7 +58,7 @@ impl Pings {
                 Some(sent) => sent.max(self.inflow.read_at.get()) + PONG,
                 None => self.inflow.read_at.get() + SILENCE,
             };
-            // The timer is moved only where it would fire too late, or once it has fired.
+            // The timer is reset only if it would fire too late, or once it has fired.
             if due < self.timer.deadline() || (self.timer.is_elapsed() && due > now) {
                 self.timer.as_mut().reset(due);
             }
@@ -79,7 +79,7 @@ impl Pings {
         self.last = Some(now);
         if self.pings.send_ping(Ping::opaque()).is_ok() {
             self.sent = Some(now);
-            // The task of h2 is woken by the answer.
+            // The task of h2 is woken by the acknowledgement.
             let _ = self.pings.poll_pong(cx);
         }
     }

@@ -1,4 +1,4 @@
-//! One request of a visitor of HTTP/2, and its answer.
+//! One request of an HTTP/2 visitor, and its response.
 
 use std::{
     pin::{Pin, pin},
@@ -26,9 +26,10 @@ use crate::{
     proxy::Connection,
 };
 
-/// A visitor has its answer and still sends: its stream is reset after this time (RFC 9113 section
-/// 8.1). Programs that get the reset with the answer, as curl 7.88 does, take the request for
-/// broken. Meanwhile the window of the stream bounds what the visitor sends.
+/// If a visitor still sends after its response is complete, the stream is reset after this time
+/// (RFC 9113 section 8.1). Programs that get the reset together with the response, such as curl
+/// 7.88, treat the request as failed. Meanwhile the window of the stream bounds what the visitor
+/// sends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Serves a stream that a request has opened.
@@ -41,7 +42,7 @@ pub(super) fn serve(
     let (mut parts, incoming) = request.into_parts();
     fields::join_cookies(&mut parts.headers);
     let id = respond.stream_id().as_u32();
-    // The body begins to be kept at once: frames of it may follow in this turn.
+    // The body is received from now on: frames of it may follow in this turn.
     let (mut tunnel, mut is_over) = (None, None);
     let body = if parts.method == Method::CONNECT {
         let (give, take) = oneshot::channel();
@@ -65,7 +66,7 @@ pub(super) fn serve(
                 if let Some(mut stream) = stream
                     && is_over.is_some_and(|is_over| !is_over.get())
                 {
-                    // A visitor that resets the stream itself waits for nothing.
+                    // No wait if the visitor resets the stream itself.
                     let reset = std::future::poll_fn(|cx| stream.poll_reset(cx));
                     let _ = timeout(FAREWELL, reset).await;
                 }
@@ -81,7 +82,7 @@ pub(super) fn serve(
     }
 }
 
-/// Why a request has no complete answer.
+/// Why a request has no complete response.
 enum Ended {
     /// The visitor has reset the stream, or made h2 reset it.
     Visitor(h2::Error),
@@ -95,10 +96,10 @@ impl From<h2::Error> for Ended {
     }
 }
 
-/// The end of a tunnel that the visitor's stream is given to.
+/// The upload of a tunnel, and the channel by which its stream is handed over.
 type Offer = (Upload, oneshot::Sender<Tunnel>);
 
-/// Returns the stream behind a complete answer.
+/// Returns the stream after a complete response.
 async fn answer(
     connection: Rc<Connection>,
     request: Request<VisitorBody>,
@@ -106,7 +107,7 @@ async fn answer(
     tunnel: Option<Offer>,
 ) -> Result<Option<SendStream<Chunk>>, Ended> {
     let account = Rc::clone(&connection.account);
-    // A stream that was reset before it was accepted opens none to a target.
+    // For a stream that was reset before it was accepted, no stream to a target is opened.
     if let Poll::Ready(reset) = std::future::poll_fn(|cx| Poll::Ready(respond.poll_reset(cx))).await
     {
         return Err(reset.map_or_else(|error| error, h2::Error::from).into());
@@ -124,7 +125,7 @@ async fn answer(
             if let Poll::Ready(handled) = handled {
                 return Poll::Ready(handled.map_err(|_| Ended::Target(Reason::REFUSED_STREAM)));
             }
-            // A visitor that resets the stream does not wait for the answer.
+            // A visitor that resets the stream does not wait for the response.
             let reset = respond.poll_reset(cx);
             reset.map(|reset| Err(reset.map_or_else(|error| error, h2::Error::from).into()))
         });
@@ -133,7 +134,8 @@ async fn answer(
     let response = match response {
         Ok(response) => response,
         Err(ended) => {
-            // A request that has no answer over HTTP/2 was not processed (RFC 9113 section 8.7).
+            // Over HTTP/2, REFUSED_STREAM signals a request that was not processed (RFC 9113
+            // section 8.7).
             if let Ended::Target(reason) = ended {
                 respond.send_reset(reason);
             }
@@ -166,11 +168,11 @@ async fn answer(
     Ok(Some(sending.stream))
 }
 
-/// The body of an answer on its way to h2.
+/// The body of a response on its way to h2.
 struct Sending<'b> {
     stream: SendStream<Chunk>,
     body: Pin<&'b mut AnswerBody>,
-    /// A piece that waits for the visitor's window, and whether it is the last one.
+    /// A piece that is blocked by the visitor's window, and whether it is the last piece.
     next: Option<(Piece, bool)>,
 }
 
@@ -197,8 +199,8 @@ impl Sending<'_> {
                     }
                 }
             }
-            // A piece is fetched before a byte of the visitor's window is reserved: a stream that
-            // has nothing to send would keep the byte from the others.
+            // A piece is fetched before a byte of the connection window is reserved: otherwise an
+            // idle stream would withhold the byte from the others.
             match ready!(self.body.as_mut().poll_frame(cx)) {
                 None => {
                     self.stream.send_data(Chunk::Empty, true)?;
@@ -206,7 +208,7 @@ impl Sending<'_> {
                 }
                 Some(Err(error)) => {
                     tracing::debug!(%error, "the body of an answer broke off");
-                    // A target over HTTP/2 says why.
+                    // A target over HTTP/2 has sent the reason.
                     let reason = multiplex::reason(&error).unwrap_or(Reason::INTERNAL_ERROR);
                     self.stream.send_reset(reason);
                     return Poll::Ready(Err(Ended::Target(reason)));
@@ -214,7 +216,7 @@ impl Sending<'_> {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(piece) => {
                         let is_last = self.body.is_end_stream();
-                        // The stream learns of the rest when it gets the piece.
+                        // h2 reserves the rest when it gets the piece.
                         self.stream.reserve_capacity(1);
                         if piece.has_remaining() {
                             self.next = Some((piece, is_last));

@@ -1,4 +1,4 @@
-//! The stream of a visitor of HTTP/2 that has switched to another protocol (RFC 8441).
+//! The stream of an HTTP/2 visitor that has switched to another protocol (RFC 8441).
 
 use std::{
     fmt, io,
@@ -14,13 +14,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::{Upload, chunk::Chunk};
 use crate::account::Share;
 
-/// The longest piece that is handed to h2 at once: a frame.
+/// The maximum size of a piece handed to h2, in bytes: one frame.
 const PIECE: usize = 16 * 1024;
 
 /// A pair of byte streams.
 pub(crate) struct Tunnel {
     upload: Upload,
-    /// Bytes that were taken from `upload` and not read.
+    /// Bytes that were taken from `upload` but not read.
     first: Bytes,
     stream: SendStream<Chunk>,
     share: Rc<Share>,

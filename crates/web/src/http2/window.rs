@@ -1,54 +1,54 @@
-//! The receive window of one stream (RFC 9113 section 5.2): pure.
+//! The receive window of one stream (RFC 9113 section 5.2), without I/O.
 //!
 //! A window begins small. It grows as long as the consumer keeps up and a window is consumed within
-//! three round trips, for then the path, and not the consumer, limits the sender. Auto-tuning of
-//! QUIC decides alike (quic-go, `internal/flowcontrol`). A window of three times the product of
-//! bandwidth and delay stops growing. A window shrinks when memory is short.
+//! three round trips, because then the path, not the consumer, limits the sender. QUIC auto-tuning
+//! works alike (quic-go, `internal/flowcontrol`). A window of three times the bandwidth-delay
+//! product stops growing. A window shrinks when memory is short.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The window of a new stream, which RFC 9113 section 6.5.2 calls the initial value, bytes. Peers
-/// use it before they know the settings of the server.
+/// The default initial window of RFC 9113 section 6.5.2, in bytes. Peers use it before they receive
+/// the SETTINGS of the server.
 pub(crate) const INITIAL: u32 = 65_535;
-/// A window carries 1 Gbit/s at a round trip of 100 ms.
+/// The maximum window, in bytes: enough for 1 Gbit/s at a round trip of 100 ms.
 pub(crate) const MOST: u32 = 16 * 1024 * 1024;
-/// One step of growth takes one round trip. Two steps lead from the smallest window to the largest.
+/// The growth factor of one step. Two steps lead from the smallest window to the largest.
 const STEP: u64 = 16;
-/// The sender learns of a part of its window once half of it, or so many bytes, are consumed.
+/// A window update is sent once half of the window, or this number of bytes, is consumed.
 const PART: u64 = 2 * 1024 * 1024;
-/// The path limits a sender whose window passes within this number of round trips.
+/// The path limits a sender whose window is consumed within this number of round trips.
 const ROUND_TRIPS: u32 = 3;
 
 /// The window of a stream. All positions are counted from the first byte of the body, with padding.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// The distance by which the granted position runs ahead of the consumed one.
+    /// The distance of the granted position from the consumed position.
     size: u64,
     /// The smallest size.
     least: u64,
     granted: u64,
     received: u64,
     consumed: u64,
-    /// The last part of the window, and the present one, began. A consumer that takes both at once,
-    /// now and then, is not fast.
+    /// The start times of the previous and the current part of the window. A consumer that
+    /// occasionally takes both parts at once is not fast.
     since: [Instant; 2],
 }
 
-/// What the window of a stream knows of its connection.
+/// The connection state that a stream window needs.
 pub(super) struct Path<'p> {
     pub(super) now: Instant,
     /// The shortest round trip, if one is known.
     pub(super) round_trip: Option<Duration>,
-    /// Bytes that arrived and that the consumer has not taken.
+    /// Received bytes that the consumer has not taken.
     pub(super) waiting: u64,
-    /// Whether memory for so many further bytes is left.
+    /// Whether memory for this number of additional bytes is available.
     pub(super) may_grow: &'p dyn Fn(u64) -> bool,
 }
 
 impl Window {
-    /// The window of a stream that may send `granted` bytes already, and shall have `size`.
+    /// A window of `size` bytes for a stream that may already send `granted` bytes.
     pub(super) const fn new(size: u32, granted: u32, now: Instant) -> Self {
         Self {
             size: size as u64,
@@ -60,29 +60,30 @@ impl Window {
         }
     }
 
-    /// The peer has learnt of smaller windows by so many bytes (RFC 9113 section 6.9.2).
+    /// Records that the peer has acknowledged a window smaller by `bytes` (RFC 9113 section 6.9.2).
     pub(super) fn shrink(&mut self, bytes: u32) {
-        // The position may lie below what was received: the window is negative then.
+        // The position may be below the received position: the window is negative then.
         self.granted = self.granted.saturating_sub(bytes.into());
     }
 
-    /// Bytes arrived. Returns false if the peer was not allowed to send them.
+    /// Records received bytes. Returns false if they exceed the window.
     pub(super) fn receive(&mut self, bytes: u64) -> bool {
         self.received = self.received.saturating_add(bytes);
         self.received <= self.granted
     }
 
-    /// Whether a byte arrived.
+    /// Whether a byte has arrived.
     pub(super) const fn has_begun(&self) -> bool {
         self.received > 0
     }
 
-    /// Bytes that the peer may have sent and that are not consumed: what memory has to hold.
+    /// The bytes that the peer may have sent and that are not consumed: the memory that may be
+    /// needed.
     pub(super) fn open(&self) -> u64 {
         self.granted.max(self.received).saturating_sub(self.consumed)
     }
 
-    /// Bytes were consumed. Returns the increment to tell the peer, if any.
+    /// Records consumed bytes. Returns the increment to announce to the peer, if any.
     pub(super) fn consume(&mut self, bytes: u64, path: &Path<'_>) -> Option<u32> {
         self.consumed = self.consumed.saturating_add(bytes);
         let part = (self.size / 2).min(PART);
@@ -91,7 +92,7 @@ impl Window {
         }
         let elapsed = path.now.saturating_duration_since(self.since[0]);
         let is_fast = path.round_trip.is_none_or(|trip| elapsed < trip * ROUND_TRIPS);
-        // A slow consumer finds the whole window waiting, and a fast one what arrived together.
+        // A slow consumer finds the whole window queued, a fast one only the last burst.
         let keeps_up = path.waiting <= self.size / 2;
         let larger = (self.size * STEP).min(MOST.into());
         if is_fast && keeps_up && (path.may_grow)(larger - self.size) {

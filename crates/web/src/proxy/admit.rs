@@ -1,4 +1,4 @@
-//! Whether a request may use its service: route, password, judgement.
+//! The admission of a request to its service: route, password, verdict.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! The answer to a request: that of its target, or of the server itself.
+//! The response to a request: from its target, or from the server itself.
 
 use std::rc::Rc;
 
@@ -27,12 +27,13 @@ use crate::{
     upstream::Exchange,
 };
 
-/// The seconds after which a request that was not judged may be repeated: longer than the pauses
-/// between two judgements.
+/// The delay after which a request without a verdict may be repeated, in seconds: longer than the
+/// interval between two verdicts.
 const RETRY_AFTER: &str = "5";
 
 impl Connection {
-    /// Passes the answer of a target on. The refusal is returned with the answer that it ends.
+    /// Forwards the response of a target. An error returns the refusal with the response that it
+    /// replaces.
     pub(super) async fn answer(
         &self,
         response: Response<Incoming>,
@@ -40,7 +41,7 @@ impl Connection {
         answer: Answer,
     ) -> Result<Response<AnswerBody>, (Refusal, Answer)> {
         let (mut parts, incoming) = response.into_parts();
-        // Heads have no window: a visitor that does not read gathers no more than it has asked for.
+        // Headers have no flow control, so no more are queued for a visitor that does not read.
         self.progress.unstuck().await;
         if !self.account.head_queued(fields::length(&parts.headers) as u64) {
             self.account.count_refusal();
@@ -53,7 +54,7 @@ impl Connection {
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
             return self.switch_over(parts, upstream, tunnel.zip(protocol), answer).await;
         }
-        // A 2xx answer to an extended CONNECT would begin a tunnel (RFC 8441 section 5).
+        // A 2xx response to an extended CONNECT would begin a tunnel (RFC 8441 section 5).
         if parts.status.is_success() && tunnel.is_some_and(|tunnel| tunnel.visitor.is_some()) {
             let reason = "The target did not switch to the protocol of the request.";
             return Err((Refusal::new(502, reason), answer));
@@ -64,7 +65,7 @@ impl Connection {
         let body = match upstream {
             TargetConnection::Own(upstream) => {
                 let pool = Rc::clone(&self.pool);
-                // The next request of the visitor names the place.
+                // The next request of the visitor names this place.
                 let identity = Identity { place, ..service.identity() };
                 AnswerBody::target(body, Exchange::new(upstream, identity, pool), answer)
             }
@@ -73,12 +74,12 @@ impl Connection {
         Ok(Response::from_parts(parts, body))
     }
 
-    /// Brings the head of an answer into the form for the visitor. `place`: where the connection to
-    /// the target leads.
+    /// Rewrites the header of a response for the visitor. `place`: the place to which the
+    /// connection to the target leads.
     fn rewrite(&self, parts: &mut Parts, forwarded: &Forwarded, place: Option<Place>) {
         let Forwarded { service, hsts, affinity, field, .. } = forwarded;
         let list = &mut parts.headers;
-        // With both, the transfer coding tells the length (RFC 9112 section 6.3).
+        // If both are present, the transfer coding determines the length (RFC 9112 section 6.3).
         if list.contains_key(header::TRANSFER_ENCODING) {
             list.remove(header::CONTENT_LENGTH);
         }
@@ -98,7 +99,7 @@ impl Connection {
         parts.version = if self.h2 { Version::HTTP_2 } else { Version::HTTP_11 };
     }
 
-    /// Answers that the target has switched to another protocol, and joins visitor and target.
+    /// Responds that the target has switched to another protocol, and connects visitor and target.
     async fn switch_over(
         &self,
         mut parts: Parts,
@@ -146,7 +147,7 @@ impl Connection {
         Ok(Response::from_parts(parts, AnswerBody::page(Bytes::new(), &self.account, None)))
     }
 
-    /// An answer of the server itself.
+    /// A response of the server itself.
     pub(super) fn page(
         &self,
         denied: Denied,
@@ -169,7 +170,7 @@ impl Connection {
         let special = away.as_ref().and_then(|(_, page)| page.as_deref());
         let own = pages.longest().max(special.map_or(0, str::len)) as u64;
         let default = Pages::default();
-        // The pages of the configuration may be long.
+        // Configured pages may be long.
         let is_ample = self.account.may_grow(own);
         let pages = if is_ample { pages } else { &default };
         let is_page = bytes.is_none();
@@ -213,7 +214,7 @@ impl Connection {
     }
 }
 
-/// `Content-Length` as one number: hyper accepts equal repetitions from a target.
+/// Reduces `Content-Length` to one number: hyper accepts equal repetitions from a target.
 fn one_length(list: &mut HeaderMap) {
     let mut values = list.get_all(header::CONTENT_LENGTH).into_iter();
     let Some(first) = values.next() else {

@@ -1,4 +1,4 @@
-//! What the server answers itself, in the place of a target.
+//! The server's own responses instead of a target's.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use proto::Redirect;
 
 use crate::{Asked, Refusal, Unavailable};
 
-/// An answer of the server itself.
+/// A response of the server itself.
 pub(super) struct Denied {
     pub(super) refusal: Refusal,
-    /// The realm of the password that is missing.
+    /// The realm of the missing password.
     pub(super) realm: Option<Box<str>>,
-    /// Where the visitor is sent.
+    /// The address to which the visitor is redirected.
     pub(super) location: Option<HeaderValue>,
-    /// What the service says about TLS.
+    /// The `Strict-Transport-Security` value of the service.
     pub(super) hsts: Option<HeaderValue>,
-    /// The bytes in the place of a page.
+    /// The bytes that replace a page.
     pub(super) bytes: Option<Bytes>,
-    /// The seconds until the next attempt, and the page, of a service that cannot be reached.
+    /// For a service that cannot be reached: the delay before a retry, in seconds, and the page.
     pub(super) away: Option<(u32, Option<Arc<str>>)>,
-    /// The whole answer, in the place of all above.
+    /// The complete response, which replaces all of the above.
     pub(super) own: Option<Box<Response<Bytes>>>,
 }
 
@@ -45,7 +45,7 @@ impl From<Response<Bytes>> for Denied {
 }
 
 impl Denied {
-    /// The answer that sends the visitor of a request elsewhere.
+    /// The redirect for a request.
     pub(super) fn redirect(to: &Redirect, asked: &Asked<'_>, uri: &Uri) -> Self {
         let location = to.location(asked.host, uri.path(), uri.query());
         if is_itself(&location, asked, uri) {
@@ -61,9 +61,9 @@ impl Denied {
 }
 
 impl Denied {
-    /// The answer to a request for the path of a service that its target sees as its root: the
-    /// links of the target's page are relative to a folder. The address is relative, because a
-    /// proxy in front may have taken a prefix from the path.
+    /// The redirect for the path of a service that its target sees as its root: the links of the
+    /// target's page are relative to a directory. The address is relative, because a proxy in front
+    /// may have removed a prefix of the path.
     pub(super) fn slash(uri: &Uri) -> Self {
         let name = uri.path().rsplit('/').next().unwrap_or_default();
         let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -75,7 +75,7 @@ impl Denied {
     }
 }
 
-/// Whether a redirect leads back to the request, so that it would never end.
+/// Whether a redirect leads back to the request and would loop.
 fn is_itself(location: &str, asked: &Asked<'_>, uri: &Uri) -> bool {
     let (scheme, port) = if asked.is_secure { ("https://", 443) } else { ("http://", 80) };
     let Some(rest) = location.strip_prefix(scheme) else { return false };

@@ -1,4 +1,4 @@
-//! A request at a target, until the head of its answer.
+//! An exchange with a target over HTTP/1.1, up to the response header.
 
 use std::{borrow::Cow, collections::VecDeque, pin::pin, rc::Rc, task::Poll, time::Duration};
 
@@ -20,8 +20,8 @@ use crate::{
     upstream::{Pool, Upstream},
 };
 
-/// A request that cannot be repeated is sent on a connection that was idle for less than this time.
-/// Servers close idle connections after 2 s (gunicorn), 5 s (Node, Apache) and more.
+/// A request that cannot be repeated is sent only on a connection that was idle for less than this
+/// time. Servers close idle connections after 2 s (gunicorn), 5 s (Node, Apache) or more.
 const FRESH: Duration = Duration::from_secs(1);
 
 const TOO_MANY: Refusal = Refusal::new(502, "The target sent too many interim answers.");
@@ -30,28 +30,28 @@ const TOO_MANY: Refusal = Refusal::new(502, "The target sent too many interim an
 pub(super) struct Outgoing<'s> {
     pub(super) parts: Parts,
     pub(super) incoming: VisitorBody,
-    /// The body waits for `100 Continue`.
+    /// Whether the body waits for `100 Continue`.
     pub(super) expects: bool,
     pub(super) switches: bool,
-    /// The length of the head.
+    /// The length of the header, in bytes.
     pub(super) head: usize,
-    /// The visitor speaks HTTP/2.
+    /// Whether the visitor uses HTTP/2.
     pub(super) h2: bool,
-    /// Where interim answers go.
+    /// The destination of interim responses.
     pub(super) sink: &'s Sink,
-    /// The addresses of the site, in interim answers as in the final one.
+    /// The addresses of the site, for interim responses.
     pub(super) site: Addresses<'s>,
-    /// Where the cookie of the visitor leads.
+    /// The place that the cookie of the visitor names.
     pub(super) place: Option<Place>,
 }
 
-/// Why a request has no answer of its target.
+/// Why a request has no response of its target.
 pub(super) enum Failed {
-    /// The visitor gets this answer.
+    /// The visitor gets this response.
     Refused(Refusal),
-    /// The visitor may repeat the request. Over HTTP/1.1 the target closed a kept connection before
-    /// the first byte of an answer, and whether it has processed the request is unknown. Over
-    /// HTTP/2 the target said that it has not.
+    /// The visitor may repeat the request. Over HTTP/1.1 the target closed a keep-alive connection
+    /// before the first byte of a response, and whether it has processed the request is unknown.
+    /// Over HTTP/2 the target signalled that it has not.
     Raced,
 }
 
@@ -61,15 +61,15 @@ impl From<Refusal> for Failed {
     }
 }
 
-/// Sends a request and waits for the head of the answer.
+/// Sends a request and waits for the response header.
 ///
-/// A target may close an idle connection while a request is on its way. A request that did not
-/// leave is sent on another connection. A request that left is repeated once, on a new connection,
-/// if repeating it does no harm (RFC 9110 section 9.2.2), its body is still there, and no byte of
-/// an answer arrived. The visitor has to decide about every other request: over HTTP/1.1 its
-/// connection ends without an answer, as the connection to the target did. HTTP/2 has no such sign:
-/// REFUSED_STREAM says that the request was not processed (RFC 9113 section 8.7), which nobody
-/// knows. So over HTTP/2 such a request is sent on a new connection from the start.
+/// A target may close an idle connection while a request is in flight. A request that was not sent
+/// is sent on another connection. A request that was sent is retried once, on a new connection, if
+/// it is idempotent (RFC 9110 section 9.2.2), its body is still available, and no byte of a
+/// response arrived. Any other request is left to the visitor: over HTTP/1.1 its connection ends
+/// without a response, as the connection to the target did. HTTP/2 has no such signal:
+/// REFUSED_STREAM means that the request was not processed (RFC 9113 section 8.7), which is unknown
+/// here. So for an HTTP/2 visitor such a request is sent on a new connection from the start.
 pub(super) async fn exchange(
     pool: &Pool,
     progress: &Progress,
@@ -81,7 +81,8 @@ pub(super) async fn exchange(
     let owner = Identity { place, ..service.identity() };
     let repeatable = !switches && is_idempotent(&parts.method);
     if is_open_ended(&parts, &incoming) {
-        // hyper would drop the body of a GET or HEAD, and choose the same for other methods.
+        // Without the field hyper would drop the body of a GET or HEAD; for other methods it would
+        // choose the same.
         parts.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     let mut kept = if repeatable && Source::is_short(&incoming) {
@@ -111,14 +112,14 @@ pub(super) async fn exchange(
         let mut sending = pin!(upstream.sender.try_send_request(request));
         let sent = std::future::poll_fn(|cx| {
             let sent = sending.as_mut().poll(cx);
-            // The interim answers that came with the final one go before it.
+            // Interim responses that arrived with the final response are forwarded before it.
             while let Poll::Ready(interim) = arriving.poll(cx) {
                 let Interim::One(status, mut fields) = interim else {
                     return Poll::Ready(Err(TOO_MANY));
                 };
                 upstream.wire.interim();
                 match &wants {
-                    // The body says so to the visitor.
+                    // The body forwards it to the visitor.
                     Some(wants) if status == StatusCode::CONTINUE => drop(wants.try_send(())),
                     _ => {
                         site.response(&mut fields);
@@ -161,14 +162,14 @@ pub(super) async fn exchange(
     }
 }
 
-/// Whether a request has a body, and nothing tells its length.
+/// Whether a request has a body of unknown length.
 fn is_open_ended(parts: &Parts, incoming: &VisitorBody) -> bool {
     !incoming.is_end_stream()
         && incoming.size_hint().exact().is_none()
         && !parts.headers.contains_key(header::CONTENT_LENGTH)
 }
 
-/// The methods that may be repeated.
+/// Whether a method may be repeated.
 pub(super) fn is_idempotent(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE, Method::TRACE]
         .contains(method)
@@ -179,7 +180,7 @@ pub(super) fn not_open(failed: OpenFailed) -> Refusal {
     Refusal { status, reason: sentence(&reason) }
 }
 
-/// The target, or the visitor's body, broke the exchange.
+/// The refusal for an exchange that failed because of the target or the visitor's body.
 fn broken(progress: &Progress, upstream: &Upstream, error: &hyper::Error) -> Refusal {
     if let Some(reason) = progress.broken() {
         return Refusal::new(400, reason);

@@ -1,4 +1,4 @@
-//! What a request leaves behind once it is with its target, and its answer needs.
+//! The state of a forwarded request that its response needs.
 
 use std::rc::Rc;
 
@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::{Place, Service, compress::Wish, http2, multiplex::Lease, upstream::Upstream};
 
-/// What is left of a request once its answer begins.
+/// The state of a request once its response begins.
 pub(super) struct Forwarded {
     pub(super) service: Rc<dyn Service>,
     pub(super) upstream: TargetConnection,
@@ -19,23 +19,23 @@ pub(super) struct Forwarded {
     pub(super) field: HeaderValue,
 }
 
-/// What the cookie of a visitor says.
+/// The affinity that the cookie of a visitor states.
 #[derive(Clone, Copy)]
 pub(super) struct Affinity {
-    /// Where the visitor was before.
+    /// The previous place of the visitor.
     pub(super) place: Option<Place>,
-    /// The visitor came over TLS.
+    /// Whether the visitor uses TLS.
     pub(super) is_secure: bool,
 }
 
-/// The connection to the target on which a request is answered.
+/// The connection to the target that carries the response.
 pub(super) enum TargetConnection {
     Own(Upstream),
     Shared(Lease),
 }
 
 impl TargetConnection {
-    /// Where the connection leads, once the target has answered.
+    /// The place to which the connection leads, once the target has responded.
     pub(super) fn leads_to(&self) -> Option<Place> {
         match self {
             Self::Own(upstream) => upstream.wire.place.get(),
@@ -47,7 +47,7 @@ impl TargetConnection {
 /// The switch to another protocol.
 pub(super) struct Tunnel {
     pub(super) protocol: HeaderValue,
-    /// The stream of a visitor of HTTP/2. A visitor of HTTP/1.1 gives its whole connection.
+    /// The stream of an HTTP/2 visitor. For an HTTP/1.1 visitor, the whole connection is switched.
     pub(super) visitor: Option<oneshot::Receiver<http2::Tunnel>>,
 }
 

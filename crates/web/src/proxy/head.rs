@@ -1,4 +1,4 @@
-//! The head of a request in the form for its target.
+//! Rewrites the header of a request for its target.
 
 use hyper::{
     header::{self, HeaderValue},
@@ -8,23 +8,24 @@ use proto::TargetProtocol;
 
 use crate::{Refusal, Rules, Sender, Visitor, addresses::Addresses, fields};
 
-/// What decides about the fields of a request at its target.
+/// The inputs of the rewrite of a request's fields.
 pub(super) struct Rewrite<'r> {
     pub(super) rules: &'r Rules,
     pub(super) visitor: (&'r Visitor, Sender),
     /// The host as the visitor wrote it.
     pub(super) field: &'r HeaderValue,
-    /// The connection is one of a trusted reverse proxy.
+    /// Whether the connection comes from a trusted reverse proxy.
     pub(super) is_trusted: bool,
-    /// The visitor came over TLS.
+    /// Whether the visitor uses TLS.
     pub(super) is_secure: bool,
-    /// The request is a preflight without the password of the service.
+    /// Whether the request is a preflight without the password of the service.
     pub(super) is_preflight: bool,
 }
 
 impl<'r> Rewrite<'r> {
-    /// Changes the fields. `protocol`: the visitor asks to switch to it. `expects`: the body waits
-    /// for `100 Continue`. Returns the addresses of the site, for the answers.
+    /// Rewrites the fields. `protocol`: the protocol to which the visitor requests to switch.
+    /// `expects`: the body waits for `100 Continue`. Returns the addresses of the site, for the
+    /// responses.
     pub(super) fn apply(
         &self,
         parts: &mut Parts,
@@ -73,14 +74,14 @@ impl<'r> Rewrite<'r> {
         site.request(list)?;
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().unwrap_or(field).clone());
-        // The spelling of the names of the fields stays there.
+        // The extensions keep the case of the field names.
         parts.extensions.remove::<h2::ext::Protocol>();
         parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         Ok(site)
     }
 }
 
-/// The prefix of the path that the target does not see, and what stands in its place.
+/// The prefix of the path that is hidden from the target, and its replacement.
 pub(super) fn stripped(rules: &Rules) -> Option<(&str, &str)> {
     rules.path().zip(rules.stripped.as_deref())
 }

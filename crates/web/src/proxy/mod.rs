@@ -1,11 +1,11 @@
-//! One request: route, password, fields, target, answer.
+//! One request: route, password, fields, target, response.
 //!
-//! * `target` is the host that a request is for.
+//! * `target` determines the host of a request.
 //! * `admit` finds the service, and decides whether the request may use it.
-//! * `head` is the head of the request in the form for the target.
+//! * `head` rewrites the header of the request for the target.
 //! * `exchange` sends it over HTTP/1.1, and `over_h2` over HTTP/2.
-//! * `answer` passes the answer on. `forwarded` is what the answer needs of the request, and
-//!   `denied` what the server answers itself.
+//! * `answer` forwards the response. `forwarded` is the state of the request that the response
+//!   needs, and `denied` a response of the server itself.
 
 mod admit;
 mod answer;
@@ -47,27 +47,27 @@ use forwarded::{Affinity, Forwarded, TargetConnection, Tunnel};
 use head::Rewrite;
 use target::Target;
 
-/// A connection of a visitor, as its requests see it.
+/// The state of a visitor's connection that its requests share.
 pub(crate) struct Connection {
     pub(crate) visitor: Visitor,
     pub(crate) services: Rc<dyn Services>,
     pub(crate) progress: Rc<Progress>,
     pub(crate) account: Rc<Account>,
     pub(crate) pool: Rc<Pool>,
-    /// Connections to targets over HTTP/2.
+    /// HTTP/2 connections to targets.
     pub(crate) shared: Connections,
     pub(crate) h2: bool,
-    /// The stream to the target of a visitor of HTTP/1.1 that switches to another protocol.
+    /// The stream to the target of an HTTP/1.1 visitor that switches to another protocol.
     pub(crate) switched: RefCell<Option<Switched>>,
 }
 
-/// A request of HTTP/1.1 gets no answer: the connection of its visitor ends, and the visitor may
+/// An HTTP/1.1 request gets no response: the connection of its visitor ends, and the visitor may
 /// repeat the request ([`exchange::exchange`]).
 #[derive(Debug, thiserror::Error)]
 #[error("the target closed a kept connection before it answered a request")]
 pub(crate) struct Unanswered;
 
-/// Why a request gets no answer of its target.
+/// Why a request gets no response of its target.
 enum NoAnswer {
     Denied(Denied),
     Unanswered,
@@ -80,15 +80,15 @@ impl<T: Into<Denied>> From<T> for NoAnswer {
 }
 
 impl Connection {
-    /// How long the connection stays open without a request.
+    /// The idle timeout of the connection.
     pub(crate) fn idle(&self) -> Duration {
         self.services.settings().idle(self.services.trusts())
     }
 
-    /// Answers a request.
+    /// Handles a request and returns its response.
     ///
     /// # Errors
-    /// A request of HTTP/1.1 gets no answer.
+    /// An HTTP/1.1 request gets no response.
     pub(crate) async fn handle(
         self: Rc<Self>,
         request: Request<VisitorBody>,
@@ -98,7 +98,7 @@ impl Connection {
         let bodiless = request.method() == Method::HEAD;
         let takes_chunks = !self.h2 && !bodiless && request.version() == Version::HTTP_11;
         let head = fields::length(request.headers()) + request.uri().path().len();
-        // The head lies in the visitor's buffer, in that of the target, and in the record.
+        // The header is in the buffers of the visitor and the target, and in the record.
         let copies = if self.services.wants().is_some() { 3 } else { 2 };
         let cost = REQUEST + copies * head as u64;
         if !self.account.affords(cost + UPSTREAM) {
@@ -109,7 +109,7 @@ impl Connection {
         if is_short {
             self.account.count_refusal();
         }
-        // The gate has replaced the head of a request that it refuses.
+        // The gate has replaced the header of a request that it refuses.
         let recording = Recording::new(&self.services, &self.visitor, &request, refused.is_none());
         let held = held.unwrap_or_else(|| self.account.refuse());
         let answer = Answer::new(&self.progress, held, Some(recording));
@@ -124,7 +124,7 @@ impl Connection {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
             Err(NoAnswer::Denied(denied)) => Ok(self.page(denied, bodiless, answer)),
             Err(NoAnswer::Unanswered) => {
-                // The answers before this one leave first.
+                // Earlier responses are sent first.
                 self.progress.unstuck().await;
                 return Err(Unanswered);
             }
@@ -208,7 +208,8 @@ impl Connection {
         Ok((response, Forwarded { service, upstream, tunnel, hsts, compress, affinity, field }))
     }
 
-    /// Where a request goes, if its head is not too long and its host may be asked for here.
+    /// The target of a request, if its header is not too long and this connection may serve its
+    /// host.
     fn target<'r>(
         &self,
         request: &'r Request<VisitorBody>,
@@ -221,7 +222,7 @@ impl Connection {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields."));
         }
-        // The gate has measured the heads of HTTP/1.
+        // The gate has limited the headers of HTTP/1.
         if self.h2 && head > h1::HEAD {
             return Err(h1::Fault::HeadSize.into());
         }
@@ -229,8 +230,8 @@ impl Connection {
         if self.services.covers(&target.host) { Ok(target) } else { Err(MISDIRECTED) }
     }
 
-    /// The name by which the service is found, and its port: of the field that the settings name,
-    /// or else the host of the request.
+    /// The name by which the service is looked up, and its port: from the field that the settings
+    /// name, or else the host of the request.
     fn named<'r>(
         &self,
         host: Cow<'r, str>,
@@ -249,7 +250,7 @@ impl Connection {
     /// Charges the connection of a reverse proxy to the sender of its request.
     ///
     /// Over HTTP/2 the requests of several visitors share the connection of a reverse proxy. Their
-    /// streams to targets count for each of them.
+    /// streams to targets are charged to each of them.
     fn charge(&self, sender: Sender, is_trusted: bool) -> Result<(), Refusal> {
         if is_trusted
             && !self.h2
@@ -262,7 +263,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a request over a connection of its own, or over one that requests share.
+    /// Sends a request over an exclusive or a shared connection.
     async fn exchange(
         &self,
         service: &dyn Service,
@@ -272,7 +273,7 @@ impl Connection {
         let Self { pool, shared, progress, account, .. } = self;
         let target = service.rules().target;
         let is_secure = target == TargetProtocol::Https;
-        // A service of its own that gRPC uses speaks HTTP/2; a device with a web page may not.
+        // A target of gRPC supports HTTP/2; a device with a web page may not.
         if target == TargetProtocol::H2c || is_secure && !outgoing.switches && is_grpc {
             let exchanged = over_h2::exchange(shared, account, service, outgoing, is_secure).await;
             return exchanged.map(|(response, lease)| (response, TargetConnection::Shared(lease)));
@@ -281,7 +282,7 @@ impl Connection {
         exchanged.map(|(response, upstream)| (response, TargetConnection::Own(upstream)))
     }
 
-    /// The answer of the server itself.
+    /// The response of the server itself.
     async fn own(
         &self,
         own: &dyn Own,
@@ -301,8 +302,8 @@ impl Connection {
         Ok(own.answer(Request::from_parts(parts, body)).await)
     }
 
-    /// The switch to another protocol for which the visitor asks. An extended CONNECT of HTTP/2
-    /// (RFC 8441) becomes a GET with `Upgrade`.
+    /// The protocol switch that the visitor requests. An extended CONNECT of HTTP/2 (RFC 8441)
+    /// becomes a GET with `Upgrade`.
     fn switch(
         &self,
         parts: &mut Parts,
@@ -326,7 +327,7 @@ impl Connection {
         };
         parts.method = Method::GET;
         // A CONNECT has no body, whatever its fields say (RFC 9110 section 9.3.6). A target would
-        // wait for the one of a GET, and take the next request for it.
+        // wait for the body of the GET, and take the next request for it.
         for name in [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::TRAILER] {
             parts.headers.remove(name);
         }
@@ -341,15 +342,15 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// The answer in the place of a target that could not be reached: the client of the service may be
-/// away.
+/// The response instead of a target that could not be reached: the client of the service may be
+/// disconnected.
 fn or_away(service: &dyn Service, refusal: Refusal) -> Denied {
     let away = service.away().filter(|_| refusal.status == 502);
     away.map_or_else(|| Denied::from(refusal), Denied::from)
 }
 
-/// The answer to a request that its service sends elsewhere: by a redirect, or to the same address
-/// with a slash.
+/// The redirect for a request, if any: that of the service, or one to the same address with a
+/// slash.
 fn elsewhere(
     rules: &Rules,
     request: &Request<VisitorBody>,
@@ -374,7 +375,7 @@ fn expects_continue(parts: &Parts, incoming: &VisitorBody) -> bool {
             .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// Whether a browser may ask by this request for a page, whose links are relative to its address.
+/// Whether a browser may load a page by this request, whose links are relative to its address.
 fn is_page(request: &Request<VisitorBody>) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD)
         && !request.headers().contains_key(header::UPGRADE)
@@ -389,7 +390,7 @@ fn with_path(uri: &Uri, mut path: String) -> Option<Uri> {
     PathAndQuery::try_from(path).ok().map(Uri::from)
 }
 
-/// Whether nothing in the head of an answer tells the length of its body.
+/// Whether the header of a response does not determine the length of its body.
 fn is_open_ended(response: &Response<AnswerBody>) -> bool {
     let (status, body) = (response.status(), response.body());
     let is_bodiless = status.is_informational()

@@ -1,4 +1,4 @@
-//! A request at a target over HTTP/2, until the head of its answer.
+//! An exchange with a target over HTTP/2, up to the response header.
 
 use std::{collections::VecDeque, rc::Rc, time::Duration};
 
@@ -19,19 +19,19 @@ use crate::{
     replay::Source,
 };
 
-/// Times that a request is sent again because the target has not processed it, and the pause before
-/// the first of them, which doubles: 2.5 s in all.
+/// The maximum number of retries because the target has not processed a request, and the backoff
+/// before the first retry, which doubles: 2.5 s in total.
 const MOST_REFUSALS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Sends a request over the connection that all requests of the visitor to the service share, and
-/// waits for the head of the answer.
+/// waits for the response header.
 ///
-/// A request of any method is repeated if the target says that it has not processed the request
-/// (RFC 9113 section 8.7), after a pause where the target has refused the stream. A request is
-/// repeated once if the connection breaks that carried requests before and repeating does no harm
-/// (RFC 9110 section 9.2.2). In all cases its body has to be there. A refusal that cannot be
-/// answered in this way is passed on to a visitor of HTTP/2, which may have the body still.
+/// A request of any method is retried if the target signals that it has not processed the request
+/// (RFC 9113 section 8.7), after a backoff if the target has refused the stream. An idempotent
+/// request (RFC 9110 section 9.2.2) is retried once if a connection breaks that has carried
+/// requests before. In all cases its body must still be available. Otherwise a refusal is passed on
+/// to an HTTP/2 visitor, which may still have the body.
 pub(super) async fn exchange(
     connections: &Connections,
     account: &Rc<Account>,
@@ -53,7 +53,7 @@ pub(super) async fn exchange(
         let wire = Rc::clone(&lease.wire);
         let (wants, hold) = expects.then(|| Hold::new(sink)).unzip();
         if let Some(wants) = wants {
-            // The expectation ends here: the windows of HTTP/2 hold an unwanted body.
+            // The expectation is met here: HTTP/2 flow control bounds an unwanted body.
             let _ = wants.try_send(());
         }
         let body = RequestBody::new(&source, std::mem::take(&mut again), hold, wire);
@@ -99,8 +99,8 @@ pub(super) async fn exchange(
     }
 }
 
-/// The head of a request in the form of HTTP/2 (RFC 9113 section 8.3.1): `Host` becomes the
-/// authority, and no field belongs to the connection (section 8.2.2).
+/// The header of a request in the form of HTTP/2 (RFC 9113 section 8.3.1): `Host` becomes the
+/// authority, and connection-specific fields are removed (section 8.2.2).
 fn in_h2(mut parts: Parts, is_secure: bool) -> Result<Parts, Refusal> {
     const MALFORMED: Refusal = Refusal::new(400, "The host of the request is malformed.");
     let list = &mut parts.headers;

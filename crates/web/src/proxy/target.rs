@@ -1,4 +1,4 @@
-//! The host that a request is for, and the form of its address for a target.
+//! The host of a request, and its request target in the form for the target.
 
 use std::borrow::Cow;
 
@@ -10,11 +10,11 @@ use hyper::{
 
 use crate::{Refusal, body::VisitorBody};
 
-/// The host of a request of HTTP/1.0 without one. No host has this name, so only a service for all
-/// hosts is found.
+/// The host of an HTTP/1.0 request without one. No host has this name, so only a service for all
+/// hosts matches.
 const HOSTLESS: &str = "-";
 
-/// Where a request goes.
+/// The host and address of a request.
 pub(super) struct Target<'r> {
     /// The host in normal form.
     pub(super) host: Cow<'r, str>,
@@ -25,8 +25,8 @@ pub(super) struct Target<'r> {
 }
 
 impl<'r> Target<'r> {
-    /// An authority in the address of the request names the host, and `Host` may not contradict it
-    /// (RFC 9112 section 3.2.2, RFC 9113 section 8.3.1).
+    /// An authority in the request target names the host, and `Host` must not contradict it (RFC
+    /// 9112 section 3.2.2, RFC 9113 section 8.3.1).
     pub(super) fn of(request: &'r Request<VisitorBody>, h2: bool) -> Result<Self, Refusal> {
         const NONE: Refusal = Refusal::new(400, "The request names no host.");
         let uri = request.uri();
@@ -35,15 +35,15 @@ impl<'r> Target<'r> {
         if fields.next().is_some() {
             return Err(h1::Fault::Hosts.into());
         }
-        // HTTP/1 has authorities without a scheme for CONNECT alone.
+        // HTTP/1 has authorities without a scheme only for CONNECT.
         let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
         if uri.authority().is_some() && !is_http && !(h2 && uri.scheme().is_none()) {
             return Err(h1::Fault::Target.into());
         }
         let implied = if uri.scheme_str() == Some("https") { 443 } else { 80 };
         let target = uri.authority().map(|named| (named.as_str().as_bytes(), Some(implied)));
-        // HTTP/1.0 has no `Host` (RFC 1945), and HTTP/1.1 an empty field for a request whose host
-        // is unknown (RFC 9112 section 3.2).
+        // HTTP/1.0 has no `Host` (RFC 1945), and HTTP/1.1 has an empty `Host` if the host is
+        // unknown (RFC 9112 section 3.2).
         let is_old = request.version() == Version::HTTP_10;
         if target.is_none() && field.map_or(is_old, HeaderValue::is_empty) {
             let (host, field) = (Cow::Borrowed(HOSTLESS), HeaderValue::from_static(""));
