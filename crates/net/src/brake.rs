@@ -1,11 +1,11 @@
-//! The brake on guesses: passwords of services, exits and forwards.
+//! The brake on password guessing for services, exits and forwards.
 //!
-//! [`Failures`] is the growing pause after wrong guesses, by any key. [`Brake`] bounds the guesses
-//! of one source at one service, over all connections, streams and workers together.
+//! [`Failures`] is the exponential backoff after wrong guesses, by any key. [`Brake`] limits the
+//! guesses of one source at one service, over all connections, streams and workers together.
 //!
-//! A brake that only delays the refusals bounds nothing: a right guess is answered at once, so a
-//! guesser opens many connections and gives each of them up after a moment. So no outcome may be
-//! told faster than the pauses permit, whether it is right or wrong:
+//! Delaying only the refusals would limit nothing: a correct guess is accepted at once, so an
+//! attacker could open many connections and abandon each of them shortly after. So no outcome may
+//! be revealed faster than the pauses permit, whether correct or wrong:
 //!
 //! ```text
 //!   the pause of the source is over ──── right ──> told at once, costs nothing
@@ -14,25 +14,25 @@
 //!                              └─ no turn in time ──> refused without a judgement
 //! ```
 //!
-//! * The caller compares the password first and tells the brake the outcome. The comparison is
-//!   cheap and takes constant time; the brake decides when the outcome may be seen.
-//! * Without a wrong guess in the last pause, a right password passes at once and takes no turn.
-//! * A person behind the address of a guesser must not be locked out. A guesser waits for an answer
-//!   before it sends the next guess, because its connections and streams are bounded. So a request
-//!   that comes at any other moment is the youngest, and has its turn after one pause at most
-//!   ([`LONGEST`]). The oldest guess would wait longest in any order.
-//! * A connection on which the right password was given is not braked ([`Attempt::is_known`]): a
-//!   program whose connection is admitted does not notice a guesser behind the same address. A
-//!   wrong password ends that, so a guesser that shares the connection of a reverse proxy gains a
-//!   single guess for each right password of its neighbour. The *password* is no such sign: to
-//!   admit a password that was right a moment ago, and no other, would tell a guesser which one it
-//!   was.
-//! * Requests that wait cost what any request costs whose target is slow, and are bounded in time
-//!   and in number (`WAITING_MAX`).
+//! * The caller compares the password first and passes the outcome to the brake. The comparison is
+//!   cheap and takes constant time; the brake decides when the outcome may be revealed.
+//! * Without a wrong guess in the last pause, a correct password passes at once and takes no turn.
+//! * A legitimate user behind an attacker's address must not be locked out. An attacker waits for a
+//!   response before it sends the next guess, because its connections and streams are bounded. So a
+//!   request that arrives at any other time is the youngest, and gets its turn after at most one
+//!   pause ([`LONGEST`]). The oldest guess would wait longest in any order.
+//! * A connection on which the correct password was presented is not throttled
+//!   ([`Attempt::is_known`]): a program whose connection is admitted is not affected by an attacker
+//!   behind the same address. A wrong password ends the exemption, so an attacker that shares the
+//!   connection of a reverse proxy gains one guess per correct password of another user. A recently
+//!   correct *password* gives no exemption: to admit it and no other would reveal it to an
+//!   attacker.
+//! * Waiting requests cost as much as requests to a slow target, and are bounded in time and in
+//!   number (`WAITING_MAX`).
 //!
-//! A source is a [`Source::prefix`]. A visitor without a source (it came over a Unix socket, or a
-//! reverse proxy names nobody) has no brake: a bound for all visitors together would lock all of
-//! them out.
+//! A source is a [`Source::prefix`]. A visitor without a source (it uses a Unix socket, or a
+//! reverse proxy names no address) is not throttled: a limit for all such visitors together would
+//! lock all of them out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -46,41 +46,41 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::source::Source;
 
-/// The pause after the first wrong guess. The pause doubles with each further one.
+/// The pause after the first wrong guess. The pause doubles with each subsequent guess.
 const FIRST: Duration = Duration::from_millis(100);
 
 /// After this time without a failure, the pause starts again at [`FIRST`].
 const FORGET: Duration = Duration::from_secs(60);
 
-/// The number of doublings at a service: up to 1.6 s, or 54,000 guesses per day. A person behind
-/// the address of a guesser waits as long for an answer on a new connection.
+/// The number of doublings at a service: up to 1.6 s, or 54,000 guesses per day. A user behind an
+/// attacker's address waits as long for a response on a new connection.
 const DOUBLINGS: u32 = 4;
 
 /// The longest pause of a source at a service.
 pub const LONGEST: Duration = Duration::from_millis(100 << DOUBLINGS);
 
-/// Requests of all sources that wait for a turn at one time: 128 connections of HTTP/2 with all
-/// their streams. A further request is refused at once.
+/// The maximum number of waiting requests of all sources: 128 HTTP/2 connections with all their
+/// streams. Requests beyond it are refused at once.
 const WAITING_MAX: usize = 16 << 10;
 
-/// The table is cut into this number of parts with a lock each, so that two workers seldom meet.
+/// The number of shards of the table, each with its own lock, so that workers rarely contend.
 const PARTS: usize = 32;
 
-/// Pairs of service and source that one part of the table remembers. A guesser needs 8,192 sources
+/// The maximum number of pairs of service and source in one shard. An attacker needs 8,192 sources
 /// to make a full table forget a pause.
 const PART_MAX: usize = 256;
 
-/// A wrong password is reported from this one on, because a person may mistype.
+/// The number of wrong passwords from which on they are reported, because a user may mistype.
 const REPORT_FROM: u32 = 3;
 
-/// The period of the reports about one service and source.
+/// The minimum interval between two reports about one service and source.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
-/// Most reports in this period about all services and sources: a guesser with a network of IPv6 has
-/// 65,536 sources.
+/// The maximum number of reports in this period about all services and sources: an attacker with an
+/// IPv6 network has 65,536 sources.
 const REPORTS: u32 = 60;
 
-/// Counts failures by key, and tells how long the answer to each has to wait.
+/// Counts failures by key, and computes the delay of the response to each.
 #[derive(Debug)]
 pub struct Failures<K> {
     table: HashMap<K, (u32, std::time::Instant)>,
@@ -89,7 +89,7 @@ pub struct Failures<K> {
 }
 
 impl<K: Eq + Hash> Failures<K> {
-    /// A table of at most `keys` keys, which an attacker may invent. A full table without outdated
+    /// A table of at most `keys` keys, which an attacker may invent. A full table without expired
     /// keys is cleared. The pause starts at 100 ms and doubles `doublings` times.
     #[must_use]
     pub fn new(keys: usize, doublings: u32) -> Self {
@@ -121,7 +121,7 @@ impl<K: Eq + Hash> Failures<K> {
         self.table.len()
     }
 
-    /// Whether no failure is remembered.
+    /// Whether no failure is recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
@@ -132,27 +132,27 @@ fn pause(failures: u32, doublings: u32) -> Duration {
     FIRST * (1 << failures.min(doublings))
 }
 
-/// A password that a visitor gave.
+/// A password that a visitor presented.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// The service, as reports name it.
+    /// The name of the service in reports.
     pub service: &'a str,
     /// The visitor.
     pub source: &'a Source,
-    /// The password is right. The visitor learns it by the answer of the brake alone.
+    /// Whether the password is correct. The visitor learns this only from the result of the brake.
     pub is_right: bool,
-    /// The last password of this source on this connection was right.
+    /// Whether the last password of this source on this connection was correct.
     pub is_known: bool,
 }
 
-/// The answer to an attempt.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// The password is right.
+    /// The password is correct.
     Right,
     /// The password is wrong.
     Wrong,
-    /// Not judged: the source has made too many wrong guesses.
+    /// No verdict: the source has made too many wrong guesses.
     Busy,
 }
 
@@ -165,20 +165,21 @@ pub struct Report<'a> {
     pub source: &'a Source,
     /// Wrong passwords since the last report.
     pub wrong: u64,
-    /// Requests that were refused without a judgement since the last report.
+    /// Requests that were refused without a verdict since the last report.
     pub refused: u64,
 }
 
-/// Bounds the guesses of each source at each service; see the module.
+/// Limits the guesses of each source at each service; see the module.
 pub struct Brake {
     report: Box<dyn Fn(Report<'_>) + Send + Sync>,
     hasher: RandomState,
     parts: [Mutex<Part>; PARTS],
-    /// Pairs of service and source in all parts. Without one, a right password needs no lock.
+    /// The number of pairs of service and source in all shards. If it is 0, a correct password
+    /// needs no lock.
     pairs: AtomicUsize,
     waiting: AtomicUsize,
     places: AtomicU64,
-    /// The begin of the period, and the reports in it.
+    /// The start of the period, and the number of reports in it.
     reports: Mutex<(Instant, u32)>,
 }
 
@@ -191,19 +192,19 @@ struct Guesser {
     last: Instant,
     /// The end of the pause.
     next: Instant,
-    /// The requests that wait for a turn; the youngest is the last.
+    /// The waiting requests; the youngest is the last.
     waiting: BTreeMap<u64, Arc<Notify>>,
     reported: Option<Instant>,
     wrong: u64,
     refused: u64,
 }
 
-/// What an attempt does next.
+/// The next step of an attempt.
 enum Step {
     Judged(Judgement),
     /// The password is wrong, and the pause ends at this time.
     Pause(Instant),
-    /// The attempt waits for its turn: until this time, or for a sign.
+    /// The attempt waits for its turn: until this time, or for a notification.
     Wait(Option<Instant>),
 }
 
@@ -214,8 +215,7 @@ impl fmt::Debug for Brake {
 }
 
 impl Brake {
-    /// A brake that gives reports about guessers to `report`, at most one per service, source and
-    /// minute.
+    /// A brake that reports attackers to `report`, at most once per service, source and minute.
     #[must_use]
     pub fn new(report: impl Fn(Report<'_>) + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
@@ -229,14 +229,14 @@ impl Brake {
         })
     }
 
-    /// Whether no source is braked, so that a right password may be told at once.
+    /// Whether no source is throttled, so that a correct password may be accepted at once.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.pairs.load(Ordering::Acquire) == 0
     }
 
-    /// Returns the outcome of an attempt when it may be told. An attempt without a turn for the
-    /// time `patience` is refused. Dropping the future gives the turn up.
+    /// Returns the outcome of an attempt once it may be revealed. An attempt that gets no turn
+    /// within `patience` is refused. Dropping the future gives up the turn.
     pub async fn judge(&self, attempt: Attempt<'_>, patience: Duration) -> Judgement {
         if attempt.is_right && self.is_idle() {
             return Judgement::Right;
@@ -314,7 +314,7 @@ impl Brake {
         Step::Wait(until)
     }
 
-    /// The entry of a pair. `None`: all entries of a full part have waiting requests.
+    /// The entry of a pair. `None`: all entries of a full shard have waiting requests.
     fn guesser<'p>(
         &self,
         part: &'p mut Part,
@@ -390,7 +390,7 @@ impl Guesser {
     }
 }
 
-/// The place of a request that waits for a turn. Dropping it gives the turn to the next youngest.
+/// The place of a waiting request. Dropping it gives the turn to the next youngest.
 struct Queued<'b> {
     brake: &'b Brake,
     attempt: Attempt<'b>,
@@ -446,13 +446,13 @@ mod tests {
         (Brake::new(report), reports)
     }
 
-    /// The outcome of an attempt, and the milliseconds until it.
+    /// The outcome of an attempt, and its delay in milliseconds.
     async fn ask(brake: &Brake, attempt: Attempt<'_>) -> (Judgement, u128) {
         let start = Instant::now();
         (brake.judge(attempt, PATIENCE).await, start.elapsed().as_millis())
     }
 
-    /// Gives the tasks of a test their turns.
+    /// Lets the tasks of a test run.
     async fn settle() {
         for _ in 0..20 {
             yield_now().await;
@@ -494,7 +494,7 @@ mod tests {
         let mut guesses = JoinSet::new();
         for n in 0..1000 {
             let brake = Arc::clone(&brake);
-            // One of the guesses is right, and is told no sooner for it.
+            // One of the guesses is correct, and is not revealed sooner.
             guesses.spawn(async move { ask(&brake, attempt(1, n == 500)).await });
         }
         settle().await;
@@ -521,7 +521,7 @@ mod tests {
             let (brake, guesses) = (Arc::clone(&brake), Rc::clone(&guesses));
             local.spawn_local(async move {
                 loop {
-                    // Each answer brings the next guess.
+                    // Each response triggers the next guess.
                     if ask(&brake, attempt(1, false)).await.0 == Judgement::Wrong {
                         guesses.set(guesses.get() + 1);
                     }
@@ -558,7 +558,7 @@ mod tests {
         assert_eq!(guess(true).await, Judgement::Busy);
         assert_eq!(guess(false).await, Judgement::Busy);
         assert_eq!(first.await.unwrap(), Judgement::Wrong);
-        // A place that is given up passes the turn on.
+        // An abandoned place passes the turn on.
         let mut all = Vec::new();
         for is_right in [false, true, true] {
             let brake = Arc::clone(&brake);

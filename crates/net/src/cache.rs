@@ -1,24 +1,24 @@
 //! The size of the second-level cache of a core. A buffer that is written and read again within a
-//! turn should stay in it.
+//! turn should fit into it.
 
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// The size where the system does not tell it, in bytes. It is the smallest size among the server
-/// cores of 2026 (AMD Zen 2 and 3, ARM Neoverse N1 at its least).
+/// The default size if the system does not report it, in bytes. It is the smallest size among the
+/// server cores of 2026 (AMD Zen 2 and 3, the smallest ARM Neoverse N1).
 const USUAL: usize = 512 << 10;
 
-/// Sizes beyond these bounds are mistakes of the system or of a virtual machine, in bytes.
+/// The plausible sizes, in bytes. Others are errors of the system or of a virtual machine.
 const PLAUSIBLE: std::ops::RangeInclusive<usize> = (64 << 10)..=(64 << 20);
 
-/// Caches of a core that the system lists at most.
+/// The maximum number of caches per core that the system lists.
 const CACHES: usize = 8;
 
-/// The size of the second-level cache of the first core in bytes, as Linux tells it in sysfs; 512
-/// KiB where it does not. The first call reads the files, later calls read nothing.
+/// The size of the second-level cache of the first core in bytes, as Linux reports it in sysfs; 512
+/// KiB if it does not. Only the first call reads the files.
 ///
-/// The cores of a machine with two kinds of cores may have other sizes.
+/// On a machine with two kinds of cores, other cores may have other sizes.
 #[must_use]
 pub fn second_level() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
@@ -30,8 +30,8 @@ pub fn second_level() -> usize {
     })
 }
 
-/// The size that the files below `folder` tell (Documentation/ABI/testing/sysfs-devices-system-cpu
-/// in the source of Linux).
+/// The size that the files below `folder` report
+/// (Documentation/ABI/testing/sysfs-devices-system-cpu in the source of Linux).
 fn reported(folder: &Path) -> Option<usize> {
     (0..CACHES).find_map(|n| {
         let of_cache = |file| fs::read_to_string(folder.join(format!("index{n}")).join(file)).ok();

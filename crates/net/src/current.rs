@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Current<T>(Arc<Mutex<Arc<T>>>);
 
 impl<T> Current<T> {
-    /// Replaces the value. Connections that exist keep the value that they began with.
+    /// Replaces the value. Existing connections keep the value with which they began.
     pub fn replace(&self, value: Arc<T>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = value;
     }
 
-    /// The value at this moment.
+    /// The current value.
     #[must_use]
     pub fn get(&self) -> Arc<T> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,10 +1,10 @@
-//! The code point of differentiated services (DSCP, RFC 2474) of the packets of a socket: the upper
-//! six bits of the field that is called type of service in IPv4 and traffic class in IPv6. The
-//! lower two bits are ECN (RFC 3168), and stay as they are.
+//! The differentiated services code point (DSCP, RFC 2474) of a socket's packets: the upper six
+//! bits of the field that is called type of service in IPv4 and traffic class in IPv6. The lower
+//! two bits are ECN (RFC 3168), and are preserved.
 //!
-//! A socket of TCP, and a datagram that is sent without control messages, has the mark of its
-//! socket. quinn-udp gives each datagram its ECN bits by a control message, which replaces the
-//! whole field; [`send`] puts the mark into the same message.
+//! TCP packets, and datagrams sent without control messages, have the mark of their socket.
+//! quinn-udp sets the ECN bits of each datagram by a control message, which replaces the whole
+//! field; [`send`] puts the mark into the same message.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
@@ -17,11 +17,12 @@ use rustix::net::AddressFamily;
 use rustix::net::sockopt::{ip_tos, ipv6_tclass, set_ip_tos, set_ipv6_tclass, socket_domain};
 use socket2::{MsgHdr, SockAddr, SockRef};
 
-/// The bits of ECN in the field.
+/// The ECN bits of the field.
 const ECN: u8 = 3;
 
-/// Marks the packets of a socket with the code point `dscp`, 0 to 63, of which 0 is best effort. A
-/// socket of both families is marked for both. What a listener of TCP accepts inherits the mark.
+/// Marks the packets of a socket with the code point `dscp`, 0 to 63; 0 is best effort. A
+/// dual-stack socket is marked for both families. Connections accepted by a TCP listener inherit
+/// the mark.
 ///
 /// # Errors
 /// Those of setsockopt(2).
@@ -34,13 +35,13 @@ pub fn mark(socket: &impl AsFd, dscp: u8) -> io::Result<()> {
     }
     let of_v4 = || set_ip_tos(socket, field | ip_tos(socket)? & ECN);
     match of_v4() {
-        // A socket of IPv6 alone may not have the option.
+        // An IPv6-only socket may not have the option.
         Err(_) if is_v6 => Ok(()),
         outcome => outcome.map_err(io::Error::from),
     }
 }
 
-/// Marks the packets of a new socket as [`mark`] does. A new socket has 0 already.
+/// Marks the packets of a new socket as [`mark`] does. A new socket already has 0.
 ///
 /// # Errors
 /// Those of setsockopt(2).
@@ -48,7 +49,7 @@ pub fn mark_new(socket: &impl AsFd, dscp: u8) -> io::Result<()> {
     if dscp == 0 { Ok(()) } else { mark(socket, dscp) }
 }
 
-/// The code point of the packets of a socket, 0 to 63. A socket that does not tell has 0.
+/// The code point of the packets of a socket, 0 to 63; 0 if it cannot be read.
 pub fn of(socket: &impl AsFd) -> u8 {
     let field = match socket_domain(socket) {
         Ok(AddressFamily::INET6) => {
@@ -60,8 +61,8 @@ pub fn of(socket: &impl AsFd) -> u8 {
     field.unwrap_or_default() >> 2
 }
 
-/// Sends as [`UdpSocketState::try_send`] does, with the code point `dscp`, 0 to 63. Nothing is
-/// allocated.
+/// Sends as [`UdpSocketState::try_send`] does, with the code point `dscp`, 0 to 63. Does not
+/// allocate.
 ///
 /// # Errors
 /// Those of sendmsg(2).
@@ -82,8 +83,8 @@ pub fn send(
         let Err(error) = SockRef::from(socket).sendmsg(&message, 0) else { return Ok(()) };
         match Errno::from_io_error(&error) {
             Some(Errno::INTR) => {}
-            // A device that cannot cut a batch: `state` learns it from its own call, which fails
-            // for the same reason.
+            // A device that cannot segment a batch: `state` detects this by its own call, which
+            // fails for the same reason.
             Some(Errno::IO | Errno::INVAL) if transmit.segment_size.is_some() => {
                 return state.try_send(UdpSockRef::from(socket), transmit);
             }
@@ -92,9 +93,8 @@ pub fn send(
     }
 }
 
-/// Sends one datagram, from the address `src_ip` of this machine, that ends after `hops` routers,
-/// with the code point `dscp`: a way to open the NATs near this machine without a datagram at the
-/// far end.
+/// Sends one datagram from the address `src_ip` of this machine, with a hop limit of `hops` and the
+/// code point `dscp`: it opens the NATs near this machine without reaching the far end.
 ///
 /// # Errors
 /// Those of sendmsg(2).
@@ -123,15 +123,16 @@ pub fn send_within(
     }
 }
 
-/// The head of a control message: `size_t cmsg_len`, `int cmsg_level`, `int cmsg_type` (cmsg(3)).
+/// The header length of a control message: `size_t cmsg_len`, `int cmsg_level`, `int cmsg_type`
+/// (cmsg(3)).
 const HEAD: usize = size_of::<usize>() + 2 * size_of::<libc::c_int>();
 
-/// The bytes of a control message with so many bytes of data.
+/// The size of a control message with `data` bytes of data.
 const fn space(data: usize) -> usize {
     HEAD + data.next_multiple_of(size_of::<usize>())
 }
 
-/// Room for the field, the size of segments or the hops, and the address of this machine
+/// The space for the field, the segment size or the hop limit, and the address of this machine
 /// (`in6_pktinfo`).
 const ROOM: usize = space(size_of::<libc::c_int>()) + space(size_of::<libc::c_int>()) + space(20);
 
@@ -152,13 +153,14 @@ impl Control {
         } else {
             control.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &field);
         }
-        // As quinn-udp: some drivers refuse a batch of one datagram.
+        // As in quinn-udp: some drivers refuse a batch of one datagram.
         let segment = transmit.segment_size.filter(|size| *size < transmit.contents.len());
         if let Some(segment) = segment.and_then(|size| u16::try_from(size).ok()) {
             control.put(libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
         }
         match transmit.src_ip {
-            // `in_pktinfo`: the interface, the address, and one that only the kernel fills in.
+            // `in_pktinfo`: the interface, the address, and an address that only the kernel fills
+            // in.
             Some(IpAddr::V4(ip)) => {
                 let mut info = [0; 12];
                 info[4..8].copy_from_slice(&ip.octets());
@@ -205,7 +207,7 @@ mod tests {
     use super::*;
     use crate::no_check::NoCheck;
 
-    /// A bound socket that reads datagrams with their ECN bits; `None` on a machine without the
+    /// A bound socket that reads datagrams with their ECN bits; `None` if the machine lacks the
     /// family.
     fn bound(ip: IpAddr) -> Option<(UdpSocket, UdpSocketState)> {
         let socket = UdpSocket::bind((ip, 0)).ok()?;
@@ -238,7 +240,8 @@ mod tests {
         let (v4, v6) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST));
         let dual = IpAddr::from(Ipv6Addr::UNSPECIFIED);
         for (from, to) in [(v4, v4), (v6, v6), (dual, v6), (dual, v4)] {
-            // The receiver has no state, which would let the kernel join the datagrams of a batch.
+            // The receiver has no state, which would let the kernel coalesce the datagrams of a
+            // batch.
             let (Some((sender, state)), Ok(receiver)) = (bound(from), UdpSocket::bind((to, 0)))
             else {
                 continue;
@@ -362,7 +365,7 @@ mod tests {
             let host = if address.starts_with("[::1]") { "::1" } else { "127.0.0.1" };
             let _visitor = std::net::TcpStream::connect((host, port)).unwrap();
             let (accepted, peer) = group[0].accept().unwrap();
-            // IPv4 packets of a socket of IPv6 have the field of IPv4.
+            // IPv4 packets of an IPv6 socket have the IPv4 field.
             let field = match peer.ip().to_canonical() {
                 IpAddr::V4(_) => ip_tos(&accepted).unwrap(),
                 IpAddr::V6(_) => ipv6_tclass(&accepted).unwrap() as u8,

@@ -1,7 +1,7 @@
-//! Machines without IPv6. The one rule for every socket of this program: `[::]` is every address of
-//! the machine, which is `0.0.0.0` where the kernel has no IPv6 (`ipv6.disable=1`, or a unit with
-//! `RestrictAddressFamilies=AF_INET`). A named address of IPv6 is an error there, and a target's
-//! address of IPv6 cannot be reached.
+//! Machines without IPv6. The rule for every socket of this program: `[::]` means every address of
+//! the machine, so it becomes `0.0.0.0` if the kernel has no IPv6 (`ipv6.disable=1`, or a unit with
+//! `RestrictAddressFamilies=AF_INET`). A specific IPv6 address is an error there, and an IPv6
+//! address of a target is unreachable.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,13 +9,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 
-/// The words about a named address of IPv6.
+/// The error text for a specific IPv6 address.
 const NONE: &str = "the kernel of this machine has no IPv6";
 
 /// The address that a listener at `address` binds.
 ///
 /// # Errors
-/// [`io::ErrorKind::Unsupported`]: a named address of IPv6, and the kernel has no IPv6.
+/// [`io::ErrorKind::Unsupported`]: the address is a specific IPv6 address, and the kernel has no
+/// IPv6.
 pub fn bindable(address: SocketAddr) -> io::Result<SocketAddr> {
     bindable_if(address, has_ipv6)
 }
@@ -32,13 +33,14 @@ fn bindable_if(address: SocketAddr, has_ipv6: impl FnOnce() -> bool) -> io::Resu
     }
 }
 
-/// Whether the kernel makes sockets of IPv6. A lack of descriptors says nothing about that.
+/// Whether the kernel supports IPv6 sockets. A lack of descriptors does not count as a lack of
+/// IPv6.
 fn has_ipv6() -> bool {
     let probe = Socket::new(Domain::IPV6, Type::DGRAM, None);
     !probe.is_err_and(|error| is_no_family(&error))
 }
 
-/// The error of a socket for a peer's address, in words where the kernel lacks the family.
+/// The error of a socket for a peer's address, with a text if the kernel lacks the family.
 pub(crate) fn unreachable(error: io::Error) -> io::Error {
     if is_no_family(&error) {
         return io::Error::new(io::ErrorKind::NetworkUnreachable, NONE);

@@ -1,27 +1,27 @@
 //! The address of the client behind a reverse proxy, from `X-Forwarded-For`, `Forwarded` (RFC 7239)
 //! and `X-Real-IP`.
 //!
-//! A field that the proxy does not set reaches us as the client sent it. So an address is believed
-//! only when all present fields name the same address. A proxy that sets none of these fields must
-//! not be trusted, because then the fields hold nothing but the client's own claims.
+//! A field that the proxy does not set arrives as the client sent it. So an address is trusted only
+//! if all present fields name the same address. A proxy that sets none of these fields must not be
+//! trusted, because then the fields contain only the client's own claims.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// What the fields of a request tell of the client.
+/// The client according to the fields of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardedClient {
-    /// All fields name this address. The port is 0 when the proxy does not tell it.
+    /// All fields name this address. The port is 0 if the proxy does not report it.
     Client(SocketAddr),
-    /// The fields name proxies of ours alone: this is the farthest. `None`: there is no field.
+    /// The fields name only our proxies: this is the farthest. `None`: there is no field.
     Ours(Option<SocketAddr>),
-    /// The client is a word (RFC 7239 section 6), or no address at all.
+    /// The client is an identifier (RFC 7239 section 6), or not an address at all.
     Hidden,
-    /// The fields contradict each other: the client has added one of them.
+    /// The fields contradict each other: the client has added a field.
     Disputed,
 }
 
-/// The client as the proxy tells it. `values` gives the values of all fields of a name, which is in
-/// lower case; `is_ours` knows the proxies whose word counts.
+/// The client as reported by the proxy. `values` returns the values of all fields with a name in
+/// lower case; `is_ours` identifies trusted proxies.
 pub fn client<'f, V: Iterator<Item = &'f [u8]>>(
     values: impl Fn(&'static str) -> V,
     is_ours: impl Fn(IpAddr) -> bool,
@@ -29,8 +29,8 @@ pub fn client<'f, V: Iterator<Item = &'f [u8]>>(
     let fields = [
         listed(values("x-forwarded-for"), list),
         listed(values("forwarded"), elements),
-        // `X-Real-IP` may name a proxy of ours that came before the last proxy, which tells
-        // nothing.
+        // `X-Real-IP` may name one of our proxies in front of the last proxy, which carries no
+        // information.
         listed(values("x-real-ip"), list),
     ];
     let mut named = fields.iter().filter_map(|field| last_stranger(field, &is_ours));
@@ -45,15 +45,16 @@ pub fn client<'f, V: Iterator<Item = &'f [u8]>>(
     first.map_or(ForwardedClient::Hidden, ForwardedClient::Client)
 }
 
-/// A word in place of an address.
+/// An identifier instead of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unknown;
 
 /// A member of a field.
 type Named = Result<SocketAddr, Unknown>;
 
-/// The client's address. Each proxy appends the address that it got the request from, so the client
-/// is the last address that is no proxy of ours. `None` when all addresses are proxies of ours.
+/// The client's address. Each proxy appends the address from which it got the request, so the
+/// client is the last address that is not one of our proxies. `None` if all addresses are our
+/// proxies.
 fn last_stranger(addresses: &[Named], is_ours: impl Fn(IpAddr) -> bool) -> Option<Named> {
     addresses.iter().rev().copied().find(|address| match address {
         Ok(address) => !is_ours(address.ip()),
@@ -61,7 +62,7 @@ fn last_stranger(addresses: &[Named], is_ours: impl Fn(IpAddr) -> bool) -> Optio
     })
 }
 
-/// The members of all fields of a name. A field that is present and has no member names nobody.
+/// The members of all fields of a name. A present field without members counts as unknown.
 fn listed<'f>(
     values: impl Iterator<Item = &'f [u8]>,
     members: impl Fn(&'f [u8], &mut Vec<Named>),
@@ -77,18 +78,18 @@ fn listed<'f>(
     all
 }
 
-/// The addresses of a list. Empty members do not count (RFC 9110 section 5.6.1.2).
+/// The addresses of a list. Empty members are ignored (RFC 9110 section 5.6.1.2).
 fn list(value: &[u8], all: &mut Vec<Named>) {
     let members = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     all.extend(members.filter(|member| !member.is_empty()).map(address));
 }
 
-/// The `for` value of each element of `Forwarded`. An element that has not exactly one gives
+/// The `for` value of each element of `Forwarded`. An element without exactly one such value yields
 /// [`Unknown`].
 ///
-/// A string in quotes may have commas and semicolons (RFC 7239 section 4), and a proxy may write
-/// the client's `Host` into one. A value whose quotes do not match tells nothing, because a client
-/// may have opened a string that the proxy's own quotes close.
+/// A quoted string may contain commas and semicolons (RFC 7239 section 4), and a proxy may write
+/// the client's `Host` into one. A value with unbalanced quotes is ignored, because a client may
+/// have opened a string that the proxy's own quotes close.
 fn elements(value: &[u8], all: &mut Vec<Named>) {
     let before = all.len();
     let (mut is_quoted, mut is_escaped) = (false, false);
@@ -116,7 +117,7 @@ fn elements(value: &[u8], all: &mut Vec<Named>) {
     all.extend(pairs.end());
 }
 
-/// The pairs of an element of `Forwarded` as far as they were read.
+/// The parsed pairs of an element of `Forwarded`.
 #[derive(Default)]
 struct Pairs {
     is_present: bool,
@@ -156,7 +157,7 @@ fn address(text: &[u8]) -> Named {
 mod tests {
     use super::*;
 
-    /// What `client` finds when our proxies are 10.0.0.0/8 and ::1.
+    /// The result of `client` if our proxies are 10.0.0.0/8 and ::1.
     fn all_named(fields: &[(&str, &str)]) -> ForwardedClient {
         let values = |name| {
             let of_name = fields.iter().filter(move |(of, _)| of.eq_ignore_ascii_case(name));
@@ -248,7 +249,7 @@ mod tests {
         {
             assert_eq!(all_named(&[("Forwarded", value)]), ForwardedClient::Hidden, "{value}");
         }
-        // A field of its own is not touched by the field of the client.
+        // A separate field is not affected by the client's field.
         let lines = [("Forwarded", "for=\"x"), ("Forwarded", "for=192.0.2.1")];
         assert_eq!(named(&lines).as_deref(), Some("192.0.2.1:0"));
     }

@@ -5,7 +5,8 @@ use std::io::IoSlice;
 
 use bytes::{Buf, Bytes};
 
-/// Buffers per call. More buffers gain nothing, and the slices lie on the stack (1 KiB).
+/// The maximum number of buffers per call. More gain nothing, and the slices are on the stack (1
+/// KiB).
 pub const MOST: usize = 64;
 
 /// Fills `slices` from the front of `pieces`. Returns the number of filled slices and the sum of
@@ -23,7 +24,7 @@ pub fn gather<'a>(
     (filled, total)
 }
 
-/// Removes `written` bytes from the front of `pieces`. Each piece that is empty then is removed and
+/// Removes `written` bytes from the front of `pieces`. Each piece that becomes empty is removed and
 /// passed to `done`. Returns by how many bytes `written` exceeds the sum of all pieces.
 pub fn advance(
     pieces: &mut VecDeque<Bytes>,

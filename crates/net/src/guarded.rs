@@ -1,12 +1,12 @@
-//! Access to the power over this daemon, to which no target may lead: the ports of its admin API,
-//! its control sockets, the folders of these sockets and of the state, and the processes of the
-//! daemon itself, which have no reason to ask it.
+//! The control interfaces of this daemon, which no target may reach: the ports of its admin API,
+//! its control sockets, the directories of these sockets and of the state, and the processes of the
+//! daemon itself, which never call it.
 //!
-//! A check of the configuration sees the targets that are written in a plain form. Names, links and
-//! addresses that lead to the same place are seen here, where a target is dialled: ports by the
-//! address that is dialled, sockets by device and inode.
+//! The check of the configuration covers targets that are written literally. Names, links and
+//! addresses that resolve to the same endpoint are detected here, when a target is dialled: ports
+//! by the dialled address, sockets by device and inode.
 //!
-//! The lists are asked once for each dial, and have a few entries.
+//! The list is searched once per dial, and has a few entries.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ use crate::own::is_own;
 /// Device and inode of a file.
 type Identity = (u64, u64);
 
-/// What gives power over the daemon.
+/// A control interface of the daemon, or one of its processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     Port(SocketAddr),
@@ -31,8 +31,8 @@ enum Access {
 
 static GUARDED: RwLock<Vec<Access>> = RwLock::new(Vec::new());
 
-/// Keeps an access guarded. When the value is dropped the access is free, unless another
-/// generation of the daemon has it now.
+/// Keeps an access guarded. Dropping the value releases it, unless another generation of the daemon
+/// has taken over.
 #[derive(Debug)]
 #[must_use = "the access is guarded as long as this value lives"]
 pub struct Guard(Access);
@@ -43,7 +43,7 @@ impl Guard {
         Self(access)
     }
 
-    /// Guards a port that listens at `at`.
+    /// Guards the port of a listener at `at`.
     pub fn port(at: SocketAddr) -> Self {
         Self::new(Access::Port(at))
     }
@@ -51,20 +51,20 @@ impl Guard {
     /// Guards the socket file at a path.
     ///
     /// # Errors
-    /// The file is not there, or cannot be examined.
+    /// The file does not exist or cannot be examined.
     pub fn socket(path: &Path) -> io::Result<Self> {
         Ok(Self::new(Access::Socket(identity(path)?)))
     }
 
-    /// Guards all sockets below a folder.
+    /// Guards all sockets below a directory.
     ///
     /// # Errors
-    /// The folder is not there, or cannot be examined.
+    /// The directory does not exist or cannot be examined.
     pub fn folder(path: &Path) -> io::Result<Self> {
         Ok(Self::new(Access::Folder(identity(path)?)))
     }
 
-    /// Notes a process of the daemon.
+    /// Registers a process of the daemon.
     pub fn process(id: u32) -> Self {
         Self::new(Access::Process(id))
     }
@@ -77,7 +77,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Another generation of the daemon listens there.
+        // Otherwise another generation of the daemon listens there.
         if crate::handover::is_serving() {
             release(self.0);
         }
@@ -91,7 +91,7 @@ fn release(access: Access) {
     }
 }
 
-/// Forgets a process of the daemon that has ended: the system gives its number to another process.
+/// Removes an ended process of the daemon: the system may reuse its id for another process.
 pub fn process_ended(id: u32) {
     release(Access::Process(id));
 }
@@ -107,7 +107,7 @@ pub fn own_processes() -> Vec<u32> {
     all.iter().filter_map(id).collect()
 }
 
-/// Whether a process is one of this daemon.
+/// Whether a process belongs to this daemon.
 #[must_use]
 pub fn is_own_process(id: u32) -> bool {
     any(|access| matches!(access, Access::Process(own) if *own == id))
@@ -119,7 +119,7 @@ pub fn leads_to_port(to: SocketAddr) -> bool {
     any(|access| matches!(access, Access::Port(at) if reaches(*at, to)))
 }
 
-/// Whether a connection to the socket at this path reaches a guarded socket, also by a link or
+/// Whether a connection to the socket at this path reaches a guarded socket, also through a link or
 /// another mount.
 #[must_use]
 pub fn leads_to_socket(path: &Path) -> bool {
@@ -127,7 +127,7 @@ pub fn leads_to_socket(path: &Path) -> bool {
         let all = GUARDED.read().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter_map(kind).collect()
     };
-    // The kind is decided before a file is looked at: a disk that hangs must not hold the lock.
+    // The list is copied before a file is examined: a hanging disk must not hold the lock.
     let sockets = of(|access| match access {
         Access::Socket(identity) => Some(*identity),
         Access::Port(_) | Access::Folder(_) | Access::Process(_) => None,
@@ -142,7 +142,7 @@ pub fn leads_to_socket(path: &Path) -> bool {
     !folders.is_empty() && is_below(path, &folders)
 }
 
-/// Whether a path leads below one of the folders.
+/// Whether a path resolves to a place below one of the directories.
 fn is_below(path: &Path, folders: &[Identity]) -> bool {
     let Ok(real) = fs::canonicalize(path) else { return false };
     let mut above = real.ancestors().skip(1);
@@ -172,7 +172,7 @@ fn reaches(listener: SocketAddr, to: SocketAddr) -> bool {
     let is_here = || to.is_loopback() || is_own(to);
     match listener.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => to.is_ipv4() && is_here(),
-        // A listener of all IPv6 addresses has IPv4 as well.
+        // A listener on all IPv6 addresses also accepts IPv4.
         IpAddr::V6(ip) if ip.is_unspecified() => is_here(),
         ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip.to_canonical() == to,
     }

@@ -1,26 +1,26 @@
-//! Buffers, address racing, listeners and sockets: the parts of the network that `relay`, `link`
-//! and all transports share. The crate knows no transport and no stream.
+//! Buffers, address racing, listeners and sockets: the network primitives that `relay`, `link` and
+//! all transports share. The crate does not depend on transports or streams.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`brake`] | guesses of passwords, bounded by service and source |
+//! | [`brake`] | limits on password guessing, by service and source |
 //! | [`cache`] | the size of the second-level cache |
-//! | [`dscp`] | the mark of packets by which routers choose a queue |
-//! | [`forwarded`] | the visitor that a reverse proxy names |
+//! | [`dscp`] | the packet mark by which routers choose a queue |
+//! | [`forwarded`] | the client address that a reverse proxy reports |
 //! | [`pool`] | read buffers of a worker |
 //! | [`gather`] | gathered writes |
-//! | [`guarded`] | access to the power over the daemon, to which no target leads |
-//! | [`pages`] | bytes that pass between sockets without a copy |
+//! | [`guarded`] | the control interfaces of the daemon, which no target may reach |
+//! | [`pages`] | zero-copy transfer between sockets |
 //! | [`inherited`] | listening sockets that another process hands over |
 //! | [`handover`] | listening sockets that this process hands over, and when they accept |
-//! | `family` | [`bindable`]: what `[::]` is on a machine without IPv6 |
+//! | `family` | [`bindable`]: the meaning of `[::]` on a machine without IPv6 |
 //! | [`race`] | racing several addresses |
 //! | [`resolve`] | name lookups that cannot starve each other |
-//! | [`socket`] | TCP sockets: how they are made, read and written |
+//! | [`socket`] | TCP sockets: creation, options, reads and writes |
 //! | [`own`] | the addresses of this machine |
-//! | [`interfaces`] | the same, those first that another machine most probably reaches |
+//! | [`interfaces`] | the addresses of this machine, the most reachable first |
 //! | [`source`] | limits by the source address |
-//! | [`tcp_info`] | the figures that the kernel has of a TCP connection |
+//! | [`tcp_info`] | the kernel's statistics of a TCP connection |
 //! | `listen` | [`listen_group`]: one TCP listener per worker on one address |
 //! | [`zone`] | the interfaces of link-local addresses |
 //! | [`udp`] | UDP sockets: groups on one address with buffers and steering, batches for flows |

@@ -2,7 +2,7 @@
 //! distributes connections, so no worker has to pass a connection to another worker.
 //!
 //! An accept that fails because descriptors or memory ran out (`EMFILE`, `ENFILE`, `ENOBUFS`,
-//! `ENOMEM`) leaves the connection in the queue and the socket readable. The caller waits a moment
+//! `ENOMEM`) leaves the connection in the queue and the socket readable. The caller must back off
 //! after such an error, otherwise it spins.
 
 use std::io;
@@ -14,18 +14,19 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::socket::{KEEPALIVE, keep_alive, never_pace_loopback};
 use crate::{bindable, handover, inherited};
 
-/// Connections that may wait to be accepted, per listener; `somaxconn` limits the number.
-/// A restart brings thousands of clients back within seconds.
+/// The backlog of each listener, in connections; `somaxconn` limits it. After a restart thousands
+/// of clients reconnect within seconds.
 const BACKLOG: i32 = 4096;
 
-/// Makes `count` non-blocking listeners on `address`, at least one. Port 0 takes one free port for
-/// all of them. `[::]` accepts IPv4 as well, and alone where the kernel has no IPv6 ([`bindable`]).
+/// Creates `count` non-blocking listeners on `address`, at least one. Port 0 selects one free port
+/// for all of them. `[::]` also accepts IPv4, and only IPv4 if the kernel has no IPv6
+/// ([`bindable`]).
 ///
 /// The first listener binds and listens *without* `SO_REUSEPORT`. A port that another process holds
 /// is therefore [`io::ErrorKind::AddrInUse`], even if the process belongs to the same user. Then
 /// the first listener gets the option and the others join it. `SO_REUSEADDR` lets a restart bind
-/// while old connections are in `TIME_WAIT`. A group of this address that the process
-/// [inherited] is taken instead.
+/// while old connections are in `TIME_WAIT`. A group of this address that the process has
+/// [inherited] is used instead.
 pub fn listen_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     let group = bind_group(address, count)?;
     handover::note(&group);
@@ -61,9 +62,9 @@ fn bind_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>>
     Ok(group)
 }
 
-/// Whether an error of accept(2) concerns one connection that died in the queue (section "Error
-/// handling" there), so that the next accept may succeed at once. Any other error lasts, for
-/// example when descriptors or memory ran out: the caller waits a moment.
+/// Whether an error of accept(2) concerns a connection that failed in the queue (section "Error
+/// handling" there), so that the next accept may succeed at once. Any other error persists, for
+/// example a lack of descriptors or memory: the caller must back off.
 #[must_use]
 pub fn died_in_queue(error: &io::Error) -> bool {
     matches!(
@@ -91,7 +92,7 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
     never_pace_loopback(&socket, address);
-    // What the listener accepts inherits the setting, so an accepted connection costs no call.
+    // Accepted connections inherit the setting, which saves a call for each of them.
     keep_alive(&socket, KEEPALIVE)?;
     if let SocketAddr::V6(v6) = address {
         socket.set_only_v6(!v6.ip().is_unspecified())?;

@@ -1,4 +1,4 @@
-//! An option of sockets for tests.
+//! A socket option for tests.
 
 use nix::libc;
 use nix::sys::socket::sockopt::SetBool;

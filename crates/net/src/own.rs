@@ -1,4 +1,4 @@
-//! The addresses of this machine: those of all its network interfaces.
+//! The addresses of all network interfaces of this machine.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 
 use nix::ifaddrs::getifaddrs;
 
-/// The time for which a list of addresses is used. A machine rarely gets an address, and reading
-/// the list takes 20 µs and more.
+/// How long the list of addresses is cached. Addresses rarely change, and reading the list takes at
+/// least 20 µs.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The addresses that were read last, and when.
+/// The cached addresses, with the time of the read.
 static KNOWN: Mutex<Option<(Instant, Arc<[IpAddr]>)>> = Mutex::new(None);
 
-/// Whether an address belongs to an interface of this machine. Where the system does not say so,
-/// the address counts as one: a caller asks because it must not reach such an address.
+/// Whether an address belongs to an interface of this machine. True if the system does not report
+/// its addresses, because callers must not reach such an address.
 #[must_use]
 pub fn is_own(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     addresses().map_or(true, |all| all.contains(&ip))
 }
 
-/// The addresses of all interfaces, as they were a second ago at most.
+/// The addresses of all interfaces, at most one second old.
 ///
 /// # Errors
-/// The system does not say which interfaces it has.
+/// The system does not report its interfaces.
 pub fn addresses() -> io::Result<Arc<[IpAddr]>> {
     // The data is consistent at each point where a panic can happen.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +48,7 @@ pub fn is_broadcast(ip: IpAddr) -> bool {
     let v4 = |address: Option<nix::sys::socket::SockaddrStorage>| {
         address.and_then(|at| at.as_sockaddr_in().map(|at| at.ip()))
     };
-    // Some programs give an interface its own address, or none, as that of its network.
+    // Some programs set the broadcast address of an interface to its own address, or to none.
     all.filter(|one| v4(one.address) != Some(ip) && !ip.is_unspecified())
         .any(|one| v4(one.broadcast) == Some(ip))
 }

@@ -1,11 +1,12 @@
-//! Bytes that pass between two TCP sockets without a copy: the system moves the pages that hold
-//! them into a pipe and out of it (splice(2)).
+//! Zero-copy transfer between two TCP sockets: the kernel moves the pages with the bytes into a
+//! pipe and out of it (splice(2)).
 //!
-//! A pipe holds a number of page fragments, not of bytes, so a pipe of 1 MiB may be full with less.
-//! Therefore only an empty pipe is filled here: a socket from which nothing comes then has no byte.
+//! The capacity of a pipe is counted in page fragments, not in bytes, so a pipe of 1 MiB may be
+//! full with less. Therefore only an empty pipe is filled here: if nothing can be read then, the
+//! socket has no data.
 //!
-//! The pipes lie in a pool of each thread. A stream has a pipe only while bytes of it lie inside,
-//! so an idle stream has none.
+//! Each thread has a pool of pipes. A stream has a pipe only while the pipe holds its bytes, so an
+//! idle stream has none.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -24,36 +25,36 @@ use tokio::net::TcpStream;
 
 use crate::pool;
 
-/// The size of a pipe in bytes. A user without privileges may ask for 1 MiB (pipe(7),
+/// The size of a pipe in bytes. An unprivileged user may request up to 1 MiB (pipe(7),
 /// `pipe-max-size`).
 const SIZE: usize = 256 << 10;
 
-/// The fewest bytes of a pipe that is worth its calls. The system gives less to a user whose pipes
-/// have more than `pipe-user-pages-soft` pages.
+/// The minimum useful size of a pipe, in bytes. The kernel grants less to a user whose pipes have
+/// more than `pipe-user-pages-soft` pages.
 const SIZE_LEAST: usize = 128 << 10;
 
-/// Pipes of a thread, in use and idle: 192 descriptors. A pipe of 256 KiB counts 64 of the 16,384
-/// pages that a user without privileges may have, so two threads use three quarters of them at
-/// most, and further threads get smaller pipes or none.
+/// The maximum number of pipes of a thread, in use and idle: 192 descriptors. A pipe of 256 KiB
+/// counts 64 of the 16,384 pages that an unprivileged user may have, so two threads use at most
+/// three quarters of them, and additional threads get smaller pipes or none.
 const MOST: usize = 96;
 
-/// After a pipe was refused, the thread asks again when so many were wanted.
+/// After a pipe was refused, the thread retries after this number of requests.
 const PAUSE: u32 = 1024;
 
-/// When bytes move as pages.
+/// The rule for when bytes move as pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// Never.
     Never,
-    /// On streams that have shown that they are bulk.
+    /// On streams that are known to be bulk.
     Bulk,
     /// Always, for tests.
     Always,
 }
 
-/// When bytes move as pages, between two sockets and as the payload of a carrier: on bulk streams.
-/// Tests replace the rule by [`force`], and in a build with debug assertions by the environment
-/// variable `TUNNEL_PAGES` (`never`, `always`).
+/// The rule in force, between two sockets and for the payload of a carrier: bulk streams. Tests
+/// override it by [`force`], and in a build with debug assertions by the environment variable
+/// `TUNNEL_PAGES` (`never`, `always`).
 pub fn rule() -> Rule {
     if FORCED.get() { Rule::Always } else { of_process() }
 }
@@ -73,12 +74,13 @@ const fn of_process() -> Rule {
     Rule::Bulk
 }
 
-/// Lets all bytes of this thread move as pages from now on, in a test.
+/// Makes all bytes of this thread move as pages from now on, for tests.
 pub fn force() {
     FORCED.set(true);
 }
 
-/// Lets the system refuse pages of this thread when `bytes` more have moved to sockets, in a test.
+/// Simulates a refusal of the kernel in this thread after `bytes` more have moved to sockets, for
+/// tests.
 pub fn refuse_after(bytes: usize) {
     UNTIL_REFUSAL.set(Some(bytes));
 }
@@ -88,7 +90,7 @@ thread_local! {
     static UNTIL_REFUSAL: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The bytes of `limit` that may move before the refusal that a test has asked for.
+/// The part of `limit` that may move before the refusal that a test has set.
 fn until_refusal(limit: usize) -> io::Result<usize> {
     match UNTIL_REFUSAL.get() {
         None => Ok(limit),
@@ -120,17 +122,17 @@ impl Pipe {
 #[derive(Default)]
 struct Pool {
     idle: Vec<Pipe>,
-    /// Pipes that hold bytes of streams.
+    /// The number of pipes that hold bytes of streams.
     used: usize,
-    /// The fewest idle pipes since the pool was tidied.
+    /// The minimum number of idle pipes since the last `tidy`.
     fewest: usize,
-    /// Pipes that may be wanted in vain before the thread asks the system again.
+    /// The remaining requests to refuse before the thread tries the kernel again.
     pause: u32,
 }
 
 thread_local! {
     static POOL: RefCell<Pool> = RefCell::default();
-    /// Where bytes go that nobody wants any more; `None` where there is no such device.
+    /// The sink of discarded bytes; `None` if there is no such device.
     static NULL: Option<OwnedFd> =
         rustix::fs::open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
 }
@@ -165,7 +167,7 @@ impl Pool {
     }
 }
 
-/// Closes the pipes of this thread that nobody took since the last call, as [`pool::tidy`] frees
+/// Closes the pipes of this thread that were not used since the last call, as [`pool::tidy`] frees
 /// buffers.
 pub fn tidy() {
     POOL.with_borrow_mut(|pool| {
@@ -175,21 +177,21 @@ pub fn tidy() {
     });
 }
 
-/// Pipes of this thread: those that hold bytes of streams, and the idle ones.
+/// The number of pipes of this thread that hold bytes of streams, and of idle pipes.
 #[must_use]
 pub fn pipes() -> (usize, usize) {
     POOL.with_borrow(|pool| (pool.used, pool.idle.len()))
 }
 
-/// Whether this thread has pipes for bytes that are kept beside those that move: at least a third
-/// of the pipes is free. Whoever keeps bytes needs a second pipe to send them.
+/// Whether this thread has pipes for retained bytes in addition to moving bytes: at least a third
+/// of the pipes is free. Retained bytes need a second pipe when they are sent.
 #[must_use]
 pub fn may_keep() -> bool {
     POOL.with_borrow(|pool| pool.used < MOST * 2 / 3)
 }
 
-/// Whether a call failed because the system moves no pages between these sockets, or not in this
-/// sandbox. The bytes have to be copied then.
+/// Whether a call failed because the kernel cannot move pages between these sockets, or a sandbox
+/// forbids it. Then the bytes must be copied.
 #[must_use]
 pub fn is_refusal(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
@@ -203,24 +205,24 @@ pub fn is_refusal(error: &io::Error) -> bool {
     refused
 }
 
-/// Bytes that lie in a pipe.
+/// Bytes in a pipe.
 ///
-/// No other place has the bytes that came from a socket, so a drop would lose them. They move to a
-/// socket, are copied into memory, become the [copy for a replay](Self::for_replay), or are
-/// [thrown away](Self::discard) when their stream was reset or its end takes no more bytes. A build
-/// with debug assertions panics where bytes are dropped in another way.
+/// The pipe has the only copy of bytes read from a socket, so a drop would lose them. They are
+/// moved to a socket, copied into memory, become the [copy for a replay](Self::for_replay), or are
+/// [discarded](Self::discard) when their stream was reset or its end accepts no more bytes. A build
+/// with debug assertions panics if bytes are dropped in another way.
 #[derive(Debug)]
 pub struct Pages {
-    /// `None` after the drop alone.
+    /// `None` only after the drop.
     pipe: Option<Pipe>,
     len: usize,
-    /// A drop loses no byte of a stream.
+    /// Whether the bytes may be dropped without loss for a stream.
     is_copy: bool,
 }
 
 impl Pages {
-    /// An empty pipe. `None`: the thread has as many as it may have, or the system refuses one. The
-    /// bytes have to be copied then.
+    /// An empty pipe. `None`: the thread has reached its limit, or the kernel refuses a pipe. Then
+    /// the bytes must be copied.
     #[must_use]
     pub fn take() -> Option<Self> {
         let pipe = POOL.with_borrow_mut(Pool::take)?;
@@ -252,8 +254,8 @@ impl Pages {
         Ok(moved)
     }
 
-    /// Moves bytes to a socket in one call, at most `limit`, and as many as the socket takes.
-    /// Returns their number.
+    /// Moves at most `limit` bytes to a socket in one call, as many as the socket accepts. Returns
+    /// their number.
     ///
     /// # Errors
     /// Those of splice(2); see [`is_refusal`]. No byte has moved then: the call that moves bytes
@@ -276,7 +278,7 @@ impl Pages {
         }
     }
 
-    /// The same bytes once more, by reference. `None`: the system has no room for it.
+    /// A second reference to the same bytes. `None`: no pipe could hold it.
     #[must_use]
     pub fn again(&self) -> Option<Self> {
         let mut other = Self::take()?.for_replay();
@@ -292,7 +294,7 @@ impl Pages {
         (len == self.len).then_some(other)
     }
 
-    /// Throws away all bytes but the last `len`. False: nothing was done.
+    /// Discards all bytes except the last `len`. False: not all of them could be discarded.
     #[must_use]
     pub fn keep_last(&mut self, len: usize) -> bool {
         let Some(pipe) = &self.pipe else { return false };
@@ -300,7 +302,7 @@ impl Pages {
         self.len <= len
     }
 
-    /// The same bytes, kept beside the bytes that are sent ([`Self::again`]). They may be dropped:
+    /// Marks the bytes as the retained copy of sent bytes ([`Self::again`]). They may be dropped:
     /// the owner keeps them until the peer has acknowledged them.
     #[must_use]
     pub const fn for_replay(mut self) -> Self {
@@ -308,15 +310,15 @@ impl Pages {
         self
     }
 
-    /// Throws the bytes away, because their stream was reset or its end takes no more bytes.
+    /// Discards the bytes, because their stream was reset or its end accepts no more bytes.
     pub fn discard(self) {
         drop(self.for_replay());
     }
 
-    /// The bytes, copied out of the pipe, behind those of `buffer`.
+    /// Copies the bytes from the pipe to the end of `buffer`.
     ///
     /// # Errors
-    /// Those of read(2). The bytes that were not read are lost, so their stream has to be reset.
+    /// Those of read(2). The unread bytes are lost, so their stream must be reset.
     pub fn copy_out(self, buffer: &mut BytesMut) -> io::Result<()> {
         let mut this = self.for_replay();
         this.read_out(buffer)
@@ -349,17 +351,17 @@ impl Drop for Pages {
         );
         let Some(pipe) = self.pipe.take() else { return };
         let is_empty = throw_away(&pipe, self.len) == self.len;
-        // The pool is gone when its thread ends.
+        // The pool is destroyed when its thread ends.
         let _ = POOL.try_with(|pool| {
             let pool = &mut *pool.borrow_mut();
             pool.used = pool.used.saturating_sub(1);
-            // The close of a pipe frees the pages inside.
+            // Closing a pipe frees the pages in it.
             pool.idle.extend(Some(pipe).filter(|_| is_empty));
         });
     }
 }
 
-/// Throws bytes away from the front of a pipe. Returns their number.
+/// Discards bytes from the front of a pipe. Returns their number.
 fn throw_away(pipe: &Pipe, bytes: usize) -> usize {
     let mut left = bytes;
     while left > 0 {
@@ -398,7 +400,7 @@ mod tests {
 
     use super::*;
 
-    /// A socket of the runtime and its far end.
+    /// A socket of the runtime, and its peer.
     fn pair() -> (TcpStream, std::net::TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let far = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! Read buffers of a worker: a small last-in-first-out pool per thread. Bytes stay in the cache of
-//! the core, and an idle connection holds no buffer.
+//! Read buffers of a worker: a small last-in-first-out pool per thread. Buffers stay in the cache
+//! of the core, and an idle connection holds no buffer.
 
 use std::cell::RefCell;
 
@@ -9,11 +9,12 @@ use bytes::{Bytes, BytesMut};
 /// link, a single bulk stream.
 const CLASSES: [usize; 4] = [16 << 10, 64 << 10, 128 << 10, 512 << 10];
 
-/// Buffers kept per size class: about as many as one CREDIT returns. Buffers beyond this number are
-/// freed at once; [`tidy`] frees buffers that nobody takes.
+/// The maximum number of kept buffers per size class: about as many as one CREDIT returns. Buffers
+/// beyond this number are freed at once; [`tidy`] frees unused buffers.
 const KEPT: [usize; CLASSES.len()] = [64, 32, 32, 8];
 
-/// Bytes that the pool of a thread keeps at most, unless [`limit`] sets a lower number.
+/// The maximum number of bytes that the pool of a thread keeps, unless [`limit`] sets a lower
+/// number.
 pub const KEPT_BYTES: usize = {
     let (mut bytes, mut class) = (0, 0);
     while class < CLASSES.len() {
@@ -25,7 +26,7 @@ pub const KEPT_BYTES: usize = {
 
 struct Pool {
     classes: [Vec<BytesMut>; CLASSES.len()],
-    /// The fewest there were in each class since it was tidied.
+    /// The minimum number of buffers in each class since the last `tidy`.
     fewest: [usize; CLASSES.len()],
     kept: usize,
     limit: usize,
@@ -42,20 +43,20 @@ thread_local! {
     };
 }
 
-/// Limits the pool of this thread to `bytes`. A process with little memory cannot leave 11 MiB to
-/// each worker.
+/// Limits the pool of this thread to `bytes`. A process with little memory cannot afford 11 MiB per
+/// worker.
 pub fn limit(bytes: usize) {
     POOL.with_borrow_mut(|pool| pool.limit = bytes);
 }
 
-/// Frees the buffers of this thread that nobody took since the last call. The thread calls it from
-/// time to time: a daemon that was busy becomes small again, and a busy daemon keeps the buffers it
+/// Frees the buffers of this thread that were not used since the last call. The thread calls it
+/// periodically: a daemon that was busy shrinks again, and a busy daemon keeps the buffers that it
 /// uses.
 pub fn tidy() {
     POOL.with_borrow_mut(|pool| {
         for (class, buffers) in pool.classes.iter_mut().enumerate() {
             let idle = pool.fewest[class];
-            // The last ones given lie on top and are warm.
+            // The most recently returned buffers are at the end, and are warm in the cache.
             buffers.drain(..idle);
             pool.kept -= idle * CLASSES[class];
             pool.fewest[class] = buffers.len();
@@ -82,7 +83,7 @@ pub fn take(capacity: usize) -> BytesMut {
 pub fn give(mut buffer: BytesMut) {
     buffer.clear();
     if !CLASSES.contains(&buffer.capacity()) {
-        // A part reclaims the whole, largest class first, if nobody else uses the rest.
+        // A part reclaims the whole buffer, largest class first, if no other part is in use.
         let _ = CLASSES.iter().rev().any(|&c| buffer.try_reclaim(c));
     }
     let Some(class) = CLASSES.iter().position(|&c| c == buffer.capacity()) else { return };
@@ -95,7 +96,7 @@ pub fn give(mut buffer: BytesMut) {
     });
 }
 
-/// Returns the buffer that `bytes` is a part of to the pool, if `bytes` is its last part.
+/// Returns the buffer of `bytes` to the pool, if `bytes` is its last remaining part.
 pub fn recycle(bytes: Bytes) {
     if let Ok(buffer) = bytes.try_into_mut() {
         give(buffer);

@@ -1,6 +1,5 @@
-//! Races several attempts for one result. The next attempt starts when the attempt before it has
-//! failed or has had its head start without an answer. The first success wins; the others are
-//! dropped.
+//! Races several attempts for one result. The next attempt starts when the previous attempt has
+//! failed or its head start has elapsed. The first success wins; the others are dropped.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -13,12 +12,12 @@ use tokio::time::{Instant, sleep_until};
 /// An attempt that [`race`] drives.
 pub type Attempt<T, E> = Pin<Box<dyn Future<Output = Result<T, E>>>>;
 
-/// Head start of an address before the next one (Connection Attempt Delay, RFC 8305 section 5).
+/// The head start of an address before the next (Connection Attempt Delay, RFC 8305 section 5).
 pub const ADDRESS_STAGGER: Duration = Duration::from_millis(250);
 
 /// Alternates the address families, IPv6 first, each in the order of the resolver (RFC 8305 section
-/// 4), and keeps the first `most` addresses. Loopback addresses stay as they are: both families of
-/// `localhost` are equally near, and most programs listen at 127.0.0.1.
+/// 4), and keeps the first `most` addresses. Loopback addresses keep their order: both families of
+/// `localhost` are equally close, and most programs listen on 127.0.0.1.
 #[must_use]
 pub fn interleave(mut addresses: Vec<SocketAddr>, most: usize) -> Vec<SocketAddr> {
     if addresses.iter().all(|address| address.ip().is_loopback()) {
@@ -37,8 +36,8 @@ pub fn interleave(mut addresses: Vec<SocketAddr>, most: usize) -> Vec<SocketAddr
     ordered
 }
 
-/// Starts an attempt for each of `ways`, in order, and returns the first success. When all attempts
-/// fail, `tell` chooses one of each two errors. `None` means that `ways` is empty.
+/// Starts an attempt for each of `ways`, in order, and returns the first success. If all attempts
+/// fail, `choose` selects between each two errors. `None` means that `ways` is empty.
 pub async fn race<W, T, E>(
     ways: Vec<W>,
     head_start: Duration,
@@ -102,8 +101,8 @@ mod tests {
         assert_eq!(interleave(vec![v4, v6], 8), [v4, v6], "localhost is IPv4 first");
     }
 
-    /// Each way says after how many ms it answers; the last digit 1, that it fails. Gives the
-    /// outcome and when each was started.
+    /// Each way is its delay in ms; a last digit of 1 means failure. Returns the outcome and the
+    /// start time of each attempt.
     async fn run(ways: &[u64]) -> (Option<Result<u64, u64>>, Vec<(u64, u128)>) {
         let begin = Instant::now();
         let started = RefCell::new(Vec::new());

@@ -1,11 +1,11 @@
-//! TCP sockets without unnecessary work in the kernel and without unnecessary system calls.
+//! TCP sockets that avoid unnecessary kernel work and system calls.
 //!
 //! Tokio clears the readiness of a socket when a call returns `WouldBlock`. With edge-triggered
-//! epoll a short read or write means the same (epoll(7), question 9). This module clears the
-//! readiness then, which saves one system call per request and one per answer.
+//! epoll a short read or write means the same (epoll(7), question 9). This module then clears the
+//! readiness, which saves one system call per request and one per response.
 //!
 //! Each TCP socket of the daemon has keepalive ([`keep_alive`]): a visitor or a target that
-//! vanishes sends no FIN, and without probes an idle socket stays open for ever.
+//! vanishes sends no FIN, and without probes an idle socket stays open forever.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -25,28 +25,28 @@ use tokio::net::{TcpSocket, TcpStream};
 use crate::family::unreachable;
 use crate::udp::local_address;
 
-/// Converts an IPv4-mapped IPv6 address to IPv4. A listener of both families sees IPv4 peers as
-/// mapped addresses (RFC 4291 section 2.5.5.2), and no other part of the program expects that form.
+/// Converts an IPv4-mapped IPv6 address to IPv4. A dual-stack listener sees IPv4 peers as mapped
+/// addresses (RFC 4291 section 2.5.5.2), and no other part of the program expects that form.
 #[must_use]
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// The silence after which the system probes the far end of a connection. Together with the probes
-/// it is 4 min until a far end that vanished is noticed: within the 5 min that are promised, and
-/// below the 5 min after which many NATs forget an idle connection.
+/// The idle time after which the system probes the far end of a connection. Including the probes it
+/// takes 4 min to detect that the far end has vanished: within the promised 5 min, and below the 5
+/// min after which many NATs drop an idle connection.
 pub const KEEPALIVE: Duration = Duration::from_secs(120);
 
-/// Unanswered probes until the system ends the connection, and the time between two of them. A path
-/// that is interrupted for less than 2 min costs no connection.
+/// The number of unanswered probes after which the system ends the connection, and their interval.
+/// A path interruption of less than 2 min breaks no connection.
 const PROBES: u32 = 8;
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Lets the system probe the far end of a connection after `idle` without a byte, in whole seconds
-/// from 1 to 32,767 (tcp(7), `TCP_KEEPIDLE`). Zero switches the probes off. The connections that a
-/// listener accepts inherit the setting of the listener.
+/// Enables keepalive probes after the idle time `idle`, in whole seconds from 1 to 32,767 (tcp(7),
+/// `TCP_KEEPIDLE`). Zero disables the probes. Accepted connections inherit the setting of the
+/// listener.
 ///
-/// `TCP_USER_TIMEOUT` is no substitute: it resets a far end that is alive and merely does not read.
+/// `TCP_USER_TIMEOUT` is no substitute: it resets a far end that is alive but does not read.
 pub fn keep_alive(socket: &impl AsFd, idle: Duration) -> io::Result<()> {
     let socket = SockRef::from(socket);
     if idle.is_zero() {
@@ -56,7 +56,7 @@ pub fn keep_alive(socket: &impl AsFd, idle: Duration) -> io::Result<()> {
     socket.set_tcp_keepalive(&probes.with_retries(PROBES))
 }
 
-/// Makes a socket that the caller connects to `address`. The socket has [`KEEPALIVE`].
+/// Creates a socket that the caller connects to `address`. The socket has [`KEEPALIVE`].
 pub fn dialling(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() };
     let socket = socket.map_err(unreachable)?;
@@ -68,14 +68,15 @@ pub fn dialling(address: SocketAddr) -> io::Result<TcpSocket> {
 /// Connects a socket of [`dialling`].
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrNotAvailable`]: this machine has no free local port, which says nothing of
+/// [`io::ErrorKind::AddrNotAvailable`]: this machine has no free local port, which does not concern
 /// the peer. Others are those of connect(2).
 pub async fn connect(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(address).await.map_err(|error| explained(error, address, local_address))
 }
 
-/// The system has one error for a lack of ports and for a machine without an address of the family.
-/// UDP has other ports, so a socket of UDP tells whether there is an address.
+/// Distinguishes a lack of ports from a machine without an address of the family, for which the
+/// system has the same error. UDP has separate ports, so a UDP socket shows whether there is an
+/// address.
 fn explained(
     error: io::Error,
     address: SocketAddr,
@@ -96,82 +97,82 @@ fn explained(
     }
 }
 
-/// Where the system's congestion control is BBR, a socket of a loopback address gets Reno, which
-/// every process may choose (tcp(7), `tcp_allowed_congestion_control`). BBR finds the bottleneck of
-/// a path by pacing its packets; a path that does not leave the machine has none, and the timers
-/// cost a tenth of the daemons' processor time (`benches/README.md`). To be called before the
-/// socket connects or listens: pacing that has begun goes on. What it accepts inherits it.
+/// If the system's congestion control is BBR, a socket of a loopback address gets Reno, which every
+/// process may choose (tcp(7), `tcp_allowed_congestion_control`). BBR finds the bottleneck of a
+/// path by pacing its packets; a path within the machine has none, and the timers cost a tenth of
+/// the daemons' CPU time (`benches/README.md`). Must be called before the socket connects or
+/// listens, because pacing cannot be stopped later. Accepted connections inherit it.
 pub(crate) fn never_pace_loopback(socket: &impl AsFd, address: SocketAddr) {
     if !address.ip().to_canonical().is_loopback() {
         return;
     }
     let socket = SockRef::from(socket);
     if socket.tcp_congestion().is_ok_and(|name| name.starts_with(b"bbr")) {
-        // Without it everything works, at the price above.
+        // Failure is harmless, apart from the cost above.
         let _ = socket.set_tcp_congestion(b"reno");
     }
 }
 
-/// The bytes that the system takes of a stream beyond what the far end's window holds. Without a
-/// bound it takes 2.5 to 4 MB of a visitor or target that does not read, and 400 of them push the
-/// machine into TCP memory pressure, in which every connection crawls: a fetch of 200 MB beside
-/// them took 60 to 100 s in place of 0.4 s.
+/// The limit of unsent bytes that the kernel buffers for a stream beyond the far end's window.
+/// Without a limit it buffers 2.5 to 4 MB for a visitor or target that does not read, and 400 of
+/// them push the machine into TCP memory pressure, in which every connection is slow: a concurrent
+/// download of 200 MB took 60 to 100 s instead of 0.4 s.
 ///
-/// Bytes in flight do not count, so the bound slows no long path. It costs a wake-up for each half
-/// of it while the far end takes bytes more slowly than they come, so a stream that has moved bytes
-/// gets the wider one.
+/// Bytes in flight do not count, so the limit does not slow long paths. It costs a wake-up per half
+/// of the limit while the far end reads more slowly than bytes arrive, so a stream that has moved
+/// bytes gets the higher limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsent {
-    /// 64 KiB, the largest segment of loopback: of a stream that has not shown that it is read.
+    /// 64 KiB, the largest loopback segment: for a stream that has not been seen to be read.
     Narrow,
-    /// 384 KiB, of a stream that moves: more costs no less time (decision 0076).
+    /// 384 KiB, for a stream in progress: a higher limit saves no time (decision 0076).
     Wide,
 }
 
-/// Bounds what the system keeps for a visitor or target that stalls; see [`Unsent`].
+/// Limits the bytes that the kernel buffers for a stalled visitor or target; see [`Unsent`].
 pub fn bound_unsent(socket: &impl AsFd, unsent: Unsent) {
     let bytes = match unsent {
         Unsent::Narrow => 64 << 10,
         Unsent::Wide => 384 << 10,
     };
-    // Without it everything works, at the price above.
+    // Failure is harmless, apart from the cost above.
     let _ = SockRef::from(socket).set_tcp_notsent_lowat(bytes);
 }
 
-/// The largest segment that the far end of a socket may send where segments are bounded. Linux
-/// gives a new socket a send buffer of 20 of the segments that its peer accepts, whatever the peer
-/// reads: 2.6 MB at the 65,483 bytes of loopback, and programs on this machine that send to a
-/// stalled stream fill all of them. With segments that fit 32 KiB together with the head room of
-/// the kernel the buffer is 0.65 MB. Paths that leave the machine have smaller segments anyway.
+/// The maximum segment size of the far end if segments are limited. Linux gives a new socket a send
+/// buffer of 20 segments of its peer's maximum size, whatever the peer reads: 2.6 MB at the 65,483
+/// bytes of loopback, and programs on this machine that send to a stalled stream fill it
+/// completely. With segments that fit into 32 KiB including the kernel's headroom, the buffer is
+/// 0.65 MB. Paths that leave the machine have smaller segments anyway.
 const SEGMENT: u32 = 32_000;
 
-/// Bounds, or bounds no longer, what programs on this machine keep in the kernel while they send to
-/// a stream that stalls: see `SEGMENT`. A bulk stream over loopback costs a quarter more processor
-/// time with the bound. The call has an effect before the socket connects; connections that a
-/// listener accepts afterwards inherit it.
+/// Sets or removes the limit of bytes that programs on this machine buffer in the kernel for a
+/// stalled stream: see `SEGMENT`. With the limit a bulk stream over loopback costs a quarter more
+/// CPU time. Effective only before the socket connects; connections that a listener accepts
+/// afterwards inherit it.
 pub fn bound_segments(socket: &impl AsFd, is_bounded: bool) {
-    // Without it everything works, at the price above. Zero is no bound.
+    // Failure is harmless, apart from the cost above. Zero means no limit.
     let _ = setsockopt(socket, TcpMaxSeg, &if is_bounded { SEGMENT } else { 0 });
 }
 
-/// The receive buffer of a visitor or target whose bytes have not been taken by the far side yet:
-/// the size that the system gives a new socket anyway, but it does not grow. Without this bound an
-/// unread socket grows to several MiB, and a few hundred of them use up the memory that the system
-/// has for TCP. The system doubles the value (socket(7)).
+/// The receive buffer of a visitor or target whose bytes have not been accepted by the far side
+/// yet: the default size of a new socket, but fixed. Without this limit the buffer of an unread
+/// socket grows to several MiB, and a few hundred of them exhaust the TCP memory of the system. The
+/// kernel doubles the value (socket(7)).
 const UNREAD: usize = 128 << 10;
 
-/// The option that tells which buffers the system may not resize, of Linux 5.14 and later.
+/// The option for the buffers that the kernel must not resize, since Linux 5.14.
 const SO_BUF_LOCK: libc::c_int = 72;
 
-/// The buffers of a socket that keep their size: 1 is the send buffer, 2 the receive buffer.
+/// The buffers of a socket with a fixed size: 1 is the send buffer, 2 the receive buffer.
 #[derive(Clone, Copy, Debug)]
 struct BufferLock;
 
 setsockopt_impl!(BufferLock, libc::SOL_SOCKET, SO_BUF_LOCK, u32, SetStruct<'_, u32>);
 getsockopt_impl!(BufferLock, libc::SOL_SOCKET, SO_BUF_LOCK, u32, GetStruct<u32>);
 
-/// Keeps the receive buffer of a socket small until [`free_unread`]. A system that could not free
-/// it later is left alone.
+/// Keeps the receive buffer of a socket small until [`free_unread`]. No effect on a kernel that
+/// could not undo it later.
 pub fn bound_unread(socket: &impl AsFd) {
     static CAN_FREE: OnceLock<bool> = OnceLock::new();
     if *CAN_FREE.get_or_init(|| getsockopt(socket, BufferLock).is_ok()) {
@@ -179,7 +180,7 @@ pub fn bound_unread(socket: &impl AsFd) {
     }
 }
 
-/// Lets the system size the receive buffer of a socket by the speed of its path again.
+/// Re-enables the auto-tuning of a socket's receive buffer.
 pub fn free_unread(socket: &impl AsFd) {
     let _ = setsockopt(socket, BufferLock, &0);
 }
@@ -203,7 +204,7 @@ pub fn write(
     })
 }
 
-/// As [`write()`], before further bytes: the system may wait for them to fill a segment (send(2),
+/// As [`write()`], if more bytes follow: the kernel may wait for them to fill a segment (send(2),
 /// `MSG_MORE`).
 pub fn write_more(
     stream: &TcpStream,
@@ -223,7 +224,7 @@ fn transfer(
     call: impl FnOnce() -> io::Result<usize>,
 ) -> io::Result<Option<usize>> {
     let mut done = None;
-    // The readiness is taken before the call: an event that arrives during it is kept.
+    // The readiness is read before the call, so an event during the call is not lost.
     let outcome = stream.try_io(interest, || {
         let n = call()?;
         done = Some(n);
@@ -244,8 +245,8 @@ mod tests {
         String::from_utf8(name).unwrap().trim_end_matches('\0').to_owned()
     }
 
-    /// The silence until the first probe, the interval and the number of probes, as the system has
-    /// them; `None` without keepalive.
+    /// The idle time before the first probe, the interval and the number of probes, as set in the
+    /// kernel; `None` without keepalive.
     fn probes(socket: &impl AsFd) -> Option<(u64, u64, u32)> {
         let socket = SockRef::from(socket);
         socket.keepalive().unwrap().then(|| {

@@ -1,10 +1,10 @@
-//! Limits by the source of a connection. A [`Source`] is an address as a provider gives it out
-//! ([`prefix`]), or the client that visits a private service. [`Shares`] bounds the number of
-//! things (connections, flows, log-ins in progress) that one source holds, and [`Rates`] the number
-//! of things that one source begins in a second.
+//! Limits by the source of a connection. A [`Source`] is an address prefix as assigned by a
+//! provider ([`prefix`]), or the client that visits a private service. [`Shares`] limits the number
+//! of items (connections, flows, log-ins in progress) that one source holds, and [`Rates`] the
+//! number of items that one source begins per second.
 //!
-//! A reverse proxy is no source: its connections carry the requests of many visitors. The caller
-//! passes the visitor that the proxy names, or `None` where it names nobody. `None` has no bound.
+//! A reverse proxy is not a source: its connections carry the requests of many visitors. The caller
+//! passes the visitor that the proxy names, or `None` if it names none. `None` is not limited.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,19 +19,19 @@ use std::time::{Duration, Instant};
 pub struct Proxies(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
 
 impl Proxies {
-    /// Makes the set of the addresses for which `include` returns true. `include` gets canonical
+    /// Creates the set of the addresses for which `include` returns true. `include` gets canonical
     /// addresses (no IPv4-mapped IPv6).
     pub fn new(include: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(include))
     }
 
-    /// Whether an address is that of a reverse proxy.
+    /// Whether an address belongs to a reverse proxy.
     #[must_use]
     pub fn include(&self, ip: IpAddr) -> bool {
         (self.0)(ip.to_canonical())
     }
 
-    /// The source of a connection from `ip`. A reverse proxy is none.
+    /// The source of a connection from `ip`. A reverse proxy is not a source.
     #[must_use]
     pub fn source(&self, ip: IpAddr) -> Option<IpAddr> {
         (!self.include(ip)).then_some(ip)
@@ -39,7 +39,7 @@ impl Proxies {
 }
 
 impl Default for Proxies {
-    /// No address is that of a reverse proxy.
+    /// No address belongs to a reverse proxy.
     fn default() -> Self {
         Self::new(|_| false)
     }
@@ -51,13 +51,13 @@ impl fmt::Debug for Proxies {
     }
 }
 
-/// Whom a connection, a stream, a flow or a password counts for.
+/// The source to which a connection, a stream, a flow or a password counts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// The address from which the bytes come.
+    /// The address of the sender.
     Address(IpAddr),
-    /// The client that visits a private service. The client itself tells the addresses of its
-    /// programs, and may tell any address, so all its programs are one source.
+    /// The client that visits a private service. The client itself reports the addresses of its
+    /// programs and may report any address, so all its programs are one source.
     Client(Arc<str>),
 }
 
@@ -87,8 +87,8 @@ impl fmt::Display for Source {
     }
 }
 
-/// The address prefix that one customer of a provider has at least: 64 bits for IPv6, the whole
-/// address for IPv4.
+/// The smallest address prefix of a provider's customer: 64 bits for IPv6, the whole address for
+/// IPv4.
 #[must_use]
 pub fn prefix(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
@@ -97,11 +97,11 @@ pub fn prefix(source: IpAddr) -> IpAddr {
     }
 }
 
-/// The table is cut into this number of parts with a lock each, so that two workers seldom meet.
+/// The number of shards of the table, each with its own lock, so that workers rarely contend.
 const PARTS: usize = 32;
 
-/// The number of things that each source holds. The table has an entry for each source that holds
-/// something, so the things bound its size.
+/// The number of items that each source holds. The table has an entry for each source with at least
+/// one item, so the number of items bounds its size.
 #[derive(Debug)]
 pub struct Shares {
     most: AtomicU32,
@@ -109,36 +109,36 @@ pub struct Shares {
     parts: [Mutex<HashMap<Source, u32>>; PARTS],
 }
 
-/// The proof that a source holds one thing more. Dropping the share returns it.
+/// The permit for one item of a source. Dropping the share returns it.
 #[derive(Debug)]
 pub struct Share(Option<(Arc<Shares>, Source)>);
 
 impl Shares {
-    /// Makes a table in which each source holds at most `most` things.
+    /// Creates a table in which each source holds at most `most` items.
     #[must_use]
     pub fn new(most: u32) -> Arc<Self> {
         let parts = std::array::from_fn(|_| Mutex::default());
         Arc::new(Self { most: AtomicU32::new(most), hasher: RandomState::new(), parts })
     }
 
-    /// Replaces the bound. Shares beyond a lower bound stay until they are dropped.
+    /// Replaces the limit. Shares beyond a lower limit stay until they are dropped.
     pub fn set_most(&self, most: u32) {
         self.most.store(most, Ordering::Relaxed);
     }
 
-    /// The bound of one source.
+    /// The limit of one source.
     #[must_use]
     pub fn most(&self) -> u32 {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// Takes a share of a source; `None` when the source holds as many things as it may.
+    /// Takes a share of a source; `None` if the source has reached its limit.
     #[must_use]
     pub fn take(self: &Arc<Self>, source: Option<impl Into<Source>>) -> Option<Share> {
         self.take_within(source, self.most())
     }
 
-    /// As [`Self::take`], with a bound that the caller computes from the present load.
+    /// As [`Self::take`], with a limit that the caller computes from the current load.
     #[must_use]
     pub fn take_within(
         self: &Arc<Self>,
@@ -156,7 +156,7 @@ impl Shares {
         Some(Share(Some((Arc::clone(self), source))))
     }
 
-    /// The number of things that a source holds.
+    /// The number of items that a source holds.
     #[must_use]
     pub fn held(&self, source: impl Into<Source>) -> u32 {
         let source = source.into().prefix();
@@ -189,17 +189,17 @@ impl Drop for Share {
 }
 
 /// The number of counters in each of two rows, which take 64 KiB together. A flood of forged
-/// sources delays other sources only if it begins almost `COUNTERS` times the bound of a source in
+/// sources affects other sources only if it begins almost `COUNTERS` times the limit of a source in
 /// one second.
 const COUNTERS: usize = 8_192;
 
-/// The number of things that each source has begun in the present second.
+/// The number of items that each source has begun in the current second.
 ///
-/// Forged sources would fill a table with an entry per source, and the table would then forget
-/// which sources have begun too many. So each source has a counter in each of two rows, and other
-/// sources may share a counter. The lower counter of a source counts: it is never below the number
-/// of things that the source has begun (a count-min sketch with conservative update, Estan and
-/// Varghese 2002).
+/// Forged sources would fill a table with an entry per source, which would then lose the sources
+/// that have begun too many. So each source has a counter in each of two rows, and sources may
+/// share a counter. The lower counter of a source is used: it is never below the number of items
+/// that the source has begun (a count-min sketch with conservative update, Estan and Varghese
+/// 2002).
 #[derive(Debug)]
 pub struct Rates {
     most: u32,
@@ -210,18 +210,18 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Makes a table in which each source begins at most `most` things per second.
+    /// Creates a table in which each source begins at most `most` items per second.
     #[must_use]
     pub fn new(most: u32) -> Self {
         Self { most, since: None, hasher: RandomState::new(), rows: Default::default() }
     }
 
-    /// Counts one thing more; `false` where its source has begun too many.
+    /// Counts one item; `false` if its source has begun too many.
     pub fn take(&mut self, now: Instant, source: Option<IpAddr>) -> bool {
         source.is_none_or(|source| self.take_of(now, prefix(source)))
     }
 
-    /// As [`Self::take`], of a source with a finer name than an address.
+    /// As [`Self::take`], for a source with a finer key than an address.
     pub fn take_of(&mut self, now: Instant, source: impl Hash) -> bool {
         let is_over =
             |since: Instant| now.saturating_duration_since(since) >= Duration::from_secs(1);

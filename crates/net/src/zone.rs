@@ -1,21 +1,21 @@
-//! The interfaces of link-local addresses (RFC 4007). A zone is a name or a number in the
-//! configuration and is looked up for each dial and each bind: an interface that went away and came
-//! back has the same name and another number.
+//! The interfaces of link-local addresses (RFC 4007). A zone is a name or an index in the
+//! configuration and is looked up for each dial and each bind: an interface that was removed and
+//! re-created has the same name and another index.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use nix::net::if_::{if_nameindex, if_nametoindex};
 
-/// The socket address of a link-local address behind an interface of this machine.
+/// The socket address of a link-local address on an interface of this machine.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrNotAvailable`]: this machine has no such interface now.
+/// [`io::ErrorKind::AddrNotAvailable`]: this machine currently has no such interface.
 pub fn socket_addr(ip: Ipv6Addr, zone: &str, port: u16) -> io::Result<SocketAddr> {
     Ok(SocketAddrV6::new(ip, port, 0, index(zone)?).into())
 }
 
-/// The number of an interface. A name that is a number is found before the number.
+/// The index of an interface. An interface whose name is a number takes precedence over the index.
 fn index(zone: &str) -> io::Result<u32> {
     if let Ok(index) = if_nametoindex(zone) {
         return Ok(index);

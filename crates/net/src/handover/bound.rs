@@ -1,4 +1,4 @@
-//! The listening sockets that this process has bound: what is handed over.
+//! The listening sockets that this process has bound, for the handover.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -12,11 +12,11 @@ use rustix::net::sockopt::socket_type;
 
 use crate::inherited::{self, Place};
 
-/// The table of descriptors of this process.
+/// The descriptor table of this process.
 pub(crate) const TABLE: &str = "/proc/self/fd";
 
 /// The listening sockets of this process: the inodes of each group, in the order in which the
-/// sockets joined the group. The key is the kind and the address in the form of the system.
+/// sockets joined the group. The key is the socket type and the address in the form of the system.
 static BOUND: Mutex<BTreeMap<Vec<u8>, Group>> = Mutex::new(BTreeMap::new());
 
 /// The sockets of one address.
@@ -26,7 +26,7 @@ struct Group {
     inodes: Vec<u64>,
 }
 
-/// Notes the listening sockets of one address, in the order in which they joined their group.
+/// Records the listening sockets of one address, in the order in which they joined their group.
 pub fn note<S: AsFd>(group: &[S]) {
     let Some(first) = group.first() else { return };
     let inode = |socket: &S| fstat(socket).ok().map(|socket| socket.st_ino);
@@ -45,7 +45,7 @@ pub(crate) fn is_bound(place: &Place) -> bool {
     bound().values().any(|group| group.place.as_ref() == Some(place) && is_live(group))
 }
 
-/// The groups of this process, each with the numbers of its sockets that are `open`.
+/// The groups of this process, each with the descriptor numbers of its sockets that are `open`.
 pub(super) fn live(open: &HashMap<u64, RawFd>) -> Vec<(Option<Place>, Vec<RawFd>)> {
     let number = |inode: &u64| open.get(inode).copied();
     let group = |group: &Group| {
@@ -63,7 +63,7 @@ pub(super) fn sockets() -> io::Result<HashMap<u64, RawFd>> {
     let mut all = HashMap::new();
     for entry in fs::read_dir(TABLE)? {
         let entry = entry?;
-        // A descriptor that was closed meanwhile has no link any more.
+        // A descriptor that was closed meanwhile no longer has a link.
         let Ok(target) = fs::read_link(entry.path()) else { continue };
         let inode = target.to_str().and_then(|target| {
             target.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok()

@@ -1,18 +1,19 @@
-//! The hand-over of listening sockets to the next generation of the daemon, which takes them as
+//! The handover of listening sockets to the next generation of the daemon, which receives them as
 //! [`inherited`].
 //!
 //! ```text
-//!   former generation: Serving ──► HandedOver          accepts nothing more, its streams go on
-//!   next generation:   Waiting ──► Serving             has bound everything, accepts from then on
+//!   previous generation: Serving ──► HandedOver        accepts no more, its streams continue
+//!   next generation:     Waiting ──► Serving           has bound everything, accepts from then on
 //! ```
 //!
-//! A group of listeners is noted when it is bound, by the inodes of its sockets. The owner of a
-//! listener may close it at any time: what is handed over is what the table of descriptors of the
-//! process (`/proc/self/fd`) still has.
+//! A group of listeners is recorded when it is bound, by the inodes of its sockets. The owner of a
+//! listener may close it at any time: only sockets that are still in the descriptor table of the
+//! process (`/proc/self/fd`) are handed over.
 //!
-//! A client that has not come to this process yet has its port in an older generation and among the
-//! inherited sockets here, which go on to the next generation as well. A port that is bound while
-//! the next generation starts follows on the way of visitors ([`give_more`]).
+//! The port of a client that has not connected to this process yet is open in an older generation
+//! and among the inherited sockets here, which are handed on to the next generation as well. A port
+//! that is bound while the next generation starts is sent later over the visitor connection
+//! ([`give_more`]).
 
 pub(crate) mod bound;
 pub(crate) mod stage;
@@ -40,52 +41,53 @@ use stage::Stage;
 /// The byte of a message with descriptors.
 const SOCKETS: u8 = b's';
 
-/// Longest wait until the next generation reads the way of visitors, on which further sockets go.
+/// The maximum time to wait until the next generation reads the visitor connection, which also
+/// carries additional sockets.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The pause before another try.
+/// The retry interval.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The inodes of the sockets that the next generation has.
+/// The inodes of the sockets that were sent to the next generation.
 static GIVEN: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
 
-/// The way on which visitors pass to the next generation.
+/// The visitor connection, over which visitors are passed to the next generation.
 static PASSED: Mutex<Option<UnixStream>> = Mutex::new(None);
 
-/// Descriptors that are handed over beside the sockets: the locks of folders.
+/// Descriptors that are handed over in addition to the sockets: directory locks.
 static KEPT: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
-/// Listeners of this process accept nothing until [`serve`].
+/// Stops listeners of this process from accepting until [`serve`].
 pub fn wait() {
     stage::set(Stage::Waiting);
 }
 
-/// Listeners of this process accept from now on.
+/// Lets listeners of this process accept from now on.
 pub fn serve() {
     udp::serve();
     stage::set(Stage::Serving);
 }
 
-/// The next generation accepts from now on. Listeners of this process end.
+/// Ends the listeners of this process: the next generation accepts from now on.
 pub fn hand_over() {
     stage::set(Stage::HandedOver);
     udp::hand_over();
     inherited::let_go();
 }
 
-/// Closes the inherited sockets that nothing in this process has bound. Visitors would wait in
-/// their queues for ever. Sockets that the service manager has as well stay. Returns the number of
+/// Closes the inherited sockets that this process has not bound, because visitors would wait in
+/// their queues forever. Sockets that the service manager also has stay open. Returns the number of
 /// closed sockets.
 pub fn close_rest() -> usize {
     udp::forget_left();
     Inherited::close_rest()
 }
 
-/// Gives an accepted visitor to the next generation, which has the listeners. The caller closes its
-/// descriptor after that.
+/// Passes an accepted visitor to the next generation, which has the listeners. The caller closes
+/// its own descriptor afterwards.
 ///
 /// # Errors
-/// There is no next generation, or it has a few hundred visitors that it has not taken yet
+/// There is no next generation, or a few hundred visitors are already queued for it
 /// ([`io::ErrorKind::WouldBlock`]).
 pub fn pass(visitor: impl AsFd) -> io::Result<()> {
     let way = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,7 +97,7 @@ pub fn pass(visitor: impl AsFd) -> io::Result<()> {
     Ok(send(way, &[visitor.as_fd().as_raw_fd()], SOCKETS)?)
 }
 
-/// Hands this descriptor over as well, until the process ends.
+/// Includes this descriptor in handovers until the process ends.
 ///
 /// # Errors
 /// The process has no descriptor left.
@@ -105,12 +107,12 @@ pub fn keep(file: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends all live listening sockets of this process, those that it has inherited and that nothing
-/// has bound yet, the kept descriptors and the way of visitors, each group in a message of one
-/// byte. Returns the number of sockets. Blocks while the other end does not read.
+/// Sends all live listening sockets of this process, its inherited sockets that are not bound yet,
+/// the kept descriptors and the visitor connection, each group in a message of one byte. Returns
+/// the number of sockets. Blocks while the other end does not read.
 ///
 /// # Errors
-/// The table of descriptors cannot be read, or the other end is gone.
+/// The descriptor table cannot be read, or the other end has closed.
 pub fn give(to: &UnixStream) -> io::Result<usize> {
     let mut given = HashSet::new();
     let count = give_groups(to, &mut given, |_| true)?;
@@ -126,10 +128,10 @@ pub fn give(to: &UnixStream) -> io::Result<usize> {
     Ok(count)
 }
 
-/// Sends the next generation, on the way of visitors, the sockets that have come since [`give`]: a
-/// client has published a port meanwhile. With `all`, every socket is sent again: the next
-/// generation begins another one after the end of the one that had them. A message tells the end of
-/// the sockets ([`inherited::more_came`]). Blocks for at most 2 s while the other end does not
+/// Sends the next generation, over the visitor connection, the sockets that were bound since
+/// [`give`], for example because a client has published a port. With `all`, every socket is sent
+/// again, for a new process that replaces the ended process that had them. A message marks the end
+/// of the sockets ([`inherited::more_came`]). Blocks for at most 2 s while the other end does not
 /// read.
 ///
 /// # Errors
@@ -143,7 +145,7 @@ pub fn give_more(all: bool) -> io::Result<usize> {
     if all {
         given.clear();
     }
-    // The generations read the ports of carriers side by side, each by sockets of its own.
+    // The generations read carrier ports side by side, each from its own sockets.
     let count = give_groups(&way, given, |place| !udp::is_of_carriers(place))?;
     patiently(|| send(&way, &[], ROUND))?;
     Ok(count)
@@ -174,7 +176,7 @@ fn give_groups(
                 count += group.len();
                 given.extend(group.iter().filter_map(inode));
             }
-            // The owner has closed it meanwhile.
+            // The owner has closed the socket meanwhile.
             Err(error)
                 if Errno::from_raw(error.raw_os_error().unwrap_or_default()) == Errno::EBADF => {}
             Err(error) => return Err(error),
@@ -194,7 +196,8 @@ fn patiently(send: impl Fn() -> nix::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The receiver looks at each descriptor, so a number that means another file by now does no harm.
+/// Sends descriptors with one byte. The receiver checks each descriptor, so a number that was
+/// reused for another file is harmless.
 pub(crate) fn send(to: &UnixStream, descriptors: &[RawFd], byte: u8) -> nix::Result<()> {
     let rights = [ControlMessage::ScmRights(descriptors)];
     let rights = if descriptors.is_empty() { &[][..] } else { &rights[..] };

@@ -1,13 +1,13 @@
-//! How far the hand-over is: whether the listeners of this process may accept.
+//! The stage of the handover: whether the listeners of this process may accept.
 
 use std::sync::LazyLock;
 
 use tokio::sync::watch;
 
-/// How far the hand-over is, seen from this process.
+/// The stage of the handover, from the view of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
-    /// The former generation serves. This process binds and accepts nothing.
+    /// The previous generation serves. This process binds but does not accept.
     Waiting,
     Serving,
     /// The next generation serves.
@@ -20,7 +20,7 @@ pub(super) fn set(stage: Stage) {
     STAGE.send_replace(stage);
 }
 
-/// Whether this process is the generation that serves, to which the socket files belong.
+/// Whether this process is the serving generation, which owns the socket files.
 #[must_use]
 pub fn is_serving() -> bool {
     *STAGE.borrow() == Stage::Serving
@@ -43,6 +43,6 @@ pub async fn handed_over() {
 }
 
 async fn reached(stage: Stage) {
-    // Fails only when the sender is gone, and the sender is static.
+    // Fails only if the sender is dropped, and the sender is static.
     drop(STAGE.subscribe().wait_for(|now| *now >= stage).await);
 }

@@ -1,5 +1,5 @@
-//! Sockets that the service manager holds beside this process: those of a socket unit, and those
-//! that this process gave to the manager so that a crash refuses no connect (`FDSTORE=1`).
+//! Sockets that the service manager also holds: those of a socket unit, and those that this process
+//! has stored with the manager so that a crash refuses no connection (`FDSTORE=1`).
 //!
 //! ```text
 //!   LISTEN_FDS ──────────────► held ──lend──► a listener of the daemon, as a duplicate
@@ -8,10 +8,10 @@
 //!        manager ◄──retire──────┘ the listener is closed, so the socket has to stop listening
 //! ```
 //!
-//! A socket listens as long as any process has it open, and its visitors wait for an accept that
-//! never comes. So a stored socket whose listener is closed is shut down, which ends the listening
-//! for all its descriptors. A socket of a socket unit is left alone: the unit listens whether the
-//! daemon runs or not.
+//! A socket listens as long as any process has it open, and its visitors would wait for an accept
+//! that never happens. So a stored socket whose listener is closed is shut down, which ends
+//! listening for all its descriptors. A socket of a socket unit is not touched: the unit listens
+//! whether or not the daemon runs.
 
 use std::fs;
 use std::io;
@@ -25,36 +25,36 @@ use super::{Inherited, Place, Socket, differs, inherited, place};
 use crate::handover::bound::TABLE;
 use crate::handover::stage;
 
-/// How many sockets the manager stores for this process.
+/// The maximum number of sockets that the manager stores for this process.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
 
-/// Longest name of a stored socket in bytes (sd_pid_notify_with_fds(3)).
+/// The maximum length of the name of a stored socket, in bytes (sd_pid_notify_with_fds(3)).
 const NAME_MAX: usize = 255;
 
-/// What is known of a socket that the manager has as well.
+/// The state of a socket that the manager also has.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     /// The name under which this daemon stored it. `None`: it belongs to a socket unit.
     name: Option<String>,
-    /// The manager has it.
+    /// Whether the manager has it.
     is_stored: bool,
-    /// The number of the duplicate that a listener of this process got.
+    /// The descriptor number of the duplicate that a listener of this process uses.
     pub(super) lent: Option<RawFd>,
 }
 
-/// What the next generation has to know of a held socket.
+/// The place and name of a held socket, for the next generation.
 pub type HeldSocket = (String, Option<String>);
 
-/// A group that the manager is to store.
+/// A group that the manager must store.
 #[derive(Debug)]
 pub struct Stored {
-    /// The name under which the manager hands it back.
+    /// The name under which the manager returns it.
     pub name: String,
     /// The sockets in the order in which they joined the group.
     pub sockets: Vec<OwnedFd>,
 }
 
-/// The name under which a socket is stored. `None`: the manager takes no such name.
+/// The name under which a socket is stored. `None`: the manager does not accept the name.
 fn name(place: &Place) -> Option<String> {
     let text = place.to_string();
     let name = format!("tunnel-{}", text.replacen("://", "-", 1).replace(':', "_"));
@@ -67,7 +67,7 @@ impl Socket {
         self.held.as_ref()?.name.as_deref()
     }
 
-    /// Whether the manager has the socket as well.
+    /// Whether the manager also has the socket.
     fn is_stored(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.is_stored)
     }
@@ -80,16 +80,16 @@ impl Socket {
         there.is_ok_and(|there| there.to_str() == Some(&format!("socket:[{}]", own.st_ino)))
     }
 
-    /// Ends the listening for all descriptors of the socket.
+    /// Stops listening for all descriptors of the socket.
     fn silence(&self) {
-        // Nothing listens any more if it fails.
+        // If it fails, the socket is no longer listening.
         let _ = shutdown(&self.descriptor, Shutdown::Both);
     }
 }
 
 impl Inherited {
-    /// The sockets of the service manager, with the names that it told. Returns a line for each
-    /// descriptor that is no listening socket.
+    /// The sockets of the service manager, with the names that it passed. Also returns a line for
+    /// each descriptor that is not a listening socket.
     #[must_use]
     pub fn of_manager(sockets: Vec<(String, RawFd, OwnedFd)>) -> (Self, Vec<String>) {
         let (mut all, mut problems) = (Vec::new(), Vec::new());
@@ -108,7 +108,8 @@ impl Inherited {
         (Self(all), problems)
     }
 
-    /// Notes which of these sockets the service manager has as well, as the former generation says.
+    /// Records which of these sockets the service manager also has, as reported by the previous
+    /// generation.
     pub fn hold(&mut self, of_former: &[HeldSocket]) {
         for socket in &mut self.0 {
             let text = socket.place.to_string();
@@ -122,8 +123,8 @@ impl Inherited {
         self.0.iter().any(|socket| socket.place == *wanted && socket.held.is_some())
     }
 
-    /// Duplicates of the sockets of a place. A group of TCP with fewer sockets is accepted from by
-    /// several workers. `None`: a listener of this process has them.
+    /// Duplicates of the sockets of a place. If a TCP group has fewer sockets than workers, several
+    /// workers accept from the same socket. `None`: a listener of this process has them.
     ///
     /// # Errors
     /// The number of sockets does not fit, or this process has no descriptor left.
@@ -150,7 +151,8 @@ impl Inherited {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        // The former process had more workers. The kernel would lead visitors to each socket.
+        // The previous process had more workers. The kernel would distribute visitors to each
+        // socket.
         let mut nth = 0;
         let surplus = self.0.extract_if(.., |socket| {
             nth += usize::from(socket.place == *wanted);
@@ -173,14 +175,14 @@ impl Inherited {
     }
 }
 
-/// Lets [`store`] work, for at most this number of sockets.
+/// Enables [`store`] for at most this number of sockets.
 pub fn keep_stored(limit: usize) {
     LIMIT.store(limit, Ordering::Relaxed);
 }
 
-/// Stores the listening sockets of one address of the configuration, in the order in which they
-/// joined their group, so that they outlive a crash. Without effect unless [`keep_stored`] was
-/// called, and for sockets that the manager has.
+/// Stores the listening sockets of one configured address, in the order in which they joined their
+/// group, so that they outlive a crash. No effect unless [`keep_stored`] was called, or for sockets
+/// that the manager already has.
 pub fn store<S: AsFd>(group: &[S]) {
     let limit = LIMIT.load(Ordering::Relaxed);
     let Some(first) = group.first().filter(|_| limit > 0) else { return };
@@ -215,7 +217,7 @@ pub fn store<S: AsFd>(group: &[S]) {
     }
 }
 
-/// The groups that the manager does not have yet. It has them from now on.
+/// Returns the groups that the manager does not have yet, and marks them as stored.
 pub fn take_unstored() -> Vec<Stored> {
     let mut groups: Vec<Stored> = Vec::new();
     for socket in &mut inherited().0 {
@@ -233,8 +235,8 @@ pub fn take_unstored() -> Vec<Stored> {
     groups
 }
 
-/// Ends the listening of the stored sockets whose listeners are closed. Returns their names, which
-/// the manager is to forget.
+/// Shuts down the stored sockets whose listeners are closed. Returns their names, which the manager
+/// must remove.
 pub fn retire() -> Vec<String> {
     let mut all = inherited();
     let live: Vec<Place> =
@@ -257,8 +259,8 @@ fn end(over: &[Socket]) -> Vec<String> {
     names
 }
 
-/// Closes the sockets of the manager that no listener has and none will want. Returns their places,
-/// and the names of the stored sockets among them, which the manager is to forget.
+/// Closes the sockets of the manager that no listener uses or will use. Returns their places, and
+/// the names of the stored sockets among them, which the manager must remove.
 pub fn close_unwanted(will_want: impl Fn(&Place) -> bool) -> (Vec<Place>, Vec<String>) {
     let mut all = inherited();
     let live: Vec<Place> =
@@ -274,7 +276,7 @@ pub fn close_unwanted(will_want: impl Fn(&Place) -> bool) -> (Vec<Place>, Vec<St
     (places, end(&stored))
 }
 
-/// The addresses of socket units that no listener of this process has.
+/// The addresses of socket units that no listener of this process uses.
 #[must_use]
 pub fn unused() -> Vec<Place> {
     let all = inherited();
@@ -304,13 +306,13 @@ pub fn held() -> Vec<HeldSocket> {
     all
 }
 
-/// The numbers of the sockets that no listener of this process has, by address: those of a client
-/// that has not come yet, and those of the manager that wait for a listener.
+/// The descriptor numbers of the sockets that no listener of this process uses, by address: those
+/// of a client that has not connected yet, and those of the manager that have no listener yet.
 pub(crate) fn unclaimed() -> Vec<(Place, Vec<RawFd>)> {
     let all = inherited();
     let mut groups: Vec<(Place, Vec<RawFd>)> = Vec::new();
     for socket in &all.0 {
-        // The way of visitors leads from the former generation to this process.
+        // The visitor connection leads from the previous generation to this process.
         if socket.place == Place::Visitors || socket.is_lent() {
             continue;
         }
@@ -323,9 +325,9 @@ pub(crate) fn unclaimed() -> Vec<(Place, Vec<RawFd>)> {
     groups
 }
 
-/// Closes the sockets that no listener of this process has, and the held ones: the next generation
-/// has them all. A port of which this process kept a socket would accept connections that nobody
-/// serves after the next generation has closed it.
+/// Closes the sockets that no listener of this process uses, and the held sockets: the next
+/// generation has them all. Otherwise, after the next generation closes a port, this process's
+/// socket would accept connections that nobody serves.
 pub fn let_go() {
     inherited().0.retain(|socket| socket.place == Place::Visitors);
 }
@@ -412,7 +414,7 @@ mod tests {
         let refused = TcpStream::connect(at).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         assert!(held().is_empty());
-        // Although the store has not closed it yet, the address can be bound.
+        // The address can be bound even before the manager closes the stored socket.
         drop(crate::listen_group(at, 2).unwrap());
     }
 }

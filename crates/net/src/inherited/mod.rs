@@ -1,5 +1,6 @@
-//! Listening sockets that another process hands to this process: the generation before it, the
-//! program that started it, or the service manager. Every bind of the daemon looks here first.
+//! Listening sockets that another process hands to this process: the previous generation, the
+//! program that started it, or the service manager. Every bind of the daemon checks these sockets
+//! first.
 //!
 //! ```text
 //!   other process ──descriptors over a Unix socket (SCM_RIGHTS)──► Inherited
@@ -7,9 +8,9 @@
 //!   listen_group, udp_group, flow_group, Unix sockets ◄───────────────┘ a whole group in order
 //! ```
 //!
-//! The sockets of one address are a group, and a group goes to one caller as a whole. The kernel
-//! steers datagrams to a socket by its number in the group, which is the order in which the sockets
-//! joined it. And a closed member of a group of listeners resets the connections in its queue.
+//! The sockets of one address form a group, and a group is given to one caller as a whole: the
+//! kernel steers datagrams to a socket by its index in the group, which is the order in which the
+//! sockets joined it, and a listener that is closed resets the connections in its queue.
 
 mod held;
 mod numbers;
@@ -41,25 +42,25 @@ pub use numbers::take_numbers;
 pub use place::Place;
 pub(crate) use place::place;
 
-/// Descriptors of one message: the kernel takes no more (`SCM_MAX_FD`).
+/// The maximum number of descriptors per message in the kernel (`SCM_MAX_FD`).
 pub(crate) const PER_MESSAGE: usize = 253;
 
-/// The byte of the message after the last of further sockets.
+/// The byte of the message that ends a round of additional sockets.
 pub(crate) const ROUND: u8 = b'.';
 
-/// Sockets at most: 64 addresses with a socket for each of 256 workers.
+/// The maximum number of sockets: 64 addresses with a socket for each of 256 workers.
 const SOCKETS: usize = 64 * 256;
 
 /// The sockets that this process inherited and that no caller has taken.
 static INHERITED: Mutex<Inherited> = Mutex::new(Inherited(Vec::new()));
 
-/// How often the former generation has said that all further sockets are on their way.
+/// The number of rounds of additional sockets that the previous generation has completed.
 static ROUNDS: LazyLock<watch::Sender<u64>> = LazyLock::new(watch::Sender::default);
 
-/// This process reads the way of visitors.
+/// Whether this process reads the visitor connection.
 static READS: AtomicBool = AtomicBool::new(false);
 
-/// Inherited sockets in the order in which they came.
+/// Inherited sockets in the order in which they arrived.
 #[derive(Debug)]
 pub struct Inherited(Vec<Socket>);
 
@@ -67,26 +68,26 @@ pub struct Inherited(Vec<Socket>);
 struct Socket {
     place: Place,
     descriptor: OwnedFd,
-    /// The service manager has the socket as well, so the socket outlives each listener of this
-    /// process: a listener gets a duplicate.
+    /// Set if the service manager also has the socket. Then the socket outlives each listener of
+    /// this process, and a listener gets a duplicate.
     held: Option<Held>,
 }
 
 impl Inherited {
-    /// Receives sockets until the other end closes. Each message has any bytes and at most 253
-    /// descriptors. The sockets of a group come in the order in which they joined the group. A
-    /// descriptor that is neither a listening socket nor a file is closed.
+    /// Receives sockets until the other end closes. Each message has arbitrary bytes and at most
+    /// 253 descriptors. The sockets of a group arrive in the order in which they joined the group.
+    /// A descriptor that is neither a listening socket nor a file is closed.
     ///
     /// # Errors
-    /// The connection ends amid a message, or there are too many sockets.
+    /// The connection ends within a message, or there are too many sockets.
     pub fn receive(from: &UnixStream) -> io::Result<Self> {
         let (mut all, _) = Self::receive_until(from, false)?;
         all.0.retain(|socket| socket.place != Place::Visitors);
         Ok(all)
     }
 
-    /// Receives sockets until a message without descriptors comes, or the other end closes. Returns
-    /// at most 64 bytes of that message as well.
+    /// Receives sockets until a message without descriptors arrives, or the other end closes. Also
+    /// returns at most 64 bytes of that message.
     ///
     /// # Errors
     /// As for [`Self::receive`].
@@ -123,13 +124,12 @@ impl Inherited {
         }
     }
 
-    /// Offers the sockets to the callers of this process that bind.
+    /// Offers the sockets to the binds of this process.
     pub fn offer(self) {
         inherited().0.extend(self.0);
     }
 
-    /// Offers sockets that came after the others. An address that this process has already stays as
-    /// it is.
+    /// Offers sockets that arrived later. An address that this process already has is not changed.
     fn offer_more(self) {
         let mut all = inherited();
         let Some(place) = self.0.first().map(|socket| socket.place.clone()) else { return };
@@ -139,12 +139,12 @@ impl Inherited {
         all.0.extend(self.0);
     }
 
-    /// Closes the sockets that no caller has taken, as [`crate::handover::close_rest`] asks.
+    /// Closes the sockets that no caller has taken; see [`crate::handover::close_rest`].
     pub(crate) fn close_rest() -> usize {
         inherited().0.extract_if(.., |socket| socket.held.is_none()).count()
     }
 
-    /// Takes the group of a place. `None`: there is none.
+    /// Takes the group of a place. `None`: there is no group.
     ///
     /// # Errors
     /// The group has another number of sockets than `count`.
@@ -208,8 +208,8 @@ pub(crate) fn udp(address: SocketAddr, count: usize) -> io::Result<Option<Vec<Ud
     Ok(Some(group))
 }
 
-/// All inherited sockets of an address of UDP, in their order. Of a socket that the service manager
-/// has as well it is a duplicate.
+/// All inherited sockets of a UDP address, in order. A socket that the service manager also has is
+/// duplicated.
 ///
 /// # Errors
 /// This process has no descriptor left.
@@ -232,14 +232,14 @@ pub(crate) fn udp_all(address: SocketAddr) -> io::Result<Vec<UdpSocket>> {
 /// The inherited descriptor of a file, with the lock that the other process has on the file.
 ///
 /// # Errors
-/// The file cannot be looked at, or it was handed over twice.
+/// The file cannot be examined, or it was handed over twice.
 pub fn file(same: impl AsFd) -> io::Result<Option<OwnedFd>> {
     let file = fstat(same)?;
     let group = inherited().take(&Place::File(file.st_dev, file.st_ino), 1)?;
     Ok(group.and_then(|mut group| group.pop()))
 }
 
-/// The visitors that the former process passes on.
+/// The visitors that the previous process passes on.
 ///
 /// # Errors
 /// The connection cannot be used by this thread's runtime, in which the call must be made.
@@ -251,37 +251,37 @@ pub fn visitors() -> io::Result<Option<Visitors>> {
     Ok(Some(Visitors(tokio::net::UnixStream::from_std(way)?)))
 }
 
-/// Ready when the former generation has sent its further sockets for the `nth` time, or when this
-/// process does not read its way. Cancel-safe.
+/// Completes when the previous generation has sent its additional sockets for the `nth` time, or at
+/// once if this process does not read the visitor connection. Cancel-safe.
 pub async fn more_came(nth: u64) {
     if READS.load(Ordering::Relaxed) {
-        // Fails only when the sender is gone, and the sender is static.
+        // Fails only if the sender is dropped, and the sender is static.
         drop(ROUNDS.subscribe().wait_for(|rounds| *rounds >= nth).await);
     }
 }
 
-/// How often [`more_came`] was ready.
+/// The number of completed rounds, as counted by [`more_came`].
 #[must_use]
 pub fn rounds() -> u64 {
     *ROUNDS.borrow()
 }
 
-/// Visitors that a former process has accepted, and that it cannot serve. Listening sockets come on
-/// the same way, and are offered to the binds of this process.
+/// The visitors that a previous process has accepted but cannot serve. Listening sockets arrive
+/// over the same connection, and are offered to the binds of this process.
 #[derive(Debug)]
 pub struct Visitors(tokio::net::UnixStream);
 
-/// What came on the way of visitors.
+/// A message of the visitor connection.
 enum Came {
     Visitor(TcpStream),
     Sockets(Inherited),
-    /// The former generation has sent all further sockets.
+    /// The previous generation has sent all additional sockets.
     Round,
     End,
 }
 
 impl Visitors {
-    /// The next visitor. `None`: the former process has ended. Cancel-safe.
+    /// The next visitor. `None`: the previous process has ended. Cancel-safe.
     pub async fn next(&self) -> Option<TcpStream> {
         loop {
             self.0.readable().await.ok()?;
@@ -291,7 +291,7 @@ impl Visitors {
                 Ok(Came::Round) => ROUNDS.send_modify(|rounds| *rounds += 1),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(Came::End) | Err(_) => {
-                    // Nobody is to wait for what cannot come any more.
+                    // Releases the waiters: no more rounds can arrive.
                     ROUNDS.send_replace(u64::MAX / 2);
                     return None;
                 }
@@ -324,7 +324,8 @@ impl Visitors {
                 .map(|visitor| Came::Visitor(visitor.into()))
                 .ok_or_else(|| io::ErrorKind::WouldBlock.into());
         }
-        // Without a descriptor it was a visitor that this process had none for.
+        // A message without descriptors was a visitor for which this process had no free
+        // descriptor.
         Ok(Came::Sockets(Inherited(descriptors.into_iter().filter_map(Socket::of).collect())))
     }
 }
@@ -332,7 +333,7 @@ impl Visitors {
 /// The inherited listener of a Unix socket, which is non-blocking.
 ///
 /// # Errors
-/// More than one socket listens there.
+/// More than one socket listens at the address.
 pub fn unix(address: &SocketAddrUnix) -> io::Result<Option<UnixListener>> {
     let Some(mut group) = inherited().take(&Place::Unix(address.clone()), 1)? else {
         return Ok(None);

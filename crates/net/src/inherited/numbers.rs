@@ -1,4 +1,4 @@
-//! Descriptors that this process was started with, by their numbers.
+//! Descriptors that were passed to this process at start, by number.
 
 use std::fs;
 use std::io;
@@ -13,9 +13,9 @@ use super::SOCKETS;
 use crate::handover::bound::TABLE;
 use crate::handover::send;
 
-/// Takes the descriptors of these numbers, which nothing in this process has opened: to be called
-/// before anything else opens a descriptor. Each becomes a descriptor with another number that no
-/// child inherits; the number itself is closed. `None`: nothing is open there.
+/// Takes the descriptors with these numbers, which this process has not opened itself: must be
+/// called before anything else opens a descriptor. Each becomes a descriptor with another number
+/// that is not inherited by children; the number itself is closed. `None`: the number is not open.
 ///
 /// # Errors
 /// There are too many numbers, or this process has no descriptor left.
@@ -23,10 +23,10 @@ pub fn take_numbers(numbers: Range<RawFd>) -> io::Result<Vec<(RawFd, Option<Owne
     if numbers.len() > SOCKETS {
         return Err(io::Error::other(format!("more than {SOCKETS} sockets")));
     }
-    // All are looked at before this function opens a descriptor, which may get one of the numbers.
+    // All are checked before this function opens a descriptor, which may get one of the numbers.
     let open = |number: &RawFd| fs::symlink_metadata(format!("{TABLE}/{number}")).is_ok();
     let numbers: Vec<_> = numbers.map(|number| (number, open(&number))).collect();
-    // A number has no owner in the type system: the kernel makes one on the way through a socket.
+    // A raw number cannot become an `OwnedFd` in safe code: sending it through a socket yields one.
     let (ours, theirs) = UnixStream::pair()?;
     let take = |number: RawFd| -> io::Result<OwnedFd> {
         send(&ours, &[number], b's')?;

@@ -1,4 +1,4 @@
-//! Where a socket listens: the key by which sockets are handed over and inherited.
+//! The address of a listening socket: the key by which sockets are handed over and inherited.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,15 +11,15 @@ use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType, gets
 /// Where a socket listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A listener of TCP.
+    /// A TCP listener.
     Tcp(SocketAddr),
-    /// A socket of UDP.
+    /// A UDP socket.
     Udp(SocketAddr),
-    /// A listening Unix socket of streams.
+    /// A listening Unix stream socket.
     Unix(SocketAddrUnix),
-    /// A file, by device and inode: the lock of a folder.
+    /// A file, by device and inode: the lock of a directory.
     File(u64, u64),
-    /// A connection on which the other process passes visitors on.
+    /// The visitor connection, over which the other process passes visitors.
     Visitors,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Where a descriptor listens, or which file it is; `None`: neither.
+/// The listening address of a descriptor, or the identity of its file; `None`: neither.
 pub(crate) fn place(socket: &OwnedFd) -> Option<Place> {
     if let Some(file) = fstat(socket).ok().filter(|file| is_regular(file.st_mode)) {
         return Some(Place::File(file.st_dev, file.st_ino));

@@ -1,26 +1,26 @@
-//! What an interface is to a peer: the word of its driver and, where that says nothing, its name.
+//! The classification of an interface by its reachability for a peer: by the kind of its driver
+//! and, if there is none, by its name.
 
 use std::collections::HashMap;
 
 use super::message::Interface;
 
-/// What an interface is to a peer.
+/// The reachability of an interface for a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reach {
-    /// A network card, a radio, or what is built on one.
+    /// A network card, a radio, or an interface on top of one.
     Network,
-    /// An end of a cable between two network namespaces, as the only interface of a container is,
-    /// and whatever is not known.
+    /// An end of a veth pair, like the only interface of a container, and any unknown interface.
     Plain,
     /// A tunnel or a VPN.
     Tunnel,
-    /// A bridge or a cable to containers and virtual machines of this machine.
+    /// A bridge or a veth pair to containers and virtual machines of this machine.
     Virtual,
-    /// An interface whose addresses lead to this machine alone.
+    /// An interface whose addresses reach only this machine.
     Inner,
 }
 
-/// Kinds of drivers (`IFLA_INFO_KIND`) that stand on network cards, or are such.
+/// Driver kinds (`IFLA_INFO_KIND`) on top of network cards, or of network cards.
 const NETWORKS: [&str; 14] = [
     "bond", "bonding", "dsa", "hsr", "ipvlan", "ipvtap", "macsec", "macvlan", "macvtap", "rmnet",
     "team", "vlan", "wwan", "mhi_net",
@@ -52,14 +52,15 @@ const TUNNELS: [&str; 22] = [
     "xfrm",
 ];
 
-/// Kinds that connect containers or virtual machines, over further machines or within this one.
+/// Driver kinds that connect containers or virtual machines, across machines or within this
+/// machine.
 const VIRTUAL: [&str; 4] = ["bridge", "geneve", "openvswitch", "vxlan"];
 
-/// Kinds that lead nowhere.
+/// Driver kinds without a network behind them.
 const INNER: [&str; 8] =
     ["dummy", "ifb", "netdevsim", "nlmon", "vcan", "vrf", "vsockmon", "lowpan"];
 
-/// How names begin that programs give to interfaces of containers and virtual machines.
+/// Name prefixes of interfaces of containers and virtual machines.
 const OF_CONTAINERS: [&str; 37] = [
     "antrea",
     "azv",
@@ -100,7 +101,7 @@ const OF_CONTAINERS: [&str; 37] = [
     "ifb",
 ];
 
-/// How names of tunnels begin.
+/// Name prefixes of tunnels.
 const OF_TUNNELS: [&str; 28] = [
     "amn",
     "awg",
@@ -132,12 +133,12 @@ const OF_TUNNELS: [&str; 28] = [
     "zt",
 ];
 
-/// The kinds of all interfaces, by their numbers.
+/// The kinds of all interfaces, by index.
 pub(super) fn kinds(all: &HashMap<u32, Interface>) -> HashMap<u32, Reach> {
     let mut kinds: HashMap<u32, Reach> =
         all.iter().map(|(index, one)| (*index, alone(one))).collect();
-    // A bridge is what its best port is. The name of a bridge of containers stands against a cable
-    // of any name, but not against a network card.
+    // A bridge has the kind of its best port. The name of a container bridge takes precedence over
+    // a veth port of any name, but not over a network card.
     for (port, one) in all {
         let Some((master, bridge)) = one.master.and_then(|at| Some((at, all.get(&at)?))) else {
             continue;
@@ -156,7 +157,7 @@ pub(super) fn kinds(all: &HashMap<u32, Interface>) -> HashMap<u32, Reach> {
     kinds
 }
 
-/// The kind of an interface, whatever its ports are.
+/// The kind of an interface, ignoring its ports.
 fn alone(one: &Interface) -> Reach {
     let is_of = |kinds: &[&str]| one.kind.as_deref().is_some_and(|kind| kinds.contains(&kind));
     if one.is_loopback || is_of(&INNER) {
@@ -169,7 +170,7 @@ fn alone(one: &Interface) -> Reach {
         Reach::Network
     } else {
         match one.kind {
-            // Drivers of network cards name no kind.
+            // Drivers of network cards report no kind.
             None if !one.is_between_two => Reach::Network,
             None => Reach::Tunnel,
             Some(_) => Reach::Plain,
@@ -178,7 +179,7 @@ fn alone(one: &Interface) -> Reach {
 }
 
 fn is_of_containers(name: &str) -> bool {
-    // A network of Docker: `br-` and the first twelve digits of its number.
+    // A Docker network: `br-` and the first twelve hexadecimal digits of its id.
     let is_of_docker = name
         .strip_prefix("br-")
         .is_some_and(|rest| rest.len() == 12 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()));

@@ -1,15 +1,15 @@
-//! The bytes of requests to the kernel about interfaces, addresses and routes, and of the answers:
-//! rtnetlink(7), `struct ifinfomsg`, `ifaddrmsg` and `rtmsg` behind a netlink header, each with
-//! attributes. Integers are in host byte order, addresses in network byte order.
+//! The encoding of requests to the kernel about interfaces, addresses and routes, and of the
+//! replies: rtnetlink(7), `struct ifinfomsg`, `ifaddrmsg` and `rtmsg` after a netlink header, each
+//! with attributes. Integers are in host byte order, addresses in network byte order.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The length of a netlink message header (netlink(7)): length, type, flags, sequence, port.
 const HEAD: usize = 16;
-/// The length of the header of an attribute: length and type.
+/// The length of an attribute header: length and type.
 const ATTRIBUTE: usize = 4;
 
-/// Types of messages.
+/// Message types.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const NEW_LINK: u16 = 16;
@@ -19,58 +19,58 @@ const GET_ADDRESS: u16 = 22;
 const NEW_ROUTE: u16 = 24;
 const GET_ROUTE: u16 = 26;
 
-/// `NLM_F_REQUEST`, and with it the flags for a list (`NLM_F_DUMP`).
+/// `NLM_F_REQUEST`, alone and combined with `NLM_F_DUMP` for a list.
 const ONE: u16 = 1;
 const LIST: u16 = 0x301;
 
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// Flags of an interface (netdevice(7)): it is up, it is a loopback, has two ends, has a carrier.
+/// Interface flags (netdevice(7)): up, loopback, point-to-point, has a carrier.
 const UP: u32 = 1;
 const LOOPBACK: u32 = 8;
 const POINT_TO_POINT: u32 = 0x10;
 const RUNNING: u32 = 0x40;
 
-/// Flags of an address: another machine has it, it is about to expire, it is not verified yet.
+/// Address flags: a duplicate was detected, deprecated, not verified yet.
 const DAD_FAILED: u32 = 8;
 const DEPRECATED: u32 = 0x20;
 const TENTATIVE: u32 = 0x40;
 
-/// Attributes of an interface: its name, its bridge, what its driver is, which parts are wanted.
+/// Interface attributes: name, master, driver information, and the filter of requested parts.
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_EXT_MASK: u16 = 29;
-/// `RTEXT_FILTER_SKIP_STATS`: the figures are most of an answer.
+/// `RTEXT_FILTER_SKIP_STATS`: statistics are most of a reply.
 const WITHOUT_FIGURES: u32 = 8;
 
-/// Attributes of an address. Of an interface between two ends the first one is the other end's.
+/// Address attributes. On a point-to-point interface, `IFA_ADDRESS` is the address of the far end.
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_FLAGS: u16 = 8;
 
-/// Attributes of a route.
+/// Route attributes.
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_VIA: u16 = 18;
-/// `RTN_UNICAST`: a route that leads somewhere.
+/// `RTN_UNICAST`: a route to a destination.
 const UNICAST: u8 = 1;
 
-/// The bits of the type of an attribute without its flags.
+/// The mask of an attribute type without its flags.
 const KIND: u16 = 0x3fff;
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Interface {
     pub(super) name: String,
-    /// The word of the driver; a driver of a network card has none.
+    /// The kind reported by the driver; a network card driver reports none.
     pub(super) kind: Option<String>,
     /// The bridge or bond to which it belongs.
     pub(super) master: Option<u32>,
-    /// It is up, and has a carrier.
+    /// Whether it is up and has a carrier.
     pub(super) is_live: bool,
     pub(super) is_loopback: bool,
     pub(super) is_between_two: bool,
@@ -83,18 +83,18 @@ pub(super) struct Address {
     pub(super) network: IpAddr,
     pub(super) prefix: u8,
     pub(super) interface: u32,
-    /// It is about to expire, or not usable yet.
+    /// Whether it is deprecated or not usable yet.
     pub(super) is_old: bool,
 }
 
-/// A part of an answer.
+/// A part of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AnswerPart {
     Interface(u32, Interface),
     Address(Address),
     /// The route has a gateway behind this interface.
     Gateway(u32),
-    /// Something else, such as a route without a gateway.
+    /// Any other message, such as a route without a gateway.
     Other,
     /// The end of a list.
     End,
@@ -102,7 +102,7 @@ pub(super) enum AnswerPart {
     Refused(i32),
 }
 
-/// A request, before it has its number.
+/// A request without its sequence number.
 #[derive(Debug)]
 pub(super) struct KernelRequest {
     kind: u16,
@@ -127,19 +127,19 @@ impl KernelRequest {
     }
 }
 
-/// Asks for all interfaces.
+/// A request for all interfaces.
 pub(super) fn interfaces() -> KernelRequest {
     let mut body = vec![0; 16];
     attribute(&mut body, IFLA_EXT_MASK, &WITHOUT_FIGURES.to_ne_bytes());
     KernelRequest { kind: GET_LINK, flags: LIST, body }
 }
 
-/// Asks for all addresses.
+/// A request for all addresses.
 pub(super) fn addresses() -> KernelRequest {
     KernelRequest { kind: GET_ADDRESS, flags: LIST, body: vec![0; 8] }
 }
 
-/// Asks for the route to `to` through an interface.
+/// A request for the route to `to` through an interface.
 pub(super) fn route(to: IpAddr, interface: u32) -> KernelRequest {
     let mut body = vec![0; 12];
     let (family, octets) = match to {
@@ -153,15 +153,15 @@ pub(super) fn route(to: IpAddr, interface: u32) -> KernelRequest {
     KernelRequest { kind: GET_ROUTE, flags: ONE, body }
 }
 
-/// Appends an attribute. All of ours have a length that needs no padding.
+/// Appends an attribute. The attributes used here need no padding.
 fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.extend(u16::try_from(ATTRIBUTE + value.len()).unwrap_or(u16::MAX).to_ne_bytes());
     body.extend(kind.to_ne_bytes());
     body.extend(value);
 }
 
-/// The parts of an answer to the request with this number. Any bytes are safe: what is cut short
-/// ends the parts.
+/// The parts of a reply to the request with this sequence number. Any input is safe: a truncated
+/// part ends the iteration.
 pub(super) fn parts(bytes: &[u8], sequence: u32) -> impl Iterator<Item = AnswerPart> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -169,7 +169,7 @@ pub(super) fn parts(bytes: &[u8], sequence: u32) -> impl Iterator<Item = AnswerP
             let length = usize::try_from(u32_at(rest, 0)?).ok()?;
             let message = rest.get(..length).filter(|message| message.len() >= HEAD)?;
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-            // The answer to a request that was given up.
+            // Others are replies to an abandoned request.
             if u32_at(message, 8) == Some(sequence) {
                 return part(u16_at(message, 4)?, message.get(HEAD..)?);
             }
@@ -250,7 +250,7 @@ fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// A text that ends with a zero byte.
+/// A NUL-terminated text.
 fn text(value: &[u8]) -> String {
     let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()

@@ -1,26 +1,25 @@
-//! The addresses of this machine in the order of their worth for a peer: which of them another
-//! machine most probably reaches.
+//! The addresses of this machine, ranked by how probably another machine can reach them.
 //!
-//! A machine has more addresses than a peer can be told: ten bridges of Docker, 200 ends of
-//! containers on a node of Kubernetes, a VPN. The kernel lists them in the order in which they were
-//! made, which says nothing. So the kernel is asked by rtnetlink(7) for the kind of each interface,
-//! for the flags of each address, and for the routes that have a gateway:
+//! A machine may have more addresses than can be announced to a peer: ten Docker bridges, 200 veth
+//! interfaces on a Kubernetes node, a VPN. The kernel lists them in the order of their creation,
+//! which is no ranking. So the kernel is queried by rtnetlink(7) for the kind of each interface,
+//! the flags of each address, and the routes with a gateway:
 //!
 //! ```text
 //!   1. the address from which this machine sends to a server
-//!   2. interfaces with a gateway to the internet; a VPN comes behind all networks
-//!   3. network cards, radio, and what is built on them: VLANs, bonds, bridges with such a port
-//!   4. ends of a cable between two network namespaces with a name of no container
+//!   2. interfaces with a gateway to the internet; a VPN ranks below all networks
+//!   3. network cards, radio, and interfaces on top of them: VLANs, bonds, bridges with such a port
+//!   4. veth interfaces whose name is not one of a container
 //!   5. tunnels and VPNs
 //!   6. bridges and interfaces of containers and virtual machines
-//!   7. addresses that lead to this machine alone: loopback, dummy
+//!   7. addresses that reach only this machine: loopback, dummy
 //! ```
 //!
-//! The third and further addresses of an interface come after the first two of all others, and the
-//! addresses of an interface without a carrier, and those that are about to expire, come last.
+//! The third and later addresses of an interface are ranked after the first two of all others; the
+//! addresses of an interface without a carrier and deprecated addresses are ranked last.
 //!
-//! Nothing is read in `/sys`: it shows the interfaces of the network namespace in which it was
-//! mounted. Where the kernel does not answer, the names of the interfaces decide (getifaddrs(3)).
+//! `/sys` is not used: it shows the interfaces of the network namespace in which it was mounted. If
+//! the kernel does not reply, the names of the interfaces decide (getifaddrs(3)).
 
 mod kind;
 mod message;
@@ -43,47 +42,47 @@ use crate::udp::local_address;
 use kind::{Reach, kinds};
 use message::{Address, AnswerPart, Interface};
 
-/// The time for which the interfaces are remembered. Several links may look for a path at a time.
+/// How long the interfaces are cached. Several links may search for a path at the same time.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The size of the buffer of one read: the kernel gives at most 32 KiB at once.
+/// The buffer size of one read: the kernel returns at most 32 KiB at once.
 const READ: usize = 32 << 10;
 
-/// Reads of one list, at most: 5,000 interfaces without figures take 120.
+/// The maximum number of reads per list: 5,000 interfaces without statistics take 120.
 const READS: usize = 1_000;
 
-/// Addresses that are returned, at most. Others are of no use to a peer, as it is told a few.
+/// The maximum number of returned addresses. Only a few are announced to a peer.
 const MOST: usize = 512;
 
-/// Interfaces whose gateway is asked for, at most.
+/// The maximum number of interfaces whose gateway is queried.
 const ASKED: usize = 256;
 
-/// Addresses beyond every private network, for the question which gateway leads to the internet:
-/// two root servers of the domain name system. Nothing is sent to them.
+/// Public addresses to determine which gateway leads to the internet: two DNS root servers. Nothing
+/// is sent to them.
 const OUTSIDE: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(198, 41, 0, 4)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0x503, 0xba3e, 0, 0, 0, 2, 0x30)),
 ];
 
-/// An address of this machine, with the network that is reached through its interface.
+/// An address of this machine, with the network of its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnAddress {
     /// The address.
     pub ip: IpAddr,
-    /// An address of the network: of an interface between two ends that of the other end.
+    /// An address of the network; on a point-to-point interface the address of the far end.
     pub network: IpAddr,
-    /// How many bits of an address name the network.
+    /// The prefix length of the network, in bits.
     pub prefix: u8,
 }
 
-/// The interfaces that were read last, and when.
+/// The cached interfaces, with the time of the read.
 static KNOWN: Mutex<Option<(Instant, Arc<[OwnAddress]>)>> = Mutex::new(None);
 
-/// The addresses of this machine, best first, as they were a second ago at most. Before all others
-/// come those from which this machine sends to `servers`.
+/// The addresses of this machine, best first, at most one second old. The addresses from which this
+/// machine sends to `servers` come first.
 ///
 /// # Errors
-/// The system does not say which interfaces it has.
+/// The system does not report its interfaces.
 pub fn by_worth(servers: &[SocketAddr]) -> io::Result<Vec<OwnAddress>> {
     let all = known()?;
     let mut sorted: Vec<OwnAddress> = Vec::with_capacity(all.len());
@@ -129,21 +128,21 @@ fn read() -> io::Result<Vec<OwnAddress>> {
     }
 }
 
-/// What is known of the interfaces.
+/// The interfaces, addresses and gateways of this machine.
 #[derive(Debug, Default)]
 struct LinkTable {
     interfaces: HashMap<u32, Interface>,
     addresses: Vec<Address>,
-    /// The interfaces, each with the family, through which a gateway leads to the internet.
+    /// The interfaces with a gateway to the internet, and whether it is for IPv4.
     gateways: Vec<(u32, bool)>,
 }
 
-/// The addresses in the order of their worth.
+/// Returns the addresses, best first.
 fn sorted(found: &LinkTable) -> Vec<OwnAddress> {
     let kinds = kinds(&found.interfaces);
     let mut turns: HashMap<(u32, bool, bool), usize> = HashMap::new();
     let mut order: HashMap<IpAddr, (_, OwnAddress)> = HashMap::new();
-    // Addresses that are about to expire take no turn of the others.
+    // Deprecated addresses do not count against the others.
     let (old, usable): (Vec<&Address>, Vec<_>) = found.addresses.iter().partition(|one| one.is_old);
     for (nth, address) in usable.into_iter().chain(old).enumerate() {
         let ip = address.ip.to_canonical();
@@ -168,7 +167,7 @@ fn sorted(found: &LinkTable) -> Vec<OwnAddress> {
     all.into_iter().map(|(_, local)| local).collect()
 }
 
-/// The place of an interface among the others, best first.
+/// The rank of an interface; lower is better.
 const fn rank(kind: Reach, is_gateway: bool) -> u8 {
     match (kind, is_gateway) {
         (Reach::Network | Reach::Plain | Reach::Virtual, true) => 0,
@@ -181,7 +180,7 @@ const fn rank(kind: Reach, is_gateway: bool) -> u8 {
     }
 }
 
-/// Whether an address of IPv6 is one of a private network, which stands beside a public one.
+/// Whether an IPv6 address is local: unique local or link-local.
 const fn is_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(_) => false,
@@ -228,7 +227,7 @@ impl Kernel {
             let [v4, v6] = OUTSIDE;
             let mut has_gateway = false;
             let to = if is_v4 { v4 } else { v6 };
-            // No route is an answer as well.
+            // A missing route is a valid reply.
             let asked = self.ask(&message::route(to, interface), |part| {
                 has_gateway |= part == AnswerPart::Gateway(interface);
             });
@@ -239,8 +238,8 @@ impl Kernel {
         Ok(found)
     }
 
-    /// Sends a request and takes the parts of its answer. The kernel answers within the sending
-    /// call and the reads, so the code does not wait.
+    /// Sends a request and passes the parts of its reply to `take`. The kernel replies within the
+    /// send and receive calls, so the code does not block.
     fn ask(
         &mut self,
         request: &message::KernelRequest,
@@ -270,7 +269,7 @@ impl Kernel {
     }
 }
 
-/// What getifaddrs(3) tells: names and flags. An address that is about to expire looks like others.
+/// The data of getifaddrs(3): names and flags. Deprecated addresses cannot be recognized.
 fn named() -> io::Result<LinkTable> {
     let mut found = LinkTable::default();
     let mut numbers: HashMap<String, u32> = HashMap::new();

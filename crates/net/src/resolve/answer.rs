@@ -18,7 +18,7 @@ impl Failure {
         Self { errno: error.raw_os_error(), kind: error.kind(), text: error.to_string() }
     }
 
-    /// Rebuilds the error with its error number, from which callers derive their reaction.
+    /// Rebuilds the error with its error number, on which callers decide.
     pub(super) fn again(self) -> io::Error {
         match self.errno {
             Some(errno) => io::Error::from_raw_os_error(errno),

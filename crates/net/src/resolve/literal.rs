@@ -1,9 +1,9 @@
-//! Hosts that need no lookup.
+//! Hosts that are resolved without a lookup.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The address that a text is. `getaddrinfo(3)` reads the short forms of IPv4 as well, such as
-/// `127.1`, and so do the programs that a target was tried with.
+/// Parses an address. `getaddrinfo(3)` also accepts the short forms of IPv4, such as `127.1`, and
+/// so do the programs with which a target was tested.
 pub(super) fn address(host: &str) -> Option<IpAddr> {
     host.parse().ok().or_else(|| short(host).map(IpAddr::V4))
 }
@@ -15,7 +15,7 @@ pub(super) fn is_localhost(host: &str) -> bool {
     last.eq_ignore_ascii_case("localhost")
 }
 
-/// The forms of inet_aton(3): one to four numbers, of which the last fills the bytes that are left.
+/// The forms of inet_aton(3): one to four numbers, of which the last fills the remaining bytes.
 fn short(host: &str) -> Option<Ipv4Addr> {
     let parts: Vec<&str> = host.split('.').collect();
     let (last, first) = parts.split_last()?;
@@ -43,7 +43,7 @@ fn number(text: &str) -> Option<u32> {
         (None, Some(digits)) if !digits.is_empty() => (digits, 8),
         (None, _) => (text, 10),
     };
-    // `from_str_radix` takes a sign.
+    // `from_str_radix` accepts a sign.
     if !digits.bytes().all(|b| b.is_ascii_alphanumeric()) {
         return None;
     }

@@ -1,8 +1,8 @@
-//! Lookups of names that cannot starve each other.
+//! Name lookups that cannot starve each other.
 //!
-//! A silent name server holds a lookup for seconds. A client that chooses the names could therefore
-//! take all places of a common pool. A [`Resolver`] puts a queue for each account in front of the
-//! places:
+//! A silent name server delays a lookup for seconds. A client that chooses the names could
+//! therefore occupy all places of a common pool. A [`Resolver`] puts a queue for each account in
+//! front of the places:
 //!
 //! ```text
 //!   account A: queue of names --+   by turns        places of the resolver
@@ -10,12 +10,12 @@
 //!   account C: queue of names --+   each account has a bounded number of lookups under way
 //! ```
 //!
-//! Lookups of the same name share a place. A queued lookup whose callers have all gone is dropped;
-//! a lookup that is under way goes on, because its answer serves the next caller. What is known
-//! passes the queue by: answers are kept for seconds (`stub/cache.rs`), and `localhost` and
-//! addresses need no lookup. The lookups are those of a resolver of our own (`stub`), the same in
-//! each build: musl asks all name servers at once and takes the first word, and the C library of
-//! GNU waits 5 s for a silent server each time anew.
+//! Lookups of the same name share a place. A queued lookup is dropped when all its callers have
+//! given up; a lookup in progress continues, because its answer serves the next caller. Known names
+//! bypass the queue: answers are cached for seconds (`stub/cache.rs`), and `localhost` and
+//! addresses need no lookup. Lookups use our own resolver (`stub`), which behaves the same in each
+//! build: musl queries all name servers at once and takes the first reply, and glibc waits 5 s for
+//! a silent server each time.
 
 mod answer;
 mod literal;
@@ -39,23 +39,23 @@ use stub::{LookupFiles, Sockets, Stub};
 /// The bounds of a [`Resolver`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Lookups under way, for all accounts together. Each takes two descriptors, and two more for
-    /// each further name server that is asked.
+    /// The maximum number of lookups in progress, for all accounts together. Each takes two
+    /// descriptors, and two more for each additional name server that is queried.
     pub under_way: usize,
-    /// Lookups under way for one account.
+    /// The maximum number of lookups in progress for one account.
     pub at_once: usize,
-    /// Names that wait, for one account.
+    /// The maximum number of waiting names for one account.
     pub queued: usize,
 }
 
 impl Bounds {
-    /// The bounds for names that the configuration names. A name has an account of its own, so a
-    /// name that hangs holds one place.
+    /// The bounds for configured names. Each name has its own account, so a hanging name occupies
+    /// one place.
     pub const OWN: Self = Self { under_way: 64, at_once: 1, queued: 1 };
 
-    /// The bounds for names that clients choose, where `reserve` descriptors are kept for lookups
-    /// and other short work: at most 64 lookups, at most 8 of one client, and 256 names that wait.
-    /// A browser that opens a page asks for fewer names.
+    /// The bounds for names that clients choose, if `reserve` descriptors are reserved for lookups
+    /// and other short tasks: at most 64 lookups, at most 8 per client, and 256 waiting names. A
+    /// browser that opens a page resolves fewer names.
     #[must_use]
     pub fn of_clients(reserve: usize) -> Self {
         let under_way = (reserve / 8).clamp(4, 64);
@@ -65,7 +65,7 @@ impl Bounds {
 
 type LookUp = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 
-/// Looks names up for accounts. Clones share the queue and what is known of names.
+/// Resolves names for accounts. Clones share the queue and the cache.
 #[derive(Clone)]
 pub struct Resolver(Arc<Shared>);
 
@@ -75,11 +75,11 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// Where answers come from.
+/// The source of answers.
 enum Source {
     /// The files and name servers of the system.
     Stub(Arc<Stub<Sockets>>),
-    /// A function, which may block.
+    /// A function that may block.
     Function(Arc<LookUp>),
 }
 
@@ -96,15 +96,15 @@ impl fmt::Debug for Resolver {
 }
 
 impl Resolver {
-    /// A resolver that asks as the files of the system say, and keeps answers of its own: what is
-    /// asked at one resolver does not push out what another one knows.
+    /// A resolver that follows the configuration files of the system, with its own cache: lookups
+    /// of one resolver do not evict answers of another.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self::of(bounds, Source::Stub(Arc::new(Stub::new(LookupFiles::of_system(), Sockets))))
     }
 
-    /// A resolver that asks `look_up` instead of the system, on a thread that may block, and keeps
-    /// no answer.
+    /// A resolver that calls `look_up` instead of the system, on a thread that may block, without a
+    /// cache.
     pub fn with(
         bounds: Bounds,
         look_up: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
@@ -118,14 +118,14 @@ impl Resolver {
 
     /// Returns the addresses of `host`; there is at least one. The lookup belongs to `account`.
     ///
-    /// Dropping the future gives the lookup up: a lookup that waits is dropped, a lookup that is
-    /// under way stays under way and counts until it ends.
+    /// Dropping the future cancels the lookup: a waiting lookup is dropped, a lookup in progress
+    /// continues and counts until it ends.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] where the name does not exist or has no address. The error of
-    /// the system where it has no descriptor. [`io::ErrorKind::QuotaExceeded`] when the account has
-    /// as many waiting names as it may have. [`io::ErrorKind::Other`] when no name server answers.
-    /// The text names the servers.
+    /// [`io::ErrorKind::NotFound`] if the name does not exist or has no address. The error of the
+    /// system if no descriptor is left. [`io::ErrorKind::QuotaExceeded`] if the account has reached
+    /// its limit of waiting names. [`io::ErrorKind::Other`] if no name server answers. The text
+    /// names the servers.
     pub async fn look_up(&self, account: &str, host: &str) -> io::Result<Vec<IpAddr>> {
         if let Source::Stub(stub) = &self.0.source
             && let Some(answer) = stub.known(host)
@@ -144,7 +144,7 @@ impl Resolver {
         if found.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(found) }
     }
 
-    /// The number of lookups under way.
+    /// The number of lookups in progress.
     #[cfg(test)]
     fn under_way(&self) -> usize {
         self.0.lock().queue.under_way()
@@ -156,7 +156,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the lookups that may begin now.
+    /// Starts the lookups that the bounds permit.
     fn staff(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let names = names::handle()?;
         while state.under_way < self.bounds.under_way
@@ -168,7 +168,7 @@ impl Shared {
         Ok(())
     }
 
-    /// One lookup.
+    /// Performs one lookup.
     async fn run(self: Arc<Self>, job: Job) {
         let end = End { shared: &self, job: &job };
         let found = match &self.source {
@@ -180,13 +180,13 @@ impl Shared {
                 found.map_err(|error| Failure::new(&error))
             }
         };
-        // First the queue, so that a caller finds its place free.
+        // The queue first, so that a caller finds its place free.
         drop(end);
         job.answer.send_replace(Some(found));
     }
 }
 
-/// Ends a lookup in the queue, also when the lookup panics.
+/// Ends a lookup in the queue, even if the lookup panics.
 struct End<'a> {
     shared: &'a Arc<Shared>,
     job: &'a Job,
@@ -197,22 +197,22 @@ impl Drop for End<'_> {
         let mut state = self.shared.lock();
         state.under_way -= 1;
         state.queue.done(self.job, self.shared.bounds);
-        // The thread is there: this lookup ran on it.
+        // The thread exists: this lookup ran on it.
         let _ = self.shared.staff(&mut state);
     }
 }
 
-/// The name servers of this machine, in the order in which they are asked (resolv.conf(5)).
+/// The name servers of this machine, in the order in which they are queried (resolv.conf(5)).
 #[must_use]
 pub fn name_servers() -> Vec<SocketAddr> {
     LookupFiles::of_system().conf().servers
 }
 
-/// A resolver, and the account on which it looks names up.
+/// A resolver, and the account for its lookups.
 #[derive(Clone, Debug)]
 pub struct Lookups {
     resolver: Resolver,
-    /// `None`: each name is an account of its own.
+    /// `None`: each name is its own account.
     account: Option<Arc<str>>,
 }
 
@@ -223,7 +223,7 @@ impl Lookups {
         Self { resolver: resolver.clone(), account: Some(account.into()) }
     }
 
-    /// Lookups of the names of targets that the configuration of this process names.
+    /// Lookups of the configured targets of this process.
     #[must_use]
     pub fn of_targets() -> Self {
         static TARGETS: OnceLock<Resolver> = OnceLock::new();
@@ -237,10 +237,10 @@ impl Lookups {
         Self { resolver: SERVERS.get_or_init(|| Resolver::new(Bounds::OWN)).clone(), account: None }
     }
 
-    /// Returns the addresses of `host`; there is at least one. An IP address is its own address, in
-    /// each form that inet_aton(3) reads. `localhost` and the names below it have both loopback
-    /// addresses, IPv4 first. Neither needs a lookup: RFC 6761 section 6.3 asks for that, and a
-    /// container may be without `/etc/hosts`.
+    /// Returns the addresses of `host`; there is at least one. An IP address is parsed, in each
+    /// form of inet_aton(3). `localhost` and the names below it have both loopback addresses, IPv4
+    /// first. Neither needs a lookup: RFC 6761 section 6.3 requires that, and a container may lack
+    /// `/etc/hosts`.
     ///
     /// # Errors
     /// As [`Resolver::look_up`].
@@ -255,15 +255,15 @@ impl Lookups {
         self.resolver.look_up(self.account.as_deref().unwrap_or(host), host).await
     }
 
-    /// Tells that no address of `host` could be connected to: the next caller looks the name up
-    /// anew. A container that was started again has another address.
+    /// Reports that no connection to any address of `host` succeeded, so that the next caller
+    /// resolves the name again. A restarted container has another address.
     pub fn forget(&self, host: &str) {
         if let Source::Stub(stub) = &self.resolver.0.source {
             stub.forget(&lower(host));
         }
     }
 
-    /// As [`Self::resolve`], for code that is not async and may wait.
+    /// As [`Self::resolve`], for synchronous code that may block.
     ///
     /// # Errors
     /// As [`Resolver::look_up`].
@@ -278,7 +278,7 @@ impl Lookups {
     }
 }
 
-/// Names are the same in upper and lower case.
+/// The name in lower case: names are case-insensitive.
 fn lower(host: &str) -> Cow<'_, str> {
     if host.bytes().any(|b| b.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())

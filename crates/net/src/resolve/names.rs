@@ -1,5 +1,5 @@
-//! The thread on which names are looked up. Workers have runtimes that end with them, and a look-up
-//! has callers of several workers.
+//! The thread that resolves names. The runtime of a worker ends with the worker, but a lookup has
+//! callers on several workers.
 
 use std::future;
 use std::io;
@@ -8,7 +8,7 @@ use std::thread;
 
 use tokio::runtime::{Builder, Handle};
 
-/// Starts the thread at the first look-up.
+/// Starts the thread at the first lookup.
 pub(super) fn handle() -> io::Result<Handle> {
     static NAMES: Mutex<Option<Handle>> = Mutex::new(None);
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The order of lookups: accounts take turns. No I/O and no task is here.
+//! The order of lookups: accounts take turns. There is no I/O and no task here.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -9,28 +9,28 @@ use tokio::sync::watch;
 use super::Bounds;
 use super::answer::Answer;
 
-/// A lookup that is under way.
+/// A lookup in progress.
 #[derive(Debug)]
 pub(super) struct Job {
     account: Arc<str>,
     pub(super) host: Arc<str>,
-    /// Callers wait at the receivers. Without a receiver nobody wants the answer.
+    /// Callers wait at the receivers. Without a receiver the answer is not needed.
     pub(super) answer: watch::Sender<Option<Answer>>,
 }
 
 /// The lookups of all accounts.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// The accounts with lookups that wait or are under way.
+    /// The accounts with lookups that are waiting or in progress.
     accounts: HashMap<Arc<str>, Account>,
-    /// The accounts that may begin a lookup, in the order of their turns. Each occurs once.
+    /// The accounts that may start a lookup, in the order of their turns. Each occurs once.
     turns: VecDeque<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
 struct Account {
     waiting: VecDeque<QueuedLookup>,
-    /// The lookups under way, by name.
+    /// The lookups in progress, by name.
     under_way: HashMap<Arc<str>, watch::Receiver<Option<Answer>>>,
     has_turn: bool,
 }
@@ -42,10 +42,11 @@ struct QueuedLookup {
 }
 
 impl Queue {
-    /// Joins the lookup of `host` that waits or is under way on this account, or adds a lookup.
+    /// Joins the lookup of `host` that is waiting or in progress for this account, or adds a
+    /// lookup.
     ///
     /// # Errors
-    /// The account has as many waiting names as it may have.
+    /// The account has reached its limit of waiting names.
     pub(super) fn join(
         &mut self,
         account: &str,
@@ -76,7 +77,7 @@ impl Queue {
         Ok(receiver)
     }
 
-    /// The next lookup. The account whose turn it is goes to the end.
+    /// The next lookup. Its account moves to the end of the turns.
     pub(super) fn next(&mut self, bounds: Bounds) -> Option<Job> {
         while let Some(name) = self.turns.pop_front() {
             let Some(account) = self.accounts.get_mut(&name) else { continue };
@@ -99,7 +100,7 @@ impl Queue {
         None
     }
 
-    /// Ends a lookup.
+    /// Removes a completed lookup.
     pub(super) fn done(&mut self, job: &Job, bounds: Bounds) {
         if let Some(account) = self.accounts.get_mut(&job.account) {
             account.under_way.remove(&job.host);

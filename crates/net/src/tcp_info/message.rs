@@ -1,6 +1,6 @@
-//! The bytes of a request to the kernel about one TCP connection, and of the answer:
-//! `sock_diag(7)`, `struct inet_diag_req_v2` of `linux/inet_diag.h` behind a netlink header, and
-//! `struct tcp_info` of `linux/tcp.h` in an attribute of the answer.
+//! The encoding of a request to the kernel about one TCP connection, and of the reply:
+//! `sock_diag(7)`, `struct inet_diag_req_v2` of `linux/inet_diag.h` after a netlink header, and
+//! `struct tcp_info` of `linux/tcp.h` in an attribute of the reply.
 //!
 //! Integers are in host byte order, ports and addresses in network byte order. `tcp_info` has only
 //! ever grown at its end: the fields that an older kernel lacks are absent.
@@ -20,7 +20,7 @@ pub(super) const QUESTION: usize = HEAD + 8 + 48;
 
 /// `NLMSG_ERROR`.
 const ERROR: u16 = 2;
-/// `SOCK_DIAG_BY_FAMILY`, the type of a request and of its answer.
+/// `SOCK_DIAG_BY_FAMILY`, the type of a request and of its reply.
 const BY_FAMILY: u16 = 20;
 /// `NLM_F_REQUEST` without a dump flag: the request is for one connection.
 const REQUEST: u16 = 1;
@@ -29,7 +29,7 @@ const AF_INET6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 /// The attribute with `tcp_info`.
 const INET_DIAG_INFO: u16 = 2;
-/// `TCP_LISTEN`: for a connection that is gone the kernel finds the socket that listens there.
+/// `TCP_LISTEN`: for a closed connection the kernel finds the listening socket of its address.
 const LISTENING: u8 = 10;
 
 /// Encodes the request for the connection between `ends`.
@@ -37,7 +37,7 @@ pub(super) fn question(ends: Ends, sequence: u32) -> [u8; QUESTION] {
     let mut bytes = [0; QUESTION];
     let Ends { local, remote } = ends;
     let (near, far) = (local.ip().to_canonical(), remote.ip().to_canonical());
-    // The kernel finds an IPv6 socket that speaks IPv4 by its IPv4 addresses.
+    // The kernel finds an IPv6 socket with an IPv4 connection by its IPv4 addresses.
     let is_v4 = near.is_ipv4() && far.is_ipv4();
     let mut at = 0;
     let mut put = |part: &[u8]| {
@@ -56,7 +56,7 @@ pub(super) fn question(ends: Ends, sequence: u32) -> [u8; QUESTION] {
     put(&remote.port().to_be_bytes());
     put(&address(if is_v4 { near } else { local.ip() }));
     put(&address(if is_v4 { far } else { remote.ip() }));
-    // A link-local address needs its interface.
+    // A link-local address requires its interface.
     put(&scope(local).to_ne_bytes());
     // No cookie, so any socket matches.
     put(&[0xff; 8]);
@@ -81,21 +81,21 @@ fn scope(address: SocketAddr) -> u32 {
     }
 }
 
-/// A decoded answer.
+/// A decoded reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The figures of the connection. `cookie` belongs to this socket only, as long as the machine
-    /// runs.
+    /// The statistics of the connection. `cookie` is unique to this socket until the machine
+    /// reboots.
     Reply { cookie: u64, info: Info },
-    /// There is no such connection, or the connection is over.
+    /// There is no such connection, or it is closed.
     Nothing,
-    /// The kernel refused, with this `errno`.
+    /// The kernel refused the request with this `errno`.
     Refused(i32),
-    /// An answer to another request, or no valid answer.
+    /// A reply to another request, or an invalid reply.
     Strange,
 }
 
-/// Decodes the answer to the request with this `sequence`. Any bytes are safe.
+/// Decodes the reply to the request with this `sequence`. Any input is safe.
 pub(super) fn answer(bytes: &[u8], ends: Ends, sequence: u32) -> Answer {
     read(bytes, ends, sequence).unwrap_or(Answer::Strange)
 }
@@ -140,7 +140,7 @@ fn attribute(mut rest: &[u8], kind: u16) -> Option<&[u8]> {
     }
 }
 
-/// Decodes `struct tcp_info` by its offsets.
+/// Decodes `struct tcp_info` by offsets.
 fn decode(info: &[u8]) -> Info {
     let small = |at| u32_at(info, at).map(u64::from);
     Info {

@@ -1,9 +1,9 @@
-//! The figures that the kernel has of a TCP connection (`struct tcp_info`), as `ss -ti` shows them.
+//! The kernel's statistics of a TCP connection (`struct tcp_info`), as shown by `ss -ti`.
 //!
-//! The kernel is asked by netlink (`message`), because the socket option `TCP_INFO` needs unsafe
-//! code, which is not allowed here. The kernel finds one connection by its two ends in a hash
-//! table, in microseconds and without any privilege. Requests are for one connection and never a
-//! dump, because a dump would walk through the sockets of all visitors.
+//! The kernel is queried by netlink (`message`), because the socket option `TCP_INFO` needs unsafe
+//! code, which is not allowed here. The kernel looks up one connection by its two ends in a hash
+//! table, in microseconds and without privileges. Requests are for one connection and never a dump,
+//! because a dump would iterate over the sockets of all visitors.
 
 mod message;
 #[cfg(test)]
@@ -20,12 +20,12 @@ use rustix::net::{
 
 use message::Answer;
 
-/// The size of the receive buffer. It is above any answer: a header, a few attributes and
+/// The size of the receive buffer, in bytes. It exceeds any reply: a header, a few attributes and
 /// `tcp_info`, 408 bytes on Linux 6.18.
 const ANSWER: usize = 4096;
 
-/// The number of answers to other requests that are skipped. There is such an answer only when a
-/// request was given up.
+/// The maximum number of skipped replies to other requests. Such a reply exists only after an
+/// abandoned request.
 const STRANGE: usize = 4;
 
 /// The two ends of a connection.
@@ -37,13 +37,14 @@ pub struct Ends {
     pub remote: SocketAddr,
 }
 
-/// The figures of a connection. `None`: the kernel is too old to tell, or the figure is unknown.
+/// The statistics of a connection. `None`: the kernel is too old to report the value, or the value
+/// is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// Segments that were sent and are not acknowledged (`tcpi_unacked`).
+    /// Segments in flight, which are not acknowledged (`tcpi_unacked`).
     pub unacked_segments: Option<u64>,
     /// The time since the far end acknowledged anything, in milliseconds (`tcpi_last_ack_recv`).
-    /// The answer to a probe of a closed window counts.
+    /// The reply to a zero-window probe counts.
     pub last_ack_millis: Option<u64>,
     /// Segments that count as lost.
     pub lost_segments: Option<u64>,
@@ -53,7 +54,7 @@ pub struct Info {
     pub window_segments: Option<u64>,
     /// Retransmissions so far.
     pub retransmitted_segments: Option<u64>,
-    /// Bytes that wait to be sent (`tcpi_notsent_bytes`).
+    /// Unsent bytes in the send buffer (`tcpi_notsent_bytes`).
     pub unsent_bytes: Option<u64>,
     /// Segments with data so far.
     pub sent_segments: Option<u64>,
@@ -82,8 +83,8 @@ impl Kernel {
         Ok(Self { netlink, sequence: 0 })
     }
 
-    /// The figures of a connection, and a number that no other socket has. `None`: there is no such
-    /// connection. The kernel answers within the sending call, so the code does not wait.
+    /// The statistics of a connection, and a number that is unique to its socket. `None`: there is
+    /// no such connection. The kernel replies within the send call, so the code does not block.
     pub fn ask(&mut self, ends: Ends) -> io::Result<Option<(u64, Info)>> {
         self.sequence = self.sequence.wrapping_add(1);
         send(&self.netlink, &message::question(ends, self.sequence), SendFlags::empty())?;

@@ -1,5 +1,5 @@
-//! How many bytes may wait in a UDP socket. Bytes that do not fit are lost, and each loss lowers
-//! the rate of a connection.
+//! The buffer sizes of UDP sockets. Datagrams that do not fit are lost, and each loss lowers the
+//! rate of a connection.
 
 use std::io;
 use std::net::UdpSocket;
@@ -16,35 +16,36 @@ use rustix::net::sockopt::{
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Bytes to ask for in each direction: 1 Gbit/s for the 30 ms that a worker may be busy elsewhere.
-/// The kernel uses memory only while datagrams wait.
+/// The requested sizes: 1 Gbit/s for the 30 ms that a worker may be busy elsewhere. The kernel uses
+/// memory only while datagrams are queued.
 pub const WANTED: Buffers = Buffers { receive: 4 << 20, send: 4 << 20 };
 
-/// Buffer sizes of a socket, bytes of payload. The kernel doubles a requested size, because it
-/// counts its own overhead as well.
+/// The buffer sizes of a socket, in bytes of payload. The kernel doubles a requested size to
+/// account for its own overhead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// Bytes that have arrived and wait to be read.
+    /// The receive buffer, in bytes.
     pub receive: usize,
-    /// Bytes that wait to be sent.
+    /// The send buffer, in bytes.
     pub send: usize,
 }
 
-/// The smallest sizes that a socket of this process got; the limit of the system is the same for
+/// The smallest sizes granted to a socket of this process; the limit of the system is the same for
 /// all.
 static LEAST: Mutex<Option<Buffers>> = Mutex::new(None);
 
 /// Whether the warning about small buffers was logged.
 static WARNED: AtomicBool = AtomicBool::new(false);
 
-/// The smallest sizes that a socket of this process got; `None` before the first call of [`raise`].
+/// The smallest sizes granted to a socket of this process; `None` before the first call of
+/// [`raise`].
 pub fn granted() -> Option<Buffers> {
     *LEAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks the kernel for `wanted`. A process with `CAP_NET_ADMIN` may exceed the limits of the
-/// system; for other processes the limits hold. Returns the granted sizes. If they are smaller than
-/// `wanted`, one warning per process names the setting to change.
+/// Requests the sizes `wanted` from the kernel. A process with `CAP_NET_ADMIN` may exceed the
+/// limits of the system; other processes may not. Returns the granted sizes. If they are smaller
+/// than `wanted`, one warning per process names the setting to change.
 pub fn raise(socket: &UdpSocket, wanted: Buffers) -> io::Result<Buffers> {
     ask(socket, wanted)?;
     let granted = Buffers::of(socket)?;
@@ -55,7 +56,7 @@ pub fn raise(socket: &UdpSocket, wanted: Buffers) -> io::Result<Buffers> {
     Ok(granted)
 }
 
-/// As [`raise`], and neither counts nor logs what was granted: for sockets that need less than
+/// As [`raise`], but neither records nor logs the granted sizes: for sockets that need less than
 /// [`WANTED`].
 pub(super) fn ask(socket: &UdpSocket, wanted: Buffers) -> io::Result<()> {
     if set_socket_recv_buffer_size_force(socket, wanted.receive).is_err() {
@@ -70,14 +71,13 @@ pub(super) fn ask(socket: &UdpSocket, wanted: Buffers) -> io::Result<()> {
 /// The idle socket of [`keep_joining`].
 static JOINS: OnceLock<Option<Socket>> = OnceLock::new();
 
-/// Keeps one socket with UDP_GRO (udp(7)) open for the life of the process. When the first socket
-/// of the machine sets the option, and when the last such socket closes, the kernel patches its
-/// code and stops all cores for that time. quinn makes and closes such a socket for each endpoint
-/// in order to detect the option. On two busy shared cores that took 80 % of a client's time in
-/// 2,000 dials.
+/// Keeps one socket with UDP_GRO (udp(7)) open for the lifetime of the process. When the first
+/// socket of the machine sets the option, and when the last such socket closes, the kernel patches
+/// its code and stops all cores meanwhile. quinn creates and closes such a socket for each endpoint
+/// to detect the option. On two busy shared cores that took 80 % of a client's time in 2,000 dials.
 pub fn keep_joining() {
     JOINS.get_or_init(|| {
-        // One of IPv6 counts for both. It is bound to no port and gets nothing.
+        // An IPv6 socket counts for both families. It is not bound and receives nothing.
         let socket = Socket::new(Domain::IPV6, Type::DGRAM, Some(Protocol::UDP));
         let socket =
             socket.or_else(|_| Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)));
@@ -87,18 +87,18 @@ pub fn keep_joining() {
     });
 }
 
-/// Turns UDP_GRO (udp(7)) off: the kernel no longer joins datagrams that arrive at this socket.
+/// Turns UDP_GRO (udp(7)) off: the kernel no longer coalesces datagrams received by this socket.
 pub fn take_one_by_one(socket: &UdpSocket) -> io::Result<()> {
     setsockopt(socket, UdpGroSegment, &false).map_err(io::Error::from)
 }
 
-/// Turns UDP_GRO on again: a read gets datagrams that the kernel joined, up to 64 KiB.
+/// Turns UDP_GRO on again: a read gets coalesced datagrams, up to 64 KiB.
 pub fn take_joined(socket: &impl AsFd) -> io::Result<()> {
     setsockopt(socket, UdpGroSegment, &true).map_err(io::Error::from)
 }
 
 impl Buffers {
-    /// The sizes that a socket has now.
+    /// The current sizes of a socket.
     fn of(socket: &UdpSocket) -> io::Result<Self> {
         let receive = socket_recv_buffer_size(socket)? / 2;
         Ok(Self { receive, send: socket_send_buffer_size(socket)? / 2 })
@@ -109,7 +109,7 @@ impl Buffers {
         Self { receive: self.receive.min(other.receive), send: self.send.min(other.send) }
     }
 
-    /// The command that helps when the kernel granted less than `wanted`.
+    /// The command to raise the limits if the kernel granted less than `wanted`.
     fn hint(&self, wanted: Self) -> Option<String> {
         let short = [
             ("net.core.rmem_max", self.receive, wanted.receive),

@@ -1,19 +1,19 @@
-//! Floods of first packets over UDP are dropped before any work is done.
+//! Drops floods of first packets over UDP before they cost any work.
 //!
-//! The first packet of a connection costs a server an answer with a proof, which a packet of a
-//! known connection does not. A source that sends too many of them is counted right after the read,
-//! by its address and the first byte of each datagram. Then the kernel drops its further first
-//! packets: a program of classic BPF at the socket (`SO_ATTACH_FILTER`), so they neither wake the
-//! worker nor fill the queue in which the packets of others wait.
+//! The first packet of a connection costs a server a reply with a proof, which a packet of a known
+//! connection does not. First packets are recognized by the first byte of each datagram and counted
+//! per source right after the read. For a source that sends too many, the kernel drops further
+//! first packets by a classic BPF program on the socket (`SO_ATTACH_FILTER`), so they neither wake
+//! the worker nor fill the queue in front of the packets of others.
 //!
-//! | source | first packets in a second, for each worker |
+//! | source | first packets per second and worker |
 //! |---|---|
 //! | an address with its port | [`OF_PORT`] |
-//! | an address: all of IPv4, 64 bits of IPv6; not that of a reverse proxy | [`OF_ADDRESS`] |
+//! | an IPv4 address or an IPv6 /64, except of a reverse proxy | [`OF_ADDRESS`] |
 //!
-//! A client sends a few first packets from a port. So a program that floods from a port keeps out
-//! nobody, not even a client at the same address. The kernel drops for [`FENCED`]; a flood that
-//! goes on is fenced again. Packets of connections are never dropped.
+//! A client sends only a few first packets from a port. So a program that floods from one port
+//! blocks no client, not even one at the same address. The kernel drops for [`FENCED`]; a
+//! continuing flood is fenced again. Packets of existing connections are never dropped.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -28,24 +28,25 @@ use socket2::{SockFilter, SockRef};
 use super::steer::Form;
 use crate::source::{Rates, prefix};
 
-/// First packets of an address with its port: a handshake takes up to ten, and a proxy of UDP may
-/// send those of many clients from a port. 1,000 answers take a worker less than 1 % of a core.
+/// The limit per address and port: a handshake takes up to ten first packets, and a UDP proxy may
+/// send those of many clients from one port. 1,000 replies take a worker less than 1 % of a core.
 const OF_PORT: u32 = 1_000;
-/// First packets of an address: 8,000 answers take a worker about 5 % of a core. Clients behind a
-/// NAT share its address; when 5,000 of them come at once, each sends a few.
+/// The limit per address: 8,000 replies take a worker about 5 % of a core. Clients behind a NAT
+/// share its address; if 5,000 of them connect at once, each sends a few.
 const OF_ADDRESS: u32 = 8_000;
 
-/// The time for which the kernel drops. A client at the same address asks again every second.
+/// The time for which the kernel drops. A client at the same address retries every second.
 const FENCED: Duration = Duration::from_millis(900);
-/// Sources that the kernel drops at a time. The packets of further ones are dropped after the read.
+/// The maximum number of sources fenced in the kernel. Packets of additional sources are dropped
+/// after the read.
 const MOST: usize = 64;
-/// A program is made for the first source at once, and for further ones at this interval: a program
-/// costs a call of the system.
+/// A program is attached at once for the first source, and for additional sources at this interval,
+/// because each attach costs a system call.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// Offset of the payload: the program sees the head of UDP as well.
+/// Offset of the payload: the program also sees the UDP header.
 const PAYLOAD: u32 = 8;
-/// The program takes a datagram whole.
+/// The return value for accepting the whole datagram.
 const WHOLE: u32 = u32::MAX;
 
 /// The sources of one socket that send too many first packets.
@@ -55,11 +56,11 @@ pub struct Fence {
     ports: Rates,
     addresses: Rates,
     fenced: Vec<Fenced>,
-    /// The kernel has a program.
+    /// Whether the kernel has a program.
     is_up: bool,
-    /// The program is not that of `fenced`, and is due at this time.
+    /// When the program must be updated because it differs from `fenced`.
     due: Option<Instant>,
-    /// The last program was made.
+    /// When the last program was attached.
     last: Option<Instant>,
 }
 
@@ -72,13 +73,13 @@ struct Fenced {
 }
 
 impl Form {
-    /// Whether a datagram is one that a client without a connection sends. The program in the
-    /// kernel judges by the same bits.
+    /// Whether a datagram is a first packet, sent by a client without a connection. The program in
+    /// the kernel checks the same bits.
     #[must_use]
     pub const fn is_first(self, datagram: &[u8]) -> bool {
         match (self, datagram) {
             (Self::Quic, [first, rest @ ..]) if *first & LONG != 0 => {
-                // An answer to another version names the versions of the server.
+                // The reply to another version is a Version Negotiation packet.
                 *first & TYPE == 0 || !matches!(rest, [0, 0, 0, 1, ..])
             }
             (Self::Kcp, [first, ..]) => *first == HELLO || *first == OPENING,
@@ -87,20 +88,21 @@ impl Form {
     }
 }
 
-/// The bits of the first byte that tell a long header of QUIC and its type, which is 0 of an
-/// Initial (RFC 9000 section 17.2).
+/// The bits of the first byte for a QUIC long header and its type, which is 0 for an Initial (RFC
+/// 9000 section 17.2).
 const LONG: u8 = 0x80;
 const TYPE: u8 = 0x30;
-/// The version of QUIC whose packets have a type.
+/// The QUIC version whose packet types are known.
 const VERSION: u32 = 1;
 /// The first bytes of a Hello and of an Opening of `kcp://`.
 const HELLO: u8 = 0x40;
 const OPENING: u8 = 0x42;
 
 impl Fence {
-    /// A fence that stops nobody yet. What a former process left at the socket is removed.
+    /// A fence without blocked sources. A filter that a previous process left on the socket is
+    /// removed.
     pub fn new(form: Form, socket: &impl AsFd) -> Self {
-        // Without a program the call fails, which is what is wanted.
+        // Without a filter the call fails, which is harmless.
         let _ = SockRef::from(socket).detach_filter();
         Self {
             form,
@@ -113,8 +115,8 @@ impl Fence {
         }
     }
 
-    /// Whether a datagram from this source is taken. `is_proxy`: a reverse proxy, whose address
-    /// many clients share.
+    /// Whether a datagram from this source is accepted. `is_proxy`: the source is a reverse proxy,
+    /// whose address many clients share.
     pub fn takes(
         &mut self,
         now: Instant,
@@ -137,8 +139,8 @@ impl Fence {
         true
     }
 
-    /// Whether a packet of a connection that nobody knows is answered. Nothing tells it from a
-    /// packet of a known connection before the read, so the kernel takes it.
+    /// Whether to reply to a packet of an unknown connection. Before the read it cannot be
+    /// distinguished from a packet of a known connection, so the kernel accepts it.
     pub fn answers(&mut self, now: Instant, from: SocketAddr) -> bool {
         self.ports.take_of(now, (from.ip().to_canonical(), from.port()))
     }
@@ -154,14 +156,14 @@ impl Fence {
         tracing::debug!(source = %address, ?port, "a source sends too many first packets over UDP");
     }
 
-    /// When [`Self::settle`] has something to do.
+    /// When [`Self::settle`] is due.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         let ends = self.fenced.iter().map(|one| one.until).min();
         self.due.into_iter().chain(ends).min()
     }
 
-    /// Gives the kernel the program for the sources of this moment.
+    /// Attaches the program for the currently fenced sources.
     pub fn settle(&mut self, now: Instant, socket: &impl AsFd) {
         if self.due().is_none_or(|due| due > now) {
             return;
@@ -176,15 +178,16 @@ impl Fence {
             socket.attach_filter(&self.program())
         };
         if let Err(error) = done {
-            // The packets are dropped after the read then.
+            // Then the packets are dropped after the read.
             tracing::debug!(%error, "the kernel takes no filter for a UDP socket");
         }
     }
 
-    /// Drops first packets of the fenced sources. Jumps count from the next instruction.
+    /// The program that drops first packets of the fenced sources. Jump offsets count from the next
+    /// instruction.
     fn program(&self) -> Vec<SockFilter> {
         let mut all = vec![load(BPF_B, PAYLOAD)];
-        // Other packets are taken at once. A load beyond the end of a packet drops it.
+        // Other packets are accepted at once. A load beyond the end of a packet drops it.
         match self.form {
             Form::Quic => all.extend([
                 jump(BPF_JSET, u32::from(LONG), 1, 0),
@@ -229,7 +232,7 @@ impl Fence {
             one.push(step(BPF_RET | BPF_K, 0));
             let end = one.len();
             for (at, value) in tests {
-                // Another source: behind this one.
+                // Another source: jump behind this test.
                 one[at] = jump(BPF_JEQ, value, 0, u8::try_from(end - at - 1).unwrap_or(u8::MAX));
             }
             all.extend(one);
@@ -247,12 +250,12 @@ fn jump(test: u32, k: u32, yes: u8, no: u8) -> SockFilter {
     SockFilter::new((BPF_JMP | test | BPF_K) as u16, yes, no, k)
 }
 
-/// Loads from the head of UDP and the payload.
+/// Loads from the UDP header and the payload.
 fn load(size: u32, at: u32) -> SockFilter {
     step(BPF_LD | size | BPF_ABS, at)
 }
 
-/// Loads from the head of IP.
+/// Loads from the IP header.
 fn load_ip(size: u32, at: u32) -> SockFilter {
     load(size, SKF_NET_OFF.cast_unsigned().wrapping_add(at))
 }
@@ -277,7 +280,7 @@ mod tests {
         Some(socket)
     }
 
-    /// How many datagrams arrive. Loopback delivers within the call that sends.
+    /// The number of datagrams that arrive. Loopback delivers within the send call.
     fn arrived(socket: &UdpSocket) -> usize {
         std::iter::from_fn(|| socket.recv(&mut [0; 2000]).ok()).count()
     }
@@ -312,7 +315,7 @@ mod tests {
                     }
                 }
                 loud.send_to(&[], to).unwrap();
-                // The empty one is dropped: it is no packet of either protocol.
+                // The empty datagram is dropped: it is not a packet of either protocol.
                 assert_eq!(arrived(&server), 3, "{form:?} at {here}");
                 let end = fence.due().unwrap();
                 fence.settle(end, &server);

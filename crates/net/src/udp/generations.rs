@@ -1,6 +1,6 @@
 //! UDP ports of carriers that several generations of a daemon read at the same time, after an
-//! upgrade. Each generation has sockets of its own at the port, and the kernel leads each datagram
-//! to the generation and the worker that its connection id names.
+//! upgrade. Each generation has its own sockets at the port, and the kernel steers each datagram to
+//! the generation and the worker that its connection id names.
 //!
 //! ```text
 //!   SO_REUSEPORT group of a port, 2 workers        connection id   a client's first packet
@@ -11,17 +11,17 @@
 //!        slot 0           slot 1
 //! ```
 //!
-//! A generation lives in a *slot*, a number below [`SLOTS`] that no other live generation has. The
-//! first byte of its connection ids is `slot * workers + worker` ([`Seat`]).
+//! A generation has a *slot*, a number below [`SLOTS`] that no other live generation has. The first
+//! byte of its connection ids is `slot * workers + worker` ([`Seat`]).
 //!
-//! The next generation inherits the sockets of the former ones, joins the group with its own, and
-//! attaches the program of the group ([`super::steer()`]). It keeps the inherited sockets open and
-//! reads none of them: when a socket of a group closes, the kernel gives its number to the last
-//! one. The sockets of a slot whose process has ended serve the next generation that takes the
-//! slot.
+//! The next generation inherits the sockets of the previous generations, joins the group with its
+//! own sockets, and attaches the program of the group ([`super::steer()`]). It keeps the inherited
+//! sockets open but does not read them: when a socket of a group closes, the kernel gives its index
+//! to the last socket. The sockets of a slot whose process has ended are reused by the next
+//! generation that takes the slot.
 //!
-//! Nobody copies a datagram between processes, so the former generation keeps its speed. Only a
-//! kernel that refuses the program refuses the upgrade.
+//! No datagram is copied between processes, so the previous generation keeps its speed. An upgrade
+//! fails only if the kernel refuses the program.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -35,34 +35,34 @@ use super::steer::{Form, Steered, steer};
 use crate::handover;
 use crate::inherited::{self, Place};
 
-/// Slots at most: the generations of a daemon that have connections over UDP at the same time.
+/// The maximum number of slots: generations of a daemon that have UDP connections at the same time.
 pub const SLOTS: u8 = 16;
 
-/// Sockets of a port at most. The hand-over sends them in one message, which has at most 253
-/// descriptors (`SCM_MAX_FD`), and a byte names a socket.
+/// The maximum number of sockets of a port. The handover sends them in one message, which has at
+/// most 253 descriptors (`SCM_MAX_FD`), and a socket is named by one byte.
 const SOCKETS: usize = 253;
 
-/// Datagrams that are taken from the queue of a socket whose process has ended, at most.
+/// The maximum number of datagrams that are drained from a socket whose process has ended.
 const STALE: usize = 65_536;
 
-/// Slots in which a process may live that has connections: a bit for each slot.
+/// The slots of other processes that may have connections: a bit for each slot.
 static OTHERS: AtomicU32 = AtomicU32::new(0);
 
 static GENERATIONS: Mutex<Generations> =
     Mutex::new(Generations { own: 0, former: Vec::new(), ports: Vec::new(), left: Vec::new() });
 
-/// What the next generation has to know: the slots of all live generations, the giver's as the last
-/// one, and for each port its address and the slots of its sockets in the order of the kernel.
+/// The state for the next generation: the slots of all live generations, the sender's last, and for
+/// each port its address and the slots of its sockets in the order of the kernel.
 pub type Layout = (Vec<u8>, Vec<(String, Vec<u8>)>);
 
 #[derive(Debug)]
 struct Generations {
     /// The slot of this process.
     own: u8,
-    /// The slots of the former generations that live, in the order of their age.
+    /// The slots of the live previous generations, the oldest first.
     former: Vec<u8>,
     ports: Vec<Port>,
-    /// The ports of the former generation that this process has not bound.
+    /// The ports of the previous generation that this process has not bound.
     left: Vec<(String, Vec<u8>)>,
 }
 
@@ -72,23 +72,23 @@ struct Port {
     place: String,
     form: Form,
     workers: usize,
-    /// The slot of each `workers` sockets, in the order of the kernel.
+    /// The slot of each run of `workers` sockets, in the order of the kernel.
     slots: Vec<u8>,
     /// The index of the slot of this process among them.
     nth: usize,
-    /// Sockets of former generations, which stay open and are not read.
+    /// Sockets of previous generations, which stay open but are not read.
     held: Vec<UdpSocket>,
 }
 
 /// The sockets of a port that this process reads.
 #[derive(Debug)]
 pub struct CarrierGroup {
-    /// The sockets by the number of the worker. They close together.
+    /// The sockets by worker index. They must be closed together.
     pub sockets: Vec<UdpSocket>,
     slot: u8,
 }
 
-/// The place of a socket among those of its port, which the connection ids of its worker name.
+/// The position of a socket in its port's group, as named by the connection ids of its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
     slot: u8,
@@ -97,10 +97,10 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// The only socket of a port that no other process has.
+    /// The only socket of a port that this process does not share.
     pub const ALONE: Self = Self { slot: 0, byte: 0, workers: 1 };
 
-    /// The socket of `worker` in a group of `workers` that no other process has.
+    /// The socket of `worker` in a group of `workers` that this process does not share.
     #[must_use]
     pub const fn first(worker: u8, workers: usize) -> Self {
         Self { slot: 0, byte: worker, workers }
@@ -113,7 +113,7 @@ impl Seat {
     }
 
     /// Whether an id with this first byte may belong to a live connection of another socket. Only
-    /// its worker knows, so nobody else may answer that the connection is gone.
+    /// its worker knows, so no other worker may reply that the connection is closed.
     #[must_use]
     pub fn is_of_other(self, named: u8) -> bool {
         self.is_of_another(named, OTHERS.load(Ordering::Relaxed))
@@ -129,7 +129,7 @@ impl Seat {
 }
 
 impl CarrierGroup {
-    /// The place of the socket of a worker.
+    /// The seat of the socket of a worker.
     ///
     /// # Errors
     /// The group has no such worker.
@@ -141,13 +141,13 @@ impl CarrierGroup {
     }
 }
 
-/// Makes `count` sockets on `address` for carriers, as [`super::udp_group`] does. Where a former
-/// generation of the daemon has the port, the sockets join those of the former generation, which
-/// keeps its connections. New clients come to this process after [`handover::serve`].
+/// Creates `count` sockets on `address` for carriers, as [`super::udp_group`] does. If a previous
+/// generation of the daemon has the port, the sockets join its group, and it keeps its connections.
+/// New clients reach this process after [`handover::serve`].
 ///
 /// # Errors
-/// As for [`super::udp_group`]. The former generation has another number of workers, too many
-/// generations live, or the kernel takes no program.
+/// As for [`super::udp_group`]. The previous generation has another number of workers, too many
+/// generations are live, or the kernel refuses the program.
 pub fn carrier_group(address: SocketAddr, count: usize, form: Form) -> io::Result<CarrierGroup> {
     let address = crate::bindable(address)?;
     let mut all = generations();
@@ -179,7 +179,7 @@ pub fn carrier_group(address: SocketAddr, count: usize, form: Form) -> io::Resul
     }
     let mut port = Port { place, form, workers, slots, nth: 0, held: inherited };
     let sockets = port.join(own, address)?;
-    // Until this process serves, new clients go on to the former generation.
+    // Until this process serves, new clients still reach the previous generation.
     port.steer(&all.live(), all.former.last().copied().unwrap_or(own)).map_err(unsteered)?;
     handover::note(&port.in_order(&sockets));
     all.add(port);
@@ -187,8 +187,8 @@ pub fn carrier_group(address: SocketAddr, count: usize, form: Form) -> io::Resul
 }
 
 impl Port {
-    /// The sockets of this process: those that an ended generation had in the same slot, or new
-    /// ones.
+    /// The sockets of this process: those of an ended generation with the same slot, or new
+    /// sockets.
     fn join(&mut self, own: u8, address: SocketAddr) -> io::Result<Vec<UdpSocket>> {
         if let Some(nth) = self.slots.iter().position(|slot| *slot == own) {
             self.nth = nth;
@@ -212,20 +212,20 @@ impl Port {
         Ok(joined)
     }
 
-    /// All sockets in the order of the kernel, of which `own` are those of this process.
+    /// All sockets in the order of the kernel; `own` are the sockets of this process.
     fn in_order<'a>(&'a self, own: &'a [UdpSocket]) -> Vec<BorrowedFd<'a>> {
         let (before, after) = self.held.split_at(self.nth * self.workers);
         before.iter().chain(own).chain(after).map(AsFd::as_fd).collect()
     }
 
-    /// The sockets that generations of these slots had.
+    /// The sockets of the generations with these slots.
     fn held_of<'a>(&'a self, slots: &'a [u8]) -> impl Iterator<Item = &'a UdpSocket> {
         let others = self.slots.iter().enumerate().filter(|(nth, _)| *nth != self.nth);
         let groups = others.map(|(_, slot)| slot).zip(self.held.chunks(self.workers.max(1)));
         groups.filter(|(slot, _)| slots.contains(slot)).flat_map(|(_, group)| group)
     }
 
-    /// Tells the kernel where each datagram goes, while other generations have sockets of the port.
+    /// Attaches the steering program if other generations have sockets of the port.
     fn steer(&self, live: &[u8], serving: u8) -> io::Result<()> {
         let Some(member) = self.held.first() else { return Ok(()) };
         let Self { form, workers, ref slots, .. } = *self;
@@ -233,7 +233,7 @@ impl Port {
     }
 }
 
-/// Takes over what the former generation left. To be called before a port is bound.
+/// Takes over the layout of the previous generation. Must be called before a port is bound.
 pub fn inherit((former, left): Layout) {
     let mut all = generations();
     all.own = (0..u8::MAX).find(|slot| !former.contains(slot)).unwrap_or(u8::MAX);
@@ -241,20 +241,20 @@ pub fn inherit((former, left): Layout) {
     OTHERS.store(all.others(), Ordering::Relaxed);
 }
 
-/// The slot of this process, and whether former generations live. It is 0 where no generation was
-/// before.
+/// The slot of this process, and whether previous generations are live. The slot is 0 if there was
+/// no previous generation.
 #[must_use]
 pub fn slot() -> (u8, bool) {
     let all = generations();
     (all.own, !all.former.is_empty())
 }
 
-/// What the next generation has to know.
+/// The state for the next generation.
 #[must_use]
 pub fn layout() -> Layout {
     let all = generations();
     let port = |port: &Port| (port.place.clone(), port.slots.clone());
-    // The next generation may bind a port that this one has left out.
+    // The next generation may bind a port that this generation has not bound.
     let left = all.left.iter().cloned();
     (all.live(), all.ports.iter().map(port).chain(left).collect())
 }
@@ -265,25 +265,25 @@ pub(crate) fn is_of_carriers(place: &Place) -> bool {
     all.ports.iter().any(|port| port.place == place) || all.left.iter().any(|(at, _)| *at == place)
 }
 
-/// The ports of the former generation that this process has not bound are closed.
+/// Drops the ports of the previous generation that this process has not bound, which are closed.
 pub(crate) fn forget_left() {
     generations().left.clear();
 }
 
-/// New clients come to this process from now on.
+/// Steers new clients to this process from now on.
 pub(crate) fn serve() {
     let all = generations();
     all.steer(all.own);
 }
 
-/// The next generation serves: it tells the kernel where datagrams go, and this process knows no
-/// more which ids are in use.
+/// Marks all slots as in use: the next generation controls the steering, and this process no longer
+/// knows which ids are in use.
 pub(crate) fn hand_over() {
     OTHERS.store(u32::MAX, Ordering::Relaxed);
 }
 
-/// The former generations have ended. This process answers the packets of connections that they may
-/// have left.
+/// Called when the previous generations have ended. This process replies to packets of connections
+/// that they may have left.
 pub fn former_ended() {
     if handover::is_handed_over() {
         return;
@@ -295,8 +295,8 @@ pub fn former_ended() {
     all.ports.iter().flat_map(|port| &port.held).for_each(drop_stale);
 }
 
-/// Of the former generations those in `slots` live. The next generation may take the slots of the
-/// others.
+/// Keeps only the previous generations in `slots` as live. The next generation may take the slots
+/// of the others.
 pub fn former_live(slots: &[u8]) {
     let mut all = generations();
     let gone: Vec<u8> = all.former.extract_if(.., |slot| !slots.contains(slot)).collect();
@@ -310,7 +310,7 @@ pub fn former_live(slots: &[u8]) {
     }
 }
 
-/// How many processes may live beside each other at the ports that this process has bound.
+/// The maximum number of processes that can share the ports of this process.
 #[must_use]
 pub fn most_processes() -> usize {
     let all = generations();
@@ -319,18 +319,18 @@ pub fn most_processes() -> usize {
 }
 
 impl Generations {
-    /// The slots of the former generations as bits.
+    /// The slots of the previous generations as bits.
     fn others(&self) -> u32 {
         let bit = |slot: &u8| 1_u32.checked_shl(u32::from(*slot)).unwrap_or(0);
         self.former.iter().fold(0, |bits, slot| bits | bit(slot))
     }
 
-    /// The slots in which a process lives, that of this process as the last one.
+    /// The slots of all live processes, the slot of this process last.
     fn live(&self) -> Vec<u8> {
         [&self.former[..], &[self.own]].concat()
     }
 
-    /// A port that was closed and bound again has the new sockets.
+    /// Adds a port. A port that was closed and bound again is replaced.
     fn add(&mut self, port: Port) {
         self.ports.retain(|one| one.place != port.place);
         self.ports.push(port);
@@ -345,7 +345,7 @@ impl Generations {
     }
 }
 
-/// Takes what has come to a socket that nobody reads: its memory is of use elsewhere.
+/// Drains a socket that is no longer read, to free its memory.
 fn drop_stale(socket: &UdpSocket) {
     for _ in 0..STALE {
         if socket.recv(&mut [0]).is_err() {

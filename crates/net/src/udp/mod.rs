@@ -1,10 +1,10 @@
 //! UDP sockets: for QUIC, for KCP and for tunnelled flows. A server has one socket per worker on
-//! one address, as [`crate::listen_group`] makes them for TCP.
+//! one address, as [`crate::listen_group`] creates for TCP.
 //!
-//! `buffers` sets how many bytes may wait for a worker, `route` finds how large a datagram may be.
-//! For QUIC and KCP `steer` tells the kernel the worker of a connection, `generations` shares a
-//! port with the former processes of an upgrade, and `fence` keeps floods of first packets out. For
-//! flows `peers` tells the worker of a peer, and `flow` reads and writes in batches. `unsent` tells
+//! `buffers` sets the socket buffer sizes, `route` determines the maximum datagram size. For QUIC
+//! and KCP `steer` directs each connection to its worker in the kernel, `generations` shares a port
+//! with the previous processes of an upgrade, and `fence` drops floods of first packets. For flows
+//! `peers` directs each peer to its worker, and `flow` reads and writes in batches. `unsent` logs
 //! that the system refuses to send.
 
 mod buffers;
@@ -38,28 +38,29 @@ pub use unsent::unsent;
 
 use steer::{Steered, steer};
 
-/// Sockets in a group at most: the byte that names a worker has as many values.
+/// The maximum number of sockets in a group: the number of values of the byte that names a worker.
 pub const MAX_GROUP: usize = 256;
 
-/// Makes `count` non-blocking sockets on `address`, at least one and at most [`MAX_GROUP`]. Port 0
-/// takes one free port for all of them. `[::]` takes IPv4 as well, and alone where the kernel has
-/// no IPv6 ([`crate::bindable`]). The first byte of the server's connection id, modulo the number
-/// of sockets, is the index of the socket in the returned list that gets the datagrams of the
-/// connection.
+/// Creates `count` non-blocking sockets on `address`, at least one and at most [`MAX_GROUP`]. Port
+/// 0 selects one free port for all of them. `[::]` also accepts IPv4, and only IPv4 if the kernel
+/// has no IPv6 ([`crate::bindable`]). The first byte of the server's connection id, modulo the
+/// number of sockets, is the index in the returned list of the socket that receives the datagrams
+/// of the connection.
 ///
 /// The first socket binds *without* `SO_REUSEPORT`. A port that another process holds is therefore
 /// [`io::ErrorKind::AddrInUse`], even if the process belongs to the same user. Then the first
 /// socket gets the option and the others join it. The kernel numbers the sockets of a group from 0
-/// in the order in which they joined. When a socket closes, the last socket takes its number, so
-/// the caller closes all sockets of a group together. A group of this address that the process
-/// [inherited](crate::inherited) is taken instead.
+/// in the order in which they joined. When a socket closes, the last socket takes its index, so the
+/// caller must close all sockets of a group together. A group of this address that the process has
+/// [inherited](crate::inherited) is used instead.
 pub fn udp_group(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
     let group = share(address, count)?;
     steer_alone(&group, Form::Quic, 0);
     Ok(group)
 }
 
-/// Steers the datagrams of a group that no other process has. A kernel that cannot is a warning.
+/// Steers the datagrams of a group that no other process shares. Logs a warning if the kernel
+/// cannot.
 fn steer_alone(group: &[UdpSocket], form: Form, slot: u8) {
     let [first, _, ..] = group else { return };
     let slots = &[slot];
@@ -74,7 +75,7 @@ fn steer_alone(group: &[UdpSocket], form: Form, slot: u8) {
     }
 }
 
-/// The sockets of a group, before the kernel is told which of them gets a datagram.
+/// The sockets of a group, without steering.
 fn share(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
     if count > MAX_GROUP {
         return Err(io::Error::new(
@@ -148,7 +149,7 @@ mod tests {
         };
         let to = local(group[0].local_addr().unwrap().port());
         UdpSocket::bind(local(0)).unwrap().send_to(b"hi", to).unwrap();
-        // Loopback delivers within the call that sends.
+        // Loopback delivers within the send call.
         assert_eq!(group[0].recv(&mut [0; 8]).unwrap(), 2);
     }
 

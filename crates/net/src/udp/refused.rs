@@ -1,9 +1,9 @@
-//! Learns at once, and not after a time-out, that no process listens on a port.
+//! Detects at once, instead of after a timeout, that no process listens on a port.
 //!
 //! The kernel reports ICMP "port unreachable" (RFC 792) only on connected sockets. The socket of a
-//! client of QUIC or KCP is not connected: a connected socket keeps its source address, and a
-//! client whose address changes would be cut off. So a second socket sends one empty datagram,
-//! which every server ignores, and waits for the refusal.
+//! QUIC or KCP client is not connected: a connected socket keeps its source address, so a client
+//! whose address changes would lose its connection. So a second socket sends one empty datagram,
+//! which every server ignores, and waits for the ICMP error.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use tokio::net::UdpSocket;
 
 use super::unspecified;
 
-/// Returns when the port is refused, and otherwise never. The datagram has the code point `dscp` of
+/// Returns if the port is refused, and otherwise never. The datagram has the code point `dscp` of
 /// the client's packets ([`crate::dscp`]).
 pub async fn refused(address: SocketAddr, dscp: u8) -> io::Error {
     match ask(address, dscp).await {

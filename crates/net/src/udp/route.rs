@@ -1,4 +1,4 @@
-//! How many bytes fit into one packet to a peer, as far as this machine knows.
+//! The maximum packet payload to a peer, as far as this machine knows.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -8,12 +8,12 @@ use nix::sys::socket::sockopt::IpMtu;
 
 use crate::family::unreachable;
 
-/// Bytes of the header of IPv4 without options (RFC 791), and of IPv6 without extensions (RFC
-/// 8200).
+/// The header length of IPv4 without options (RFC 791), and of IPv6 without extensions (RFC 8200),
+/// in bytes.
 const IPV4: u16 = 20;
 const IPV6: u16 = 40;
 
-/// Bytes of the header of UDP (RFC 768).
+/// The length of the UDP header (RFC 768), in bytes.
 const UDP: u16 = 8;
 
 /// The unspecified address of the same family, with port 0.
@@ -25,7 +25,7 @@ pub const fn unspecified(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Makes a socket for a peer, bound to no address and not connected.
+/// Creates a socket for a peer, bound to the unspecified address and not connected.
 ///
 /// # Errors
 /// No descriptor or port is left, or the kernel has no IPv6
@@ -34,14 +34,14 @@ pub fn socket_to(peer: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::bind(unspecified(peer)).map_err(unreachable)
 }
 
-/// The largest UDP payload that the route to `peer` takes in one packet. The MTU of the interface
-/// limits it, or a smaller MTU that ICMP has reported (ip(7), `IP_MTU`). The path beyond may take
-/// less. Nothing is sent.
+/// The largest UDP payload for one packet on the route to `peer`. It is limited by the MTU of the
+/// interface, or by a smaller MTU that ICMP has reported (ip(7), `IP_MTU`). The MTU of the path may
+/// be smaller. Nothing is sent.
 ///
 /// # Errors
 /// No route leads to `peer`, or no descriptor is left for a socket.
 pub fn payload_of_route(peer: SocketAddr) -> io::Result<u16> {
-    // An IPv4 peer of a socket that takes both families.
+    // The peer may be an IPv4 peer of a dual-stack socket.
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     let socket = socket_to(peer)?;
     socket.connect(peer)?;
@@ -69,7 +69,7 @@ mod tests {
         let mtu = text.trim().parse::<u32>().unwrap().min(u32::from(u16::MAX));
         for (peer, heads) in [("127.0.0.1:9", 28), ("[::ffff:127.0.0.1]:9", 28), ("[::1]:9", 48)] {
             let payload = payload_of_route(peer.parse().unwrap());
-            // A machine may be without IPv6.
+            // A machine may lack IPv6.
             match payload {
                 Err(error) if peer.starts_with("[::1]") => println!("{peer}: {error}"),
                 payload => assert_eq!(u32::from(payload.unwrap()), mtu - heads, "{peer}"),
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn no_route_is_an_error() {
-        // Scope 0 of a link-local address names no interface.
+        // Scope 0 of a link-local address specifies no interface.
         assert!(payload_of_route("[fe80::1]:9".parse().unwrap()).is_err());
     }
 }

@@ -1,10 +1,9 @@
-//! Each datagram goes to the worker that its connection id names, from whatever address it comes. A
-//! client keeps its connection when a NAT gives it another port.
+//! Steers each datagram to the worker that its connection id names, regardless of its source
+//! address. So a client keeps its connection when a NAT assigns it another port.
 //!
 //! By default the kernel chooses by a hash of the addresses: with four sockets, three of four
-//! connections were lost after a change of address. A program of classic BPF returns the index of
-//! the socket instead (`SO_ATTACH_REUSEPORT_CBPF`, Linux 4.5). The program sees the payload of UDP
-//! alone.
+//! connections were lost after an address change. A classic BPF program returns the index of the
+//! socket instead (`SO_ATTACH_REUSEPORT_CBPF`, Linux 4.5). The program sees only the UDP payload.
 
 use std::io;
 use std::net::UdpSocket;
@@ -18,38 +17,36 @@ use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 
 /// The highest bit of the first byte: a long header (RFC 8999 section 5.1).
 const LONG: u32 = 0x80;
-/// Offset of the first byte of the id in a long header: flags, four bytes of version, length of the
-/// id.
+/// The offset of the id in a long header, after the flags, the version (4 bytes) and the id length.
 const ID_OF_LONG: u32 = 6;
-/// Offset of the first byte of the id in a short header: flags.
+/// The offset of the id in a short header, after the flags.
 const ID_OF_SHORT: u32 = 1;
 /// No socket has this index; the kernel then chooses by its hash.
 const NOBODY: u32 = u32::MAX;
 
-/// The length of the ids of a server. A client chooses a longer one for its first packets.
+/// The length of the ids of a server. A client chooses a longer id for its first packets.
 const ID_LENGTH: u32 = 8;
-/// Offset of the length of the id in a long header.
+/// The offset of the id length in a long header.
 const LENGTH_OF_LONG: u32 = 5;
-/// The bit that is set in the first byte of each packet of QUIC with a short header, and not in
-/// that of STUN (RFC 9443).
+/// The fixed bit, which is set in the first byte of QUIC short headers but not of STUN (RFC 9443).
 const FIXED: u32 = 0x40;
-/// The first byte of a Hello of `kcp://`: the id that follows is chosen by the client.
+/// The first byte of a Hello of `kcp://`: the client has chosen the id that follows.
 const HELLO: u32 = 0x40;
 
-/// How a datagram names the socket that it is for.
+/// How a datagram identifies its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// By the connection id of QUIC (RFC 9000 section 17).
     Quic,
-    /// By the eight bytes after the first one, as packets of `kcp://` do.
+    /// By the eight bytes after the first byte, for packets of `kcp://`.
     Kcp,
 }
 
-/// Where the datagrams of a group go to.
+/// The steering of the datagrams of a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Steered<'a> {
     pub(super) form: Form,
-    /// Sockets of a slot.
+    /// The number of sockets of a slot.
     pub(super) workers: usize,
     /// The slots in the order of the sockets in the group.
     pub(super) slots: &'a [u8],
@@ -60,16 +57,16 @@ pub(super) struct Steered<'a> {
 }
 
 impl Steered<'_> {
-    /// The number of the first socket of a slot.
+    /// The index of the first socket of a slot.
     fn base(&self, slot: u8) -> u32 {
         let nth = self.slots.iter().position(|one| *one == slot).unwrap_or(0);
         u32::try_from(nth * self.workers).unwrap_or(0)
     }
 
-    /// Jumps count from the next instruction. A load beyond the end would return 0, which is the
-    /// index of a socket, so the program checks the length first. The byte counts modulo the number
-    /// of workers: ids of the server name a socket by a byte of its slot, but the client chooses
-    /// the first id of a connection.
+    /// Jump offsets count from the next instruction. A load beyond the end would return 0, which is
+    /// the index of a socket, so the program checks the length first. The byte is taken modulo the
+    /// number of workers: ids of the server name a socket by a byte of its slot, but the client
+    /// chooses the first id of a connection.
     fn program(&self) -> Vec<sock_filter> {
         let workers = u32::try_from(self.workers).unwrap_or(1).max(1);
         let mapped = self.live.iter().filter(|slot| self.slots.contains(slot));
@@ -89,7 +86,7 @@ impl Steered<'_> {
             Form::Quic => 16,
             Form::Kcp => 9,
         };
-        // Each slot takes five instructions, between two in front and one behind.
+        // Each slot takes five instructions, with two before the slots and one after them.
         let new = begin + 2 + 5 * u32::try_from(mapped.len()).unwrap_or(0) + 1;
         let goto = |here: u32, there: u32| step(BPF_JMP | BPF_JA, there - here - 1);
         let mut all = vec![
@@ -139,12 +136,12 @@ impl Steered<'_> {
     }
 }
 
-/// Steers datagrams among the sockets of the group that `member` belongs to.
+/// Steers datagrams among the sockets of the group of `member`.
 pub(super) fn steer(member: &UdpSocket, steered: &Steered<'_>) -> io::Result<()> {
     attach(member, &mut steered.program())
 }
 
-/// Replaces the program of the group that `member` belongs to.
+/// Replaces the program of the group of `member`.
 pub(super) fn attach(member: &UdpSocket, program: &mut [sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let described = sock_fprog { len, filter: program.as_mut_ptr() };
@@ -167,7 +164,7 @@ mod tests {
     use super::super::udp_group;
 
     const WORKERS: usize = 4;
-    /// Ports that the hash of addresses would spread.
+    /// Ports that an address hash would spread.
     const CLIENTS: u8 = 64;
 
     fn short(id: u8) -> Vec<u8> {
@@ -178,8 +175,8 @@ mod tests {
         [&[0xC3, 0, 0, 0, 1, 8, id][..], &[0xAA; 30]].concat()
     }
 
-    /// Which sockets got what was sent, one client each. Loopback delivers within the call that
-    /// sends.
+    /// The sockets that received the sent datagrams, one client each. Loopback delivers within the
+    /// send call.
     fn arrived(localhost: std::net::IpAddr, datagrams: &[Vec<u8>]) -> Option<Vec<usize>> {
         let group = udp_group(SocketAddr::from((localhost, 0)), WORKERS).ok()?;
         let to = group[0].local_addr().unwrap();

@@ -1,6 +1,6 @@
-//! Tells that the system refuses to send datagrams of QUIC and KCP: one plain line per peer and
-//! reason in a while. The datagrams count as lost on the path, because routes, devices and
-//! firewalls come and go; without the line a person sees a time-out alone.
+//! Logs that the system refuses to send QUIC and KCP datagrams: at most one line per peer and
+//! reason in each interval. The datagrams count as lost on the path, because routes, devices and
+//! firewalls may change; without the line the user sees only a timeout.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-/// After this time a line is written again.
+/// The minimum interval between two equal lines.
 const EVERY: Duration = Duration::from_secs(600);
 
-/// Pairs of a peer and a reason that are remembered. A further pair gets no line: peers of a server
-/// choose their addresses, and must not fill the log.
+/// The maximum number of remembered pairs of peer and reason. Additional pairs are not logged:
+/// peers of a server choose their addresses, and must not flood the log.
 const MOST: usize = 64;
 
-/// The lines of the whole process: each dial has a socket of its own.
+/// The log state of the whole process, because each dial has its own socket.
 static LOGGED: LazyLock<Mutex<Logged>> = LazyLock::new(Mutex::default);
 
-/// Reports that the system did not send a datagram to `peer`. A datagram that was too large is no
-/// news: connections find the size of the path by sending such ones.
+/// Reports that the system did not send a datagram to `peer`. A datagram that was too large is not
+/// logged: connections send such datagrams to discover the path MTU.
 pub fn unsent(peer: SocketAddr, error: &io::Error) {
     let errno = Errno::from_io_error(error);
     if errno == Some(Errno::MSGSIZE) {
@@ -38,7 +38,7 @@ pub fn unsent(peer: SocketAddr, error: &io::Error) {
     }
     let (to, why) = (SocketAddr::new(ip, peer.port()), why(errno, ip));
     let reason = errno.map_or_else(|| error.to_string(), |errno| plain(&errno.to_string()));
-    // Of several addresses of a server, another may be reachable.
+    // Another address of the server may be reachable.
     if is_unreachable(errno) {
         tracing::info!(source = %ip, "datagrams to {to} are not sent: {why} ({reason})");
     } else {
@@ -55,7 +55,7 @@ fn is_unreachable(errno: Option<Errno>) -> bool {
     [Errno::NETUNREACH, Errno::HOSTUNREACH, Errno::AFNOSUPPORT].map(Some).contains(&errno)
 }
 
-/// The reason for a person.
+/// The reason in plain words.
 fn why(errno: Option<Errno>, ip: IpAddr) -> &'static str {
     match errno {
         Some(Errno::NETUNREACH | Errno::AFNOSUPPORT) if ip.is_ipv6() => {
@@ -73,7 +73,7 @@ fn why(errno: Option<Errno>, ip: IpAddr) -> &'static str {
     }
 }
 
-/// Each peer with a reason, and the time of its last line.
+/// The time of the last line for each pair of peer and reason.
 #[derive(Debug, Default)]
 struct Logged(HashMap<(IpAddr, i32), Instant>);
 

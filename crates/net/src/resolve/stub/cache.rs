@@ -1,9 +1,9 @@
-//! What is known of names for a short time.
+//! The short-lived cache of names.
 //!
-//! An answer is kept for its time to live, at most [`MOST`]. A container that is started again has
-//! another address at once, while the server of Docker gives its answers 600 s; a program that asks
-//! the C library sees the new address at once, and so does the daemon, nearly. The cache is there
-//! so that many visitors of a name cause few questions, and for that a few seconds are enough.
+//! An answer is cached for its TTL, at most [`MOST`]. A restarted container has a new address at
+//! once, but Docker's DNS server sets a TTL of 600 s; programs that use the C library see the new
+//! address at once, and the daemon almost at once. The cache only has to reduce the queries for
+//! many visitors of a name, for which a few seconds suffice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use tokio::time::Instant;
 
 use crate::resolve::answer::Answer;
 
-/// Names that are kept. With all their addresses they take at most 1 MiB.
+/// The maximum number of cached names. With all their addresses they take at most 1 MiB.
 const NAMES: usize = 1024;
 
-/// The longest time for which an answer is kept.
+/// The maximum time for which an answer is cached.
 pub(super) const MOST: Duration = Duration::from_secs(10);
 
-/// The shortest time, also for an answer that says nothing about it, and for failures: visitors who
-/// come together get the same answer.
+/// The minimum time, also for failures and for an answer without a TTL: visitors that arrive
+/// together get the same answer.
 pub(super) const LEAST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl Cache {
         if self.0.len() >= NAMES && !self.0.contains_key(&host) {
             self.0.retain(|_, kept| now < kept.until);
         }
-        // Names that a client invents push out names that would end within seconds anyway.
+        // Names that a client invents evict names that would expire within seconds anyway.
         while self.0.len() >= NAMES
             && !self.0.contains_key(&host)
             && let Some(next) =
@@ -53,7 +53,8 @@ impl Cache {
         self.0.insert(host, KeptAnswer { answer, since: now, until: now + ttl.clamp(LEAST, MOST) });
     }
 
-    /// Drops an answer that led nowhere, unless it is so new that the next one would be the same.
+    /// Drops an answer that led to no connection, unless it is so new that the next would be the
+    /// same.
     pub(super) fn forget(&mut self, host: &str, now: Instant) {
         if self.0.get(host).is_some_and(|kept| now >= kept.since + LEAST) {
             self.0.remove(host);

@@ -1,5 +1,5 @@
-//! The configuration of name look-ups as resolv.conf(5) describes it. The reader is as lenient as
-//! the C libraries are: a line or an option that it does not know changes nothing.
+//! The configuration of name lookups according to resolv.conf(5). The parser is as lenient as those
+//! of the C libraries: unknown lines and options are ignored.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
@@ -8,40 +8,40 @@ use nix::net::if_::if_nametoindex;
 
 use super::wire::is_name;
 
-/// Servers that are asked, as in glibc (`MAXNS`).
+/// The maximum number of servers, as in glibc (`MAXNS`).
 const SERVERS: usize = 3;
 
-/// Search domains that are tried. Each costs a question, and Kubernetes writes up to six.
+/// The maximum number of search domains. Each costs a query; Kubernetes configures up to six.
 const DOMAINS: usize = 16;
 
-/// The longest wait for a server, unless `timeout` asks for more: visitors wait meanwhile, and the
+/// The maximum timeout of a server, unless `timeout` is longer: visitors wait meanwhile, and the
 /// dial of a target has 10 s by default.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// What `/etc/resolv.conf` says.
+/// The content of `/etc/resolv.conf`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::resolve) struct Conf {
-    /// The name servers in the order in which they are asked. There is at least one.
+    /// The name servers in the order of queries. There is at least one.
     pub(in crate::resolve) servers: Vec<SocketAddr>,
-    /// No server is named, so the server of this machine is asked.
+    /// Whether no server is configured, so that the server of this machine is queried.
     pub(super) is_unnamed: bool,
     /// The domains that are appended to names with few dots.
     pub(super) search: Vec<String>,
-    /// A name with at least this number of dots is asked for as it is first.
+    /// A name with at least this number of dots is first queried as an absolute name.
     pub(super) dots: usize,
-    /// How long a server may take to answer a question.
+    /// The timeout of a query.
     pub(super) wait: Duration,
-    /// Successive names begin with successive servers.
+    /// Whether successive names begin with successive servers.
     pub(super) rotates: bool,
-    /// All questions go over TCP.
+    /// Whether all queries use TCP.
     pub(super) by_tcp: bool,
-    /// Addresses of IPv6 are not asked for.
+    /// Whether IPv6 addresses are not queried.
     pub(super) only_v4: bool,
 }
 
 impl Conf {
-    /// Reads the text of a `resolv.conf`. `node` is the name of this machine, whose domain is the
-    /// search domain where the text names none. The servers listen on `port`.
+    /// Reads the text of a `resolv.conf`. `node` is the host name of this machine, whose domain is
+    /// the search domain if the text has none. The servers listen on `port`.
     pub(in crate::resolve) fn read(text: &str, node: &str, port: u16) -> Self {
         let mut servers = Vec::new();
         let mut search = None;
@@ -53,7 +53,7 @@ impl Conf {
                 Some("nameserver") => {
                     servers.extend(words.next().and_then(|word| server(word, port)));
                 }
-                // The last line of the two counts.
+                // The last of these lines wins.
                 Some("search") => search = Some(words.filter_map(domain).take(DOMAINS).collect()),
                 Some("domain") => search = Some(words.filter_map(domain).take(1).collect()),
                 Some("options") => {
@@ -97,13 +97,13 @@ impl Conf {
         }
     }
 
-    /// The names under which `host` is asked for, in order and without a dot at the end.
+    /// The names to query for `host`, in order and without a trailing dot.
     pub(super) fn candidates(&self, host: &str) -> Vec<String> {
         if let Some(complete) = host.strip_suffix('.') {
             return vec![complete.to_owned()];
         }
         let searched = self.search.iter().map(|domain| {
-            // `search .` stands for the name as it is.
+            // `search .` means the absolute name.
             if domain.is_empty() { host.to_owned() } else { format!("{host}.{domain}") }
         });
         let as_it_is = std::iter::once(host.to_owned());
@@ -117,7 +117,7 @@ impl Conf {
     }
 }
 
-/// The address of a server, which may be a link-local address with its interface.
+/// The address of a server, possibly link-local with its interface.
 fn server(word: &str, port: u16) -> Option<SocketAddr> {
     if let Ok(ip) = word.parse::<IpAddr>() {
         return Some(SocketAddr::new(ip, port));

@@ -1,4 +1,4 @@
-//! Why a name has no address, in words that name the servers.
+//! Error texts for failed lookups, which name the servers.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -11,18 +11,18 @@ use rustix::io::Errno;
 use super::conf::Conf;
 use crate::resolve::answer::Failure;
 
-/// Why a server has not answered a question.
+/// Why a server has not answered a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::resolve) enum Trouble {
-    /// Nothing came within this time.
+    /// No reply arrived within this time.
     Silent(Duration),
-    /// The server answers with this code.
+    /// The server replied with this error code.
     Refusal(Rcode),
-    /// The server knows neither the name nor a server to ask.
+    /// The server is neither authoritative for the name nor recursive.
     Lame,
-    /// The answer over TCP cannot be read.
+    /// The reply over TCP is malformed.
     Garbled,
-    /// The system refuses to send, or the server's machine refuses the packet.
+    /// The system refused to send, or the server's host rejected the packet.
     Unreachable(Errno),
 }
 
@@ -51,9 +51,9 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// No server answers.
+/// The failure if no server answers.
 pub(super) fn no_answer(conf: &Conf, troubles: &[(SocketAddr, Trouble)]) -> Failure {
-    // The caller tells a shortage of descriptors apart from all else.
+    // The caller distinguishes a lack of descriptors from other errors.
     let short = troubles.iter().find_map(|(_, trouble)| match trouble {
         Trouble::Unreachable(errno @ (Errno::MFILE | Errno::NFILE)) => Some(*errno),
         Trouble::Unreachable(_)
@@ -76,11 +76,11 @@ pub(super) fn no_answer(conf: &Conf, troubles: &[(SocketAddr, Trouble)]) -> Fail
     } else {
         text.push_str(" (hint: the name servers are those of /etc/resolv.conf)");
     }
-    // Any other kind would be taken for that of a connection to the host itself.
+    // Any other kind could be mistaken for an error of the connection to the host.
     Failure::new(&io::Error::other(text))
 }
 
-/// A server answers that the name has no address.
+/// The failure if a server answers that the name has no address.
 pub(super) fn no_address(server: SocketAddr, exists: bool, searched: &[String]) -> Failure {
     let mut text = if exists {
         format!("the name has no address, says the name server {}", server.ip())
@@ -93,20 +93,20 @@ pub(super) fn no_address(server: SocketAddr, exists: bool, searched: &[String]) 
     Failure::new(&io::Error::new(io::ErrorKind::NotFound, text))
 }
 
-/// The text is not a name that DNS could have.
+/// The failure if the text is not a valid DNS name.
 pub(super) fn no_name() -> Failure {
     let text = "this is no host name: a host name has letters, digits, hyphens and underscores \
                 between its dots";
     Failure::new(&io::Error::new(io::ErrorKind::NotFound, text))
 }
 
-/// The look-up as a whole took too long.
+/// The failure if the lookup as a whole took too long.
 pub(super) fn too_long(limit: Duration) -> Failure {
     let text = format!("the name servers gave no complete answer within {} s", limit.as_secs());
     Failure::new(&io::Error::other(text))
 }
 
-/// The task of the look-up has ended without an answer.
+/// The failure if the task of the lookup ended without an answer.
 pub(super) fn lost() -> Failure {
     Failure::new(&io::Error::other("the look-up ended without an answer"))
 }

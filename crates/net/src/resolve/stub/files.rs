@@ -1,5 +1,5 @@
-//! The files that say how names are looked up. A change is seen by the metadata of the file, which
-//! is cheap enough for each look-up that finds the last check too old.
+//! The configuration files of name resolution. A change is detected by the metadata of the file,
+//! which is cheap enough for each lookup that finds the last check too old.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use super::conf::Conf;
 use super::hosts::Hosts;
 
-/// The part of a file that is read. A list of blocked names has up to 5 MiB.
+/// The maximum number of bytes read from a file. A list of blocked names has up to 5 MiB.
 const READ: u64 = 8 << 20;
 
-/// Where the configuration is.
+/// The paths of the configuration.
 #[derive(Debug)]
 pub(in crate::resolve) struct LookupFiles {
     pub(in crate::resolve) resolv_conf: PathBuf,
     pub(in crate::resolve) hosts: PathBuf,
-    /// The port of the name servers; another than 53 in tests.
+    /// The port of the name servers; 53 except in tests.
     pub(in crate::resolve) port: u16,
 }
 
-/// What distinguishes the contents of a file from its earlier contents.
+/// The fingerprint of a file's contents from its metadata.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     file: (u64, u64),
@@ -30,11 +30,11 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-/// The state of both files.
+/// The stamps of both files.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stamps([Option<Stamp>; 2]);
 
-/// What the files say.
+/// The contents of the files.
 #[derive(Debug)]
 pub(super) struct FileContents {
     pub(super) conf: Conf,
@@ -52,7 +52,7 @@ impl LookupFiles {
         Stamps([stamp(&self.resolv_conf), stamp(&self.hosts)])
     }
 
-    /// Reads `resolv.conf`. A file that is not there, or that cannot be read, says nothing.
+    /// Reads `resolv.conf`. A missing or unreadable file counts as empty.
     pub(in crate::resolve) fn conf(&self) -> Conf {
         let uname = rustix::system::uname();
         Conf::read(&text(&self.resolv_conf), &uname.nodename().to_string_lossy(), self.port)

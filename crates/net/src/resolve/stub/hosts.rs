@@ -1,11 +1,11 @@
 //! The names of hosts(5). The file may have hundreds of thousands of lines (lists of blocked
-//! names), so it stays a text that is searched when an answer is not in the cache.
+//! names), so it is kept as text and searched on a cache miss.
 
 use std::net::IpAddr;
 
 use super::wire::ADDRESSES;
 
-/// The text of a `/etc/hosts`.
+/// The text of `/etc/hosts`.
 #[derive(Debug, Default)]
 pub(super) struct Hosts(String);
 

@@ -1,12 +1,13 @@
-//! A stub resolver: it reads the configuration of the system and asks its name servers.
+//! A stub resolver: it reads the configuration of the system and queries its name servers.
 //!
 //! ```text
 //!   cache ---> /etc/hosts ---> each candidate of the search list ---> A and AAAA at the same time
 //!                                                                     servers in order (`ask`)
 //! ```
 //!
-//! A name is looked up once at a time, however many ask for it. Other sources of nsswitch.conf(5)
-//! (mDNS, LDAP, NIS) are not asked: the static binary never could, and both builds find the same.
+//! Concurrent lookups of a name are merged into one. Other sources of nsswitch.conf(5) (mDNS, LDAP,
+//! NIS) are not used: the static binary could not use them, and both builds must give the same
+//! results.
 
 mod ask;
 mod cache;
@@ -41,39 +42,39 @@ use wire::{IpFamily, Question};
 pub(super) use files::LookupFiles;
 pub(super) use sockets::Sockets;
 
-/// How often the metadata of the files is looked at, at most.
+/// The minimum interval between two checks of the files' metadata.
 const CHECK: Duration = Duration::from_secs(2);
 
-/// Once a name has an address of one family, the other family has this time. Some servers drop
-/// questions about IPv6.
+/// Once a name has an address of one family, the time to wait for the other family. Some servers
+/// drop queries for IPv6.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// The time for all questions about a name, search domains included.
+/// The timeout for all queries of a name, including search domains.
 const ALL: Duration = Duration::from_secs(30);
 
 type Flight = watch::Receiver<Option<Answer>>;
 
-/// The resolver. `E` is how questions reach a server.
+/// The resolver. `E` is the transport of queries.
 pub(super) struct Stub<E> {
     files: LookupFiles,
     exchange: E,
-    /// The names so far, for `options rotate`.
+    /// The number of names so far, for `options rotate`.
     turn: AtomicUsize,
     state: Mutex<StubState>,
 }
 
 #[derive(Default)]
 struct StubState {
-    /// What the files said when they were read last.
+    /// The last read contents of the files.
     known: Option<Arc<FileContents>>,
     stamps: Option<Stamps>,
     checked: Option<Instant>,
-    /// What is known about the servers of the configuration.
+    /// The state of the configured servers.
     health: Arc<Health>,
     cache: Cache,
-    /// Look-ups under way.
+    /// Lookups in progress.
     flights: HashMap<Arc<str>, Flight>,
-    /// Counts the changes of the files. An answer of an earlier configuration is not kept.
+    /// The number of changes of the files. An answer of an earlier configuration is not cached.
     edition: u64,
 }
 
@@ -90,16 +91,16 @@ enum Joined {
     Lead(Lead),
 }
 
-/// What the caller needs that looks the name up for all.
+/// The state that the leading caller needs to look the name up for all.
 struct Lead {
-    /// What the files say; `None`: they are to be read.
+    /// The contents of the files; `None`: they must be read.
     known: Option<Arc<FileContents>>,
     health: Arc<Health>,
     edition: u64,
     publish: watch::Sender<Option<Answer>>,
 }
 
-/// What one question, or both, led to.
+/// The outcome of the query of one family, or of both.
 enum NameOutcome {
     Found { server: SocketAddr, addresses: Vec<IpAddr>, ttl: Duration },
     Nothing { server: SocketAddr, exists: bool, ttl: Duration },
@@ -111,22 +112,22 @@ impl<E: Exchange> Stub<E> {
         Self { files, exchange, turn: AtomicUsize::new(0), state: Mutex::default() }
     }
 
-    /// The answer that is known. Looks at the metadata of the files first where that is due.
+    /// The cached answer. Checks the metadata of the files first if a check is due.
     pub(super) fn known(&self, host: &str) -> Option<Answer> {
         let mut state = self.lock();
         self.check(&mut state);
         state.cache.get(host, Instant::now()).cloned()
     }
 
-    /// Forgets the addresses of a name, because none of them led to anybody. The next look-up looks
-    /// at the files as well.
+    /// Drops the addresses of a name, because no connection to them succeeded. The next lookup also
+    /// checks the files.
     pub(super) fn forget(&self, host: &str) {
         let mut state = self.lock();
         state.cache.forget(host, Instant::now());
         state.checked = None;
     }
 
-    /// Looks `host` up, which is in lower case, or joins the look-up that is under way.
+    /// Looks up `host`, which is in lower case, or joins the lookup in progress.
     pub(super) async fn look_up(&self, host: &Arc<str>) -> Answer {
         let Lead { known, health, edition, publish } = match self.join(host) {
             Joined::Known(answer) => return answer,
@@ -167,7 +168,7 @@ impl<E: Exchange> Stub<E> {
         Joined::Lead(Lead { known, health, edition: state.edition, publish })
     }
 
-    /// Reads the files, without the lock because a list of blocked names is long.
+    /// Reads the files, without holding the lock because a list of blocked names is long.
     fn read(&self, edition: u64) -> Arc<FileContents> {
         let known = Arc::new(self.files.read());
         let mut state = self.lock();
@@ -177,7 +178,7 @@ impl<E: Exchange> Stub<E> {
         known
     }
 
-    /// Forgets everything when a file has changed.
+    /// Clears all state if a file has changed.
     fn check(&self, state: &mut StubState) {
         let now = Instant::now();
         if state.checked.is_some_and(|checked| now < checked + CHECK) {
@@ -194,7 +195,7 @@ impl<E: Exchange> Stub<E> {
         }
     }
 
-    /// Returns the answer and how long it holds.
+    /// Returns the answer and its TTL.
     async fn find(
         &self,
         known: &FileContents,
@@ -228,7 +229,7 @@ impl<E: Exchange> Stub<E> {
                     let is_silent =
                         troubles.iter().all(|(_, trouble)| matches!(trouble, Trouble::Silent(_)));
                     let failure = failed.get_or_insert_with(|| failure::no_answer(conf, &troubles));
-                    // Servers that answer nothing would not answer another question either.
+                    // Servers that do not reply would not reply to another query either.
                     if is_silent {
                         return (Err(failure.clone()), LEAST);
                     }
@@ -244,7 +245,7 @@ impl<E: Exchange> Stub<E> {
         }
     }
 
-    /// Asks for the addresses of both families at the same time.
+    /// Queries the addresses of both families at the same time.
     async fn both(
         &self,
         known: &FileContents,
@@ -281,7 +282,7 @@ impl<E: Exchange> Stub<E> {
     }
 }
 
-/// Ends a look-up, also when it panics.
+/// Ends a lookup, even if it panics.
 struct Landing<'a, E: Exchange> {
     stub: &'a Stub<E>,
     host: &'a Arc<str>,
@@ -307,7 +308,7 @@ fn outcome(answered: Result<ServerReply, Vec<(SocketAddr, Trouble)>>) -> NameOut
     }
 }
 
-/// Waits for the outcome of the other family, which does not hold up addresses that are known.
+/// Waits for the outcome of the other family, with a short timeout if addresses are already known.
 async fn beside(
     first: &NameOutcome,
     other: impl Future<Output = Result<ServerReply, Vec<(SocketAddr, Trouble)>>>,
@@ -318,12 +319,11 @@ async fn beside(
     }
 }
 
-/// The outcome of both families. Addresses of one are enough; that there is none is known only when
-/// both say so.
+/// The outcome of both families. Addresses of one family suffice; a negative outcome requires both.
 ///
-/// Of addresses that two servers gave, those of the earlier server count alone: the first server
-/// may know a name of a private network whose question about IPv6 it refuses, and the next one the
-/// public addresses of the same name.
+/// If the families come from two servers, only the addresses of the earlier server count: the first
+/// server may know a name of a private network but refuse the query for IPv6, while the next server
+/// knows the public addresses of the same name.
 fn joined(servers: &[SocketAddr], v4: Option<NameOutcome>, v6: Option<NameOutcome>) -> NameOutcome {
     let rank = |server: SocketAddr| servers.iter().position(|known| *known == server);
     match (v4, v6) {

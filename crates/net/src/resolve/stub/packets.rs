@@ -1,6 +1,6 @@
-//! Packets of DNS for tests, written byte by byte so that no test trusts the code that reads them.
+//! DNS packets for tests, built byte by byte so that tests do not rely on the code under test.
 
-/// A record of an answer.
+/// A record of a reply.
 pub(super) struct PacketRecord<'a> {
     pub(super) owner: &'a str,
     pub(super) kind: u16,
@@ -13,7 +13,7 @@ pub(super) const CNAME: u16 = 5;
 pub(super) const SOA: u16 = 6;
 pub(super) const AAAA: u16 = 28;
 
-/// Flags and code of a usual answer, and those of a name that does not exist.
+/// Flags and code of a normal reply, and of NXDOMAIN.
 pub(super) const ANSWER: u16 = 0x8180;
 pub(super) const NO_NAME: u16 = 0x8183;
 
@@ -34,7 +34,7 @@ pub(super) fn cname<'a>(owner: &'a str, ttl: u32, to: &str) -> PacketRecord<'a> 
     PacketRecord { owner, kind: CNAME, ttl, data: name(to) }
 }
 
-/// A SOA record whose last number, the time for negative answers, is `minimum`.
+/// A SOA record whose last number, the negative TTL, is `minimum`.
 pub(super) fn soa(owner: &str, ttl: u32, minimum: u32) -> PacketRecord<'_> {
     let mut data = [name("ns.test"), name("admin.test")].concat();
     data.extend([0; 16]);
@@ -42,7 +42,7 @@ pub(super) fn soa(owner: &str, ttl: u32, minimum: u32) -> PacketRecord<'_> {
     PacketRecord { owner, kind: SOA, ttl, data }
 }
 
-/// The answer to a question, whose packet is given.
+/// The reply to the query in the packet `question`.
 pub(super) fn reply(
     question: &[u8],
     flags: u16,
@@ -68,7 +68,7 @@ pub(super) fn reply(
     packet
 }
 
-/// The name and the type that a packet asks for.
+/// The name and the type of a query packet.
 pub(super) fn asked(packet: &[u8]) -> (String, u16) {
     let (mut at, mut labels) = (12, Vec::new());
     while packet[at] != 0 {

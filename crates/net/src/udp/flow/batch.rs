@@ -1,7 +1,7 @@
-//! Datagrams that were given out in this turn of the runtime, by destination. Datagrams of one size
-//! leave in one call (UDP_SEGMENT), and the last of them may be smaller.
+//! Datagrams to be sent in this turn of the runtime, by destination. Datagrams of the same size are
+//! sent in one call (UDP_SEGMENT), and the last of them may be smaller.
 //!
-//! A batch holds the datagrams as they came; nothing is copied for one that leaves alone.
+//! A batch holds the original datagrams; a datagram that is sent alone is not copied.
 
 use std::cell::RefCell;
 
@@ -9,21 +9,22 @@ use bytes::Bytes;
 
 use super::Route;
 
-/// Segments of one call at most (`UDP_MAX_SEGMENTS` of Linux before 6.9).
+/// The maximum number of segments per call (`UDP_MAX_SEGMENTS` of Linux before 6.9).
 pub(super) const SEGMENTS: usize = 64;
 
-/// Bytes of one call at most: 65,535 less the heads of IPv6 and UDP, which the length field of IPv4
-/// counts as well.
+/// The maximum number of bytes per call: 65,535 minus the headers of IPv6 and UDP; with IPv4 the
+/// length field includes the header.
 pub(super) const CALL: usize = 65_535 - 48;
 
-/// The largest segment: the payload of a packet of 1,500 bytes over IPv6. The kernel does not cut a
-/// segment into fragments, so larger datagrams leave alone.
+/// The maximum segment: the payload of a packet of 1,500 bytes over IPv6. The kernel does not
+/// fragment a segment, so larger datagrams are sent alone.
 pub(super) const SEGMENT: usize = 1_452;
 
-/// Batches under way in the socket of a listener: destinations whose datagrams come mixed.
+/// The maximum number of open batches of a listener's socket: destinations with interleaved
+/// datagrams.
 const LISTENER: usize = 8;
 
-/// Lists that a thread keeps for its next batches.
+/// The maximum number of lists that a thread keeps for reuse.
 const LISTS: usize = 64;
 
 thread_local! {
@@ -38,7 +39,7 @@ pub(super) struct Batch {
     bytes: usize,
     /// The size of all datagrams but the last.
     segment: usize,
-    /// No datagram may follow.
+    /// Whether no datagram may follow.
     is_closed: bool,
 }
 
@@ -51,12 +52,12 @@ impl Batch {
         Self { route, datagrams, bytes: segment, segment, is_closed }
     }
 
-    /// The size of the segments; that of the last may be smaller.
+    /// The segment size; the last segment may be smaller.
     pub(super) const fn segment(&self) -> usize {
         self.segment
     }
 
-    /// Takes the datagram if it can leave in the same call.
+    /// Adds the datagram if it can be sent in the same call.
     pub(super) fn join(&mut self, datagram: Bytes) -> Result<(), Bytes> {
         let length = datagram.len();
         let fits = !self.is_closed
@@ -78,8 +79,8 @@ impl Batch {
         self.bytes = self.datagrams.iter().map(Bytes::len).sum();
     }
 
-    /// Copies the datagrams into memory of their own. They may be parts of large buffers, which a
-    /// socket that stays full would hold.
+    /// Copies the datagrams into separate memory. They may be parts of large buffers, which a full
+    /// socket would pin.
     pub(super) fn settle(&mut self) {
         for datagram in &mut self.datagrams {
             *datagram = Bytes::copy_from_slice(datagram);
@@ -92,7 +93,7 @@ impl Drop for Batch {
     fn drop(&mut self) {
         let mut list = std::mem::take(&mut self.datagrams);
         list.clear();
-        // At the end of the thread there is no pool any more.
+        // The pool is destroyed when the thread ends.
         let _ = LISTS_KEPT.try_with(|kept| {
             if let Ok(mut kept) = kept.try_borrow_mut()
                 && kept.len() < LISTS
@@ -122,7 +123,7 @@ impl Batches {
         Self { list, most: 1 }
     }
 
-    /// Adds a datagram. Returns it with the index of the batch that must leave first.
+    /// Adds a datagram. Otherwise returns it with the index of the batch that must be sent first.
     pub(super) fn add(&mut self, route: Route, datagram: Bytes) -> Result<(), (usize, Bytes)> {
         match self.list.iter_mut().position(|batch| batch.route == route) {
             Some(index) => self.list[index].join(datagram).map_err(|datagram| (index, datagram)),
@@ -147,7 +148,7 @@ mod tests {
         Bytes::from(vec![1; length])
     }
 
-    /// The sizes of the batches, in the order in which they would leave.
+    /// The sizes of the batches, in the order in which they would be sent.
     fn batches(sizes: &[usize]) -> Vec<Vec<usize>> {
         let mut all = Batches::of_target();
         let mut left = Vec::new();

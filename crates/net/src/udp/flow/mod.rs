@@ -1,15 +1,15 @@
-//! The sockets of flows: UDP of visitors and targets, read and written in batches.
+//! The sockets of flows: UDP to visitors and targets, read and written in batches.
 //!
 //! | file | content |
 //! |---|---|
-//! | `socket` | [`FlowSocket`]: what a task of a worker does with one socket |
-//! | `read` | datagrams that arrive, in a buffer that the sockets of a thread share |
+//! | `socket` | [`FlowSocket`]: the operations of a task on one socket |
+//! | `read` | received datagrams, in a buffer that the sockets of a thread share |
 //! | `batch` | datagrams to send, by destination |
-//! | `send` | one call for a batch, and what errors mean |
-//! | `options` | how the sockets are made |
+//! | `send` | one call for a batch, and the meaning of errors |
+//! | `options` | the creation of the sockets |
 //!
-//! A UDP socket has no error that ends it: an error belongs to one datagram, or tells of an earlier
-//! one (ICMP). The datagrams that were lost are counted by reason in a [`Tally`].
+//! No error ends a UDP socket: an error concerns one datagram, or reports an earlier datagram
+//! (ICMP). Lost datagrams are counted by reason in a [`Tally`].
 
 mod batch;
 mod options;
@@ -23,13 +23,13 @@ pub use options::dialling;
 pub use read::Arrival;
 pub use socket::{FlowSocket, connect};
 
-/// Where a datagram goes, in the form in which the socket gave the addresses: a socket of both
-/// families has IPv4-mapped ones.
+/// The route of a datagram, with addresses in the form of the socket: a dual-stack socket has
+/// IPv4-mapped addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
     /// The peer.
     pub peer: SocketAddr,
-    /// The address of this machine that the datagram leaves from. `None`: the system chooses.
+    /// The source address of the datagram. `None`: the system chooses.
     pub local: Option<IpAddr>,
     /// The code point of the datagram ([`crate::dscp`]).
     pub dscp: u8,
@@ -38,7 +38,7 @@ pub struct Route {
 /// Why a datagram was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// It is larger than a packet may be.
+    /// It exceeds the maximum packet size.
     TooBig,
     /// The peer does not listen, or no route leads to it.
     Unreachable,
@@ -46,13 +46,13 @@ pub enum Loss {
     Denied,
     /// The socket or the queue of the interface is full.
     Full,
-    /// Another error of the system.
+    /// Another system error.
     Failed,
 }
 
-/// Counts the datagrams of a socket. Its calls must not use the socket.
+/// Counts the datagrams of a socket. Its methods must not use the socket.
 pub trait Tally {
-    /// The system took `datagrams` datagrams of `bytes` bytes together.
+    /// The system accepted `datagrams` datagrams with `bytes` bytes in total.
     fn sent(&self, datagrams: usize, bytes: usize);
 
     /// `datagrams` datagrams were lost.

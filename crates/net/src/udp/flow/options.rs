@@ -1,4 +1,4 @@
-//! How the sockets of flows are made.
+//! The creation of the sockets of flows.
 
 use std::cell::OnceCell;
 use std::io;
@@ -16,22 +16,23 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::family::unreachable;
 use crate::udp::buffers::{Buffers, WANTED, ask, keep_joining, raise};
 
-/// Bytes that may wait in the socket of one target: eight of the largest datagrams. There are
+/// The buffers of the socket of one target, in bytes: eight of the largest datagrams. There are
 /// thousands of such sockets.
 const OF_TARGET: Buffers = Buffers { receive: 512 << 10, send: 512 << 10 };
 
-/// The batched system calls, as this kernel has them.
+/// The batched system calls that this kernel supports.
 #[derive(Debug)]
 pub(super) struct Calls {
     pub(super) state: UdpSocketState,
-    /// The kernel cuts what is sent into datagrams (UDP_SEGMENT). quinn-udp gives this up for good
-    /// after one refusal, which may have been that of one path; `send` judges refusals itself.
+    /// Whether the kernel segments a send into datagrams (UDP_SEGMENT). quinn-udp disables this
+    /// permanently after one refusal, which may concern only one path; `send` handles refusals
+    /// itself.
     pub(super) has_segments: bool,
 }
 
 thread_local! {
-    /// quinn-udp makes two sockets to find out what the kernel has, so the sockets of a thread
-    /// share the answer.
+    /// quinn-udp creates two sockets to detect the features of the kernel, so the sockets of a
+    /// thread share the result.
     static CALLS: OnceCell<Rc<Calls>> = const { OnceCell::new() };
 }
 
@@ -42,7 +43,7 @@ pub(super) fn calls() -> io::Result<Rc<Calls>> {
             return Ok(Rc::clone(calls));
         }
         keep_joining();
-        // quinn-udp sets options that forbid fragments. This socket takes them.
+        // quinn-udp sets options that forbid fragmentation. They are set on this probe socket.
         let probe = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP));
         let probe =
             probe.or_else(|_| Socket::new(Domain::IPV6, Type::DGRAM, Some(Protocol::UDP)))?;
@@ -52,8 +53,8 @@ pub(super) fn calls() -> io::Result<Rc<Calls>> {
     })
 }
 
-/// Makes a socket for one target, not yet connected. The caller checks its place in the descriptor
-/// table and gives it to [`super::FlowSocket::connect`].
+/// Creates a socket for one target, not yet connected. The caller checks its descriptor number and
+/// passes it to [`super::FlowSocket::connect`].
 ///
 /// # Errors
 /// No descriptor is left, or the machine lacks the family of `target`.
@@ -62,13 +63,13 @@ pub fn dialling(target: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.map_err(unreachable)?.into())
 }
 
-/// Prepares the socket of a listener: large buffers, and each datagram tells which address of this
-/// machine it was sent to.
+/// Prepares the socket of a listener: large buffers, and the local destination address with each
+/// datagram.
 pub(super) fn prepare_listener(socket: &UdpSocket) -> io::Result<()> {
     keep_joining();
     let is_v6 = prepare(socket)?;
     if is_v6 {
-        // IPv4 packets have it in the same form, as mapped addresses.
+        // IPv4 packets report it in the same form, as mapped addresses.
         setsockopt(socket, Ipv6RecvPacketInfo, &true)?;
     } else {
         setsockopt(socket, Ipv4PacketInfo, &true)?;
@@ -83,18 +84,17 @@ pub(super) fn prepare_target(socket: &UdpSocket) -> io::Result<()> {
     ask(socket, OF_TARGET)
 }
 
-/// Datagrams that come together are read together, and one that is larger than the path takes is
-/// sent in fragments: a tunnelled program cannot learn the path's limit. Returns whether the socket
-/// is of IPv6.
+/// Enables coalesced reads, and fragmentation of datagrams that exceed the path MTU, because a
+/// tunnelled program cannot learn the MTU. Returns whether the socket is IPv6.
 fn prepare(socket: &UdpSocket) -> io::Result<bool> {
     socket.set_nonblocking(true)?;
-    // Without it each datagram is a message, and everything works.
+    // On failure each datagram is a separate message.
     let _ = setsockopt(socket, UdpGroSegment, &true);
     let is_v6 = socket.local_addr()?.is_ipv6();
     if is_v6 {
         set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DONT)?;
     }
-    // Also for the IPv4 packets of an IPv6 socket; one that takes IPv6 alone may refuse it.
+    // Also for the IPv4 packets of an IPv6 socket; an IPv6-only socket may refuse it.
     match set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DONT) {
         Err(error) if !is_v6 => Err(error.into()),
         Ok(()) | Err(_) => Ok(is_v6),

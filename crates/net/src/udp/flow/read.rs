@@ -1,4 +1,4 @@
-//! Datagrams that arrive. The kernel joins datagrams of one peer into messages (UDP_GRO), and one
+//! Received datagrams. The kernel coalesces datagrams of one peer into messages (UDP_GRO), and one
 //! call reads several messages (recvmmsg). All sockets of a thread read into the same buffer, so an
 //! idle socket holds none.
 
@@ -12,30 +12,31 @@ use tokio::net::UdpSocket;
 
 use super::Route;
 
-/// Bytes of the largest message: joined datagrams are no longer than a packet may be.
+/// The maximum size of a message: coalesced datagrams do not exceed the maximum packet size.
 const MESSAGE: usize = 64 << 10;
 
-/// Messages per call. The pages of a buffer that small datagrams do not reach use no memory.
+/// The maximum number of messages per call. Pages of the buffer that small datagrams do not touch
+/// use no memory.
 const MESSAGES: usize = 16;
 
-/// Messages of the first call of a turn, and of calls after large messages: so that a turn reads
-/// little more than its budget.
+/// The number of messages of the first call of a turn, and of calls after large messages, so that a
+/// turn reads little more than its budget.
 const FEW: usize = 4;
 
-/// The mean size from which messages count as large, bytes.
+/// The mean size from which messages count as large, in bytes.
 const LARGE: usize = 8 << 10;
 
 type Buffer = Box<[u8]>;
 
 thread_local! {
-    /// It is away while it is read into and handed out.
+    /// `None` while the buffer is in use.
     static BUFFER: Cell<Option<Buffer>> = const { Cell::new(None) };
 }
 
 /// One or more datagrams of one peer that arrived together.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// The sender and the address that it sent to, as the socket gives them.
+    /// The sender and the destination address, as reported by the socket.
     pub route: Route,
     bytes: &'a [u8],
     stride: usize,
@@ -61,7 +62,7 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// How many messages the next call reads.
+/// The number of messages that the next call reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace(usize);
 
@@ -73,11 +74,12 @@ impl Pace {
     }
 }
 
-/// Reads once and hands out what arrived. Returns the number of messages and bytes.
+/// Reads once and passes the received datagrams to `take`. Returns the number of messages and
+/// bytes.
 ///
 /// # Errors
-/// [`io::ErrorKind::WouldBlock`]: nothing is there. Other errors tell of datagrams that were sent
-/// earlier, or of a lack of memory.
+/// [`io::ErrorKind::WouldBlock`]: the queue is empty. Other errors concern datagrams that were sent
+/// earlier, or a lack of memory.
 pub(super) fn read(
     calls: &UdpSocketState,
     socket: &UdpSocket,
@@ -115,14 +117,14 @@ fn receive(
         std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
     let messages = messages.min(MESSAGES);
     let mut done = 0;
-    // The readiness is taken before the call: an event that arrives during it is kept.
+    // The readiness is read before the call, so an event during the call is not lost.
     let outcome = socket.try_io(Interest::READABLE, || {
         done = calls.recv(
             UdpSockRef::from(socket),
             &mut slices[..messages],
             &mut metas[..messages],
         )?;
-        // The queue was empty behind them (epoll(7), question 9). That saves a call.
+        // The queue is now empty (epoll(7), question 9). That saves a call.
         if done < messages { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
     });
     match outcome {
@@ -131,14 +133,15 @@ fn receive(
     }
 }
 
-/// The address that an answer may leave from: no address of many machines.
+/// The address usable as the source of a reply: not multicast, broadcast or unspecified.
 fn usable(local: IpAddr) -> Option<IpAddr> {
     let plain = local.to_canonical();
     (!plain.is_multicast() && !plain.is_unspecified() && plain != Ipv4Addr::BROADCAST)
         .then_some(local)
 }
 
-/// Whether a peer can be answered. No socket has port 0 (RFC 768), so the address is forged.
+/// Whether a peer can receive a reply. No socket has port 0 (RFC 768), so such an address is
+/// forged.
 pub(super) const fn has_port(peer: SocketAddr) -> bool {
     peer.port() != 0
 }

@@ -1,4 +1,4 @@
-//! One system call for a batch, or for a datagram, and what the errors mean.
+//! One system call for a batch or a datagram, and the meaning of errors.
 
 use std::cell::Cell;
 use std::io;
@@ -13,31 +13,32 @@ use super::options::Calls;
 use super::{Loss, Route, Tally};
 use crate::dscp;
 
-/// Batches that leave without segmentation after the kernel refused it. Then it is tried again,
-/// because the path may have changed.
+/// The number of batches that are sent without segmentation after the kernel refused it. Then
+/// segmentation is retried, because the path may have changed.
 const PAUSE: u32 = 1_024;
 
 thread_local! {
-    /// The segments of a call one after the other. It is away while it is in use.
+    /// The buffer for the concatenated segments of a call; `None` while it is in use.
     static JOINED: Cell<Option<Vec<u8>>> = const { Cell::new(None) };
 }
 
-/// The socket is full, and the rest of the batch waits.
+/// The socket is full, and the rest of the batch stays queued.
 #[derive(Debug)]
 pub(super) struct Full;
 
-/// What sends from one socket.
+/// The sending side of one socket.
 #[derive(Debug)]
 pub(super) struct Sender<'a> {
     pub(super) calls: &'a Calls,
     pub(super) socket: &'a UdpSocket,
     pub(super) is_connected: bool,
-    /// Batches that may not use segmentation.
+    /// The number of batches that must not use segmentation.
     pub(super) pause: &'a Cell<u32>,
 }
 
 impl Sender<'_> {
-    /// Sends a batch and counts its datagrams. Those that were sent or lost leave the batch.
+    /// Sends a batch and counts its datagrams. Datagrams that were sent or lost are removed from
+    /// the batch.
     pub(super) fn send(&self, batch: &mut Batch, tally: &impl Tally) -> Result<(), Full> {
         let count = batch.datagrams.len();
         if count < 2 || !self.calls.has_segments || self.is_paused() {
@@ -47,7 +48,7 @@ impl Sender<'_> {
             Ok(bytes) => tally.sent(count, bytes),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Full),
             Err(error) if is_refusal(&error) => {
-                // The error may also be one of the address. Then the single datagrams fail as well.
+                // The error may also concern the address. Then the single datagrams fail as well.
                 if self.one_by_one(batch, tally)? > 0 {
                     self.pause.set(PAUSE);
                 }
@@ -101,7 +102,7 @@ impl Sender<'_> {
 
     fn alone(&self, route: Route, datagram: &[u8]) -> io::Result<usize> {
         if self.is_connected {
-            // Without an address the kernel uses the route that the socket has found.
+            // Without an address the kernel uses the cached route of the socket.
             return rustix::net::send(self.socket, datagram, rustix::net::SendFlags::NOSIGNAL)
                 .map_err(io::Error::from);
         }
@@ -110,8 +111,8 @@ impl Sender<'_> {
         sent.map(|()| datagram.len())
     }
 
-    /// Makes a call. A connected socket first returns the error that ICMP told of an earlier
-    /// datagram, and sends nothing; the call is then made again.
+    /// Makes a call. A connected socket first returns the ICMP error of an earlier datagram, and
+    /// sends nothing; the call is then retried.
     fn call(
         &self,
         tally: &impl Tally,
@@ -127,7 +128,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Makes a call and notes in the runtime that the socket is full.
+    /// Makes a call and lets the runtime know if the socket is full.
     fn ready(&self, attempt: &mut impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
         let mut was_called = false;
         let outcome = self.socket.try_io(Interest::WRITABLE, || {
@@ -135,7 +136,8 @@ impl Sender<'_> {
             attempt()
         });
         match outcome {
-            // The runtime does not know a new socket's state yet. The socket itself does.
+            // The runtime does not know the readiness of a new socket yet, so the socket is tried
+            // directly.
             Err(_) if !was_called => attempt(),
             outcome => outcome,
         }
@@ -146,8 +148,8 @@ const fn transmit(route: Route, contents: &[u8], segment_size: Option<usize>) ->
     Transmit { destination: route.peer, ecn: None, contents, segment_size, src_ip: route.local }
 }
 
-/// Whether the kernel may have refused the segmentation: segments larger than the path takes
-/// (EINVAL, EMSGSIZE from Linux 6.14 on), a device without checksums or IPsec (EIO).
+/// Whether the kernel may have refused segmentation: segments above the path MTU (EINVAL, EMSGSIZE
+/// since Linux 6.14), a device without checksum offload, or IPsec (EIO).
 fn is_refusal(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -155,7 +157,7 @@ fn is_refusal(error: &io::Error) -> bool {
     )
 }
 
-/// Whether the error of a connected socket can be that of an earlier datagram (udp(7), "Error
+/// Whether the error of a connected socket may concern an earlier datagram (udp(7), "Error
 /// handling").
 pub(super) fn tells_of_earlier(error: &io::Error) -> bool {
     matches!(
@@ -174,7 +176,7 @@ pub(super) fn tells_of_earlier(error: &io::Error) -> bool {
 }
 
 impl Loss {
-    /// What an error of the system means.
+    /// The kind of loss for a system error.
     #[must_use]
     pub fn of(error: &io::Error) -> Self {
         match Errno::from_io_error(error) {

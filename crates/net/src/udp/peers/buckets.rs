@@ -1,21 +1,21 @@
-//! Which of 64 buckets a peer belongs to, and which worker has a bucket. Plain values.
+//! The mapping of peers to 64 buckets, and of buckets to workers. Plain values.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Buckets of a port: so many that three workers get shares within a tenth of each other, and so
-/// few that the decision tree in the kernel compares six times.
+/// The number of buckets of a port: enough for shares of three workers within a tenth of each
+/// other, and few enough for a decision tree of six comparisons in the kernel.
 pub const BUCKETS: usize = 64;
 
-/// Multipliers of the hash: odd, their bits well mixed (those of xxHash32).
+/// The multipliers of the hash: odd, with well mixed bits (from xxHash32).
 pub(super) const SPREAD: u32 = 0x9E37_79B1;
 pub(super) const FINISH: u32 = 0x85EB_CA77;
 
-/// The bits that a hash is shifted by; the highest six bits remain.
+/// The right shift of a hash, in bits; the highest six bits remain.
 pub(super) const SHIFT: u32 = u32::BITS - BUCKETS.ilog2();
 
 /// The bucket of a peer, below [`BUCKETS`]. IPv4-mapped IPv6 addresses count as IPv4. The kernel
-/// calculates the same from the packet. A packet with IPv6 extension headers is the exception: the
-/// kernel takes the first bytes behind the fixed header for the port.
+/// computes the same from the packet, except for packets with IPv6 extension headers: there it
+/// takes the first bytes after the fixed header for the port.
 #[must_use]
 pub fn bucket_of(peer: SocketAddr) -> usize {
     let address = match peer.ip().to_canonical() {
@@ -33,7 +33,7 @@ pub fn bucket_of(peer: SocketAddr) -> usize {
 /// The worker of each bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets {
-    /// Numbers of workers, below `workers`.
+    /// Worker indexes, below `workers`.
     owners: [u8; BUCKETS],
     workers: usize,
 }
@@ -55,8 +55,8 @@ impl Buckets {
 
     /// Assigns the buckets to the workers in `usable`; `live` is the number of flows per bucket. A
     /// bucket moves only if its worker is not usable, or if it has no flow and its worker has more
-    /// buckets than others. The shares differ by at most one, as far as the buckets with flows
-    /// allow. Without a usable worker nothing moves. Returns true if a bucket moved.
+    /// buckets than others. The shares differ by at most one, as far as buckets with flows permit.
+    /// Without a usable worker no bucket moves. Returns true if a bucket moved.
     pub fn assign(&mut self, usable: &[usize], live: &[u32; BUCKETS]) -> bool {
         let mut workers: Vec<Share> = Vec::new();
         for worker in (0..self.workers).filter(|worker| usable.contains(worker)) {
@@ -76,8 +76,8 @@ impl Buckets {
                 None => movable += 1,
             }
         }
-        // Each movable bucket goes to the smallest share; of equal ones to a worker that has an
-        // empty bucket of its own to keep, and then to the first.
+        // Each movable bucket is assigned to the smallest share; among equal shares to a worker
+        // with an empty bucket of its own to keep, then to the first.
         for _ in 0..movable {
             let smallest = workers.iter_mut().min_by_key(|share| {
                 (share.kept + share.granted, share.granted >= share.empty, share.worker)
@@ -104,7 +104,7 @@ impl Buckets {
         self.owners != before
     }
 
-    /// The runs of neighbouring buckets with the same worker: the first bucket of each, and the
+    /// The runs of adjacent buckets with the same worker: the first bucket of each run, and the
     /// worker.
     pub(super) fn runs(&self) -> Vec<(usize, u8)> {
         let mut runs: Vec<(usize, u8)> = Vec::new();
@@ -123,9 +123,9 @@ struct Share {
     worker: u8,
     /// Its buckets with flows.
     kept: usize,
-    /// Its buckets without.
+    /// Its buckets without flows.
     empty: usize,
-    /// Buckets without flows that it is to have.
+    /// The number of buckets without flows that it will get.
     granted: usize,
 }
 

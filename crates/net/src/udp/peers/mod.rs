@@ -1,5 +1,5 @@
-//! The worker of each peer of a UDP port. Only the workers that have a link of the port's session
-//! can use a datagram, and a flow that exists lives on one worker. The kernel therefore chooses the
+//! The worker of each peer of a UDP port. Only the workers with a link of the port's session can
+//! use a datagram, and an existing flow stays on one worker. The kernel therefore chooses the
 //! socket by a hash of the peer's address and port:
 //!
 //! ```text
@@ -7,8 +7,8 @@
 //!          (program.rs: the same in the kernel)
 //! ```
 //!
-//! [`Buckets`] is the assignment, a plain value. [`Steering`] keeps it for one port, counts the
-//! live flows of each bucket, and gives the kernel a new program when the assignment changes.
+//! [`Buckets`] is the assignment, a plain value. [`Steering`] holds it for one port, counts the
+//! live flows of each bucket, and attaches a new program when the assignment changes.
 
 mod buckets;
 mod program;
@@ -22,18 +22,18 @@ pub use buckets::{BUCKETS, Buckets, bucket_of};
 
 use super::steer::attach;
 
-/// A UDP port for flows: a socket for each worker, and what chooses among them.
+/// A UDP port for flows: a socket for each worker, and the steering among them.
 #[derive(Debug)]
 pub struct FlowGroup {
-    /// The sockets by the number of the worker. They close together: when a socket of a group
-    /// closes, the last one takes its number.
+    /// The sockets by worker index. They must be closed together: when a socket of a group closes,
+    /// the last socket takes its index.
     pub sockets: Vec<UdpSocket>,
-    /// The workers share it.
+    /// The steering, shared by the workers.
     pub steering: Arc<Steering>,
 }
 
-/// Makes `count` non-blocking sockets on `address`, as [`super::udp_group`] does, and spreads the
-/// peers evenly over all of them. A kernel that cannot steer is a warning in the log: peers then
+/// Creates `count` non-blocking sockets on `address`, as [`super::udp_group`] does, and spreads the
+/// peers evenly over all of them. If the kernel cannot steer, a warning is logged, and peers may
 /// reach workers without a link.
 ///
 /// # Errors
@@ -62,8 +62,8 @@ pub struct Steering {
 
 #[derive(Debug)]
 struct State {
-    /// A second descriptor of a socket of the group. `None`: the group has one socket, or the port
-    /// is closed.
+    /// A duplicate descriptor of a socket of the group. `None`: the group has one socket, or the
+    /// port is closed.
     member: Option<UdpSocket>,
     buckets: Buckets,
 }
@@ -79,15 +79,15 @@ impl Steering {
         Ok(Self { state: Mutex::new(State { member, buckets }), live })
     }
 
-    /// Assigns the peers to the workers in `usable`, as [`Buckets::assign`] does. Workers that the
-    /// port has no socket of are ignored. The port is open again for a peer on its new worker at
-    /// once; the old worker ends the flow when it is idle.
+    /// Assigns the peers to the workers in `usable`, as [`Buckets::assign`] does. Workers without a
+    /// socket of the port are ignored. A peer can open a flow on its new worker at once; the old
+    /// worker ends the old flow when it is idle.
     ///
-    /// To be called when a worker gets or loses its links of the session, and from time to time:
-    /// buckets whose flows have ended can then move to workers that have few.
+    /// Must be called when a worker gets or loses its links of the session, and periodically:
+    /// buckets whose flows have ended can then move to workers with few buckets.
     ///
     /// # Errors
-    /// The kernel took no program; the assignment is as before.
+    /// The kernel refused the program; the assignment is unchanged.
     pub fn assign(&self, usable: &[usize]) -> io::Result<()> {
         let mut state = self.lock();
         let live = std::array::from_fn(|bucket| self.live(bucket));
@@ -111,14 +111,14 @@ impl Steering {
         self.live.get(bucket).map_or(0, |live| live.load(Ordering::Relaxed))
     }
 
-    /// A flow of `peer` begins.
+    /// Records that a flow of `peer` begins.
     pub fn enter(&self, peer: SocketAddr) {
         if let Some(live) = self.live.get(bucket_of(peer)) {
             live.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// A flow of `peer` has ended.
+    /// Records that a flow of `peer` has ended.
     pub fn leave(&self, peer: SocketAddr) {
         if let Some(live) = self.live.get(bucket_of(peer)) {
             live.fetch_sub(1, Ordering::Relaxed);
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// The socket that gets what `visitor` sends. Loopback delivers within the call that sends.
+    /// The socket that receives the datagrams of `visitor`. Loopback delivers within the send call.
     fn receiver(group: &FlowGroup, visitor: &UdpSocket, to: SocketAddr) -> usize {
         visitor.send_to(b"x", to).unwrap();
         let got: Vec<usize> = (0..group.sockets.len())
@@ -160,7 +160,7 @@ mod tests {
         got[0]
     }
 
-    /// Sends from many ports of `from` and compares the socket that got each datagram with the
+    /// Sends from many ports of `from` and compares the socket that received each datagram with the
     /// bucket's worker, under several assignments.
     fn check(bind: &str, from: IpAddr) {
         let Ok(group) = flow_group(bind.parse().unwrap(), 4) else {

@@ -6,8 +6,8 @@
 //!           ──6──> hash of the address ──┴──> mix with the port ──> decision tree over the buckets
 //! ```
 //!
-//! The program sees the payload of UDP, and through `SKF_NET_OFF` the packet from its IP header on.
-//! A socket that takes both families gets both kinds of packet.
+//! The program sees the UDP payload, and through `SKF_NET_OFF` the packet from its IP header on. A
+//! dual-stack socket receives packets of both families.
 
 use nix::libc::{
     BPF_ABS, BPF_ALU, BPF_B, BPF_H, BPF_IND, BPF_JA, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD,
@@ -19,14 +19,14 @@ use super::Buckets;
 use super::buckets::{FINISH, SHIFT, SPREAD};
 use crate::udp::steer::{jump, step};
 
-/// The offset of the IP header, as a load names it.
+/// The offset of the IP header in a load instruction.
 const IP: u32 = SKF_NET_OFF as u32;
 
 /// Offset of the source address: RFC 791 section 3.1, RFC 8200 section 3.
 const SOURCE_OF_V4: u32 = 12;
 const SOURCE_OF_V6: u32 = 8;
 
-/// Bytes of the IPv6 header; the source port is the first field of UDP (RFC 768).
+/// The length of the IPv6 header, in bytes; the source port is the first field of UDP (RFC 768).
 const HEAD_OF_V6: u32 = 40;
 
 /// No socket has this index; the kernel then chooses by its own hash.
@@ -41,7 +41,7 @@ pub(super) fn program(buckets: &Buckets) -> Vec<sock_filter> {
         step(BPF_LD | BPF_B | BPF_ABS, IP),
         step(BPF_ALU | BPF_RSH | BPF_K, 4),
         jump(BPF_JMP | BPF_JEQ | BPF_K, 4, 2, 0), // over the next two: IPv4
-        // Behind this and the return: IPv4, and the jump that ends it.
+        // After this and the return: IPv4, and its final jump.
         jump(BPF_JMP | BPF_JEQ | BPF_K, 6, 2 + v4.len() as u8, 0),
         step(BPF_RET | BPF_K, NOBODY),
     ];
@@ -58,7 +58,7 @@ pub(super) fn program(buckets: &Buckets) -> Vec<sock_filter> {
 }
 
 /// Leaves the hash of the address in X and the source port in A. The header may have options, so
-/// its length is read.
+/// its length is loaded.
 fn hash_of_v4() -> [sock_filter; 6] {
     [
         step(BPF_LD | BPF_W | BPF_ABS, IP + SOURCE_OF_V4),
@@ -70,7 +70,7 @@ fn hash_of_v4() -> [sock_filter; 6] {
     ]
 }
 
-/// As [`hash_of_v4`], for the fixed header alone.
+/// As [`hash_of_v4`], for the fixed header only.
 fn hash_of_v6() -> Vec<sock_filter> {
     let mut steps = Vec::new();
     for word in 0..4 {
@@ -85,8 +85,8 @@ fn hash_of_v6() -> Vec<sock_filter> {
     steps
 }
 
-/// Returns the worker of the bucket in A, by halving the runs. A tree of 64 runs has 127 steps, so
-/// that a jump over its left half fits into a byte.
+/// Returns the worker of the bucket in A, by bisection of the runs. A tree of 64 runs has 127
+/// instructions, so a jump over its left half fits into a byte.
 fn decide(runs: &[(usize, u8)], all: &mut Vec<sock_filter>) {
     match runs {
         [] => all.push(step(BPF_RET | BPF_K, NOBODY)),

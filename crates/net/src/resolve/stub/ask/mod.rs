@@ -1,15 +1,14 @@
-//! Which name server is asked when, and whose answer counts.
+//! The order and timing of queries to the name servers, and the choice of the answer.
 //!
-//! Servers are asked in the order of resolv.conf(5), and not all at once: with a VPN the first
-//! server knows names of which the second says that they do not exist, and the second is often
-//! nearer.
+//! Servers are queried in the order of resolv.conf(5), not all at once: with a VPN the first server
+//! knows names that do not exist according to the second, and the second is often closer.
 //!
-//! * A server that refuses, or that cannot be reached, is followed by the next server at once.
-//! * A server that is silent for [`SILENCE`] is followed by the next server, and goes on being
-//!   listened to. The first addresses count. That there are none counts once each earlier server
-//!   has refused or has been silent for the whole wait.
-//! * A server that was silent is remembered ([`Health`]). It is then asked together with the next
-//!   server, which costs no visitor anything, until it answers anything.
+//! * If a server refuses or cannot be reached, the next server is queried at once.
+//! * If a server is silent for [`SILENCE`], the next server is queried, and a late answer of the
+//!   first is still accepted. The first addresses win. A negative answer counts once each earlier
+//!   server has refused or has been silent for the whole timeout.
+//! * A silent server is remembered ([`Health`]). Until it answers again, it is queried together
+//!   with the next server, which delays no visitor.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -25,28 +24,27 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::failure::Trouble;
 use super::wire::{DnsReply, Question};
 
-/// A server that is silent for this time is followed by the next one. Answers that a resolver has
-/// to fetch take up to a second; a visitor notices more.
+/// The time after which the next server is queried if a server is silent. Recursive answers take up
+/// to a second; a visitor notices longer delays.
 pub(super) const SILENCE: Duration = Duration::from_secs(1);
 
-/// A server that was silent before has this time to contradict another server that knows no
-/// address.
+/// The time in which a previously silent server may contradict a negative answer of another server.
 const HOLD: Duration = Duration::from_millis(500);
 
-/// Questions whose answer nobody waits for any more, and which only tell whether a server lives.
+/// The maximum number of lingering queries, whose answer only shows whether a server is alive.
 const LINGERING: usize = 32;
 
-/// An answer under way.
+/// A pending answer.
 pub(in crate::resolve) type Answering =
     Pin<Box<dyn Future<Output = Result<DnsReply, Trouble>> + Send>>;
 
-/// How a question reaches a server.
+/// The transport of queries to servers.
 pub(in crate::resolve) trait Exchange: Send + Sync + 'static {
-    /// Asks a server until it answers. The caller bounds the time.
+    /// Queries a server until it answers. The caller sets the timeout.
     fn ask(&self, server: SocketAddr, question: &Question, by_tcp: bool) -> Answering;
 }
 
-/// What is known about the servers.
+/// The state of the servers.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     servers: Mutex<HashMap<SocketAddr, Condition>>,
@@ -60,8 +58,7 @@ struct Condition {
 }
 
 impl Health {
-    /// Whether each of the servers was silent. Servers that are all silent are as good as each
-    /// other.
+    /// Whether each of the servers was silent. If all were silent, none counts as silent.
     fn silent(&self, servers: &[SocketAddr]) -> Vec<bool> {
         let known = self.lock();
         let is_silent = |server| known.get(server).is_some_and(|condition| condition.is_silent);
@@ -78,8 +75,8 @@ impl Health {
         }
     }
 
-    /// Notes that a question of this time was not answered. A server that has answered another
-    /// question since then lives, and has only no answer to this one.
+    /// Records that a query sent at this time was not answered. A server that has answered another
+    /// query since then is alive, and only fails to answer this query.
     fn missed(&self, server: SocketAddr, asked: Instant) {
         let mut known = self.lock();
         let condition = known.entry(server).or_default();
@@ -89,7 +86,7 @@ impl Health {
         }
     }
 
-    /// Goes on listening for the answer of a server, to know whether the server lives.
+    /// Continues to wait for the answer of a server, to learn whether the server is alive.
     fn linger(self: &Arc<Self>, server: SocketAddr, answering: Answering, wait: Duration) {
         if self.lingering.fetch_add(1, Ordering::Relaxed) >= LINGERING {
             self.lingering.fetch_sub(1, Ordering::Relaxed);
@@ -108,7 +105,7 @@ impl Health {
     }
 }
 
-/// A place among the questions that linger.
+/// A place among the lingering queries.
 struct LingerPlace(Arc<Health>);
 
 impl Drop for LingerPlace {
@@ -124,7 +121,7 @@ fn speaks(answer: &Result<DnsReply, Trouble>) -> bool {
     }
 }
 
-/// One server within a question.
+/// The state of one server within a query.
 enum ServerTurn {
     Waiting,
     Asked { since: Instant, answering: Answering },
@@ -132,7 +129,7 @@ enum ServerTurn {
     Failed(Trouble),
 }
 
-/// A question on its way through the servers.
+/// The progress of a query over the servers.
 struct Round<'a, E> {
     exchange: &'a E,
     health: &'a Arc<Health>,
@@ -143,17 +140,17 @@ struct Round<'a, E> {
     /// Which servers were silent before.
     silent: Vec<bool>,
     turns: Vec<ServerTurn>,
-    /// When the last server was asked.
+    /// When the last server was queried.
     begun: Option<Instant>,
 }
 
-/// The reply that counts, and the server that gave it.
+/// The chosen reply, and its server.
 pub(super) type ServerReply = (SocketAddr, DnsReply);
 
-/// Asks the servers, which are in the order in which they count. `wait` bounds the answer of each.
+/// Queries the servers, in order of precedence. `wait` is the timeout for each server.
 ///
 /// # Errors
-/// What each of the servers did, when none of them answers.
+/// The trouble of each server, if none of them answers.
 pub(super) async fn ask<E: Exchange>(
     exchange: &E,
     health: &Arc<Health>,
@@ -194,7 +191,7 @@ pub(super) async fn ask<E: Exchange>(
 }
 
 impl<E: Exchange> Round<'_, E> {
-    /// Takes the answers that are there, and gives up servers whose time is over.
+    /// Takes the available answers, and gives up servers that have timed out.
     fn listen(&mut self, cx: &mut Context<'_>, now: Instant) {
         for (turn, server) in self.turns.iter_mut().zip(self.servers) {
             let ServerTurn::Asked { since, answering } = turn else { continue };
@@ -214,7 +211,7 @@ impl<E: Exchange> Round<'_, E> {
         }
     }
 
-    /// The answer that counts.
+    /// Chooses the answer, if it is final.
     fn choose(&mut self, now: Instant) -> Option<ServerReply> {
         let found = |turn: &ServerTurn| matches!(turn, ServerTurn::Answered(reply) if !reply.found.is_empty());
         let index = self.turns.iter().position(found).or_else(|| self.negative(now))?;
@@ -234,7 +231,7 @@ impl<E: Exchange> Round<'_, E> {
         Some((self.servers[index], reply))
     }
 
-    /// The server whose word counts that there is no address: no earlier server can contradict.
+    /// The server whose negative answer is final: no earlier server can contradict it.
     fn negative(&self, now: Instant) -> Option<usize> {
         for (index, turn) in self.turns.iter().enumerate() {
             match turn {
@@ -247,7 +244,7 @@ impl<E: Exchange> Round<'_, E> {
         None
     }
 
-    /// Asks the next server if it is its turn.
+    /// Queries the next server if it is due.
     fn ask_next(&mut self, now: Instant) -> bool {
         let Some(next) = self.turns.iter().position(|turn| matches!(turn, ServerTurn::Waiting))
         else {
@@ -272,7 +269,7 @@ impl<E: Exchange> Round<'_, E> {
         self.turns.iter().any(|turn| matches!(turn, ServerTurn::Answered(_)))
     }
 
-    /// When time alone changes something. `None`: every server has failed.
+    /// The next deadline. `None`: every server has failed.
     fn due(&self, now: Instant) -> Option<Instant> {
         let mut due = None::<Instant>;
         let mut note = |at: Instant| due = Some(due.map_or(at, |due| due.min(at)));

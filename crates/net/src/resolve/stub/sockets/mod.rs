@@ -1,9 +1,8 @@
-//! A question to a server over UDP, or over TCP where the answer has no room in a datagram.
+//! A query to a server over UDP, or over TCP if the reply does not fit into a datagram.
 //!
-//! Each question has a socket of its own, so its port and its number are both random: a packet that
-//! is to pass for an answer has to guess 32 bits (RFC 5452). The question about IPv6 does not share
-//! the port of that about IPv4, which some firewalls would drop (`single-request-reopen` of
-//! resolv.conf(5)).
+//! Each query has its own socket, so its port and its id are both random: a forged reply has to
+//! guess 32 bits (RFC 5452). The queries for IPv6 and IPv4 do not share a port, because some
+//! firewalls would drop the second query (`single-request-reopen` of resolv.conf(5)).
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,7 +16,7 @@ use super::ask::{Answering, Exchange, SILENCE};
 use super::failure::Trouble;
 use super::wire::{DnsReply, Question, Said};
 
-/// The room for a datagram. A question without EDNS is answered with 512 bytes.
+/// The buffer size for a datagram. The reply to a query without EDNS has at most 512 bytes.
 const DATAGRAM: usize = 4096;
 
 /// The sockets of this machine.
@@ -38,7 +37,7 @@ impl Exchange for Sockets {
                 Ok(Some(UdpAnswer::No(trouble))) => Err(trouble),
                 Ok(Some(UdpAnswer::Cut(part))) => match over_tcp(server, &question).await {
                     Ok(Some(Said::Reply { reply, .. })) => Ok(reply),
-                    // Some networks let no TCP pass. A part of the addresses is enough to connect.
+                    // Some networks block TCP. A part of the addresses is enough to connect.
                     Ok(_) | Err(_) if !part.found.is_empty() => Ok(part),
                     Ok(Some(Said::Refusal(code))) => Err(Trouble::Refusal(code)),
                     Ok(Some(Said::Lame)) => Err(Trouble::Lame),
@@ -69,20 +68,21 @@ impl UdpAnswer {
     }
 }
 
-/// A number for a question that nobody can guess.
+/// An unpredictable query id.
 fn number() -> io::Result<u16> {
     let mut bytes = [0; 2];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(u16::from_ne_bytes(bytes))
 }
 
-/// Sends the question, again after growing pauses because a datagram may be lost, until the server
-/// answers. Packets that are no answer are another's, or forged, and are not looked at.
+/// Sends the query until the server replies, with retransmissions at growing intervals because a
+/// datagram may be lost. Packets that are not a reply to this query are ignored, because they may
+/// be forged.
 async fn over_udp(server: SocketAddr, question: &Question) -> io::Result<Option<UdpAnswer>> {
     let id = number()?;
     let Some(packet) = question.packet(id) else { return Ok(None) };
-    // The system gives the socket a random port. A connected socket takes packets of this server
-    // alone, and learns that the server's port is closed.
+    // The system chooses a random port. A connected socket receives packets of this server only,
+    // and gets an error if the server's port is closed.
     let socket = match server {
         SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?,
         SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).await?,
@@ -106,7 +106,7 @@ async fn over_udp(server: SocketAddr, question: &Question) -> io::Result<Option<
     }
 }
 
-/// Asks over a connection (RFC 7766). `None`: what came is no answer.
+/// Sends the query over TCP (RFC 7766). `None`: the reply does not match the query.
 async fn over_tcp(server: SocketAddr, question: &Question) -> io::Result<Option<Said>> {
     let id = number()?;
     let Some(packet) = question.packet(id) else { return Ok(None) };
@@ -114,7 +114,7 @@ async fn over_tcp(server: SocketAddr, question: &Question) -> io::Result<Option<
     let mut stream = TcpStream::connect(server).await?;
     stream.write_all(&[&size.to_be_bytes()[..], &packet].concat()).await?;
     let size = stream.read_u16().await?;
-    // The memory grows with what arrives, and not with what is claimed.
+    // The buffer grows with the received data, not with the announced length.
     let mut answer = Vec::new();
     stream.take(size.into()).read_to_end(&mut answer).await?;
     Ok(question.read(id, &answer))

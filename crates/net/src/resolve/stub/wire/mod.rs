@@ -1,4 +1,4 @@
-//! Questions and answers of DNS as bytes (RFC 1035), by the crate `domain`.
+//! The encoding of DNS queries and replies (RFC 1035), with the crate `domain`.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,52 +9,52 @@ use domain::base::{Message, MessageBuilder, Name, ParsedName, Question as Asked}
 use domain::dep::octseq::array::Array;
 use domain::rdata::{A, Aaaa, Cname, Soa};
 
-/// Addresses of a name that are kept, for each family. A dial tries fewer.
+/// The maximum number of addresses of a name per family. A dial tries fewer.
 pub(super) const ADDRESSES: usize = 32;
 
-/// Aliases that are followed within an answer. Unbound follows 11.
+/// The maximum number of aliases followed within a reply. Unbound follows 11.
 const ALIASES: usize = 16;
 
 type Owner = Name<Array<256>>;
 
-/// What is asked about a name.
+/// The address family of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::resolve) enum IpFamily {
     V4,
     V6,
 }
 
-/// A question, without the number that tells its answers apart from others.
+/// A query without its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::resolve) struct Question {
-    /// The complete name, without a dot at the end.
+    /// The complete name, without a trailing dot.
     pub(super) name: String,
     pub(super) kind: IpFamily,
 }
 
-/// What a server knows.
+/// The answer of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::resolve) struct DnsReply {
-    /// Empty: there is no address of this kind.
+    /// The addresses; empty: there is no address of this family.
     pub(super) found: Vec<IpAddr>,
-    /// The name exists, perhaps with other records alone.
+    /// Whether the name exists, possibly with other records only.
     pub(super) exists: bool,
-    /// How long that holds; `None`: the server does not say.
+    /// The TTL; `None`: the server does not specify it.
     pub(super) ttl: Option<Duration>,
 }
 
-/// What a packet says.
+/// The content of a reply packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// The answer, complete or as much of it as had room in a datagram.
+    /// The answer, complete or truncated to a datagram.
     Reply { reply: DnsReply, is_whole: bool },
-    /// The server does not answer the question, for this reason.
+    /// The server does not answer the query, for this reason.
     Refusal(Rcode),
-    /// The server knows neither the name nor a server to ask.
+    /// The server is neither authoritative for the name nor recursive.
     Lame,
 }
 
-/// Whether DNS can be asked about this text.
+/// Whether this text is a valid DNS name.
 pub(super) fn is_name(text: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -64,7 +64,7 @@ pub(super) fn is_name(text: &str) -> bool {
 }
 
 impl Question {
-    /// The packet that asks. `None`: the name is not one of DNS.
+    /// The query packet. `None`: the name is not a valid DNS name.
     pub(super) fn packet(&self, id: u16) -> Option<Vec<u8>> {
         let target = Array::<512>::default();
         let mut builder = MessageBuilder::from_target(target).ok()?.question();
@@ -75,7 +75,7 @@ impl Question {
         Some(builder.finish().as_ref().to_vec())
     }
 
-    /// Reads a packet. `None`: it is no answer to this question, or not of DNS.
+    /// Parses a packet. `None`: it is not a reply to this query, or not DNS.
     pub(super) fn read(&self, id: u16, packet: &[u8]) -> Option<Said> {
         let message = Message::from_octets(packet).ok()?;
         let header = message.header();
@@ -91,7 +91,7 @@ impl Question {
         };
         match message.sole_question() {
             Ok(asked) if is_asked(asked) => {}
-            // A server that did not read the question may leave it out.
+            // A server that did not parse the question may omit it.
             Err(_)
                 if message.header_counts().qdcount() == 0
                     && !matches!(code, Rcode::NOERROR | Rcode::NXDOMAIN) =>
@@ -109,14 +109,14 @@ impl Question {
             return Some(Said::Lame);
         }
         let (found, ttl) = self.addresses(&message, owner, header.tc())?;
-        // Some servers say that a name does not exist and mean that it has no such record.
+        // Some servers report NXDOMAIN for a name that only lacks the record.
         let exists = code == Rcode::NOERROR || !found.is_empty();
         let ttl = if found.is_empty() { bound(&message) } else { ttl };
         Some(Said::Reply { reply: DnsReply { found, exists, ttl }, is_whole: !header.tc() })
     }
 
-    /// The addresses at the end of the aliases of `owner`, and how long the whole way holds.
-    /// Records of other names are not looked at. A packet that was cut may end anywhere.
+    /// The addresses at the end of the alias chain of `owner`, and the TTL of the whole chain.
+    /// Records of other names are ignored. A truncated packet may end anywhere.
     fn addresses(
         &self,
         message: &Message<&[u8]>,
@@ -186,7 +186,7 @@ impl Question {
     }
 }
 
-/// How long it holds that there is no record (RFC 2308 section 5).
+/// The negative TTL (RFC 2308 section 5).
 fn bound(message: &Message<&[u8]>) -> Option<Duration> {
     let records = message.authority().ok()?;
     let soa = records.limit_to::<Soa<ParsedName<&[u8]>>>().next()?.ok()?;

@@ -1,4 +1,4 @@
-//! A UDP socket of a worker: datagrams are read and sent in batches, and no call waits.
+//! A UDP socket of a worker: datagrams are read and sent in batches, and no call blocks.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -17,29 +17,29 @@ use super::read::{Arrival, Pace, has_port, read};
 use super::send::{Full, Sender, tells_of_earlier};
 use super::{Loss, Route, Tally};
 
-/// Bytes that a socket reads in one turn before other tasks run. They take about 50 µs. The first
-/// call may bring four messages of nearly 64 KiB, and no second one should follow: the queue of a
-/// flow in the link is to hold what two turns give.
+/// The number of bytes that a socket reads in one turn before other tasks run, which takes about 50
+/// µs. The first call may return four messages of nearly 64 KiB, and no second call should follow:
+/// the queue of a flow in the link should hold the data of two turns.
 const BUDGET: usize = 192 << 10;
 
-/// Messages and errors of one turn. The limit matters where messages are small.
+/// The maximum number of messages and errors per turn. The limit matters for small messages.
 const MESSAGES: usize = 64;
 
 /// A UDP socket of a listener, or connected to one target.
 ///
 /// [`Self::send`] gathers the datagrams of a turn of the runtime. The task of the socket calls
-/// [`Self::poll_flush`] at the end of the turn, so whoever sends wakes that task when
+/// [`Self::poll_flush`] at the end of the turn, so a sender must wake that task when
 /// [`Self::has_unsent`] becomes true.
 #[derive(Debug)]
 pub struct FlowSocket {
     socket: UdpSocket,
     calls: Rc<Calls>,
-    /// The target of a socket that is no listener.
+    /// The target of a socket that is not a listener.
     target: Option<SocketAddr>,
-    /// The kernel knows the target.
+    /// Whether the kernel socket is connected to the target.
     is_connected: bool,
     batches: RefCell<Batches>,
-    /// The kernel took no more. What is gathered waits, and what comes is lost.
+    /// Whether the kernel accepts no more. Gathered datagrams wait, and new datagrams are lost.
     is_full: Cell<bool>,
     pause: Cell<u32>,
     /// The code point of the datagrams of a connected socket.
@@ -47,17 +47,17 @@ pub struct FlowSocket {
 }
 
 impl FlowSocket {
-    /// Takes a bound socket that peers send to. Must be called in the runtime of the worker.
+    /// Wraps a bound socket to which peers send. Must be called in the runtime of the worker.
     ///
     /// # Errors
-    /// An option could not be set, or no descriptor is left to ask the kernel what it can do.
+    /// An option could not be set, or no descriptor is left to detect the features of the kernel.
     pub fn listen(socket: std::net::UdpSocket) -> io::Result<Self> {
         prepare_listener(&socket)?;
         Self::new(socket, None, Batches::of_listener())
     }
 
     /// Connects a socket of [`super::dialling`] to `target`. Nothing is sent. From now on the
-    /// socket has one local port and gets datagrams of `target` alone.
+    /// socket has one local port and receives only datagrams of `target`.
     ///
     /// # Errors
     /// No route leads to `target`, no local port is free (EAGAIN), or `target` is a broadcast
@@ -68,9 +68,9 @@ impl FlowSocket {
         Self::new(socket, Some(target), Batches::of_target())
     }
 
-    /// As [`Self::connect`], with consent to send to all machines of a network, or to a group. Each
-    /// of them answers from an address of its own, so such a socket gets datagrams of every address
-    /// at the port of `target`; others are counted as denied.
+    /// As [`Self::connect`], with permission to send to all machines of a network, or to a group.
+    /// Each of them replies from its own address, so such a socket accepts datagrams from every
+    /// address with the port of `target`; others are counted as denied.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -94,8 +94,8 @@ impl FlowSocket {
         Ok(Self { socket, calls, target, is_connected, batches, is_full, pause, dscp: 0 })
     }
 
-    /// Marks the datagrams of a connected socket with a code point ([`crate::dscp`]). Those of a
-    /// listener have the mark of their [`Route`].
+    /// Marks the datagrams of a connected socket with a code point ([`crate::dscp`]). Datagrams of
+    /// a listener have the mark of their [`Route`].
     ///
     /// # Errors
     /// Those of setsockopt(2).
@@ -112,21 +112,21 @@ impl FlowSocket {
         self.socket.local_addr()
     }
 
-    /// The route to the target of a socket that has one.
+    /// The route to the target, if the socket has one.
     #[must_use]
     pub fn route(&self) -> Option<Route> {
         self.target.map(|peer| Route { peer, local: None, dscp: self.dscp })
     }
 
-    /// Whether ICMP has told of an earlier datagram that the target refused. The answer clears it.
+    /// Whether an ICMP error for an earlier datagram is pending. Clears the error.
     #[must_use]
     pub fn take_error(&self) -> bool {
         matches!(self.socket.take_error(), Ok(Some(_)))
     }
 
-    /// Hands out what has arrived. The socket has nothing more, or its budget for this turn is
-    /// spent; either way `cx` is woken when there is more to do. `take` may send from this socket,
-    /// but not read.
+    /// Passes received datagrams to `take`, until the socket is empty or its budget for this turn
+    /// is spent; in both cases `cx` is woken when there is more to do. `take` may send from this
+    /// socket, but not read.
     pub fn poll_read(
         &self,
         cx: &mut Context<'_>,
@@ -135,7 +135,7 @@ impl FlowSocket {
     ) -> Poll<Infallible> {
         let (mut messages, mut bytes) = (0, 0);
         let mut pace = Pace::BEGIN;
-        // A connected socket gets nothing from others.
+        // A connected socket receives nothing from other peers.
         let asked = self.target.filter(|_| !self.is_connected).map(|target| target.port());
         let mut take = |arrival: Arrival<'_>| {
             let port = arrival.route.peer.port();
@@ -161,7 +161,7 @@ impl FlowSocket {
                     tally.lost(Loss::of(&error), 1);
                     messages += 1;
                 }
-                // Nothing is there, or memory is short. An error that stays must not spin.
+                // The queue is empty, or memory is short. A persistent error must not spin.
                 Err(_) => self.forget_readable(),
             }
         }
@@ -169,14 +169,14 @@ impl FlowSocket {
         Poll::Pending
     }
 
-    /// The runtime waits for the next event of the socket.
+    /// Clears the readiness, so that the runtime waits for the next event of the socket.
     fn forget_readable(&self) {
         let nothing = || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) };
         let _ = self.socket.try_io(tokio::io::Interest::READABLE, nothing);
     }
 
-    /// Gathers a datagram. It leaves with the next [`Self::poll_flush`], or earlier when its batch
-    /// is complete. A socket that is full loses it.
+    /// Gathers a datagram. It is sent by the next [`Self::poll_flush`], or earlier if its batch is
+    /// complete. If the socket is full, the datagram is lost.
     pub fn send(&self, route: Route, datagram: Bytes, tally: &impl Tally) {
         let mut batches = self.batches.borrow_mut();
         let mut next = Some(datagram);
@@ -197,7 +197,8 @@ impl FlowSocket {
         !self.batches.borrow().list.is_empty()
     }
 
-    /// Sends what was gathered. Pending: the socket is full, and wakes `cx` when it has room.
+    /// Sends the gathered datagrams. Pending: the socket is full, and `cx` is woken when it is
+    /// writable.
     pub fn poll_flush(&self, cx: &mut Context<'_>, tally: &impl Tally) -> Poll<()> {
         let mut batches = self.batches.borrow_mut();
         while !batches.list.is_empty() {
@@ -213,7 +214,7 @@ impl FlowSocket {
         Poll::Ready(())
     }
 
-    /// Sends what was gathered as far as the socket takes it at once, and drops the rest.
+    /// Sends the gathered datagrams as far as the socket accepts them at once, and drops the rest.
     pub fn flush_last(&self, tally: &impl Tally) {
         let mut batches = self.batches.borrow_mut();
         while !batches.list.is_empty() && !self.is_full.get() {
@@ -240,8 +241,8 @@ impl FlowSocket {
     }
 }
 
-/// Connects a socket to a target. With consent to broadcast, a target of many machines leaves the
-/// socket as it is, but for the consent, and the answer is false.
+/// Connects a socket to a target. With `broadcast`, a broadcast or multicast target leaves the
+/// socket unconnected, with permission to broadcast, and the result is false.
 ///
 /// # Errors
 /// As [`FlowSocket::connect`].
