@@ -8,10 +8,10 @@
 //! be revealed faster than the pauses permit, whether correct or wrong:
 //!
 //! ```text
-//!   the pause of the source is over ──── right ──> told at once, costs nothing
-//!                                   └─── wrong ──> the pause grows; told at its end
+//!   the pause of the source is over ──── correct ─> revealed at once, at no cost
+//!                                   └─── wrong ──> the pause grows; revealed at its end
 //!   the pause is not over ──> waits for a turn; the youngest has the next turn
-//!                              └─ no turn in time ──> refused without a judgement
+//!                              └─ no turn in time ──> refused without a verdict
 //! ```
 //!
 //! * The caller compares the password first and passes the outcome to the brake. The comparison is

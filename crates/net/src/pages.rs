@@ -258,7 +258,7 @@ impl Pages {
     /// their number.
     ///
     /// # Errors
-    /// Those of splice(2); see [`is_refusal`]. No byte has moved then: the call that moves bytes
+    /// Those of splice(2); see [`is_refusal`]. Then no byte has moved: a call that moves bytes
     /// before an error returns their number, and the next call returns the error.
     pub fn drain(&mut self, stream: &TcpStream, limit: usize) -> io::Result<usize> {
         let limit = limit.min(self.len);

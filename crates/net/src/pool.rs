@@ -79,7 +79,7 @@ pub fn take(capacity: usize) -> BytesMut {
     pooled.unwrap_or_else(|| BytesMut::with_capacity(CLASSES[class]))
 }
 
-/// Returns a buffer to the pool. The pool keeps the buffer only if nobody else holds a part of it.
+/// Returns a buffer to the pool. The pool keeps the buffer only if no other part of it is in use.
 pub fn give(mut buffer: BytesMut) {
     buffer.clear();
     if !CLASSES.contains(&buffer.capacity()) {

@@ -20,7 +20,7 @@ pub struct Aim {
     pub terms: ServiceTerms,
     /// The HTTP options in the form that the proxy needs, for visitors that arrive by a name.
     pub rules: Option<Arc<web::Rules>>,
-    /// The visitors name the target themselves, and the target of the aim is empty.
+    /// Set if the visitors name the target themselves. Then the target of the aim is empty.
     pub proxy: Option<Arc<ProxyTerms>>,
 }
 
@@ -77,7 +77,7 @@ impl Aim {
 
 impl PartialEq for Aim {
     fn eq(&self, other: &Self) -> bool {
-        // The rules are another form of the terms.
+        // The rules are derived from the terms.
         let Self { name, target, terms, rules: _, proxy } = self;
         let of_other = (&other.name, &other.target, &other.terms, &other.proxy);
         (name, target, terms, proxy) == of_other

@@ -1,5 +1,5 @@
-//! What serves the visitors of an entrance. An entrance binds the address; its backends may change
-//! while the entrance listens.
+//! The backends of an entrance, which serve its visitors. An entrance binds the address; its
+//! backends may change while it listens.
 //!
 //! ```text
 //!   visitor ──pick──> To(backend)     a stream over a link of the session, which keeps `Picked`
@@ -75,9 +75,9 @@ pub struct Backend {
     pub picked: Arc<Picked>,
 }
 
-/// What serves a stream. It belongs to the stream until its end: log, status and limits of a stream
-/// name it even if other backends serve the entrance by then. It does not hold the session, whose
-/// totals are final when its last link has ended.
+/// The part of a backend that a stream keeps until its end: log, status and limits of a stream name
+/// it even if other backends serve the entrance by then. It does not hold the session, whose totals
+/// are final when its last link has ended.
 #[derive(Clone, Debug)]
 pub struct Picked {
     /// The id of the session.
@@ -222,8 +222,8 @@ impl Backends {
         self.shared.load().is_some()
     }
 
-    /// Whether another session may later serve a visitor whose stream has begun: the entrance is
-    /// shared, or its client has another process that may take over the entrance.
+    /// Whether another session may later serve a visitor whose stream has begun, because the
+    /// entrance is shared or its client has another process that may take it over.
     pub fn have_others(&self) -> bool {
         self.is_shared() || self.first.load().session.stands_beside()
     }
@@ -266,7 +266,7 @@ impl Backends {
         )
     }
 
-    /// Whether a session serves the entrance.
+    /// Whether the session with this id serves the entrance.
     pub(crate) fn lead_to_session(&self, id: u64) -> bool {
         match &*self.shared.load() {
             Some(members) => members.all.iter().any(|one| one.backend.session.id == id),
@@ -311,7 +311,7 @@ impl Backends {
         }
     }
 
-    /// Empty before the first session joins.
+    /// The members; empty before the first session joins.
     fn members(&self) -> Vec<Arc<Member>> {
         self.shared.load().as_ref().map(|members| members.all.to_vec()).unwrap_or_default()
     }

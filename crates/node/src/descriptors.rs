@@ -1,5 +1,5 @@
-//! The limit of open descriptors, and the shares of it. Every visitor takes one descriptor here and
-//! one at the other end.
+//! The limit of open descriptors, and its shares. Every visitor takes one descriptor here and one
+//! at the other end.
 
 use std::collections::HashMap;
 use std::fs;
@@ -119,8 +119,8 @@ pub(crate) fn room_of_strangers() -> Room {
     Room::below(wall, wall)
 }
 
-/// Logs the room for visitors: a warning when the room is for fewer than 256 visitors, else a debug
-/// line.
+/// Logs the number of visitors for which descriptors are left: as a warning below 256, else as a
+/// debug line.
 pub fn tell_room() {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
     let visitors = ceiling(limit);

@@ -127,7 +127,7 @@ impl Health {
 
     /// Records that the target serves. Returns how long it was down, if that was logged.
     pub fn up(&self) -> Option<Duration> {
-        // The load is enough for almost all calls.
+        // The load suffices for almost all calls.
         if self.state.load(Ordering::Relaxed) == 0 {
             return None;
         }

@@ -55,9 +55,9 @@ pub enum Turn {
     Right,
     /// The outcome follows. An error: the check was abandoned, because memory was short.
     Later(oneshot::Receiver<bool>, Ticket),
-    /// Too many checks of this source wait.
+    /// Too many checks of this source are waiting.
     SourceBusy,
-    /// Too many checks wait.
+    /// Too many checks are waiting.
     Busy,
 }
 
@@ -183,7 +183,7 @@ impl Passwords {
         Turn::Later(outcome, Ticket(self, place))
     }
 
-    /// Starts the thread with the first check.
+    /// Starts the thread on the first check.
     fn start(&'static self, state: &mut State) -> io::Result<()> {
         if !state.is_started {
             let thread = thread::Builder::new().name("tunnel-passwords".to_owned());
@@ -212,7 +212,7 @@ impl Passwords {
         }
     }
 
-    /// The next check: the oldest one of the service whose turn it is.
+    /// The next check: the oldest check of the service whose turn it is.
     fn next(&self) -> Job {
         let mut state = self.lock();
         loop {

@@ -107,7 +107,7 @@ where
     }
 }
 
-/// The memory of a connection that has not logged in, charged to the budget of its worker.
+/// The memory of an unauthenticated connection, charged to the budget of its worker.
 #[derive(Debug)]
 struct Charge {
     budget: Rc<Lease>,

@@ -9,7 +9,7 @@
 //!   any thread --Handle::run / call--> mailbox --> worker thread: closure(&Rc<Worker<S>>)
 //! ```
 //!
-//! `S` is the state of a role on one worker. It is made on the thread of the worker and never
+//! `S` is the state of a role on one worker. It is created on the thread of the worker and never
 //! leaves that thread.
 
 use std::fmt;
@@ -133,7 +133,7 @@ impl<S: 'static> Handle<S> {
 #[derive(Debug)]
 pub struct Workers<S> {
     handles: Arc<[Handle<S>]>,
-    /// [`Workers::stop`] or the drop takes them.
+    /// Taken by [`Workers::stop`] or by the drop.
     ends: Mutex<Vec<End>>,
 }
 
@@ -149,7 +149,7 @@ impl<S: 'static> Workers<S> {
     /// each worker on its thread. Returns when all workers run.
     ///
     /// # Errors
-    /// The system gives no thread or no epoll instance, or `make` panicked.
+    /// The system cannot create a thread or an epoll instance, or `make` panicked.
     pub fn start(
         count: NonZeroUsize,
         make: impl Fn(usize) -> S + Send + Sync + 'static,
@@ -287,8 +287,8 @@ async fn work<S>(
             }
         };
         let Some(job) = job else { return };
-        // The hook of `logging` has logged the panic. The panic ends this job only. The job touched
-        // data behind `Rc` and `Cell` of its own link, and that link ends with the job.
+        // The panic hook of `logging` has logged the panic, which ends this job only. The job
+        // touched data behind `Rc` and `Cell` of its own link, and that link ends with the job.
         drop(catch_unwind(AssertUnwindSafe(|| job(&worker))));
     }
 }
@@ -343,7 +343,7 @@ mod tests {
             }
         });
         let other = async {
-            // The task runs on while other jobs of the worker are done.
+            // The task continues while the worker runs other jobs.
             while handle.call(|worker| worker.state.get()).await.unwrap() < 100 {}
         };
         tokio::select! {

@@ -112,7 +112,7 @@ impl Account {
         }
     }
 
-    /// Takes bytes until the end of the connection, if the budget has them.
+    /// Takes bytes until the end of the connection, if the budget allows it.
     pub(crate) fn extend(&self, bytes: u64) -> bool {
         let may = self.affords(bytes);
         if may {

@@ -224,7 +224,7 @@ impl<'a> Addresses<'a> {
         Some(self.stripped(&self.own_path(text)?).into_owned())
     }
 
-    /// A path as the target sees it, without the prefix that is removed from all paths.
+    /// A path as seen by the target, without the prefix that is removed from all paths.
     fn stripped<'p>(&self, path: &'p [u8]) -> Cow<'p, [u8]> {
         let Some((prefix, to)) = self.rules.path().zip(self.rules.stripped.as_deref()) else {
             return Cow::Borrowed(path);

@@ -1,4 +1,4 @@
-//! Content codings: which of them a visitor accepts (RFC 9110 section 12.5.3).
+//! The content codings that a visitor accepts (RFC 9110 section 12.5.3).
 
 use hyper::header::{self, HeaderMap};
 

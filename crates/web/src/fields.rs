@@ -72,7 +72,7 @@ pub(crate) fn length(fields: &HeaderMap) -> usize {
 }
 
 /// Removes the fields that belong to the connection of the sender (RFC 9110 section 7.6.1), and
-/// every field that `Connection` names. `Trailer` stays, because trailers are passed on.
+/// every field that `Connection` names. `Trailer` is kept, because trailers are passed on.
 pub(crate) fn strip_hop_by_hop(fields: &mut HeaderMap) {
     if fields.contains_key(CONNECTION) {
         let named: Vec<HeaderName> = tokens(fields, &CONNECTION)
@@ -272,7 +272,7 @@ pub(crate) fn rewrite_origin(
     }
 }
 
-/// The scheme of an origin, the port that it implies, and the authority.
+/// The scheme of an origin, its default port, and the authority.
 fn origin_of(origin: &[u8]) -> Option<(&'static str, u16, h1::Authority<'_>)> {
     let schemes = [("https", &b"https://"[..], 443), ("http", b"http://", 80)];
     let (scheme, rest, port) = schemes
@@ -332,7 +332,7 @@ pub(crate) fn forwarded_prefix(fields: &mut HeaderMap, prefix: &str) {
     }
 }
 
-/// An IPv4 visitor of a dual-stack socket is an IPv4 visitor.
+/// Converts the IPv4-mapped address of a dual-stack socket to IPv4.
 fn ip(address: Option<SocketAddr>) -> Option<IpAddr> {
     address.map(|address| address.ip().to_canonical())
 }

@@ -158,7 +158,7 @@ impl End {
         Poll::Ready(())
     }
 
-    /// Ready at the time `due` after the end.
+    /// Ready at the time `due` after the half-close.
     fn poll_timer(&mut self, due: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let at = self.since + due;
         if self.timer.deadline() != at {

@@ -73,7 +73,7 @@ fn phrase(status: u16) -> &'static str {
         .unwrap_or("Error")
 }
 
-/// The page with its variables replaced in one pass, so that no value is read as a variable.
+/// The page with its variables replaced in one pass, so that no value is parsed as a variable.
 fn filled(page: &str, values: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(page.len() + 64);
     let mut rest = page;
@@ -89,7 +89,7 @@ fn filled(page: &str, values: &[(&str, &str)]) -> String {
     text
 }
 
-/// Text as HTML: no character of it is markup, and no control character is left.
+/// Escapes text for HTML, and replaces control characters.
 pub(crate) fn escaped(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
     for c in text.chars() {

@@ -37,7 +37,7 @@ pub fn normal_path(path: &str) -> Cow<'_, str> {
     Cow::Owned(normal)
 }
 
-/// Whether `path`, in normal form, is `prefix` or lies below it: `/api` and `/api/v1` are below
+/// Whether `path`, in normal form, is `prefix` or is below it: `/api` and `/api/v1` are below
 /// `/api`, `/apis` is not. A trailing slash of the prefix is ignored.
 #[must_use]
 pub fn is_below(prefix: &str, path: &str) -> bool {
@@ -195,7 +195,7 @@ mod tests {
             ("/", "/%61pi/v1", "/v1"),
             ("/", "//api/v1", "/v1"),
             ("/", "/x/../api/v1", "/v1"),
-            // The rest would mean something else.
+            // The meaning of the rest would change.
             ("/", "/api/../api/v1", "/v1"),
             ("/", "/api/x/../../api", "/"),
             ("/app", "/api/x/../../api", "/app"),

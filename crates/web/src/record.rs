@@ -13,7 +13,7 @@ use hyper::{
 pub struct Wants {
     /// The query of the address and of `Referer`.
     pub query: bool,
-    /// The name of the user in `Authorization`.
+    /// The user name in `Authorization`.
     pub user: bool,
 }
 
@@ -179,7 +179,7 @@ impl RequestHead {
         self.part(Part::Path)
     }
 
-    /// The query of the address, if it is wanted.
+    /// The query of the address, if recorded.
     #[must_use]
     pub fn query(&self) -> Option<&[u8]> {
         self.part(Part::Query)
@@ -203,7 +203,7 @@ impl RequestHead {
         self.part(Part::UserAgent)
     }
 
-    /// The name of the user, if it is wanted.
+    /// The user name, if recorded.
     #[must_use]
     pub fn user(&self) -> Option<&[u8]> {
         self.part(Part::User)
@@ -265,7 +265,7 @@ fn absolute(target: &[u8]) -> (Option<&[u8]>, &[u8]) {
     (Some(authority), if path.is_empty() { b"/" } else { path })
 }
 
-/// The name of the user in a field `Authorization: Basic …` (RFC 7617).
+/// The user name in an `Authorization: Basic …` field (RFC 7617).
 fn user(fields: &HeaderMap) -> Option<Vec<u8>> {
     decoded(fields.get(header::AUTHORIZATION)?.as_bytes())
 }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{Candidate, Cookies, Pages, Place, Record, Rules, Wants};
 
-/// A future that stays on its worker.
+/// A future that is bound to its worker.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// The settings that all visitors of a listening address share.
@@ -131,7 +131,7 @@ pub trait Services {
         visitor.address.map_or(Sender::Nameless, Sender::Known)
     }
 
-    /// The memory budget as the sender of a request over the connection of a reverse proxy sees it.
+    /// The memory budget for the sender of a request over the connection of a reverse proxy.
     /// `None`: the connection is charged as before.
     fn budget_of(&self, sender: Sender) -> Option<Rc<dyn Budget>> {
         let _ = sender;
@@ -186,7 +186,7 @@ pub struct Asked<'r> {
 pub enum Found {
     /// The service takes the request.
     Service(Rc<dyn Service>),
-    /// No service has the name: 404.
+    /// No service matches: 404.
     Unknown,
     /// The visitor is redirected to this address: 308.
     Redirect(Redirect),

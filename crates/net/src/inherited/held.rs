@@ -127,7 +127,7 @@ impl Inherited {
     /// workers accept from the same socket. `None`: a listener of this process has them.
     ///
     /// # Errors
-    /// The number of sockets does not fit, or this process has no descriptor left.
+    /// The number of sockets does not match, or this process has no descriptor left.
     pub(super) fn lend(
         &mut self,
         wanted: &Place,

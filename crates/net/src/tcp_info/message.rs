@@ -2,8 +2,8 @@
 //! `sock_diag(7)`, `struct inet_diag_req_v2` of `linux/inet_diag.h` after a netlink header, and
 //! `struct tcp_info` of `linux/tcp.h` in an attribute of the reply.
 //!
-//! Integers are in host byte order, ports and addresses in network byte order. `tcp_info` has only
-//! ever grown at its end: the fields that an older kernel lacks are absent.
+//! Integers are in host byte order, ports and addresses in network byte order. `tcp_info` only
+//! grows at its end: fields that an older kernel lacks are absent.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -58,7 +58,7 @@ pub(super) fn question(ends: Ends, sequence: u32) -> [u8; QUESTION] {
     put(&address(if is_v4 { far } else { remote.ip() }));
     // A link-local address requires its interface.
     put(&scope(local).to_ne_bytes());
-    // No cookie, so any socket matches.
+    // Without a cookie any socket matches.
     put(&[0xff; 8]);
     bytes
 }

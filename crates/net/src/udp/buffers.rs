@@ -104,7 +104,7 @@ impl Buffers {
         Ok(Self { receive, send: socket_send_buffer_size(socket)? / 2 })
     }
 
-    /// The smaller size of both, per direction.
+    /// The smaller of both sizes, per direction.
     fn least(self, other: Self) -> Self {
         Self { receive: self.receive.min(other.receive), send: self.send.min(other.send) }
     }

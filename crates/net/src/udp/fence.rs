@@ -49,7 +49,7 @@ const PAYLOAD: u32 = 8;
 /// The return value for accepting the whole datagram.
 const WHOLE: u32 = u32::MAX;
 
-/// The sources of one socket that send too many first packets.
+/// The filter of sources that send too many first packets to one socket.
 #[derive(Debug)]
 pub struct Fence {
     form: Form,

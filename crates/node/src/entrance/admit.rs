@@ -52,7 +52,7 @@ impl Affinity {
         Arc::new(Self { mark, ..Self::default() })
     }
 
-    /// The target of a stream of this backend, which is about to be opened.
+    /// Returns the target for a stream of this backend that is about to be opened.
     pub fn opens(&self, entrance: &Entrance, picked: &Picked) -> Target {
         let (target, is_marked) = picked.aim.opens_at(self.mark);
         self.client.store(entrance.backends.number_of(picked.session), Ordering::Relaxed);
@@ -60,18 +60,18 @@ impl Affinity {
         target
     }
 
-    /// Asked once a byte of the stream has arrived.
+    /// Whether the first bytes of the stream are the mark; valid once a byte has arrived.
     pub fn is_marked(&self) -> bool {
         self.is_marked.load(Ordering::Acquire)
     }
 
-    /// Asked once a byte of the stream has arrived.
+    /// The id of the client that has the stream; valid once a byte has arrived.
     pub fn client(&self) -> u64 {
         self.client.load(Ordering::Relaxed)
     }
 }
 
-/// A visitor on its way into an entrance.
+/// A visitor that enters an entrance.
 #[derive(Debug)]
 pub struct EnteringVisitor {
     pub socket: Socket,
@@ -91,7 +91,7 @@ pub struct Attempts {
     /// The bytes that a refused stream has read from the socket. For a visitor of HTTP, they are in
     /// [`NameVisitor::first`].
     pub first: BytesMut,
-    /// The backends that have not served it.
+    /// The backends that failed to serve it.
     pub tried: Vec<Tried>,
 }
 
@@ -117,7 +117,7 @@ impl VisitorOrigin {
     /// Whether the rules that directed the visitor to the entrance are still in force.
     pub(super) fn is_current(&self, entrance: &Entrance, peer: Option<SocketAddr>) -> bool {
         match self {
-            // A port has one entrance, whose lists are compared when the visitor arrives.
+            // A port has one entrance, whose address lists are checked when the visitor arrives.
             Self::Port(_) => true,
             Self::Name(NameVisitor { door, lead, .. }) => {
                 door.generation() == lead.generation || door.leads(lead, peer)

@@ -27,7 +27,7 @@ const LEFT: Duration = Duration::from_millis(10);
 /// a flood of visitors costs little.
 const HELD_MAX: u32 = 1024;
 
-/// A visitor on its way to another worker.
+/// A visitor that moves to another worker.
 pub(super) struct MovingVisitor {
     entrance: Arc<Entrance>,
     socket: Detached,

@@ -40,7 +40,7 @@
 //! | `hold` | the move to another worker, and the wait for a link |
 //! | `open` | opens and closes entrances on all workers |
 //! | `watch` | target state and access log, from the streams of an entrance |
-//! | `openings` | the entrances that this process opens for itself, and their changes by a reload |
+//! | `openings` | the entrances of the process's own configuration, and their changes by a reload |
 
 mod admit;
 mod again;

@@ -22,10 +22,10 @@ use crate::names::Space;
 use crate::session::Worker;
 use capture::log::{Asked, Carried, Senders};
 
-/// A visitor of a name, on its way to a service.
+/// A visitor of a name that is directed to a service.
 #[derive(Clone, Debug)]
 pub struct NameVisitor {
-    /// The door through which it came.
+    /// The door through which it arrived.
     pub door: Arc<dyn NameDoor>,
     /// The rules that directed it to the entrance.
     pub lead: Lead,
@@ -43,7 +43,7 @@ pub struct NameVisitor {
 pub struct Lead {
     /// Whether the visitor speaks HTTP or TLS.
     pub space: Space,
-    /// The host in the form in which names are looked up.
+    /// The host in the form for name lookups.
     pub host: Box<str>,
     /// The generation of the name table before the lookup.
     pub generation: u64,
@@ -61,7 +61,7 @@ pub trait NameDoor: Senders + fmt::Debug + Send + Sync {
     /// Takes a connection that leaves the stream of its service.
     fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving);
 
-    /// Answers a visitor in place of a service, and closes its connection.
+    /// Responds to a visitor instead of a service, and closes its connection.
     fn answer(&self, worker: &Worker, socket: Socket, asked: Asked, answer: Answer);
 
     /// The generation of the name table.

@@ -37,7 +37,8 @@ pub struct OpenEntrance {
 }
 
 impl OpenEntrance {
-    /// The counters of the streams of this backend on this worker; `None`: it had no stream here.
+    /// The counters of the streams of this backend on this worker; `None`: it has had no stream
+    /// here.
     pub fn stats_by(&self, picked: &Picked) -> Option<Rc<Stats>> {
         let known = self.settings.borrow();
         let of = |known: &&(Arc<Picked>, Rc<Settings>)| known.0.session == picked.session;
@@ -98,8 +99,7 @@ impl OpenEntrance {
         settings
     }
 
-    /// The name under which its streams are listed: the name of a service, the address of a
-    /// forward.
+    /// The label of its streams in lists: the name of a service, the address of a forward.
     pub fn label(&self) -> String {
         let backend = self.entrance.backends.first();
         let aim = &backend.picked.aim;

@@ -24,7 +24,7 @@ type FutureConnectors = LocalFuture<'static, Option<Connectors>>;
 /// is not a private service.
 type FindLinks = dyn Fn(&Rc<Worker>, &str, Duration) -> Option<FutureConnectors>;
 
-/// The private services that visitors of a proxy may name. Empty where no client runs.
+/// The private services that visitors of a proxy may name. Empty if no client runs.
 #[derive(Default)]
 pub struct NamedServices(RefCell<Option<Rc<FindLinks>>>);
 
@@ -35,7 +35,7 @@ impl fmt::Debug for NamedServices {
 }
 
 impl NamedServices {
-    /// The client has started on this worker.
+    /// Sets the lookup function when the client has started on this worker.
     pub fn start(
         &self,
         visit: impl Fn(&Rc<Worker>, &str, Duration) -> Option<FutureConnectors> + 'static,

@@ -311,7 +311,7 @@ impl Watcher for TargetWatch {
                 "{what} {service} turns a visitor away: {error}"
             );
         }
-        // The first failure of a target was logged as such.
+        // The first failure of a target has already been logged.
         if self.health.fault().is_none() || failures > 1 {
             tracing::warn!(
                 service = self.service,

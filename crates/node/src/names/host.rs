@@ -1,4 +1,4 @@
-//! A host as clients publish it, and the names that cover a host.
+//! A host that clients publish, and the names that cover a host.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -56,7 +56,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host {
     pub kind: Kind,
-    /// Lower case, without a dot at the end.
+    /// In lower case, without a trailing dot.
     pub name: Arc<str>,
 }
 

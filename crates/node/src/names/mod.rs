@@ -1,8 +1,8 @@
 //! The names that clients publish: they map a host, for visitors of HTTP or of TLS, to an entrance.
 //!
-//! Workers look a name up once per connection (per request where the server proxies HTTP). The
-//! table consists of immutable shards, so a lookup takes no lock, and a change copies one shard: a
-//! server with 50,000 names copies about 200 entries per change.
+//! Workers look up a name once per connection (per request if the server proxies HTTP). The table
+//! consists of immutable shards, so a lookup takes no lock, and a change copies one shard: a server
+//! with 50,000 names copies about 200 entries per change.
 //!
 //! Each change of the table or of the rules of its entrances increments a generation
 //! ([`Names::generation`]). A keep-alive connection compares the generation, and is admitted again
@@ -86,7 +86,7 @@ pub struct Published {
     pub entrance: Arc<Entrance>,
 }
 
-/// The services of an `http://` name and of the `https://` name of the same host.
+/// The services of the `http://` name and of the `https://` name of a host.
 type WithoutTls = (Option<Services>, Option<Services>);
 
 /// A name that the server knows while its client is disconnected.
@@ -140,7 +140,7 @@ impl Names {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Counts a change, after the change is in force.
+    /// Increments the generation, after a change is in force.
     pub fn note_change(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
@@ -314,7 +314,7 @@ impl Names {
     }
 }
 
-/// Whether the TLS of these services ends at the server. Services of one name are of one kind.
+/// Whether the TLS of these services ends at the server. All services of a name have the same kind.
 fn is_https(services: &Services) -> bool {
     services.first().is_some_and(|first| first.kind == Kind::Https)
 }
@@ -482,7 +482,7 @@ mod tests {
         assert_eq!(of("c.example.com"), std::slice::from_ref(&rest));
         let wild = [String::new(), "https://*.d.example.com".into()];
         assert_eq!(of("x.d.example.com"), [wild, rest]);
-        // A visitor without TLS does not wait for an http:// name for long.
+        // A visitor without TLS waits only briefly for an http:// name.
         let names = Names::default();
         let own = host("https://a.example.com");
         names.add(&own, published(&own));

@@ -16,7 +16,7 @@ pub const HOLD: Duration = Duration::from_secs(10);
 
 /// A UDP port whose visitors a session may serve.
 pub trait SessionPort: fmt::Debug + Send + Sync {
-    /// Whether visitors of the port go to the session with this id.
+    /// Whether the session with this id serves visitors of the port.
     fn leads_to(&self, session: u64) -> bool;
 
     /// Steers the peers of the port to the workers with links.
@@ -62,7 +62,7 @@ pub struct Session {
     past: Box<[[AtomicU64; 3]]>,
     /// When the last live link was lost; initially when the session began.
     lost: Mutex<Instant>,
-    /// How many times those who wait for a link were refused.
+    /// How often the visitors that wait for a link have been refused.
     refusals: AtomicU64,
     /// Called with the worker of a visitor that finds no link: the links of a peer are created on
     /// demand.
@@ -210,7 +210,7 @@ impl Session {
         self.beside.store(beside, Ordering::Relaxed);
     }
 
-    /// Whether another process of the client stands beside this one.
+    /// Whether another process of the client is connected beside this one.
     pub fn stands_beside(&self) -> bool {
         self.beside.load(Ordering::Relaxed)
     }
@@ -236,7 +236,7 @@ impl Session {
         self.revived.notify_waiters();
     }
 
-    /// How many times those who wait for a link were refused.
+    /// How often the visitors that wait for a link have been refused.
     pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::Relaxed)
     }

@@ -35,7 +35,7 @@ impl PathBytes {
         }
     }
 
-    /// The bytes, for the status. Empty before the first one.
+    /// The byte counts, for the status. Empty before the first byte.
     pub fn all(&self) -> BTreeMap<String, status::PathBytes> {
         let shown = [("relayed", &self.relayed), ("direct", &self.direct)].map(|(name, counts)| {
             let [received, sent] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));

@@ -28,7 +28,7 @@ pub struct State {
     pub portion: Portion,
     /// The memory of visitors, and the number of those that were refused.
     pub accounts: Accounts,
-    /// The dials of this worker: an account is a client on a server, and a service on a client.
+    /// The dials of this worker. Their accounts are clients on a server, and services on a client.
     pub dials: Dials,
     /// The command that ends the reconnect delays of the links of this worker.
     pub redial: Rc<Redial>,

@@ -50,8 +50,8 @@ type Last = HashMap<Whose, Sent>;
 enum Whose {
     /// The kernel's cookie of its socket.
     Kernel(u64),
-    /// A connection that this process drives (QUIC, KCP): the serial of the link, and the number of
-    /// the carrier.
+    /// A connection implemented in this process (QUIC, KCP): the serial of the link, and the number
+    /// of the carrier.
     Ours(u64, u32),
 }
 

@@ -1,6 +1,6 @@
-//! Why the body of a request broke off.
+//! The reason why the body of a request broke off.
 
-/// Why the body of a request broke off.
+/// The reason why the body of a request broke off.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     #[error("the message of the visitor broke off: {0}")]

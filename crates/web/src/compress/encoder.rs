@@ -51,7 +51,7 @@ const BROTLI_BUFFER: usize = 4096;
 /// The memory of a brotli encoder: 1.6 to 1.9 MB were measured.
 const BROTLI_COST: u64 = 2 * 1024 * 1024;
 
-/// An encoder without its source.
+/// An encoder, without the body that it compresses.
 pub(crate) struct Encoder {
     engine: Engine,
     coding: Coding,
@@ -68,7 +68,7 @@ enum Engine {
 }
 
 impl Encoder {
-    /// `None`: the coding is not in this build, or memory is short.
+    /// `None`: this build does not support the coding, or memory is short.
     pub(crate) fn new(coding: Coding, account: &Rc<Account>) -> Option<Self> {
         let cost = match coding {
             Coding::Gzip => GZIP_COST,

@@ -18,7 +18,7 @@ use crate::coding::{Accepted, Coding};
 pub struct FileOptions {
     /// The name of the service, for the log.
     pub service: Box<str>,
-    /// A directory without `index.html` is listed.
+    /// Whether a directory without `index.html` is listed.
     pub list: bool,
     /// The fallback files, in order, if the path of a request names no file: paths relative to the
     /// directory, in which `{path}` stands for the path of the request.
@@ -62,7 +62,7 @@ pub(super) struct Found {
     pub(super) coding: Option<Coding>,
     /// The file has variants, so the response depends on `Accept-Encoding`.
     pub(super) varies: bool,
-    /// The file is a text in UTF-8.
+    /// Whether the file is text in UTF-8.
     pub(super) is_utf8: bool,
 }
 

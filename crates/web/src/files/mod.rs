@@ -12,7 +12,7 @@
 //! * `beneath`: opening a path;
 //! * `opened`: reading an open file;
 //! * `body`: the body of a response;
-//! * `text`: whether a text is in UTF-8.
+//! * `text`: detection of text in UTF-8.
 //!
 //! `ServeDir` of tower-http builds the responses with files: type, tag, conditions and range. It
 //! gets a file that is already open. Its own path lookup would make three more file system calls,

@@ -17,7 +17,7 @@ impl Connection {
         rules.preflight && fields::is_preflight(request.method(), request.headers(), has_body)
     }
 
-    /// The service of a request that may use it.
+    /// The service of a request, if the request is admitted.
     pub(super) async fn admitted(
         &self,
         request: &Request<VisitorBody>,

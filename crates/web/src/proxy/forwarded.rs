@@ -44,7 +44,7 @@ impl TargetConnection {
     }
 }
 
-/// The switch to another protocol.
+/// A requested switch to another protocol.
 pub(super) struct Tunnel {
     pub(super) protocol: HeaderValue,
     /// The stream of an HTTP/2 visitor. For an HTTP/1.1 visitor, the whole connection is switched.

@@ -156,7 +156,7 @@ impl Connection {
         let Target { host, field, mut uri } = self.target(&request, head)?;
         let (name, port) = self.named(host, &field, request.headers())?;
         let normal = path::normal_path(request.uri().path());
-        // Before any field is changed.
+        // Determined before any field is changed.
         let sender = self.services.sender(&self.visitor, request.headers());
         let is_trusted = self.services.trusts();
         self.charge(sender, is_trusted)?;
@@ -401,7 +401,7 @@ fn is_open_ended(response: &Response<AnswerBody>) -> bool {
         && !response.headers().contains_key(header::CONTENT_LENGTH)
 }
 
-/// The host that the field of the settings names.
+/// The host in the field that the settings name.
 fn routed<'r>(
     list: &'r HeaderMap,
     field: &HeaderName,
