@@ -347,6 +347,7 @@ def shots(rig, page, name):
 
 def test_a_code_that_is_none_or_unknown_gets_a_sentence(rig):
     page = rig.page = rig.browser.page(rig.home)
+    forbid_direct_paths(page)
     rig.open(page, "visit1.AAAA")
     assert "damaged" in page.until(TROUBLE)
     rig.open(page, "hello")
@@ -464,6 +465,7 @@ def test_a_visit_is_kept_over_a_reload_and_its_secret_stays_out_of_the_origin_of
     assert rig.site.run("localStorage.length") == 0
     page.go(rig.home)
     page.until("document.querySelector('#list li')", "the list")
+    forbid_direct_paths(page)
     shots(rig, page, "kept")
     page.run("document.querySelector('#list button').click()")
     page.until(CONNECTED, "connected again")
@@ -491,6 +493,15 @@ def test_the_death_of_the_publisher_gets_a_sentence_and_its_return_is_noticed(ri
     assert time.monotonic() - began < 14
     site.run("document.querySelector('a').click()")
     site.until("location.search === '?away' && document.getElementById('title')", "the service")
+
+
+def forbid_direct_paths(page):
+    """From here on the page finds no direct path. A path that was found early would carry the
+    downloads that are to stop with the server."""
+    page.run("""(() => {
+        window.connection_of_browser = window.RTCPeerConnection;
+        window.RTCPeerConnection = class { constructor() { throw new Error("forbidden"); } };
+    })()""")
 
 
 def download(rig):
@@ -524,6 +535,11 @@ def test_a_download_goes_on_where_it_stopped_when_the_server_dies_and_returns(ri
 
 def test_a_download_goes_on_over_the_data_channel_when_the_server_dies(rig):
     page, site = rig.page, rig.site
+    assert page.run(CONNECTED) and not page.run(DIRECTLY)
+    page.run("window.RTCPeerConnection = window.connection_of_browser")
+    # The page seeks a direct path in each new link with the client.
+    rig.kill("client")
+    rig.start("client")
     page.until(DIRECTLY, "a direct path")
     shots(rig, page, "direct")
     told = rig.status()
