@@ -35,17 +35,17 @@ use node::pending::PendingGuard;
 use node::session::{Session, Worker};
 use node::unauthenticated::Unauthenticated;
 
-/// How long a listener over UDP accepts after a hand-over. A client that has got the first answer
-/// goes on with this process, and links that begin here are asked to move.
+/// How long a UDP listener keeps accepting after a handover. A client that has received the first
+/// response continues with this process, and links that begin here are asked to move.
 const LATE: Duration = Duration::from_secs(5);
 
-/// Accepts connections from `listener` on this worker as long as the worker lives.
+/// Accepts connections from `listener` on this worker while the worker runs.
 pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, listener: Box<dyn Listener>) {
     let here = Rc::clone(worker);
     let strangers = Unauthenticated::new(worker, listener.transport(), move |incoming, place| {
         welcome(Rc::clone(&here), Arc::clone(&registry), incoming, place)
     });
-    // Packets of a handshake over UDP that has begun come to this process after a hand-over.
+    // After a handover, the packets of a UDP handshake in progress still reach this process.
     let lasts = if listener.transport().stays() { LATE } else { Duration::ZERO };
     spawn_local(async move {
         handover::serving().await;
@@ -71,7 +71,7 @@ impl Behind for Registry {
     }
 }
 
-/// Logs a connection in, or says why not.
+/// Logs a connection in, or logs why that failed.
 async fn welcome(
     worker: Rc<Worker>,
     registry: Arc<Registry>,
@@ -85,7 +85,7 @@ async fn welcome(
         Arrival { worker: &worker, registry: &registry, auth: &auth, remote, is_proxied, place };
     if let Err(error) = log_in(incoming, &auth, &arrival).await {
         let why = match error {
-            // The visitor of the page is no client.
+            // A visitor of the page is not a client.
             LogInError::Handshake(CarrierError::Served) => return,
             #[cfg(feature = "webrtc")]
             LogInError::Handshake(CarrierError::Offer(request)) => {
@@ -100,7 +100,7 @@ async fn welcome(
     }
 }
 
-/// A connection on its way to its link.
+/// A connection that is not attached to its link yet.
 struct Arrival<'a> {
     worker: &'a Rc<Worker>,
     registry: &'a Arc<Registry>,
@@ -157,7 +157,7 @@ fn lose(registry: &Arc<Registry>, serial: u64, greeted: &Greeted, error: &io::Er
     }
 }
 
-/// Logs a failed log-in once, and not its repetitions.
+/// Logs a failed log-in once and suppresses its repetitions.
 fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyhow::Error) {
     // The failure counts against the client, and not against the reverse proxy in front of it.
     let told = match why.downcast_ref() {
@@ -167,7 +167,7 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
     let remote = told.unwrap_or(remote);
     let name = auth.claimed().unwrap_or_default();
     let reason = reason(registry, auth, &name, why);
-    // A link that a restart of the server has ended: the client logs in anew at once.
+    // A restart of the server has ended the link, and the client logs in again at once.
     let greeting = why.downcast_ref::<GreetError>();
     let is_of_former = greeting.and_then(GreetError::refusal) == Some(Refusal::UnknownLink);
     if !name.is_empty() && !is_of_former {

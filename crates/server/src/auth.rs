@@ -71,8 +71,8 @@ impl<'a> Auth<'a> {
         self.claimed.borrow().clone()
     }
 
-    /// The epoch of the `clients` entry that the log-in was checked by. A reload that changes the
-    /// entry meanwhile makes the log-in void.
+    /// The epoch of the `clients` entry against which the log-in was checked. A reload that changes
+    /// the entry meanwhile makes the log-in void.
     pub(super) const fn epoch(&self) -> Option<u64> {
         self.epoch.get()
     }
@@ -108,11 +108,11 @@ impl<'a> Auth<'a> {
         }
     }
 
-    /// Enrols a client whose code was right.
+    /// Enrols a client whose code was valid.
     async fn enroll(&self, name: &Name, enrolled: StoredCredential) -> Result<(), Refusal> {
         let Some(code) = self.code.take() else { return Err(Refusal::BadCredential) };
         let (registry, own) = (Arc::clone(self.registry), name.clone());
-        // In a separate task, because a greeting may be cut off at any moment, and an enrolment
+        // In a separate task, because a greeting may be cancelled at any moment, and an enrolment
         // must not be.
         let work = async move { registry.enroll(&own, &code, enrolled).await };
         let outcome = tokio::task::spawn_local(work).await;
@@ -147,7 +147,7 @@ impl<'a> Auth<'a> {
                 );
             }
         }
-        // The credential is proved, so the client may log in as long as its entry has it. Another
+        // The credential is proved, so the client may log in while its entry contains it. Another
         // link of the process may have made the old token void since the entry was read.
         if let Some(client) = find().filter(|now| now.credentials.contains(&grant.credential)) {
             self.epoch.set(Some(client.epoch));

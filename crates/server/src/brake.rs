@@ -19,17 +19,17 @@ use transport::CarrierError;
 /// greeting.
 const DOUBLINGS: u32 = 5;
 
-/// The pairs of name and source that are remembered; an attacker may invent both. A full table
-/// without outdated pairs is cleared. An attacker of one name needs 4,096 connections to reset the
-/// pause in this way.
+/// The maximum number of remembered pairs of name and source; an attacker may invent both. A full
+/// table without outdated pairs is cleared. An attacker of one name needs 4,096 connections to
+/// reset the pause in this way.
 const KEYS: usize = 4096;
 
 /// A claimed client name, which is empty before a name was claimed, and the source (see
 /// [`prefix`]).
 type Key = (String, IpAddr);
 
-/// The kind of a log-in failure. A client that has two mistakes, one after the other, gets a log
-/// line for each kind. Text that a peer writes into the reason makes no new kind.
+/// The kind of a log-in failure. A client that makes two mistakes in succession gets a log line for
+/// each kind. Text that a peer writes into the reason does not create a new kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kind(
     Option<Discriminant<CarrierError>>,

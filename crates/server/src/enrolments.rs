@@ -1,4 +1,4 @@
-//! Codes that let new clients in. A code is valid for ten minutes and for one client.
+//! Codes that admit new clients. A code is valid for ten minutes and for one client.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -19,14 +19,13 @@ use proto::greeting::{Name, StoredCredential, Token};
 /// clients.
 const MAX: usize = 256;
 
-/// The number of codes that may be valid at once of those that one client has asked for.
+/// The number of codes requested by one client that may be valid at once.
 const INVITED_MAX: usize = 16;
 
-/// Clients whose refused invitations are remembered.
+/// The number of clients whose refused invitations are remembered.
 const REFUSED_MAX: usize = 1024;
 
-/// Doublings of the pause before the refusal of an invitation: up to 3.2 s, for which the client
-/// waits.
+/// Doublings of the delay before an invitation is refused: up to 3.2 s, while the client waits.
 const DOUBLINGS: u32 = 5;
 
 /// The store of the clients that were enrolled by a code. All methods block.
@@ -34,7 +33,7 @@ pub trait Enrolled: Debug + Send + Sync {
     /// Whether the store has the client.
     fn has(&self, name: &Name) -> bool;
 
-    /// Returns the name in an order that can be stored.
+    /// Returns the name in an order if the order can be stored.
     ///
     /// # Errors
     /// The problems of the order.
@@ -48,7 +47,7 @@ pub trait Enrolled: Debug + Send + Sync {
         public_bind: IpAddr,
     ) -> anyhow::Result<ClientGrant>;
 
-    /// Adds the new token of a stored client behind its present token. A new token that no log-in
+    /// Adds the new token of a stored client after its current token. A new token that no log-in
     /// has used is replaced.
     fn renew(
         &self,
@@ -57,7 +56,7 @@ pub trait Enrolled: Debug + Send + Sync {
         public_bind: IpAddr,
     ) -> anyhow::Result<ClientGrant>;
 
-    /// Removes all tokens of a stored client but this one. `None`: the store does not have this
+    /// Removes all tokens of a stored client except this one. `None`: the store does not have this
     /// token of the client, and nothing has changed.
     fn settle(
         &self,
@@ -69,8 +68,8 @@ pub trait Enrolled: Debug + Send + Sync {
     /// Changes a stored client and returns the client as it is now.
     ///
     /// # Errors
-    /// The change has a text that is no right or no limit, or the client cannot be stored. Nothing
-    /// has changed then.
+    /// The change contains an invalid right or limit, or the client cannot be stored. Nothing has
+    /// changed then.
     fn change(&self, change: &Change, public_bind: IpAddr) -> anyhow::Result<ClientGrant>;
 
     /// Removes a client. Returns whether the store had it.
@@ -84,17 +83,17 @@ pub(super) struct Enrolments {
     kept: Option<Arc<dyn Enrolled>>,
     public_bind: IpAddr,
     open: Mutex<HashMap<String, PendingCode>>,
-    /// By the name of a client: the client that invited it. Only of this process: a client that was
-    /// enrolled before counts as invited by nobody.
+    /// The inviter of each client, by the client's name. Limited to this process: a client that was
+    /// enrolled before counts as not invited.
     invited: Mutex<HashMap<String, String>>,
-    /// By the name of a client: its invitations that were refused.
+    /// The refused invitations of each client, by its name.
     refused: Mutex<Failures<String>>,
     /// Held while the clients are read or one is added. Otherwise a reload that has read the
     /// clients could remove a client that was added meanwhile.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// The things that a revocation has removed.
+/// The result of a revocation: what it has removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Revoked {
     pub(super) code: bool,
@@ -117,7 +116,7 @@ impl Enrolments {
         Self { kept, public_bind, open, invited, refused, turn }
     }
 
-    /// An invitation that the client `by` asked for is refused. Returns the time to wait before the
+    /// Counts a refused invitation that the client `by` requested. Returns the delay before the
     /// answer.
     pub(super) fn refuse(&self, by: &str) -> Duration {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,7 +127,7 @@ impl Enrolments {
         self.invited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the client `name` came by a code that the client `by` asked for.
+    /// Whether the client `name` was enrolled by a code that the client `by` requested.
     pub(super) fn has_invited(&self, name: &Name, by: &str) -> bool {
         self.invited().get(name.as_str()).is_some_and(|inviter| inviter == by)
     }
@@ -144,8 +143,8 @@ impl Enrolments {
 
     /// Makes a code for a new client, or for the new token of an enrolled client, and returns its
     /// secret. An earlier code for the same name becomes void. `is_client`: a client of this name
-    /// may log in already. `admits`: a listener takes clients without a certificate. `by`: the
-    /// client that asks for the code; it does not replace the code of somebody else.
+    /// may log in already. `admits`: a listener accepts clients without a certificate. `by`: the
+    /// client that requests the code, which must not replace a code that another client requested.
     ///
     /// # Errors
     /// The server has no state directory, the order cannot be stored, a new client is enrolled
@@ -267,7 +266,7 @@ impl Enrolments {
         written.map(Some)
     }
 
-    /// Makes all tokens of a stored client void but this one; see [`Enrolled::settle`].
+    /// Makes all tokens of a stored client void except this one; see [`Enrolled::settle`].
     pub(super) async fn settle(
         &self,
         name: &Name,
@@ -308,7 +307,7 @@ impl Enrolments {
     }
 }
 
-/// The refusal of a code for a client that is enrolled already, with the ways to go on.
+/// The refusal of a code for a client that is enrolled already, with the remedies.
 fn is_enrolled(name: &Name) -> String {
     format!(
         "client `{name}` is enrolled already, and a second code would lock it out. For a new token: \

@@ -1,11 +1,12 @@
-//! Invitations: a client with the right `allow.invite` lets visitors come to its own private
+//! Invitations: a client with the right `allow.invite` invites visitors to its own private
 //! services. A new visitor is a client that enrols by a one-time code and has the right to visit
 //! that service and no other right.
 //!
 //! A revocation removes a client only if this process enrolled it by a code that the same inviter
-//! asked for: an inviter gives rights to clients of others as well, and must not remove them.
+//! asked for: an inviter also gives rights to clients of other inviters, and must not remove these
+//! clients.
 //!
-//! A refusal tells which names the server knows, so that each further one takes longer.
+//! A refusal reveals which names the server knows, so each further refusal is delayed longer.
 
 use std::sync::atomic::Ordering;
 
@@ -19,11 +20,12 @@ use proto::control::{Invite, InviteAction, InviteOutcome, OneTimeSecret};
 use super::clients::Client;
 use super::registry::Registry;
 
-/// Most clients that have no other right than to visit services of one client. Each of them is a
-/// file in the state directory.
+/// The maximum number of clients whose only rights are to visit services of one client. Each of
+/// them is a file in the state directory.
 const VISITORS_MAX: usize = 256;
 
-/// Most rights of one client to visit services of one other client, as far as inviters give them.
+/// The maximum number of rights to visit services of one client that invitations give to one
+/// visitor.
 const RIGHTS_MAX: usize = 64;
 
 impl Registry {

@@ -1,15 +1,15 @@
-//! The server role: carriers come in, are greeted, and join or begin links on workers; clients
+//! The server role: carriers are accepted, are greeted, and join or begin links on workers; clients
 //! register services, which become entrances.
 //!
 //! ```text
 //!   shared.rs      the data that all parts below share
-//!   listening.rs   the ports of the configuration, also those that wait for their address
-//!   accept.rs      listeners of carriers: handshake, greeting, the way to the link's worker
+//!   listening.rs   the ports of the configuration, including those that wait for their address
+//!   accept.rs      listeners of carriers: handshake, greeting, handover to the link's worker
 //!   auth.rs        log-in: credentials, rights, takeover by a newer client process
 //!   clients/       all clients that may log in, and the changes by a reload
-//!   hook/          `auth.http`: an external service that knows further clients
+//!   hook/          `auth.http`: an external service that knows additional clients
 //!   reload.rs      the reload of the configuration
-//!   enrolments.rs  codes that let new clients in
+//!   enrolments.rs  codes that admit new clients
 //!   brake.rs       delays failed log-ins and logs each kind once
 //!   registry/      sessions and links, entrances of services
 //!   directory/     which client has which port or name
@@ -17,7 +17,7 @@
 //!   stun.rs        the ports at which the server answers STUN
 //!   invitations.rs one-time codes of visitors of private services
 //!   sightings.rs   the last address, the end and the last refused log-in of each client
-//!   offers/        connections by WebRTC, which begin with a request of HTTP
+//!   offers/        WebRTC connections, which begin with an HTTP request
 //!   owner.rs       reactions to a link: streams (forwards), registrations, state changes
 //! ```
 //!
@@ -98,7 +98,7 @@ pub struct Server {
     workers: Workers,
     registry: Arc<Registry>,
     listen: Vec<String>,
-    /// The URLs at which visitors of names come.
+    /// The URLs at which visitors of names connect.
     visitors: Vec<String>,
     /// The ports that wait for their addresses.
     waiting: Waiting,
@@ -114,14 +114,14 @@ pub struct Server {
     source: Option<ConfigSource>,
     ledger: Ledger,
     survey: Survey,
-    /// The turn of its links in `tunnel ping`.
+    /// The rotation of its links in `tunnel ping`.
     turn: PingRotation,
 }
 
-/// What a look at the server notes for the next one.
+/// The state that one poll of the status keeps for the next.
 #[derive(Debug)]
 struct GlanceNotes {
-    /// An address as others are told.
+    /// A sample address, as it is announced.
     told: String,
     sessions: survey::Notes,
     clients: ClientNotes,
@@ -154,7 +154,7 @@ impl Server {
         Self::start_with(config, identity, (link, Features::OURS), None, None).await
     }
 
-    /// As [`start`](Self::start), and clients come by codes too. `kept` stores these clients.
+    /// Like [`start`](Self::start), but codes can enrol clients. `kept` stores these clients.
     pub async fn start_with_codes(
         config: ServerConfig,
         identity: Option<Identity>,
@@ -165,9 +165,8 @@ impl Server {
     }
 
     /// Starts a server whose links have the settings `link` instead of the configured settings, and
-    /// which tells clients of these features.
-    /// `kept` stores the enrolled clients. `state` is the directory in which `quic://` keeps data
-    /// for the next process.
+    /// which announces these features to clients. `kept` stores the enrolled clients. `state` is
+    /// the directory in which `quic://` keeps data for the next process.
     pub async fn start_with(
         config: ServerConfig,
         identity: Option<Identity>,
@@ -180,7 +179,7 @@ impl Server {
         let terminator = certificates::terminator(&config, state)?;
         let of_shared = (kept, terminator.clone(), StunReport::new(side.stun()));
         let shared = Arc::new(ServerShared::new(&config, (link, features), of_shared, state)?);
-        // Ports are bound first, so that a port that is taken is reported before anything runs.
+        // Ports are bound first, so that a port in use is reported before anything runs.
         let doors = Doors::new(Arc::clone(&shared.hosts), &config, state)?;
         let (groups, absent) = listening::bind_all(&config, &side, count.get())?;
         let of_absent = absent.iter().filter_map(|port| {
@@ -302,7 +301,7 @@ impl Server {
         sessions.into_values().collect()
     }
 
-    /// Adds what the workers do not know.
+    /// Adds the data that the workers do not have.
     fn settle(&self, sessions: &mut BTreeMap<u64, status::Session>) {
         let hosts = &self.shared().hosts;
         let services = sessions.values_mut().flat_map(|session| &mut session.services);
@@ -311,7 +310,7 @@ impl Server {
         sessions.values_mut().for_each(status::Session::settle);
     }
 
-    /// What moves in a status, without the sessions.
+    /// The changing values of a status, without the sessions.
     async fn gauges(&self) -> Status {
         let handles = self.workers.handles();
         Status {
@@ -355,7 +354,7 @@ impl Daemon for Server {
     fn delta<'a>(&'a self, cursor: &'a mut Cursor) -> SendFuture<'a, StatusDelta> {
         Box::pin(async move {
             let notes: Option<GlanceNotes> = cursor.take();
-            // A reload may change the addresses that others are told.
+            // A reload may change the announced addresses.
             let told = self.shared().hosts.told("tcp://:1");
             let notes = notes.filter(|notes| notes.told == told);
             let whole = notes.is_none();
@@ -458,10 +457,10 @@ impl Enrolment for Server {
             // A server that does not read its configuration again has the certificate of its start.
             let pin = read.or_else(|| self.side.pin().filter(|_| self.source.is_none()));
             let self_signed = config.tls.identity.is_none();
-            // A code is no certificate, so it works only where none is asked for.
+            // A code does not replace a certificate, so it works only where none is requested.
             let places = self.listen.iter().zip(&config.listen);
             let listen = places.filter(|(_, at)| config.is_exempt(at));
-            // Clients dial one of the transports of a port for everything.
+            // Clients must dial one transport of a `mux://` port.
             let listen = listen.map(|(url, _)| url.replacen("mux://", "tls://", 1)).collect();
             let public = config.public_url.clients.iter().map(ToString::to_string).collect();
             Ok(Opened { secret, pin, self_signed, listen, public })
@@ -471,7 +470,7 @@ impl Enrolment for Server {
     fn revoke(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>> {
         Box::pin(async move {
             let name = Name::new(&name).map_err(|why| WrongConfig::one(why.to_string()))?;
-            // Its links live on the workers, so this call sends the change to the workers.
+            // The client's links are on the workers, so this call sends the change to the workers.
             self.registry.revoke(&name).await
         })
     }

@@ -1,5 +1,5 @@
-//! The ports of a server's configuration: where carriers come, and where visitors of names come. A
-//! port whose address this machine does not have waits for the address and is tried again.
+//! The ports of a server's configuration: ports for carriers and ports for visitors of names. A
+//! port whose address this machine does not have waits for the address and is retried.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +16,9 @@ use node::session::Handle;
 
 /// A port that is bound.
 pub(super) enum Port {
-    /// Where carriers come.
+    /// A port for carriers.
     Carriers(usize, Endpoint, Bound),
-    /// Where visitors of names come.
+    /// A port for visitors of names.
     Door(BoundDoor),
 }
 
@@ -31,7 +31,7 @@ impl Port {
         }
     }
 
-    /// The place in `listen`; `None` for a port that is not there.
+    /// The index in `listen`; `None` for a port that is not in `listen`.
     pub(super) const fn nth(&self) -> Option<usize> {
         match self {
             Self::Carriers(nth, ..) => Some(*nth),
@@ -73,7 +73,7 @@ impl Port {
 fn url(endpoint: &Endpoint, address: SocketAddr) -> String {
     let (scheme, path) = (endpoint.scheme.name, endpoint.path.as_deref().unwrap_or_default());
     match &endpoint.host {
-        // The socket knows the number of the interface, and people its name.
+        // The socket has the index of the interface, and users know its name.
         host @ Host::Scoped(_) => format!("{scheme}://{host}:{}{path}", address.port()),
         Host::Name(_) | Host::Ip(_) => format!("{scheme}://{address}{path}"),
     }
@@ -86,12 +86,12 @@ pub(super) struct AbsentPort {
     /// The URL, once the port is open.
     pub(super) url: String,
     pub(super) address: Option<SocketAddr>,
-    /// Why it waits.
+    /// Why the port waits.
     why: String,
 }
 
 impl AbsentPort {
-    /// The place in `listen`; `None` for a port that is not there.
+    /// The index in `listen`; `None` for a port that is not in `listen`.
     pub(super) const fn nth(&self) -> Option<usize> {
         match self.place {
             Place::Listen(nth) => Some(nth),
@@ -99,7 +99,7 @@ impl AbsentPort {
         }
     }
 
-    /// Whether visitors of HTTP and of TLS come there.
+    /// Whether the port accepts visitors of HTTP and of TLS.
     pub(super) fn admits(&self, config: &ServerConfig) -> (bool, bool) {
         match self.place {
             Place::Http(_) => (true, false),
@@ -132,7 +132,7 @@ fn bind(
 /// Binds all ports of a configuration.
 ///
 /// # Errors
-/// Ports are taken, or not permitted; there is a line for each.
+/// Ports are in use or not permitted; the error has a line for each.
 pub(super) fn bind_all(
     config: &ServerConfig,
     side: &ServerSide,
@@ -149,7 +149,7 @@ pub(super) fn bind_all(
                     let endpoint = config.listen.get(nth).map(|listen| &listen.endpoint);
                     let address = endpoint.and_then(|endpoint| listen_address(endpoint).ok());
                     let url = endpoint.zip(address).map(|(endpoint, at)| url(endpoint, at));
-                    // The interface of a link-local address is not there yet.
+                    // The interface of a link-local address does not exist yet.
                     let written = || endpoint.map(ToString::to_string).unwrap_or_default();
                     (address, url.unwrap_or_else(written))
                 }
@@ -172,13 +172,13 @@ impl Waiting {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A URL for the status, which says that the port waits.
+    /// A URL for the status, with a note if the port waits for its address.
     pub(super) fn shown(&self, url: &str) -> String {
         let waits = self.lock().iter().any(|port| port.url == url);
         if waits { format!("{url} (waits for its address)") } else { url.to_owned() }
     }
 
-    /// Tries the ports again on the worker of `handle`, until all are open or the server leaves.
+    /// Tries the ports again on the worker of `handle`, until all are open or the server stops.
     pub(super) async fn insist(
         &self,
         absent: Vec<AbsentPort>,
@@ -213,7 +213,7 @@ impl Waiting {
     ) {
         let places: Vec<_> = self.lock().iter().map(|port| port.place).collect();
         for (place, outcome) in bind(config, side, handles.len(), |place| places.contains(&place)) {
-            // The server may have begun to leave.
+            // The server may have begun to stop.
             if registry.is_leaving() {
                 return;
             }

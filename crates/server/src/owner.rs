@@ -38,7 +38,7 @@ pub(super) struct ServerOwner {
     /// See [`Client::source`](super::clients::Client).
     source: Option<IpAddr>,
     asked: Rc<Asked>,
-    /// A request for an invitation is under way.
+    /// A request for an invitation is pending.
     invites: Rc<Cell<bool>>,
     /// Shared by the forwarded streams of this link.
     settings: Rc<Settings>,
@@ -58,8 +58,8 @@ impl fmt::Debug for ServerOwner {
 }
 
 impl ServerOwner {
-    /// The link of a session has fallen silent, or is back: compares the processes of the client
-    /// where that changes which of them serves.
+    /// Compares the processes of a client after a link of the session has stopped or resumed
+    /// answering, if that changes which process serves.
     fn rank(&self, session: &Session) {
         if session.answers() == session.is_displaced() {
             self.registry.rank_soon(session);
@@ -98,7 +98,7 @@ impl ServerOwner {
             asked: Rc::default(),
             invites: Rc::default(),
             settings: Rc::new(Settings {
-                // The client's end of a forward watches the times: they are those of its file.
+                // The client's end of a forward enforces the timeouts, which are in its file.
                 timeouts: Timeouts::default().without_limits(),
                 room,
                 holder,
@@ -126,7 +126,7 @@ impl ServerOwner {
         }
     }
 
-    /// The same for a flow.
+    /// Like [`Self::forward`], for a flow.
     fn forward_flow(
         &self,
         text: &str,
@@ -209,7 +209,7 @@ impl ServerOwner {
         probes::serve(measure, &session, inlet, &self.settings, permit)
     }
 
-    /// Carries out the request for an invitation. One request of a link is under way at a time.
+    /// Carries out the request for an invitation. A link has at most one pending request.
     fn invite(&self, link: &Link, invite: Invite) {
         let request = invite.request;
         let answer = move |link: &Link, outcome| {
@@ -231,8 +231,8 @@ impl ServerOwner {
         });
     }
 
-    /// Takes a registration. One task of the link answers registrations, so further ones wait in
-    /// the registry, where the newest takes the place of the former.
+    /// Accepts a registration. One task of the link answers registrations, so later registrations
+    /// wait in the registry, where the newest replaces the previous.
     fn register(&self, link: &Link, register: Register) {
         let generation = register.generation;
         if !self.registry.offer(self.serial, register, &self.worker.state.budget) {
@@ -253,7 +253,7 @@ impl ServerOwner {
     }
 }
 
-/// The answer to a request while another request of the link is under way.
+/// The answer to a request while another request of the link is pending.
 const BUSY: &str = "another request of this client is under way; try again";
 
 /// The registrations of a link that are not answered yet.
@@ -261,13 +261,13 @@ const BUSY: &str = "another request of this client is under way; try again";
 struct Asked {
     /// The newest generation.
     generation: Cell<Option<u64>>,
-    /// The task of [`answer`] is under way.
+    /// The task of [`answer`] is running.
     is_busy: Cell<bool>,
     /// The link has ended.
     ended: Notify,
 }
 
-/// Answers the registrations of a link until none waits.
+/// Answers the registrations of a link until none is pending.
 async fn answer(registry: &Registry, link: &Link, serial: u64, asked: &Asked) {
     while asked.generation.get().is_some() {
         let turn = tokio::select! {
@@ -291,7 +291,7 @@ async fn answer(registry: &Registry, link: &Link, serial: u64, asked: &Asked) {
 }
 
 /// The target that a right has to name: the address itself, where a right to its name or to its
-/// network does not reach it.
+/// network does not cover it.
 fn needed(asked: &TargetAddr, destination: Destination<'_>) -> TargetAddr {
     match (asked, destination) {
         (TargetAddr::Tcp { port, .. }, Destination::Tcp(ip, _)) if Special::of(ip).is_some() => {
@@ -304,8 +304,8 @@ fn needed(asked: &TargetAddr, destination: Destination<'_>) -> TargetAddr {
     }
 }
 
-/// The command that gives the right to a target. `None`: the client chose a text that is more than
-/// a word to a shell, and a person would run it.
+/// The command that grants the right to a target. `None`: the client chose a text that a shell
+/// would interpret, and a user might run the command.
 fn command(client: &str, target: &TargetAddr) -> Option<String> {
     let right = match target {
         TargetAddr::Tcp { host, port } | TargetAddr::Udp { host, port } if host.contains(':') => {
@@ -351,7 +351,7 @@ impl Owner for ServerOwner {
     ) -> Option<Rc<dyn FlowOutlet>> {
         match open.target {
             Target::Forward(text) => self.forward_flow(&text, open.visitor, inlet),
-            // Only clients have services, and flows of other kinds there are none.
+            // Only clients have services, and there are no flows of other kinds.
             Target::Service(_)
             | Target::Reported(_)
             | Target::Marked { .. }
@@ -367,7 +367,7 @@ impl Owner for ServerOwner {
         match message {
             ControlMessage::Register(register) => self.register(link, register),
             ControlMessage::Invite(invite) => self.invite(link, invite),
-            // Not requested, and without effect.
+            // Not requested; ignored.
             ControlMessage::Registered(_)
             | ControlMessage::Strained(_)
             | ControlMessage::Invited(_)
@@ -398,10 +398,11 @@ impl Owner for ServerOwner {
             State::Live => {
                 worker.state.set_live(worker.index, &session, serial, true);
                 self.rank(&session);
-                // Direct paths are between clients that know private services.
+                // Direct paths exist only between clients that support private services.
                 let wants = link.features().have(Features::PRIVATE);
                 if let Some(message) = self.registry.shared().stun.message().filter(|_| wants) {
-                    // Without the ports a client finds fewer paths; the next link brings them.
+                    // Without the ports a client finds fewer paths; the next link announces them
+                    // again.
                     let _ = link.send_message(&message);
                 }
             }

@@ -36,8 +36,8 @@ impl Server {
         Ok((warnings, self.config.load().differs(&config)))
     }
 
-    /// Applies the entry of the changed client in `text`, a configuration file. After an error
-    /// nothing has changed.
+    /// Applies the entry of the changed client in `text`, a configuration file. An error leaves
+    /// everything unchanged.
     pub(super) async fn apply_client_of(
         &self,
         change: &clients::Change,
@@ -49,12 +49,12 @@ impl Server {
         let name = change.name();
         let grant = config.clients.iter().find(|client| client.name == name);
         let grant = grant.with_context(|| format!("client `{name}` is not in the file"))?;
-        // A new `client_ca` is not in force before the next start.
+        // A new `client_ca` takes effect at the next start.
         let certificates = self.config.load().tls.client_ca.is_some();
         self.registry.apply_client(change, grant, certificates).await
     }
 
-    /// Applies a new configuration. After an error nothing has changed.
+    /// Applies a new configuration. An error leaves everything unchanged.
     async fn apply(&self, new: ServerConfig) -> anyhow::Result<Reloaded> {
         let running = self.config.load_full();
         let mut differs = running.differs(&new);

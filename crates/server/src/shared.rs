@@ -27,7 +27,7 @@ use crate::stun::StunReport;
 pub(crate) struct ServerShared {
     pub(crate) clients: Clients,
     pub(crate) enrolments: Enrolments,
-    /// Whether a listener takes clients without a certificate, and so clients that have a code.
+    /// Whether a listener accepts clients without a certificate, and thus clients that have a code.
     pub(crate) admits_codes: AtomicBool,
     pub(crate) hook: Hook,
     /// The settings of new links.
@@ -35,18 +35,18 @@ pub(crate) struct ServerShared {
     pub(crate) public_bind: std::net::IpAddr,
     /// The names that clients publish.
     pub(crate) hosts: Arc<Hosts>,
-    /// The features that clients are told of.
+    /// The features that are announced to clients.
     pub(crate) features: Features,
-    /// Looks up the names to which clients forward.
+    /// Resolves the names to which clients forward.
     pub(crate) names: Resolver,
     /// The private services of clients.
     pub(crate) private: PrivateServices,
-    /// Connections by WebRTC.
+    /// WebRTC connections.
     #[cfg(feature = "webrtc")]
     pub(crate) offers: Offers,
-    /// What changes.
+    /// The events of changes.
     pub(crate) events: Events,
-    /// The ports of STUN, of which each new link is told.
+    /// The STUN ports, which are announced to each new link.
     pub(crate) stun: StunReport,
 }
 
@@ -97,7 +97,7 @@ impl ServerShared {
     }
 
     /// Whether a client may have a name. A client that the server does not know may be one of
-    /// `auth.http`, which is asked when the client logs in.
+    /// `auth.http`, which is queried when the client logs in.
     pub(crate) fn may_have(&self, client: &str, host: &Host) -> bool {
         let Some(known) = self.clients.find(client) else { return self.hook.is_asked() };
         let rights = match host.kind {
@@ -128,7 +128,7 @@ impl LinkSettings {
     }
 }
 
-/// Whether a listener takes clients without a certificate.
+/// Whether a listener accepts clients without a certificate.
 pub(crate) fn admits_codes(config: &ServerConfig) -> bool {
     config.listen.iter().any(|at| config.is_exempt(at))
 }

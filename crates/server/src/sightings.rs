@@ -1,6 +1,6 @@
-//! What the server has seen of each client since its start: the last address, when the last link
-//! ended, and the last refused log-in. A client has at most one record, and a name that the server
-//! does not know has none. Records are written at log-ins, refusals and the end of links only.
+//! The record of each client since the server's start: the last address, when the last link ended,
+//! and the last refused log-in. A client has at most one record, and a name that the server does
+//! not know has none. Records are written at log-ins, refusals and the end of links only.
 
 use std::collections::HashMap;
 use std::hash::{Hash as _, Hasher};

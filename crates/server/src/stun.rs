@@ -1,4 +1,5 @@
-//! The ports at which the server answers STUN, and the port beside those of `quic://`.
+//! The ports at which the server answers STUN, and the additional port beside the ports of
+//! `quic://`.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -16,11 +17,11 @@ use transport_quic::{QUIC, StunCounts, StunServer};
 
 use node::session::Handle;
 
-/// A port that is taken is tried again after this time, like a published port: the process before
-/// this one may hold it.
+/// A port in use is retried after this time, like a published port: the previous process may hold
+/// it.
 const AGAIN: Duration = Duration::from_secs(15);
 
-/// The ports that clients are told of.
+/// The ports that are announced to clients.
 #[derive(Debug)]
 pub(crate) struct StunReport {
     server: Arc<StunServer>,
@@ -32,13 +33,13 @@ impl StunReport {
         Self { server: Arc::clone(server), of_quic: OnceLock::new() }
     }
 
-    /// The listeners are bound: each has its URL, and its address with the real port.
+    /// Records the bound listeners, each with its URL and its address with the actual port.
     pub(super) fn bound<'a>(&self, all: impl Iterator<Item = (&'a Endpoint, SocketAddr)>) {
         let quic = all.filter(|(endpoint, _)| endpoint.scheme.name == QUIC.name());
         let _ = self.of_quic.set(quic.map(|(_, address)| address.port()).collect());
     }
 
-    /// The requests by their outcome, for the status. Empty before the first one.
+    /// The requests by their outcome, for the status. Empty before the first request.
     pub(super) fn counted(&self) -> BTreeMap<String, u64> {
         let StunCounts { answered, dropped } = self.server.counts();
         let all = [("answered", answered), ("dropped", dropped)];
@@ -48,12 +49,12 @@ impl StunReport {
         all.map(|(name, count)| (name.to_owned(), count)).into()
     }
 
-    /// What a client is told; `None` where STUN is answered nowhere.
+    /// The announcement for a client; `None` if no port answers STUN.
     pub(super) fn message(&self) -> Option<ControlMessage> {
         let of_quic = self.of_quic.get().map_or(&[][..], Vec::as_slice);
         let mut ports: Vec<u16> = of_quic.iter().copied().chain(self.server.other_port()).collect();
         ports.dedup();
-        // The last one is the further port, and shows most.
+        // The last port is the additional one, and reveals most.
         if let Some(last) = ports.get(STUN_PORTS_MAX..).and_then(<[u16]>::last).copied() {
             ports.truncate(STUN_PORTS_MAX - 1);
             ports.push(last);
@@ -62,9 +63,9 @@ impl StunReport {
     }
 }
 
-/// Answers at the further port, on the worker of `handle`, as long as the process lives. The port
-/// is bound when the future is ready, or its failure is logged, so that a client that logs in from
-/// then on learns the port.
+/// Answers at the additional port, on the worker of `handle`, while the process runs. The port is
+/// bound when the future is ready, or its failure is logged, so that a client that logs in
+/// afterwards learns the port.
 pub(super) async fn serve(
     server: &Arc<StunServer>,
     config: &ServerConfig,
@@ -82,7 +83,7 @@ pub(super) async fn serve(
                     let mut serving = pin!(server.serve(address));
                     // The first poll binds the port.
                     let bound = poll_fn(|cx| Poll::Ready(serving.as_mut().poll(cx))).await;
-                    // A server whose start has failed waits for nothing.
+                    // Nothing waits if the start of the server has failed.
                     if let Some(first) = first.take() {
                         let _ = first.send(());
                     }
@@ -105,7 +106,7 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// A port that nobody asked for is no reason to wake a person.
+/// A failure at a port that is not configured does not justify a warning.
 fn tell(address: SocketAddr, error: &std::io::Error, is_asked_for: bool) {
     let text = format!(
         "STUN is not answered at {address}: {error}; it is tried again every {} s",

@@ -7,8 +7,7 @@ use std::time::Instant;
 
 use super::Client;
 
-/// Names of which a negative answer is kept. The number is limited, because any peer may invent
-/// names.
+/// The maximum number of cached negative answers. It is limited because any peer may invent names.
 const NOS_MAX: usize = 4096;
 
 /// Answers by name.
@@ -23,7 +22,7 @@ pub(super) struct HookAnswers {
 struct Yes {
     client: Arc<Client>,
     until: Instant,
-    /// A negative answer has come since.
+    /// A negative answer has arrived since.
     doubted: bool,
 }
 
@@ -88,7 +87,7 @@ impl HookAnswers {
         }
     }
 
-    /// Expires all answers, because a reload may have changed the service that is asked.
+    /// Expires all answers, because a reload may have changed the queried service.
     pub(super) fn expire(&mut self, now: Instant) {
         self.no.clear();
         self.yes.values_mut().for_each(|yes| yes.until = now);

@@ -29,8 +29,8 @@ pub(crate) struct Client {
     pub renewal: Option<StoredCredential>,
     /// The client introduced itself (`allow_any_client`).
     pub(crate) is_stranger: bool,
-    /// The source from which the client introduced itself. The log lines about the client count
-    /// for this source, because a stranger can come by any number of names.
+    /// The source from which the client introduced itself. The log lines about the client count for
+    /// this source, because such a client can use any number of names.
     pub source: Option<IpAddr>,
     /// The ports that the client may publish.
     pub tcp: PortRights,
@@ -48,7 +48,7 @@ pub(crate) struct Client {
     pub forward: ForwardRights,
     /// The private services of other clients that the client may visit.
     pub visit: VisitRights,
-    /// Whether the client may let visitors come to its private services by codes.
+    /// Whether the client may invite visitors to its private services by codes.
     pub invite: bool,
     /// Whether the client may run a speed test.
     pub speedtest: bool,
@@ -60,9 +60,9 @@ pub(crate) struct Client {
     pub ports: u32,
     /// The number of hosts that the client may publish; `None` is unlimited.
     pub hosts: Option<NonZeroU32>,
-    /// The most flows of UDP at each port, and the most of one source address.
+    /// The maximum number of UDP flows at each port, and of one source address.
     pub(crate) flows: (u32, u32),
-    /// The flows that this side dials for the client, over all links.
+    /// The bounds of the flows that the server dials for the client, over all links.
     pub dialled: Arc<FlowBounds>,
     /// Changes when a credential becomes invalid. A client that logged in under an older epoch has
     /// to log in again.
@@ -107,7 +107,8 @@ impl Client {
         let per_source = per_source.map_or(FlowBounds::OF_SOURCE, NonZeroU32::get);
         Self {
             flows: (most, per_source),
-            // The client bounds the programs that use its forwards; the sources here are theirs.
+            // The sources here are the programs that use the client's forwards, which the client
+            // limits.
             dialled: Arc::new(FlowBounds::new(most, u32::MAX)),
             credentials,
             by_certificate: false,
@@ -139,7 +140,7 @@ impl Client {
     }
 
     /// The bounds of a port that the client publishes. An address of a reverse proxy in `trusted`
-    /// is no source.
+    /// does not count as a source.
     pub(crate) fn flow_bounds(&self, trusted: &Arc<ArcSwap<Vec<Net>>>) -> Arc<FlowBounds> {
         let trusted = Arc::clone(trusted);
         let (most, per_source) = self.flows;
@@ -169,7 +170,7 @@ impl Client {
         name: &str,
         changes: &mut Changes,
     ) -> Arc<Self> {
-        // Nobody has logged in with the token of a renewal that waits, so no link ends with it.
+        // No client has logged in with the token of a pending renewal, so its removal ends no link.
         let mut used =
             before.credentials.iter().filter(|old| before.renewal.as_ref() != Some(*old));
         let is_gone = used.any(|old| !self.credentials.contains(old))
@@ -202,7 +203,7 @@ impl Client {
         if !(is_gone || entrances || others) {
             return Arc::clone(before);
         }
-        // The streams and the descriptors that the client has count on.
+        // The streams and descriptors that the client holds stay counted.
         before.gate.set(&self.limits);
         self.gate = Arc::clone(&before.gate);
         before.dialled.set(self.flows.0, u32::MAX);

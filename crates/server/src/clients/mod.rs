@@ -139,7 +139,7 @@ impl Clients {
         guests.asked.find(name).or_else(|| guests.strangers.find(name)).cloned()
     }
 
-    /// All clients that may log in, in no order.
+    /// All clients that may log in, in no particular order.
     pub(super) fn known(&self) -> Vec<KnownClient> {
         let all = self.all.load();
         let mut known: Vec<_> =
@@ -148,13 +148,12 @@ impl Clients {
         known
     }
 
-    /// The clients that are configured or were enrolled, by name. It is another map after each
-    /// change.
+    /// The clients that are configured or were enrolled, by name. Each change creates a new map.
     pub(super) fn told(&self) -> Arc<HashMap<String, Arc<Client>>> {
         self.all.load_full()
     }
 
-    /// The clients that the configuration does not name, in no order.
+    /// The clients that the configuration does not name, in no particular order.
     pub(super) fn known_guests(&self) -> Vec<KnownClient> {
         let all = self.all.load();
         let guests = self.guests();
@@ -167,7 +166,7 @@ impl Clients {
         asked.chain(any).filter(|guest| !all.contains_key(&guest.name)).collect()
     }
 
-    /// The client of this name, and where the server has it from.
+    /// The client of this name, and its origin.
     pub(super) fn known_of(&self, name: &str) -> Option<KnownClient> {
         if let Some(client) = self.all.load().get(name) {
             return Some(KnownClient::told(name, client));
@@ -192,8 +191,8 @@ impl Clients {
         all.keys().find(|name| config::own_label(name).as_deref() == Some(label)).cloned()
     }
 
-    /// Whether a client may publish at this address: one that is configured, enrolled or connected,
-    /// or a stranger.
+    /// Whether any client may publish at this address: a configured or enrolled client, a client
+    /// with a positive answer, or a client that introduces itself.
     pub(super) fn may_publish(&self, over: Over, at: SocketAddr) -> bool {
         let permits = |tcp: &PortRights, udp: &PortRights| {
             let rights = if over == Over::Tcp { tcp } else { udp };
@@ -234,7 +233,7 @@ impl Clients {
         guests.strangers.introduce(name, credential, source, is_connected, now, make)
     }
 
-    /// Frees the name of a client that introduced itself, when it has no more links.
+    /// Frees the name of a client that introduced itself and has no links left.
     pub(super) fn forget_stranger(&self, name: &str, is_connected: impl Fn(&str) -> bool) {
         let mut guests = self.guests();
         // The client may have connected again meanwhile.
@@ -248,8 +247,7 @@ impl Clients {
         self.guests().strangers.find(name).is_some()
     }
 
-    /// The generation of the configuration. An answer to a question from before a reload does not
-    /// count.
+    /// The generation of the configuration. The answer to a query from before a reload is rejected.
     pub(super) fn generation(&self) -> u64 {
         self.guests().generation
     }
@@ -275,11 +273,11 @@ impl Clients {
     }
 
     /// Stores an answer about a name; `None`: there is no such client. A negative answer about a
-    /// connected client has to come twice, because the first one may come from a proxy while the
+    /// connected client must arrive twice, because the first one may come from a proxy while the
     /// service behind it restarts.
     ///
     /// # Errors
-    /// The answer has an invalid token, or the configuration has changed since the question.
+    /// The answer has an invalid token, or the configuration has changed since the query.
     pub(super) fn learn(
         &self,
         name: &str,
@@ -316,7 +314,7 @@ impl Clients {
         Ok(changes)
     }
 
-    /// Replaces the clients with the clients of `config`. After an error nothing has changed.
+    /// Replaces the clients with the clients of `config`. An error leaves everything unchanged.
     pub(super) fn replace(&self, config: &ServerConfig) -> anyhow::Result<Changes> {
         let old = self.all.load_full();
         let (mut new, mut changes) = (HashMap::new(), Changes::default());
@@ -360,7 +358,7 @@ impl Clients {
             changes.removed.extend(asked.clear());
         }
         changes.credential_gone.extend(known.keys().filter(|name| asked.remove(name)).cloned());
-        // The service is asked about connected clients again at once, and a new log-in waits for
+        // The service is queried about connected clients again at once, and a new log-in waits for
         // its answer.
         asked.expire(Instant::now());
         strangers.rights.clone_from(&config.any_client);

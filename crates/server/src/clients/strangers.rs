@@ -12,14 +12,14 @@ use proto::greeting::{Refusal, StoredCredential};
 
 use super::Client;
 
-/// The number of clients that may have introduced themselves at a time.
+/// The maximum number of clients that have introduced themselves at a time.
 pub(super) const STRANGERS_MAX: usize = 4096;
 
-/// The number of clients of one source (see [`prefix`]) that may have introduced themselves at a
-/// time: enough for the machines behind one address of a company, and 64 sources share the names.
+/// The maximum number of such clients of one source (see [`prefix`]): enough for the machines
+/// behind one address of a company, while at least 64 sources can hold names.
 pub(super) const OF_ONE_SOURCE: usize = 64;
 
-/// The time from an introduction to the first link: a greeting, and the way to the worker.
+/// The time from an introduction to the first link: the greeting and the handover to the worker.
 pub(super) const ARRIVES: Duration = Duration::from_secs(30);
 
 /// Why a client cannot introduce itself.
@@ -34,7 +34,7 @@ pub(crate) enum Denied {
 }
 
 impl Denied {
-    /// What the client is told.
+    /// The refusal that the client gets.
     pub(crate) const fn refusal(self) -> Refusal {
         match self {
             Self::Name => Refusal::BadCredential,
@@ -42,7 +42,7 @@ impl Denied {
         }
     }
 
-    /// The reason for the log, where the refusal does not say it.
+    /// The reason for the log, unless the refusal already states it.
     pub(crate) const fn reason(self) -> Option<&'static str> {
         match self {
             Self::Name => None,
@@ -108,7 +108,7 @@ impl Strangers {
             now.saturating_duration_since(stranger.since) < ARRIVES || is_connected(name)
         };
         match all.get(name) {
-            // Another greeting of the same client was first.
+            // Another greeting of the same client came first.
             Some(own) if own.client.credentials.contains(&credential) => return Ok(()),
             Some(other) if is_there(name, other) => return Err(Denied::Name),
             Some(_) | None => {}

@@ -1,5 +1,5 @@
 //! The directory of a single server: a table in memory, and the file of the chosen ports. The lock
-//! is held for the look at a map, and never while a port is opened.
+//! is held for a map lookup, never while a port is opened.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -18,13 +18,13 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Ports that the server chooses are kept in the folder `state`; without a folder as long as
-    /// this process runs.
+    /// Ports that the server chooses are stored in the directory `state`, or else kept in memory
+    /// while this process runs.
     pub(crate) fn new(state: Option<&Path>) -> Self {
         Self { owners: Mutex::default(), ports: ChosenPorts::new(state) }
     }
 
-    /// Writes what was noted now.
+    /// Writes the recorded ports now.
     #[cfg(test)]
     pub(crate) fn flush(&self) {
         self.ports.flush();

@@ -1,16 +1,15 @@
-//! The directory: which client has which public resource, and which ports services had before.
-//! Servers that publish for the same clients would have to agree about both, so each question that
-//! needs such an agreement is asked here. [`Local`] is the directory of a single server.
+//! The directory: which client holds which public resource, and which ports services had before.
+//! Servers that publish for the same clients would have to agree on both, so each query that needs
+//! such an agreement is made here. [`Local`] is the directory of a single server.
 //!
 //! ```text
 //!   publication ──claim, release──> Directory   asynchronous: other servers may have to be asked
 //!   visitor ──────find──────> Names (a snapshot of each worker's look-ups, never the directory)
 //! ```
 //!
-//! Each server bounds its listeners by itself (`registry/publish/budget.rs`), and each server slows
-//! down guesses by itself (`brake.rs`): an agreement would cost every log-in an answer of all
-//! others. The clients that came in by a code are behind a trait of their own
-//! ([`Enrolled`](super::Enrolled)).
+//! Each server limits its own listeners (`registry/publish/budget.rs`) and delays guesses
+//! independently (`brake.rs`): an agreement would cost every log-in an answer of all other servers.
+//! The clients that were enrolled by a code have a separate trait ([`Enrolled`](super::Enrolled)).
 
 mod local;
 mod ports;
@@ -50,30 +49,30 @@ impl Key {
 /// A port of a protocol.
 pub(super) type Port = (Over, SocketAddr);
 
-/// A client has the resource already.
+/// A client already holds the resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taken;
 
 /// The answer of a directory.
 pub(super) type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Who has which resource. A resource that was claimed belongs to its owner until it is released.
+/// Which client holds which resource. A claimed resource belongs to its owner until it is released.
 pub(super) trait Directory: fmt::Debug + Send + Sync {
-    /// Gives a resource to a client, if it is free. A future that is dropped before its end has
-    /// claimed nothing.
+    /// Gives a resource to a client, if it is free. A future that is dropped before it completes
+    /// has claimed nothing.
     ///
     /// # Errors
-    /// A client has the resource, which may be `owner` itself.
+    /// A client holds the resource, possibly `owner` itself.
     fn claim<'a>(&'a self, key: &'a Key, owner: &'a Arc<str>) -> Answer<'a, Result<(), Taken>>;
 
-    /// Frees a resource. The caller does not wait: a directory that has to tell others does so by
-    /// itself.
+    /// Frees a resource. The caller does not wait: a directory that must notify other servers does
+    /// so in the background.
     fn release(&self, key: &Key);
 
     /// The client that has a resource.
     fn locate<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Arc<str>>>;
 
-    /// The ports that the server chose for a service of a client, the older first.
+    /// The ports that the server chose for a service of a client, oldest first.
     fn chosen<'a>(&'a self, client: &'a str, service: &'a str) -> Answer<'a, Vec<Port>>;
 
     /// The ports that were chosen for other services, of this client or of others.
@@ -83,13 +82,13 @@ pub(super) trait Directory: fmt::Debug + Send + Sync {
         service: &'a str,
     ) -> Answer<'a, HashSet<Port>>;
 
-    /// Notes the port that the server has chosen for a service.
+    /// Records the port that the server has chosen for a service.
     fn note_chosen(&self, client: &str, service: &str, port: Port);
 
     /// Forgets the ports of a client that was removed.
     fn forget(&self, client: &str);
 
-    /// Keeps what was noted since the last call. Must be called inside a Tokio runtime.
+    /// Stores what was recorded since the last call. Must be called inside a Tokio runtime.
     fn save(&self);
 }
 

@@ -1,5 +1,5 @@
 //! The ports that the server chose, by client and service. A service that asks for any port gets
-//! the port that it had before, also after a restart of either side. The ports are kept in the
+//! the port that it had before, also after a restart of either side. The ports are stored in the
 //! state directory.
 
 use std::collections::{HashMap, HashSet};
@@ -19,16 +19,16 @@ use super::Port;
 /// The file in the state directory.
 const FILE: &str = "ports";
 
-/// Stands before the address of a UDP port. An older version skips such a line.
+/// The prefix of the address of a UDP port. Older versions skip such lines.
 const UDP: &str = "udp:";
 
 const HEAD: &str = "# The ports that the server chose: client, service, address.\n";
 
-/// The most ports that are kept for one client: a client without `limits.ports` can have as many
-/// open. The oldest port is forgotten first.
+/// The maximum number of ports stored for one client: a client without `limits.ports` can have this
+/// number open. The oldest port is evicted first.
 const MOST: usize = config::CLIENT_PORTS as usize;
 
-/// The most ports that are kept for all clients. The file then has less than 1 MiB.
+/// The maximum number of ports stored for all clients, which keeps the file below 1 MiB.
 const MOST_OF_ALL: usize = 8000;
 
 /// The chosen ports of all clients.
@@ -36,15 +36,15 @@ const MOST_OF_ALL: usize = 8000;
 pub(super) struct ChosenPorts {
     folder: Option<PathBuf>,
     known: Mutex<ChosenByClient>,
-    /// Held while the file is written, so that the last write has the last state.
+    /// Held while the file is written, so that the last write contains the latest state.
     writing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct ChosenByClient {
-    /// By client, the older first.
+    /// By client, oldest first.
     clients: HashMap<String, Vec<Chosen>>,
-    /// There is a difference from the file.
+    /// The table differs from the file.
     is_new: bool,
     /// Limits the log lines about a file that cannot be written.
     complaints: RepeatLimit<()>,
@@ -57,8 +57,8 @@ struct Chosen {
 }
 
 impl ChosenPorts {
-    /// Reads the ports that are kept in the state directory. Without a directory, the ports are
-    /// kept as long as this process runs.
+    /// Reads the ports that are stored in the state directory. Without a directory, the ports are
+    /// kept in memory while this process runs.
     pub(super) fn new(folder: Option<&Path>) -> Arc<Self> {
         let mut clients: HashMap<String, Vec<Chosen>> = HashMap::new();
         let text = folder.map(|folder| read_private(folder, FILE)).transpose();
@@ -82,7 +82,7 @@ impl ChosenPorts {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The addresses that a service had, the older first.
+    /// The addresses that a service had, oldest first.
     pub(super) fn of(&self, client: &str, service: &str) -> Vec<Port> {
         let known = self.known();
         let all = known.clients.get(client).into_iter().flatten();
@@ -98,7 +98,7 @@ impl ChosenPorts {
             .collect()
     }
 
-    /// Notes the address that a service has got.
+    /// Records the address that a service was assigned.
     pub(super) fn note(&self, client: &str, service: &str, port: Port) {
         let mut known = self.known();
         let chosen = Chosen { service: service.to_owned(), port };
@@ -125,8 +125,8 @@ impl ChosenPorts {
         self.save();
     }
 
-    /// Writes the file on a blocking thread, if there is a difference. Must be called inside a
-    /// Tokio runtime.
+    /// Writes the file on a blocking thread if the table has changed. Must be called inside a Tokio
+    /// runtime.
     pub(super) fn save(self: &Arc<Self>) {
         if self.folder.is_some() && self.known().is_new {
             let ports = Arc::clone(self);
@@ -151,9 +151,9 @@ impl ChosenPorts {
             text(&known.clients)
         };
         if let Err(error) = write_private(folder, FILE, text.as_bytes()) {
-            // The ports stay as long as this process runs, and the next change writes again.
+            // The ports stay in memory, and the next save retries the write.
             self.known().is_new = true;
-            // A client can change its ports again and again.
+            // A client can change its ports repeatedly.
             if self.known().complaints.pass((), Instant::now()).is_some() {
                 tracing::warn!("{}: {error}", folder.join(FILE).display());
             }

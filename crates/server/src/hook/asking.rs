@@ -1,4 +1,4 @@
-//! When the service is asked: at a log-in, and again and again about connected clients.
+//! When the service is queried: at a log-in, and periodically about connected clients.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl Registry {
     ///
     /// # Errors
     /// Refuses with [`Refusal::Unavailable`] when the service gave no clear answer, or when this
-    /// source has too many pending questions.
+    /// source has too many pending queries.
     pub(crate) async fn ask_about(
         self: &Arc<Self>,
         name: &str,
@@ -47,7 +47,7 @@ impl Registry {
             return Ok(());
         }
         let (registry, own) = (Arc::clone(self), name.to_owned());
-        // In a separate task, because a greeting may be cut off at any moment, and an answer must
+        // In a separate task, because a greeting may be cancelled at any moment, and an answer must
         // be applied as a whole.
         let work = async move {
             let _held = (place, room);
@@ -61,7 +61,7 @@ impl Registry {
         }
     }
 
-    /// Asks and applies the answer. An error has been logged.
+    /// Queries the service and applies the answer. Logs an error.
     async fn ask_again(&self, name: &str) -> Result<(), ()> {
         let (clients, hook) = (&self.shared().clients, &self.shared().hook);
         let generation = clients.generation();
@@ -87,7 +87,7 @@ impl Registry {
     }
 }
 
-/// Starts a task on a worker that checks connected clients again and again.
+/// Starts a task on a worker that checks connected clients periodically.
 pub(crate) async fn keep_asking(registry: Arc<Registry>, worker: &Handle) -> anyhow::Result<()> {
     let work = async move {
         loop {

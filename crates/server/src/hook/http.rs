@@ -1,5 +1,4 @@
-//! One HTTP request: hyper on a connection of our own transports, with the trust settings of these
-//! transports.
+//! One HTTP request: hyper over a connection of our own transports, with their trust settings.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,7 +12,7 @@ use hyper::http::{Request, StatusCode};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use transport::Lane;
 
-/// The longest answer in bytes. An answer is the entry of one client.
+/// The maximum length of an answer, in bytes. An answer is the entry of one client.
 const ANSWER_MAX: usize = 64 << 10;
 
 /// The number of bytes per read.
@@ -36,7 +35,8 @@ pub(super) async fn ask(
         let body = body.map_err(|why| anyhow::anyhow!("its answer: {why}"))?;
         anyhow::Ok((status, body.to_bytes()))
     };
-    // The connection future moves the bytes. It may end first, after all bytes have moved.
+    // The connection future transfers the bytes. It may complete first, after all bytes are
+    // transferred.
     let moving = async {
         let _ = connection.await;
         std::future::pending().await
@@ -90,7 +90,7 @@ impl Write for OverLane {
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_rest(cx))?;
         self.unwritten.push_back(Bytes::copy_from_slice(bytes));
-        // Bytes that the lane does not take now are written before any later bytes.
+        // Bytes that the lane does not accept now are written before any later bytes.
         if let Poll::Ready(Err(error)) = self.poll_rest(cx) {
             return Poll::Ready(Err(error));
         }

@@ -1,4 +1,4 @@
-//! `auth.http`: an external HTTP service is asked about clients that the configuration does not
+//! `auth.http`: an external HTTP service is queried about clients that the configuration does not
 //! name. Only a clear positive answer admits a client. A connected client stays connected while the
 //! service does not answer.
 
@@ -25,31 +25,32 @@ use tokio::sync::{Notify, Semaphore};
 pub(super) use asking::keep_asking;
 use families::Way;
 
-/// Questions at a time, for any number of clients.
+/// The maximum number of concurrent queries, over all clients.
 const AT_A_TIME: usize = 16;
 
-/// Questions at a time for one source address. A source that invents names leaves room for others.
+/// The maximum number of concurrent queries for one source address, so that a source that invents
+/// names leaves room for others.
 const OF_A_SOURCE: usize = 4;
 
 /// The longest validity of a negative answer, so that a client that was just added to the service
 /// does not wait long.
 const NO: Duration = Duration::from_secs(10);
 
-/// The source of a client whose address is not known.
+/// The source of a client whose address is unknown.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// The service that is asked, if one is configured. A server has one hook.
+/// The queried service, if one is configured. A server has one hook.
 #[derive(Debug)]
 pub(super) struct Hook {
     asked: ArcSwapOption<HookSettings>,
     changed: Notify,
     room: Arc<Semaphore>,
-    /// The number of pending questions by source.
+    /// The number of pending queries by source.
     sources: Arc<Mutex<HashMap<IpAddr, usize>>>,
     complaints: Mutex<RepeatLimit<()>>,
 }
 
-/// The address of the service, and the parts of a question.
+/// The address of the service, and the parts of a query.
 pub(super) struct HookSettings {
     url: String,
     way: Way,
@@ -83,7 +84,7 @@ impl HookSettings {
         })))
     }
 
-    /// Asks about a client. Returns its entry; `None`: there is no such client.
+    /// Queries the service about a client. Returns its entry; `None`: there is no such client.
     async fn ask(&self, name: &str) -> anyhow::Result<Option<ClientGrant>> {
         let question = serde_json::to_vec(&serde_json::json!({ "name": name }))?;
         let mut request = Request::post(self.place.as_str())
@@ -122,7 +123,7 @@ impl HookSettings {
     }
 }
 
-/// The header fields of a question: `Host`, and the fields that the configuration adds or replaces.
+/// The header fields of a query: `Host`, and the fields that the configuration adds or replaces.
 fn fields(auth: &HttpAuth) -> anyhow::Result<Vec<(HeaderName, HeaderValue)>> {
     let own = families::request(&auth.path)?;
     let mut fields = Vec::new();
@@ -152,8 +153,8 @@ impl Hook {
         before
     }
 
-    /// Takes a place among the questions of a source; dropping the place frees it. `None` when the
-    /// source has [`OF_A_SOURCE`] pending questions.
+    /// Reserves one of the concurrent queries of a source; dropping the result releases it. `None`
+    /// when the source has [`OF_A_SOURCE`] pending queries.
     fn of_source(&self, source: IpAddr) -> Option<OfSource> {
         let source = prefix(source);
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +171,7 @@ impl Hook {
         self.asked.load().is_some()
     }
 
-    /// Ready when connected clients are due for another check.
+    /// Waits until connected clients are due for another check.
     async fn due(&self) {
         let cache = self.asked.load().as_ref().map(|asked| asked.cache);
         let pause = async {

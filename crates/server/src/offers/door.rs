@@ -1,5 +1,5 @@
-//! Requests about connections of WebRTC at a door for HTTP. They come over TLS that a trusted
-//! reverse proxy has ended, or from this machine.
+//! WebRTC requests at an HTTP door. They arrive over TLS that a trusted reverse proxy has
+//! terminated, or from this machine.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::registry::Registry;
 use doors::AskedOffer;
 use node::session::Worker;
 
-/// What takes the requests of one visitor.
+/// The handler of the requests of one visitor.
 struct Takes {
     worker: Rc<Worker>,
     registry: Arc<Registry>,
     asked: AskedOffer,
 }
 
-/// What takes the requests of a visitor at a door for HTTP.
+/// Returns the handler of a visitor's requests at an HTTP door.
 pub(crate) fn takes(
     worker: &Rc<Worker>,
     registry: Arc<Registry>,
@@ -73,7 +73,8 @@ impl Own for Takes {
     }
 }
 
-/// The head as a listener of WebSockets reads it. The server of HTTP has measured the body.
+/// The header as a WebSocket listener parses it. The HTTP server has already determined the length
+/// of the body.
 fn head(request: &Request<Bytes>, place: &str) -> Result<OfferHead, &'static str> {
     let measures = ["content-length", "transfer-encoding"];
     let fields = request.headers().iter();
@@ -94,7 +95,7 @@ fn response(reply: &Reply) -> Response<Bytes> {
     let known = FIELDS.iter().map(|(name, value)| (*name, *value));
     let more = fields.iter().map(|(name, value)| (*name, value.as_str()));
     for (name, value) in known.chain(more) {
-        // All names and values are ours, and printable.
+        // All names and values are our own, and printable.
         let name = HeaderName::try_from(name).ok();
         if let Some((name, value)) = name.zip(HeaderValue::try_from(value).ok()) {
             list.insert(name, value);

@@ -1,10 +1,10 @@
-//! What programs ask about connections by WebRTC, and what they get.
+//! The requests of programs about WebRTC connections, and the responses.
 
 use std::net::SocketAddr;
 
 use transport::Ask;
 
-/// Why a request is refused: a status of HTTP, and a line for people.
+/// Why a request is refused: an HTTP status and a line for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: &'static str,
@@ -17,7 +17,7 @@ impl Refusal {
     }
 }
 
-/// A request, wherever it has come.
+/// A request, independent of where it arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub(super) ask: &'a Ask,
@@ -29,16 +29,16 @@ pub(super) struct Asked<'a> {
     pub(super) client: SocketAddr,
 }
 
-/// An answer of HTTP.
+/// An HTTP response.
 #[derive(Debug)]
 pub(super) struct Reply {
-    /// Status and reason.
+    /// The status code and the reason phrase.
     pub(super) status: &'static str,
     pub(super) fields: Vec<(&'static str, String)>,
     pub(super) body: String,
 }
 
-/// What a program gets for an offer.
+/// The answer to an offer of a program.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) description: String,

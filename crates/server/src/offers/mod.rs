@@ -1,5 +1,5 @@
-//! Connections by WebRTC of programs without a tunnel, which begin with a request of HTTP
-//! (RFC 9725) at a listener of WebSockets, or at a door for HTTP.
+//! WebRTC connections of programs without a tunnel. They begin with an HTTP request (RFC 9725) at a
+//! WebSocket listener or an HTTP door.
 //!
 //! ```text
 //!   program                         server                          client of the service
@@ -9,16 +9,17 @@
 //!   <───────────────────────── data channels ─────────────────────>
 //! ```
 //!
-//! The server carries two texts. It can read them and exchange neither: each is proven by the token
-//! that only the program and the client of the service have, and names the certificate of its end.
+//! The server relays both texts. It can read but not replace them: each is authenticated by the
+//! token that only the program and the client of the service have, and names the certificate of its
+//! end.
 //!
 //! | module | content |
 //! |---|---|
 //! | this one | requests, proofs, the end of connections |
-//! | `message` | what is asked and answered, wherever the request has come |
+//! | `message` | requests and responses, independent of where a request arrived |
 //! | `table` | the connections that have begun here |
-//! | `door` | requests at a door for HTTP |
-//! | `visit` | the way to the client of the service |
+//! | `door` | requests at an HTTP door |
+//! | `visit` | forwards an offer to the client of the service |
 
 pub(super) mod door;
 mod message;
@@ -43,7 +44,7 @@ use message::{Answer, Asked, Refusal, Reply};
 use node::session::Worker;
 pub(super) use table::Offers;
 
-/// Answers a request that has come to a listener of WebSockets.
+/// Answers a request that has arrived at a WebSocket listener.
 pub(super) async fn serve(worker: &Rc<Worker>, registry: &Arc<Registry>, request: OfferRequest) {
     let asked = Asked {
         ask: &request.ask,
@@ -60,7 +61,7 @@ pub(super) async fn serve(worker: &Rc<Worker>, registry: &Arc<Registry>, request
     }
 }
 
-/// Does what a request asks for.
+/// Executes a request.
 async fn answer(worker: &Rc<Worker>, registry: &Arc<Registry>, asked: Asked<'_>) -> Reply {
     let outcome = match asked.ask {
         Ask::End => end(registry, asked.place),
@@ -132,7 +133,7 @@ async fn log_in(
     Err(penalize(registry, name.as_str(), source, refused()).await)
 }
 
-/// What both proofs of an offer are for.
+/// The context that both proofs of an offer cover.
 fn context(name: &str, place: &str) -> String {
     format!("{name}\n{place}")
 }

@@ -1,4 +1,4 @@
-//! The connections by WebRTC that have begun here, each of which a program can end.
+//! The WebRTC connections that have begun here. A program can end each of them.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-/// Connections that `DELETE` can end, at most. The oldest is forgotten first, and goes on.
+/// The maximum number of connections that `DELETE` can end. The oldest is forgotten first, and goes
+/// on.
 const KNOWN_MAX: usize = 4096;
 
 /// The connections that have begun here.
@@ -27,7 +28,7 @@ impl Offers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a connection; returns its name for `DELETE`, which nobody can guess.
+    /// Records a connection; returns its unguessable name for `DELETE`.
     pub(super) fn note(&self, end: oneshot::Sender<()>) -> String {
         let mut id = String::new();
         for byte in ::link::random::<16>() {

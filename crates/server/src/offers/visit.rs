@@ -1,5 +1,5 @@
-//! The way of an offer to the client of a private service: a stream that the server would join with
-//! that of a visitor, and on which it says something itself.
+//! Forwards an offer to the client of a private service, over a stream that the server uses itself
+//! instead of joining it with a visitor's stream.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use node::session::Worker;
 use peer::wire;
 use peer::wire::{Reply, Why};
 
-/// How long the client of the service may take for its answer. It asks STUN servers first.
+/// The timeout for the answer of the service's client, which queries STUN servers first.
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// How long a client that is away is waited for. A program can ask again.
+/// How long to wait for a client that is away. A program can retry.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Brings the offer of a program that has logged in to the client of the service.
+/// Forwards the offer of a program that has logged in to the client of the service.
 pub(super) async fn visit(
     worker: &Rc<Worker>,
     registry: &Arc<Registry>,
@@ -92,7 +92,7 @@ pub(super) async fn visit(
     }
 }
 
-/// Keeps the stream until the connection has ended, or is to end.
+/// Holds the stream until the connection has ended or is requested to end.
 async fn hold(mut lane: StreamLane, ended: oneshot::Receiver<()>) {
     let is_asked = tokio::select! {
         () = wire::over(&mut lane) => false,

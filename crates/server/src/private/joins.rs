@@ -1,4 +1,4 @@
-//! The joining of visitors' streams with streams to the client of the service.
+//! Joins visitors' streams with streams to the client of the service.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use super::{Absent, Found, WAITING_MAX, WAITING_OF_LINK, open};
 use crate::registry::Registry;
 use node::session::{HOLD, Served, Worker};
 
-/// A place among the streams that wait.
+/// A slot among the waiting streams.
 struct Waiting {
     registry: Arc<Registry>,
     of_link: Rc<Cell<u32>>,
@@ -50,7 +50,7 @@ impl Drop for Waiting {
 pub(crate) struct Joins {
     worker: Rc<Worker>,
     registry: Arc<Registry>,
-    /// The number of streams that wait.
+    /// The number of waiting streams.
     waiting: Rc<Cell<u32>>,
 }
 
@@ -132,7 +132,7 @@ impl Joins {
         }
     }
 
-    /// Joins with a stream of a worker that has a link of the client, once there is one.
+    /// Joins with a stream of a worker that has a link of the client; waits for such a link.
     fn join_elsewhere(
         &self,
         (visitor, address): (&str, Option<SocketAddr>),
@@ -141,7 +141,7 @@ impl Joins {
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
         let (near, far) = span();
-        // The far end counts: it knows the service.
+        // The far end counts the bytes, because it knows the service.
         let near = near.carry(Crossing::default().of_visitor(address));
         let outlet = near.outlet();
         let (worker, registry) = (Rc::clone(&self.worker), Arc::clone(&self.registry));
@@ -152,7 +152,7 @@ impl Joins {
                 (&registry.shared().private, (&client, &service, visitor.as_str()));
             let found = private.wait(whom, worker.index, until, || near.is_reset()).await;
             drop(place);
-            // A reload may have taken the right away meanwhile.
+            // A reload may have revoked the right meanwhile.
             let known = registry.shared().clients.find(&visitor);
             let may =
                 known.is_some_and(|known| known.visit.permit(client.as_str(), service.as_str()));
@@ -172,7 +172,7 @@ impl Joins {
                 let open = open.ok_or(ResetCode::Unknown)?;
                 let of_client = found.gate.admit().ok_or(ResetCode::Limit)?;
                 let stats = worker.state.of::<Served>().stats_of(&found.session, &service);
-                // Its bytes are those of the client, so that the directions are exchanged.
+                // The bytes are counted from the client's side, so the directions are swapped.
                 let crossing = Crossing::far(stats, vec![permit, of_client]).of_visitor(address);
                 let far = far.carry(crossing);
                 let opened = link.open(open, far.outlet());

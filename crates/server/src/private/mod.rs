@@ -1,17 +1,17 @@
-//! Private services: which client has which, and the joining of a visitor's stream with a stream to
-//! that client.
+//! Private services: which client has which service, and how a visitor's stream is joined with a
+//! stream to that client.
 //!
 //! ```text
 //!   visitor's link ──OPEN home/ssh─> join ──may it? whose is it?─> bridge ──OPEN laptop/ssh─> home
 //! ```
 //!
-//! A visitor that has no right, or that the client of the service does not name, gets the answer of
-//! a service that does not exist, at once. Where the visitor has the right and the client is away,
-//! the stream waits as other visitors do. So the right on the server decides who may learn whether
-//! the client is connected, even where the client does not name the visitor.
+//! A visitor without the right, or one that the client of the service does not name, immediately
+//! gets the answer of a service that does not exist. Where the visitor has the right and the client
+//! is away, the stream waits like other visitors. So the right on the server decides who may learn
+//! whether the client is connected, even where the client does not name the visitor.
 //!
-//! The right counts when a stream is joined, that is, when a link between the two clients begins. A
-//! reload that takes the right away ends no link.
+//! The right is checked when a stream is joined, that is, when a link between the two clients
+//! begins. A reload that revokes the right ends no link.
 
 mod joins;
 
@@ -31,14 +31,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 pub(super) use joins::Joins;
 use node::session::Session;
 
-/// Streams of all visitors that wait for a client that is away: those of 1,024 visitors, as many as
-/// wait for one client at its ports. A stream that waits costs a task.
+/// The maximum number of streams, of all visitors, that wait for clients that are away: as many as
+/// wait for one client at its ports. A waiting stream costs a task.
 const WAITING_MAX: u32 = 1024;
 
-/// Streams of one link that wait. A visitor needs one for each service.
+/// The maximum number of waiting streams of one link. A visitor needs one stream per service.
 const WAITING_OF_LINK: u32 = 64;
 
-/// The time between two looks for a live link of a client that has registered.
+/// The poll interval for a live link of a client that has registered.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The private services of all clients.
@@ -86,7 +86,7 @@ struct PrivateService {
     priority: Priority,
 }
 
-/// Where a stream of a visitor leads.
+/// The destination of a visitor's stream.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) session: Arc<Session>,
@@ -94,7 +94,7 @@ pub(super) struct Found {
     pub(super) priority: Priority,
 }
 
-/// Why a stream leads nowhere.
+/// Why a stream has no destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Absent {
     /// The client has not registered.
@@ -166,8 +166,8 @@ impl PrivateServices {
         all.any(|of| of.services.contains_key(service))
     }
 
-    /// The process that serves the visitor: of those that have the service for it and that answer,
-    /// the latest; if none answers, the latest of all.
+    /// The process that serves the visitor: the latest process that has the service for it and
+    /// answers; if none answers, the latest that has the service.
     fn find(&self, client: &Name, service: &Name, visitor: &str) -> Result<Found, Absent> {
         let clients = self.clients();
         let all = clients.get(client.as_str()).ok_or(Absent::Client)?;

@@ -1,5 +1,5 @@
 //! Changes of one client: it is enrolled, its token is renewed, its rights or limits change, it is
-//! revoked. Each change is stored first and then put in force.
+//! revoked. Each change is stored first and then applied.
 
 use std::sync::Arc;
 
@@ -51,8 +51,9 @@ impl Registry {
         self.shared.events.tell(|| Changed::Client { client: client.to_owned(), state });
     }
 
-    /// Makes the old token of a client void that logs in with the token of a renewal for the first
-    /// time. Its links end, except those of the process `instance`, which has proved the new token.
+    /// Makes the old token of a client void at its first log-in with the token of a renewal. The
+    /// links of the client end, except those of the process `instance`, which has proved the new
+    /// token.
     pub(crate) async fn settle(
         &self,
         name: &Name,
@@ -87,7 +88,7 @@ impl Registry {
     }
 
     /// Applies the entry of one client after a change, and publishes the services that waited for a
-    /// right. The caller holds the turn of the enrolments.
+    /// right. The caller holds the lock of the enrolments.
     pub(crate) async fn apply_client(
         &self,
         change: &Change,
@@ -139,7 +140,7 @@ impl Registry {
         if !hosts.holds.change(&order).await? {
             return Err(WrongConfig::one(format!("client `{client}` is not on hold")).into());
         }
-        // Kept connections are judged again.
+        // Persistent connections are checked again.
         hosts.names.note_change();
         let hold = hosts.holds.of(client);
         for (session, _) in self.sessions().links_of(client, None) {

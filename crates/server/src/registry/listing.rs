@@ -1,4 +1,4 @@
-//! The clients of a server as `tunnel clients` shows them, and what the server has seen of them.
+//! The clients of a server as `tunnel clients` shows them, and the records of their log-ins.
 
 use std::collections::HashMap;
 use std::hash::{Hash as _, Hasher as _};
@@ -17,8 +17,8 @@ use super::super::clients::{Client, KnownClient};
 use super::super::sightings::Sighting;
 use super::Registry;
 
-/// What a look at the clients notes for the next one. The entries of clients are kept, so that no
-/// other one has the place of one of them in memory meanwhile.
+/// The snapshot that one poll of the clients keeps for the next. It holds the client entries, so
+/// that no new entry reuses the memory address of a known one.
 #[derive(Debug, Default)]
 pub(crate) struct ClientNotes {
     told: Arc<HashMap<String, Arc<Client>>>,
@@ -61,8 +61,8 @@ impl Registry {
         known.iter().map(|known| self.listed(known)).collect()
     }
 
-    /// The clients that have changed since the notes were made, in no order, and the notes of this
-    /// look. The seconds since an event do not count as a change.
+    /// The clients that have changed since the snapshot `before`, in no particular order, and the
+    /// new snapshot. The seconds since an event do not count as a change.
     pub(crate) fn changed_clients(
         &self,
         before: Option<ClientNotes>,
@@ -72,7 +72,8 @@ impl Registry {
         let mut now = ClientNotes { told: self.shared.clients.told(), ..ClientNotes::default() };
         now.prints.reserve_exact(now.told.len());
         let is_same_map = Arc::ptr_eq(&before.told, &now.told);
-        // The order of one map stays. Of another map, each client is looked up by its name.
+        // The order of the same map is stable. In another map, each client is looked up by its
+        // name.
         let others: HashMap<&str, (&Arc<Client>, u64)> = if is_same_map {
             HashMap::new()
         } else {
@@ -105,15 +106,15 @@ impl Registry {
             }
             now.guests.insert(guest.name, (guest.client, print));
         }
-        // A guest that is left is no guest any more, and may be told of now.
+        // A remaining guest is a guest no longer, but may be configured now.
         let left = before.guests.into_keys().filter(|name| !now.told.contains_key(name));
         changes.gone.extend(left);
-        // A client of the file that is a guest now is not gone.
+        // A formerly configured client that is a guest now is not gone.
         changes.gone.retain(|name| !now.guests.contains_key(name));
         (changes, now)
     }
 
-    /// A hash of what the list shows of a client, without its entry.
+    /// A fingerprint of what the list shows of a client, without its entry.
     fn print(&self, name: &str) -> u64 {
         let mut hash = FxHasher::default();
         self.sessions().glance(name).hash(&mut hash);

@@ -18,11 +18,11 @@ use super::sessions::{LinkEntry, Placed, Sessions};
 use super::takeover::close_links;
 use node::session::{Session, Worker};
 
-/// The number of processes of one client that stand beside each other.
+/// The maximum number of processes of one client that run side by side.
 const PROCESSES_MAX: usize = 256;
 
-/// The number of links of one client process. It is far above any number of workers; a client that
-/// asks for more is misconfigured or hostile.
+/// The maximum number of links of one client process. It is far above any number of workers; a
+/// client that asks for more is misconfigured or hostile.
 const LINKS_MAX: usize = 256;
 
 impl Registry {
@@ -77,7 +77,7 @@ impl Registry {
         if is_full { Err(Refusal::Limit) } else { Ok(()) }
     }
 
-    /// Whether the process stands beside others of its name: it has a shared service, and the
+    /// Whether the process runs alongside others of its name: it has a shared service, and the
     /// client may share.
     fn stands_beside(&self, grant: &Grant) -> bool {
         let may = || self.shared.clients.find(grant.name.as_str()).is_some_and(|own| own.shared);

@@ -45,16 +45,16 @@ pub(crate) struct Registry {
     sessions: Mutex<Sessions>,
     /// Limits the log lines about introductions.
     introduced: Mutex<RepeatLimit<IpAddr>>,
-    /// What the server has seen of its clients.
+    /// The log-in records of the clients.
     sightings: Sightings,
     /// Registrations that wait for their turn.
     pending: Pending,
-    /// The clients whose processes are compared again in a moment.
+    /// The clients whose processes are about to be compared again.
     ranked: Mutex<HashSet<String>>,
     /// The entrances of services.
     published: Published,
-    /// The server is stopping: it takes no new link and publishes nothing. A link that resumes goes
-    /// on, because its streams may finish.
+    /// The server is stopping: it accepts no new link and publishes nothing. A resumed link
+    /// continues, because its streams may finish.
     leaving: AtomicBool,
 }
 
@@ -105,7 +105,7 @@ impl Registry {
         self.sessions().link(serial).map(|entry| Arc::clone(&entry.session))
     }
 
-    /// Whether the server is stopping, or has another process in its place.
+    /// Whether the server is stopping, or another process has replaced it.
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Relaxed)
     }

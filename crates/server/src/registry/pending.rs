@@ -1,6 +1,6 @@
-//! Registrations that wait for their turn. A session has one: the newest takes the place of the
-//! former, and is dropped with its link. The rate at which the registrations of a client are worked
-//! on is bounded by the number of their addresses, over all processes of the client.
+//! Pending registrations. A session has at most one: a newer registration replaces it, and it is
+//! dropped with its link. The rate at which the registrations of a client are processed is limited
+//! by the number of their addresses, over all processes of the client.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,24 +10,24 @@ use link::Held;
 use proto::control::{Register, ServiceSpec};
 use tokio::time::{Instant, sleep_until};
 
-/// The time that an address of a registration costs at the even rate: 2,000 addresses per second,
-/// which take about a tenth of a core.
+/// The time that an address of a registration costs at the sustained rate: 2,000 addresses per
+/// second, which take about a tenth of a core.
 const PER_ADDRESS: Duration = Duration::from_micros(500);
 
-/// The addresses that a client may register at once, at the even rate: a client with 4,000
+/// The burst that a client may register at once, as time at the sustained rate: a client with 4,000
 /// addresses that starts five times in a row does not wait.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// The longest wait for one registration. A registration of 1 MiB may have 80,000 addresses.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// A known answer that is sent again costs this part of its registration: it is copied and encoded.
+/// The divisor for the cost of a known answer that is sent again: it is only copied and encoded.
 const REPEATED: u32 = 16;
 
-/// The paces that are kept before paces without debt are forgotten.
+/// The number of paces from which paces without debt are evicted.
 const PACES: usize = 1024;
 
-/// The waiting registrations of all sessions, and the paces of all clients.
+/// The pending registrations of all sessions, and the paces of all clients.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// By session id.
@@ -35,21 +35,21 @@ pub(super) struct Pending {
     paces: Mutex<Paces>,
 }
 
-/// A registration that waits, and its memory in the budget.
+/// A pending registration, and its memory in the budget.
 #[derive(Debug)]
 pub(super) struct PendingRegistration {
     pub(super) register: Register,
     pub(super) held: Held,
-    /// The links over which this generation came.
+    /// The links over which this generation arrived.
     serials: Vec<u64>,
 }
 
-/// When the registrations of a client are paid for at the even rate; see the generic cell rate
+/// The theoretical arrival time of each client's next registration, by the generic cell rate
 /// algorithm (ITU-T I.371).
 #[derive(Debug, Default)]
 struct Paces {
     paid: HashMap<String, Instant>,
-    /// The number of paces at which those without debt are searched.
+    /// The number of paces at which paces without debt are evicted.
     forget_at: usize,
 }
 
@@ -58,8 +58,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pending {
-    /// Puts a registration in the place of the waiting one. An older generation changes nothing.
-    /// All links of a session tell the same generation.
+    /// Replaces the pending registration. An older generation is ignored. All links of a session
+    /// send the same generation.
     pub(super) fn put(&self, session: u64, serial: u64, register: Register, held: Held) {
         let generation = register.generation;
         let new = PendingRegistration { register, held, serials: vec![serial] };
@@ -79,12 +79,12 @@ impl Pending {
         drop(dropped);
     }
 
-    /// Takes the registration of a session that waits.
+    /// Takes the pending registration of a session.
     pub(super) fn take(&self, session: u64) -> Option<PendingRegistration> {
         lock(&self.waiting).remove(&session)
     }
 
-    /// Drops the registration that came over no other link than this one, which has ended.
+    /// Drops the registration if it arrived over no link other than this ended one.
     pub(super) fn link_ended(&self, session: u64, serial: u64) {
         let mut waiting = lock(&self.waiting);
         let Some(known) = waiting.get_mut(&session) else { return };
@@ -94,26 +94,26 @@ impl Pending {
         drop(gone);
     }
 
-    /// Waits until the next registration of the client may be worked on.
+    /// Waits until the next registration of the client may be processed.
     pub(super) async fn pace(&self, client: &str) {
         while let Some(until) = self.due(client) {
             sleep_until(until).await;
         }
     }
 
-    /// When the next registration of the client may be worked on; `None`: now.
+    /// When the next registration of the client may be processed; `None`: now.
     pub(super) fn due(&self, client: &str) -> Option<Instant> {
         let paid = *lock(&self.paces).paid.get(client)?;
         let now = Instant::now();
         (paid > now + AT_ONCE).then(|| paid - AT_ONCE)
     }
 
-    /// Counts the work of a registration.
+    /// Charges the cost of a registration.
     pub(super) fn spend(&self, client: &str, register: &Register) {
         self.add(client, cost(register));
     }
 
-    /// Counts the work of a known answer that is sent again.
+    /// Charges the cost of a known answer that is sent again.
     pub(super) fn spend_repeated(&self, client: &str, services: usize) {
         let services = u32::try_from(services).unwrap_or(u32::MAX);
         self.add(client, PER_ADDRESS * (1 + services / REPEATED));
@@ -137,7 +137,7 @@ fn cost(register: &Register) -> Duration {
     PER_ADDRESS.saturating_mul(u32::try_from(1 + addresses).unwrap_or(u32::MAX))
 }
 
-/// The memory of a registration and of its answer, bytes.
+/// The memory of a registration and of its answer, in bytes.
 pub(super) fn weight(register: &Register) -> u64 {
     let texts = register.services.iter().flat_map(|spec| &spec.public);
     let texts: usize = texts.map(|text| size_of::<String>() + text.len()).sum();

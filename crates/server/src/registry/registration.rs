@@ -16,7 +16,7 @@ use super::{Registry, pending};
 use node::session::{AWAY, Session};
 use survey::Prints;
 
-/// A process of a client that stands beside others.
+/// A process of a client that runs alongside others.
 struct Rank {
     session: Arc<Session>,
     /// The sessions of the processes that keep the addresses that they have.
@@ -24,8 +24,8 @@ struct Rank {
 }
 
 impl Registry {
-    /// Takes a registration that came over a link. It waits for [`Self::turn`], and a newer one
-    /// takes its place. Its memory is charged to `budget`. False: the link has ended.
+    /// Accepts a registration that arrived over a link. It waits for [`Self::turn`], and a newer
+    /// registration replaces it. Its memory is charged to `budget`. False: the link has ended.
     pub(crate) fn offer(&self, serial: u64, register: Register, budget: &Lease) -> bool {
         let Some(session) = self.session_of(serial) else { return false };
         let held = budget.hold(pending::weight(&register));
@@ -33,7 +33,7 @@ impl Registry {
         true
     }
 
-    /// Waits until the registrations of the client of this link may be worked on. Dropping the
+    /// Waits until the registrations of the client of this link may be processed. Dropping the
     /// future has no effect.
     pub(crate) async fn turn(&self, serial: u64) -> Option<(Arc<Session>, ClientTurn<'_>)> {
         let session = self.session_of(serial)?;
@@ -48,14 +48,14 @@ impl Registry {
     }
 
     /// Publishes the services of the registration that waits. Returns the answer to the link that
-    /// asked for this generation. `None` when a later registration was applied already.
+    /// registered this generation. `None` when a later registration was applied already.
     pub(crate) async fn register(
         &self,
         session: &Arc<Session>,
         mut turn: ClientTurn<'_>,
         generation: u64,
     ) -> Option<Registered> {
-        // The entrances of this client are closed for good behind the same lock.
+        // The entrances of this client are closed permanently under the same lock.
         if self.leaving.load(Ordering::SeqCst) {
             return None;
         }
@@ -70,7 +70,7 @@ impl Registry {
         self.pending.spend(&session.name, &waiting.register);
         let mut told = Vec::new();
         if turn.gives_up(session, &waiting.register) {
-            // Another process that wants the address has it before the address closes.
+            // Another process that requests the address takes it over before it closes.
             for Rank { session: other, outranked_by } in self.ranks(&session.name, Some(session.id))
             {
                 let place = self.place_of(&other, &client);
@@ -92,8 +92,8 @@ impl Registry {
         answer
     }
 
-    /// The processes of a client but one, the latest first. An address that several of them have
-    /// asked for, each for itself alone, belongs to the latest of them that answers.
+    /// The processes of a client except `but`, latest first. An unshared address that several of
+    /// them have requested belongs to the latest process that answers.
     fn ranks(&self, name: &str, but: Option<u64>) -> Vec<Rank> {
         let mut all = self.sessions().in_force(name);
         all.iter().for_each(|session| session.set_beside(all.len() > 1));
@@ -113,9 +113,9 @@ impl Registry {
         all.iter().map(rank).collect()
     }
 
-    /// A process of a client has fallen silent, is lost, or is back. What it has published for
-    /// itself alone belongs to another process of the client meanwhile, if there is one that wants
-    /// it.
+    /// Handles a process of a client that has stopped answering, is lost, or is back. Meanwhile its
+    /// unshared addresses belong to another process of the client that requests them, if there is
+    /// one.
     pub(crate) fn rank_soon(self: &Arc<Self>, session: &Session) {
         let name = &session.name;
         if self.sessions().in_force(name).len() < 2 || !self.published.has_own(session.id) {
@@ -154,20 +154,21 @@ impl Registry {
         }
     }
 
-    /// Tells connected clients the addresses of their services, after `public_url` has changed.
+    /// Reports to connected clients the addresses of their services, after `public_url` has
+    /// changed.
     pub(crate) async fn tell_addresses(&self) {
         for name in self.published.clients() {
             self.review(&name).await;
         }
     }
 
-    /// Applies the last registration of a client again, and tells the client the outcome. The
-    /// processes that stand beside each other have a registration each.
+    /// Applies the last registration of a client again, and reports the outcome to the client.
+    /// Processes that run side by side have one registration each.
     pub(super) async fn review(&self, name: &str) {
         self.review_beside(name, false).await;
     }
 
-    /// As [`Self::review`]. `has_other`: a process that has ended still has its addresses, which
+    /// Like [`Self::review`]. `has_other`: a process that has ended still has its addresses, which
     /// stay open.
     pub(super) async fn review_beside(&self, name: &str, has_other: bool) {
         for Rank { session, outranked_by } in self.ranks(name, None) {
@@ -185,7 +186,8 @@ impl Registry {
         self.leave_displaced(name).await;
     }
 
-    /// Leads visitors that wait with a process of a client to the one that has its addresses now.
+    /// Moves visitors that wait for a process of a client to the process that has its addresses
+    /// now.
     async fn leave_displaced(&self, name: &str) {
         let all = self.sessions().in_force(name);
         for session in all.iter().filter(|session| session.is_displaced()) {
@@ -242,12 +244,12 @@ impl Registry {
         self.published.failure_prints()
     }
 
-    /// No link is made and nothing is published from now on. What is published stays.
+    /// From now on no link is made and nothing is published. Existing entrances stay open.
     pub(crate) fn leave(&self) {
         self.leaving.store(true, Ordering::SeqCst);
     }
 
-    /// Closes the entrances of the sessions whose client has no link here that takes streams: it
+    /// Closes the entrances of the sessions whose client has no link here that accepts streams: it
     /// has links to the next generation of this server, which has the listeners.
     pub(crate) async fn close_left(&self) {
         let all = self.sessions().all();
@@ -257,8 +259,8 @@ impl Registry {
         }
     }
 
-    /// Closes all entrances, at the begin of a stop. No link is made and nothing is published from
-    /// now on.
+    /// Closes all entrances, at the start of a shutdown. No link is made and nothing is published
+    /// from now on.
     pub(crate) async fn close_entrances(&self) {
         self.leave();
         self.published.close_all((&self.handles, &self.shared.hosts)).await;

@@ -1,6 +1,6 @@
-//! The sessions of all clients and their links. Each question about a client is answered from the
-//! entry of that client, so its cost grows with the links of the client and not with those of the
-//! server.
+//! The sessions of all clients and their links. Each query about a client is answered from the
+//! entry of that client, so its cost grows with the links of the client and not with all links of
+//! the server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct LinkEntry {
     pub(super) secret: LinkSecret,
     pub(super) instance: InstanceId,
     pub(super) session: Arc<Session>,
-    /// The process stands beside others of its name; see [`Sessions::in_charge`].
+    /// The process runs alongside others of its name; see [`Sessions::in_charge`].
     pub(super) beside: bool,
 }
 
@@ -40,12 +40,12 @@ pub(crate) struct Placed {
 /// A link with its session.
 pub(super) type OfSession = (Arc<Session>, Placed);
 
-/// The processes of one client that have links. Usually it is one. Processes with a shared service
-/// stand beside each other, if the client may share.
+/// The processes of one client that have links. Usually there is one. Processes with a shared
+/// service run side by side, if the client may share.
 #[derive(Debug, Default)]
 struct OfClient {
-    /// The id of the session in charge: that of the process that came last, or of one of the
-    /// processes that stand beside each other.
+    /// The id of the session in charge: that of the process that logged in last, or of one of the
+    /// processes that run side by side.
     current: Option<u64>,
     /// By the id of the session.
     processes: HashMap<u64, Process>,
@@ -67,7 +67,7 @@ pub(super) struct Removed {
     pub(super) was_last: bool,
     /// The session was in charge: no newer process has taken over.
     pub(super) in_charge: bool,
-    /// The session stood beside others.
+    /// The session ran alongside others.
     pub(super) beside: bool,
 }
 
@@ -131,7 +131,7 @@ impl Sessions {
         self.clients.get(name).map_or(0, |client| client.processes.len())
     }
 
-    /// The session in charge of a client, and those that stand beside it.
+    /// The session in charge of a client, and the sessions that run alongside it.
     pub(super) fn in_force(&self, name: &str) -> Vec<Arc<Session>> {
         let Some(client) = self.clients.get(name) else { return Vec::new() };
         let is_in_force =
@@ -146,8 +146,8 @@ impl Sessions {
         processes.map(|process| process.links.len()).sum()
     }
 
-    /// For how long no link of a client has been live, over all its processes. `None`: one is, or
-    /// the client has no link.
+    /// For how long no link of a client has been live, over all its processes. `None`: a link is
+    /// live, or the client has no link.
     pub(super) fn stalled(&self, name: &str) -> Option<Duration> {
         let processes = self.clients.get(name).into_iter().flat_map(|of| of.processes.values());
         let stalled: Option<Vec<_>> = processes.map(|process| process.session.stalled()).collect();
@@ -173,9 +173,9 @@ impl Sessions {
     }
 
     /// The session that a new link joins, and the links of older processes that it replaces.
-    /// `None`: a newer process has logged in meanwhile. A session without a link is not kept: the
-    /// caller adds the link by [`Self::add`] under the same lock. A process that stands `beside`
-    /// others replaces only those that do not.
+    /// `None`: a newer process has logged in meanwhile. A session without a link is not stored: the
+    /// caller adds the link by [`Self::add`] under the same lock. A process that runs `beside`
+    /// others replaces only processes that do not.
     pub(super) fn in_charge(
         &self,
         grant: &Grant,
@@ -206,7 +206,7 @@ impl Sessions {
     pub(super) fn add(&mut self, id: LinkId, entry: LinkEntry) {
         let LinkEntry { placed, instance, session, beside, .. } = &entry;
         let client = self.clients.entry(session.name.clone()).or_default();
-        // Of processes that stand beside each other, the first process stays in charge.
+        // Of processes that run side by side, the first stays in charge.
         let stays = *beside && client.current().is_some_and(|process| process.beside);
         if !stays {
             client.current = Some(session.id);

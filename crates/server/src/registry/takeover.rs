@@ -1,5 +1,5 @@
-//! The end of links: a newer process of a client takes over, or the last link of a session is gone.
-//! Entrances outlive their session until the newer process has registered.
+//! The end of links: a newer process of a client takes over, or the last link of a session has
+//! ended. Entrances outlive their session until the newer process has registered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,8 @@ impl Registry {
         self.shared.private.withdraw(&last);
         self.published.withdraw(&last, (&self.handles, &self.shared.hosts)).await;
         if in_charge || beside {
-            // A process beside the ended one may have asked for the addresses that closed now.
+            // A process alongside the ended one may have requested the addresses that were closed
+            // now.
             self.review(&last.name).await;
         }
     }

@@ -1,4 +1,4 @@
-//! The public addresses that clients ask for, and the errors of refused addresses.
+//! The public addresses that clients request, and the errors of refused addresses.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,7 +27,7 @@ impl From<Key> for Place {
     }
 }
 
-/// A public address as a client asks for it.
+/// A public address as a client requests it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Public {
     /// A port of this protocol; 0 lets the server choose.
@@ -64,8 +64,8 @@ pub(super) fn error(code: ServiceErrorCode, text: String) -> ServiceError {
     ServiceError { code, text }
 }
 
-/// What became of one service: the addresses at which visitors reach it, or why it has none; and
-/// the refused addresses of a service that asked for several.
+/// The outcome of one service: the addresses at which visitors reach it, or why it has none; and
+/// the refused addresses of a service that requested several.
 pub(super) type Settled = (Outcome<Vec<String>>, Vec<RefusedAddress>);
 
 /// Joins the outcomes of the addresses of one service.
@@ -86,7 +86,7 @@ pub(super) fn settle(all: Vec<(&str, Outcome<String>)>) -> Settled {
 }
 
 /// Parses `tcp://:port`, `udp://address:port`, or a name. A port without an address is at
-/// `public_bind`. A name of one label lies in `domain`.
+/// `public_bind`. A name of one label is in `domain`.
 pub(super) fn parse(text: &str, public_bind: IpAddr, domain: Option<&str>) -> Outcome<Public> {
     let bad = || {
         let text = format!(
@@ -122,7 +122,7 @@ const fn scheme(over: Over) -> &'static str {
     }
 }
 
-/// The address as a client is told it. The text has no host where the server listens at all
+/// The address as it is reported to a client. The text has no host where the server listens at all
 /// addresses, because the client knows the host by which it reaches the server.
 pub(super) fn told(over: Over, address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
@@ -134,7 +134,7 @@ pub(super) fn told(over: Over, address: SocketAddr) -> String {
 
 /// The error of a failed bind.
 pub(super) fn refusal(text: &str, service: &str, e: &io::Error) -> ServiceError {
-    // A client asks again for a port that is taken, and so for an address that may come.
+    // A client retries a port that is in use, and likewise an address that may appear later.
     let code = if matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) {
         ServiceErrorCode::PortTaken
     } else if e.kind() == io::ErrorKind::PermissionDenied {
@@ -148,7 +148,7 @@ pub(super) fn refusal(text: &str, service: &str, e: &io::Error) -> ServiceError 
     error(code, format!("the server cannot listen on {text} for `{service}`: {e}{advice}"))
 }
 
-/// The error of a bind for which the server keeps no descriptor.
+/// The error of a bind for which the server has no descriptor left.
 pub(super) fn no_room(text: &str, service: &str) -> ServiceError {
     let text = format!(
         "the server cannot listen on {text} for `{service}`: its descriptors for published ports \

@@ -2,15 +2,15 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many listeners there may be.
+/// The limit of the descriptors of listeners.
 #[derive(Debug)]
 pub(super) struct Budget {
     used: Mutex<Used>,
-    /// The most descriptors that the listeners of all clients may use.
+    /// The maximum number of descriptors that the listeners of all clients may use.
     most: usize,
-    /// The most of them whose numbers lie in the part of the descriptor table that is kept for
-    /// links and commands. Connections that have not logged in may hold all numbers below that part
-    /// for a while, and a client whose log-in succeeds meanwhile has to get its ports.
+    /// The maximum number of them in the part of the descriptor table that is reserved for links
+    /// and commands. Connections that have not logged in may hold all numbers below that part for a
+    /// while, and a client whose log-in succeeds meanwhile must get its ports.
     most_kept: usize,
 }
 
@@ -20,7 +20,7 @@ struct Used {
     kept: usize,
 }
 
-/// The descriptors of one group of listeners. Dropping it returns them.
+/// The reserved descriptors of one group of listeners. Dropping the value releases them.
 #[derive(Debug)]
 pub(super) struct Reserved {
     budget: Arc<Budget>,
@@ -49,8 +49,8 @@ impl Budget {
 }
 
 impl Reserved {
-    /// Records that this number of its listeners lies in the part of the table that is kept for
-    /// others. False: no more listeners may lie there.
+    /// Records that this number of its listeners is in the reserved part of the table. False: no
+    /// more listeners may be there.
     pub(super) fn keep(&mut self, listeners: usize) -> bool {
         let mut used = self.budget.used();
         let is_room = used.kept + listeners <= self.budget.most_kept;

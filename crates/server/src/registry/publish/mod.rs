@@ -1,14 +1,14 @@
 //! Makes entrances of registered services: rights, binding, takeover, withdrawal.
 //!
 //! ```text
-//!   Published ── directory  who has which resource
+//!   Published ── directory  which client holds which resource
 //!             ── budget     the descriptors of all listeners
-//!             ── clients    by name: the entrances of one client, behind a lock of its own
+//!             ── clients    by name: the entrances of one client, with their own lock
 //!             ── answers    the last registration of each session, and its answer
 //! ```
 //!
 //! Ports are opened under the lock of their client only, so a client with many ports delays no
-//! other client. Two clients that want the same port meet at the directory.
+//! other client. The directory decides between two clients that request the same port.
 
 mod address;
 mod budget;
@@ -53,7 +53,7 @@ pub(super) struct Published {
     /// The last registration of each session, by its id.
     answers: Mutex<HashMap<u64, Answer>>,
     /// Limits the log lines about refusals, by client and service, because a client can register
-    /// again and again.
+    /// repeatedly.
     told: Mutex<RepeatLimit<(String, String)>>,
 }
 
@@ -66,7 +66,7 @@ struct Answer {
     held: Held,
 }
 
-/// The turn of one client to change its entrances.
+/// The exclusive access to the entrances of one client.
 pub(crate) struct ClientTurn<'a> {
     published: &'a Published,
     mine: OwnedMutexGuard<OfClient>,
@@ -78,13 +78,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Published {
     /// The listeners of all clients together may use at most `descriptors`, and at most `kept` of
-    /// them may lie in the part of the descriptor table that is kept for others.
+    /// them may be in the part of the descriptor table that is reserved for others.
     pub(super) fn new(descriptors: usize, kept: usize, directory: Arc<dyn Directory>) -> Self {
         let (shares, clients, answers, told) = Default::default();
         Self { directory, budget: Budget::new(descriptors, kept), shares, clients, answers, told }
     }
 
-    /// Waits for the turn of the client of this name.
+    /// Waits for exclusive access to the entrances of the client of this name.
     pub(super) async fn turn(&self, name: &str) -> ClientTurn<'_> {
         let mine = {
             let mut clients = lock(&self.clients);
@@ -111,7 +111,7 @@ impl Published {
         drop(turn);
         if is_empty {
             let mut clients = lock(&self.clients);
-            // Nobody can get the lock of a client while the map is locked.
+            // No task can get the lock of a client while the map is locked.
             let is_unused = |one: &Arc<tokio::sync::Mutex<OfClient>>| {
                 Arc::strong_count(one) == 1 && one.try_lock().is_ok_and(|one| one.is_empty())
             };
@@ -121,7 +121,7 @@ impl Published {
         }
     }
 
-    /// Whether a session has asked for a public address for itself alone.
+    /// Whether a session has requested a public address that it does not share.
     pub(super) fn has_own(&self, session: u64) -> bool {
         let answers = lock(&self.answers);
         let asked = answers.get(&session).into_iter().flat_map(|known| &known.register.services);
@@ -165,7 +165,7 @@ impl Published {
         }
     }
 
-    /// A hash of what [`Self::add_failures`] adds, of each session to which something is added.
+    /// For each session with failures, a hash of what [`Self::add_failures`] adds to it.
     pub(super) fn failure_prints(&self) -> Prints {
         let mut all = Vec::new();
         for (id, Answer { registered, .. }) in lock(&self.answers).iter() {
@@ -186,7 +186,7 @@ impl Published {
         Prints::of(all)
     }
 
-    /// Logs the outcome of a service that is news.
+    /// Logs a new outcome of a service.
     fn tell(&self, to: Registrant<'_>, result: &ServiceResult) {
         let (owner, source) = (to.session.name.as_str(), to.client.source.map(display));
         let ServiceResult { name, outcome, refused } = result;
@@ -195,7 +195,7 @@ impl Published {
             let refused = refused.iter().map(|one| (&*one.address, &one.error));
             to.hosts.events.tell(|| Changed::service(owner, service, outcome, refused));
         };
-        // A client can register again and again.
+        // A client can register repeatedly.
         let may_warn = (outcome.is_err() || !refused.is_empty()) && {
             let key = (owner.to_owned(), service.to_owned());
             lock(&self.told).pass(key, Instant::now()).is_some()
@@ -227,7 +227,8 @@ impl Published {
     }
 }
 
-/// The addresses of a service as others reach them. Two addresses of this server may be one there.
+/// The addresses at which others reach a service. Two addresses of this server may map to the same
+/// one.
 fn addresses(to: Registrant<'_>, at: Vec<String>) -> Vec<String> {
     let mut told: Vec<String> = Vec::with_capacity(at.len());
     for address in at.iter().map(|address| to.hosts.told(address)) {
@@ -268,7 +269,8 @@ impl ClientTurn<'_> {
         Some(self.set(to, register, Some(held)).await)
     }
 
-    /// Whether a registration gives up an address that the last one of the session has asked for.
+    /// Whether a registration gives up an address that the last registration of the session
+    /// requested.
     pub(super) fn gives_up(&self, session: &Session, register: &Register) -> bool {
         let answers = lock(&self.published.answers);
         let Some(before) = answers.get(&session.id) else { return false };
@@ -305,8 +307,8 @@ impl ClientTurn<'_> {
             })
             .collect();
         {
-            // A client asks again for services that it could not have; an answer that is known
-            // already is no news.
+            // A client requests refused services again; an answer that is known already is not
+            // logged again.
             let answers = lock(&self.published.answers);
             let before = answers.get(&to.session.id);
             let before = before.map(|before| before.registered.results.as_slice());

@@ -70,13 +70,13 @@ pub(super) struct Entry {
 
 /// The state of one registration.
 pub(super) struct Registration {
-    /// The numbers of further ports and hosts that the client may have.
+    /// The numbers of additional ports and hosts that the client may have.
     ports: u32,
     pub(super) hosts: u32,
     /// The entrances on ports that the server chose before, by service.
     chosen: HashMap<String, Vec<Place>>,
-    /// The ports from which the server may still choose, by address. Ports that turned out to be
-    /// taken are not tried again.
+    /// The ports from which the server may still choose, by address. Ports that turned out to be in
+    /// use are not tried again.
     free: HashMap<(Over, IpAddr), Box<dyn Iterator<Item = u16> + Send>>,
 }
 
@@ -106,10 +106,10 @@ impl OfClient {
         self.entrances.is_empty() && self.joined.is_empty()
     }
 
-    /// Applies a registration. Returns what became of each service.
+    /// Applies a registration. Returns the outcome of each service.
     pub(super) async fn set(&mut self, to: Registrant<'_>, register: &Register) -> Vec<Settled> {
         self.source = to.client.source;
-        // Ports that are no longer wanted close first, because another address may want the same
+        // Ports that are no longer wanted close first, because another address may need the same
         // port.
         let publics = self.asked(to, register);
         let places = |shared: bool| {
@@ -152,7 +152,7 @@ impl OfClient {
         }
         self.close_unwanted(to, register).await;
         if register.leaving {
-            // The names of a process that goes stay published by those beside it.
+            // The other processes of the client keep publishing the names of a process that leaves.
             if to.is_alone {
                 to.hosts.note_away(&self.name);
             }
@@ -162,11 +162,11 @@ impl OfClient {
         outcomes
     }
 
-    /// The addresses that a registration asks for, service by service.
+    /// The addresses that a registration requests, service by service.
     ///
     /// An own name of the client over `http://` is the name over `https://` where the server ends
     /// TLS for it, unless the registration has the host over TLS as well, or the service redirects,
-    /// is reached over HTTP on purpose (`redirect: false`), or is not read (`pass_through`).
+    /// is reached over HTTP on purpose (`redirect: false`), or is not parsed (`pass_through`).
     fn asked(&self, to: Registrant<'_>, register: &Register) -> Vec<Vec<Outcome<Public>>> {
         let domain = to.hosts.domain();
         let domain = domain.as_ref().map(|domain| domain.as_str());
@@ -202,7 +202,7 @@ impl OfClient {
         all
     }
 
-    /// Publishes one service, each of its addresses by itself. `publics` are these addresses.
+    /// Publishes one service, address by address. `publics` are its addresses.
     async fn publish(
         &mut self,
         to: Registrant<'_>,
@@ -214,7 +214,7 @@ impl OfClient {
             return (Err(error(ServiceErrorCode::BadAddress, text)), Vec::new());
         }
         let mut all = Vec::with_capacity(spec.public.len());
-        // A client that introduced itself is gone with its last link.
+        // A client that introduced itself is forgotten with its last link.
         let is_known = !spec.terms.ephemeral && !to.client.is_stranger;
         let path = spec.terms.http.path.as_deref();
         for (text, public) in spec.public.iter().zip(publics) {
@@ -311,7 +311,7 @@ impl OfClient {
             return Err(self.not_allowed(to, text, (over, address)));
         }
         let left = state.ports.checked_sub(1);
-        // A client without any right is told that, rather than a number.
+        // A client without any right gets that error instead of the limit.
         let Some(left) = left.or_else(|| rights.rights.is_empty().then_some(0)) else {
             return Err(self.too_many(to, text));
         };
@@ -429,7 +429,7 @@ impl OfClient {
     }
 
     async fn close_unwanted(&mut self, to: Registrant<'_>, register: &Register) {
-        // A client that stops wants nothing any more, and may be started again in a moment.
+        // A client that stops requests no services, and may be restarted soon.
         let is_final = !register.services.is_empty();
         let why = Closed { is_news: true, is_final };
         self.close(|entry| !entry.wanted, (to.handles, to.hosts), why).await;
@@ -450,7 +450,8 @@ impl OfClient {
         self.note_away(at.1);
     }
 
-    /// Notes that the names of the client are not published any more, if it has no entrance.
+    /// Records that the names of the client are no longer published, if it has no entrance at a
+    /// name.
     fn note_away(&self, hosts: &Hosts) {
         let joins_names = self.joined.keys().any(|(_, place)| place.kind.is_some());
         if !joins_names && self.entrances.values().all(|entry| entry.host.is_none()) {
@@ -466,7 +467,7 @@ impl OfClient {
         self.note_away(at.1);
     }
 
-    /// Tells that a service is published no more.
+    /// Reports that a service is no longer published.
     pub(super) fn tell_end(&self, hosts: &Hosts, service: &str) {
         let (client, source) = (&*self.name, self.source.map(display));
         tracing::info!(
@@ -492,7 +493,7 @@ impl OfClient {
         self.names.retain(|_, (_, claim, _)| claim.strong_count() > 0);
     }
 
-    /// The session to which the visitors of an address of this client alone go.
+    /// The session that serves the visitors of an unshared address of this client.
     #[cfg(test)]
     pub(super) fn leads_to(&self, key: Key) -> Option<u64> {
         let entry = self.entrances.get(&key.into())?;
@@ -506,8 +507,8 @@ impl OfClient {
 }
 
 impl Entry {
-    /// Whether it leads to another process of the client, which stands beside that of this
-    /// registration.
+    /// Whether the entrance leads to another process of the client, which runs alongside the
+    /// process of this registration.
     fn is_of_other(&self, to: Registrant<'_>) -> bool {
         !to.is_alone && self.entrance.backends.first().session.id != to.session.id
     }
@@ -519,12 +520,12 @@ impl Entry {
             hosts.names.remove(&host, entrance.id, why.is_final);
         }
         entrance::close_everywhere(handles, entrance.id).await;
-        // The port is free only now.
+        // The port becomes free only now.
         drop(held);
     }
 
-    /// Leads new visitors to this session, unless they go to another process of the client that has
-    /// the address by right.
+    /// Leads new visitors to this session, unless another process of the client outranks it for the
+    /// address.
     pub(super) fn offer_to(
         &mut self,
         to: Registrant<'_>,
@@ -536,7 +537,7 @@ impl Entry {
         }
     }
 
-    /// Leads new visitors to this session and counts them for the client as it is now. Present
+    /// Leads new visitors to this session and counts them in the client's current gate. Present
     /// visitors stay counted in their old gate.
     fn lead_to(&mut self, to: Registrant<'_>, spec: &ServiceSpec, rules: Option<Arc<web::Rules>>) {
         let aim = aim(spec, rules);
@@ -610,7 +611,7 @@ pub(super) fn gate(to: Registrant<'_>) -> Arc<Gate> {
     Gate::within(Arc::clone(&to.client.gate), None)
 }
 
-/// The ports of `ranges`, those of `others` last.
+/// The ports of `ranges`, with the ports of `others` last.
 fn free_ports(
     ranges: Vec<(u16, u16)>,
     (over, bind): (Over, IpAddr),
@@ -627,11 +628,11 @@ fn free_ports(
     Box::new(free.chain(all().filter(move |port| is_kept(*port))))
 }
 
-/// How entrances close.
+/// How entrances are closed.
 #[derive(Clone, Copy)]
 pub(super) struct Closed {
-    /// The log says so.
+    /// The closing is logged.
     pub(super) is_news: bool,
-    /// The client does not want them any more. Otherwise the client is away and may come back.
+    /// The client no longer requests the entrances. Otherwise the client is away and may come back.
     pub(super) is_final: bool,
 }

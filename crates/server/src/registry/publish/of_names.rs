@@ -71,7 +71,7 @@ impl OfClient {
         Ok(url)
     }
 
-    /// Takes the name, or shares it with another service of this client.
+    /// Claims the name, or shares it with another service of this client.
     async fn claim_name(
         &mut self,
         text: &str,

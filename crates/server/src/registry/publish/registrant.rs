@@ -32,7 +32,7 @@ pub(crate) struct Registrant<'a> {
 
 impl Registrant<'_> {
     /// The account to which orders of certificates are charged: the client, or the source of a
-    /// client that introduced itself, which can come by any number of names.
+    /// client that introduced itself, which can use any number of names.
     pub(super) fn account(&self) -> Cow<'_, str> {
         match self.client.source {
             Some(source) => source.to_string().into(),
@@ -41,7 +41,7 @@ impl Registrant<'_> {
     }
 
     /// The other client whose own name in `domain` this host is. Two clients with the same label
-    /// are equal: the name belongs to the client that publishes it first.
+    /// have equal claims: the name belongs to the client that publishes it first.
     pub(super) fn owner_of(&self, host: &str, domain: &str) -> Option<String> {
         let label = host.strip_suffix(domain)?.strip_suffix('.')?;
         let own = config::own_label(&self.session.name);

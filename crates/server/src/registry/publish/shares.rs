@@ -1,6 +1,6 @@
 //! Shared entrances: several sessions serve the visitors of one address. They are processes of one
 //! client or clients of different names. Each of them has the right `allow.shared` and the right to
-//! publish at the address, and each service says `shared: true`.
+//! publish at the address, and each service has `shared: true`.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use super::of_client::{Closed, Entry, OfClient, aim, gate, listen};
 use super::of_names::open_named;
 use super::registrant::Registrant;
 
-/// The shared entrances of all clients. The lock of a client is taken before this one.
+/// The shared entrances of all clients. The lock of a client is taken before this lock.
 #[derive(Debug, Default)]
 pub(super) struct Shares(Mutex<All>);
 
@@ -127,7 +127,7 @@ impl OfClient {
             return Err(error(ServiceErrorCode::NameTaken, text));
         }
         if self.entrances.contains_key(place) {
-            // Another process of the client has the address for itself.
+            // Another process of the client holds the address without sharing it.
             let text = format!(
                 "{text} is published by another process of this client without `shared: true`"
             );
@@ -136,8 +136,8 @@ impl OfClient {
         Ok(())
     }
 
-    /// Ends the part of sessions of this client in shared entrances. An entrance that no session
-    /// serves closes.
+    /// Removes sessions of this client from shared entrances. An entrance that no session serves
+    /// closes.
     pub(super) async fn leave(
         &mut self,
         gone: impl Fn(&(u64, Place), bool) -> bool,
@@ -187,7 +187,7 @@ impl Entry {
         let others = backends.all();
         let others = others.iter().filter(|one| one.session.id != to.session.id);
         let differs = |terms: &proto::control::ServiceTerms| {
-            // The visitors of a name are judged before it is known who serves them.
+            // The visitors of a name are checked before their backend is chosen.
             !terms.http.is_like(&spec.terms.http) || terms.visitors != spec.terms.visitors
         };
         if others.into_iter().any(|one| differs(&one.picked.aim.terms)) {
