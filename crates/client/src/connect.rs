@@ -22,7 +22,7 @@ use peer::links::{Peer, PeerConnector, named};
 /// The time for which the command waits for a link, as a visitor of a forward does.
 const HOLD: Duration = Duration::from_secs(10);
 
-/// Programs of a SOCKS5 or HTTP proxy on this worker may name private services of other clients.
+/// Lets programs of a SOCKS5 or HTTP proxy on this worker name private services of other clients.
 pub(super) fn serve_names(worker: &Worker, shared: &Arc<ClientShared>) {
     let shared = Arc::downgrade(shared);
     worker.state.of::<NamedServices>().start(move |worker, target, patience| {
@@ -46,14 +46,16 @@ pub(super) fn serve_names(worker: &Worker, shared: &Arc<ClientShared>) {
     });
 }
 
-/// Connects `socket` with a private service of another client, as [`ops::Connector::connect`] says.
+/// Connects `socket` with a private service of another client, as [`ops::Connector::connect`]
+/// specifies.
 pub(super) async fn visit(
     uplinks: &Uplinks,
     handles: &[Handle],
     peer: &Arc<Peer>,
     socket: UnixStream,
 ) -> anyhow::Result<()> {
-    // A link is made where there is one to the server, so that the bytes cross no threads.
+    // The peer link is made on a worker that has a link to the server, so that the bytes cross no
+    // threads.
     let worker = match peer.session.live_worker(0) {
         Some(worker) => worker,
         None => uplinks.preferred().live_worker(0, HOLD).await.context(NO_SERVER)?,
@@ -91,7 +93,7 @@ pub(super) async fn visit(
 
 const NO_SERVER: &str = "the client is not connected to its server";
 
-/// Connects `socket` with `target`, as [`ops::Connector::connect`] says.
+/// Connects `socket` with `target`, as [`ops::Connector::connect`] specifies.
 pub(super) async fn connect(
     uplink: &Uplink,
     handles: &[Handle],
@@ -114,7 +116,7 @@ pub(super) async fn connect(
                 let room = descriptors::room();
                 let settings = Rc::new(Settings { room, ..Settings::default() });
                 let connectors = connectors(&link);
-                // A person, or a program for a person, waits for each byte.
+                // A user, or a program on behalf of a user, waits for each byte.
                 let done = serve_connect(
                     socket.into(),
                     (&text, ops::connect::CONNECTED),

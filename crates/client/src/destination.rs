@@ -1,5 +1,5 @@
-//! The public address to which a visitor connected, for the header that tells a target the
-//! visitor's address. An OPEN does not carry that address, so this is the address that the server
+//! The public address to which a visitor connected, for the header that reports the visitor's
+//! address to a target. An OPEN does not carry that address, so this is the address that the server
 //! reported for the service.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ struct PublicPort {
 
 impl PublicPort {
     /// The place of a public address. The ports for visitors of names are in the answer of the
-    /// server if they are others than usual.
+    /// server if they differ from the standard ports.
     fn of(public: &Public) -> Self {
         match public {
             Public::Tcp { bind, port } | Public::Udp { bind, port } => {
@@ -43,7 +43,7 @@ const fn usual_port(kind: NameKind) -> u16 {
 pub(super) struct Places(ArcSwap<HashMap<String, Vec<PublicPort>>>);
 
 impl Places {
-    /// Notes the answer of the server to a registration.
+    /// Records the answer of the server to a registration.
     pub(super) fn note(&self, registered: &Registered) {
         let published = registered.results.iter().filter_map(|result| {
             let places: Vec<_> =
@@ -54,7 +54,7 @@ impl Places {
     }
 
     /// The public address of a service for this visitor. `asked` are the addresses that the client
-    /// asked for; they count before the server has answered. `server` is the address by which the
+    /// requested; they are used until the server has answered. `server` is the address by which the
     /// client reaches the server, for ports that are open at all addresses of the server.
     pub(super) fn of(
         &self,

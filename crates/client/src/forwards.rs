@@ -30,8 +30,8 @@ impl Forwards {
         Self { open: Openings::default(), visits: Arc::clone(visits) }
     }
 
-    /// The session whose links serve the visitors of a forward: that of the server, or that of the
-    /// client whose private service it is.
+    /// The session whose links serve the visitors of a forward: the session of the server, or of
+    /// the client that has the private service.
     fn session_of(&self, forward: &Forward, server: &Arc<Session>) -> Arc<Session> {
         match forward.private() {
             Some(service) => Arc::clone(&self.visits.peer(service).session),
@@ -64,7 +64,7 @@ impl Forwards {
         failed.into_iter().map(|(entry, why)| (entry.0, why)).collect()
     }
 
-    /// Opens the forwards whose address has come, as [`Openings::try_again`] does.
+    /// Opens the forwards whose address has become available, as [`Openings::try_again`] does.
     pub(super) async fn try_again(&self, handles: &[Handle], session: &Arc<Session>) {
         let session_of = |forward: &ForwardEntry| self.session_of(forward, session);
         self.open.try_again(handles, session_of).await;

@@ -1,6 +1,6 @@
-//! What a client leaves to the next generation of its daemon. The server takes the links of both
-//! processes for links of one process: visitors go over the new links from their first moment on,
-//! and streams on the former links go on.
+//! What a client hands over to the next generation of its daemon. The server treats the links of
+//! both processes as links of one process: visitors use the new links immediately, and streams on
+//! the former links continue.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,18 +8,18 @@ use std::str::FromStr;
 use anyhow::Context;
 use proto::InstanceId;
 
-/// The generation of the first set of a process.
+/// The generation of the first set of services of a process.
 pub(super) const FIRST: u64 = 1;
 
-/// The room between the generations of the registrations of two processes. The former process may
-/// register again until it hands over; nobody does so a million times in that moment.
+/// The gap between the generations of the registrations of two processes. The former process may
+/// register again until it hands over, but not a million times in that period.
 pub(super) const ROOM: u64 = 1 << 20;
 
-/// The same for a process in the place of a next one that has died, perhaps after upgrades of its
+/// The gap for a process that replaces a next process that has died, perhaps after upgrades of its
 /// own: more than a million of them.
 pub(super) const REST: u64 = 1 << 40;
 
-/// What the next process of a client goes on with.
+/// The state with which the next process of a client continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandoverState {
     /// The id of the process as the server knows it.
@@ -28,16 +28,16 @@ pub struct HandoverState {
     pub(super) generation: u64,
 }
 
-/// The text is no handover state.
+/// The text is not a handover state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the former process of the client left something that this version does not understand")]
 pub struct UnknownHandover;
 
 impl HandoverState {
-    /// The id and the generation of a process that takes nobody's place.
+    /// The id and the generation of a process that replaces no other.
     ///
     /// # Errors
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     pub(super) fn first() -> anyhow::Result<Self> {
         let mut instance = [0; 16];
         getrandom::fill(&mut instance).context("random bytes")?;

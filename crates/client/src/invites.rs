@@ -1,5 +1,5 @@
 //! Invitations: the requests for one-time codes of visitors that wait for the server's answer, and
-//! the visitors that have come.
+//! the log-ins of visitors.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicU32;
@@ -11,14 +11,15 @@ use proto::control::{InviteOutcome, Invited};
 use proto::greeting::StoredCredential;
 use tokio::sync::{Notify, oneshot};
 
-/// The longest time that the answer of a server takes: it may have to wait for a disk and for
-/// another change of its clients.
+/// The timeout for the answer of a server, which may have to wait for a disk and for another change
+/// of its clients.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Most log-ins that wait to be noted. A later log-in of the visitor is noted as well.
+/// The maximum number of log-ins that wait to be recorded. A later log-in of the visitor is
+/// recorded as well.
 const LOG_INS_MAX: usize = 256;
 
-/// The requests that the server has not answered, and the log-ins that are not noted yet.
+/// The requests that the server has not answered, and the log-ins that are not recorded yet.
 #[derive(Debug, Default)]
 pub(crate) struct Invites {
     pub(super) next: AtomicU32,
@@ -41,15 +42,15 @@ impl Invites {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server has answered.
+    /// Delivers the answer of the server.
     pub(super) fn answered(&self, Invited { request, outcome }: Invited) {
         if let Some(waits) = self.waiting().remove(&request) {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             let _ = waits.send(outcome);
         }
     }
 
-    /// A visitor has proved the token of a private service.
+    /// Records that a visitor has proved the token of a private service.
     pub(crate) fn note_visit(&self, visitor: &str, service: &str, token: &StoredCredential) {
         let [service, visitor] = [service, visitor].map(str::to_owned);
         let visit = Visited { service, visitor, token: token.text().to_string() };

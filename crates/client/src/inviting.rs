@@ -1,4 +1,4 @@
-//! The questions about invitations that a client sends to its server.
+//! The requests about invitations that a client sends to its server.
 
 use std::sync::atomic::Ordering;
 

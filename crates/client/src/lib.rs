@@ -7,16 +7,16 @@
 //!   links.rs       links that were made together; keeping.rs keeps each of them
 //!   owner.rs       reactions to a link: streams, messages of the server, state changes
 //!   register.rs    the registration of services; published.rs what the server answered
-//!   services.rs    the services on a worker; destination.rs the address that a visitor came to
+//!   services.rs    the services on a worker; destination.rs the address that a visitor dialled
 //!   forwards.rs    forwards as entrances
 //!   home.rs        what links with other clients need of this client
 //!   invites.rs     invitations of visitors; inviting.rs asks the server for them
 //!   connect.rs     a byte stream for `tunnel connect`
 //!   replay.rs      kept requests that are sent again
 //!   reload.rs      the reload of the configuration, from its source.rs
-//!   handover.rs    what the next process of an upgrade gets
-//!   nat.rs, stun.rs  what stands between this client and others
-//!   outage.rs, trouble.rs  why a server is not reached, in words
+//!   handover.rs    the state for the next process of an upgrade
+//!   nat.rs, stun.rs  the NAT between this client and others
+//!   outage.rs, trouble.rs  why a server is unreachable, as text
 //! ```
 
 mod connect;
@@ -100,7 +100,7 @@ pub struct Client {
     source: Option<ConfigSource>,
     ledger: Ledger,
     survey: Survey,
-    /// How often something was left for another process in the place of a next one.
+    /// How often the state was handed over to a process that replaces a failed successor.
     again: AtomicU64,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Debug for Client {
 }
 
 /// Starts workers, links and the listeners of forwards. `state` is the handover state of the former
-/// process, whose place this process takes.
+/// process, which this process replaces.
 pub async fn start(
     config: ClientConfig,
     source: ConfigSource,
@@ -140,8 +140,8 @@ impl Client {
         let materials = material::read(&config)?;
         let links = Links::of(&plan, count.get());
 
-        // All forwards are bound before anything is registered, so that a person learns first of a
-        // port that is taken.
+        // All forwards are bound before anything is registered, so that the user learns first of a
+        // port in use.
         let bytes = Arc::<PathBytes>::default();
         let visits = PeerLinks::new(count.get(), &bytes);
         let forwards = Forwards::new(&visits);
@@ -237,7 +237,7 @@ impl Client {
         session.forwards.extend(self.shared.forwards.waiting().into_iter().map(absent));
         let mut counted = None;
         for service in &mut session.services {
-            // The figures are those of the service; its further entries are refused addresses.
+            // The counters are those of the service; its other entries are refused addresses.
             if counted.replace(service.name.clone()).as_ref() == Some(&service.name) {
                 continue;
             }
@@ -456,7 +456,7 @@ impl Serving for Client {
             for uplink in self.shared.uplinks.iter() {
                 register::withdraw(self.workers.handles(), &self.shared, uplink).await;
             }
-            // A link between two clients is a stream here as long as it lives.
+            // A link between two clients is a stream here while it exists.
             self.shared.visits.leave(self.workers.handles()).await;
             tokio::select! {
                 () = survey::drain_links(self.workers.handles()) => {}
@@ -467,8 +467,8 @@ impl Serving for Client {
 
     fn handover_state(&self, again: bool) -> SendFuture<'_, Option<String>> {
         Box::pin(async move {
-            // The server takes the links of both processes for links of one process, and the set of
-            // services of the higher generation.
+            // The server treats the links of both processes as links of one process, and applies
+            // the set of services of the higher generation.
             let generations = self.shared.uplinks.iter().map(|uplink| uplink.generation());
             let mut generation = generations.max().unwrap_or_default() + handover::ROOM;
             if again {
@@ -492,12 +492,12 @@ impl Serving for Client {
         Box::pin(async {
             self.shared.leaving.store(true, Ordering::SeqCst);
             self.shared.forwards.close_all(self.workers.handles()).await;
-            // Visitors come over the links of this process until the next one has links.
+            // Visitors arrive over the links of this process until the next process has links.
             successor.await;
             for uplink in self.shared.uplinks.iter() {
                 uplink.retire(self.workers.handles()).await;
             }
-            // A link between two clients is a stream here as long as it lives, used or not.
+            // A link between two clients is a stream here while it exists, used or not.
             self.shared.visits.leave(self.workers.handles()).await;
             tokio::select! {
                 () = survey::drain_links(self.workers.handles()) => {}

@@ -1,5 +1,5 @@
 //! The links of a client. Links that were made together share their settings. When the settings
-//! change, new links are made, and the old links retire: their streams go on until they end.
+//! change, new links are made, and the old links retire: their streams continue until they end.
 
 use std::fmt;
 use std::rc::Rc;
@@ -18,8 +18,8 @@ use tokio::task::AbortHandle;
 use families::Way;
 use node::session::{Handle, Session, Worker};
 
-/// The smallest number of links when nothing is configured. The default is one link per worker;
-/// with at least two links, a lost packet on one carrier does not delay all streams.
+/// The minimum number of links when nothing is configured. The default is one link per worker; with
+/// at least two links, a lost packet on one carrier does not delay all streams.
 const LINKS_MIN: usize = 2;
 
 /// The time in which a new link must become live; otherwise the working links are kept. The caller
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Links that were made together.
 pub(super) struct Links {
     pub(super) session: Arc<Session>,
-    /// No further link is made; live links go on.
+    /// No more links are made; live links continue.
     pub(super) leaving: Arc<AtomicBool>,
     /// Other links have replaced these links. Messages of the server to retired links concern only
     /// their streams.
@@ -99,7 +99,8 @@ impl Plan {
 }
 
 impl Links {
-    /// Makes a set without links. Its links are tried until they live, unless the set is on trial.
+    /// Makes a set without links. Attempts to make its links are repeated until they succeed,
+    /// unless the set is on trial.
     pub(super) fn of(plan: &Plan, workers: usize) -> Arc<Self> {
         Arc::new(Self {
             session: Session::new(plan.server(), workers),
@@ -131,15 +132,15 @@ impl Links {
         is_on_trial
     }
 
-    /// Notes the task that keeps a link.
+    /// Records the task that keeps a link.
     pub(super) fn note_keeper(&self, keeper: AbortHandle) {
         self.keepers.lock().unwrap_or_else(PoisonError::into_inner).push(keeper);
     }
 
-    /// Ready when a link takes streams.
+    /// Waits until a link accepts streams.
     ///
     /// # Errors
-    /// The reason for which no link does, after the first failure or [`PATIENCE`].
+    /// The reason why no link does, after the first failure or [`PATIENCE`].
     pub(super) async fn come_alive(&self) -> Result<(), String> {
         let live = async {
             loop {
@@ -157,7 +158,7 @@ impl Links {
                 if let Trial::Failed(why) = now {
                     return why;
                 }
-                // Fails only when the sender is gone, but `self` holds the sender.
+                // Fails only when the sender is dropped, but `self` holds the sender.
                 let _ = trial.changed().await;
             }
         };
@@ -168,7 +169,7 @@ impl Links {
             why = failed => Err(why),
             () = tokio::time::sleep(PATIENCE) => Err("no answer in time".to_owned()),
         };
-        // After a failure, further failures of these links are not logged.
+        // After a failure, later failures of these links are not logged.
         self.trial.send_replace(match &outcome {
             Ok(()) => Trial::None,
             Err(why) => Trial::Failed(why.clone()),
@@ -176,7 +177,7 @@ impl Links {
         outcome
     }
 
-    /// Retires the links, because other links have replaced them. They take no more streams, and
+    /// Retires the links, because other links have replaced them. They accept no more streams, and
     /// each link ends with its last stream.
     pub(super) async fn retire(&self, handles: &[Handle]) {
         self.leaving.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! `tunnel nat`: what stands between this client and other clients.
+//! `tunnel nat`: examines the NAT between this client and other clients.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use transport_quic::punched::{Inquired, inquire};
 use super::{Client, stun};
 use peer::direct;
 
-/// The time for all of it. A person waits for it.
+/// The time limit of the whole examination, for which a user waits.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// The time for names of servers. The rest suffices to ask each server twice.
+/// The time limit for resolving names of servers. The rest suffices to query each server twice.
 const LOOKUPS: Duration = Duration::from_millis(1_500);
 
 impl NatProbe for Client {
     fn probe(&self) -> SendFuture<'_, anyhow::Result<NatReport>> {
         Box::pin(async move {
             let shared = &self.shared;
-            // Each inquiry has two sockets and sends dozens of datagrams.
+            // Each inquiry uses two sockets and sends dozens of datagrams.
             let _alone = shared
                 .direct
                 .asking
@@ -68,13 +68,13 @@ impl NatProbe for Client {
     }
 }
 
-/// What the router said, if it was asked, and if it answered.
+/// The answer of the router, if it was queried, and if it answered.
 type Asked = Option<Option<Result<Mapped, Unmapped>>>;
 
-/// What a person is told of it. `tells_hosts`: peers are told addresses of this machine.
+/// The report for the user. `tells_hosts`: addresses of this machine are announced to peers.
 fn report(peer: String, found: Inquired, router: Asked, tells_hosts: bool) -> NatReport {
     let Inquired { hosts, servers, ipv4, ipv6 } = found;
-    // A trial judges itself by IPv4, too, unless only IPv6 passes.
+    // A trial also uses the result of IPv4, unless only IPv6 passes.
     let passes = |nat: &Nat| nat.udp == punch::Udp::Passes;
     let judged = ipv4.filter(passes).or_else(|| ipv6.filter(passes));
     let ours = judged.unwrap_or_else(|| Nat { udp: punch::Udp::Blocked, ..Nat::default() });

@@ -1,5 +1,5 @@
-//! Decides how the log tells that the server is away. A server that is started again is away for a
-//! moment, which is no reason for a warning.
+//! Decides how an unreachable server is logged. A server that restarts is away briefly, which does
+//! not justify a warning.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ pub(super) const AWAY: Duration = Duration::from_secs(10);
 /// An unreachable server is logged at once, and then at this period while nothing changes.
 const REPEAT: Duration = Duration::from_secs(30);
 
-/// The weight of a line about a failed attempt.
+/// The severity of a log line about a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weight {
     /// The server was connected before, and has been away for less than [`AWAY`].
@@ -27,10 +27,10 @@ impl Weight {
     }
 }
 
-/// A line that was logged: whether it was a warning, its text, and when.
+/// A line that was logged: whether it was a warning, its text, and its time.
 pub(super) type LastLine = Option<(bool, String, Instant)>;
 
-/// What all links of a client know about the absence of the server.
+/// The state of an outage of the server, shared by all links of a client.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     had_server: bool,
@@ -40,23 +40,24 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    /// A link was lost. The time of the first loss counts.
+    /// Records the loss of a link. The time of the first loss counts.
     pub(super) fn lost(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
 
-    /// A link has a carrier.
+    /// Records that a link has a carrier.
     pub(super) fn connected(&mut self) {
         *self = Self { had_server: true, ..Self::default() };
     }
 
-    /// The server is away for [`AWAY`] or longer.
+    /// Whether the server has been away for [`AWAY`] or longer.
     pub(super) fn is_long(&self, now: Instant) -> bool {
         self.since.is_some_and(|since| now.saturating_duration_since(since) >= AWAY)
     }
 
-    /// Notes a failed attempt. Returns the weight of its line; `None` if it is not to be logged.
-    /// `own` is the last line of the link. One of the links logs for all links that fail alike.
+    /// Records a failed attempt. Returns the severity of its line; `None` if it is not to be
+    /// logged. `own` is the last line of the link. One of the links logs for all links that fail
+    /// alike.
     pub(super) fn failed(
         &mut self,
         own: &mut LastLine,

@@ -31,7 +31,7 @@ use node::session::{Handle, Worker};
 use peer::visit::VisitKey;
 use targets::{Introduction, Local, trial};
 
-/// The owner of successive links: one of the N places for links of a session.
+/// The owner of successive links in one of the N slots for links of a session.
 pub(super) struct ClientOwner {
     worker: Rc<Worker>,
     shared: Arc<ClientShared>,
@@ -74,7 +74,7 @@ impl ClientOwner {
     }
 
     /// Tests the targets of a service for the server. A server causes no more connections than a
-    /// visitor does, and learns of the answer only whether there is one.
+    /// visitor does, and learns only whether there is an answer.
     fn test(&self, name: &Name, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         let config = self.shared.config.load();
         let mut services = config.services.iter();
@@ -98,7 +98,7 @@ impl ClientOwner {
         with_fields(how.version, open.visitor, public, fields)
     }
 
-    /// Notes a new link, before its first carrier. `None`: the last link has ended.
+    /// Records a new link, before its first carrier. `None`: the last link has ended.
     pub(super) fn begin(&self, link: Option<&Link>) {
         let Some(link) = link else { return };
         self.serial.set(link.serial());
@@ -164,13 +164,13 @@ impl ClientOwner {
         }
     }
 
-    /// Tells that the link has another state.
+    /// Reports a state change of the link.
     fn tell(&self, link: u64, state: LinkState, reason: Option<String>) {
         let peer = || self.links.session.name.clone();
         self.shared.events.tell(|| Changed::Link { peer: peer(), link, state, reason });
     }
 
-    /// Notes that a link has no carrier any more.
+    /// Records that a link has lost its carrier.
     fn note_loss(&self, serial: u64) {
         // A link that retires has a successor.
         if self.links.are_retired() || serial != self.serial.get() {
@@ -274,7 +274,7 @@ impl Owner for ClientOwner {
                 let ours = |name: &str| all.get(name).copied();
                 self.uplink.published.apply(&registered, &self.links.session.name, ours);
             }
-            // Only servers take registrations and invitations; signals are for links between
+            // Only servers accept registrations and invitations; signals are for links between
             // clients.
             ControlMessage::Register(_) | ControlMessage::Invite(_) | ControlMessage::Signal(_) => {
             }

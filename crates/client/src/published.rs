@@ -21,7 +21,7 @@ pub(super) struct Published {
     answered: watch::Sender<u64>,
 }
 
-/// What became of a service.
+/// The outcome of the registration of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// Its public addresses, or the reason why it has none.
@@ -36,7 +36,7 @@ impl Outcome {
         Self { at: Err(why.to_owned()), refused: Vec::new() }
     }
 
-    /// What is not published, a line for each reason.
+    /// The addresses that are not published, with one line for each reason.
     pub(super) fn failures(&self, service: &str) -> Vec<String> {
         match &self.at {
             Err(why) if self.refused.is_empty() => {
@@ -55,15 +55,15 @@ struct Outcomes {
     services: HashMap<String, Outcome>,
     /// A service was refused for a reason that may pass.
     waits_for_more: bool,
-    /// The reason for which the server is not reached, if there is one.
+    /// Why the server is unreachable, if it is.
     trouble: Option<Trouble>,
     outage: Outage,
     events: Events,
 }
 
 impl Outcomes {
-    /// Notes what became of a service, whose visitors need a password if `asks`. Logs the outcome
-    /// if it is news.
+    /// Records the outcome of a service, whose visitors need a password if `asks`. Logs the outcome
+    /// if it has changed.
     fn note(&mut self, name: &str, outcome: Outcome, server: &str, asks: bool) {
         if self.services.get(name) == Some(&outcome) {
             return;
@@ -86,7 +86,7 @@ impl Outcomes {
 }
 
 impl Published {
-    /// `events` tells each change.
+    /// `events` reports each change.
     pub(super) fn new(events: &Events) -> Self {
         let known = Outcomes { events: events.clone(), ..Outcomes::default() };
         Self { known: Mutex::new(known), answered: watch::Sender::default() }
@@ -98,7 +98,7 @@ impl Published {
 
     /// Applies the answer of `server` to a registration, and logs the differences. `ours`: whether
     /// visitors of the service of this name need a password; `None` where this client has no such
-    /// service. Other names would stay here for good.
+    /// service. Entries of other names would never be removed.
     pub(super) fn apply(
         &self,
         registered: &Registered,
@@ -129,9 +129,9 @@ impl Published {
         });
     }
 
-    /// Ready when the server has answered the registration of this generation, or a later one.
+    /// Waits until the server has answered the registration of this generation, or a later one.
     pub(super) async fn answered(&self, generation: u64) {
-        // Fails only when the sender is gone, but `self` holds the sender.
+        // Fails only when the sender is dropped, but `self` holds the sender.
         drop(self.answered.subscribe().wait_for(|latest| *latest >= generation).await);
     }
 
@@ -140,7 +140,7 @@ impl Published {
         self.known().services.get(service).cloned()
     }
 
-    /// Notes a service that this client does not ask the server to publish, and logs the news.
+    /// Records a service that this client does not ask the server to publish, and logs a change.
     pub(super) fn refuse(&self, name: &str, why: &str, server: &str) {
         self.known().note(name, Outcome::refused(why), server, false);
     }
@@ -175,7 +175,7 @@ impl Published {
         self.known().trouble.clone()
     }
 
-    /// What the log has to know about the absence of the server.
+    /// Calls `use_it` with the state of the outage.
     pub(super) fn outage<T>(&self, use_it: impl FnOnce(&mut Outage) -> T) -> T {
         use_it(&mut self.known().outage)
     }
@@ -184,7 +184,7 @@ impl Published {
     pub(super) fn reached(&self, live: bool) -> ServiceState {
         let known = self.known();
         let trouble = known.trouble.as_ref().map(|trouble| trouble.state);
-        // A refusal of one link may come after another link was admitted again.
+        // A refusal of one link may arrive after another link was admitted again.
         match (live, trouble == Some(SessionState::Superseded)) {
             (true, _) => ServiceState::Up,
             (false, true) => ServiceState::Superseded,
@@ -192,8 +192,8 @@ impl Published {
         }
     }
 
-    /// The services for a status: an entry for the published addresses of a service, and behind it
-    /// one for each refused address. `live`: a link carries visitors.
+    /// The services for a status: an entry for the published addresses of a service, followed by an
+    /// entry for each refused address. `live`: a link carries visitors.
     pub(super) fn services(
         &self,
         services: &[config::Service],

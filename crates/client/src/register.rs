@@ -14,8 +14,8 @@ use super::shared::ClientShared;
 use super::uplink::Uplink;
 use node::session::Handle;
 
-/// The period at which the client asks again for refused services. A person who frees a taken port
-/// waits no longer than a look at the status takes. The requests of a thousand clients cost a
+/// The period at which the client requests refused services again. A user who frees a port in use
+/// waits no longer than a check of the status takes. The requests of a thousand clients cost a
 /// server almost nothing.
 const AGAIN: Duration = Duration::from_secs(15);
 
@@ -23,7 +23,7 @@ const AGAIN: Duration = Duration::from_secs(15);
 const TOO_OLD: &str = "the server is too old to restrict visitors (allow_from, deny_from); the \
     service is not published; update the server";
 
-/// The state of a service by UDP at a server without [`Features::FLOWS`].
+/// The state of a UDP service at a server without [`Features::FLOWS`].
 const NO_UDP: &str =
     "the server is too old to carry UDP; the service is not published; update the server";
 
@@ -35,13 +35,13 @@ const NO_PRIVATE: &str = "the server is too old for private services; the servic
 const NO_SHARED: &str = "the server is too old for shared services; the service is not published; \
     update the server";
 
-/// The state of a service whose name no server takes.
+/// The state of a service whose name no server accepts.
 const NO_NAME: &str = "its name has characters that services cannot have";
 
 /// Registers the current set of services over `link`.
 pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {
     let generation = uplink.generation();
-    // A server without the feature would skip the lists and let everybody visit.
+    // A server without the feature would ignore the lists and admit all visitors.
     let restricts = link.features().have(Features::VISITORS);
     let carries_udp = link.features().have(Features::FLOWS);
     let leaving = shared.leaving.load(Ordering::Relaxed);
@@ -102,8 +102,8 @@ pub(super) async fn withdraw(handles: &[Handle], shared: &Arc<ClientShared>, upl
     anew(handles, shared, uplink).await;
 }
 
-/// Registers again while a service is refused for a reason that may pass, and tries the forwards
-/// again whose address was not there. Ends when the client leaves.
+/// Registers again while a service is refused for a reason that may pass, and retries the forwards
+/// whose address was not available. Ends when the client stops.
 pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
     loop {
         tokio::time::sleep(AGAIN).await;
@@ -120,9 +120,9 @@ pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
     }
 }
 
-/// Registers the next generation at a server, and returns its number. The registration goes over
+/// Registers the next generation at a server, and returns its number. The registration is sent over
 /// every link of the current session. The server answers on one of the links. A link without a
-/// carrier sends the registration when it has one again.
+/// carrier sends the registration when it has a carrier again.
 pub(super) async fn anew(
     handles: &[Handle],
     shared: &Arc<ClientShared>,

@@ -20,7 +20,7 @@ use node::{limits, memory};
 use peer::material;
 use targets::lead_flows;
 
-/// Gives up new links on drop, unless they came into use. The drop also covers a reload that was
+/// Gives up new links on drop, unless they are in use. The drop also covers a reload that was
 /// cancelled.
 struct Untried(Option<Arc<Links>>);
 
@@ -41,14 +41,14 @@ impl Drop for Untried {
 /// The longest wait for the server's answer to a registration.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Whether both are the same to a visitor and to the server.
+/// Whether both services are equal for visitors and for the server.
 fn is_same_service(one: &Service, other: &Service) -> bool {
     let mut one = one.clone();
     one.kept = other.kept;
     one == *other
 }
 
-/// The line about a service that is gone.
+/// The line about a service that was removed.
 fn gone_line(name: &str) -> String {
     format!("{name} is published no more")
 }
@@ -60,31 +60,31 @@ fn forward_lines(before: &ClientConfig, now: &ClientConfig) -> Vec<String> {
     };
     let new = now.forwards.iter().filter(|forward| !has(&before.forwards, forward));
     let new = new.map(|forward| format!("forward {forward}"));
-    // The mode of a socket file is no part of its address.
+    // The mode of a socket file is not part of its address.
     let at = |forward: &Forward| forward.listen.to_string();
     let is_gone = |old: &&Forward| now.forwards.iter().all(|new| at(new) != at(old));
     let gone = before.forwards.iter().filter(is_gone);
     new.chain(gone.map(|forward| format!("forward {} closed", forward.listen))).collect()
 }
 
-/// The lines about entries that have got the place of a configured entry.
+/// The lines about entries that now shadow a configured entry.
 fn new_shadows(before: &ClientConfig, now: &ClientConfig) -> Vec<String> {
     let known = before.shadows();
     let new = now.shadows().into_iter().filter(|shadow| !known.contains(shadow));
     new.map(|shadow| shadow.to_string()).collect()
 }
 
-/// The largest file of users, in bytes: a line of each of 256 users has about 120.
+/// The maximum size of a user file, in bytes: each of 256 users has a line of about 120 bytes.
 const USERS_MAX: u64 = 128 << 10;
 
-/// Reads a file of users of `basic_auth`.
+/// Reads a user file of `basic_auth`.
 fn text_of(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(USERS_MAX).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// Reads the certificates of visits, beside the workers.
+/// Reads the certificates of visits, on a blocking thread.
 async fn read_materials(config: &ClientConfig) -> anyhow::Result<material::Read> {
     let config = config.clone();
     tokio::task::spawn_blocking(move || material::read(&config)).await?
@@ -108,7 +108,7 @@ impl Client {
         Ok((warnings, self.shared.config.load().differs(&config)))
     }
 
-    /// Applies a new configuration. After an error nothing has changed.
+    /// Applies a new configuration. An error leaves everything unchanged.
     pub(super) async fn apply(&self, new: ClientConfig) -> anyhow::Result<Reloaded> {
         let running = self.shared.config.load_full();
         let mut reloaded = self.apply_for(new, None).await?;
@@ -116,8 +116,8 @@ impl Client {
         Ok(reloaded)
     }
 
-    /// Applies a new configuration. The report is about the services `named`; without them, about
-    /// all services that differ or are refused.
+    /// Applies a new configuration. The report covers the services `named`; without them, all
+    /// services that differ or are refused.
     async fn apply_for(
         &self,
         new: ClientConfig,
@@ -148,7 +148,7 @@ impl Client {
         let failed = shared.forwards.follow(forwards, handles, self.count, &session).await;
         if !failed.is_empty() {
             // The forwards that failed are left out of the configuration in force, so the next
-            // reload tries them again.
+            // reload retries them.
             let is_open = |forward: &Forward| failed.iter().all(|(f, _)| f != forward);
             let forwards = new.forwards.iter().filter(|f| is_open(f)).cloned().collect();
             shared.config.store(Arc::new(ClientConfig { forwards, ..new }));
@@ -158,7 +158,7 @@ impl Client {
         shared.visits.follow(&now).await;
         let mut reloaded = Reloaded::new(
             Vec::new(),
-            // The lines about each entry say more.
+            // The lines about each entry are more detailed.
             &differs
                 .iter()
                 .copied()
@@ -169,7 +169,7 @@ impl Client {
         reloaded
             .failed
             .extend(failed.into_iter().map(|(f, why)| format!("forward {}: {why}", f.listen)));
-        // They stay in the configuration in force, and are tried again.
+        // Waiting forwards stay in the configuration in force, and are retried.
         let waiting = shared.forwards.waiting().into_iter();
         reloaded.failed.extend(waiting.map(|(f, why)| format!("forward {}: {why}", f.listen)));
         let registers = ["services", "allow_from", "deny_from"];
@@ -199,7 +199,7 @@ impl Client {
         Ok(reloaded)
     }
 
-    /// Adds to a report what became of the services `named`, or else of the services that differ,
+    /// Adds to a report the outcomes of the services `named`, or else of the services that differ,
     /// and which services are refused.
     fn service_lines(
         &self,
@@ -239,7 +239,7 @@ impl Client {
     }
 
     /// Applies a change of services and forwards to the configuration in force. New services that
-    /// the server refuses are dropped again, and what they had displaced is back.
+    /// the server refuses are dropped again, and the entries that they had replaced are restored.
     pub(super) async fn change_lists(&self, change: Kept) -> anyhow::Result<Reloaded> {
         let running = ClientConfig::clone(&self.shared.config.load());
         let mut reloaded = self.change_from(&running, &change).await?;
@@ -263,8 +263,8 @@ impl Client {
         Ok(reloaded)
     }
 
-    /// Puts `running` with a change in force. The report is about the services that the change adds
-    /// or brings back.
+    /// Applies `running` with a change. The report covers the services that the change adds or
+    /// restores.
     async fn change_from(&self, running: &ClientConfig, change: &Kept) -> anyhow::Result<Reloaded> {
         let mut new = running.clone();
         new.keep(change).map_err(|bad| WrongConfig::one(bad.line()))?;
@@ -295,15 +295,14 @@ impl Client {
         Ok(reloaded)
     }
 
-    /// The files of users of `basic_auth`.
+    /// The user files of `basic_auth`.
     pub(super) fn files_of_users(&self) -> Vec<PathBuf> {
         let config = self.shared.config.load();
         let files = config.services.iter().filter_map(|service| service.user_file.as_ref());
         files.map(|file| file.path.clone()).collect()
     }
 
-    /// Reads the files of users again, and publishes what has changed. After an error nothing has
-    /// changed.
+    /// Reads the user files again, and publishes the changes. An error leaves everything unchanged.
     pub(super) async fn read_users(&self) -> anyhow::Result<Reloaded> {
         let running = ClientConfig::clone(&self.shared.config.load());
         let read = move || running.with_users(&|path| text_of(path).map_err(|e| e.to_string()));
@@ -311,8 +310,8 @@ impl Client {
         self.apply(new.map_err(|bad| WrongConfig::one(bad.line()))?).await
     }
 
-    /// Makes new links, which read their certificates again. Those of visits serve their new links,
-    /// and visits whose certificate is not valid any more end.
+    /// Makes new links, which read their certificates again. The new certificates of visits are
+    /// used for their new links, and visits whose certificate is no longer valid end.
     pub(super) async fn renew_certificates(&self) -> anyhow::Result<()> {
         let shared = &self.shared;
         let uplink = shared.uplinks.preferred();
@@ -326,8 +325,8 @@ impl Client {
     }
 
     /// Makes links with this configuration. If there are links now, one of the new links must
-    /// become live first. Links that only wait for a carrier count as well, because they may come
-    /// back and have streams.
+    /// become live first. Links that only wait for a carrier count as well, because they may resume
+    /// and have streams.
     async fn other_links(
         &self,
         config: &ClientConfig,

@@ -1,5 +1,5 @@
-//! Sends a kept request to the target of its service again, by the dial that visitors get. The new
-//! request is kept as any other.
+//! Sends a kept request to the target of its service again, dialled as for visitors. The new
+//! request is kept like any other.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,19 +23,19 @@ use node::session::{Handle, Worker};
 use targets::Local;
 
 /// The longest wait for the end of the response. Then the connection is closed, and the answer
-/// shows what has come.
+/// shows the part that has arrived.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// The wait for the store after the connection was closed.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// Bytes that may wait in each direction.
+/// The size of the buffer for each direction, in bytes.
 const WINDOW: usize = 64 << 10;
 
-/// Replays a request. `None`: there is no such request. The answer has no secrets.
+/// Replays a request. `None`: there is no such request. The answer contains no secrets.
 ///
 /// # Errors
-/// The request cannot be replayed, or the target did not answer. The message is for a person.
+/// The request cannot be replayed, or the target did not answer. The message is for the user.
 pub(crate) async fn replay(
     store: &Arc<Store>,
     shared: &Arc<ClientShared>,
@@ -77,7 +77,7 @@ pub(crate) async fn replay(
     Ok(store.one(id, false))
 }
 
-/// Carries the request and its response until the response has ended or `closed` resolves.
+/// Transfers the request and its response until the response has ended or `closed` resolves.
 async fn send(
     worker: Rc<Worker>,
     local: Rc<Local>,
@@ -87,7 +87,7 @@ async fn send(
 ) {
     let (near, far) = duplex(WINDOW);
     let budget = Rc::clone(&worker.state.budget);
-    // The header of the PROXY protocol says that the connection is one of the proxy itself.
+    // The PROXY protocol header marks the connection as the proxy's own.
     let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let header = local.header.as_ref().map(|how| proxy_header(how.version, None, nowhere));
     let visitor = Layered::new(far, Bytes::new());

@@ -1,4 +1,4 @@
-//! The services of a client on one worker, which are made anew after a reload.
+//! The services of a client on one worker, which are rebuilt after a reload.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use super::shared::ClientShared;
 use node::session::Worker;
 use targets::Local;
 
-/// The services of the configuration in force, once a visitor has asked for a service.
+/// The services of the configuration in force, once a visitor has requested a service.
 #[derive(Default)]
 struct ServicesInForce(RefCell<Option<Services>>);
 

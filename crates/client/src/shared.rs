@@ -34,7 +34,7 @@ pub(crate) struct ClientShared {
     /// The servers.
     pub(crate) uplinks: Uplinks,
     pub(crate) forwards: Forwards,
-    /// What is known of the targets of the services.
+    /// The records about the targets of the services.
     pub(crate) records: Records,
     /// This process is stopping: it publishes nothing and begins no link.
     pub(crate) leaving: AtomicBool,
@@ -42,9 +42,9 @@ pub(crate) struct ClientShared {
     pub(crate) instance: InstanceId,
     /// The number of the next link.
     pub(crate) serials: Arc<AtomicU64>,
-    /// What changes.
+    /// The events of changes.
     pub(crate) events: Events,
-    /// The services whose visits are told, and the requests that are kept.
+    /// The services whose visits are reported, and the requests that are kept.
     pub(crate) observed: Observed,
     /// The invitations of visitors.
     pub(crate) invites: Invites,

@@ -1,5 +1,5 @@
-//! The STUN servers that a client asks: those of the tunnel's server, at the ports that the server
-//! told at log-in, and those of the file.
+//! The STUN servers that a client queries: the tunnel's server, at the ports that it announced at
+//! log-in, and the servers of the configuration file.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,25 +12,26 @@ use tokio::time::timeout;
 use super::Client;
 use super::uplink::Uplink;
 
-/// Addresses of one name, at most: one of each family, and one more.
+/// The maximum number of addresses of one name: one of each family, and one more.
 const OF_NAME: usize = 3;
 
-/// Addresses altogether, as many as an attempt asks.
+/// The maximum number of addresses in total: as many as an attempt queries.
 const ALL: usize = punch::QUERIES;
 
-/// The time that a trial has for names. A silent resolver leaves it the server's own address.
+/// The time limit for resolving names in a trial. If the resolver is silent, the server's own
+/// address remains.
 pub(crate) const LOOKUPS: Duration = Duration::from_secs(5);
 
 impl Client {
     /// The addresses of STUN servers, those of the preferred server first. Names that cannot be
-    /// looked up are left out.
+    /// resolved are left out.
     pub async fn stun_servers(&self) -> Vec<SocketAddr> {
         let config = self.shared.config.load_full();
         of(self.shared.uplinks.preferred(), &config, LOOKUPS).await
     }
 }
 
-/// The STUN servers for direct paths to clients of this server. Names that are not looked up within
+/// The STUN servers for direct paths to clients of this server. Names that are not resolved within
 /// `limit` are left out.
 pub(crate) async fn of(uplink: &Uplink, config: &ClientConfig, limit: Duration) -> Vec<SocketAddr> {
     let told = uplink.stun();

@@ -1,5 +1,5 @@
-//! The reason for which the server is not reached, as a line of text. The line has the failure, and
-//! advice where URL and error together suggest it.
+//! Why the server is unreachable, as a line of text. The line contains the failure, and advice
+//! where URL and error together suggest it.
 
 use std::io;
 
@@ -55,7 +55,7 @@ fn advice(url: &str, error: &DialError) -> &'static str {
         DialError::Carrier(CarrierError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
             "; is that its address, and does a firewall let us through?"
         }
-        // A TLS port waits for another first byte and then closes, as any other service does.
+        // A TLS port expects a different first byte and then closes, as any other service does.
         DialError::Greet(GreetError::Timeout) if plain(url) => TLS,
         DialError::Greet(GreetError::Io(error))
             if plain(url) && error.kind() == io::ErrorKind::UnexpectedEof =>

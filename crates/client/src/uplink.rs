@@ -28,7 +28,7 @@ pub(crate) struct Uplink {
     generation: AtomicU64,
     /// Whether this process has logged in at the server at least once.
     pub(super) logged_in: Arc<AtomicBool>,
-    /// Whether the client has a shared service. New links say so.
+    /// Whether the client has a shared service. New links announce it.
     pub(super) shares: Arc<AtomicBool>,
     /// The ports at which the server answers STUN.
     stun: ArcSwap<StunPorts>,
@@ -47,13 +47,13 @@ impl Uplink {
         })
     }
 
-    /// New links say whether this client has a shared service.
+    /// Records whether this client has a shared service, which new links announce.
     pub(super) fn note_shares(&self, config: &ClientConfig) {
         let shares = config.services.iter().any(config::Service::is_shared);
         self.shares.store(shares, Ordering::Relaxed);
     }
 
-    /// The server answers STUN at these ports.
+    /// Records the ports at which the server answers STUN.
     pub(super) fn note_stun(&self, ports: StunPorts) {
         if **self.stun.load() != ports {
             tracing::debug!(?ports, "the server answers STUN");
@@ -61,7 +61,7 @@ impl Uplink {
         }
     }
 
-    /// The ports at which the server answers STUN, as it said last.
+    /// The ports at which the server answers STUN, as it announced last.
     pub(super) fn stun(&self) -> Arc<StunPorts> {
         self.stun.load_full()
     }
@@ -81,19 +81,19 @@ impl Uplink {
         self.generation.fetch_add(1, Ordering::Release) + 1
     }
 
-    /// No further link is made; live links go on.
+    /// No more links are made; live links continue.
     pub(super) fn leave(&self) {
         self.links.load().leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Lets the links of the next process take the place of the current links, which retire.
+    /// Retires the current links, which the links of the next process replace.
     pub(super) async fn retire(&self, handles: &[Handle]) {
         self.links.load_full().retire(handles).await;
     }
 
-    /// Lets other links take the place of the current links, which retire. A process that is
-    /// stopping sets `leaving` and then calls [`Self::leave`]; this call sets the links first and
-    /// then reads `leaving`. So the new links know of it in any case.
+    /// Replaces the current links, which retire. A process that is stopping sets `leaving` and then
+    /// calls [`Self::leave`]; this call sets the links first and then reads `leaving`. So the new
+    /// links see it in any case.
     pub(super) async fn replace(
         &self,
         links: Arc<Links>,
