@@ -1,4 +1,4 @@
-//! The answers that the server itself gives to visitors of HTTP.
+//! The server's own answers to visitors of HTTP.
 
 use std::fs::File;
 use std::io;
@@ -17,37 +17,37 @@ use web::Pages;
 
 use node::session::Worker;
 
-/// The time for an answer, and the time after it in which a visitor sends nothing and does not end
-/// its direction.
+/// The timeout for sending an answer, and the idle timeout afterwards for a visitor that neither
+/// sends nor ends its direction.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The time for which the bytes of the visitor are read and thrown away behind an answer. Closing
-/// with unread bytes would send a reset, on which the visitor's system may drop the answer (RFC
-/// 9112 section 9.6), and many programs read no answer before they have sent a whole body. nginx
-/// has the same two times.
+/// The time for which the bytes of the visitor are read and discarded after an answer. Closing with
+/// unread bytes would send a reset, on which the visitor's system may drop the answer (RFC 9112
+/// section 9.6), and many programs read no answer before they have sent a whole body. nginx has the
+/// same two timeouts.
 pub(super) const FAREWELL_ALL: Duration = Duration::from_secs(30);
 
-/// Bytes that are read before an answer that waits for nobody.
+/// The maximum number of bytes read before an answer that does not wait for the visitor.
 const DISCARD: usize = 256 << 10;
 
-/// One read of them.
+/// The size of one read, in bytes.
 const PIECE: usize = 4 << 10;
 
-/// What an answer costs beside its bytes: the socket, the task and its timer.
+/// The memory that an answer costs in addition to its bytes: the socket, the task and its timer.
 const FAREWELL_STATE: u64 = 2 << 10;
 
-/// The largest file with a page.
+/// The maximum size of a page file, in bytes.
 const PAGE_MAX: u64 = 256 << 10;
 
-/// The path of the challenges of ACME (RFC 8555 section 8.3).
+/// The path of ACME challenges (RFC 8555 section 8.3).
 pub(super) const CHALLENGES: &str = "/.well-known/acme-challenge/";
 
-/// Why a response of a target is not passed on.
+/// Why a response of a target is not forwarded.
 pub(super) fn unsafe_response(doubt: Doubt) -> String {
     format!("The target sent a response that is not safe: {}.", doubt.reason())
 }
 
-/// The settings of the HTTP proxy. The files with pages are read here.
+/// The settings of the HTTP proxy. The page files are read here.
 pub(super) fn settings(config: &ServerConfig) -> anyhow::Result<web::Settings> {
     let pages = &config.http.pages;
     let read = |path: &Option<std::path::PathBuf>| path.as_deref().map(page).transpose();
@@ -78,8 +78,8 @@ fn page(path: &Path) -> anyhow::Result<Box<str>> {
 }
 
 /// Sends an answer and closes the connection in stages. When memory is short, the visitor is reset
-/// instead. When descriptors are short, nobody waits for the visitor: one that keeps its end open
-/// would keep the seat of another visitor.
+/// instead. When descriptors are short, the server does not wait for the visitor: a visitor that
+/// keeps its end open would occupy the seat of another visitor.
 pub(super) fn send(worker: &Worker, socket: Socket, answer: Bytes) {
     if !socket.has_ample_room() {
         return send_at_once(&socket, &answer);
@@ -92,13 +92,13 @@ pub(super) fn send(worker: &Worker, socket: Socket, answer: Bytes) {
     let Socket::Tcp(socket) = socket else { return };
     spawn_local(async move {
         let _held = held;
-        // A visitor that does not take the answer has lost it.
+        // A visitor that does not read the answer loses it.
         let _ = timeout(FAREWELL_ALL, say(socket, &answer)).await;
     });
 }
 
-/// Sends an answer as far as the system takes it at once. The bytes that have arrived are read
-/// before, because a close with unread bytes is a reset.
+/// Sends as much of an answer as the socket accepts immediately. The bytes that have arrived are
+/// read first, because a close with unread bytes is a reset.
 fn send_at_once(socket: &Socket, answer: &[u8]) {
     let Socket::Tcp(socket) = socket else { return };
     let (mut seen, mut piece) = (0, [0; PIECE]);
@@ -108,7 +108,7 @@ fn send_at_once(socket: &Socket, answer: &[u8]) {
             break;
         }
     }
-    // A visitor whose socket takes no answer has lost it.
+    // If the socket accepts no bytes, the visitor loses the answer.
     let _ = socket.try_write(answer);
 }
 

@@ -1,4 +1,4 @@
-//! The server behind the doors: what takes the connections that are not for a service.
+//! The server behind the doors, which handles the connections that are not for a service.
 
 use std::fmt::Debug;
 use std::rc::Rc;
@@ -10,29 +10,29 @@ use node::session::Worker;
 
 /// The server behind the doors.
 pub trait Behind: Debug + Send + Sync {
-    /// Accepts the carriers of clients that come to a `mux://` door, on this worker.
+    /// Accepts the carriers of clients that arrive at a `mux://` door, on this worker.
     fn accept(self: Arc<Self>, worker: &Rc<Worker>, listener: Box<dyn Listener>);
 
-    /// Takes the requests of a visitor about connections by WebRTC.
+    /// Returns the handler of a visitor's WebRTC requests.
     #[cfg(feature = "webrtc")]
     fn offers(self: Arc<Self>, worker: &Rc<Worker>, asked: AskedOffer) -> Rc<dyn web::Own>;
 }
 
-/// A request about a connection by WebRTC at a door for HTTP.
+/// A WebRTC request at an HTTP door.
 #[cfg(feature = "webrtc")]
 #[derive(Debug)]
 pub struct AskedOffer {
     /// The path of offers.
     pub path: Arc<str>,
-    /// The rest of the path behind it, without a slash at its begin.
+    /// The rest of the path after it, without a leading slash.
     pub place: String,
     /// The visitor.
     pub sender: web::Sender,
-    /// Whether the request came over TLS.
+    /// Whether the request arrived over TLS.
     pub is_secure: bool,
 }
 
-/// The rest of a path behind that of offers; `None`: the path is another one.
+/// The rest of a path after the path of offers; `None`: the path is not one of offers.
 #[cfg(feature = "webrtc")]
 pub(super) fn place<'a>(path: &'a str, offers: &str) -> Option<&'a str> {
     match path.strip_prefix(offers)? {

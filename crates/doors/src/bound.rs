@@ -35,10 +35,10 @@ pub struct BoundDoor {
     pub address: SocketAddr,
     /// The address with the name of its interface.
     link: Option<ScopedAddr>,
-    /// The place of a `mux://` door in `listen`.
+    /// The index of a `mux://` door in `listen`.
     pub nth: Option<usize>,
     kind: Opens,
-    /// Connections of trusted reverse proxies begin with a header of the PROXY protocol.
+    /// Connections of trusted reverse proxies begin with a PROXY protocol header.
     is_announced: bool,
     group: Vec<std::net::TcpListener>,
 }
@@ -46,11 +46,11 @@ pub struct BoundDoor {
 /// The place of a listener in the configuration of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The nth of `listen`.
+    /// An index in `listen`.
     Listen(usize),
-    /// Of `http.listen`.
+    /// An address of `http.listen`.
     Http(SocketAddr),
-    /// Of `tls_routes.listen`.
+    /// An address of `tls_routes.listen`.
     Tls(SocketAddr),
 }
 
@@ -112,7 +112,7 @@ impl BoundDoor {
         })
     }
 
-    /// Whether visitors of HTTP and of TLS come here.
+    /// Whether the door accepts visitors of HTTP and of TLS.
     pub const fn admits(&self) -> (bool, bool) {
         match self.kind {
             Opens::Http => (true, false),
@@ -130,7 +130,7 @@ impl BoundDoor {
         };
         let path = path.unwrap_or_default();
         match &self.link {
-            // The socket knows the number of the interface, and people its name.
+            // The socket has the index of the interface, and users know its name.
             Some(link) => format!("{scheme}://[{link}]:{}{path}", self.address.port()),
             None => format!("{scheme}://{}{path}", self.address),
         }
@@ -177,7 +177,7 @@ fn target(target: &Target) -> TargetAddr {
     match target {
         Target::Tcp { host, port } => TargetAddr::Tcp { host: host.bare(), port: *port },
         Target::Unix(address) => TargetAddr::Unix(address.clone()),
-        // The decoder of the configuration takes no other default target.
+        // The decoder of the configuration accepts no other default target.
         Target::Udp { .. }
         | Target::Https { .. }
         | Target::H2c { .. }
@@ -191,7 +191,7 @@ fn target(target: &Target) -> TargetAddr {
 }
 
 /// Closes all doors, and asks the connections of the HTTP proxy to end. The ports are free when the
-/// future is ready.
+/// future completes.
 pub async fn close(handles: &[Handle]) {
     for handle in handles {
         // A worker that has stopped has closed its doors.

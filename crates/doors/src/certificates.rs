@@ -1,4 +1,4 @@
-//! TLS that ends at the server: its settings, and its driver.
+//! TLS termination at the server: its settings and its driver.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use config::{ServerConfig, TlsVersion};
 use termination::{Acme, Binding, Dns, Doors, Files, MinVersion, Settings, Terminator, Wait};
 use tokio::task::JoinSet;
 
-/// The longest wait for the name servers of a zone with `wait: auto`. Secondary servers ask the
-/// primary one within seconds of its NOTIFY (RFC 1996); services with many places take a minute.
+/// The longest wait for the name servers of a zone with `wait: auto`. Secondary servers query the
+/// primary within seconds of its NOTIFY (RFC 1996); services with many locations take a minute.
 const VISIBLE: Duration = Duration::from_secs(180);
 
 /// The terminator of a server that has a door for TLS.
@@ -27,8 +27,8 @@ fn has_mux(config: &ServerConfig) -> bool {
     config.listen.iter().any(|listen| listen.mux.is_some())
 }
 
-/// Orders certificates as long as the result lives. The caller is on the slow runtime: orders read
-/// and write files.
+/// Orders certificates until the result is dropped. The caller is on the slow runtime, because
+/// orders read and write files.
 pub fn drive(terminator: Option<&Arc<Terminator>>) -> JoinSet<()> {
     let mut driver = JoinSet::new();
     if let Some(terminator) = terminator {
@@ -74,7 +74,7 @@ fn account(acme: &config::Acme) -> Acme {
         account: acme.account.clone(),
         binding: acme.eab.as_ref().map(|eab| Binding {
             id: eab.kid.clone(),
-            // A key of another form is no key of the authority, which refuses the account.
+            // A key in another format is not from the authority, which refuses the account.
             key: BASE64_URL_SAFE_NO_PAD.decode(eab.hmac.reveal()).unwrap_or_default(),
         }),
         dns,

@@ -18,8 +18,8 @@ use super::behind::Behind;
 use super::hosts::Hosts;
 use super::{answer, certificates};
 
-/// The time until the first bytes of a visitor must say where it goes. nginx allows 60 s, Apache 20
-/// s; a browser sends its head at once.
+/// The timeout for the first bytes of a visitor, which determine its destination. nginx allows 60
+/// s, Apache 20 s; a browser sends its request header at once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What all doors of a server share.
@@ -27,7 +27,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Doors {
     pub(super) hosts: Arc<Hosts>,
     pub(super) terms: ArcSwap<Terms>,
-    /// The key of the cookies by which visitors stay.
+    /// The key of the session affinity cookies.
     pub(super) sticky: StickyKey,
     /// Known once the doors are open.
     pub(super) behind: OnceLock<Weak<dyn Behind>>,
@@ -41,9 +41,9 @@ pub(super) struct Terms {
     pub(super) route_header: Option<Arc<str>>,
     /// Reverse proxies, whose connections may carry requests of many visitors.
     pub(super) trusted: Vec<Net>,
-    /// Visitors over HTTP are sent to `https://` names.
+    /// Visitors over HTTP are redirected to `https://` names.
     pub(super) redirects: bool,
-    /// The path of offers of WebRTC at hosts that no service has.
+    /// The path of WebRTC offers at hosts that no service has.
     pub(super) offers: Option<Arc<str>>,
 }
 
@@ -60,7 +60,7 @@ impl Doors {
         Ok(Arc::new(Self { hosts, terms, sticky, behind: OnceLock::new() }))
     }
 
-    /// Prepares the settings of a new configuration. Calling the result puts them in force.
+    /// Prepares the settings of a new configuration. Calling the result applies them.
     pub fn renewal(
         self: &Arc<Self>,
         config: &ServerConfig,
@@ -87,14 +87,14 @@ impl Doors {
         &self.hosts.names
     }
 
-    /// Ends TLS for `https://` names; `None` without a door for TLS.
+    /// Terminates TLS for `https://` names; `None` without a door for TLS.
     pub(super) fn terminator(&self) -> Option<&Arc<Terminator>> {
         self.hosts.terminator()
     }
 
     /// The visitor that sent a request with these fields over a connection of `peer`: `peer`
-    /// itself, or the visitor that it names if it is a reverse proxy of ours. Lists, the bound of
-    /// guesses, log, status and the PROXY protocol use this address.
+    /// itself, or the visitor that `peer` reports if it is a trusted reverse proxy. Lists, the
+    /// limit of guesses, log, status and the PROXY protocol use this address.
     pub(super) fn sender(&self, peer: Option<SocketAddr>, fields: &HeaderMap) -> Sender {
         self.terms.load().sender(peer, fields)
     }
@@ -117,7 +117,7 @@ impl Terms {
     }
 
     pub(super) fn trust(&self, ip: IpAddr) -> bool {
-        // An IPv4 proxy at a dual-stack door is an IPv4 proxy.
+        // An IPv4 proxy has a mapped address at a dual-stack door.
         let ip = ip.to_canonical();
         self.trusted.iter().any(|net| net.contains(ip))
     }
@@ -137,7 +137,7 @@ impl Terms {
     }
 }
 
-/// The key of the cookies by which visitors stay: the same in the next process.
+/// The key of the session affinity cookies: the same in the next process.
 fn sticky_key(state: Option<&Path>) -> anyhow::Result<StickyKey> {
     const KEPT: Secret = Secret {
         file: "sticky.keys",
@@ -156,8 +156,8 @@ fn sticky_key(state: Option<&Path>) -> anyhow::Result<StickyKey> {
     }
 }
 
-/// The path of offers of WebRTC. A server whose clients all have to show a certificate takes none,
-/// because a door knows no certificate.
+/// The path of WebRTC offers. A server that requires a certificate of every client accepts none,
+/// because a door requests no certificate.
 fn offers(config: &ServerConfig) -> Option<Arc<str>> {
     let has_exempt = config.listen.iter().any(|at| config.is_exempt(at));
     let webrtc = config.webrtc.as_ref().filter(|_| cfg!(feature = "webrtc") && has_exempt)?;

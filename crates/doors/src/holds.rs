@@ -1,6 +1,6 @@
 //! Clients on hold: their names answer 503 with a maintenance page, whether the client is connected
-//! or away. A hold is set by a command and outlives a restart. Running requests go on, and so do
-//! ports and `tls://` names, whose visitors the server cannot tell anything.
+//! or away. A hold is set by a command and outlives a restart. Running requests continue, as do
+//! ports and `tls://` names, whose visitors the server cannot inform.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,25 +18,25 @@ use serde_json::{Map, Value, json};
 /// The file in the state directory.
 const FILE: &str = "holds";
 
-/// The largest file that is read. The pages of all holds together have at most half of it.
+/// The maximum size of the file, in bytes. The pages of all holds together have at most half of it.
 const LARGEST: u64 = 8 << 20;
 
-/// The most bytes of all pages.
+/// The maximum size of all pages, in bytes.
 const PAGES: usize = 2 << 20;
 
 /// The hold of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// The page in the place of `http.pages.unavailable`.
+    /// The page that replaces `http.pages.unavailable`.
     pub page: Option<Arc<str>>,
-    /// The seconds after which a visitor may try again.
+    /// The seconds after which a visitor may retry.
     pub retry_after: u32,
-    /// The second of the command, since 1970.
+    /// The time of the command, in seconds since 1970.
     pub since: u64,
 }
 
 impl Hold {
-    /// The hold for a person.
+    /// The hold as it is shown to users.
     pub fn shown(&self) -> Held {
         Held {
             seconds: now().saturating_sub(self.since),
@@ -54,7 +54,7 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// Reads the holds of an earlier process. A file that makes no sense is kept aside.
+    /// Reads the holds of an earlier process. An invalid file is set aside.
     pub fn load(&self, folder: &Path) {
         let mut place = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
         *place = Some(folder.into());
@@ -97,11 +97,11 @@ impl Holds {
         all
     }
 
-    /// Sets or ends the hold of a client: stores the change first, then puts it in force. The
-    /// caller makes one change at a time. Returns false if there was no hold to end.
+    /// Sets or ends the hold of a client: stores the change first, then applies it. The caller must
+    /// serialize changes. Returns false if there was no hold to end.
     ///
     /// # Errors
-    /// The order makes no sense, too many clients are on hold, or the change cannot be stored.
+    /// The order is invalid, too many clients are on hold, or the change cannot be stored.
     pub async fn change(&self, order: &HoldOrder) -> anyhow::Result<bool> {
         let mut all = HashMap::clone(&self.all.load());
         if order.off {
@@ -110,7 +110,7 @@ impl Holds {
                 return Ok(false);
             }
         } else {
-            // A repeated order renews the page, and the hold began with the first.
+            // A repeated order replaces the page, and the hold keeps its start time.
             let since = all.get(&order.name).map_or_else(now, |hold| hold.since);
             let page = order.page()?.map(Arc::from);
             let hold = Hold { page, retry_after: order.retry_after()?, since };

@@ -1,5 +1,5 @@
-//! What a server needs to publish names: the table of names, the ports at which their visitors
-//! come, and the domain in which each client has a name of its own.
+//! What a server needs to publish names: the table of names, the ports for their visitors, and the
+//! domain in which each client has its own name.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -30,15 +30,15 @@ pub struct Hosts {
     of_browsers: ArcSwapOption<String>,
     /// `public_url`.
     public: ArcSwap<PublicUrls>,
-    /// Visitors over HTTP are not sent to `https://` names.
+    /// Visitors over HTTP are not redirected to `https://` names.
     keeps_http: AtomicBool,
-    /// Ends TLS for `https://` names; `None` without a door for TLS.
+    /// Terminates TLS for `https://` names; `None` without a door for TLS.
     terminator: Option<Arc<Terminator>>,
     /// The names that are known while their clients are away.
     pub(super) remembered: Remembered,
     /// The clients whose names answer with a maintenance page.
     pub holds: Holds,
-    /// What changes in the server.
+    /// The events of changes in the server.
     pub events: Events,
 }
 
@@ -48,23 +48,23 @@ impl Hosts {
         Self { domain, terminator, ..Self::default() }
     }
 
-    /// Tells what changes to the listeners of `events`.
+    /// Reports changes to the listeners of `events`.
     pub fn with_events(self, events: Events) -> Self {
         Self { events, ..self }
     }
 
-    /// Visitors of HTTP and of TLS by name come at these ports; `None`: they do not come.
+    /// Sets the ports for visitors of HTTP and of TLS by name; `None`: there is no such port.
     pub fn set_ports(&self, http: Option<u16>, tls: Option<u16>) {
         // Doors are bound once.
         let _ = self.ports.set([http, tls]);
     }
 
-    /// Ends TLS for `https://` names.
+    /// Terminates TLS for `https://` names.
     pub(super) fn terminator(&self) -> Option<&Arc<Terminator>> {
         self.terminator.as_ref()
     }
 
-    /// The domain in which each client has a name of its own.
+    /// The domain in which each client has its own name.
     pub fn domain(&self) -> Option<Arc<String>> {
         self.domain.load_full()
     }
@@ -74,29 +74,30 @@ impl Hosts {
         self.domain.store(domain.map(|domain| Arc::new(domain.to_owned())));
     }
 
-    /// Whether browsers find the page and the private services below the domain.
+    /// Sets whether browsers find the page and the private services below the domain.
     pub fn set_browser(&self, browser: bool) {
         self.of_browsers.store(self.domain().filter(|_| browser));
     }
 
-    /// Whether a host is one of the page for browsers, which is no client's.
+    /// Whether a host belongs to the page for browsers, and thus to no client.
     pub fn is_of_browsers(&self, host: &str) -> bool {
         let domain = self.of_browsers.load();
         domain.as_ref().is_some_and(|domain| families::browser::is_reserved(host, domain))
     }
 
-    /// Whether visitors over HTTP are sent to `https://` names. Names that are published stay as
-    /// they are until their client registers again.
+    /// Sets whether visitors over HTTP are redirected to `https://` names. Names that are published
+    /// stay as they are until their client registers again.
     pub fn set_redirects(&self, redirects: bool) {
         self.keeps_http.store(!redirects, Ordering::Relaxed);
     }
 
-    /// Whether an own name that a client publishes over `http://` is an `https://` name: visitors
-    /// of names over TLS have a port, and the name has a certificate or gets one. Visitors over
-    /// HTTP are then sent to `https://`.
+    /// Whether an own name that a client publishes over `http://` is an `https://` name: there is a
+    /// port for visitors of names over TLS, and the name has a certificate or gets one. Visitors
+    /// over HTTP are then redirected to `https://`.
     ///
-    /// Not where they are sent nowhere (`http.redirect: false`), nor where `public_url` names a
-    /// reverse proxy that ends TLS: the requests that it sends over HTTP would be sent back to it.
+    /// False if redirects are disabled (`http.redirect: false`), or if `public_url` names a reverse
+    /// proxy that terminates TLS: the requests that it sends over HTTP would be redirected back to
+    /// it.
     pub fn secures(&self, name: &str, client: &str) -> bool {
         let Some(terminator) = &self.terminator else { return false };
         let has_port = self.ports.get().is_some_and(|[_, tls]| tls.is_some());
@@ -112,7 +113,7 @@ impl Hosts {
         self.public.store(Arc::new(urls.clone()));
     }
 
-    /// The public address of a service as others reach it, where `public_url` says so.
+    /// The public address of a service as others reach it, if `public_url` defines it.
     pub fn told(&self, address: &str) -> String {
         self.public.load().told(address)
     }
@@ -138,11 +139,11 @@ impl Hosts {
         Ok(if port == host.kind.port() { host.to_string() } else { format!("{host}:{port}") })
     }
 
-    /// The port of the `https://` names for a visitor that came over HTTP and named the port
+    /// The port of the `https://` names for a visitor that connected over HTTP and named the port
     /// `asked`; `None`: 443.
     ///
-    /// A visitor that names another port than that of the door came through a device that maps
-    /// ports, or through a proxy, which offer `https://` at the usual port.
+    /// A visitor that names a port other than the door's came through a device that maps ports, or
+    /// through a proxy, which offer `https://` at the standard port.
     pub(crate) fn https_port(&self, asked: Option<u16>) -> Option<u16> {
         let [http, tls] = *self.ports.get()?;
         let is_direct = asked.unwrap_or(Kind::Http.port()) == http?;
@@ -171,20 +172,20 @@ impl Hosts {
         terminator.status().into_iter().map(shown).collect()
     }
 
-    /// Takes care that an `https://` name has a certificate as long as the returned value lives;
+    /// Ensures that an `https://` name has a certificate until the returned value is dropped;
     /// `None` for another name.
     ///
     /// # Errors
     /// The name has no certificate and will not get one ([`ServiceErrorCode::BadAddress`]), or not
-    /// soon; the client asks again after [`ServiceErrorCode::Limit`].
+    /// soon; the client retries after [`ServiceErrorCode::Limit`].
     pub fn certify(&self, host: &Host, client: &str) -> Result<Option<Wanted>, ServiceError> {
         if host.kind != Kind::Https {
             return Ok(None);
         }
         let Some(terminator) = &self.terminator else { return Ok(None) };
         if &*host.name == "*" {
-            // No certificate is for all hosts: visitors get the certificate of the name that they
-            // ask for, and visitors without a name the first one.
+            // No certificate covers all hosts: visitors get the certificate of the name that they
+            // request, and visitors without a name get the first certificate.
             if terminator.has_default() {
                 return Ok(None);
             }

@@ -1,4 +1,4 @@
-//! HTTP by name. The head of the first request decides; then the byte path carries the connection
+//! HTTP by name. The header of the first request decides; then the byte path carries the connection
 //! and tracks its requests ([`h1`]), unless the service has options that need the proxy.
 
 use std::net::{IpAddr, SocketAddr};
@@ -25,7 +25,7 @@ use node::entrance::{Attempts, EnteringVisitor, Lead, NameDoor, NameVisitor, Vis
 use node::names::{Kind, Published, Services, Space};
 use node::session::{HOLD, Worker};
 
-/// The name under which a request of HTTP/1.0 without a host is looked for. No host has this name,
+/// The name under which a request of HTTP/1.0 without a host is looked up. No host has this name,
 /// so only a service for all hosts is found.
 const HOSTLESS: &str = "-";
 
@@ -48,25 +48,25 @@ async fn decide(visitor: Undecided) {
     });
     match timeout(PATIENCE, look).await {
         Ok(Ok(Some(first))) => admit(visitor, first).await,
-        // The visitor left, or said nothing that an answer would help.
+        // The visitor left, or sent nothing that merits an answer.
         Ok(Ok(None) | Err(_)) => {}
         Err(_) if has_begun => visitor.answer(408, "No complete request origin in time."),
-        // A browser that opens a connection in advance would take an answer for that to its first
-        // request.
+        // A browser that opens a connection in advance would treat an answer as the response to its
+        // first request.
         Err(_) => {}
     }
 }
 
-/// What the first bytes of a connection are.
+/// The result of parsing the first bytes of a connection.
 pub(super) struct First {
     pub(super) looked: Looked,
-    /// The head, if it is complete and the log of requests wants it.
+    /// The request header, if it is complete and the log of requests needs it.
     asked: Asked,
-    /// The token of a challenge of ACME.
+    /// The token of an ACME challenge.
     token: Option<Box<str>>,
 }
 
-/// Looks at the first bytes; `None` until they are decided.
+/// Parses the first bytes; `None` until they suffice.
 pub(super) fn first(
     sniffer: &mut HeadSniffer,
     (doors, peer): (&Doors, Option<SocketAddr>),
@@ -91,12 +91,12 @@ fn token(head: &Head, bytes: &[u8]) -> Option<Box<str>> {
     str::from_utf8(token).ok().map(Box::from)
 }
 
-/// Leads a visitor whose first bytes are known, and are in its socket.
+/// Routes a visitor whose first bytes are parsed and still in its socket.
 pub(super) async fn admit(visitor: Undecided, first: First) {
     lead(visitor, first, BytesMut::new()).await;
 }
 
-/// Leads a visitor whose first bytes are known, of which `read` were read from its socket.
+/// Routes a visitor whose first bytes are parsed, of which `read` were read from its socket.
 async fn lead(visitor: Undecided, first: First, read: BytesMut) {
     match first.looked {
         Looked::Head(head) => {
@@ -141,7 +141,8 @@ impl Undecided {
 /// A connection with the bytes that were read from it.
 type Connection = (Socket, Option<SocketAddr>, BytesMut);
 
-/// Leads a connection whose next request is for `host`. `by_bytes`: its bytes may go on unchanged.
+/// Routes a connection whose next request is for `host`. `by_bytes`: its bytes may be forwarded
+/// unchanged.
 async fn route(
     worker: Rc<Worker>,
     doors: Arc<Doors>,
@@ -153,7 +154,7 @@ async fn route(
     // A request without a host goes to the service of all hosts.
     let host = host.unwrap_or(HOSTLESS);
     let generation = doors.names().generation();
-    // The host was found by this field, which may change while the name is waited for.
+    // The host was read from this field, which may change during the wait for the name.
     let route_header = doors.terms.load().route_header.clone();
     let services = doors.names().wait(Space::Http, host).await;
     if let Some(https) = doors.https(host, peer) {
@@ -170,7 +171,7 @@ async fn route(
         return site::serve_plain(&worker, doors, socket, peer, first);
     }
     let Some(services) = services else {
-        // The proxy knows requests of the server itself.
+        // The proxy handles requests to the server itself.
         if doors.terms.load().offers.is_some() && socket.move_to(settled_holder()) {
             return site::serve_plain(&worker, doors, socket, peer, first);
         }
@@ -205,9 +206,9 @@ pub(super) struct Direct<'a> {
 }
 
 impl Doors {
-    /// The services of an `https://` name that concern a visitor over HTTP, because no `http://`
-    /// name is as close to the host: their visitors are sent to the name. A reverse proxy may have
-    /// ended the TLS of its visitor, who is served.
+    /// The services of an `https://` name that apply to a visitor over HTTP, because no `http://`
+    /// name matches the host as closely: their visitors are redirected to the name. A reverse proxy
+    /// may have terminated the TLS of its visitor, who is served.
     fn https(&self, host: &str, peer: Option<SocketAddr>) -> Option<Services> {
         if host == HOSTLESS {
             return None;
@@ -219,14 +220,14 @@ impl Doors {
         })
     }
 
-    /// Whether visitors over HTTP are sent to the `https://` name of this service.
+    /// Whether visitors over HTTP are redirected to the `https://` name of this service.
     pub(super) fn redirects(&self, service: &Published) -> bool {
         let backend = service.entrance.backends.first();
         self.terms.load().redirects && !backend.picked.aim.terms.http.no_https_redirect
     }
 
-    /// The service to which the bytes of a visitor go without the proxy, if there is one. A reverse
-    /// proxy sends the requests of many visitors, and each of them is judged.
+    /// The service to which the bytes of a visitor are forwarded without the proxy, if there is
+    /// one. A reverse proxy sends the requests of many visitors, and each request is checked.
     pub(super) fn direct<'a>(
         &self,
         services: &'a Services,
@@ -269,7 +270,7 @@ impl Doors {
         answer::send(worker, socket, page);
     }
 
-    /// Answers a visitor with a page, after the request was told.
+    /// Answers a visitor with a page, after the request was recorded.
     fn send_page(&self, worker: &Worker, socket: Socket, status: u16, reason: &str) {
         answer::send(worker, socket, self.page(status, reason));
     }
@@ -310,8 +311,7 @@ impl Doors {
 
 impl Senders for Doors {
     fn visitor(&self, peer: Option<SocketAddr>, head: &[u8]) -> Option<IpAddr> {
-        // A trusted reverse proxy names its visitor, and where the proxy names nobody, the proxy is
-        // all that is known.
+        // A trusted reverse proxy reports its visitor. If it reports none, only the proxy is known.
         let named = || {
             let lines = head.split(|byte| *byte == b'\n').skip(1).map(<[u8]>::trim_ascii);
             let mut fields = HeaderMap::new();
@@ -333,7 +333,7 @@ impl Senders for Doors {
 impl NameDoor for Doors {
     fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving) {
         let Leaving { socket, visitor, rest, why } = leaving;
-        // A layer has an `Onward` of its own.
+        // A layer has its own `Onward`.
         let Some(socket) = socket else { return };
         match why {
             Why::Other(host) => {
@@ -341,7 +341,7 @@ impl NameDoor for Doors {
                 spawn_local(async move {
                     let asked = (Asked::of(&*self, visitor, &rest), Instant::now() + HOLD);
                     let connection = (socket, visitor, rest);
-                    // The tracker has the head, and gives it back if it asks for HTTP/2.
+                    // The tracker has the request header, and returns it if it requests HTTP/2.
                     route(worker, self, connection, host.as_deref(), asked, true).await;
                 });
             }
@@ -353,7 +353,7 @@ impl NameDoor for Doors {
                 let asked = Asked::by(visitor);
                 self.say(worker, socket, asked, fault.status(), fault.reason());
             }
-            // The stream has told of the request.
+            // The stream has recorded the request.
             Why::Down(code) => {
                 let (status, reason) = Answer::Down(code).status();
                 self.send_page(worker, socket, status, reason);
@@ -376,7 +376,7 @@ impl NameDoor for Doors {
 
     fn leads(&self, lead: &Lead, peer: Option<SocketAddr>) -> bool {
         let Lead { space, host, edition, tracked, route_header, .. } = lead;
-        // A name that is closer to the host may be about to come back.
+        // A name that matches the host more closely may be about to return.
         if self.names().is_awaited(*space, host) {
             return false;
         }
@@ -415,7 +415,8 @@ impl NameDoor for Doors {
                 // The bytes are still in the socket.
                 Space::Http if first.is_empty() => decide(visitor).await,
                 Space::Http => {
-                    // A door decides about a complete head, also when it led the visitor here.
+                    // A door decides about a complete request header, also when it led the visitor
+                    // here.
                     let mut sniffer = visitor.doors.head_sniffer();
                     match self::first(&mut sniffer, (&visitor.doors, visitor.peer), &first) {
                         Some(looked) => lead(visitor, looked, first).await,

@@ -11,9 +11,9 @@
 //!         ── otherwise ───────────────────────────> as a door for HTTP
 //! ```
 //!
-//! A visitor that is silent may be one of the default target that waits for the target's first
-//! word, or one of a name whose first packet was lost. So the target is dialled after a while, and
-//! whoever speaks first decides.
+//! A silent visitor may be for the default target and wait for its first bytes, or be for a name
+//! and have lost its first packet. So the target is dialled after a delay, and the side that sends
+//! first decides.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -45,13 +45,14 @@ use families::MuxCarriers;
 use node::names::Space;
 use node::session::Served;
 
-/// The protocol inside TLS that carriers of `wss://` offer, and nothing else.
+/// The only ALPN protocol that carriers of `wss://` offer.
 const HTTP: &[u8] = b"http/1.1";
 
-/// Carriers that wait for their handshake to begin. The accept loop takes them at once.
+/// The maximum number of carriers whose handshake has not begun. The accept loop takes them
+/// immediately.
 const CARRIERS_MAX: usize = 1024;
 
-/// What a `mux://` port does beside serving names.
+/// The settings of a `mux://` port besides names.
 #[derive(Clone, Debug)]
 pub struct Everything {
     /// The carriers.
@@ -64,7 +65,7 @@ pub struct Everything {
     pub gate: Arc<Gate>,
     /// The silence after which the default target is dialled.
     pub silence: Duration,
-    /// The times of a connection to the default target.
+    /// The timeouts of a connection to the default target.
     pub timeouts: Timeouts,
 }
 
@@ -75,7 +76,7 @@ pub(super) struct MuxPort {
     pub(super) shared: Rc<Shared>,
 }
 
-/// What the decisions of one port on one worker share.
+/// The state that the decisions of one port on one worker share.
 #[derive(Debug)]
 pub(super) struct Shared {
     everything: Everything,
@@ -117,7 +118,7 @@ impl Handler for MuxPort {
     }
 }
 
-/// What the first bytes of a connection are.
+/// The protocol of a connection, by its first bytes.
 enum Found {
     Tls(Hello),
     /// A WebSocket of a carrier, or an offer of WebRTC.
@@ -132,7 +133,7 @@ async fn decide(shared: Rc<Shared>, visitor: Undecided) {
         let spoken = relay::look(&visitor.socket, |_| Some(()));
         match timeout(shared.everything.silence, spoken).await {
             Ok(Ok(Some(()))) => {}
-            // A visitor that left at once, as port scanners do, is none of the target's business.
+            // A visitor that left at once, as port scanners do, is not forwarded to the target.
             Ok(Ok(None) | Err(_)) => return,
             Err(_) => return shared.silent(visitor, peer),
         }
@@ -140,13 +141,14 @@ async fn decide(shared: Rc<Shared>, visitor: Undecided) {
     let mut sniffer = Sniffer::new(&visitor, &shared);
     let look = relay::look(&visitor.socket, |bytes| sniffer.look(bytes));
     if let Ok(Ok(found)) = timeout(PATIENCE, look).await {
-        // A visitor may have ended its direction before its bytes were decided.
+        // A visitor may have ended its direction before its bytes were classified.
         shared.lead(visitor, peer, found.unwrap_or(Found::Other), None).await;
     }
 }
 
 impl Shared {
-    /// Leads a visitor whose first bytes are known. The default target may be connected already.
+    /// Routes a visitor whose first bytes are classified. The default target may be connected
+    /// already.
     async fn lead(
         &self,
         visitor: Undecided,
@@ -166,8 +168,8 @@ impl Shared {
     }
 
     /// Dials the default target for a silent visitor. Until the target sends a byte, the visitor
-    /// may still be for somebody else. The connection is no longer among the undecided ones of the
-    /// port: its number is limited as that of all connections to the default target.
+    /// may still be for another destination. The connection no longer counts as undecided at the
+    /// port: it counts toward the limit of connections to the default target.
     fn silent(self: &Rc<Self>, visitor: Undecided, peer: SocketAddr) {
         let Some((default, visitor)) = self.settle(visitor) else { return };
         let Some(permit) = self.everything.gate.admit() else {
@@ -197,7 +199,7 @@ impl Shared {
         if hello.offers(ALPN) {
             return self.carry(visitor, |socket| carriers.tls(socket, peer));
         }
-        // A carrier of wss:// has the name of the server, for which no service is waited for.
+        // A carrier of `wss://` has the name of the server, so it does not wait for a service.
         let is_carrier =
             carriers.path().is_some() && matches!(&*hello.alpn, [only] if **only == *HTTP);
         let Some(visitor) = tls::admit(visitor, hello, !is_carrier).await else { return };
@@ -214,13 +216,13 @@ impl Shared {
         carrier: impl FnOnce(tokio::net::TcpStream) -> Option<Box<dyn Incoming>>,
     ) {
         let Socket::Tcp(socket) = visitor.socket else { return };
-        // Connections before their log-in have a limit of their own.
+        // Connections before their log-in have their own limit.
         if let Some(carrier) = carrier(socket.leave_seat()) {
             self.carriers.push(carrier);
         }
     }
 
-    /// The default target for a visitor, whose descriptor is from now on one of those of all
+    /// The default target for a visitor, whose descriptor counts from now on toward those of all
     /// default targets.
     fn settle(&self, mut visitor: Undecided) -> Option<(Rc<Straight>, Undecided)> {
         let Some(default) = &self.default else {
@@ -250,7 +252,7 @@ impl Shared {
     }
 }
 
-/// Looks at the first bytes of a connection.
+/// Classifies the first bytes of a connection.
 struct Sniffer {
     first: FirstSniffer,
     found: Option<First>,
@@ -259,7 +261,7 @@ struct Sniffer {
     peer: Option<SocketAddr>,
     /// The path of carriers without TLS.
     path: Option<Box<str>>,
-    /// The path of offers of WebRTC without TLS.
+    /// The path of WebRTC offers without TLS.
     offers: Option<Arc<str>>,
     doors: Arc<Doors>,
 }
@@ -280,10 +282,10 @@ impl Sniffer {
         }
     }
 
-    /// Whether a WebSocket at the path of carriers is one. A published site may have a WebSocket of
-    /// its own there, but not with the subprotocol of carriers.
+    /// Whether a WebSocket at the path of carriers is a carrier. A published site may have its own
+    /// WebSocket there, but not with the subprotocol of carriers.
     fn is_carrier(&self, head: &Head, bytes: &[u8]) -> bool {
-        // The listener of carriers has the page for browsers.
+        // The listener of carriers serves the page for browsers.
         let is_page = |host: &str| self.doors.hosts.is_of_browsers(host);
         if self.path.is_some() && head.host.as_deref().is_some_and(is_page) {
             return true;
@@ -295,8 +297,8 @@ impl Sniffer {
         !self.is_published(head) || offers_carrier(bytes.get(..head.length).unwrap_or_default())
     }
 
-    /// Whether a request is about a connection of WebRTC. A published site has all of its paths;
-    /// one that may still come, just after a start, has those of requests that bring no offer.
+    /// Whether a request is a WebRTC request. A published site owns all of its paths; a site that
+    /// may still be published, just after a start, owns those of requests without an offer.
     fn is_offer(&self, head: &Head, bytes: &[u8]) -> bool {
         let Some(offers) = &self.offers else { return false };
         let path = bytes.get(head.path.clone()).unwrap_or_default();
@@ -311,7 +313,7 @@ impl Sniffer {
                 && brings_offer(bytes.get(..head.length).unwrap_or_default()))
     }
 
-    /// Whether a site has the host, or may still come.
+    /// Whether a site has the host, or may still be published.
     fn is_published(&self, head: &Head) -> bool {
         let names = self.doors.names();
         head.host.as_deref().is_some_and(|host| {
@@ -345,7 +347,7 @@ impl Sniffer {
     }
 }
 
-/// Whether the head of a request for WebSocket offers the subprotocol of carriers.
+/// Whether the header of a WebSocket request offers the subprotocol of carriers.
 fn offers_carrier(head: &[u8]) -> bool {
     let mut offers = false;
     let _ = h1::lines(head, |name, value| {
@@ -356,7 +358,7 @@ fn offers_carrier(head: &[u8]) -> bool {
     offers
 }
 
-/// Whether the head of a request says that a session description follows.
+/// Whether a request header announces a session description.
 fn brings_offer(head: &[u8]) -> bool {
     let mut brings = false;
     let _ = h1::lines(head, |name, value| {
@@ -367,7 +369,7 @@ fn brings_offer(head: &[u8]) -> bool {
     brings
 }
 
-/// Carriers on their way from a port to the accept loop of the same worker.
+/// The queue of carriers from a port to the accept loop of the same worker.
 #[derive(Clone, Default)]
 struct Carriers(Rc<RefCell<Handover>>);
 

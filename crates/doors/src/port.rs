@@ -1,4 +1,4 @@
-//! A door on one worker, and its connections that are not decided.
+//! A door on one worker, and its undecided connections.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,13 +17,14 @@ use tokio::time::Instant;
 
 use super::doors::Doors;
 
-/// Undecided connections of one door on one worker.
+/// The maximum number of undecided connections of one door on one worker.
 const UNDECIDED: usize = 4096;
 
-/// What an undecided connection costs this process: its socket, its task and the state of the look.
+/// The memory that an undecided connection costs this process: its socket, its task and the parser
+/// state.
 pub(super) const UNDECIDED_STATE: u64 = 4 << 10;
 
-/// The kernel keeps at most this number of bytes of an undecided connection for a look.
+/// The maximum number of bytes of an undecided connection that the kernel buffers for a peek.
 const UNDECIDED_COST: u64 = 16 << 10;
 
 /// A door on one worker.
@@ -32,10 +33,10 @@ pub(super) struct Port {
     pub(super) doors: Arc<Doors>,
     pub(super) undecided: PendingSet,
     pub(super) most: usize,
-    /// Whose descriptors the undecided connections of the door are, on all workers.
+    /// The holder of the descriptors of the door's undecided connections, on all workers.
     pub(super) holder: Arc<Holder>,
-    /// The URL of the door, if connections of trusted reverse proxies begin with a header of the
-    /// PROXY protocol.
+    /// The URL of the door, if connections of trusted reverse proxies begin with a PROXY protocol
+    /// header.
     pub(super) announced_at: Option<String>,
 }
 
@@ -56,8 +57,8 @@ impl Port {
         Self { worker, doors, undecided: PendingSet::default(), most, holder, announced_at }
     }
 
-    /// Takes an accepted connection, and runs the decision about it, after the header of a load
-    /// balancer where there is one. When too many connections are undecided, one is closed.
+    /// Takes an accepted connection, and decides its destination, after the header of a load
+    /// balancer if there is one. When too many connections are undecided, one is closed.
     pub(super) fn take<F: Future<Output = ()>>(
         &self,
         socket: Socket,
@@ -94,10 +95,10 @@ impl Port {
     }
 
     /// An accepted connection, which is charged to the budget and has a seat among the undecided
-    /// connections of the door. When these have their share of the descriptors, a connection of
-    /// this worker leaves for the new connection; a worker with fewer than two takes the new
-    /// connection beyond the share. The new connection is refused if its source has its share of
-    /// the descriptors, or if the budget has too little left.
+    /// connections of the door. When these have used up their share of the descriptors, a
+    /// connection of this worker is evicted for the new connection; a worker with fewer than two
+    /// accepts the new connection beyond the share. The new connection is refused if its source has
+    /// used up its share of the descriptors, or if the budget is exhausted.
     pub(super) fn visitor(
         &self,
         mut socket: Socket,
@@ -125,8 +126,8 @@ impl Port {
 }
 
 /// Moves the seat of a visitor to the client of these services, for a visitor whose requests go to
-/// them. False: the client has its share of the descriptors; the refusal is counted by nobody,
-/// because no service of the client was asked.
+/// them. False: the client has used up its share of the descriptors; the refusal is not counted,
+/// because no service of the client was requested.
 pub(super) fn takes(services: &Services, socket: &mut Socket) -> bool {
     let backend = services.first().map(|first| first.entrance.backends.first());
     backend
@@ -135,20 +136,20 @@ pub(super) fn takes(services: &Services, socket: &mut Socket) -> bool {
         .is_none_or(|holder| socket.move_to(holder))
 }
 
-/// Whose descriptors the connections are that are decided and go to no client, or to several: those
-/// to default targets, and HTTP/2 without TLS.
+/// The holder of the descriptors of decided connections that go to no client or to several clients:
+/// those to default targets, and HTTP/2 without TLS.
 pub(super) fn settled_holder() -> &'static Arc<Holder> {
     static HOLDER: OnceLock<Arc<Holder>> = OnceLock::new();
     HOLDER.get_or_init(|| Holder::new(descriptors::table(), Kind::Unclaimed))
 }
 
-/// A connection that is not decided.
+/// A connection whose destination is not decided.
 pub(super) struct Undecided {
     pub(super) worker: Rc<Worker>,
     pub(super) doors: Arc<Doors>,
     pub(super) socket: Socket,
     pub(super) peer: Option<SocketAddr>,
-    /// What a load balancer tells of the visitor.
+    /// What a load balancer reports about the visitor.
     pub(super) fields: Option<VisitorFields>,
     /// The time until which the visitor may be held, if it was held already.
     pub(super) until: Option<Instant>,

@@ -1,15 +1,16 @@
-//! Visitors of HTTP/1.1 whose TLS ended here, on the byte path: the bytes inside the TLS go to the
-//! service unchanged, as those of a visitor of `http://` do, and a guard follows the requests.
+//! Visitors of HTTP/1.1 whose TLS is terminated here, on the byte path: the decrypted bytes are
+//! forwarded to the service unchanged, like those of an `http://` visitor, and a guard tracks the
+//! requests.
 //!
 //! ```text
-//!   TLS ends ── head of the first request ──> stream of the service ── Onward ──┐
+//!   TLS ends ── first request header ───────> stream of the service ── Onward ──┐
 //!                  │                                                            ├─> a page
 //!                  └─ another host, options, no link here, limits, doubt ──> `site`, `web`
 //! ```
 //!
-//! The proxy (`site`) takes every connection of which the byte path does not know what to do: it
-//! refuses, holds and routes each request, and nothing is decided twice. TLS belongs to one worker,
-//! so a visitor does not move to a worker with a link.
+//! The proxy (`site`) takes every connection that the byte path cannot handle: it refuses, holds
+//! and routes each request, and nothing is decided twice. A TLS session belongs to one worker, so a
+//! visitor does not move to a worker with a link.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -42,8 +43,8 @@ use node::names::{Kind, Space};
 use node::session::Worker;
 use node::{entrance, limits};
 
-/// The bytes of a first head that are waited for. A connection with a longer first head goes to the
-/// proxy. Browsers send 1 to 4 KiB.
+/// The maximum length of a first request header on the byte path, in bytes. A connection with a
+/// longer header is passed to the proxy. Browsers send 1 to 4 KiB.
 const FIRST: usize = 8 << 10;
 
 impl Doors {
@@ -63,7 +64,7 @@ impl Doors {
     }
 }
 
-/// Serves a visitor whose TLS ended here.
+/// Serves a visitor whose TLS is terminated here.
 pub(super) async fn serve(
     worker: Rc<Worker>,
     doors: Arc<Doors>,
@@ -99,7 +100,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Reads until the first head is decided, or as much of it as is waited for has come.
+/// Reads until the first request header is parsed, or until [`FIRST`] bytes have arrived.
 async fn look(
     io: &mut Shared,
     sniffer: &mut HeadSniffer,
@@ -117,7 +118,7 @@ async fn look(
     }
 }
 
-/// A visitor whose TLS ended here.
+/// A visitor whose TLS is terminated here.
 #[derive(Clone)]
 struct Secured {
     worker: Rc<Worker>,
@@ -125,13 +126,13 @@ struct Secured {
     io: Shared,
     peer: Option<SocketAddr>,
     way: Rc<Way>,
-    /// What the TLS holds.
+    /// The account of the memory that the TLS session holds.
     account: Rc<Account>,
 }
 
 impl Secured {
-    /// Opens a stream to the service, on the byte path. Gives the first bytes back where the proxy
-    /// has to decide.
+    /// Opens a stream to the service, on the byte path. Returns the first bytes if the proxy must
+    /// decide.
     fn open(&self, first: BytesMut) -> Result<(), BytesMut> {
         let Self { worker, doors, io, peer, way, .. } = self;
         let name = way.name.as_deref().unwrap_or_default();
@@ -182,7 +183,7 @@ impl Secured {
             Retry { handler, first: BytesMut::new() }
         });
         let visitor = (layered, http, retry);
-        // A connection without a request ends after one to two times this time.
+        // A connection without a request is closed after one to two times this duration.
         let idle = doors.terms.load().web.idle(doors.trusts(*peer));
         let opened =
             relay::serve_layered(visitor, &link, open, &settings, Some(permit), stop, idle);
@@ -194,7 +195,7 @@ impl Secured {
         Ok(())
     }
 
-    /// Gives the connection to the proxy, of which the bytes `rest` were read already.
+    /// Passes the connection, of which the bytes `rest` were read already, to the proxy.
     fn proxy(&self, rest: BytesMut) {
         let Self { worker, doors, io, peer, way, account } = self.clone();
         let io: Pin<Box<dyn Io>> =
@@ -220,11 +221,11 @@ impl Secured {
 
 /// Sends a page and closes the connection in stages (RFC 9112 section 9.6).
 async fn say(io: Shared, page: &[u8]) {
-    // A visitor that does not take the answer has lost it.
+    // A visitor that does not read the answer loses it.
     let _ = timeout(answer::FAREWELL_ALL, answer::say(io, page)).await;
 }
 
-/// Gives a visitor whose stream was refused, or has a silent link, to the proxy, which asks the
+/// Passes a visitor whose stream was refused or has a silent link to the proxy, which tries the
 /// clients in turn.
 struct ByProxy {
     visitor: Secured,
@@ -256,11 +257,11 @@ impl fmt::Debug for ByProxy {
     }
 }
 
-/// Leads the connection of one stream back.
+/// Continues the connection that one stream returns.
 struct Back {
     visitor: Secured,
     edition: u64,
-    /// The field that names the host, which the requests of the connection are judged by.
+    /// The header field that names the host of the connection's requests.
     route_header: Option<Arc<str>>,
     /// The generation for which the service was found to be the same.
     generation: Cell<u64>,
@@ -306,7 +307,7 @@ impl Onward for Back {
     }
 }
 
-/// The TLS of a visitor, which the stream and the place to which the connection leads back share.
+/// The TLS session of a visitor, which the stream and the handler of the returned connection share.
 /// Only one of them uses it at a time.
 #[derive(Clone, Debug)]
 struct Shared(Rc<RefCell<TlsIo<VisitorSocket>>>);
@@ -330,7 +331,7 @@ impl AsyncRead for Shared {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let read = ready!(Pin::new(&mut *self.0.borrow_mut()).poll_read(cx, buf));
-        // HTTP says where a request ends, so an end without the alert of TLS cuts no request off
+        // HTTP delimits requests, so an end without the TLS closure alert truncates no request
         // unnoticed (RFC 9112 section 9.8).
         let is_cut = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
         Poll::Ready(read.or_else(|error| if is_cut(&error) { Ok(()) } else { Err(error) }))

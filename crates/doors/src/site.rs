@@ -1,5 +1,5 @@
-//! Services by name for the HTTP proxy (`web`): visitors of HTTP/2, visitors whose TLS ended here,
-//! and services with options.
+//! Services by name for the HTTP proxy (`web`): visitors of HTTP/2, visitors whose TLS is
+//! terminated here, and services with options.
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -43,29 +43,30 @@ use node::passwords::{Ticket, Turn, passwords};
 use node::session::{HOLD, Worker};
 use node::{auth_failures, entrance};
 
-/// The name under which a visitor without a server name is looked for. No host has this name, so
+/// The name under which a visitor without a server name is looked up. No host has this name, so
 /// only a service for all hosts is found.
 pub(super) const NAMELESS: &str = "-";
 
-/// The wait before the answer to a wrong password of a visitor without a source.
+/// The delay of the answer to a wrong password of a visitor without a source.
 const WRONG_PASSWORD: Duration = Duration::from_millis(500);
 
-/// The time for which a password may wait for its judgement: less than the 60 s after which usual
-/// reverse proxies give a request up.
+/// The timeout for the check of a password: less than the 60 s after which common reverse proxies
+/// abandon a request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The socket of a visitor.
 pub(super) type VisitorSocket = Attended<Seated<TcpStream>>;
 
-/// The byte stream of a visitor. One type for all of them keeps one HTTP server in the binary.
+/// The byte stream of a visitor. With a single type there is only one instance of the HTTP server
+/// in the binary.
 pub(super) trait Io: AsyncRead + AsyncWrite {
-    /// Lets the close be a reset.
+    /// Makes the close a reset.
     fn reset_on_close(&self);
 }
 
 impl Io for VisitorSocket {
     fn reset_on_close(&self) {
-        // A socket that takes no option is broken.
+        // A socket that rejects the option is broken.
         let _ = self.get_ref().set_zero_linger();
     }
 }
@@ -82,7 +83,7 @@ impl Io for TlsIo<VisitorSocket> {
     }
 }
 
-/// Serves a visitor without TLS, of whom the bytes `first` were read already.
+/// Serves a visitor without TLS, whose bytes `first` were read already.
 pub(super) fn serve_plain(
     worker: &Rc<Worker>,
     doors: Arc<Doors>,
@@ -106,7 +107,7 @@ pub(super) fn serve_plain(
     spawn_local(serve(Rc::clone(worker), doors, io, peer, way, account));
 }
 
-/// Serves a visitor whose TLS for `name` ended here.
+/// Serves a visitor whose TLS for `name` is terminated here.
 pub(super) fn serve_secure(
     worker: &Rc<Worker>,
     doors: Arc<Doors>,
@@ -116,7 +117,7 @@ pub(super) fn serve_secure(
     account: Rc<Account>,
 ) {
     let (worker, way) = (Rc::clone(worker), Way::secure(name, io.alpn()));
-    // A task of its own: a connection that is decided is not among the undecided.
+    // A separate task: a decided connection no longer counts as undecided.
     if way.protocol == Protocol::H1 && name != NAMELESS && doors.carries(name, peer) {
         spawn_local(secure::serve(worker, doors, io, peer, way, account));
     } else {
@@ -124,14 +125,14 @@ pub(super) fn serve_secure(
     }
 }
 
-/// How a visitor came.
+/// How a visitor connected.
 #[derive(Clone)]
 pub(super) struct Way {
     space: Space,
     /// The name in the TLS handshake.
     pub(super) name: Option<String>,
     protocol: Protocol,
-    /// Bytes that TLS keeps at most while the visitor does not read.
+    /// The maximum number of bytes that TLS buffers while the visitor does not read.
     most_unsent: u64,
 }
 
@@ -176,7 +177,7 @@ struct Site {
     known: Known,
 }
 
-/// The entrance and the source of the last password of a connection, if the password was right.
+/// The entrance and the source of the last password of a connection, if the password was correct.
 type Known = Rc<Cell<Option<(u64, Option<IpAddr>)>>>;
 
 impl web::Services for Site {
@@ -216,7 +217,7 @@ impl web::Services for Site {
     fn own(&self, asked: &Asked<'_>) -> Option<Rc<dyn web::Own>> {
         let path = self.doors.terms.load().offers.clone().filter(|_| self.space == Space::Http)?;
         let place = behind::place(asked.path, &path)?.to_owned();
-        // A service has all paths of its host, also one that is away.
+        // A service owns all paths of its host, even while it is away.
         let (names, host) = (self.doors.names(), asked.host);
         let is_of_service = names.without_tls(host).next().is_some()
             || names.is_awaited(Space::Http, host)
@@ -244,7 +245,7 @@ impl web::Services for Site {
 
 impl Site {
     /// The proof for an authority that checks the host by http-01 (RFC 8555 section 8.3), which
-    /// comes first.
+    /// takes precedence.
     fn proof(&self, asked: &Asked<'_>) -> Option<String> {
         let token = asked.path.strip_prefix(CHALLENGES).filter(|_| self.space == Space::Http)?;
         self.doors.terminator()?.challenge_token(asked.host, token)
@@ -270,7 +271,7 @@ impl Site {
                 return self.service(&found, asked.sender, until);
             }
             match of_path(https.as_ref()) {
-                // A trusted reverse proxy has ended the TLS: a redirect would never end.
+                // A trusted reverse proxy has terminated the TLS: a redirect would loop.
                 Some(found) if asked.is_secure => {
                     return self.service(&found, asked.sender, until);
                 }
@@ -284,7 +285,8 @@ impl Site {
         self.away(names.away_without_tls(asked.host), asked.path)
     }
 
-    /// Sends a visitor over HTTP to the `https://` name of a service that the visitor may visit.
+    /// Redirects a visitor over HTTP to the `https://` name of a service that the visitor may
+    /// visit.
     fn to_https(&self, found: &Published, asked: &Asked<'_>, until: Instant) -> Found {
         let visited = self.service(found, asked.sender, until);
         if !matches!(visited, Found::Service(_)) {
@@ -337,7 +339,7 @@ impl Site {
 }
 
 impl Site {
-    /// The answer for a host that no service has: it may be known, and its client away.
+    /// The answer for a host that no service has: the host may be known while its client is away.
     fn away(&self, known: Option<Arc<KnownName>>, path: &str) -> Found {
         let Some(known) = known.filter(|known| known.takes(path)) else { return Found::Unknown };
         if known.kind == Kind::Tls {
@@ -347,13 +349,13 @@ impl Site {
     }
 }
 
-/// The answer in the place of a service whose client is on hold or away.
+/// The answer instead of a service whose client is on hold or away.
 fn unavailable(doors: &Doors, entrance: &Entrance) -> Option<Unavailable> {
     doors.all_unavailable(&entrance.backends)
 }
 
-/// The TLS of the visitor ended here, or there is none. A service whose visitors bring their TLS to
-/// the target cannot take the request; a new connection reaches the service (RFC 9110 section
+/// The TLS of the visitor is terminated here, or there is none. A service whose TLS ends at the
+/// target cannot serve the request; a new connection reaches the service (RFC 9110 section
 /// 15.5.20).
 fn misdirected() -> Found {
     let reason = "The service of this host is reached over a new connection only.";
@@ -365,17 +367,17 @@ struct Service {
     site: Site,
     sender: Sender,
     entrance: Arc<Entrance>,
-    /// The edition of the backends by which the request was judged.
+    /// The edition of the backends against which the request was checked.
     edition: u64,
     aim: Arc<Aim>,
     rules: Arc<Rules>,
     /// The time until which a request may be held.
     until: Instant,
-    /// What serves the request, as far as it is known on this worker.
+    /// The backend that serves the request, if it is known on this worker.
     picked: Rc<RefCell<Option<Arc<Picked>>>>,
-    /// The place of a check of a password, until the visitor may know the outcome.
+    /// The slot of a password check, until the visitor may learn the outcome.
     ticket: Cell<Option<Ticket>>,
-    /// The cookies by which visitors stay.
+    /// The session affinity cookies.
     cookies: Option<Cookies>,
 }
 
@@ -416,7 +418,7 @@ impl web::Service for Service {
     }
 
     fn judge(&self, is_right: bool) -> Option<LocalFuture<Verdict>> {
-        // The next check of the source may begin once the outcome of this one is told.
+        // The next check of the source may begin once the outcome of this one is reported.
         let ticket = self.ticket.take();
         let (source, brake, known) = (self.source(), auth_failures::brake(), &self.site.known);
         let me = Some((self.entrance.id, source.map(prefix)));
@@ -426,7 +428,7 @@ impl web::Service for Service {
         }
         let is_known = known.get() == me;
         if is_known && !is_right {
-            // Before the answer, because many requests may wait for theirs at the same time.
+            // Before the answer, because many requests may wait for their answers at the same time.
             known.set(None);
         }
         let (known, visitor) = (Rc::clone(known), self.sender);
@@ -487,14 +489,15 @@ impl web::Service for Service {
 }
 
 impl Service {
-    /// The source whose guesses are bounded. `None`: a proxy names nobody, and there is no bound.
+    /// The source whose guesses are limited. `None`: a proxy reports no visitor, and there is no
+    /// limit.
     fn source(&self) -> Option<IpAddr> {
         match self.sender {
             Sender::Known(address) => Some(address.ip()),
             Sender::Proxy(_) | Sender::Nameless | Sender::Hidden => None,
             // The visitor has added a field to those of the proxy. All such requests share a
-            // source, because an invented field would escape every bound, or cast it upon somebody
-            // else.
+            // source, because a forged field would evade every limit, or apply it to another
+            // visitor.
             Sender::Disputed => self.site.peer.map(|peer| peer.ip()),
         }
     }

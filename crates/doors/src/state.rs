@@ -1,4 +1,4 @@
-//! What a worker of a server has beside the state of every worker.
+//! The state of a server's worker in addition to the state of every worker.
 
 use std::cell::{Cell, RefCell};
 
@@ -10,14 +10,14 @@ use tokio::sync::Notify;
 pub(super) struct DoorsState {
     /// The listeners of doors.
     pub(super) doors: RefCell<Vec<Listening>>,
-    /// This process leaves: connections of HTTP end that end here.
+    /// This process is leaving: HTTP connections that are terminated here are ended.
     is_leaving: Cell<bool>,
-    /// Notified when this process leaves.
+    /// Notified when this process starts to leave.
     leaving: Notify,
 }
 
 impl DoorsState {
-    /// This process leaves.
+    /// Records that this process is leaving.
     pub(super) fn leave(&self) {
         self.is_leaving.set(true);
         self.leaving.notify_waiters();
@@ -25,7 +25,7 @@ impl DoorsState {
 
     /// Waits until this process leaves.
     pub(super) async fn left(&self) {
-        // State and future live on one thread, so nothing happens between the two.
+        // State and future are on one thread, so nothing happens between check and wait.
         if !self.is_leaving.get() {
             self.leaving.notified().await;
         }

@@ -1,5 +1,5 @@
-//! TLS by name. The server name in the ClientHello decides; a `tls://` name passes through, and the
-//! TLS of an `https://` name ends here.
+//! TLS by name. The server name in the ClientHello decides; a `tls://` name is passed through, and
+//! the TLS of an `https://` name is terminated here.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use node::entrance::{Attempts, EnteringVisitor, Lead, NameVisitor, VisitorOrigin
 use node::names::{Kind, Space};
 use node::session::HOLD;
 
-/// The alert `unrecognized_name` (RFC 6066 section 3) as a fatal alert in a record of its own.
+/// The alert `unrecognized_name` (RFC 6066 section 3) as a fatal alert in its own record.
 const UNKNOWN_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
 
-/// The answer to a request of HTTP without TLS.
+/// The answer to an HTTP request without TLS.
 const PLAIN: &str = "This port speaks TLS: the address of the request begins with https://.";
 
 /// A door for TLS on one worker.
@@ -37,7 +37,7 @@ impl Handler for TlsPort {
     }
 }
 
-/// What the first bytes of a visitor are.
+/// The protocol of a visitor, by its first bytes.
 enum Found {
     Hello(Hello),
     /// HTTP without TLS.
@@ -45,7 +45,7 @@ enum Found {
     Other,
 }
 
-/// Looks at the first bytes of a visitor, and leads the visitor.
+/// Classifies the first bytes of a visitor, and routes the visitor.
 pub(super) async fn decide(visitor: Undecided) {
     let (mut sniffer, mut first) = (HelloSniffer::default(), FirstSniffer::default());
     let look = relay::look(&visitor.socket, |bytes| match sniffer.look(bytes) {
@@ -67,13 +67,13 @@ pub(super) async fn decide(visitor: Undecided) {
     }
 }
 
-/// Tells a visitor that nobody has its name.
+/// Informs a visitor that no service has its name.
 pub(super) fn refuse(visitor: Undecided) {
     answer::send(&visitor.worker, visitor.socket, UNKNOWN_NAME.into());
 }
 
-/// Leads a visitor with this ClientHello. Returns the visitor if no service has its name. With
-/// `waits`, a name that may come back in a moment is waited for.
+/// Routes a visitor with this ClientHello. Returns the visitor if no service has its name. With
+/// `waits`, waits for a name that may return soon.
 pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Option<Undecided> {
     let name = hello.server_name.as_deref();
     if let (Some(name), Some(terminator)) = (name, visitor.doors.terminator())
@@ -147,8 +147,8 @@ async fn away(
 ) -> Option<Undecided> {
     let is_served = |terminator: &Arc<Terminator>| terminator.has_certificate(name);
     match kind {
-        // The TLS is between the visitor and the target. An alert would say that the name is wrong,
-        // and a reset is what a visitor of a client that has just gone gets.
+        // The TLS is between the visitor and the target. An alert would mean that the name is
+        // wrong, and a reset is what visitors of a client that has just disconnected get.
         Kind::Tls | Kind::Http => visitor.socket.reset_on_close(),
         Kind::Https if !waits && !visitor.doors.terminator().is_some_and(is_served) => {
             return Some(visitor);
@@ -164,7 +164,7 @@ async fn away(
     None
 }
 
-/// Ends the TLS of a visitor and serves the HTTP in it.
+/// Terminates the TLS of a visitor and serves the HTTP inside.
 async fn terminate(visitor: Undecided, name: &str) {
     let accounts = &visitor.worker.state.accounts;
     let Some(account) = accounts.open(termination::HELD, visitor.peer) else {

@@ -1,7 +1,7 @@
 //! Streams for requests that the HTTP proxy sends to a service: over a link of this worker, or by
 //! way of another worker. Where clients share the name, the stream of a client whose target refuses
-//! goes on over a link of the next client, as long as no byte has reached a target. So does a
-//! request that may be done twice, if the link falls silent or is lost before a byte of the answer.
+//! is retried over a link of the next client, as long as no byte has reached a target. So is a
+//! repeatable request, if the link falls silent or is lost before a byte of the answer.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -29,22 +29,22 @@ use node::entrance::{Affinity, Attempts, EnteringVisitor, Entrance, VisitorOrigi
 use node::session::Worker;
 use node::{entrance, limits};
 
-/// The bytes of a request that are kept at most for the next client.
+/// The maximum number of bytes of a request that are kept for the next client.
 const KEPT_MOST: usize = 16 << 10;
 
-/// What a stream for a request is opened with.
+/// The parameters of a stream for a request.
 #[derive(Clone)]
 pub(super) struct Upstream {
     pub(super) worker: Rc<Worker>,
     pub(super) entrance: Arc<Entrance>,
-    /// The rules by which the request was judged.
+    /// The rules by which the request was checked.
     pub(super) aim: Arc<Aim>,
     pub(super) peer: Option<SocketAddr>,
     /// The time until which a request may be held.
     pub(super) until: Instant,
-    /// What serves the request, as far as it is known on this worker.
+    /// The backend that serves the request, if it is known on this worker.
     pub(super) picked: Rc<RefCell<Option<Arc<Picked>>>>,
-    /// Where the visitor was before, of a service whose visitors stay.
+    /// The previous place of the visitor, for a service with session affinity.
     pub(super) stays: Option<Option<Place>>,
 }
 
@@ -56,7 +56,7 @@ impl Upstream {
             return Ok(near.into_stream());
         }
         let budget: Rc<dyn Budget> = Rc::new(self.worker.state.portion.of(self.peer));
-        // Without memory for the bytes of the request, the first client decides.
+        // Without memory for the bytes of the request, only the first client is tried.
         let Some(held) = Held::draw(&budget, KEPT_MOST as u64) else {
             return Ok(near.into_stream());
         };
@@ -74,8 +74,8 @@ impl Upstream {
         }))
     }
 
-    /// Opens a stream over a link of this worker. Without such a link the stream is that of a
-    /// visitor over a socket pair, which another worker gets, or which waits for a link.
+    /// Opens a stream over a link of this worker. Without such a link the stream is a visitor's
+    /// over a socket pair, which is handed to another worker or waits for a link.
     fn open(&self, tried: Vec<Tried>) -> Result<Near, OpenFailed> {
         let Self { worker, entrance, aim, peer, until, picked, stays } = self;
         let place = stays.flatten();
@@ -105,7 +105,7 @@ impl Upstream {
         let down = || failed(Answer::Down(ResetCode::Shutdown));
         let settings = entrance::served_by(worker, entrance, &backend.picked).ok_or_else(down)?;
         picked.replace(Some(Arc::clone(&backend.picked)));
-        // Clients that share a name may call their services differently.
+        // Clients that share a name may name their services differently.
         let own = &backend.picked.aim;
         let target = match &stays {
             Some(stays) => stays.opens(entrance, &backend.picked),
@@ -147,18 +147,18 @@ impl Near {
     }
 }
 
-/// A stream that goes on at the next client, as long as no byte has reached a target.
+/// A stream that is retried at the next client, as long as no byte has reached a target.
 struct Persistent {
     near: Near,
     entrance: Arc<Entrance>,
     peer: Option<SocketAddr>,
     /// `None`: a client serves the request, or its bytes are no longer kept.
     kept: Option<Box<Kept>>,
-    /// The kept bytes that the present client has not got yet.
+    /// The kept bytes that the current client has not received yet.
     unsent: Bytes,
     /// The request is complete.
     is_over: bool,
-    /// The present client knows that the request is complete.
+    /// The current client has received the end of the request.
     is_shut: bool,
 }
 
@@ -170,8 +170,8 @@ struct Kept {
     _held: Held,
 }
 
-/// Whether the code says that no byte has reached a target: an end sends it in the place of a
-/// connection. A time-out also ends connections.
+/// Whether the code means that no byte has reached a target: an end sends it instead of connecting.
+/// A timeout does not count, because it also ends connections.
 const fn is_refusal(code: ResetCode) -> bool {
     matches!(
         code,
@@ -190,18 +190,18 @@ impl Persistent {
         duplex.take_silence() && self.entrance.backends.are_served_beside(picked.session, self.peer)
     }
 
-    /// Whether the present client may have the request and another one may get it as well.
+    /// Whether another client may get the request even if the current client has received it.
     fn may_repeat(&self) -> bool {
         self.kept.as_ref().is_some_and(|kept| h1::is_repeatable(&kept.sent))
     }
 
-    /// Opens a stream of the next client, if the present one has refused. False: the request stays
+    /// Opens a stream of the next client, if the current one has refused. False: the request stays
     /// where it is.
     fn goes_on(&mut self) -> bool {
         let Near::Here(Here(duplex, _), _) = &self.near else { return false };
         match duplex.reset_code() {
             Some(why) if is_refusal(why) => self.goes_on_after(why),
-            // The link has ended, and what became of the request is not known.
+            // The link has ended, and the fate of the request is unknown.
             Some(why @ (ResetCode::Shutdown | ResetCode::Internal)) if self.may_repeat() => {
                 self.goes_on_after(why)
             }
@@ -229,7 +229,7 @@ impl Persistent {
         true
     }
 
-    /// Gives the present client what it has not got yet: the kept bytes, and the end of the
+    /// Sends the current client what it has not received yet: the kept bytes, and the end of the
     /// request.
     fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
@@ -246,7 +246,7 @@ impl Persistent {
         Poll::Ready(Ok(()))
     }
 
-    /// Repeats a step at the next client where the present one has refused.
+    /// Repeats a step at the next client if the current one has refused.
     fn persist<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -290,7 +290,7 @@ impl AsyncRead for Persistent {
             return this.near.io().poll_read(cx, buf);
         }
         loop {
-            // The answer may come before the whole request has gone.
+            // The answer may arrive before the whole request is sent.
             let unsent = this.poll_unsent(cx);
             let read = match unsent {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -351,7 +351,7 @@ impl AsyncWrite for Persistent {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.is_over = true;
-        // The end goes behind the kept bytes.
+        // The end is sent after the kept bytes.
         this.persist(cx, |_, _| Poll::Ready(Ok(())))
     }
 }
@@ -391,8 +391,7 @@ fn sentence(text: &'static str) -> Cow<'static, str> {
     Cow::Borrowed(text.strip_suffix('.').unwrap_or(text))
 }
 
-/// The way of a stream whose visitor stays. The first bytes of the stream may be the mark of its
-/// target.
+/// The affinity of a stream. The first bytes of the stream may be the mark of its target.
 struct Led {
     stays: Arc<Affinity>,
     mark: [u8; MARK],
@@ -400,7 +399,7 @@ struct Led {
     have: usize,
 }
 
-/// Bytes of the mark of a target.
+/// The length of the mark of a target, in bytes.
 const MARK: usize = 8;
 
 impl Led {
@@ -408,8 +407,8 @@ impl Led {
         Self { stays, mark: [0; MARK], have: 0 }
     }
 
-    /// Takes the bytes of the mark from those that were read behind the first `before` bytes of
-    /// `buf`. True: all of them were of the mark, and others follow.
+    /// Removes the bytes of the mark from those that were read after the first `before` bytes of
+    /// `buf`. True: all of them belonged to the mark, and more follow.
     fn take(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> bool {
         let read = buf.filled().len() - before;
         if self.have == MARK || read == 0 || !self.stays.is_marked() {
@@ -446,7 +445,7 @@ impl web::Stream for Here {
     }
 }
 
-/// A stream that another worker serves, with the time-outs and the budget of a connection that
+/// A stream that another worker serves, with the timeouts and the budget of a connection that
 /// switches to another protocol.
 struct Elsewhere(UnixStream, Option<Led>, Timeouts, Rc<Lease>);
 

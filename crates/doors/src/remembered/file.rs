@@ -4,8 +4,8 @@
 //!   client seconds url [path]      home 1764150000 https://app.example.com /api
 //! ```
 //!
-//! The seconds since 1970 say when the client left. A hyphen stands for a name that was published
-//! when the file was written.
+//! The seconds since 1970 are the time when the client left. A hyphen stands for a name that was
+//! published when the file was written.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ use node::names::Host;
 /// The file in the state directory.
 pub(super) const FILE: &str = "names";
 
-/// The largest file that is read: twice what is written at most.
+/// The maximum size of a file that is read, in bytes: twice the maximum that is written.
 pub(super) const LARGEST: u64 = 8 << 20;
 
 const HEAD: &str = "# The names that the server knows while their clients are away: client, seconds \
@@ -71,9 +71,9 @@ pub(super) fn text(lines: &[Line]) -> String {
     text
 }
 
-/// The lines of a file, and the number of those that make no sense.
+/// The lines of a file, and the number of invalid lines.
 pub(super) fn parse(text: &str) -> (Vec<Line>, usize) {
-    // Each line was written whole.
+    // A complete line ends with a newline.
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
     let content = whole.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let (mut lines, mut bad) = (Vec::new(), usize::from(whole.len() < text.len()));

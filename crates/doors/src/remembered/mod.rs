@@ -1,10 +1,10 @@
 //! The names that the server knows while their clients are away. Their visitors get 502 instead of
-//! 404, and over TLS the certificate of the name, whose renewals go on.
+//! 404, and over TLS the certificate of the name, whose renewals continue.
 //!
 //! A name is known from its publication on, until its client withdraws it, loses the right to it or
-//! is removed, until another client publishes it, or until its client was away for
-//! `http.remember`. A name blocks nobody: another client with the right takes it at once. Names of
-//! services that are meant to end, and of clients that introduced themselves, are not known.
+//! is removed, until another client publishes it, or until its client was away for `http.remember`.
+//! A known name is not reserved: another client with the right can take it at once. Names of
+//! ephemeral services, and of clients that introduced themselves, are not known.
 //!
 //! ```text
 //!   registration, end of a session ──> table ──> Names (what visitors find)
@@ -36,22 +36,22 @@ use table::{Key, Table};
 
 pub use table::{NameAway, Registered};
 
-/// The pause between two writes of the file, so that the clients that come back after a start cause
-/// a few writes.
+/// The pause between two writes of the file, so that clients that reconnect after a start cause few
+/// writes.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The period at which names of clients that are away for too long are looked for.
+/// The period of the search for names of clients that have been away for too long.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// The known names of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     table: Mutex<Table>,
-    /// The folder of the file; `None`: the names are known as long as this process runs.
+    /// The directory of the file; `None`: the names are kept in memory while this process runs.
     folder: Mutex<Option<PathBuf>>,
     changed: Notify,
-    /// Held while the file is written, so that the last write has the last state. Limits the log
-    /// lines about names without room, and about a file that cannot be written.
+    /// Held while the file is written, so that the last write contains the latest state. Limits the
+    /// log lines about names without room, and about a file that cannot be written.
     complaints: Mutex<RepeatLimit<Option<String>>>,
 }
 
@@ -89,7 +89,7 @@ impl Hosts {
         }
     }
 
-    /// Notes that the names of a client are not published any more, because the client is away.
+    /// Records that the names of a client are no longer published, because the client is away.
     pub fn note_away(&self, client: &str) {
         lock(&self.remembered.table).leave(client, Instant::now());
         self.remembered.changed.notify_one();
@@ -107,7 +107,7 @@ impl Hosts {
         }
     }
 
-    /// Forgets the names whose clients are away for too long.
+    /// Forgets the names whose clients have been away for too long.
     fn expire_names(&self) {
         let mut table = lock(&self.remembered.table);
         let gone = table.expire(Instant::now());
@@ -124,7 +124,7 @@ impl Hosts {
         lock(&self.remembered.table).away(Instant::now())
     }
 
-    /// Leads visitors and orders of certificates as the table says.
+    /// Updates visitors' look-ups and orders of certificates from the table.
     fn follow_names(&self, table: &mut Table, changed: &[Key]) {
         for key in changed {
             let (space, name) = key;
@@ -145,7 +145,7 @@ impl Hosts {
     }
 
     /// Reads the file of an earlier process. `keeps`: the client of a name may still have it. A
-    /// file that is damaged is kept aside.
+    /// damaged file is set aside.
     pub fn load_names(&self, folder: &Path, keeps: impl Fn(&str, &Host) -> bool) {
         *lock(&self.remembered.folder) = Some(folder.to_owned());
         let text = match read_private_at_most(folder, file::FILE, file::LARGEST) {
@@ -179,7 +179,7 @@ impl Hosts {
         self.expire_names();
     }
 
-    /// Keeps a damaged file for a person, and warns.
+    /// Sets a damaged file aside for the user, and logs a warning.
     fn set_aside(&self, folder: &Path, why: &str) {
         let (path, aside) = (folder.join(file::FILE), format!("{}.bad-{}", file::FILE, wall()));
         let shown = path.display();
@@ -199,7 +199,7 @@ impl Hosts {
         }
     }
 
-    /// Writes the file if there is a difference. Blocks.
+    /// Writes the file if the table has changed. Blocks.
     pub fn save_names(&self) {
         if net::handover::is_handed_over() {
             // The file belongs to the next generation of the server.
@@ -215,7 +215,7 @@ impl Hosts {
             file::text(&table.lines(Instant::now(), wall()))
         };
         if let Err(error) = write_private(&folder, file::FILE, text.as_bytes()) {
-            // The names are known as long as this process runs, and the next change writes again.
+            // The names stay in memory, and the next change retries the write.
             lock(&self.remembered.table).is_new = true;
             if told.pass(None, std::time::Instant::now()).is_some() {
                 tracing::warn!("{}: {error}", folder.join(file::FILE).display());
@@ -231,7 +231,7 @@ fn said(names: &[Key]) -> String {
     format!("{} {verb}", ops::term::few(names))
 }
 
-/// Writes the file after changes, and forgets names whose time is over. Ends never.
+/// Writes the file after changes, and removes expired names. Never returns.
 pub async fn keep(hosts: Arc<Hosts>) {
     loop {
         tokio::select! {
@@ -240,7 +240,7 @@ pub async fn keep(hosts: Arc<Hosts>) {
         }
         let writer = Arc::clone(&hosts);
         let written = tokio::task::spawn_blocking(move || writer.save_names());
-        // A panic was logged, and the next change writes again.
+        // A panic was logged, and the next change retries the write.
         let _ = written.await;
         tokio::time::sleep(PAUSE).await;
     }

@@ -1,5 +1,5 @@
 //! Which names are known, of which client, and since when the client is away. A plain value: the
-//! time comes in as an argument.
+//! time is an argument.
 
 use std::collections::hash_map;
 use std::collections::{HashMap, HashSet};
@@ -12,17 +12,17 @@ use tokio::time::Instant;
 use super::file::Line;
 use node::names::{Host, Kind, Known, Space};
 
-/// The most names of one client. A client that publishes more is an exception, and its further
-/// names are known while it is connected.
+/// The maximum number of names of one client. A client that publishes more is an exception, and its
+/// additional names are known only while it is connected.
 const MOST: usize = 1_000;
 
-/// The most names of all clients.
+/// The maximum number of names of all clients.
 const MOST_OF_ALL: usize = 20_000;
 
-/// The most paths of one name.
+/// The maximum number of paths of one name.
 const PATHS: usize = 16;
 
-/// The most bytes of all names in the file.
+/// The maximum size of all names in the file, in bytes.
 const BYTES: usize = 4 << 20;
 
 /// A name: its space and its host.
@@ -46,7 +46,7 @@ impl Registered {
         self.published.push((host, path.map(Arc::from)));
     }
 
-    /// Adds a name that the client asked for and may get later.
+    /// Adds a name that the client requested and may get later.
     pub fn wait(&mut self, host: &Host, path: Option<&str>) {
         self.waiting.insert((key(host), path.map(Arc::from)));
     }
@@ -61,7 +61,7 @@ pub(super) struct Table {
     bytes: usize,
     /// The longest absence of a client after which its names are known; zero: no name is known.
     pub(super) longest: Duration,
-    /// There is a difference from the file.
+    /// The table differs from the file.
     pub(super) is_new: bool,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Entry {
 /// An absence.
 #[derive(Clone, Copy, Debug)]
 struct Away {
-    /// The part before this process, or before `from`.
+    /// The time of absence before `from`, or before this process.
     aged: Duration,
     from: Instant,
 }
@@ -116,7 +116,7 @@ fn key(host: &Host) -> Key {
 
 impl Table {
     /// Applies the registration of a client. Returns the names that have changed, and the number of
-    /// names that found no room.
+    /// names that did not fit.
     pub(super) fn register(
         &mut self,
         client: &str,
@@ -165,7 +165,7 @@ impl Table {
             }
         }
         for (new, (kind, paths)) in paths {
-            // Another client has the name now.
+            // The name passes from another client to this client.
             if let Some(other) = self.owners.get(&new).cloned() {
                 drop(self.take(&other, &new));
             }
@@ -181,7 +181,7 @@ impl Table {
         (changed, left_out)
     }
 
-    /// Notes that a client is away from all its names.
+    /// Records that a client is away, for all its names.
     pub(super) fn leave(&mut self, client: &str, now: Instant) {
         for entry in self.clients.get_mut(client).into_iter().flat_map(HashMap::values_mut) {
             if entry.away.is_none() {
@@ -203,7 +203,7 @@ impl Table {
         self.forget(gone)
     }
 
-    /// Forgets the names whose clients are away for too long. Returns them.
+    /// Forgets the names whose clients have been away for too long. Returns them.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Key> {
         let longest = self.longest;
         let all = self.clients.iter().flat_map(|(client, all)| {
@@ -257,7 +257,7 @@ impl Table {
         all
     }
 
-    /// The lines of the file at the second `wall` since 1970.
+    /// The lines of the file at the time `wall`, in seconds since 1970.
     pub(super) fn lines(&self, now: Instant, wall: u64) -> Vec<Line> {
         let all = self.clients.iter().flat_map(|(client, all)| {
             all.iter().flat_map(move |((_, name), entry)| {
@@ -282,7 +282,8 @@ impl Table {
         all
     }
 
-    /// Adds a line of the file. All clients are away. A line beyond a bound is dropped: false.
+    /// Adds a line of the file. All clients are away. A line beyond a limit is dropped, which
+    /// returns false.
     pub(super) fn load(&mut self, line: Line, now: Instant, wall: u64) -> bool {
         let Line { client, since, host, path } = line;
         let key = key(&host);
