@@ -1,4 +1,4 @@
-//! What the client process around the links with other clients brings.
+//! The interface of the client process around the links with other clients.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ pub trait Home: fmt::Debug + Send + Sync {
     /// The session with the server of the other clients.
     fn server(&self) -> Arc<Session>;
 
-    /// A worker with a live link to the server, for which the caller waits for this time at most.
+    /// A worker with a live link to the server, for which the caller waits at most this time.
     fn live_worker(&self, from: usize, patience: Duration) -> SendFuture<'_, Option<usize>>;
 
     /// The STUN servers for a trial of a direct path.
@@ -54,6 +54,6 @@ pub trait Home: fmt::Debug + Send + Sync {
     /// A service of the configuration in force, on this worker.
     fn service(&self, worker: &Worker, name: &str) -> Option<Rc<Local>>;
 
-    /// Notes that a visitor with this token has come for a service.
+    /// Records that a visitor with this token visits a service.
     fn note_visit(&self, visitor: &str, service: &str, token: &StoredCredential);
 }

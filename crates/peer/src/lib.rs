@@ -8,21 +8,21 @@
 //!                                      └──────────────────────┘
 //! ```
 //!
-//! A peer link is an ordinary link: it resumes, it carries streams and flows, and each carrier of
-//! it greets. Its greeting proves the token that only the two clients have, bound to the session of
-//! TLS; or both ends show certificates of one authority. The server joins the streams that carry
-//! the link, and can neither read nor change what they carry.
+//! A peer link is an ordinary link: it resumes, it carries streams and flows, and each of its
+//! carriers runs the greeting. The greeting proves the token that only the two clients have, bound
+//! to the TLS session; or both ends show certificates of one authority. The server joins the
+//! streams that carry the link, and can neither read nor change what they carry.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`accept`] | the side that has the service: who may log in, where the links are, what they reach |
-//! | [`links`] | the side that visits: a link for each service, made when somebody asks for it |
-//! | [`direct`] | both sides: carriers that do not pass the server |
+//! | [`links`] | the side that visits: a link for each service, made on demand |
+//! | [`direct`] | both sides: carriers that do not pass through the server |
 //! | [`material`] | both sides: the certificates in force |
-//! | [`home`] | both sides: what the client process around them brings |
+//! | [`home`] | both sides: the interface of the client process around them |
 //! | [`visit`] | which visitor visits which service |
-//! | `turns` | bounds on what visitors have this client do at a time |
-//! | [`wire`] | what the server and the client of a service say about an offer of WebRTC |
+//! | `turns` | limits on concurrent work for visitors |
+//! | [`wire`] | the messages of the server and the client of a service about a WebRTC offer |
 
 pub mod accept;
 pub mod direct;
@@ -46,7 +46,7 @@ use transport_tcp::TlsClient;
 
 use crate::home::Home;
 
-/// The transport of a carrier that is a stream which the server joins.
+/// The transport of a carrier over a stream that the server joins.
 const RELAY: Transport = Transport::new("relay");
 
 /// The TLS of a visitor that has a token.
@@ -64,8 +64,8 @@ fn client_tls() -> Result<TlsClient, CarrierError> {
     Ok(TlsClient { config, name })
 }
 
-/// The TLS of a visitor that has a certificate, and trusts the certificate of the other client
-/// alone.
+/// The TLS of a visitor that has a certificate, and trusts only the certificate of the other
+/// client.
 fn certified_tls(
     shared: &Arc<dyn Home>,
     tls: &PeerTls,

@@ -1,5 +1,5 @@
-//! The certificates by which two clients prove themselves to each other, in the place of a token.
-//! They are read when the client starts, at a reload, and when one of their files has changed.
+//! The certificates by which two clients prove themselves to each other, instead of a token. They
+//! are read when the client starts, at a reload, and when one of their files has changed.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ type Loaded = HashMap<PeerTls, Arc<PeerMaterial>>;
 #[derive(Debug, Default)]
 pub struct Materials(ArcSwap<Loaded>);
 
-/// Certificates that were read and are not in force yet.
+/// Certificates that are read but not in force yet.
 #[derive(Debug)]
 pub struct Read(Loaded);
 
@@ -51,7 +51,7 @@ impl Materials {
         Self(ArcSwap::from_pointee(read.0))
     }
 
-    /// Puts other certificates in force, for new links.
+    /// Replaces the certificates, for new links.
     pub fn replace(&self, read: Read) {
         self.0.store(Arc::new(read.0));
     }

@@ -1,21 +1,21 @@
-//! Bounds on what visitors have this client do at a time.
+//! Limits on concurrent work for visitors.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::visit::VisitKey;
 
-/// How many places there are.
+/// The limits of the slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) all: u32,
-    /// The places that one visitor may have, over all services.
+    /// The maximum number of slots of one visitor, over all services.
     pub(super) of_visitor: u32,
-    /// The places that one visitor may have at one service.
+    /// The maximum number of slots of one visitor at one service.
     pub(super) of_service: u32,
 }
 
-/// A number of places, of which no visitor may hold all.
+/// A limited number of slots, of which no visitor may hold all.
 #[derive(Debug)]
 pub(super) struct Turns {
     bounds: Bounds,
@@ -31,7 +31,7 @@ impl Turns {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place. `None`: the visitor has as many as it may have, or no place is left.
+    /// Takes a slot. `None`: the visitor has reached its limit, or no slot is left.
     pub(super) fn take(self: &Arc<Self>, whose: &VisitKey) -> Option<Turn> {
         let Bounds { all, of_visitor, of_service } = self.bounds;
         let mut taken = self.taken();
@@ -47,7 +47,7 @@ impl Turns {
     }
 }
 
-/// A place of a visitor.
+/// A slot of a visitor.
 #[derive(Debug)]
 pub(super) struct Turn {
     turns: Arc<Turns>,

@@ -1,14 +1,14 @@
-//! What the server and the client of a private service say on a stream about an offer of WebRTC.
-//! The stream is one that the server opens as for a visitor, whose first byte is that of TLS (22).
+//! The messages of the server and the client of a private service about a WebRTC offer. The server
+//! opens the stream as for a visitor; the first byte of a visitor is that of TLS (22).
 //!
 //! ```text
 //!   server:  1  proof (32)  length (2)  offer
 //!   client:  1  signature (32)  length (2)  answer      or: 0  reason (1)
-//!   server:  2, and its end: the program wants the end of the connection
+//!   server:  2, and its end: the program requests the end of the connection
 //!   client:  its end: the connection has ended
 //! ```
 //!
-//! Numbers are big-endian. A stream that is lost is no end: the connection does not need the
+//! Numbers are big-endian. A lost stream does not end the connection, which does not need the
 //! server.
 
 use std::collections::VecDeque;
@@ -21,13 +21,13 @@ use transport::Lane;
 /// The first byte of an offer.
 pub(crate) const OFFER: u8 = 1;
 
-/// The end of the connection is wanted.
+/// Requests the end of the connection.
 pub const END: u8 = 2;
 
-/// The longest session description, bytes.
+/// The maximum length of a session description, in bytes.
 pub const DESCRIPTION: usize = 16 << 10;
 
-/// What the client says to an offer.
+/// The reply of the client to an offer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reply {
     Answer([u8; 32], String),

@@ -1,4 +1,4 @@
-//! A carrier of a visitor on its way to its link.
+//! A carrier of a visitor that is not attached to its link yet.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::proved::Proved;
 use crate::home::Home;
 use crate::visit::VisitKey;
 
-/// A carrier of a visitor on its way to its link.
+/// A carrier of a visitor that is not attached to its link yet.
 pub(super) struct Arrival<'a> {
     pub(super) worker: &'a Rc<Worker>,
     pub(super) shared: &'a Arc<dyn Home>,
@@ -45,7 +45,7 @@ impl Placement for Arrival<'_> {
             // A worker that has stopped has no links.
             let _ = handle
                 .run(move |worker| {
-                    // A carrier that is lost meanwhile is dialled again.
+                    // A carrier that is lost meanwhile is redialled.
                     if greeted.join().is_ok() {
                         arrive(worker, &shared, &whose, (id, serial), &session, greeted);
                     }
@@ -57,7 +57,7 @@ impl Placement for Arrival<'_> {
 }
 
 impl Arrival<'_> {
-    /// Worker, serial number and session of the link of a carrier. Notes a new link.
+    /// Worker, serial number and session of the link of a carrier. Records a new link.
     fn find(&self, greeted: &Greeted) -> Option<(usize, u64, Arc<Session>)> {
         let id = greeted.accepted.link;
         let mut links = self.shared.host().places.links();
@@ -70,7 +70,7 @@ impl Arrival<'_> {
         } else {
             Proved::Token(greeted.grant.credential.clone())
         };
-        // A reload whose review looked at the links before has not seen this link.
+        // A reload that reviewed the links before this point has not seen this link.
         if !is_valid(self.shared, &self.shared.config().load(), self.whose, &proved) {
             return None;
         }

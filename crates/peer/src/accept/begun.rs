@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use transport::Lane;
 
-/// Gives the byte back before all others.
+/// Returns the byte before all others.
 #[derive(Debug)]
 pub(super) struct StartedLane {
     first: Option<u8>,

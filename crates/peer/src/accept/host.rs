@@ -1,4 +1,4 @@
-//! What is known of all visitors of this client: their links, those that greet, and wrong tokens.
+//! The state of all visitors of this client: their links, their greetings, and wrong tokens.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,29 +12,30 @@ use super::programs::Programs;
 use crate::turns::{Bounds, Turn, Turns};
 use crate::visit::VisitKey;
 
-/// Visitors before the end of their greeting. Each costs a handshake of TLS and 160 KiB for at most
-/// 30 s. A visitor has one link to a service, and dials a second time where the first carrier is
-/// silent.
+/// Limits of the visitors before the end of their greeting. Each costs a TLS handshake and 160 KiB
+/// for at most 30 s. A visitor has one link to a service, and dials a second time if the first
+/// carrier is silent.
 const GREETING: Bounds = Bounds { all: 256, of_visitor: 64, of_service: 8 };
 
-/// Pairs of visitor and service whose wrong tokens are remembered. The server names the visitors.
+/// The maximum number of pairs of visitor and service whose wrong tokens are remembered. The server
+/// names the visitors.
 const GUESSERS: usize = 1024;
 
 /// Doublings of the pause after a wrong token: up to 3.2 s.
 const DOUBLINGS: u32 = 5;
 
-/// The time between two looks for idle links of a process that is stopping.
+/// The poll interval for idle links of a process that is stopping.
 const IDLE_LOOK: Duration = Duration::from_millis(100);
 
 /// The links of visitors with this client, over all workers.
 #[derive(Debug)]
 pub struct PeerHost {
     pub(super) places: Places,
-    /// Those before the end of their greeting.
+    /// The visitors before the end of their greeting.
     pub(super) greeting: Arc<Turns>,
     pub(super) brake: Mutex<Failures<VisitKey>>,
     pub(super) told: Mutex<RepeatLimit<VisitKey>>,
-    /// Programs that visit without a tunnel.
+    /// The programs that visit without a tunnel.
     pub programs: Programs,
 }
 
@@ -48,14 +49,14 @@ impl Default for PeerHost {
 }
 
 impl PeerHost {
-    /// Takes a place among the visitors before the end of their greeting. `None`: there are too
+    /// Reserves a slot among the visitors before the end of their greeting. `None`: there are too
     /// many.
     pub(crate) fn greet(&self, whose: &VisitKey) -> Option<Turn> {
         self.greeting.take(whose)
     }
 
-    /// This process is stopping: ends each link once it is idle. A link that retires would wait for
-    /// a successor. Never ready.
+    /// Ends each link once it is idle, because this process is stopping. A link that retires would
+    /// wait for a successor. Never returns.
     pub async fn leave(&self, handles: &[Handle]) {
         loop {
             self.places.close_idle(handles).await;

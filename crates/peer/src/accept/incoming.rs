@@ -1,5 +1,5 @@
-//! A stream of a visitor as a connection. A client begins with a handshake of TLS; a browser, which
-//! has no TLS of its own, begins with the greeting.
+//! A stream of a visitor as a connection. A client begins with a TLS handshake; a browser, which
+//! has no own TLS, begins with the greeting.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::{RELAY, server_tls};
 /// A stream of the server, before its handshake.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// Was read already.
+    /// The first byte, which was read already.
     first: u8,
     lane: StreamLane,
-    /// The certificates that the service demands.
+    /// The certificates that the service requires.
     material: Option<Arc<PeerMaterial>>,
     pub(super) shown: Shown,
     visitor: Name,
@@ -51,7 +51,7 @@ impl Incoming for Stream {
         Box::pin(async move {
             let lane = Box::new(StartedLane::new(first, Box::new(lane)));
             if Some(&first) == MAGIC.first() {
-                // The verifier decides whether the service takes browsers.
+                // The verifier decides whether the service accepts browsers.
                 let peer = Peer {
                     address,
                     transport: RELAY,
@@ -69,7 +69,7 @@ impl Incoming for Stream {
             let config = own.server_config(&[ALPN], &shown)?;
             let mut carrier = accept_inside(lane, RELAY, &config).await?;
             if own.verify(&shown, visitor.as_str()).is_err() {
-                // The greeting refuses this visitor as it refuses one with a wrong token.
+                // The greeting refuses this visitor like a visitor with a wrong token.
                 carrier.peer.certificate_name = None;
             }
             Ok(carrier)

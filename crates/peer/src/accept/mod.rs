@@ -42,7 +42,7 @@ use proved::Proved;
 pub(super) use welcome::welcome;
 
 impl PeerHost {
-    /// Takes a stream that the server has joined with a stream of a visitor.
+    /// Accepts a stream that the server has joined with a stream of a visitor.
     pub fn take(
         &self,
         worker: &Rc<Worker>,
@@ -79,7 +79,7 @@ impl PeerHost {
         outlet
     }
 
-    /// Ends the links of those who may not visit any more, after a change of the configuration.
+    /// Ends the links of visitors that may no longer visit, after a change of the configuration.
     pub async fn review(&self, shared: &Arc<dyn Home>, handles: &[Handle]) {
         let config = shared.config().load_full();
         let gone = |whose: &VisitKey, proved: &Proved| !is_valid(shared, &config, whose, proved);

@@ -1,5 +1,5 @@
-//! Visitors that are programs with a library of WebRTC: a data channel is a stream. The server
-//! brings the offer; the bytes do not pass it.
+//! Visitors that are programs with a WebRTC library: a data channel is a stream. The server
+//! forwards the offer; the bytes do not pass through it.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,10 +29,11 @@ use crate::wire;
 use crate::wire::{Reply, Why};
 use node::session::Worker;
 
-/// Streams of one program at a time. Each costs what a stream of a link costs, and its target.
+/// The maximum number of concurrent streams of one program. Each costs as much as a stream of a
+/// link, plus its target.
 const STREAMS: usize = 256;
 
-/// Takes an offer whose first byte was read.
+/// Handles an offer whose first byte was read.
 pub(super) async fn take(
     worker: &Rc<Worker>,
     shared: &Arc<dyn Home>,
@@ -71,11 +72,11 @@ pub(super) async fn take(
             tracing::debug!(visitor = %whose.visitor, error = %failed, "a program does not visit");
         }
     }
-    // The end of the stream tells the server.
+    // The end of the stream informs the server.
     control.abort();
 }
 
-/// Judges an offer, and opens sockets for it if it is good.
+/// Verifies an offer, and opens sockets for it if it is valid.
 async fn begin(
     shared: &Arc<dyn Home>,
     whose: &VisitKey,
@@ -107,7 +108,7 @@ async fn begin(
     Ok((offered, proven))
 }
 
-/// Ends the connection when the server says so. A server that is gone says nothing.
+/// Ends the connection when the server requests it. A lost server requests nothing.
 async fn obey(mut lane: StreamLane, closer: Closer) {
     if let Ok(Some(wire::END)) = wire::byte(&mut lane).await {
         closer.close();
@@ -160,7 +161,7 @@ async fn streams(
         };
         let Ok(channel) = channel else { continue };
         let budget = Rc::clone(&worker.state.budget);
-        // The address is what the server says of the program.
+        // The address is the one that the server reports for the program.
         let client = whose.visitor.as_str().into();
         let visitor = Visitor::Of { client, claimed: Some(address) };
         running.spawn_local(async move {

@@ -51,13 +51,13 @@ impl PeerOwner {
         Rc::new(Self { worker, shared, whose, client, id, session, offers })
     }
 
-    /// The visitor of a stream or a flow. The client at the other end of the link tells the
+    /// The visitor of a stream or a flow. The client at the other end of the link reports the
     /// address.
     fn visitor(&self, open: &Open) -> Visitor {
         Visitor::Of { client: Arc::clone(&self.client), claimed: open.visitor }
     }
 
-    /// The service, if this is what the visitor asks for.
+    /// The service, if the visitor requests it.
     fn service(&self, open: &Open) -> Result<Rc<Local>, ResetCode> {
         let service = self.whose.service.as_str();
         if !is_of(service, &open.target) {
@@ -70,8 +70,8 @@ impl PeerOwner {
     }
 }
 
-/// Whether the target of a stream or a flow is this service. The visitor may ask for whatever it
-/// likes: a peer link reaches the service for which its token is, and nothing else.
+/// Whether the target of a stream or a flow is this service. The visitor may request any target,
+/// but a peer link reaches only the service of its token.
 fn is_of(service: &str, target: &Target) -> bool {
     match target {
         Target::Service(name) => name == service,

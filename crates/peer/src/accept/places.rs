@@ -1,5 +1,5 @@
-//! Where the links of visitors are. A link lives on the worker where its first carrier came; its
-//! later carriers may come on any worker.
+//! Where the links of visitors are. A link is on the worker where its first carrier arrived; its
+//! later carriers may arrive on any worker.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,8 +15,8 @@ use super::lock::lock;
 use super::proved::Proved;
 use crate::visit::VisitKey;
 
-/// Links of one visitor to one service: those of processes that have gone wait for their carriers
-/// for a while.
+/// The maximum number of links of one visitor to one service: links of processes that have exited
+/// wait some time for their carriers.
 const LINKS_MAX: usize = 16;
 
 /// The links of visitors, by their ids.
@@ -55,12 +55,13 @@ impl Places {
         self.generation
     }
 
-    /// Whether the visitor may have a further link to the service.
+    /// Whether the visitor may have another link to the service.
     pub(super) fn have_room(&self, whose: &VisitKey) -> bool {
         self.links().values().filter(|place| place.whose == *whose).count() < LINKS_MAX
     }
 
-    /// The secret of a link of this visitor to this service, and what the link began with.
+    /// The secret of a link of this visitor to this service, and the proof with which the link
+    /// began.
     pub(super) fn secret(
         &self,
         whose: &VisitKey,

@@ -1,4 +1,4 @@
-//! The programs that visit by a library of WebRTC. A build without WebRTC has none.
+//! The programs that visit by a WebRTC library. A build without WebRTC has none.
 
 use std::sync::Mutex;
 
@@ -32,7 +32,7 @@ impl Programs {
         all.push(program);
     }
 
-    /// Those that visit at present.
+    /// The number of programs that visit at present.
     pub fn count(&self) -> u64 {
         let all = lock(&self.0);
         let present = all.iter().filter(|one| one.closer.is_open());
@@ -55,7 +55,7 @@ impl Programs {
 
 #[cfg(not(feature = "webrtc"))]
 mod none {
-    /// Closes a connection, of which there is none.
+    /// The closer of a connection; there is none.
     #[derive(Debug)]
     pub(in crate::accept) enum Closer {}
 

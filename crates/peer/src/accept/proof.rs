@@ -1,4 +1,4 @@
-//! What a visitor has to prove: the token that the service has for it, or a certificate of the
+//! What a visitor must prove: the token that the service has for it, or a certificate of the
 //! authority that the service trusts.
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) fn credentials(config: &ClientConfig, whose: &VisitKey) -> Vec<Stored
     tokens.filter_map(|token| StoredCredential::of(token.secret.reveal()).ok()).collect()
 }
 
-/// The certificates that the service demands of a visitor. `None`: it demands a token.
+/// The certificates that the service requires of a visitor. `None`: it requires a token.
 pub(super) fn material(
     shared: &Arc<dyn Home>,
     config: &ClientConfig,

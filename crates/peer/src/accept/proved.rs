@@ -1,9 +1,9 @@
-//! What a link of a visitor began with.
+//! The proof with which a link of a visitor began.
 
 use proto::greeting::StoredCredential;
 use tls::Shown;
 
-/// What a link began with.
+/// The proof with which a link began.
 #[derive(Clone, Debug)]
 pub(super) enum Proved {
     /// A token.

@@ -55,7 +55,7 @@ impl Verifier for PeerVerifier<'_> {
     }
 
     /// The first carrier of a link shows the certificate, inside the stream through the server. A
-    /// direct path belongs to a link that has begun so.
+    /// direct path belongs to a link that has begun in this way.
     fn links_suffice(&self) -> bool {
         material(self.shared, &self.shared.config().load(), self.whose).is_some()
     }

@@ -1,4 +1,4 @@
-//! Logs a visitor in, whatever carries its bytes.
+//! Logs a visitor in, over any carrier.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use super::verifier::PeerVerifier;
 use crate::home::Home;
 use crate::visit::VisitKey;
 
-/// Logs a visitor in, or says why not. `shown` is the certificate of the visitor, once it has shown
-/// one.
+/// Logs a visitor in, or logs why that failed. `shown` is the certificate of the visitor, once it
+/// has shown one.
 pub(crate) async fn welcome(
     worker: &Rc<Worker>,
     shared: &Arc<dyn Home>,
@@ -34,7 +34,7 @@ pub(crate) async fn welcome(
         && error.refusal() == Some(Refusal::UnknownLink)
     {
         // The visitor begins another link at once. A line about this link would suppress the line
-        // that has the reason why the other link is refused.
+        // with the reason why the other link is refused.
         tracing::debug!(%visitor, %service, "a carrier of a link that has ended, or may not go on");
         return;
     }

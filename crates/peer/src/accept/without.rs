@@ -1,4 +1,4 @@
-//! Offers of WebRTC in a build without it: they are refused in words.
+//! WebRTC offers in a build without WebRTC: they are refused with a reason.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) async fn take(
 ) {
     tracing::debug!(visitor = %whose.visitor, "an offer of WebRTC, without which this was built");
     if wire::read_offer(&mut lane).await.is_ok() {
-        // A server that is gone needs no answer.
+        // A lost server needs no answer.
         let _ = wire::write(&mut lane, &wire::bytes(&Reply::Refused(Why::Without))).await;
         wire::over(&mut lane).await;
     }

@@ -1,4 +1,4 @@
-//! Direct paths over data channels of WebRTC (`p2p: webrtc`), also of a visitor in a browser.
+//! Direct paths over WebRTC data channels (`p2p: webrtc`), also of a visitor in a browser.
 //!
 //! ```text
 //!   visitor                                      client of the service
@@ -7,7 +7,7 @@
 //!   a data channel as the lane of a carrier ──> greeting, as on any carrier
 //! ```
 //!
-//! The signals travel inside the peer link, as those of other direct paths do.
+//! The signals travel inside the peer link, like the signals of other direct paths.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -29,7 +29,7 @@ use super::failed::{Declined, Failed};
 use super::signals::{said, say};
 use crate::home::Home;
 
-/// How long an answer is waited for. The other side looks names up and asks STUN servers first.
+/// The timeout for an answer. The other side resolves names and queries STUN servers first.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// Offers a connection, and waits until it carries bytes.
@@ -98,7 +98,7 @@ impl Offered {
         self.0.answer()
     }
 
-    /// Closes the connection later.
+    /// A handle that closes the connection later.
     pub(crate) fn closer(&self) -> Closer {
         self.0.closer()
     }
@@ -124,7 +124,7 @@ fn carrier(arrived: Arrived) -> Result<Carrier, CarrierError> {
     }
 }
 
-/// Whether peers are told the addresses of the interfaces.
+/// Whether the addresses of the interfaces are announced to peers.
 fn tells(shared: &Arc<dyn Home>) -> bool {
     shared.config().load().p2p.host
 }
@@ -156,7 +156,7 @@ fn settings(
     }
 }
 
-/// All addresses of the families that the kernel has.
+/// The unspecified addresses of the families that the kernel supports.
 fn every_address() -> Vec<IpAddr> {
     let v6 = IpAddr::from(Ipv6Addr::UNSPECIFIED);
     let has_v6 = UdpSocket::bind(SocketAddr::new(v6, 0)).is_ok();

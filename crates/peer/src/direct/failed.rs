@@ -1,22 +1,22 @@
-//! Why a trial gave no carrier, whatever carries the bytes of the path.
+//! Why a trial yielded no carrier, for any kind of path.
 
 use punch::{Decline, Why};
 use transport::CarrierError;
 use transport_quic::punched::Failure;
 
-/// Why a trial gave no carrier.
+/// Why a trial yielded no carrier.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// There is no path, or QUIC fails on it.
     #[error(transparent)]
     Trial(#[from] Failure),
-    /// The ends have exchanged their session descriptions, and no connection of WebRTC came of it.
+    /// The ends have exchanged their session descriptions, and no WebRTC connection resulted.
     #[error("no data channel of WebRTC: {0}")]
     Channels(CarrierError),
 }
 
 impl Failed {
-    /// There is no path for this reason.
+    /// The failure that there is no path, for this reason.
     pub const fn because(why: Why) -> Self {
         Self::Trial(Failure::NoPath(why))
     }
@@ -39,7 +39,7 @@ impl From<Failed> for CarrierError {
     }
 }
 
-/// Why an offer of WebRTC is not answered.
+/// Why a WebRTC offer is not answered.
 #[derive(Debug)]
 pub(crate) struct Declined {
     pub(super) why: Decline,

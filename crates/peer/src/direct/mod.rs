@@ -1,4 +1,5 @@
-//! Direct paths between two clients: a carrier of a peer link that does not pass the server.
+//! Direct paths between two clients: a carrier of a peer link that does not pass through the
+//! server.
 //!
 //! ```text
 //!   visitor                                         client of the service
@@ -7,21 +8,21 @@
 //!         QUIC over the pair ──────────────────────> greeting, as on any carrier
 //! ```
 //!
-//! The signals travel inside the peer link, so the server sees no address. A trial is the business
-//! of `transport_quic::punched`; this module carries its signals, bounds the number of trials, and
-//! knows for the status why there is no direct path.
+//! The signals travel inside the peer link, so the server sees no address.
+//! `transport_quic::punched` runs a trial; this module carries its signals, limits the number of
+//! trials, and keeps for the status why there is no direct path.
 //!
 //! | module | content |
 //! |---|---|
 //! | `offer` | the side that has the service: answers the trials of a visitor |
 //! | `seek` | the side that visits: the path that the keeper of the link dials |
-//! | [`news`] | notices that this machine has other addresses |
-//! | `paths` | both sides: bounds, paces and the outcomes of trials |
-//! | `peers` | what connections over data channels share |
+//! | [`news`] | detects that the addresses of this machine have changed |
+//! | `paths` | both sides: limits, paces and the outcomes of trials |
+//! | `peers` | the shared state of connections over data channels |
 //! | `signals` | both sides: the signals of a trial, inside the peer link |
-//! | `failed` | both sides: why a trial gave no carrier |
+//! | `failed` | both sides: why a trial yielded no carrier |
 //! | [`ports`] | the ports that the router opened for trials |
-//! | `channels` | both sides: data channels of WebRTC in the place of QUIC (`p2p: webrtc`) |
+//! | `channels` | both sides: WebRTC data channels instead of QUIC (`p2p: webrtc`) |
 
 #[cfg(feature = "webrtc")]
 pub(crate) mod channels;

@@ -1,4 +1,4 @@
-//! Notices that this machine has other addresses: another network, or a network again.
+//! Detects that the addresses of this machine have changed: another network, or a network again.
 
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
@@ -6,25 +6,24 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The period of the looks at the addresses of this machine. A look costs 10 µs with few
-/// interfaces.
+/// The poll interval for the addresses of this machine. A poll costs 10 µs with few interfaces.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Other addresses ask for a trial this long after the last one that was asked for. A host of
-/// containers has other addresses all the time.
+/// Changed addresses request a trial this long after the last requested trial. The addresses of a
+/// container host change all the time.
 const APART: Duration = Duration::from_secs(30);
 
-/// When a link has asked for a trial.
+/// When a link has last requested a trial.
 #[derive(Debug, Default)]
 pub(super) struct Asked(Cell<Option<Instant>>);
 
 impl Asked {
-    /// A trial is asked for.
+    /// Records that a trial is requested.
     pub(super) fn note(&self) {
         self.0.set(Some(Instant::now()));
     }
 
-    /// Ready when other addresses of this machine are worth a trial.
+    /// Waits until changed addresses of this machine justify a trial.
     pub(super) async fn other_addresses(&self) {
         self.others(addresses).await;
     }
@@ -44,7 +43,7 @@ impl Asked {
     }
 }
 
-/// The addresses that a path may have. `None`: the system does not say.
+/// The addresses that a path may have. `None`: the system does not report them.
 fn addresses() -> Option<Vec<IpAddr>> {
     Some(usable(&net::own::addresses().ok()?))
 }

@@ -23,9 +23,9 @@ use crate::turns::Turn;
 use crate::visit::VisitKey;
 use node::session::{Found, Session, Worker};
 
-/// The trials of one link begin at least this far apart. Each one looks names up, binds a socket
-/// and asks STUN servers, so a visitor must not begin as many as it likes. The pauses of an honest
-/// visitor are 5 s and longer, but for a change of its network.
+/// The minimum interval between the trials of one link. Each trial resolves names, binds a socket
+/// and queries STUN servers, so a visitor must not begin an unlimited number. The pauses of an
+/// honest visitor are 5 s and longer, except after a change of its network.
 const APART: Duration = Duration::from_secs(1);
 
 /// Answers the trials of one link, one at a time.
@@ -35,7 +35,7 @@ pub struct Offers {
     whose: VisitKey,
     session: Arc<Session>,
     current: RefCell<Option<Round>>,
-    /// Tells the visitor that its last round has no trial.
+    /// Informs the visitor that its last round has no trial.
     declining: RefCell<Option<Task>>,
 }
 
@@ -54,7 +54,7 @@ impl Drop for Task {
     }
 }
 
-/// The trial that is under way, or the last one.
+/// The trial that is running, or the last one.
 struct Round {
     number: u32,
     began: Instant,
@@ -75,8 +75,8 @@ impl Offers {
         Self { worker, shared, whose, session, current, declining }
     }
 
-    /// Takes a signal of the visitor. The first signal of a newer round begins a trial, and ends
-    /// the one before it.
+    /// Handles a signal of the visitor. The first signal of a newer round begins a trial, and ends
+    /// the previous one.
     pub(crate) fn hear(&self, link: &Link, bytes: Bytes) {
         let Signal { round, body } = match Signal::decode(&bytes) {
             Ok(signal) => signal,
@@ -105,17 +105,17 @@ impl Offers {
             Judged::UnderWay => {}
         }
         if let Some(known) = &*self.current.borrow() {
-            // A signal that finds no room is repeated by the next one.
+            // A signal that does not fit is repeated by the next one.
             let _ = known.inbox.try_send(bytes);
         }
     }
 
-    /// The link has ended, and with it its trial.
+    /// Ends the trial of the link, which has ended.
     pub fn end(&self) {
         drop((self.current.take(), self.declining.take()));
     }
 
-    /// `offer`: the session description of WebRTC that begins the round.
+    /// `offer`: the WebRTC session description that begins the round.
     fn begin(&self, link: &Link, (number, offer): (u32, Option<String>), began: Instant) -> Round {
         let (inbox, heard) = mpsc::channel(WAITING_MAX);
         let trying = Trying {
@@ -131,10 +131,10 @@ impl Offers {
     }
 }
 
-/// What a signal is to a link.
+/// How a signal relates to the trials of a link.
 #[derive(Debug, PartialEq, Eq)]
 enum Judged {
-    /// Of a trial that a newer one has ended.
+    /// The signal is of a trial that a newer one has ended.
     Older,
     UnderWay,
     Begins,
@@ -142,7 +142,7 @@ enum Judged {
     TooSoon,
 }
 
-/// Judges a signal of this round by the round that is known, and its begin.
+/// Classifies a signal of this round by the known round and its start.
 fn judged(known: Option<(u32, Instant)>, round: u32, now: Instant) -> Judged {
     match known {
         Some((known, _)) if round < known => Judged::Older,
@@ -152,7 +152,7 @@ fn judged(known: Option<(u32, Instant)>, round: u32, now: Instant) -> Judged {
     }
 }
 
-/// Tells the visitor that this round has no trial here.
+/// Informs the visitor that this round has no trial here.
 async fn decline(link: &Link, round: u32, why: Decline) {
     let signal = Signal { round, body: Body::Decline(why) }.encode();
     say(&signal, |signal| said(link, signal)).await;
@@ -193,7 +193,7 @@ impl Trying {
         }
     }
 
-    /// Answers an offer of data channels, and takes the carrier that comes of it.
+    /// Answers an offer of data channels, and accepts the resulting carrier.
     async fn answer(&self, offer: &str, _turn: Turn) -> Result<(), Failed> {
         let answered =
             match channels::answer(&self.shared, self.whose.visitor.as_str(), offer).await {
@@ -211,7 +211,7 @@ impl Trying {
         })?;
         self.shared.direct().note(None);
         self.session.paths.found(&self.link, Found::Channels(carrier.peer.address));
-        // The link that this path joins has begun with a certificate, where one is demanded.
+        // The link that this path joins has begun with a certificate, if one is required.
         let (incoming, shown) = (Box::new(Ready(carrier)), Shown::default());
         welcome(&self.worker, &self.shared, &self.whose, (incoming, &shown)).await;
         Ok(())
@@ -241,11 +241,11 @@ impl Trying {
         };
         self.shared.direct().note(None);
         self.session.paths.found(&self.link, Found::Quic(trial.path()));
-        // The link that this path joins has begun with a certificate, where one is demanded.
+        // The link that this path joins has begun with a certificate, if one is required.
         let shown = Shown::default();
         tokio::select! {
             () = welcome(&self.worker, &self.shared, &self.whose, (incoming, &shown)) => {}
-            // The visitor may still miss the signal that says which pair it is.
+            // The visitor may not have received the signal that names the pair yet.
             never = converse(&self.link, &trial, heard) => match never {},
         }
         Ok(())

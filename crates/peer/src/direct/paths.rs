@@ -1,4 +1,4 @@
-//! What the direct paths of a client share: bounds, paces, and what became of trials.
+//! The shared state of the direct paths of a client: limits, paces, and the outcomes of trials.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,17 +18,18 @@ use super::ports::Ports;
 use crate::turns::{Bounds, Turn, Turns};
 use crate::visit::VisitKey;
 
-/// The trials that a client answers at a time. Each has a socket for at most 10 s, and then the
-/// handshake and the greeting of the visitor. A visitor may have many links.
+/// The limits of concurrent trials that a client answers. Each has a socket for at most 10 s, and
+/// then the handshake and the greeting of the visitor. A visitor may have many links.
 const ANSWERED: Bounds = Bounds { all: 64, of_visitor: 8, of_service: 8 };
 
-/// Clients whose paces are remembered. The server names the clients, and further ones share a pace.
+/// The maximum number of clients with their own pace. The server names the clients, and additional
+/// clients share a pace.
 const PACES: usize = 1_024;
 
-/// The name of the pace that further clients share. No client has this name.
+/// The name of the pace that additional clients share. No client has this name.
 const OTHERS: &str = "";
 
-/// What the direct paths of a client share.
+/// The shared state of the direct paths of a client.
 #[derive(Debug)]
 pub struct DirectPaths {
     pub(super) puncher: OnceLock<Puncher>,
@@ -37,9 +38,9 @@ pub struct DirectPaths {
     pub(super) channels: Peers,
     /// The trials that this client answers.
     pub(super) answered: Arc<Turns>,
-    /// How often addresses that have not answered are sent to, by the client that names them.
+    /// The pace of sending to addresses that have not answered, by the client that names them.
     pub(super) paces: Mutex<HashMap<String, Arc<Mutex<Pace>>>>,
-    /// Held by whoever asks STUN servers without a trial.
+    /// Held by the caller that queries STUN servers without a trial.
     pub asking: tokio::sync::Mutex<()>,
     /// The trials that have ended, by the name of the outcome.
     pub(super) outcomes: Mutex<BTreeMap<&'static str, u64>>,
@@ -75,12 +76,12 @@ impl DirectPaths {
         &self.bytes
     }
 
-    /// A trial has ended; `None`: it has found a path.
+    /// Records the end of a trial; `None`: it has found a path.
     pub fn note(&self, failure: Option<&Failed>) {
         self.count(failure.map_or(FOUND, Failed::name));
     }
 
-    /// A trial is declined.
+    /// Records that a trial is declined.
     pub(super) fn busy(&self) {
         self.count(BUSY);
     }
@@ -93,7 +94,7 @@ impl DirectPaths {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was counted, for the status. `programs` visit at present.
+    /// The counters for the status. `programs` visit at present.
     pub fn counted(&self, programs: u64) -> status::Peers {
         let outcomes = self.outcomes();
         let trials = outcomes.iter().map(|(name, count)| ((*name).to_owned(), *count));
@@ -101,7 +102,7 @@ impl DirectPaths {
         status::Peers { trials, bytes: self.bytes.all(), programs, ..status::Peers::default() }
     }
 
-    /// Makes trials by the settings in force.
+    /// Returns a puncher with the settings in force.
     pub(super) fn puncher(&self, config: &ClientConfig) -> Result<Puncher, CarrierError> {
         let settings = settings(config);
         if let Some(known) = self.puncher.get() {
@@ -129,7 +130,7 @@ impl DirectPaths {
         Arc::clone(all.entry(peer.to_owned()).or_default())
     }
 
-    /// Takes a place among the trials that are answered. `None`: there are too many.
+    /// Reserves a slot among the trials that are answered. `None`: there are too many.
     pub(crate) fn answer(&self, whose: &VisitKey) -> Option<Turn> {
         self.answered.take(whose)
     }
@@ -149,7 +150,7 @@ pub fn settings(config: &ClientConfig) -> PunchSettings {
 }
 
 impl Declined {
-    /// Counts it; returns the reason.
+    /// Counts the declined offer; returns the reason.
     pub(crate) fn told(self, paths: &DirectPaths) -> Failed {
         if self.why == Decline::Often {
             paths.busy();

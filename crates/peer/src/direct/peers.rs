@@ -1,4 +1,4 @@
-//! What connections over data channels share.
+//! The shared state of connections over data channels.
 
 use std::sync::OnceLock;
 

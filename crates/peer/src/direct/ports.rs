@@ -1,7 +1,7 @@
 //! The ports that the router opened for the trials of a client.
 //!
-//! Each is kept by a task of the runtime that stops the client. A worker ends its tasks at once,
-//! and the router has to be told that a port is not used any more.
+//! Each port is kept by a task of the runtime that stops the client. A worker ends its tasks at
+//! once, but the router must be informed that a port is no longer used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use transport_quic::punched::{PunchSettings, Router, Trial};
 
-/// Ports that a client has at a time. Routers of homes have room for some hundred.
+/// The maximum number of ports of a client at a time. Home routers have room for a few hundred.
 const MAX: usize = 32;
 
-/// The time that a stop waits for the router. A router that answers at all has answered by then.
+/// The time that a shutdown waits for the router. A router that answers at all has answered by
+/// then.
 const GIVEN_BACK: Duration = Duration::from_millis(1_500);
 
 /// The ports of the router that lead to trials of this client.
@@ -23,11 +24,11 @@ const GIVEN_BACK: Duration = Duration::from_millis(1_500);
 pub struct Ports {
     runtime: Handle,
     router: Arc<Router>,
-    /// How many are asked for, held or given back.
+    /// The number of ports that are requested, held or being released.
     count: watch::Sender<usize>,
 }
 
-/// A place among the ports.
+/// A slot among the ports.
 struct Held(Arc<Ports>);
 
 impl Drop for Held {
@@ -51,7 +52,8 @@ impl Ports {
         has_room.then(|| Held(Arc::clone(self)))
     }
 
-    /// Asks the router for a port that leads to a trial, if the trial finds no path without one.
+    /// Requests a port that leads to a trial from the router, if the trial finds no path without
+    /// one.
     pub(super) fn map(self: &Arc<Self>, trial: &Trial) {
         match (self.hold(), trial.map_port(Arc::clone(&self.router))) {
             (Some(held), Ok(mapping)) => {
@@ -64,8 +66,8 @@ impl Ports {
         }
     }
 
-    /// Asks the router for a port, and gives it back. `None`: it has not answered until `until`, or
-    /// there is no socket for it.
+    /// Requests a port from the router, and releases it. `None`: the router has not answered until
+    /// `until`, or there is no socket for the request.
     pub async fn probe(
         self: &Arc<Self>,
         settings: PunchSettings,
@@ -79,7 +81,7 @@ impl Ports {
         self.runtime.spawn(async move {
             let mut tell = |outcome| {
                 let tell = tell.take();
-                // Whoever asked may have given up.
+                // The caller may have given up.
                 let _ = tell.map(|tell| tell.send(outcome));
             };
             let ended = Box::pin(async move { drop(ended.await) });
@@ -91,10 +93,10 @@ impl Ports {
         timeout_at(until, told).await.ok()?.ok()
     }
 
-    /// Waits until the router has taken all ports back, for a bounded time. The trials have ended.
+    /// Waits until the router has released all ports, for a limited time. The trials have ended.
     pub async fn given_back(&self) {
         let mut count = self.count.subscribe();
-        // Their leases end by themselves.
+        // The remaining leases expire.
         let _ = timeout(GIVEN_BACK, count.wait_for(|count| *count == 0)).await;
     }
 }

@@ -20,19 +20,19 @@ use super::{channels, news};
 use crate::home::Home;
 use node::session::{Found, Session};
 
-/// What carries the bytes of a direct path.
+/// The transport of a direct path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
     Quic,
-    /// Data channels of WebRTC.
+    /// WebRTC data channels.
     Channels,
 }
 
-/// The limit of a trial: names of STUN servers take up to 5 s, the checks 10 s, the handshake of
-/// QUIC over a pair that works 8 s.
+/// The limit of a trial: names of STUN servers take up to 5 s, the checks 10 s, the QUIC handshake
+/// over a working pair 8 s.
 const TRIAL: Duration = Duration::from_secs(25);
 
-/// What the owner of a link and the dialer of its direct path share.
+/// The state that the owner of a link and the dialer of its direct path share.
 pub(crate) struct Seeker {
     shared: Arc<dyn Home>,
     /// The name of the client that has the service.
@@ -41,11 +41,11 @@ pub(crate) struct Seeker {
     over: Over,
     /// The link, while it has a carrier that can carry signals.
     link: RefCell<Option<Link>>,
-    /// The trial that is under way takes its signals here.
+    /// The running trial receives its signals here.
     inbox: RefCell<Option<mpsc::Sender<Bytes>>>,
     /// The number of the last trial.
     round: Cell<u32>,
-    /// The link has its first carrier, so that a trial has a chance.
+    /// Notified when the link has its first carrier, so that a trial can succeed.
     begun: Notify,
     asked: news::Asked,
 }
@@ -69,7 +69,7 @@ impl Seeker {
         })
     }
 
-    /// The link has a carrier for the first time, or again.
+    /// Records that the link has a carrier, for the first time or again.
     pub(crate) fn live(&self, link: &Link) {
         let is_new = self.link.replace(Some(link.clone())).is_none();
         if is_new {
@@ -77,15 +77,15 @@ impl Seeker {
         }
     }
 
-    /// The link has no carrier, or has ended.
+    /// Records that the link has no carrier, or has ended.
     pub(crate) fn stalled(&self) {
         self.link.replace(None);
     }
 
-    /// Takes a signal of the client of the service.
+    /// Handles a signal of the client of the service.
     pub(crate) fn hear(&self, signal: Bytes) {
         if let Some(inbox) = &*self.inbox.borrow() {
-            // A signal that finds no room is repeated by the next one.
+            // A signal that does not fit is repeated by the next one.
             let _ = inbox.try_send(signal);
         }
     }
@@ -164,8 +164,8 @@ impl PathDialer for Direct {
         Box::pin(async move { Ok((seeker.dial().await?, None)) })
     }
 
-    /// A second trial would end the first one, which sends its checks again and again. And a trial
-    /// knows at its end why there is no path.
+    /// A second trial would end the first one, which retransmits its checks anyway. In addition, a
+    /// trial knows at its end why there is no path.
     fn patience(&self) -> Patience {
         Patience { whole: TRIAL, second: None }
     }

@@ -10,11 +10,11 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use transport_quic::punched::Trial;
 
-/// Signals that wait while names of STUN servers are looked up. A signal repeats all candidates, so
-/// the loss of one delays a trial at most.
+/// The maximum number of signals that wait while names of STUN servers are resolved. A signal
+/// repeats all candidates, so the loss of a signal only delays a trial.
 pub(super) const WAITING_MAX: usize = 16;
 
-/// The time between two looks for room on the control stream.
+/// The poll interval for room on the control stream.
 const ROOM: Duration = Duration::from_millis(100);
 
 /// Carries the signals of a trial, until the future is dropped.
@@ -39,8 +39,8 @@ pub(super) async fn converse(
     }
 }
 
-/// Sends each signal. A signal that finds no room is sent again, unless there is a newer one, which
-/// repeats everything: it may be the last signal of its trial.
+/// Sends each signal. A signal that does not fit is retried, because it may be the last signal of
+/// its trial, unless there is a newer one, which repeats everything.
 async fn say_all<F: Future<Output = Vec<u8>>>(
     mut next: impl FnMut() -> F,
     send: impl Fn(&[u8]) -> bool,
@@ -56,7 +56,7 @@ async fn say_all<F: Future<Output = Vec<u8>>>(
     }
 }
 
-/// Sends a signal, as soon as there is room for it.
+/// Sends a signal once there is room for it.
 pub(super) async fn say(signal: &[u8], send: impl Fn(&[u8]) -> bool) {
     while !send(signal) {
         sleep(ROOM).await;

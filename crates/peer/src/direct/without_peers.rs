@@ -1,4 +1,4 @@
-//! What connections over data channels share, in a build without WebRTC: nothing.
+//! The shared state of connections over data channels, in a build without WebRTC: none.
 
 /// No peer.
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
 //! Connections of programs that name a private service themselves: `tunnel connect`, and programs
-//! of a SOCKS5 or HTTP proxy that ask for `SERVICE.CLIENT.service.tunnel`.
+//! of a SOCKS5 or HTTP proxy that request `SERVICE.CLIENT.service.tunnel`.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,14 +16,15 @@ use transport::{Connector, Inlet, OpenError, Outlet};
 use super::Peer;
 use node::session::Worker;
 
-/// The end of a name that stands for a private service.
+/// The suffix of a name of a private service.
 const DOMAIN: &str = ".service.tunnel";
 
-/// The time between two looks for a link.
+/// The poll interval for a link.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// The private service of a target `tcp://SERVICE.CLIENT.service.tunnel:PORT`, among those that the
-/// configuration knows. `None`: the target is another. The error says why the name stands for none.
+/// configuration knows. `None`: the target is of another kind. The error states why the name
+/// matches no service.
 pub fn named<'a>(
     config: &'a ClientConfig,
     target: &str,
@@ -78,7 +79,7 @@ impl Peer {
     }
 }
 
-/// Opens streams to the service of a link, whatever target they name.
+/// Opens streams to the service of a link, independent of the target that they name.
 #[derive(Debug)]
 pub struct PeerConnector {
     link: Link,
@@ -86,7 +87,8 @@ pub struct PeerConnector {
 }
 
 impl PeerConnector {
-    /// The two ways into a link. The far end does not report: a refusal is a reset.
+    /// The connectors of a link for streams and flows. The far end does not report: a refusal is a
+    /// reset.
     pub fn connectors(link: &Link, service: &Name) -> Connectors {
         let streams = Rc::new(Self { link: link.clone(), service: service.clone() });
         Connectors { streams, flows: Rc::new(link.clone()), reports: false }

@@ -19,7 +19,7 @@ use super::trouble;
 use crate::home::Home;
 use node::session::Worker;
 
-/// The time for which a dial waits for a link to the server. The dial as a whole has as long.
+/// The time for which a dial waits for a link to the server. The whole dial has the same limit.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The path through the server.
@@ -36,11 +36,11 @@ impl fmt::Debug for Relayed {
     }
 }
 
-/// A stream that becomes a carrier, and the reason for which it was reset.
+/// A stream that becomes a carrier, and the reason of its reset.
 type OpenedStream = (StreamLane, oneshot::Receiver<Option<ResetCode>>);
 
 impl PathDialer for Relayed {
-    /// There is no early data: the other client could not be sure that it is no replay.
+    /// There is no early data: the other client could not exclude a replay.
     fn dial(&self, _: Option<EarlyDataFn>) -> LocalFuture<'static, Dialled> {
         let Self { worker, shared, service, proof } = self;
         let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
@@ -64,7 +64,7 @@ async fn dial(
     let (lane, reason) = match open(worker, shared, service) {
         Some(begun) => begun?,
         None => {
-            // The lane of a stream may leave the worker of its link.
+            // The lane of a stream may be used outside of the worker of its link.
             let at = shared.live_worker(worker.index, PATIENCE).await;
             let handle = at.and_then(|at| worker.peers.get(at)).cloned().ok_or_else(no_link)?;
             let (shared, service) = (Arc::clone(shared), service.clone());

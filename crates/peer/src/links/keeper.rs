@@ -1,4 +1,4 @@
-//! Keeps a link to a private service on one worker, as long as it is used.
+//! Keeps a link to a private service on one worker, while it is used.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,29 +22,29 @@ use crate::home::Home;
 use node::memory;
 use node::session::Worker;
 
-/// A link without a stream and without a flow is kept for this time, because a further visit then
+/// A link without a stream and without a flow is kept for this time, because another visit then
 /// costs no handshake.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// The period of the looks at a link. A stream that begins and ends between two looks counts by its
+/// The poll interval of a link. A stream that begins and ends between two polls is detected by its
 /// bytes.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// The period of the looks at a link whose way to the server retires.
+/// The poll interval of a link whose path to the server retires.
 const HASTE: Duration = Duration::from_millis(200);
 
-/// An attempt that fails for reasons that may pass is given up after this time without a link,
-/// unless the link is always kept. Those who wait for a link have left by then.
+/// An attempt that fails for a transient reason is given up after this time without a link, unless
+/// the link is always kept. Visitors that wait for a link have left by then.
 const GIVE_UP: Duration = Duration::from_secs(30);
 
-/// The link that a keeper has, and what it has to tell.
+/// The link of a keeper, and the state of the keeper.
 pub(super) struct Kept {
     link: RefCell<Option<Link>>,
-    /// The keeper ends.
+    /// Notified when the keeper must end.
     over: Notify,
-    /// When there was a link last, or when the keeper began.
+    /// When there last was a link, or when the keeper began.
     since: Cell<Instant>,
-    /// The link leads over a link to the server that retires.
+    /// The link uses a link to the server that retires.
     way_retires: Cell<bool>,
 }
 
@@ -58,7 +58,7 @@ impl Kept {
         self.link.borrow().as_ref().is_some_and(|link| !link.has_ended())
     }
 
-    /// What the looks compare. A link that takes the place of another begins with no bytes.
+    /// The values that polls compare. A link that replaces another begins with no bytes.
     fn seen(&self) -> Seen {
         let link = self.link.borrow();
         let Some(link) = &*link else { return Seen::default() };
@@ -68,7 +68,7 @@ impl Kept {
     }
 }
 
-/// The use of a link, at a look.
+/// The use of a link at a poll.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     /// There is a stream or a flow.
@@ -78,7 +78,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether the link was used since the look `before`.
+    /// Whether the link was used since the poll `before`.
     fn is_used_since(self, before: Self) -> bool {
         self.is_open || self.bytes != before.bytes
     }
@@ -106,11 +106,11 @@ pub(super) fn start(
     Keeper { task: task.abort_handle(), leaving }
 }
 
-/// What comes after a link.
+/// What follows a link.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     Nothing,
-    /// The link is always kept, and only its way has retired.
+    /// The link is always kept, and only its path has retired.
     Another,
 }
 
@@ -136,7 +136,8 @@ async fn keep_one(
     }
 }
 
-/// The settings of the link. `None`: name or token are unfit, which the configuration has excluded.
+/// The settings of the link. `None`: name or token are invalid, which the configuration has
+/// excluded.
 fn client(
     worker: &Rc<Worker>,
     shared: &Arc<dyn Home>,
@@ -178,7 +179,7 @@ fn client(
     })
 }
 
-/// Keeps a link until it is not used any more, or cannot be had.
+/// Keeps a link until it is no longer used, or cannot be made.
 async fn keep(owner: Rc<VisitorOwner>, client: Client, peer: &Arc<Peer>) -> Then {
     let kept = Rc::new(Kept {
         link: RefCell::default(),
@@ -204,7 +205,7 @@ async fn keep(owner: Rc<VisitorOwner>, client: Client, peer: &Arc<Peer>) -> Then
     if kept.way_retires.get() && peer.state().is_kept { Then::Another } else { Then::Nothing }
 }
 
-/// Lets an idle link retire. Ready when the keeper shall end.
+/// Lets an idle link retire. Returns when the keeper must end.
 async fn look_after(kept: &Kept, leaving: &AtomicBool, peer: &Peer) {
     let (mut used, mut last) = (Instant::now(), kept.seen());
     let mut moves = peer.links.upgrade().map(|links| links.moves.subscribe());
@@ -213,7 +214,7 @@ async fn look_after(kept: &Kept, leaving: &AtomicBool, peer: &Peer) {
             () = sleep(if kept.way_retires.get() { HASTE } else { LOOK }) => {}
             () = moved(&mut moves) => {
                 if !kept.has_link() {
-                    // It is dialled over a link that stays.
+                    // The link will be dialled over a link that stays.
                     continue;
                 }
                 kept.way_retires.set(true);
@@ -228,7 +229,7 @@ async fn look_after(kept: &Kept, leaving: &AtomicBool, peer: &Peer) {
                 used = Instant::now();
             }
         } else if kept.has_link() {
-            // No successor is made, and a stream that is opened meanwhile goes on to its end.
+            // No successor is made, and a stream that is opened meanwhile continues to its end.
             leaving.store(true, Ordering::Relaxed);
             if let Some(link) = &*kept.link.borrow() {
                 let why = if is_idle { "it is idle" } else { "its link to the server retires" };
@@ -241,7 +242,7 @@ async fn look_after(kept: &Kept, leaving: &AtomicBool, peer: &Peer) {
     }
 }
 
-/// Ready when a link to the server begins to retire. Cancel-safe.
+/// Waits until a link to the server begins to retire. Cancel-safe.
 async fn moved(moves: &mut Option<watch::Receiver<u64>>) {
     let changed = match moves {
         Some(moves) => moves.changed().await.is_ok(),
@@ -252,7 +253,7 @@ async fn moved(moves: &mut Option<watch::Receiver<u64>>) {
     }
 }
 
-/// Logs a report of the keeper of the link, and ends attempts that are in vain.
+/// Logs a report of the keeper of the link, and ends attempts that cannot succeed.
 fn tell(peer: &Peer, (kept, owner): (&Kept, &VisitorOwner), report: &Report<'_>) {
     let service = &peer.service;
     match report {

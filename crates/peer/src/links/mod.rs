@@ -1,6 +1,6 @@
 //! Links to private services of other clients. A [`Peer`] is one service as a visitor knows it; its
-//! session is that of the forwards that lead there, so that their visitors find links, move between
-//! workers and wait as the visitors of any forward do.
+//! session is that of the forwards that lead to it, so that their visitors find links, move between
+//! workers and wait like the visitors of any forward.
 //!
 //! ```text
 //!   a visitor finds no link ──demand──> keeper: dial, greet ──> link of the session
@@ -69,10 +69,10 @@ pub struct Peer {
 struct PeerState {
     /// The tasks that keep a link, by worker.
     keepers: HashMap<usize, Keeper>,
-    /// A link is kept whether somebody asks for it or not: the first datagram of a UDP program
-    /// would be lost during the dial.
+    /// A link is kept without demand: the first datagram of a UDP program would be lost during the
+    /// dial.
     is_kept: bool,
-    /// The token and the way, once a link was asked for.
+    /// The token and the path, once a link was requested.
     visit: Option<Visit>,
     /// Why there is no link.
     trouble: Option<String>,
@@ -81,7 +81,7 @@ struct PeerState {
 /// A task that keeps a link.
 struct Keeper {
     task: AbortHandle,
-    /// No further link is made.
+    /// No more links are made.
     leaving: Arc<AtomicBool>,
 }
 
@@ -97,7 +97,7 @@ impl PeerLinks {
         Arc::new(Self { workers, peers, bytes: Arc::clone(bytes), moves, place })
     }
 
-    /// The client has started: links may be made from now on.
+    /// Allows links from now on, because the client has started.
     pub fn start(&self, handles: &Arc<[Handle]>, shared: &Arc<dyn Home>) {
         let (handles, shared) = (Arc::clone(handles), Arc::downgrade(shared));
         // Called once.
@@ -131,7 +131,7 @@ impl PeerLinks {
         made
     }
 
-    /// Follows a new configuration: links with a token that is not in force any more end, and links
+    /// Follows a new configuration: links with a token that is no longer in force end, and links
     /// that are always kept are made.
     pub async fn follow(self: &Arc<Self>, config: &ClientConfig) {
         let known: Vec<_> = self.peers().values().cloned().collect();
@@ -159,14 +159,14 @@ impl PeerLinks {
 }
 
 impl PeerLinks {
-    /// A link to the server retires, and the streams that carry links of visits over it keep it and
-    /// a former process of the server. So each link of a visit ends as soon as it is idle, and the
-    /// next visit comes over the successor.
+    /// Handles a retiring link to the server. The streams that carry links of visits over it keep
+    /// it and a former process of the server alive, so each link of a visit ends once it is idle,
+    /// and the next visit uses the successor.
     pub fn uplink_retires(&self) {
         self.moves.send_modify(|moves| *moves += 1);
     }
 
-    /// This process is stopping: no further link is made, and each link ends with its last stream.
+    /// Stops making links, because this process is stopping; each link ends with its last stream.
     pub async fn leave(&self, handles: &[Handle]) {
         let sessions: Vec<_> = {
             let peers = self.peers();
@@ -199,12 +199,12 @@ impl Peer {
         self.state().trouble.clone()
     }
 
-    /// Somebody on this worker wants a link, and has none. Makes one, unless one is being made.
+    /// Makes a link for a visitor on this worker that has none, unless a link is being made.
     fn demand(self: &Arc<Self>, worker: usize) {
         self.demand_at(worker, |keepers| keepers.is_empty());
     }
 
-    /// The same, for a link on this very worker.
+    /// Like [`Self::demand`], for a link on this worker.
     pub(crate) fn demand_here(self: &Arc<Self>, worker: usize) {
         self.demand_at(worker, |keepers| !keepers.contains_key(&worker));
     }
@@ -238,7 +238,7 @@ impl Peer {
 
     /// Starts to keep a link on this worker.
     fn keep(self: &Arc<Self>, worker: &Rc<Worker>, shared: &Arc<dyn Home>) {
-        // Read under the lock: a reload then ends the keeper, or came before.
+        // Read under the lock: a reload either ends the keeper or precedes it.
         let mut state = self.state();
         let visit = shared.config().load().visit_of(&self.service);
         let Some(visit) = visit else {
@@ -254,7 +254,7 @@ impl Peer {
         state.keepers.insert(worker.index, keeper);
     }
 
-    /// There is no link for this reason: those who wait for a link are refused.
+    /// Records why there is no link, and refuses the visitors that wait for a link.
     fn fail(&self, why: String) {
         let mut state = self.state();
         let is_news = state.trouble.as_ref() != Some(&why);
@@ -269,7 +269,7 @@ impl Peer {
         self.session.refuse_waiting();
     }
 
-    /// There is a link.
+    /// Records that there is a link.
     fn succeed(&self) {
         self.state().trouble = None;
     }

@@ -1,4 +1,4 @@
-//! The visitor's reaction to events of a link: it opens streams and takes none.
+//! The visitor's reaction to events of a link: it opens streams and accepts none.
 
 use std::fmt;
 use std::rc::Rc;
@@ -19,9 +19,9 @@ use node::session::{Worker, is_direct};
 pub(super) struct VisitorOwner {
     worker: Rc<Worker>,
     peer: Arc<Peer>,
-    /// Looks for direct paths; `None`: the link is to be relayed.
+    /// Searches direct paths; `None`: the link must be relayed.
     seeker: Option<Rc<Seeker>>,
-    /// Streams begin on a direct path alone.
+    /// Streams begin only on a direct path.
     only_direct: bool,
     /// A certificate is the proof of this client, not a token.
     by_certificate: bool,
@@ -46,14 +46,14 @@ impl VisitorOwner {
         Rc::new(Self { worker, peer, seeker, only_direct, by_certificate })
     }
 
-    /// Notes a new link, before its first carrier. `None`: the last link has ended.
+    /// Records a new link, before its first carrier. `None`: the last link has ended.
     pub(super) fn begin(&self, link: Option<&Link>) {
         if let Some(link) = link {
             self.worker.state.add_link(self.worker.index, &self.peer.session, link);
         }
     }
 
-    /// The link has another carrier.
+    /// Records that the link has another carrier.
     pub(super) fn moved(&self, link: &Link) {
         let (worker, session, serial) = (&self.worker, &self.peer.session, link.serial());
         let Some(peer) = link.active_peer() else { return };

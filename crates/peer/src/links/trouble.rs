@@ -1,4 +1,4 @@
-//! Why a private service is not reached, in words.
+//! Why a private service is unreachable, as text.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use proto::ResetCode;
 use proto::greeting::Refusal;
 use transport::CarrierError;
 
-/// There is no token for the service.
+/// The error that there is no token for the service.
 pub(super) fn no_token(service: &PrivateService) -> String {
     format!(
         "this client has no token for it: add `token`, `token_file` or `tls` to its forward, or an \
@@ -47,7 +47,7 @@ fn limit(service: &PrivateService) -> String {
     format!("a limit of the server or of client {} is reached", service.client)
 }
 
-/// The server of an older version.
+/// The error of a server of an older version.
 pub(super) fn too_old() -> CarrierError {
     let text = "the server is too old for private services; update the server";
     CarrierError::Config(text.to_owned())
