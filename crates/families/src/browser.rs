@@ -1,10 +1,10 @@
-//! The page by which browsers visit private services, at names of its own below `http.domain`. The
-//! page is at one name and each service at another, so that the pages of a service have an origin
-//! of their own and never see what the page keeps.
+//! The page by which browsers visit private services, at its own names below `http.domain`. The
+//! page is at one name and each service at another, so that the pages of a service have their own
+//! origin and never access the data of the page.
 //!
 //! ```text
 //!   visit.example.com          the page; its WebSocket is a carrier of a client
-//!   visit-HASH.example.com     a service: what starts the service worker, and nothing else
+//!   visit-HASH.example.com     a service: only the files that start the service worker
 //! ```
 
 use std::fmt::Write as _;
@@ -18,23 +18,23 @@ use transport_ws::{Offer, Pages, Wish};
 /// The label of the page below the domain.
 const PAGE: &str = "visit";
 
-/// What the label of a service begins with.
+/// The prefix of the label of a service.
 const SERVICE: &str = "visit-";
 
-/// The rest of it: the characters that the page makes of a hash.
+/// The length of the rest of the label: the characters that the page derives from a hash.
 const HASH: usize = 20;
 
-/// The WebSocket of the page, and the folder of what starts the service worker.
+/// The path of the page's WebSocket, and the folder of the files that start the service worker.
 const LINK: &str = "/.tunnel/link";
 const FOLDER: &str = "/.tunnel/";
 
 /// Files of the page.
 const FILES: [&str; 5] = ["app.js", "link.wasm", "sentences.js", "style.css", "visit.js"];
 
-/// What each answer says: browsers take no other type, name nobody and ask again each time, because
-/// a newer server has another page. No page of another name loads a file, and none shares a process
-/// (`Origin-Agent-Cluster`): all names of one domain are one site for a browser, so that the page
-/// and the services would.
+/// The fields of each answer: browsers sniff no other type, send no referrer and revalidate each
+/// time, because a newer server has another page. Pages of other names neither load a file nor
+/// share a process (`Origin-Agent-Cluster`), although all names of one domain are one site for a
+/// browser.
 const FIELDS: &str = "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
                       Cross-Origin-Resource-Policy: same-origin\r\nOrigin-Agent-Cluster: ?1\r\n\
                       Cache-Control: no-cache\r\nConnection: close\r\n";
@@ -62,7 +62,7 @@ pub fn pages(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn Pages>>> {
     Ok(Some(Arc::new(BrowserPages { domain })))
 }
 
-/// Whether a host is one of those of the page, which no client may publish.
+/// Whether a host belongs to the page, so that no client may publish it.
 pub fn is_reserved(host: &str, domain: &str) -> bool {
     label(host, domain).is_some_and(|label| label == PAGE || label.starts_with(SERVICE))
 }
@@ -101,14 +101,14 @@ impl Pages for BrowserPages {
     }
 }
 
-/// The names of the pages as a browser asks for them.
+/// The names of the pages as a browser requests them.
 struct Site<'a> {
     domain: &'a str,
     port: Option<&'a str>,
 }
 
 impl Site<'_> {
-    /// Sources of a policy for a host: over TLS, and without it on this machine alone.
+    /// The policy sources for a host: over TLS, and without TLS only on this machine.
     fn sources(&self, label: &str) -> String {
         let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();
         let host = format!("{label}.{}{port}", self.domain);
@@ -150,13 +150,13 @@ impl Site<'_> {
             Some("stub.js") => answer("200 OK", "stub.js", &policy, ""),
             Some("worker.js") => answer("200 OK", "worker.js", &policy, scope),
             Some(_) => answer("404 Not Found", "", &policy, ""),
-            // The service worker is not there.
+            // The service worker is not active.
             None => answer("404 Not Found", "stub.html", &policy, ""),
         }
     }
 }
 
-/// A whole response.
+/// A complete response.
 fn answer(status: &str, file: &str, policy: &str, more: &str) -> Offer {
     let asset = Asset::find(file);
     let body = asset.map(|asset| asset.gzip).unwrap_or_default();

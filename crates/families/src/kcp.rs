@@ -1,4 +1,4 @@
-//! `kcp://` in both roles: the settings of `transport-kcp`, and the keys that a server keeps over
+//! `kcp://` in both roles: the settings of `transport-kcp`, and the keys that a server keeps across
 //! restarts.
 
 use std::rc::Rc;
@@ -65,7 +65,7 @@ impl Family for Kcp {
 #[derive(Debug)]
 struct KcpListeners {
     tls: ServerTls,
-    /// The state of listeners that ask clients for certificates, and of those that do not.
+    /// The state of listeners that request client certificates, and of listeners that do not.
     asking: KcpServer,
     exempt: KcpServer,
     proxies: Current<Proxies>,

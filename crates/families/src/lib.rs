@@ -14,7 +14,7 @@
 //! | `quic` | `quic://` |
 //! | `kcp` | `kcp://` |
 //! | `mux` | the carriers among the connections of `mux://` |
-//! | `browser` | the page that a listener of WebSockets has for browsers |
+//! | `browser` | the page that a WebSocket listener serves to browsers |
 //! | `identity` | the certificate of the process |
 //! | `budget` | the memory budget of the process, and the part for repairs of `kcp` |
 //! | `side`, `way` | a server's listeners and a client's paths to servers, over all families |
@@ -85,7 +85,7 @@ struct Setup<'a> {
     identity: Option<&'a Identity>,
     /// The directory in which a family keeps data for the next process.
     state: Option<&'a Path>,
-    /// What answers STUN at the ports of UDP.
+    /// The STUN server at the UDP ports.
     stun: &'a Arc<StunServer>,
 }
 
@@ -145,7 +145,7 @@ fn family(scheme: Scheme) -> anyhow::Result<&'static dyn Family> {
 ///
 /// # Errors
 /// The key that the transport cannot use, and the problem with its value. A scheme without a
-/// transport is no error here.
+/// transport is not an error here.
 pub fn check(path: &config::Path) -> Result<(), Unfit> {
     family(path.endpoint.scheme).map_or(Ok(()), |family| family.check(path))
 }
@@ -165,8 +165,8 @@ impl Unbound {
     }
 }
 
-/// The period at which an address is tried again that this machine did not have: it may come with a
-/// lease of DHCP, with VRRP, or with a VPN.
+/// The retry period for an address that this machine does not have: it may appear with a DHCP
+/// lease, with VRRP, or with a VPN.
 pub const AGAIN: Duration = Duration::from_secs(15);
 
 /// Whether the reason of a failed bind is that this machine does not have the address.
@@ -175,7 +175,7 @@ pub fn is_absent(error: &anyhow::Error) -> bool {
     unbound.is_some_and(|unbound| unbound.kind == io::ErrorKind::AddrNotAvailable)
 }
 
-/// Binds a TCP port for each worker. What is accepted there has the mark of the listener.
+/// Binds a TCP port for each worker. Accepted connections have the mark of the listener.
 fn bind_tcp(listen: &Listen, workers: usize) -> anyhow::Result<Vec<std::net::TcpListener>> {
     let endpoint = &listen.endpoint;
     let group = net::listen_group(listen_address(endpoint)?, workers)
@@ -208,9 +208,9 @@ fn bound_tcp(
     Ok(Bound { address, by_worker: by_worker.collect() })
 }
 
-/// Begins the record of the connections of a transport over UDP ([`Peers`]), and returns the
-/// connections that an ended process left. A former process of an upgrade that lives has a record
-/// of its own, and its connections go on.
+/// Starts the record of the connections of a UDP transport ([`Peers`]), and returns the connections
+/// that an ended process left. The previous process of an upgrade, while it runs, has its own
+/// record, and its connections continue.
 fn record(folder: &Path, name: &str) -> io::Result<(Peers, Vec<RecordedPeer>)> {
     let of_slot = |slot: u8| if slot == 0 { name.to_owned() } else { format!("{name}-{slot}") };
     let (own, has_former) = udp::slot();
@@ -270,7 +270,7 @@ fn buffers(receive: Size, send: Size) -> Buffers {
     Buffers { receive: bytes(receive), send: bytes(send) }
 }
 
-/// The address in the URL of a listener. A host name is resolved, and its first address counts.
+/// The address in the URL of a listener. A host name is resolved, and its first address is used.
 pub fn listen_address(endpoint: &Endpoint) -> anyhow::Result<SocketAddr> {
     match &endpoint.host {
         config::Host::Ip(ip) => Ok(SocketAddr::new(*ip, endpoint.port)),
@@ -287,8 +287,8 @@ pub fn listen_address(endpoint: &Endpoint) -> anyhow::Result<SocketAddr> {
     }
 }
 
-/// Collects the results. When some have failed, the error has a line for each failure, so that a
-/// person sees all taken ports at once and not one per start.
+/// Collects the results. When some have failed, the error has a line for each failure, so that the
+/// user sees all ports in use at once and not one per start.
 pub fn all_bound<T>(each: impl Iterator<Item = anyhow::Result<T>>) -> anyhow::Result<Vec<T>> {
     let (mut bound, mut failed) = (Vec::new(), Vec::new());
     for outcome in each {

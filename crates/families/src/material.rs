@@ -15,8 +15,8 @@ use super::Setup;
 use crate::identity;
 
 /// The TLS settings of the listeners of one family, for later connections. A listener asks clients
-/// for a certificate of `tls.client_ca`, or is exempt. Each kind keeps sessions of its own: a
-/// session of an exempt listener is no proof of a certificate.
+/// for a certificate of `tls.client_ca`, or is exempt. Each kind has its own TLS sessions, because
+/// a session of an exempt listener does not prove a certificate.
 #[derive(Clone, Debug)]
 pub(super) struct ServerTls {
     asking: Current<ServerConfig>,
@@ -54,7 +54,7 @@ impl ServerTls {
 /// The settings of a listener of `tls://` or `wss://`; `None` for a listener without TLS.
 ///
 /// # Errors
-/// TLS is wanted, and the server has no certificate.
+/// TLS is required, and the server has no certificate.
 pub(super) fn tls_of(
     tls: Option<&ServerTls>,
     listen: &Listen,
@@ -66,7 +66,7 @@ pub(super) fn tls_of(
     Ok(Some(tls.by(listen.client_ca)))
 }
 
-/// The settings of listeners that ask for a certificate, and of exempt listeners.
+/// The settings of listeners that request a certificate, and of exempt listeners.
 fn both(setup: &Setup<'_>, speech: Speech) -> anyhow::Result<Option<[Arc<ServerConfig>; 2]>> {
     let Some(identity) = setup.identity else { return Ok(None) };
     let server = |ca: Option<&Path>| {
@@ -147,7 +147,7 @@ pub(super) fn tls_client(path: &config::Path, speech: Speech) -> anyhow::Result<
     };
     let config = tls::client_config_from(oldest, &trust, identity.as_ref(), &[speech.alpn()])?;
     let config = tls::client_with_key_log(config);
-    // A certificate has no interface of this machine.
+    // A certificate does not name an interface of this machine.
     let host = path.endpoint.host.unscoped().bare();
     let name = tls::server_name(path.sni.as_deref().unwrap_or(&host))?;
     Ok(Some(TlsClient { config, name }))

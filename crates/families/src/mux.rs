@@ -1,4 +1,4 @@
-//! `mux://`: carriers of connections that a door has accepted and looked at.
+//! `mux://`: carriers of connections that a door has accepted and classified.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl MuxCarriers {
         self.path.as_deref()
     }
 
-    /// The path of offers of WebRTC; `None`: offers are not taken.
+    /// The path of WebRTC offers; `None`: offers are not accepted.
     pub fn offers(&self) -> Option<Arc<str>> {
         self.terms.get().offers.clone().filter(|_| self.path.is_some())
     }
@@ -84,7 +84,7 @@ impl MuxCarriers {
         Some(transport_tcp::accepted(socket, peer, Some(tls), Speech::Tunnel))
     }
 
-    /// A carrier of `wss://`, after TLS that this server ends with its own certificate.
+    /// A carrier of `wss://`, after TLS that this server terminates with its own certificate.
     pub fn wss(&self, socket: TcpStream, peer: SocketAddr) -> Option<Box<dyn Incoming>> {
         let (tls, path) = (self.http.as_ref()?.get(), self.path.clone()?);
         let inner = transport_tcp::accepted(socket, peer, Some(tls), Speech::Http);

@@ -1,5 +1,5 @@
-//! `quic://` in both roles: the settings of `transport-quic`, and the data that a server keeps over
-//! restarts.
+//! `quic://` in both roles: the settings of `transport-quic`, and the data that a server keeps
+//! across restarts.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use super::{
     Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material, proxies, record,
 };
 
-/// The time by which the idle time-out of a connection exceeds the keepalive. The link needs less:
+/// The time by which the idle timeout of a connection exceeds the keepalive. The link needs less:
 /// it declares a carrier dead 20 s after its first unanswered keepalive PING.
 const ANSWER: Duration = Duration::from_secs(30);
 
@@ -69,8 +69,8 @@ impl Family for Quic {
 #[derive(Debug)]
 struct QuicListeners {
     tls: ServerTls,
-    /// The state of listeners that ask clients for certificates, and of those that do not. Their
-    /// tickets differ: only a ticket of the first is a proof of a certificate.
+    /// The state of listeners that request client certificates, and of listeners that do not. Their
+    /// tickets differ: only a ticket of the former proves a certificate.
     asking: QuicServer,
     exempt: QuicServer,
     proxies: Current<Proxies>,
@@ -125,7 +125,8 @@ impl Dials for QuicDials {
     }
 }
 
-/// The authority whose certificates a listener asks for. `asks`: `client_ca` applies to it.
+/// The authority whose certificates a listener requests. `asks`: `client_ca` applies to the
+/// listener.
 fn ca(config: &ServerConfig, asks: bool) -> Option<&Path> {
     config.tls.client_ca.as_deref().filter(|_| asks)
 }
@@ -145,7 +146,7 @@ pub fn settings(common: &Common) -> QuicSettings {
     QuicSettings { congestion, mtu: common.quic.mtu, idle, ..QuicSettings::default() }
 }
 
-/// The idle time-out of a connection. It outlasts the keepalive of `proto` for any configured
+/// The idle timeout of a connection. It outlasts the keepalive of `proto` for any configured
 /// period.
 fn idle(keepalive: Duration) -> Duration {
     QuicSettings::default().idle.max(keepalive.saturating_add(ANSWER))

@@ -15,9 +15,9 @@ use super::{Bound, FAMILIES, Listeners, Setup};
 #[derive(Clone, Debug)]
 pub struct ServerSide {
     has_tls: bool,
-    /// The pin of the certificate that new connections are shown; `None` without TLS.
+    /// The pin of the certificate for new connections; `None` without TLS.
     pin: Arc<Mutex<Option<String>>>,
-    /// The families whose schemes are listened for.
+    /// The families that have listeners.
     families: Vec<(&'static [&'static str], Arc<dyn Listeners>)>,
     /// The carriers of `mux://` listeners, if there are any.
     mux: Option<MuxSide>,
@@ -46,12 +46,12 @@ impl ServerSide {
         Ok(Self { has_tls: identity.is_some(), pin, families, mux, stun })
     }
 
-    /// The pin of the certificate that new connections are shown; `None` without TLS.
+    /// The pin of the certificate for new connections; `None` without TLS.
     pub fn pin(&self) -> Option<String> {
         self.pin.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What answers STUN at the ports of `quic://`.
+    /// The STUN server at the ports of `quic://`.
     pub const fn stun(&self) -> &Arc<StunServer> {
         &self.stun
     }

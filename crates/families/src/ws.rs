@@ -17,8 +17,8 @@ use super::{
     Bound, Dials, Family, Listeners, Renewal, Setup, Unfit, bind_tcp, bound_tcp, material, proxies,
 };
 
-/// The longest time in which a WebSocket sends nothing. nginx and most load balancers close after
-/// 60 s, some after 30 s, and up to twice this time can pass.
+/// The maximum time in which a WebSocket sends nothing. nginx and most load balancers close after
+/// 60 s, some after 30 s, and the silence can last up to twice this time.
 const STILL: Duration = Duration::from_secs(14);
 
 pub(super) struct Ws;
@@ -126,10 +126,11 @@ fn ping_after(common: &Common) -> Duration {
 /// The request of the opening handshake of a WebSocket (RFC 6455 section 4.1).
 pub fn request(path: &config::Path) -> Result<Request, transport_ws::BadField> {
     let Endpoint { scheme, host, port, path: place } = &path.endpoint;
-    // At an address the name of the site is in `sni` alone, and a proxy finds the site by Host.
+    // With an address as host, only `sni` has the name of the site, and a proxy selects the site by
+    // Host.
     let site = path.sni.as_ref().filter(|_| scheme.tls && host.ip().is_some());
     let host = site.map_or_else(|| host.unscoped().to_string(), String::clone);
-    // RFC 9110 section 7.2: the port is left out where it is the scheme's own.
+    // RFC 9110 section 7.2: the default port of the scheme is omitted.
     let host = if *port == scheme.port { host } else { format!("{host}:{port}") };
     let extra: Vec<_> = (path.headers.iter())
         .map(|field| (field.name.clone(), field.value.reveal().to_owned()))
