@@ -3,8 +3,8 @@
 use config::Over;
 use relay::TargetAddr;
 
-/// The address of a target that is dialled for visitors of this protocol. `None`: the target is no
-/// address, or is not reached over the protocol.
+/// The address of a target that is dialled for visitors of this protocol. `None`: the target is not
+/// an address, or is not reached over the protocol.
 pub(super) fn address(target: &config::Target, over: Over) -> Option<TargetAddr> {
     match (target, over) {
         (config::Target::Unix(address), Over::Tcp) => Some(TargetAddr::Unix(address.clone())),

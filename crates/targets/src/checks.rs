@@ -1,7 +1,6 @@
-//! Checks of the targets of services with `health`: the client connects to the target, asks for
-//! `health.path` if there is one, and closes the connection. A target of UDP is sent the datagram
-//! of `health.udp`, and has to answer. Without `health` only visitors find out whether a target
-//! serves.
+//! Health checks of the targets of services with `health`: the client connects to the target,
+//! requests `health.path` if it is set, and closes the connection. A UDP target gets the datagram
+//! of `health.udp` and must answer. Without `health` only visitors detect whether a target serves.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,10 +23,10 @@ use super::pool::Pools;
 use super::site::Site;
 use node::descriptors;
 
-/// Bytes of an answer that are read at most: its first line is in them.
+/// The maximum number of bytes read of an answer, which include its first line.
 pub(super) const ANSWER: usize = 1024;
 
-/// The longest pause between two looks at the configuration, which a reload may change.
+/// The maximum interval between two reads of the configuration, which a reload may change.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The public address of a connection that has none.
@@ -35,10 +34,10 @@ pub(super) const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr
 
 /// Services whose targets are checked.
 pub trait Checked {
-    /// The services at this moment. `None`: this process leaves.
+    /// The current services. `None`: this process is leaving.
     fn services(&self) -> Option<Vec<Service>>;
 
-    /// What is known of the targets.
+    /// The states of the targets.
     fn pools(&self) -> &Pools;
 }
 
@@ -71,7 +70,7 @@ pub async fn check_targets(shared: Arc<impl Checked>) {
 }
 
 /// Starts one check. A check that hangs delays no other check, and ends before the next check of
-/// the same target begins, because its time-out is not longer than the interval.
+/// the same target begins, because its timeout is not longer than the interval.
 fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
     let request = check.path.as_ref().map(|path| request(service, target, path));
     let (pool, layer) = (pools.of(service), Site::of(service, target));
@@ -104,16 +103,16 @@ fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
                 None => Ok(()),
             }
         };
-        // A target of both protocols serves by both.
+        // A target of both protocols must pass both checks.
         let (by_stream, by_datagram) = tokio::join!(by_stream, by_datagram);
         let outcome = by_stream.and(by_datagram);
         member.note(outcome.as_ref().copied());
     });
 }
 
-/// What a check over TCP sends.
+/// The data that a check over TCP sends.
 struct Asked {
-    /// The header of the PROXY protocol.
+    /// The PROXY protocol header.
     header: Option<Bytes>,
     /// The TLS of the target.
     layer: Option<Rc<dyn Layer>>,
@@ -121,7 +120,7 @@ struct Asked {
     request: Option<Vec<u8>>,
 }
 
-/// Connects to a target and asks for the path of the check, if it has one.
+/// Connects to a target and requests the path of the check, if it has one.
 async fn connect(
     target: &TargetAddr,
     Asked { header, layer, request }: Asked,
@@ -132,7 +131,7 @@ async fn connect(
     let layer_error = |reason| DialError::Layer { target: target.clone(), reason };
     let dialled = dial(target, None, timeout, descriptors::room(), &lookups).await?;
     if let Some(header) = header {
-        // The target accepted the connection, so a failure here says nothing new.
+        // The target accepted the connection, so a failure here is ignored.
         drop(timeout_at(end, dialled.write_all(&header)).await);
     }
     let socket = dialled.keep();
@@ -141,7 +140,7 @@ async fn connect(
             Ok(layered) => layered,
             Err(error) => return layer_verdict(error, request.is_some()).map_err(layer_error),
         },
-        // A target that speaks first, or that logs resets, sees a clean end.
+        // A target that sends first, or that logs resets, sees a clean end.
         None => Layered::new(socket, Bytes::new()),
     };
     let Some(request) = request else { return Ok(()) };
@@ -149,7 +148,7 @@ async fn connect(
     verdict(answer).map_err(layer_error)
 }
 
-/// Sends a target of UDP the datagram of the check.
+/// Sends the datagram of the check to a UDP target.
 async fn ask(
     (target, broadcast): (&TargetAddr, bool),
     check: &DatagramCheck,
@@ -172,13 +171,13 @@ async fn ask(
     reason.map_or(Ok(()), |reason| Err(fails(reason)))
 }
 
-/// A query of DNS for the name servers of the root (RFC 1035 section 4): each resolver knows them,
-/// and an authoritative server refuses it, which is an answer.
+/// A DNS query for the root name servers (RFC 1035 section 4): each resolver knows them, and an
+/// authoritative server refuses the query, which is an answer.
 const QUERY: [u8; 17] = *b"\x74\x75\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x01";
 
 /// Whether a datagram answers [`QUERY`].
 fn is_answer(answer: &[u8]) -> Result<(), &'static str> {
-    /// The code of a server that cannot answer.
+    /// The response code of a server that cannot answer.
     const SERVFAIL: u8 = 2;
     match answer {
         [first, second, flags, code, ..] if answer.len() >= 12 => {
@@ -191,8 +190,8 @@ fn is_answer(answer: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// The request of a check. Its host is the one that the visitors of the service ask for, so that a
-/// target with several sites answers for the right one.
+/// The request of a check. Its host is the host that visitors of the service request, so that a
+/// target with several sites answers for the right site.
 pub(super) fn request(service: &Service, target: &Target, path: &str) -> Vec<u8> {
     let terms = service.http();
     let of_name = service.public.iter().find_map(|public| match public {
@@ -209,15 +208,15 @@ pub(super) fn request(service: &Service, target: &Target, path: &str) -> Vec<u8>
     .into_bytes()
 }
 
-/// What the failed handshake of a check says, as a reason behind "the target". A target that speaks
-/// HTTP/2 alone ends the handshake, which offers HTTP/1.1, before it shows a certificate; it serves
-/// visitors who speak HTTP/2.
+/// The verdict of the failed handshake of a check, as a reason after "the target". A target that
+/// speaks only HTTP/2 ends the handshake, which offers HTTP/1.1, before it shows a certificate; it
+/// serves visitors that speak HTTP/2.
 fn layer_verdict(error: LayerError, has_request: bool) -> Result<(), String> {
     let LayerError { reason, is_of_visitor } = error;
     if is_of_visitor && !has_request { Ok(()) } else { Err(reason) }
 }
 
-/// What the answer to a check says, as a reason behind "the target".
+/// The verdict of the answer to a check, as a reason after "the target".
 fn verdict(answer: io::Result<BytesMut>) -> Result<(), String> {
     let answer = answer.map_err(|error| format!("breaks the check off: {error}"))?;
     match status(&answer) {

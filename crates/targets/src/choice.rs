@@ -19,7 +19,7 @@ use super::site::Site;
 #[derive(Debug)]
 pub(super) struct Several {
     pool: Arc<Pool>,
-    /// What lies above the connections to each target.
+    /// The layer above the connections to each target.
     layers: Vec<Option<Rc<dyn Layer>>>,
 }
 
@@ -33,7 +33,7 @@ impl Several {
         Some(Rc::new(Self { pool: Arc::clone(pool), layers }))
     }
 
-    /// Chooses the target of a visitor. `mark`: that of the target that the visitor had before.
+    /// Chooses the target of a visitor. `mark`: the mark of the visitor's previous target.
     pub(super) fn choose(
         self: &Rc<Self>,
         visitor: &Visitor,
@@ -42,7 +42,7 @@ impl Several {
     ) -> Rc<Choice> {
         let visitor = visitor.source();
         let kept = mark.and_then(|mark| self.pool.serving(mark));
-        // One weight is above 0.
+        // At least one weight is above 0.
         let first = kept.or_else(|| self.pool.pick(visitor.as_ref(), &[])).unwrap_or(0);
         self.pool.member(first).enter();
         let tried = RefCell::new(vec![first]);
@@ -55,7 +55,7 @@ pub(super) struct Choice {
     of: Rc<Several>,
     visitor: Option<Source>,
     over: Over,
-    /// The places of the targets that were chosen; the last is that of now.
+    /// The indexes of the chosen targets; the last one is current.
     tried: RefCell<Vec<usize>>,
 }
 
@@ -75,7 +75,7 @@ impl Choice {
 
 impl Targets for Choice {
     fn first(&self) -> TargetAddr {
-        // The configuration has checked that each target takes these visitors.
+        // The configuration has checked that each target accepts these visitors.
         self.address().unwrap_or_else(|| TargetAddr::Tcp { host: String::new(), port: 0 })
     }
 
@@ -83,7 +83,7 @@ impl Targets for Choice {
         let error = failed.last()?;
         self.member().note(Err(error));
         if error.is_own() {
-            // Another target needs the same of this machine.
+            // Another target would need the same resource of this machine.
             return None;
         }
         let next = self.of.pool.pick(self.visitor.as_ref(), &self.tried.borrow())?;
@@ -112,7 +112,8 @@ impl Targets for Choice {
 
 impl Watcher for Choice {
     fn dialled(&self, outcome: Result<(), &DialError>) {
-        // A failure was noted when the next target was asked for, or it is that of a flow.
+        // A failure was recorded when the next target was requested, or it is the failure of a
+        // flow.
         self.of.pool.dialled(self.place(), outcome);
     }
 

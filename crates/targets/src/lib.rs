@@ -1,12 +1,11 @@
-//! Where the visitors of a service or of an entry of a proxy go: the targets that this process
-//! dials.
+//! The targets for the visitors of a service or of an entry of a proxy, which this process dials.
 //!
 //! | file | content |
 //! |---|---|
-//! | `local` | a service on one worker: what its streams and flows are connected with |
+//! | `local` | a service on one worker: the targets of its streams and flows |
 //! | `address` | which address is dialled for a target |
 //! | `pool`, `choice` | the targets of a service with their states, and the choice for a visitor |
-//! | `checks`, `trial` | questions to targets without a visitor: regular checks, and a test by hand |
+//! | `checks`, `trial` | probes of targets without a visitor: periodic checks, and manual tests |
 //! | `site` | TLS and the host of a target that is a site |
 //! | `state` | the counters of services on one worker |
 

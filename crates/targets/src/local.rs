@@ -37,27 +37,27 @@ use node::{auth_failures, descriptors, limits};
 /// A service on one worker.
 #[derive(Debug)]
 pub struct Local {
-    /// The service is for visitors of a peer link alone.
+    /// The service is only for visitors of a peer link.
     pub is_private: bool,
-    /// Where streams go; `None`: the service takes no streams.
+    /// The target of streams; `None`: the service accepts no streams.
     streams: Option<Serves>,
     settings: Rc<Settings>,
-    /// Limits its streams and flows; `None`: the entrance does, of a proxy.
+    /// Limits its streams and flows; `None`: the entrance of a proxy limits them.
     gate: Option<Arc<Gate>>,
-    /// Where flows go; `None`: the service takes no flows.
+    /// The target of flows; `None`: the service accepts no flows.
     flows: Option<(TargetAddr, Rc<FlowSettings>, Rc<FlowTargets>)>,
-    /// The targets of the flows, where they are several.
+    /// The targets of the flows, if there are several.
     flow_targets: Option<Rc<Several>>,
-    /// The header that tells the target the visitor's address.
+    /// The header that reports the visitor's address to the target.
     pub header: Option<Introduction>,
     /// The budget of the worker, for what the service serves itself.
     accounts: Accounts,
-    /// Who is told what its visitors do.
+    /// The observer of its visitors.
     observer: Option<Observer>,
 }
 
-/// How many flows the services of this client may have, by name, over all workers. Without
-/// `limits.source` the server alone bounds each source: it knows which address is a reverse proxy.
+/// The flow limits of the services of this client, by name, over all workers. Without
+/// `limits.source` only the server limits each source: it knows which address is a reverse proxy.
 #[derive(Debug, Default)]
 pub(super) struct Bounds(Mutex<HashMap<String, Arc<FlowBounds>>>);
 
@@ -71,7 +71,7 @@ impl Bounds {
         bounds
     }
 
-    /// Forgets the services that are gone.
+    /// Forgets removed services.
     pub(super) fn retain(&self, is_there: impl Fn(&str) -> bool) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|name, _| is_there(name));
@@ -97,12 +97,12 @@ impl Gates {
     }
 }
 
-/// What is known of the targets of all services, over all workers.
+/// The records about the targets of all services, over all workers.
 #[derive(Debug, Default)]
 pub struct Records {
     /// Whether the targets serve.
     pub pools: Pools,
-    /// How many flows the services may have.
+    /// The flow limits of the services.
     bounds: Bounds,
     /// The limits of the streams of services; `None` for the entries of a proxy, whose visitors
     /// were admitted already.
@@ -122,14 +122,14 @@ impl Records {
         Self { gates: Some(Gates::default()), ..Self::default() }
     }
 
-    /// Changes the limits of the services, for streams that live as well.
+    /// Changes the limits of the services, also for open streams.
     pub fn limit(&self, services: &[config::Service]) {
         if let Some(gates) = &self.gates {
             services.iter().for_each(|service| drop(gates.of(service)));
         }
     }
 
-    /// Forgets the services that are gone.
+    /// Forgets removed services.
     pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
         self.gates.iter().for_each(|gates| gates.retain(&is_there));
         self.pools.retain(&is_there);
@@ -137,8 +137,8 @@ impl Records {
     }
 }
 
-/// Leads the flows of this worker to the targets that their services have now. A flow to any other
-/// target ends, and its visitor gets a new one with the next datagram.
+/// Keeps only the flows of this worker to current targets of their services. A flow to any other
+/// target ends, and its visitor gets a new flow with the next datagram.
 pub fn lead_flows<'a>(
     worker: &Worker,
     services: impl Iterator<Item = &'a config::Service> + Clone,
@@ -149,14 +149,14 @@ pub fn lead_flows<'a>(
     });
 }
 
-/// What serves the streams of a service.
+/// The kind of target that serves the streams of a service.
 #[derive(Debug)]
 enum Serves {
     /// An address, which is dialled.
     Address(Single),
     /// Several addresses, one of which is chosen for each visitor.
     Several(Rc<Several>),
-    /// Visitors say where they want to go.
+    /// Visitors name their targets.
     Exit(Rc<Exit>),
     /// A directory.
     Files(Folder),
@@ -187,9 +187,9 @@ impl Targets for Single {
 #[derive(Debug)]
 pub struct Introduction {
     pub version: ProxyVersion,
-    /// The public addresses that the client asks for.
+    /// The public addresses that the client requests.
     pub asked: Vec<config::Public>,
-    /// No proxy stands on a path to the server, so the address of a carrier is the server's.
+    /// There is no proxy on a path to the server, so the address of a carrier is the server's.
     pub is_direct: bool,
 }
 
@@ -264,13 +264,13 @@ impl Local {
         }
     }
 
-    /// The same service, of whose visits somebody is told.
+    /// The same service with an observer of its visits.
     pub fn observed_by(self, observer: Option<Observer>) -> Self {
         Self { observer, ..self }
     }
 
-    /// Connects a stream of a visitor. `mark`: that of the target that the visitor had before; the
-    /// far side waits for that of the target that is connected.
+    /// Connects a stream of a visitor. `mark`: the mark of the visitor's previous target; the far
+    /// side waits for the mark of the connected target.
     pub fn serve(
         &self,
         visitor: Visitor,
@@ -281,7 +281,7 @@ impl Local {
         self.connect(ObservedVisitor { visitor, replay: None }, header, mark, inlet.into())
     }
 
-    /// Connects the stream of a replay of a request.
+    /// Connects the stream of a replayed request.
     pub fn replay(
         &self,
         marks: Rc<Marks>,
@@ -342,7 +342,7 @@ impl Local {
                     }
                 }
             }
-            // The service has had several targets until a moment ago.
+            // The service had several targets until recently.
             Some(Serves::Exit(_) | Serves::Files(_)) if mark.is_some() => {
                 refuse_stream(&*inlet, Some(settings), ResetCode::Unknown)
             }
@@ -363,7 +363,7 @@ impl Local {
         }
     }
 
-    /// Connects a flow of a visitor. `None`: the service takes no flows, and the inlet is closed.
+    /// Connects a flow of a visitor. `None`: the service accepts no flows, and the inlet is closed.
     pub fn serve_flow(
         &self,
         visitor: Visitor,
@@ -446,12 +446,12 @@ fn allow(rights: ForwardRights, target: &TargetAddr) -> Allow {
         Destination::Tcp(ip, port) => {
             rights.permits(Over::Tcp, &host, (ip, port), &net::own::is_own)
         }
-        // A visitor of an exit gets connections alone.
+        // A visitor of an exit gets only TCP connections.
         Destination::Udp(..) | Destination::Unix(_) => false,
     })
 }
 
-/// The directory of a service. A directory that is absent is looked for again at each visitor.
+/// The directory of a service. A directory that is absent is checked again for each visitor.
 #[derive(Debug)]
 struct Folder {
     dir: PathBuf,
@@ -468,7 +468,7 @@ impl Folder {
         folder
     }
 
-    /// `None`: the directory cannot be opened. The log and the status say so.
+    /// `None`: the directory cannot be opened. The log and the status report it.
     fn files(&self) -> Option<Rc<web::Files>> {
         if let Some(files) = self.opened.get() {
             return Some(Rc::clone(files));
@@ -499,7 +499,7 @@ pub(super) const fn proxy_version(version: config::ProxyProtocol) -> ProxyVersio
     }
 }
 
-/// The addresses that flows of a service are sent to. Empty: the service takes no flows.
+/// The target addresses of flows of a service. Empty: the service accepts no flows.
 fn udp_targets(service: &config::Service) -> Vec<TargetAddr> {
     if !service.carries(Over::Udp) {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! The targets of one service over all workers: which of them gets the next visitor, and what is
-//! known of each.
+//! The targets of one service over all workers: which of them gets the next visitor, and the state
+//! of each.
 //!
 //! ```text
 //!   serves ──a dial or a check fails──> down ──a check succeeds, or (without `health`) the dial of
@@ -21,11 +21,11 @@ use super::address::address;
 use node::entrance::TargetWatch;
 use node::health::{Health, clock_millis, percent_since};
 
-/// Without checks a target that is down gets one visitor this time after its last failure
-/// (milliseconds). If the target still does not serve, the visitor pays with one dial.
+/// Without checks a target that is down gets one visitor after this time since its last failure, in
+/// milliseconds. If the target still does not serve, the visitor loses the time of one dial.
 const TRIAL: u64 = 10_000;
 
-/// What is known of one target. It outlives changes of the configuration that keep the target.
+/// The state of one target. It outlives changes of the configuration that keep the target.
 #[derive(Debug)]
 pub(crate) struct Member {
     /// Its name, for logs and status; its health.
@@ -35,29 +35,28 @@ pub(crate) struct Member {
     /// Its visitors: streams and flows.
     live: AtomicU32,
     total: AtomicU64,
-    /// When it came back; 0: it was not down.
+    /// When the target recovered; 0: it was not down.
     back: AtomicU64,
-    /// When a visitor was last led to it, or a dial or a check last failed.
+    /// When a visitor was last sent to it, or a dial or a check last failed.
     tried: AtomicU64,
-    /// The part of its flows that get no answer: a moving average, of [`WHOLE`].
+    /// The fraction of its flows that get no answer: a moving average, in units of 1/[`WHOLE`].
     silence: AtomicU32,
     /// When a flow was last answered; 0: none was.
     heard: AtomicU64,
 }
 
-/// The silence of a target none of whose flows is answered.
+/// The silence of a target that answers none of its flows.
 const WHOLE: u32 = 1_000;
 
-/// A target that is this silent is down, if others are not. Three flows in a row without an answer
-/// reach it: a single lost datagram, or a program that expects no answer, is no reason.
+/// A target that is this silent is down, if others are not. Three consecutive flows without an
+/// answer reach it: a single lost datagram, or a program that expects no answer, does not suffice.
 const SILENT: u32 = WHOLE / 2;
 
-/// A flow that gets no answer, or whose target answers, changes the average by this part of what is
-/// missing.
+/// The divisor of the moving average: each flow changes it by this fraction of the difference.
 const STEP: u32 = 4;
 
-/// A target answers at this time (milliseconds) if a flow to it was answered within it. An active
-/// flow tells so every 2 s.
+/// A target counts as answering if a flow to it was answered within this time, in milliseconds. An
+/// active flow reports answers every 2 s.
 const HEARD: u64 = 30_000;
 
 impl Member {
@@ -77,7 +76,7 @@ impl Member {
         }
     }
 
-    /// Notes that a flow is answered, or gets no answer. Returns the silence of the target.
+    /// Records that a flow is answered, or gets no answer. Returns the silence of the target.
     fn note_answers(&self, answers: bool, now: u64) -> u32 {
         if answers {
             self.heard.store(now, Ordering::Relaxed);
@@ -85,7 +84,7 @@ impl Member {
         let next = |silence: u32| {
             if answers { silence - silence / STEP } else { silence + (WHOLE - silence) / STEP }
         };
-        // Two workers at once may count as one.
+        // Concurrent updates of two workers may count as one.
         let silence = next(self.silence.load(Ordering::Relaxed));
         self.silence.store(silence, Ordering::Relaxed);
         silence
@@ -99,13 +98,13 @@ impl Member {
             && self.silence.load(Ordering::Relaxed) <= silence / 4
     }
 
-    /// What tells it from the other targets of the service, for a visitor that returns.
+    /// The mark that identifies the target within the service, for a visitor that returns.
     pub(super) fn mark(&self) -> u64 {
         // 0 is the mark of no target.
         self.id.max(1)
     }
 
-    /// The address that is dialled. `None`: visitors of this protocol cannot be led to it.
+    /// The address that is dialled. `None`: visitors of this protocol cannot use it.
     pub(super) fn address(&self, over: Over) -> Option<TargetAddr> {
         address(&self.target, over)
     }
@@ -122,7 +121,7 @@ impl Member {
                 self.silence.store(0, Ordering::Relaxed);
             }
             Ok(()) => {}
-            // A dial may have taken as long as a trial has to wait.
+            // A dial may take as long as the pause before a trial.
             Err(_) => self.tried.store(now, Ordering::Relaxed),
         }
         self.watch.note(outcome);
@@ -133,7 +132,7 @@ impl Member {
         percent_since(self.back.load(Ordering::Relaxed), now)
     }
 
-    /// Whether it serves, as far as is known, or it is time to try it with a visitor.
+    /// Whether it is not known to be down, or is due for a trial with a visitor.
     fn is_fit(&self, now: u64, has_checks: bool) -> bool {
         self.watch.health.fault().is_none()
             || (!has_checks && now.saturating_sub(self.tried.load(Ordering::Relaxed)) >= TRIAL)
@@ -179,9 +178,9 @@ pub struct Pool {
     members: Vec<(Arc<Member>, u16)>,
     /// Targets of former configurations that still have visitors.
     leaving: Vec<Arc<Member>>,
-    /// Checks find out when a target serves again.
+    /// Checks detect when a target serves again.
     has_checks: bool,
-    /// Checks send requests, so that a connection alone brings no target back.
+    /// Checks send requests, so that a connection alone does not mark a target as recovered.
     is_asked: bool,
     /// Checks send datagrams.
     asks_datagrams: bool,
@@ -189,7 +188,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// `former`: the targets that the service has had, as far as somebody has them still.
+    /// `former`: the previous targets of the service that are still in use.
     fn new(what: &'static str, service: &Service, former: &[Arc<Member>]) -> Self {
         let known = |text: &str| former.iter().find(|one| one.watch.target == text).cloned();
         let member = |(target, weight): (&Target, u16)| {
@@ -207,7 +206,7 @@ impl Pool {
         Self { policy, members, leaving, has_checks, is_asked, asks_datagrams, turns }
     }
 
-    /// Whether the configuration of the service has these targets, and this way to choose.
+    /// Whether the configuration of the service has these targets, and this policy.
     fn is_of(&self, service: &Service) -> bool {
         let own = self.members.iter().map(|(member, weight)| (&member.target, *weight));
         self.policy == policy(service.spread.balance)
@@ -217,14 +216,14 @@ impl Pool {
             && own.eq(service.targets())
     }
 
-    /// The targets, with what is known of them.
+    /// The targets with their states.
     pub(super) fn members(&self) -> impl Iterator<Item = &Arc<Member>> {
         self.members.iter().map(|(member, _)| member)
     }
 
-    /// The target at this place.
+    /// The target at this index.
     pub(super) fn member(&self, place: usize) -> &Arc<Member> {
-        // Every pool has a target, and a place comes from `pick`.
+        // Every pool has a target, and an index comes from `pick`.
         let (member, _) = self.members.get(place).unwrap_or(&self.members[0]);
         member
     }
@@ -241,10 +240,10 @@ impl Pool {
         }
     }
 
-    /// Notes that a flow to the target at this place is answered, or gets no answer. A target that
-    /// is silent while another one answers is down: its flows had better go elsewhere, which the
-    /// result says. What a whole service does not answer says nothing: its protocol may need no
-    /// answer. With checks by datagram, the checks decide whether the target is down.
+    /// Records that a flow to the target at this index is answered, or gets no answer. A target
+    /// that is silent while another one answers is down, and its flows should move to another
+    /// target, which the result reports. Silence of a whole service has no effect: its protocol may
+    /// need no answer. With datagram checks, the checks decide whether the target is down.
     pub(super) fn note_answers(&self, place: usize, answers: bool) -> bool {
         self.note_answers_at(place, answers, clock_millis())
     }
@@ -269,8 +268,8 @@ impl Pool {
         false
     }
 
-    /// The place of the target with this mark, if it serves as far as is known. A target of weight
-    /// 0 keeps the visitors that it had.
+    /// The index of the target with this mark, if it is not known to be down. A target of weight 0
+    /// keeps the visitors that it had.
     pub(super) fn serving(&self, mark: u64) -> Option<usize> {
         let is_it = |member: &Member| member.mark() == mark;
         self.members
@@ -278,8 +277,9 @@ impl Pool {
             .position(|(member, _)| is_it(member) && member.watch.health.fault().is_none())
     }
 
-    /// The place of the target for a visitor, other than those that were `tried`. `None`: each was.
-    /// Where no target serves, those that are down are tried: what is known may be out of date.
+    /// The index of the target for a visitor, other than the `tried` targets. `None`: all were
+    /// tried. If no target serves, targets that are down are tried, because their state may be out
+    /// of date.
     pub(super) fn pick(&self, visitor: Option<&Source>, tried: &[usize]) -> Option<usize> {
         self.pick_at(visitor, tried, clock_millis())
     }
@@ -321,7 +321,7 @@ impl Pool {
         first
     }
 
-    /// The targets for a status, those that are gone and still have visitors last. Empty for a
+    /// The targets for a status; removed targets that still have visitors are last. Empty for a
     /// service with one target.
     pub fn status(&self) -> Vec<ServiceTarget> {
         let now = clock_millis();
@@ -335,8 +335,8 @@ impl Pool {
     }
 }
 
-/// Checks connect over TCP, or send datagrams. A private service of UDP may have `health` without
-/// `udp` as well, without effect.
+/// Checks connect over TCP, or send datagrams. A private UDP service may also have `health` without
+/// `udp`, which has no effect.
 fn has_checks(service: &Service) -> bool {
     asks_datagrams(service) || (service.health.is_some() && service.carries(Over::Tcp))
 }
@@ -377,9 +377,10 @@ impl Default for Pools {
 #[derive(Debug)]
 struct Known {
     pool: Arc<Pool>,
-    /// Every target that a pool, a worker or a visitor has. During a reload, somebody may ask for
-    /// the pool of the former configuration after a worker has the new one: a target must not have
-    /// a second record then, because the checks would write to one and the visitors read the other.
+    /// Every target that a pool, a worker or a visitor has. During a reload, the pool of the former
+    /// configuration may be requested after a worker has the new one: a target must not get a
+    /// second record then, because the checks would write to one record and the visitors read the
+    /// other.
     members: Vec<Weak<Member>>,
 }
 
@@ -389,7 +390,7 @@ impl Pools {
         Self { what, known: Mutex::default() }
     }
 
-    /// The targets of a service. What is known of a target that stays is kept.
+    /// The targets of a service. A target that stays keeps its state.
     pub fn of(&self, service: &Service) -> Arc<Pool> {
         let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.get(&service.name);
@@ -406,7 +407,7 @@ impl Pools {
         pool
     }
 
-    /// Forgets the services that are gone.
+    /// Forgets removed services.
     pub(super) fn retain(&self, is_there: impl Fn(&str) -> bool) {
         let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|name, _| is_there(name));

@@ -13,22 +13,22 @@ use transport::LocalFuture;
 
 use families::trust;
 
-/// What was made of the files is made anew after a failure at most once in this time: the
-/// authorities of a system take milliseconds of a worker, and visitors cause the failures.
+/// The minimum interval between two reloads of the files after failures: loading the authorities of
+/// a system takes milliseconds of a worker, and visitors cause the failures.
 const RENEWAL: Duration = Duration::from_secs(10);
 
 /// The layer above the sockets of one target.
 pub(super) struct Site {
     trust: Option<config::Trust>,
     name: String,
-    /// The target speaks HTTP, whose version is chosen inside the handshake.
+    /// The target speaks HTTP, whose version is negotiated in the handshake.
     is_site: bool,
-    /// Made of the files at the first connection, and anew after a failure: the file of an
+    /// Loaded from the files at the first connection, and again after a failure: the file of an
     /// authority may have been replaced.
     made: Rc<RefCell<Option<Made>>>,
 }
 
-/// What was made of the files, with the time at which it was made.
+/// The TLS settings that were loaded from the files, and the time of loading.
 type Made = (Rc<TargetTls>, Instant);
 
 impl std::fmt::Debug for Site {
@@ -42,7 +42,7 @@ impl Site {
     pub(super) fn of(service: &Service, target: &Target) -> Option<Rc<dyn Layer>> {
         let (Target::Https { host, .. } | Target::Tls { host, .. }) = target else { return None };
         let is_site = matches!(target, Target::Https { .. });
-        // A certificate has no interface of this machine.
+        // A certificate does not name an interface of this machine.
         let name = service.target_tls.server_name.as_ref().unwrap_or(host).unscoped().bare();
         let trust = service.target_tls.trust.clone();
         Some(Rc::new(Self { trust, name, is_site, made: Rc::default() }))

@@ -1,4 +1,4 @@
-//! What a worker has that dials targets: the counters of the services.
+//! The state of a worker that dials targets: the counters of the services.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -34,14 +34,14 @@ impl TargetsState {
         Rc::clone(&self.services.borrow_mut().entry(name.to_owned()).or_default().streams)
     }
 
-    /// The same of the flows of a service, and the flows.
+    /// The counters of the flows of a service, and the flows.
     pub(super) fn flows_of(&self, name: &str) -> (Rc<FlowStats>, Rc<FlowTargets>) {
         let mut services = self.services.borrow_mut();
         let Counters { flows, targets, .. } = services.entry(name.to_owned()).or_default();
         (Rc::clone(flows), Rc::clone(targets))
     }
 
-    /// Ends the flows that lead elsewhere than `targets` says of their service.
+    /// Ends the flows to targets that `targets` does not return for their service.
     pub(super) fn lead_flows(&self, targets: impl Fn(&str) -> Vec<TargetAddr>) {
         let services = self.services.borrow();
         let all: Vec<_> = services
@@ -54,7 +54,7 @@ impl TargetsState {
         }
     }
 
-    /// Shows the counters of each service of this worker.
+    /// Passes the counters of each service of this worker to `show`.
     pub fn each(&self, mut show: impl FnMut(&str, &Stats, &FlowStats)) {
         for (name, counters) in self.services.borrow().iter() {
             show(name, &counters.streams, &counters.flows);

@@ -1,6 +1,6 @@
-//! A test of a service: its targets are dialled as for a visitor, and each step is told with its
-//! time. The person at the client asks for it, or the server over a link. No byte of the target is
-//! told but the status of HTTP.
+//! A test of a service: its targets are dialled as for a visitor, and each step is reported with
+//! its time. The user of the client requests it, or the server over a link. Of the target's bytes
+//! only the HTTP status is reported.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,27 +24,27 @@ use super::site::Site;
 use node::descriptors;
 use node::session::{Handle, Worker};
 
-/// The longest test of a target.
+/// The timeout for the test of a target.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-/// Most tests at a time.
+/// The maximum number of concurrent tests.
 const TESTS: u32 = 4;
 
-/// Addresses of a name that are tried, one after the other.
+/// The maximum number of addresses of a name that are tried, in sequence.
 const ADDRESSES: usize = 4;
 
-/// Longest text of an outcome, in characters.
+/// The maximum length of the text of an outcome, in characters.
 const TEXT: usize = 200;
 
-/// The number of tests that are under way.
+/// The number of running tests.
 static UNDER_WAY: AtomicU32 = AtomicU32::new(0);
 
-/// A place for a test, one of those that this number counts. Dropping it frees the place.
+/// A slot for a test, which this counter counts. Dropping it frees the slot.
 #[derive(Debug)]
 pub struct Place(&'static AtomicU32);
 
 impl Place {
-    /// `None`: as many tests as may be are under way.
+    /// `None`: the maximum number of tests is running.
     pub fn take() -> Option<Self> {
         Self::take_of(&UNDER_WAY)
     }
@@ -52,7 +52,7 @@ impl Place {
     fn take_of(under_way: &'static AtomicU32) -> Option<Self> {
         let more = |taken: u32| (taken < TESTS).then_some(taken + 1);
         let taken = under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        // A place that is made must be one that was taken: its drop frees it.
+        // A `Place` must exist only for a slot that was taken, because its drop frees the slot.
         taken.is_ok().then(|| Self(under_way))
     }
 }
@@ -63,7 +63,7 @@ impl Drop for Place {
     }
 }
 
-/// Tests the targets of a service side by side. Runs on a worker.
+/// Tests the targets of a service in parallel. Runs on a worker.
 pub async fn test(service: &Service, _place: Place) -> Vec<TestedTarget> {
     let begin = |(target, _): (&Target, _)| {
         let (service, target) = (service.clone(), target.clone());
@@ -81,7 +81,7 @@ pub async fn test(service: &Service, _place: Place) -> Vec<TestedTarget> {
 /// Tests a service of this process, on its first worker.
 ///
 /// # Errors
-/// There is no such service, or too many tests are under way.
+/// There is no such service, or too many tests are running.
 pub async fn here(
     handles: &[Handle],
     found: Option<Service>,
@@ -124,7 +124,7 @@ fn step(step: &str, begin: Instant, found: Option<String>) -> Step {
     Step { step: step.to_owned(), micros, found: found.map(|found| brief(&found)) }
 }
 
-/// Goes through the steps that a connection of a visitor goes through.
+/// Runs the steps of a visitor's connection.
 async fn go_through(
     service: &Service,
     target: &Target,
@@ -199,14 +199,14 @@ async fn go_through(
     let answer = answer.map_err(|_| "no answer to a request".to_owned())?;
     let answer = answer.map_err(|why| format!("the target breaks the request off: {why}"))?;
     match status(&answer) {
-        // Whatever it answers, it serves.
+        // Any answer means that the target serves.
         Some(status) => steps.push(step("first_byte", begin, Some(format!("HTTP {status}")))),
         None => return Err("the target does not answer over HTTP".to_owned()),
     }
     Ok(())
 }
 
-/// The addresses of a target, each of which is dialled by itself.
+/// The addresses of a target, each of which is dialled separately.
 async fn resolve(
     target: &Target,
     lookups: &Lookups,
@@ -229,7 +229,7 @@ fn shown(address: &TargetAddr) -> String {
     address.to_string()
 }
 
-/// Whether visitors speak HTTP/1.1 with the target, as far as the configuration says.
+/// Whether visitors speak HTTP/1.1 with the target, according to the configuration.
 fn speaks_http(service: &Service, target: &Target) -> bool {
     if matches!(target, Target::H2c { .. } | Target::Tls { .. }) {
         return false;
