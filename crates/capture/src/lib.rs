@@ -1,9 +1,9 @@
-//! What is kept and written of visitors' requests.
+//! Logs, reports and keeps the requests of visitors.
 //!
 //! | file | content |
 //! |---|---|
-//! | `log` | the log of requests of HTTP, and the figures of services |
-//! | `observed` | the services whose visits are told, and what passes for them |
+//! | `log` | the log of HTTP requests, and the counters of services |
+//! | `observed` | the services whose visits are reported, and the bytes of their visitors |
 //! | `requests` | the requests that a client keeps, for the console |
 
 pub mod log;

@@ -1,5 +1,5 @@
-//! The requests of HTTP that doors and names have answered: a line of the log of requests for each,
-//! and the figures of the service.
+//! The HTTP requests that doors and names have answered: a line of the request log for each, and
+//! the counters of the service.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use relay::Stats;
 use tokio::time::Instant;
 use web::{Record, RequestHead, Wants};
 
-/// Which parts of heads the log of requests wants; `None`: there is no such log.
+/// The parts of request headers that the request log needs; `None`: there is no such log.
 pub fn wants() -> Option<Wants> {
     wanted().map(|wanted| Wants { query: wanted.query, user: wanted.user })
 }
@@ -52,15 +52,15 @@ pub fn note(record: &Record, stats: Option<&Stats>, service: (&str, &str)) {
     write(record, Some(service));
 }
 
-/// What serves a visitor.
+/// The service of a visitor.
 pub trait Serving {
     /// The names of the service and of its client.
     fn names(&self) -> (&str, &str);
 }
 
-/// Tells which visitor sent a request.
+/// Determines which visitor sent a request.
 pub trait Senders {
-    /// The visitor that sent a request with this head over a connection of `peer`.
+    /// The visitor that sent a request with this header over a connection of `peer`.
     fn visitor(&self, peer: Option<SocketAddr>, head: &[u8]) -> Option<IpAddr>;
 }
 
@@ -68,11 +68,11 @@ pub trait Senders {
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     peer: Option<SocketAddr>,
-    /// The head and the time of its arrival, if there is a log of requests and the head is known.
+    /// The header and the time of its arrival, if there is a request log and the header is known.
     head: Option<Box<Noted>>,
 }
 
-/// The head of a request that a door may have to answer.
+/// The header of a request that a door may have to answer.
 #[derive(Clone, Debug)]
 struct Noted {
     head: RequestHead,
@@ -81,12 +81,12 @@ struct Noted {
 }
 
 impl Asked {
-    /// A request of this peer whose head is not known.
+    /// A request of this peer whose header is unknown.
     pub const fn by(peer: Option<SocketAddr>) -> Self {
         Self { peer, head: None }
     }
 
-    /// A request of this peer. `bytes` begin with its complete head.
+    /// A request of this peer. `bytes` begin with its complete header.
     pub fn of(senders: &impl Senders, peer: Option<SocketAddr>, bytes: &[u8]) -> Self {
         let head = wants().filter(|_| !bytes.is_empty()).map(|wants| {
             let visitor = senders.visitor(peer, bytes);
@@ -95,7 +95,7 @@ impl Asked {
         Self { peer, head }
     }
 
-    /// The door gives this answer, which is complete with its head.
+    /// Records the answer of the door, which includes its header.
     pub fn answered(self, status: u16, answer: &[u8]) {
         if wants().is_none() {
             return;
@@ -122,7 +122,7 @@ pub struct Carried {
     service: Arc<dyn Serving>,
     senders: Arc<dyn Senders>,
     peer: Option<SocketAddr>,
-    /// The oldest request without a complete response. Most visitors have no further one.
+    /// The oldest request without a complete response. Most visitors have at most one.
     first: Cell<Option<Waiting>>,
     others: RefCell<VecDeque<Waiting>>,
 }
@@ -131,12 +131,12 @@ pub struct Carried {
 struct Waiting {
     begun: Instant,
     head: Option<Box<(RequestHead, Option<IpAddr>)>>,
-    /// The status of the latest head, and its time.
+    /// The status of the latest response header, and its time.
     answer: Option<(u16, Duration)>,
 }
 
 impl Waiting {
-    /// The head of the final response was read, or that of a change of the protocol.
+    /// Whether the header of the final response, or of a switch of protocols, was read.
     fn is_answered(&self) -> bool {
         self.answer.is_some_and(|(status, _)| status >= 200 || status == 101)
     }
@@ -157,7 +157,7 @@ impl Carried {
         Rc::new(Self { stats, service, senders, peer, first, others })
     }
 
-    /// The door answers the oldest request in the place of the service.
+    /// Records that the door answers the oldest request instead of the service.
     pub fn replaced(&self, status: u16) {
         if let Some(mut waiting) = self.take() {
             waiting.answer = Some((status, waiting.begun.elapsed()));
@@ -165,7 +165,7 @@ impl Carried {
         }
     }
 
-    /// The stream was refused, and the requests go on to another client.
+    /// Forgets the requests of a refused stream, which continue at another client.
     pub fn go_on(&self) {
         self.first.take();
         self.others.borrow_mut().clear();
@@ -232,7 +232,7 @@ impl h1::Observer for Carried {
     }
 }
 
-/// The stream has ended: nobody answers the requests that are left.
+/// The stream has ended: the remaining requests get no answer.
 impl Drop for Carried {
     fn drop(&mut self) {
         while let Some(mut waiting) = self.take() {

@@ -1,5 +1,5 @@
-//! What the visitors of a service do: for `tunnel share` each request by HTTP, or each connection,
-//! and for a look at the requests their heads and bodies.
+//! Observes the visitors of a service: for `tunnel share` each HTTP request, or each connection,
+//! and for the kept requests their headers and bodies.
 //!
 //! ```text
 //!   target ◄── bytes ──► stream of the visitor       the bytes pass unchanged
@@ -8,8 +8,8 @@
 //!                                              └► requests::Connection ─► requests::Store
 //! ```
 //!
-//! A visit is told when its response has ended. A connection without a request that is understood,
-//! such as HTTP/2 in clear or another protocol, is told when it ends.
+//! A visit is reported when its response has ended. A connection without a parsable request, such
+//! as cleartext HTTP/2 or another protocol, is reported when it ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -25,11 +25,11 @@ use relay::{DialError, Layer, Spectator, TargetAddr, Targets, Visitor};
 
 use super::requests::{Connection, Marks, Store};
 
-/// Most bytes of requests that are kept because they are a part of a head, or wait for a response.
-/// The requests of a connection that needs more are not told.
+/// The maximum number of bytes of requests that are kept because they are part of a header, or wait
+/// for a response. The requests of a connection that needs more are not reported.
 const KEPT: usize = 32 << 10;
 
-/// The services whose visits are told, by name, and the kept requests.
+/// The services whose visits are reported, by name, and the kept requests.
 #[derive(Debug)]
 pub struct Observed {
     visits: Mutex<HashMap<String, Visits>>,
@@ -41,14 +41,14 @@ impl Observed {
         Self { visits: Mutex::default(), store }
     }
 
-    /// Tells `visits` of the visitors of this service, from the next configuration on.
+    /// Reports the visitors of this service to `visits`, from the next configuration on.
     pub fn begin(&self, service: &str, visits: Visits) {
         let mut all = self.visits.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, visits| !visits.are_over());
         all.insert(service.to_owned(), visits);
     }
 
-    /// Who is told of the visits of a service. `None`: nobody.
+    /// The observer of the visits of a service, if there is one.
     pub fn of(&self, service: &Service) -> Option<Observer> {
         let all = self.visits.lock().unwrap_or_else(PoisonError::into_inner);
         let visits = all.get(&service.name).filter(|visits| !visits.are_over()).cloned();
@@ -63,29 +63,29 @@ impl Observed {
         Some(Observer { visits, store, service: service.name.as_str().into(), is_http })
     }
 
-    /// Forgets the requests of services that keep none any more.
+    /// Forgets the requests of services that no longer keep requests.
     pub fn retain(&self, services: &[Service]) {
         let keeping = services.iter().filter(|one| one.requests).map(|one| one.name.clone());
         self.store.retain(keeping.collect());
     }
 }
 
-/// Tells of the visitors of one service.
+/// Reports the visitors of one service.
 #[derive(Clone, Debug)]
 pub struct Observer {
     visits: Option<Visits>,
-    /// Where the requests are kept; `None`: nowhere.
+    /// The store of the requests; `None`: they are not kept.
     store: Option<Arc<Store>>,
     service: Rc<str>,
     /// The visitors speak HTTP.
     is_http: bool,
 }
 
-/// Whose bytes are seen.
+/// The visitor whose bytes are observed.
 #[derive(Clone, Debug, Default)]
 pub struct ObservedVisitor {
     pub visitor: Visitor,
-    /// The bytes are those of a replay.
+    /// The replay to which the bytes belong, if any.
     pub replay: Option<Rc<Marks>>,
 }
 
@@ -101,18 +101,18 @@ impl Observer {
         self.store.is_some()
     }
 
-    /// The same, with another store.
+    /// The same observer, with another store.
     #[cfg(test)]
     pub(crate) fn with_store(self, store: &Arc<Store>) -> Self {
         Self { store: Some(Arc::clone(store)), ..self }
     }
 
-    /// The same target, whose connection for this visitor is told of.
+    /// The same target, whose connection for this visitor is observed.
     pub fn between<T: Targets>(&self, target: T, whose: ObservedVisitor) -> Between<T> {
         Between { target, observer: self.clone(), whose }
     }
 
-    /// Tells that no target could be reached for a visitor.
+    /// Reports that no target could be reached for a visitor.
     fn failed(&self, whose: &ObservedVisitor, error: &DialError) {
         let visits = self.visits.as_ref().filter(|_| whose.replay.is_none());
         if let Some(visits) = visits {
@@ -121,13 +121,13 @@ impl Observer {
         }
     }
 
-    /// Sees the bytes of a visitor from now on.
+    /// Observes the bytes of a visitor from now on.
     pub fn spectator(&self, whose: ObservedVisitor) -> Box<dyn Spectator> {
         Box::new(Seen::new(self, whose))
     }
 }
 
-/// A target whose connection is told of.
+/// A target whose connection is observed.
 #[derive(Debug)]
 pub struct Between<T> {
     target: T,
@@ -166,9 +166,9 @@ impl<T: Targets> Targets for Between<T> {
 /// The bytes of one connection to a target.
 struct Seen {
     requests: Rc<Requests>,
-    /// Follows the requests; `None`: the bytes are not HTTP, or not understood.
+    /// Tracks the requests; `None`: the bytes are not HTTP, or cannot be parsed.
     tracker: Option<Tracker>,
-    /// Bytes of the visitor that the tracker has not passed.
+    /// Bytes of the visitor that the tracker has not consumed.
     kept: Vec<u8>,
     bytes_in: u64,
     bytes_out: u64,
@@ -177,7 +177,7 @@ struct Seen {
 impl Seen {
     fn new(observer: &Observer, whose: ObservedVisitor) -> Self {
         let (visitor, replay) = (whose.shown(), whose.replay);
-        // A replay is no visit.
+        // A replay is not a visit.
         let visits = observer.visits.clone().filter(|_| replay.is_none());
         let recorded = observer.store.clone().map(|store| {
             RefCell::new(Some(Connection::new(store, &observer.service, visitor.clone(), replay)))
@@ -194,7 +194,7 @@ impl Seen {
         Self { requests, tracker, kept: Vec::new(), bytes_in: 0, bytes_out: 0 }
     }
 
-    /// Gives the tracker the bytes that it has not passed, and `bytes` behind them.
+    /// Passes the bytes that the tracker has not consumed, followed by `bytes`, to the tracker.
     fn follow(&mut self, bytes: &[u8]) {
         let Some(tracker) = &mut self.tracker else { return };
         let is_direct = self.kept.is_empty();
@@ -208,7 +208,7 @@ impl Seen {
             all = all.get(passed..).unwrap_or_default();
             match then {
                 Then::Read | Then::Hold | Then::Wait => break,
-                // The server gives a service the requests of several names over one connection.
+                // The server sends a service the requests of several names over one connection.
                 Then::Other { host: Some(_) } if !all.is_empty() => {
                     *tracker = self.requests.tracker()
                 }
@@ -228,7 +228,7 @@ impl Seen {
         }
     }
 
-    /// The rest is not understood.
+    /// Stops tracking, because the rest cannot be parsed.
     fn lose(&mut self) {
         self.tracker = None;
         self.requests.record(Connection::lose);
@@ -269,9 +269,9 @@ impl Drop for Seen {
 
 /// The requests of one connection.
 struct Requests {
-    /// `None`: nobody is told.
+    /// `None`: visits are not reported.
     visits: Option<Visits>,
-    /// Puts the requests into the store; `None`: nobody keeps them.
+    /// Records the requests in the store; `None`: they are not kept.
     recorded: RefCell<Option<Connection>>,
     visitor: Option<String>,
     begun: Instant,
@@ -320,7 +320,7 @@ impl Requests {
         self.tell(|visitor| Visit::Request { visitor, method, path, status, bytes, millis, cut });
     }
 
-    /// The connection has ended.
+    /// Handles the end of the connection.
     fn end(&self, bytes_in: u64, bytes_out: u64) {
         let Waiting { all, was_any } = self.waiting.take();
         for request in all {
@@ -344,12 +344,12 @@ impl h1::Observer for Requests {
     fn requested(&self, head: &[u8]) {
         let line = head.split(|&byte| byte == b'\r' || byte == b'\n').next().unwrap_or_default();
         let mut words = line.split(|&byte| byte == b' ');
-        // Only a visit tells them.
+        // Only a visit reports them.
         let [method, path] = match self.visits {
             Some(_) => [(); 2].map(|()| bounded(words.next().unwrap_or_default())),
             None => Default::default(),
         };
-        // A target inside of this process reads its bytes, and nobody offers them.
+        // A target inside of this process reads the bytes itself, and they are never offered to it.
         let begun = self.offered.get().unwrap_or_else(Instant::now);
         let mut waiting = self.waiting.borrow_mut();
         waiting.was_any = true;

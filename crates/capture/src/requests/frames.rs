@@ -1,22 +1,22 @@
-//! Counts the messages of a WebSocket (RFC 6455 section 5.2) by the heads of its frames. No payload
-//! is read or kept.
+//! Counts the messages of a WebSocket (RFC 6455 section 5.2) by its frame headers. No payload is
+//! read or kept.
 
-/// The longest head of a frame: two bytes, a length of eight bytes, and a mask of four.
+/// The maximum length of a frame header: two bytes, a length of eight bytes, and a mask of four.
 const HEAD: usize = 14;
 
 /// One direction of a WebSocket.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// The part of a head that has come.
+    /// The part of a header that has arrived.
     head: [u8; HEAD],
     have: usize,
-    /// Bytes of the payload that are still to come.
+    /// The remaining bytes of the payload.
     left: u64,
 }
 
 impl Frames {
-    /// The number of messages whose last frame begins in these bytes. Control frames are no
-    /// messages.
+    /// The number of messages whose last frame begins in these bytes. Control frames do not count
+    /// as messages.
     pub(super) fn pass(&mut self, mut bytes: &[u8]) -> u64 {
         let mut messages = 0;
         while let Some(&byte) = bytes.first() {
@@ -40,7 +40,7 @@ impl Frames {
         messages
     }
 
-    /// The length of the payload, once the head is complete.
+    /// The length of the payload, once the header is complete.
     fn length(&self) -> Option<u64> {
         if self.have < 2 {
             return None;

@@ -1,5 +1,5 @@
-//! The last requests of the services that keep them (`requests: true`, `tunnel share`): who puts
-//! them in, how much memory they take, and who reads them.
+//! The last requests of the services that keep them (`requests: true`, `tunnel share`): how they
+//! are recorded, how much memory they use, and how they are read.
 //!
 //! ```text
 //!   worker: observed ─► Recording ──begin, response, end: a short lock──► Store ─► list, detail
@@ -7,8 +7,8 @@
 //!                          └──────────────── Room ── bounds all of it ─────┘
 //! ```
 //!
-//! Everything is in the memory of this process: no file has a request. A service whose requests are
-//! kept no more takes its entries with it.
+//! Everything is in the memory of this process: no file contains a request. When a service no
+//! longer keeps requests, its entries are removed.
 
 mod frames;
 mod record;
@@ -29,29 +29,31 @@ use ops::requests::{
 
 pub use record::{Connection, Marks};
 
-/// Requests that are kept of each service.
+/// The maximum number of kept requests per service.
 const PER_SERVICE: usize = 200;
 
-/// The first bytes of each body that are kept: a page, a document of an API, the begin of an image.
+/// The maximum number of kept bytes of each body: a page, an API document, the start of an image.
 const BODY: usize = 64 << 10;
 
-/// The memory of all kept requests: 200 requests with 64 KiB in each direction, and their heads.
+/// The maximum memory of all kept requests, in bytes: 200 requests with 64 KiB in each direction,
+/// and their headers.
 const MOST: u64 = 32 << 20;
 
 /// All kept requests take at most the budget divided by this number.
 const SHARE: u64 = 8;
 
-/// What an entry takes beside its heads and bodies: its texts, and its place in the list.
+/// The memory of an entry in addition to its headers and bodies: its texts, and its slot in the
+/// list.
 const ENTRY: u64 = 1 << 10;
 
 /// The kept requests of a client.
 pub struct Store {
     inner: Mutex<Inner>,
     budget: Arc<ProcessBudget>,
-    /// Bytes that all requests take, those under way included.
+    /// The memory of all requests, including requests in progress, in bytes.
     used: AtomicU64,
     most: u64,
-    /// Requests that were not kept.
+    /// The number of requests that were not kept.
     lost: AtomicU64,
 }
 
@@ -59,19 +61,19 @@ pub struct Store {
 struct Inner {
     /// The number of the newest request.
     last: u64,
-    /// Counts the changes, so that a reader asks for what is new.
+    /// Counts the changes, so that a reader can query the new ones.
     revision: u64,
     /// By number.
     all: VecDeque<Entry>,
-    /// How many entries each service has, so that no request counts them.
+    /// The number of entries of each service, so that no request has to count them.
     of_service: HashMap<String, usize>,
     /// The services that keep requests since the last reload that has changed them; `None`: there
-    /// was none. A connection that is older goes on to tell its requests.
+    /// was no such reload. An older connection continues to report its requests.
     keeping: Option<HashSet<String>>,
 }
 
 impl Inner {
-    /// Puts an entry in. Returns the oldest entry of its service, if the service has too many.
+    /// Adds an entry. Returns the oldest entry of its service, if the service has too many.
     fn push(&mut self, entry: Entry) -> Option<Entry> {
         let service = &entry.seen.service;
         let gone = match self.of_service.get_mut(service) {
@@ -92,7 +94,7 @@ impl Inner {
         gone
     }
 
-    /// Removes the oldest request that has ended: a request under way is held by its worker.
+    /// Removes the oldest request that has ended: a request in progress is held by its worker.
     fn remove_oldest(&mut self) -> Option<Entry> {
         let is_ended = |entry: &Entry| entry.seen.progress != RequestProgress::Open;
         let gone = self.all.remove(self.all.iter().position(is_ended)?)?;
@@ -109,7 +111,7 @@ struct Entry {
     request: Half,
     interim: Vec<Bytes>,
     response: Half,
-    /// The figures of a connection that has switched protocols.
+    /// The counters of a connection that has switched protocols.
     live: Option<Arc<Switched>>,
     /// The request asks for another protocol, or has no end of its own.
     no_replay: Option<&'static str>,
@@ -127,12 +129,12 @@ struct Half {
     bytes: u64,
     /// Nothing of the body is kept.
     left_out: bool,
-    /// The message has ended by itself.
+    /// The message is complete.
     is_whole: bool,
 }
 
-/// The figures of a connection after a switch of protocols. The worker that carries it counts, and
-/// readers read.
+/// The counters of a connection after a switch of protocols. The worker of the connection counts,
+/// and readers read.
 #[derive(Debug, Default)]
 struct Switched {
     /// Of the visitor and of the target.
@@ -141,7 +143,7 @@ struct Switched {
     is_websocket: bool,
 }
 
-/// Memory that kept requests take. Dropping the value gives it back.
+/// Memory that kept requests use. Dropping the value releases it.
 #[derive(Debug)]
 struct Room {
     store: Arc<Store>,
@@ -150,7 +152,7 @@ struct Room {
 }
 
 impl Room {
-    /// Takes so much more memory, as [`Store::room`]. Returns whether there is so much.
+    /// Reserves additional memory, like [`Store::room`]. Returns whether enough was available.
     fn grow(&mut self, bytes: u64) -> bool {
         let is_there = self.store.make_room(bytes);
         let is_taken = is_there && self.held.grow(bytes);
@@ -193,10 +195,11 @@ impl Store {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts memory as used, for which the oldest requests go. Returns whether there is so much.
+    /// Counts memory as used, and evicts the oldest requests for it. Returns whether enough was
+    /// available.
     fn make_room(&self, bytes: u64) -> bool {
         while !self.reserve(bytes) {
-            // The memory is free as soon as the entry is dropped, outside of the lock.
+            // The memory is released when the entry is dropped, outside of the lock.
             let gone = self.inner().remove_oldest();
             if gone.is_none() {
                 return false;
@@ -205,7 +208,7 @@ impl Store {
         true
     }
 
-    /// Takes memory, for which the oldest requests go. `None`: there is none.
+    /// Reserves memory, and evicts the oldest requests for it. `None`: there is not enough.
     fn room(self: &Arc<Self>, bytes: u64) -> Option<Room> {
         if !self.make_room(bytes) {
             return None;
@@ -224,7 +227,7 @@ impl Store {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    /// Puts a request in. Returns its number. `None`: its service keeps none any more.
+    /// Adds a request. Returns its number. `None`: its service no longer keeps requests.
     fn begin(&self, mut entry: Entry) -> Option<u64> {
         let mut inner = self.inner();
         if inner.keeping.as_ref().is_some_and(|keeping| !keeping.contains(&entry.seen.service)) {
@@ -252,7 +255,7 @@ impl Store {
         }
     }
 
-    /// Forgets the requests of all other services, and takes no more of them.
+    /// Forgets the requests of all other services, and accepts no more of them.
     pub fn retain(&self, keeping: HashSet<String>) {
         let mut inner = self.inner();
         let all = std::mem::take(&mut inner.all);
@@ -264,7 +267,7 @@ impl Store {
         drop::<VecDeque<_>>(gone);
     }
 
-    /// The requests that the filter takes, without secrets.
+    /// The requests that match the filter, without secrets.
     pub fn list(&self, filter: &RequestFilter) -> SeenRequests {
         let inner = self.inner();
         let all = inner.all.iter().map(Entry::seen).filter(|one| filter.takes(one)).collect();
@@ -272,8 +275,8 @@ impl Store {
         self.answer(all)
     }
 
-    /// The requests that have changed since the revision, those under way included, and the
-    /// revision now.
+    /// The requests that have changed since the revision, including requests in progress, and the
+    /// current revision.
     pub fn since(&self, revision: u64) -> (SeenRequests, u64) {
         let inner = self.inner();
         let is_new = |entry: &&Entry| entry.revision > revision || entry.live.is_some();
@@ -308,7 +311,7 @@ impl Store {
         })
     }
 
-    /// What a replay of a request sends.
+    /// The service and the bytes of a replay of a request.
     ///
     /// # Errors
     /// Why there is no replay; `None`: there is no such request.
@@ -365,14 +368,14 @@ impl Half {
         is_there.then(|| HttpMessage::of(&self.head, &self.trailers, body, secrets))
     }
 
-    /// The message as it is sent again. A body in chunks becomes one chunk.
+    /// The message as it is sent again. A chunked body becomes one chunk.
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.head.to_vec();
         if self.trailers.is_empty() {
             bytes.extend_from_slice(&self.body);
             return bytes;
         }
-        // The trailer section of a body in chunks has at least the empty line.
+        // The trailer section of a chunked body has at least the empty line.
         if !self.body.is_empty() {
             bytes.extend_from_slice(format!("{:x}\r\n", self.body.len()).as_bytes());
             bytes.extend_from_slice(&self.body);

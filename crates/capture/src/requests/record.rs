@@ -1,6 +1,6 @@
-//! Puts the requests of one connection to a target into the store. The bytes of bodies are copied
-//! once, on the worker of the connection; the store is locked where a request begins, where its
-//! response begins, and where it ends.
+//! Records the requests of one connection to a target in the store. The bytes of bodies are copied
+//! once, on the worker of the connection; the store is locked when a request begins, when its
+//! response begins, and when it ends.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,21 +18,22 @@ use tokio::sync::oneshot;
 use super::frames::Frames;
 use super::{BODY, ENTRY, Entry, Half, Room, Store, Switched};
 
-/// Memory that a body takes at first. Most requests have no body, and most answers of an API fit.
+/// The initial memory of a body, in bytes. Most requests have no body, and most API responses fit.
 const FIRST: usize = 2 << 10;
 
-/// Interim responses that are kept of a request.
+/// The maximum number of kept interim responses of a request.
 const INTERIMS: usize = 8;
 
-/// Parts of most entries that take memory: the head and the body of a request and of its response.
+/// The number of parts of most entries that use memory: the header and the body of a request and of
+/// its response.
 const PARTS: usize = 4;
 
-/// What a replay notes about its connection.
+/// The marks of the connection of a replay.
 #[derive(Debug)]
 pub struct Marks {
     /// The request that is sent again.
     pub of: u64,
-    /// Told the number of the new request when that has ended.
+    /// Receives the number of the new request when it has ended.
     pub done: RefCell<Option<oneshot::Sender<u64>>>,
 }
 
@@ -44,20 +45,20 @@ pub struct Connection {
     visitor: Option<String>,
     begun: Instant,
     marks: Option<Rc<Marks>>,
-    /// The requests whose response has not ended, the oldest first.
+    /// The requests whose response has not ended, oldest first.
     waiting: VecDeque<Recording>,
     /// A request whose response has ended, and whose body has not.
     late: Option<Recording>,
     /// The request after which the bytes are those of another protocol.
     switched: Option<Over>,
-    /// The head of a response whose status is told next.
+    /// The header of a response whose status is reported next.
     head: Option<(Bytes, Room)>,
 }
 
-/// A request under way.
+/// A request in progress.
 #[derive(Debug)]
 struct Recording {
-    /// `None`: there was no memory for the request, or its service keeps none any more.
+    /// `None`: there was no memory for the request, or its service no longer keeps requests.
     id: Option<u64>,
     begun: Instant,
     is_connect: bool,
@@ -76,7 +77,7 @@ struct Over {
     frames: Option<[Frames; 2]>,
 }
 
-/// The bytes of a body as far as they are kept.
+/// The kept bytes of a body.
 #[derive(Debug, Default)]
 struct Keeper {
     bytes: u64,
@@ -107,7 +108,7 @@ impl Keeper {
         }
     }
 
-    /// Whether there is memory for so many bytes more.
+    /// Whether there is memory for `more` additional bytes.
     fn fits(&mut self, store: &Arc<Store>, more: usize) -> bool {
         if self.left_out {
             return false;
@@ -124,7 +125,7 @@ impl Keeper {
         is_there
     }
 
-    /// Takes memory. Where there is none, nothing of the body is kept.
+    /// Reserves memory. If there is not enough, nothing of the body is kept.
     fn grow(&mut self, store: &Arc<Store>, bytes: usize) -> bool {
         let bytes = bytes as u64;
         let is_there = match &mut self.room {
@@ -141,7 +142,7 @@ impl Keeper {
         is_there
     }
 
-    /// Puts everything into the half of an entry.
+    /// Moves everything into the half of an entry.
     fn end(self, half: &mut Half, rooms: &mut Vec<Room>) {
         let Self { bytes, kept, trailers, left_out, is_whole, room } = self;
         half.body = kept.into();
@@ -163,12 +164,12 @@ impl Connection {
         Self { store, service, visitor, begun, marks, waiting, late, switched, head }
     }
 
-    /// The head of a request passes, which was offered to the target at this time.
+    /// Records the header of a request, which was offered to the target at the time `begun`.
     pub(crate) fn requested(&mut self, head: &[u8], begun: Instant) {
         let line = head.split(|&byte| byte == b'\r' || byte == b'\n').find(|line| !line.is_empty());
         let mut words = line.unwrap_or_default().split(|&byte| byte == b' ');
         let method = bounded(words.next().unwrap_or_default());
-        // A secret is masked before the text is cut.
+        // A secret is masked before the text is truncated.
         let target = String::from_utf8_lossy(words.next().unwrap_or_default());
         let path = bounded(without_users(&target).0.as_bytes());
         let is_connect = method == "CONNECT";
@@ -193,7 +194,7 @@ impl Connection {
         }
     }
 
-    /// Puts a request into the store, if there is memory.
+    /// Adds a request to the store, if there is memory.
     fn put(
         &self,
         seen: SeenRequest,
@@ -220,7 +221,7 @@ impl Connection {
     }
 
     pub(crate) fn request_ended(&mut self) {
-        // The youngest request whose body has not ended.
+        // The newest request whose body has not ended.
         if let Some(recording) = self.late.as_mut().or_else(|| self.waiting.back_mut()) {
             recording.request.is_whole = true;
         }
@@ -229,7 +230,7 @@ impl Connection {
         }
     }
 
-    /// The head of a response passes, whose status follows.
+    /// Records the header of a response, whose status follows.
     pub(crate) fn response_head(&mut self, head: &[u8]) {
         let is_kept = self.waiting.front().is_some_and(|recording| recording.id.is_some());
         let room = is_kept.then(|| self.store.room(head.len() as u64)).flatten();
@@ -267,7 +268,7 @@ impl Connection {
         }
     }
 
-    /// The response to the oldest request has ended.
+    /// Records the end of the response to the oldest request.
     pub fn ended(&mut self, is_complete: bool) {
         let Some(mut recording) = self.waiting.pop_front() else { return };
         let (status, is_connect) = (recording.status.unwrap_or_default(), recording.is_connect);
@@ -301,7 +302,7 @@ impl Connection {
         self.switched = Some(Over { recording, live, frames });
     }
 
-    /// Bytes pass after a switch of protocols.
+    /// Counts bytes after a switch of protocols.
     pub(crate) fn switched(&mut self, is_of_target: bool, bytes: &[u8]) {
         let Some(Over { live, frames, .. }) = &mut self.switched else { return };
         let way = usize::from(is_of_target);
@@ -311,7 +312,7 @@ impl Connection {
         }
     }
 
-    /// The rest of the connection is not understood.
+    /// Finishes all requests, because the rest of the connection cannot be parsed.
     pub(crate) fn lose(&mut self) {
         if let Some(late) = self.late.take() {
             self.finish(late, RequestProgress::Complete);
@@ -324,8 +325,8 @@ impl Connection {
         }
     }
 
-    /// The connection has ended. `bytes`: from the visitor and from the target, of a connection
-    /// without a request.
+    /// Records the end of the connection. `bytes`: the bytes from the visitor and from the target,
+    /// of a connection without a request.
     pub fn end(mut self, bytes: Option<[u64; 2]>) {
         self.lose();
         let Some([incoming, outgoing]) = bytes else { return };
@@ -344,7 +345,7 @@ impl Connection {
         let Some(id) = id else { return };
         let micros = micros(begun);
         self.store.change(id, |entry| {
-            // The figures after a switch of protocols stay as they are now.
+            // The counters after a switch of protocols keep their current values.
             let counted = entry.live.is_some().then(|| entry.seen());
             let Entry { seen, request: first, response: second, rooms, live, .. } = entry;
             request.end(first, rooms);
@@ -356,7 +357,7 @@ impl Connection {
             (seen.progress, seen.whole_micros) = (progress, Some(micros));
         });
         if let Some(done) = self.marks.as_ref().and_then(|marks| marks.done.take()) {
-            // Whoever has asked may have gone.
+            // The caller may have left.
             let _ = done.send(id);
         }
     }
