@@ -16,8 +16,8 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// Takes a sample. The call reads one small file of procfs, so it is for the start and the end
-    /// of a test.
+    /// Takes a sample. The call reads a small file of procfs, so it is meant for the start and the
+    /// end of a test.
     pub(super) fn now() -> Self {
         let text = fs::read_to_string("/proc/thread-self/schedstat").ok();
         Self { at: Instant::now(), nanos: text.as_deref().and_then(read) }

@@ -26,14 +26,14 @@ use super::{GRACE, TESTED};
 use node::session::Session;
 use targets::trial;
 
-/// The longest life of an echo. A ping is over in one round trip.
+/// The maximum lifetime of an echo. A ping ends after one round trip.
 const ECHO: Duration = Duration::from_secs(10);
 
-/// The most bytes that an echo sends back.
+/// The maximum number of bytes that an echo sends back.
 const ECHO_BYTES: u64 = 1024;
 
-/// Open echoes of all peers together. The number is above the number of links of about a thousand
-/// clients, and takes at most a few megabytes.
+/// The maximum number of open echoes of all peers together. It exceeds the number of links of about
+/// a thousand clients, and the echoes use at most a few megabytes.
 const ECHOES: u32 = 4096;
 
 /// Serves a measurement for a client, on the thread of its link.
@@ -66,8 +66,8 @@ pub fn serve_echo(inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
     }
 }
 
-/// Tests the targets of a service for a server: a space at once, by which the server measures the
-/// round trip, and then the outcome as JSON.
+/// Tests the targets of a service for a server: sends a space at once, by which the server measures
+/// the round trip, and then the outcome as JSON.
 pub fn serve_test(
     inlet: Box<dyn Inlet>,
     test: impl Future<Output = Vec<TestedTarget>> + 'static,
@@ -94,7 +94,7 @@ pub fn serve_test(
     outlet
 }
 
-/// Measures in a task. The task holds the places until its end.
+/// Measures in a task. The task holds the slots until its end.
 fn begin(
     measure: Measure,
     inlet: Box<dyn Inlet>,
@@ -170,7 +170,7 @@ async fn source(span: Duration, inlet: &dyn Inlet, signals: &Rc<Signals>) -> Res
     signals.end().await
 }
 
-/// A place among the open measurements. Dropping it frees the place.
+/// A slot among the open measurements. Dropping it frees the slot.
 #[derive(Debug)]
 enum Slot {
     Echo,

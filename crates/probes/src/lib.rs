@@ -10,7 +10,7 @@
 //! | `ping` | round trips over all links, by a client or a server |
 //! | `near` | the client's end of a speed test, one at a time |
 //! | `far` | the other end: echo, sink and source; a client serves the echo, and tests of its targets |
-//! | `test` | a server asks a client to test the targets of a service |
+//! | `test` | a server requests a test of the targets of a service from a client |
 //! | `signals` | the outlet of a measuring stream: counts, keeps the last bytes, wakes its task |
 //! | `send` | sends at full speed, and samples the reason of each block |
 //! | `busy` | the share of time in which this thread ran or waited for a processor |
@@ -36,9 +36,9 @@ pub use near::speedtest;
 pub use ping::{PingRotation, ping as ping_links, ping_clients};
 pub use test::ask_client;
 
-/// The time after the end of a test in which its last bytes and its tally may arrive. A window of
-/// 16 MiB takes 13 s at 10 Mbit/s.
+/// The time after the end of a test within which its last bytes and its tally may arrive. A window
+/// of 16 MiB takes 13 s at 10 Mbit/s.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// Most bytes of the outcome of a test of targets.
+/// The maximum length of the outcome of a test of targets, in bytes.
 const TESTED: u64 = 16 << 10;

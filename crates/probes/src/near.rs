@@ -20,8 +20,8 @@ use super::{GRACE, verdict};
 use node::session::{Handle, Session, Worker};
 use ops::measure::{Direction, Flow, Progress, Speed};
 
-/// Streams of a speed test, each on a different worker. Four streams are enough for any path in
-/// common use.
+/// The maximum number of streams of a speed test, each on a different worker. Four streams suffice
+/// for any path in common use.
 pub(super) const STREAMS: usize = 4;
 
 /// The period of progress reports.
@@ -40,7 +40,7 @@ pub(super) fn ask_for(measure: Measure) -> Open {
     Open { target: Target::Measure(measure), visitor: None, priority, fields: None }
 }
 
-/// The reason for which the server did not measure, as text.
+/// Why the server did not measure, as text.
 pub(super) fn refusal(code: ResetCode) -> String {
     match code {
         ResetCode::Denied => "the server does not allow it (allow.speedtest)".to_owned(),
@@ -58,7 +58,7 @@ pub(super) fn refusal(code: ResetCode) -> String {
     }
 }
 
-/// Whether a speed test runs. Two tests at a time would disturb each other.
+/// Whether a speed test is running. Two concurrent tests would disturb each other.
 static TESTING: AtomicBool = AtomicBool::new(false);
 
 struct TestLock;
@@ -75,7 +75,7 @@ impl Drop for TestLock {
     }
 }
 
-/// Tests the direction up, then the direction down. The error is one line of text.
+/// Tests the upload, then the download. The error is one line of text.
 pub async fn speedtest(
     handles: &[Handle],
     session: &Arc<Session>,
@@ -98,7 +98,7 @@ struct Ended {
     round_trip: Option<Duration>,
 }
 
-/// Tests one direction over the links that take part. Returns also the number of these links.
+/// Tests one direction over the participating links. Also returns the number of these links.
 async fn one_way(
     handles: &[Handle],
     session: &Arc<Session>,
@@ -196,7 +196,7 @@ fn start(
     tokio::task::spawn_local(async move {
         let outcome = tokio::select! {
             outcome = run(&link, direction, span, &counted) => outcome,
-            // The caller is gone; dropping the stream aborts it.
+            // The caller has left; dropping the stream aborts it.
             () = reply.closed() => return,
         };
         let _ = reply.send(outcome);

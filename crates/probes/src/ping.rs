@@ -1,8 +1,8 @@
-//! Round trips through links: an echo of eight bytes over a stream of its own. Either end may ask,
+//! Round trips through links: an echo of eight bytes over a separate stream. Either end may ping,
 //! on the workers that own the links.
 //!
-//! A client asks over all links of its session. A server may have thousands of links: it asks over
-//! at most [`LINKS_MAX`] links at a time, and over other links the next time.
+//! A client pings over all links of its session. A server may have thousands of links: it pings
+//! over at most [`LINKS_MAX`] links at a time, and over other links the next time.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use ops::measure::{Ping, Pong};
 /// The bytes that an echo sends back.
 const QUESTION: [u8; 8] = *b"tunnel??";
 
-/// Links over which a server asks at a time. They cost its workers a few milliseconds, however many
-/// clients there are.
+/// The maximum number of links over which a server pings at a time. They cost its workers a few
+/// milliseconds, independent of the number of clients.
 const LINKS_MAX: usize = 256;
 
 /// The role of the other side, for messages.
@@ -39,14 +39,14 @@ enum Far {
 /// The reason for a missing answer.
 #[derive(Debug)]
 enum Silence {
-    /// The other side refused. The refusal itself came through the link.
+    /// The other side refused. The refusal itself arrived over the link.
     Refused(ResetCode),
     Other(String),
 }
 
 type Answer = oneshot::Receiver<Result<u64, Silence>>;
 
-/// The serial of the last link over which a server asked. The next ping starts after it.
+/// The serial of the last link over which a server sent a ping. The next ping starts after it.
 #[derive(Debug, Default)]
 pub struct PingRotation(AtomicU64);
 
@@ -96,14 +96,14 @@ pub async fn ping_clients(handles: &[Handle], turn: &PingRotation, patience: Dur
     Ping { peer: "clients".to_owned(), ok, trouble, links, omitted }
 }
 
-/// Whether a client is at the other end of any link. A client that sleeps is no fault of the server
-/// as long as another client answers. A client that refuses the echo, because its version is older,
-/// is there.
+/// Whether a client is at the other end of any link. A sleeping client does not indicate a fault of
+/// the server while another client answers. A client that refuses the echo, because its version is
+/// older, is reachable.
 fn is_reached(links: &[Pong]) -> bool {
     links.iter().any(|pong| pong.micros.is_some() || pong.refused)
 }
 
-/// Asks over all links for which `is_meant` is true, at once.
+/// Pings concurrently over all links for which `is_meant` is true.
 async fn round(
     handles: &[Handle],
     patience: Duration,
@@ -147,10 +147,10 @@ impl Far {
     }
 }
 
-/// Asks over the matching links of this worker.
+/// Pings over the matching links of this worker.
 fn ask(worker: &Rc<Worker>, is_meant: impl Fn(&Session, &Link) -> bool) -> Vec<(Pong, Answer)> {
     let links = worker.state.all_links().into_iter();
-    // A link that is going away takes no more streams; its successor is asked.
+    // A link that is going away accepts no more streams; its successor is pinged.
     let links = links.filter(|(of, link)| is_meant(of, link) && !link.is_going_away());
     let ask = |(session, link): (Arc<Session>, Link)| {
         let (reply, answer) = oneshot::channel();

@@ -13,18 +13,18 @@ use transport::Inlet;
 use super::busy::Look;
 use super::signals::Signals;
 
-/// The number of bytes sent before other streams of the thread have their turn, as in the pump.
+/// The number of bytes sent before other streams of the thread may run, as in the pump.
 const BUDGET: usize = 256 << 10;
 
 /// The largest buffer in bytes, as for the reads of a bulk stream.
 const PIECE: usize = 512 << 10;
 
 /// The period of the samples. 50 samples in a second distinguish a half from a third. A thread with
-/// little work wakes seldom enough that the samples themselves are no load.
+/// little work wakes rarely enough that the samples themselves are not a load.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Makes 64 KiB that no compression on the path shortens. Their repetition does not matter: 64 KiB
-/// is beyond the window of compressors of packets.
+/// Makes 64 KiB of incompressible data. Its repetition does not matter: 64 KiB exceeds the window
+/// of packet compressors on the path.
 fn noise() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut word = || {
@@ -116,7 +116,7 @@ fn fill(inlet: &dyn Inlet, noise: &[u8]) -> usize {
     moved
 }
 
-/// Sends a few bytes as soon as there is room for them.
+/// Sends a few bytes, waiting for room when necessary.
 ///
 /// # Errors
 /// The peer's reset code when it aborts.

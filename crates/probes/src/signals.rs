@@ -19,7 +19,7 @@ pub(super) struct Signals {
     last: Cell<Option<Instant>>,
     /// The last bytes received, at most [`TALLY`] bytes.
     tail: RefCell<Vec<u8>>,
-    /// The bytes that an echo has to send back; `None` for other measurements.
+    /// The bytes that an echo must send back; `None` for other measurements.
     echo: RefCell<Option<Vec<u8>>>,
     finished: Cell<bool>,
     /// The peer aborted one of the two directions.
@@ -82,7 +82,7 @@ impl Signals {
         self.notify.notified().await;
     }
 
-    /// Ready when the peer has finished.
+    /// Waits until the peer has finished.
     ///
     /// # Errors
     /// The peer's reset code when it aborts.
@@ -99,7 +99,7 @@ impl Signals {
     }
 
     fn abort(&self, code: ResetCode) {
-        // The first reason counts, because later reasons follow from it.
+        // The first reason is kept, because later reasons follow from it.
         self.aborted.set(self.aborted.get().or(Some(code)));
         self.notify.notify_one();
     }

@@ -1,5 +1,5 @@
-//! A server asks a client to test the targets of a service: a stream like that of a ping, with
-//! another answer.
+//! A server requests a test of the targets of a service from a client: a stream like that of a
+//! ping, with a different answer.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -18,13 +18,13 @@ use super::signals::Signals;
 use node::session::{Handle, Worker};
 use targets::trial;
 
-/// How much longer than a test the way there and back may take.
+/// The time that the path to the client and back may take in addition to the test.
 const WAY: Duration = Duration::from_secs(5);
 
 /// The round trip over the link in microseconds, and the targets.
 type Outcome = Result<(u64, Vec<TestedTarget>), String>;
 
-/// Asks over a live link of this session.
+/// Requests a test over a live link of this session.
 ///
 /// # Errors
 /// One line of text: there is no link, the client refuses, or its answer cannot be read.
@@ -63,7 +63,7 @@ async fn question(link: &Link, service: Name) -> Outcome {
     let mut text = Vec::new();
     loop {
         text.append(&mut signals.take_echo());
-        // What a peer sends is bounded here, whatever it says.
+        // The answer of a peer is bounded here, because the peer is not trusted.
         if text.len() as u64 > TESTED + 1 {
             inlet.stop(ResetCode::Limit);
             return Err("the client answers more than can be".to_owned());

@@ -7,18 +7,18 @@ use proto::Tally;
 use super::busy;
 use ops::measure::Limit;
 
-/// From this share on (in thousandths) a thread counts as fully busy. A worker that also serves
+/// The share (in thousandths) from which a thread counts as fully busy. A worker that also serves
 /// other tasks never reaches 1000.
 const FULL: u32 = 950;
 
 /// When nothing else blocked the sender for most of the time, a thread that is busy for this share
-/// (in thousandths) is the limit. The threads of a transfer work one after the other, and each is a
-/// little idle meanwhile.
+/// (in thousandths) is the limit. The threads of a transfer work in sequence, so each is idle for a
+/// part of the time.
 const HARDLY_IDLE: u32 = 700;
 
 /// A sender out of credit is limited by its window only if the window is at most this multiple of
-/// the bandwidth-delay product. Credit comes in quarters of the window and up to 50 ms late, which
-/// leaves about 60 % of a window per round trip of 100 ms. Windows grow to four times the
+/// the bandwidth-delay product. Credit arrives in quarters of the window and up to 50 ms late,
+/// which leaves about 60 % of a window per round trip of 100 ms. Windows grow to four times the
 /// bandwidth-delay product, so a larger window is full of bytes that queue on the path.
 const WINDOW_SLACK: f64 = 2.0;
 
@@ -31,7 +31,7 @@ pub(super) struct Seen {
     pub(super) bytes: u64,
     /// The microseconds in which they arrived.
     pub(super) micros: u64,
-    /// The least round-trip time of the carrier.
+    /// The minimum round-trip time of the carrier.
     pub(super) round_trip: Option<Duration>,
 }
 
