@@ -65,7 +65,7 @@ impl Opening for ListenerEntry {
         entrance.bounds.set(most, per_source);
     }
 
-    // The flows to targets that are gone end at the end that sends to the targets.
+    // Flows to removed targets are ended by the end that sends to the targets.
     fn turns_flows(&self, _before: &Self) -> bool {
         false
     }
@@ -81,7 +81,7 @@ impl Opening for ListenerEntry {
     }
 }
 
-/// The most flows, in all and of one source.
+/// The maximum number of flows, in total and of one source.
 fn flows(proxy: &Balancer) -> (u32, u32) {
     let limits = proxy.service.limits;
     let most = limits.most.map_or(FlowBounds::FLOWS, NonZeroU32::get);

@@ -1,12 +1,13 @@
-//! The proxy role: listeners whose visitors are spread over targets of this side, without a tunnel.
-//! Listeners are entrances as those of the other roles; targets are those of a client's services.
+//! The proxy role: listeners whose visitors are balanced over targets of this side, without a
+//! tunnel. Listeners are entrances as in the other roles; targets are the same as those of a
+//! client's services.
 //!
 //! | file | content |
 //! |---|---|
 //! | `entries` | the entries of the configuration as entrances |
 //! | `visitors` | from an admitted visitor to its target |
-//! | `shared` | what all workers share |
-//! | `state` | what a worker keeps |
+//! | `shared` | the state that all workers share |
+//! | `state` | the state of a worker |
 
 mod entries;
 mod shared;
@@ -74,8 +75,8 @@ pub async fn start(config: ProxyConfig, source: ConfigSource) -> anyhow::Result<
     let count = config.common.workers.unwrap_or_else(workers::automatic);
     let certificates = certificates(&config)?;
     let session = Session::here(count.get());
-    // All listeners are bound before anything is accepted, so that a person learns first of a port
-    // that is taken.
+    // All listeners are bound before anything is accepted, so that the user learns first of a port
+    // in use.
     let entries = Openings::default();
     let session_of = |_: &ListenerEntry| Arc::clone(&session);
     let bound = entries.bind(&ListenerEntry::all(&config.proxies), count, session_of).await?;
@@ -113,7 +114,7 @@ pub async fn start(config: ProxyConfig, source: ConfigSource) -> anyhow::Result<
     Ok(Arc::new(Proxy { workers, count, shared, started, source, ledger, survey }))
 }
 
-/// Tries the listeners again whose address this machine does not have, until this process leaves.
+/// Retries the listeners whose address this machine does not have, until this process leaves.
 async fn insist(shared: Arc<ProxyShared>, handles: Arc<[Handle]>) {
     loop {
         tokio::time::sleep(AGAIN).await;
@@ -125,7 +126,7 @@ async fn insist(shared: Arc<ProxyShared>, handles: Arc<[Handle]>) {
     }
 }
 
-/// Reads the certificates of the entries at which TLS ends.
+/// Reads the certificates of the entries that terminate TLS.
 fn certificates(config: &ProxyConfig) -> anyhow::Result<HashMap<String, VisitorTls>> {
     let mut all = HashMap::new();
     for proxy in &config.proxies {
@@ -150,7 +151,7 @@ fn lines(before: &ProxyConfig, now: &ProxyConfig) -> Vec<String> {
 }
 
 impl Proxy {
-    /// Applies a new configuration. After an error nothing has changed.
+    /// Applies a new configuration. An error leaves everything unchanged.
     async fn apply(&self, new: ProxyConfig) -> anyhow::Result<Reloaded> {
         let (shared, handles) = (&self.shared, self.workers.handles());
         let running = shared.config.load_full();
@@ -159,7 +160,7 @@ impl Proxy {
         // The steps that can fail come first.
         let read = new.clone();
         let mut certificates = tokio::task::spawn_blocking(move || certificates(&read)).await??;
-        // A visitor may come to a listener before it is closed, or has another name.
+        // A visitor may connect to a listener before it is closed or renamed.
         for (name, tls) in shared.certificates.load().iter() {
             if running.proxies.iter().any(|proxy| proxy.service.name == *name) {
                 certificates.entry(name.clone()).or_insert_with(|| tls.clone());
@@ -173,7 +174,7 @@ impl Proxy {
         let failed = shared.entries.follow(bound, handles, self.count, session_of).await;
         if !failed.is_empty() {
             // The entries that failed are left out of the configuration in force, so the next
-            // reload tries them again.
+            // reload retries them.
             let is_open = |proxy: &Balancer| failed.iter().all(|(entry, _)| entry.0 != *proxy);
             let proxies = new.proxies.iter().filter(|proxy| is_open(proxy)).cloned().collect();
             shared.config.store(Arc::new(ProxyConfig { proxies, ..new }));
@@ -195,7 +196,7 @@ impl Proxy {
         let line =
             |(entry, why): (ListenerEntry, _)| format!("proxy {}: {why}", entry.service.name);
         reloaded.failed.extend(failed.into_iter().map(line));
-        // They stay in the configuration in force, and are tried again.
+        // Waiting entries stay in the configuration in force, and are retried.
         let waiting = shared.entries.waiting().into_iter();
         let line =
             |(entry, why): (ListenerEntry, _)| format!("proxy {}: {why}", entry.service.name);

@@ -17,9 +17,9 @@ use crate::entries::ListenerEntry;
 pub(crate) struct ProxyShared {
     /// The configuration in force.
     pub(crate) config: ArcSwap<ProxyConfig>,
-    /// What is known of the targets.
+    /// The records about the targets.
     pub(crate) records: Records,
-    /// The certificates of the entries at which TLS ends, by name.
+    /// The certificates of the entries that terminate TLS, by name.
     pub(crate) certificates: ArcSwap<HashMap<String, VisitorTls>>,
     /// The listeners.
     pub(crate) entries: Openings<ListenerEntry>,

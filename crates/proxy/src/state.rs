@@ -1,4 +1,5 @@
-//! What a worker of a proxy has beside the state of every worker: the entries with their targets.
+//! The state of a proxy's worker in addition to the state of every worker: the entries with their
+//! targets.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,25 +23,25 @@ pub(crate) struct ProxyState {
 pub(super) struct Entry {
     /// Its targets.
     pub(super) local: Local,
-    /// The TLS of its visitors ends here.
+    /// The TLS of its visitors is terminated here.
     pub(super) ends_tls: bool,
 }
 
-/// The entries of one configuration. Entries that are gone since the configuration before are kept:
-/// a reload changes configuration and listeners one after the other, and a visitor may come
-/// between.
+/// The entries of one configuration. Entries that were removed since the previous configuration are
+/// kept: a reload changes first the configuration and then the listeners, and a visitor may arrive
+/// in between.
 struct Entries {
     of: Arc<ProxyConfig>,
     known: HashMap<String, Rc<Entry>>,
 }
 
 impl ProxyState {
-    /// The proxy has started on this worker.
+    /// Starts the proxy on this worker.
     pub(super) fn start(&self, shared: &Arc<ProxyShared>) {
         *self.shared.borrow_mut() = Arc::downgrade(shared);
     }
 
-    /// What all workers share. `None`: this process is no proxy, or has ended.
+    /// The state that all workers share. `None`: this process is not a proxy, or has ended.
     pub(super) fn shared(&self) -> Option<Arc<ProxyShared>> {
         self.shared.borrow().upgrade()
     }
@@ -52,7 +53,7 @@ impl ProxyState {
         if !entries.as_ref().is_some_and(|known| Arc::ptr_eq(&known.of, &now)) {
             let entry = |proxy: &Balancer| {
                 let mut terms = proxy.terms();
-                // The end of the visitor watches the time of the connection.
+                // The visitor's end enforces the timeouts of the connection.
                 terms.timeouts = terms.timeouts.without_limits();
                 let local = Local::new(worker, &shared.records, &proxy.service, terms, true);
                 let entry = Rc::new(Entry { local, ends_tls: proxy.tls.is_some() });

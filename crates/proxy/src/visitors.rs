@@ -23,11 +23,11 @@ use super::ProxyState;
 use node::session::{Admitted, Here, ServesHere, Worker};
 use targets::Local;
 
-/// The longest TLS handshake of a visitor.
+/// The timeout for the TLS handshake of a visitor.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// The memory that the TLS of a visitor holds without bytes that wait: the session, and a record
-/// that has not arrived completely.
+/// The memory that the TLS of a visitor holds without buffered bytes, in bytes: the session, and an
+/// incomplete record.
 const TLS_HELD: u64 = 24 << 10;
 
 /// Serves the visitors of all entries of a proxy.
@@ -72,7 +72,7 @@ fn serve(
 ) {
     let proxy = &worker.state.of::<ProxyState>();
     let (Some(shared), Some(entry)) = (proxy.shared(), proxy.entry(worker, name)) else {
-        // The entry has left the configuration meanwhile.
+        // The entry was removed from the configuration meanwhile.
         return refuse_socket(socket, settings, ResetCode::Unknown);
     };
     let table = Rc::clone(worker.state.of::<Here>().table(StreamKind::Stream));
@@ -115,7 +115,7 @@ async fn shake_hands(tls: &VisitorTls, socket: Socket) -> std::io::Result<Layere
     })
 }
 
-/// The header that tells the target the addresses of the visitor.
+/// The header that reports the addresses of the visitor to the target.
 fn header(
     entry: &Local,
     socket: &Socket,
