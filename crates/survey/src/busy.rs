@@ -1,6 +1,6 @@
-//! The busiest streams and flows. Each look compares the bytes of all streams with those of the
-//! look before, and names the streams that it tells. The name of a stream that was told before is
-//! noted.
+//! The busiest streams and flows. Each poll compares the bytes of all streams with those of the
+//! previous poll, and names the streams that it reports. The name of a stream that was reported
+//! before is cached.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use node::session::{Handle, Here, Worker};
 /// The notes of all workers.
 type Notes = Vec<OfWorker>;
 
-/// What a look notes of a worker for the next one. A stream takes 32 bytes.
+/// The state of a worker that one poll keeps for the next. A stream takes 32 bytes.
 #[derive(Debug, Default)]
 pub(super) struct OfWorker {
     at: Option<Instant>,
@@ -39,14 +39,14 @@ struct Counted {
 }
 
 impl Counted {
-    /// The side that opened the stream has the visitor, whose bytes go to the peer.
+    /// The side that opened the stream has the visitor, whose bytes are sent to the peer.
     const fn new(slot: usize, number: u32, is_ours: bool, sent: u64, received: u64) -> Self {
         let (bytes_in, bytes_out) = if is_ours { (sent, received) } else { (received, sent) };
         Self { slot, number, bytes_in, bytes_out }
     }
 }
 
-/// A stream that may be told.
+/// A stream that may be reported.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     link: u64,
@@ -224,13 +224,13 @@ fn ends(
 /// The candidates of a worker.
 #[derive(Debug)]
 struct Found {
-    /// Since the look before; 0: there was none.
+    /// The seconds since the previous poll; 0: there was none.
     seconds: f64,
     most: usize,
     total: u64,
-    /// Those with a rate. At most twice as many as are told.
+    /// The streams with a rate. At most twice as many as are reported.
     busy: Vec<Candidate>,
-    /// Those without a rate, for the places that are left.
+    /// The streams without a rate, for the remaining places.
     resting: Vec<Candidate>,
 }
 
@@ -272,7 +272,7 @@ impl Found {
         self.busy.truncate(self.most);
     }
 
-    /// The streams that are told, the busiest first.
+    /// The streams that are reported, the busiest first.
     fn best(mut self) -> impl Iterator<Item = Candidate> {
         self.keep_best();
         self.busy.into_iter().chain(self.resting).take(self.most)

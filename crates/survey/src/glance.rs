@@ -1,7 +1,7 @@
-//! A survey that goes on: a look each second builds the status of those sessions that have changed.
-//! Each worker makes a print of each of its sessions, a hash of the figures that a status shows,
-//! and the notes of the look before have the prints by which a change is found. Nothing is
-//! allocated for a session whose print is the same.
+//! A continuous survey: a poll each second builds the status of the sessions that have changed.
+//! Each worker computes a fingerprint of each of its sessions, a hash of the values that a status
+//! shows, and compares it with the fingerprints in the notes of the previous poll. Nothing is
+//! allocated for a session whose fingerprint is unchanged.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
@@ -21,12 +21,12 @@ use node::session::{Handle, Served, Session, Worker};
 use node::tcp_info;
 use node::tcp_info::Connections;
 
-/// The prints of sessions, in the order of their ids.
+/// The fingerprints of sessions, in the order of their ids.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Prints(Vec<(u64, u64)>);
 
 impl Prints {
-    /// Adds up the prints of the parts of each session, which come in any order.
+    /// Adds up the fingerprints of the parts of each session, which are in any order.
     pub fn of(mut parts: Vec<(u64, u64)>) -> Self {
         parts.sort_unstable_by_key(|(id, _)| *id);
         parts.dedup_by(|(id, print), (kept, sum)| {
@@ -43,8 +43,8 @@ impl Prints {
         self.0.binary_search_by_key(&id, |(id, _)| *id).is_ok()
     }
 
-    /// Calls `new` with each id that is new or has another print, and `lost` with each that is
-    /// missing.
+    /// Calls `new` with each id that is new or has another fingerprint, and `lost` with each
+    /// missing id.
     fn differ(&self, before: &Self, mut new: impl FnMut(u64), mut lost: impl FnMut(u64)) {
         let mut old = before.0.iter().peekable();
         for (id, print) in &self.0 {
@@ -59,35 +59,35 @@ impl Prints {
     }
 }
 
-/// The most sessions whose TCP connections the kernel is asked about in a look. The others have
-/// their turn in the looks that follow. 64 requests take about 0.5 ms.
+/// The maximum number of sessions about whose TCP connections the kernel is queried in a poll. The
+/// others follow in the next polls. 64 requests take about 0.5 ms.
 const ASKED: usize = 64;
 
-/// What a look notes for the next one.
+/// The state that one poll keeps for the next.
 #[derive(Debug, Default)]
 pub struct Notes {
-    /// The prints of each worker.
+    /// The fingerprints of each worker.
     workers: Vec<Prints>,
-    /// The prints of what concerns a session and no worker knows.
+    /// The fingerprints of the data of sessions that no worker has.
     others: Prints,
-    /// The sessions that have changed since the kernel was asked about their connections.
+    /// The sessions that have changed since the kernel was queried about their connections.
     unasked: BTreeSet<u64>,
-    /// The session behind which the next turn begins.
+    /// The session after which the next query begins.
     asked: u64,
 }
 
-/// What has changed since the look before.
+/// The delta since the previous poll.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// The sessions that are new or have changed. The figures that a look of each second does not
-    /// show are missing: retained bytes, the totals of ended sessions, the sums by transport.
+    /// The sessions that are new or have changed. The values that are not polled each second are
+    /// missing: retained bytes, the totals of ended sessions, the sums by transport.
     pub sessions: BTreeMap<u64, status::Session>,
     /// The sessions that no worker knows any more.
     pub gone: Vec<u64>,
 }
 
-/// Compares all sessions with the notes, and makes the status of those that have changed. `others`
-/// are prints of what the caller adds to a status of a session.
+/// Compares all sessions with the notes, and makes the status of the changed sessions. `others` are
+/// the fingerprints of what the caller adds to the status of a session.
 pub async fn changes(handles: &[Handle], notes: Option<Notes>, others: Prints) -> (Changes, Notes) {
     let before = notes.unwrap_or_default();
     let mut now = Notes { others, ..Notes::default() };
@@ -118,7 +118,7 @@ pub async fn changes(handles: &[Handle], notes: Option<Notes>, others: Prints) -
 }
 
 impl Notes {
-    /// The next sessions whose connections the kernel is asked about, at most [`ASKED`].
+    /// The next sessions about whose connections the kernel is queried, at most [`ASKED`].
     fn turn(&self) -> Vec<u64> {
         let behind = self.unasked.range((Bound::Excluded(self.asked), Bound::Unbounded));
         behind.chain(self.unasked.range(..=self.asked)).take(ASKED).copied().collect()
@@ -152,13 +152,13 @@ fn compare(before: &Notes, now: &Notes) -> Differences {
     now.others.differ(&before.others, |id| others.push(id), |_| {});
     before.others.differ(&now.others, |id| others.push(id), |_| {});
     found.changed.extend(others.into_iter().filter(|id| is_known(*id)));
-    // A session with links on two workers may have left both.
+    // A session with links on two workers may be missing on both.
     found.gone.sort_unstable();
     found.gone.dedup();
     found
 }
 
-/// The prints of all sessions of a worker.
+/// The fingerprints of all sessions of a worker.
 pub(super) async fn prints(worker: Rc<Worker>) -> Prints {
     let mut slices = Slices::default();
     let ids = worker.state.session_ids();
@@ -200,8 +200,9 @@ fn of_link(session: &Session, link: &Link) -> u64 {
     })
 }
 
-/// The step of a round trip. A change within a step is not told: from 1 ms on, a step is a quarter
-/// of a doubling or less, and the answers to thousands of keep-alives are no news.
+/// The bucket into which a round trip falls. A change within a bucket is not reported: from 1 ms
+/// on, a bucket is a quarter of a doubling or less, and the answers to thousands of keepalives must
+/// not count as changes.
 fn step(micros: u128) -> u32 {
     let micros = u32::try_from(micros).unwrap_or(u32::MAX).max(1_000);
     let octave = micros.ilog2();

@@ -1,6 +1,5 @@
 //! The status of links and entrances, collected from all workers, and the end of all links. All
-//! roles use this crate. A survey of many things gives way to the streams of its worker
-//! (`slices::Slices`).
+//! roles use this crate. A long survey yields to the streams of its worker (`slices::Slices`).
 
 mod busy;
 mod glance;
@@ -31,15 +30,15 @@ pub use sessions::{sessions, without_links};
 /// The period at which a drain checks whether the last stream has ended.
 pub const DRAIN_LOOK: Duration = Duration::from_millis(50);
 
-/// The time that the last frames of a closing link get to leave.
+/// The time in which the last frames of a closing link can be sent.
 const FAREWELL: Duration = Duration::from_millis(100);
 
-/// Answers questions about what passes the workers of a process.
+/// Answers queries about the traffic of the workers of a process.
 #[derive(Debug)]
 pub struct Survey(Arc<[Handle]>);
 
 impl Survey {
-    /// Asks these workers.
+    /// A survey of these workers.
     #[must_use]
     pub fn new(workers: &Workers) -> Self {
         Self(Arc::clone(workers.handles()))
@@ -85,7 +84,7 @@ pub(crate) fn add_flows(service: &mut status::Service, flows: &FlowStats, to_tar
     }
 }
 
-/// The requests of HTTP; `None` without one.
+/// The counters of HTTP requests; `None` without a request.
 pub fn requests(stats: &Stats) -> Option<status::Requests> {
     const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
     let requests = stats.requests();
@@ -108,7 +107,7 @@ pub fn refused(stats: &Stats) -> BTreeMap<String, u64> {
     by_code.chain(barred).map(|(reason, count)| (reason.to_owned(), count)).collect()
 }
 
-/// The bytes of everything that has visitors, over all workers.
+/// The bytes of all visitors, over all workers.
 async fn carried(handles: &[Handle]) -> Carried {
     let mut all = Carried::default();
     for handle in handles {
@@ -193,7 +192,7 @@ async fn reconnect(handles: &[Handle], peer: Option<String>) -> Reconnected {
     told
 }
 
-/// Resets a stream, or closes a flow, on both sides. False: nothing has this number.
+/// Resets a stream, or closes a flow, on both sides. False: no stream or flow has this number.
 async fn kill(handles: &[Handle], wanted: StreamNumber) -> bool {
     for handle in handles {
         let kill = move |worker: &Rc<Worker>| {
@@ -234,7 +233,7 @@ pub fn udp() -> Option<status::Udp> {
     })
 }
 
-/// The memory budget, and the part that streams, windows, replay and buffers take.
+/// The memory budget, and the part that streams, windows, replay and buffers use.
 pub async fn memory(handles: &[Handle]) -> status::Memory {
     let mut memory = status::Memory::default();
     let mut used = 0;
@@ -246,8 +245,8 @@ pub async fn memory(handles: &[Handle]) -> status::Memory {
         };
         let Ok((unused, left, total, refused)) = handle.call(lease).await else { continue };
         memory.refused += refused;
-        // Each worker knows the total of the process. The unused parts of the workers' leases come
-        // off it.
+        // Each worker knows the total of the process. The unused parts of the workers' leases are
+        // subtracted.
         if n == 0 {
             used = total - left;
             memory.budget_bytes = u64::try_from(total).unwrap_or(0);
@@ -345,8 +344,8 @@ pub async fn links(handles: &[Handle]) -> usize {
     count
 }
 
-/// Tells the peers that all links end now, and waits until the frames had time to leave. The stop
-/// of the workers ends the links.
+/// Informs the peers that all links end now, and waits until the frames are sent. Stopping the
+/// workers ends the links.
 pub async fn say_goodbye(handles: &[Handle]) {
     for handle in handles {
         let tell = |worker: &Rc<Worker>| {

@@ -30,7 +30,7 @@ pub(super) fn state(link: &Link) -> LinkState {
     }
 }
 
-/// The part of one worker in the status.
+/// The part of the status that one worker contributes.
 #[derive(Default)]
 pub(super) struct Part {
     worker: usize,
@@ -42,8 +42,8 @@ pub(super) async fn part(worker: Rc<Worker>) -> Part {
     let mut part = Part { worker: worker.index, ..Part::default() };
     let mut slices = Slices::default();
     for id in worker.state.session_ids() {
-        // The links of a session and the totals of its ended links are read in one turn: a link
-        // that ends meanwhile is counted once.
+        // The links of a session and the totals of its ended links are read without yielding: a
+        // link that ends meanwhile is counted once.
         let links = worker.state.links_of(id);
         for (session, link) in &links {
             part.add_link(session, link);
@@ -65,8 +65,8 @@ pub(super) async fn part(worker: Rc<Worker>) -> Part {
     part
 }
 
-/// The same of some sessions, without the bytes that their links retain: to count them takes a look
-/// at each stream.
+/// Like [`part`] for some sessions, without the bytes that their links retain, because counting
+/// them would visit each stream.
 pub(super) async fn part_of(worker: Rc<Worker>, wanted: Arc<HashSet<u64>>) -> Part {
     let mut part = Part { worker: worker.index, ..Part::default() };
     let mut slices = Slices::default();
@@ -79,7 +79,7 @@ pub(super) async fn part_of(worker: Rc<Worker>, wanted: Arc<HashSet<u64>>) -> Pa
     part
 }
 
-/// The figures of a connection of QUIC, which has no forward error correction.
+/// The statistics of a QUIC connection, which has no forward error correction.
 fn quic(stats: ConnectionStats) -> Option<status::Quic> {
     stats.repair.is_none().then(|| status::Quic {
         sent_packets: stats.sent_packets,
@@ -91,7 +91,7 @@ fn quic(stats: ConnectionStats) -> Option<status::Quic> {
     })
 }
 
-/// The figures of a connection of KCP.
+/// The statistics of a KCP connection.
 fn kcp(stats: ConnectionStats) -> Option<status::Kcp> {
     let repair = stats.repair?;
     Some(status::Kcp {
@@ -161,7 +161,7 @@ impl Part {
         });
     }
 
-    /// Adds the services and forwards of the sessions that are meant.
+    /// Adds the services and forwards of the selected sessions.
     async fn add_services(
         &mut self,
         worker: &Worker,
@@ -182,7 +182,7 @@ impl Part {
         }
     }
 
-    /// Adds the backends of an entrance whose session is meant.
+    /// Adds the backends of an entrance whose session is selected.
     fn add_entrance(&mut self, open: &OpenEntrance, is_meant: impl Fn(&Session) -> bool) {
         for (nth, backend) in open.entrance.backends.all().iter().enumerate() {
             if !is_meant(&backend.session) {
@@ -293,7 +293,7 @@ pub(super) fn join(
     part.connections
 }
 
-/// All sessions over all workers, with the kernel's figures of their connections.
+/// All sessions over all workers, with the kernel's statistics of their connections.
 pub async fn sessions(handles: &[Handle], ledger: &Ledger) -> BTreeMap<u64, status::Session> {
     let look = ledger.look().await;
     let mut all = BTreeMap::new();
@@ -323,8 +323,8 @@ pub async fn sessions(handles: &[Handle], ledger: &Ledger) -> BTreeMap<u64, stat
     all.into_iter().map(|(id, (_, told))| (id, told)).collect()
 }
 
-/// The status of a session without a link and without an entrance, which no worker knows. `others`
-/// are the sessions that a worker knows.
+/// The status of a session without a link and without an entrance, which no worker has. `others`
+/// are the sessions that a worker has.
 pub fn without_links(
     session: &Session,
     others: &BTreeMap<u64, status::Session>,

@@ -44,10 +44,11 @@ struct Listed {
 struct List<'a> {
     names: &'a HashMap<*const (), String>,
     wanted: Option<&'a str>,
-    /// How many may be listed.
+    /// The maximum number of listed streams.
     room: usize,
     total: u64,
-    /// By kind and number. Those with the highest numbers leave when there are too many.
+    /// By kind and number. The streams with the highest numbers are dropped when there are too
+    /// many.
     listed: BTreeMap<(StreamKind, u32), Listed>,
 }
 
@@ -103,7 +104,7 @@ pub(super) async fn streams_of(
         part.total += list.total;
         for ((kind, number), entry) in std::mem::take(&mut list.listed) {
             let Listed { is_ours, sent, received, socket, counted } = entry;
-            // The side that opened the stream has the visitor, whose bytes go to the peer.
+            // The side that opened the stream has the visitor, whose bytes are sent to the peer.
             let [bytes_in, bytes_out] = if is_ours { [sent, received] } else { [received, sent] };
             part.list.push(status::Stream {
                 id: StreamNumber { link: link.serial(), kind, number }.to_string(),
@@ -166,7 +167,7 @@ impl Joined<'_> {
 }
 
 /// The names under which the streams of a worker are counted: services and forwards. A closed
-/// entrance is included as long as it has streams. The key is the identity of the counters.
+/// entrance is included while it has streams. The key is the identity of the counters.
 pub(super) async fn names(worker: &Worker, slices: &mut Slices) -> HashMap<*const (), String> {
     let mut names: HashMap<_, _> = worker.state.former_names().into_iter().collect();
     names.extend(worker.state.of::<TargetsState>().counted_names());
