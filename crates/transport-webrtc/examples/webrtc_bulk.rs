@@ -1,5 +1,5 @@
 //! Measures throughput and CPU cost of one bulk stream over a data channel: two threads over
-//! loopback, each with a runtime of its own, like two daemons of one worker each.
+//! loopback, each with its own runtime, like two daemons of one worker each.
 //!
 //! `cargo run --profile bench -p transport-webrtc --example webrtc_bulk [GB]` prints Mbit/s and
 //! CPU-seconds per GB of both ends together.
@@ -26,7 +26,7 @@ use transport_webrtc::{
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The frame size of a stream that is alone.
+/// The frame size of a single stream.
 const FRAME: usize = 64 << 10;
 
 type Failure = Box<dyn Error + Send + Sync>;

@@ -1,26 +1,27 @@
-//! The largest amount by which a channel may be ahead of its peer's acknowledgements. SCTP accepts
-//! as many bytes as it is given, and queued bytes delay everything that the tunnel sends next: a
-//! full window takes 11 s on a path of 3 Mbit/s.
+//! The limit of unacknowledged bytes of a channel. SCTP accepts all bytes that it is given, and
+//! queued bytes delay everything that the tunnel sends next: a full window takes 11 s on a path of
+//! 3 Mbit/s.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A channel may be ahead by the amount delivered in this time: longer than the round trip of any
-/// path, or the bound would lower the rate.
+/// A channel may have as many unacknowledged bytes as were delivered in this time. It is longer
+/// than the round trip of any path, because the bound would reduce the rate otherwise.
 const HORIZON: Duration = Duration::from_secs(1);
 
 /// The time between two marks.
 const STEP: Duration = Duration::from_millis(100);
 
-/// After a start, or on a path that was idle, a channel may be ahead by this number of bytes.
+/// After a start, or on a path that was idle, a channel may have this number of unacknowledged
+/// bytes.
 const LEAST: usize = 256 << 10;
 
 /// The bound of one channel.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     window: usize,
-    /// Pairs of a time and the number of bytes acknowledged by then: the oldest mark is the
-    /// youngest that is as old as the horizon.
+    /// Pairs of a time and the number of bytes acknowledged by then: the first mark is the newest
+    /// one that is at least as old as the horizon.
     marks: VecDeque<(Instant, u64)>,
 }
 
@@ -30,7 +31,7 @@ impl Ahead {
         Self { window, marks: VecDeque::new() }
     }
 
-    /// The number of bytes that may wait for an acknowledgement, when this number has been
+    /// The number of bytes that may wait for an acknowledgement, when `acknowledged` bytes were
     /// acknowledged since the start.
     pub(crate) fn allowed(&mut self, now: Instant, acknowledged: u64) -> usize {
         if self.marks.back().is_none_or(|(at, _)| now.duration_since(*at) >= STEP) {

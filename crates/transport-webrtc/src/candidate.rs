@@ -1,4 +1,4 @@
-//! ICE candidates (RFC 8445, RFC 8839 section 5.1): how a line is read and written, and to which
+//! ICE candidates (RFC 8445, RFC 8839 section 5.1): how a line is parsed and written, and to which
 //! addresses of an unauthenticated peer this end sends.
 
 use std::cmp::Reverse;
@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use punch::{HOSTS, Refused, is_private, refusal};
 
-/// The largest number of candidates of a peer that are used. RFC 8445 section 5.1.3 leaves the
+/// The maximum number of candidates of a peer that are used. RFC 8445 section 5.1.3 leaves the
 /// number open.
 pub const MAX_CANDIDATES: usize = 16;
 
@@ -50,8 +50,8 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Reads the text after `a=`. `None`: not a candidate, or a candidate without use here: TCP, an
-    /// mDNS name, another component.
+    /// Parses the text after `a=`. `None`: not a candidate, or a candidate without use here: TCP,
+    /// an mDNS name, another component.
     #[must_use]
     pub fn read(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("candidate:")?.split_ascii_whitespace();
@@ -82,7 +82,7 @@ impl Candidate {
 }
 
 impl fmt::Display for Candidate {
-    /// The address behind a NAT, which the grammar requires, is not revealed.
+    /// The related address behind a NAT, which the grammar requires, is not revealed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { foundation, priority, address, kind } = self;
         write!(
@@ -147,9 +147,9 @@ impl Admission {
         admitted
     }
 
-    /// Keeps the candidates of this end that are sent to a peer: a STUN server may have invented an
-    /// address. Some server-reflexive candidates take precedence over those of many interfaces, and
-    /// leave room for these.
+    /// Keeps the candidates of this end that are sent to a peer: a STUN server may have reported a
+    /// forged address. Some server-reflexive candidates take precedence over those of many
+    /// interfaces, and leave room for these.
     pub(crate) fn announced(self, own: &mut Vec<Candidate>) {
         own.retain(|one| !self.refuses(one.address));
         let (hosts, mut seen): (Vec<_>, Vec<_>) =

@@ -17,7 +17,7 @@ use crate::lane::ChannelLane;
 use crate::sdp::MAX_MESSAGE;
 use crate::shared::{Shared, Work};
 
-/// How long bytes of a closed and dropped lane may take to arrive.
+/// The timeout for delivering the bytes of a closed and dropped lane.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// The polling interval of a lingering channel; the library does not report that a stream is empty.

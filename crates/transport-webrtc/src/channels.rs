@@ -16,7 +16,7 @@ use crate::stream::ChannelStream;
 /// The subprotocol of the channel of a carrier. Other channels are streams.
 pub(crate) const PROTOCOL: &str = "tunnel/1";
 
-/// The longest label, bytes.
+/// The maximum length of a label, in bytes.
 const MAX_LABEL: usize = 255;
 
 /// An open channel.

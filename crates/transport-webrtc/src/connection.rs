@@ -27,7 +27,7 @@ use crate::runtime::Worker;
 use crate::sdp::Description;
 use crate::settings::WebrtcSettings;
 
-/// How long addresses are gathered. A STUN server that does not answer costs this time.
+/// The timeout for gathering addresses. A STUN server that does not answer costs this time.
 const GATHERING: Duration = Duration::from_secs(1);
 
 /// The interval and the number of checks of each pair of addresses: for 10 s. The checks of a
@@ -35,12 +35,12 @@ const GATHERING: Duration = Duration::from_secs(1);
 const CHECKS_EVERY: Duration = Duration::from_millis(200);
 const CHECKS: u16 = 50;
 
-/// The longest message that the library accepts, in bytes. It drops a longer message, so this is
-/// more than the limit that is announced to peers ([`crate::sdp::MAX_MESSAGE`]): a peer that does
-/// not comply gets an error.
+/// The maximum length of a message that the library accepts, in bytes. It drops a longer message,
+/// so this is more than the limit that is announced to peers ([`crate::sdp::MAX_MESSAGE`]): a peer
+/// that does not comply gets an error.
 const LARGEST: u32 = SctpMaxMessageSize::DEFAULT_MESSAGE_SIZE;
 
-/// The connection, as its lanes and tasks see it.
+/// The state of the connection that its lanes and tasks share.
 pub(crate) struct Core {
     pub(crate) pc: Arc<dyn PeerConnection>,
     pub(crate) gate: Arc<Gate>,
@@ -131,13 +131,14 @@ impl Core {
     }
 }
 
-/// Every user of the connection has a reference. It is closed when the last reference is dropped.
+/// Every user of the connection has a reference. The connection is closed when the last reference
+/// is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold {
     _alive: oneshot::Sender<()>,
 }
 
-/// Handles the reports of the library.
+/// Handles the events of the library.
 struct Handler {
     is_gathered: watch::Sender<bool>,
     state: watch::Sender<RTCPeerConnectionState>,
@@ -242,8 +243,8 @@ impl Beginning {
     }
 }
 
-/// The number of ports of a range that are tried. A range in which that many ports are taken counts
-/// as exhausted.
+/// The number of ports of a range that are tried. A range in which this number of ports is in use
+/// counts as exhausted.
 const TRIES: u32 = 64;
 
 /// Builds the connection at a port of the settings.
@@ -306,7 +307,8 @@ async fn build_at(
     Ok(Arc::new(pc))
 }
 
-/// Closes the connection in the end: the library goes on with one that is merely dropped.
+/// Closes the connection when it ends, because the library keeps running a connection that is
+/// merely dropped.
 struct Guard {
     core: Arc<Core>,
     place: Place,
@@ -339,7 +341,7 @@ impl Guard {
         drop(self.place);
     }
 
-    /// Ready when the connection has taken too long to open, or has been idle for too long.
+    /// Waits until the connection has taken too long to open, or has been idle for too long.
     async fn overdue(&self, half_open: Duration, idle: Duration) -> End {
         sleep(half_open).await;
         if !self.core.is_open.load(Ordering::Relaxed) {

@@ -4,10 +4,10 @@ use std::io;
 
 use transport::CarrierError;
 
-/// An offer or an answer that no connection comes of.
+/// An offer or answer from which no connection can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SignalError {
-    /// The text of the peer is no usable session description.
+    /// The text of the peer is not a usable session description.
     #[error("the session description is refused: {0}")]
     Description(&'static str),
     /// As many peers as the limit allows are connected or about to connect.
@@ -35,24 +35,24 @@ impl From<SignalError> for CarrierError {
     }
 }
 
-/// Why a channel is over.
+/// Why a channel has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The peer closed the channel or the connection.
     Closed,
     /// Nothing was heard for too long.
     Silent,
-    /// No bytes passed for as long as an idle connection may live.
+    /// No bytes were transferred within the idle timeout.
     Idle,
-    /// The peer sent more than a stranger may.
+    /// The peer sent more than an unauthenticated peer may.
     Flood,
     /// A message is longer than this end announced.
     Long,
-    /// A message of a carrier that this version does not know.
+    /// A carrier message is unknown to this version.
     Foreign,
-    /// A message came after the end of the direction.
+    /// A message arrived after the end of the direction.
     Late,
-    /// The runtime of the connection is gone.
+    /// The runtime of the connection has ended.
     Driver,
 }
 

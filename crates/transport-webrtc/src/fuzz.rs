@@ -1,14 +1,14 @@
-//! What the fuzz target runs.
+//! The function that the fuzz target runs.
 
 use crate::candidate::Admission;
 use crate::sdp::Description;
 
-/// Reads a session description. What is read survives being written and read again, and no text
-/// makes more candidates than the limit.
+/// Parses a session description. A parsed description must survive being written and parsed again,
+/// and no text yields more candidates than the limit.
 ///
 /// # Panics
 ///
-/// Panics when it does not.
+/// Panics when one of these checks fails.
 pub fn description(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(description) = Description::read(text) else { return };

@@ -1,11 +1,11 @@
-//! Which datagrams reach the library. Checks of ICE are taken from a peer that knows our password,
-//! and everything else from an address that has made such a check: the library would let a check
-//! change its role before it looks at the password, keeps each address that makes one, and takes
-//! DTLS from every address that the peer names.
+//! Filters the datagrams that reach the library. ICE checks are accepted from a peer that knows our
+//! password, and all other datagrams from an address that has sent such a check: the library would
+//! let a check change its role before it verifies the password, stores each address that sends a
+//! check, and accepts DTLS from every address that the peer names.
 //!
-//! A check of the peer may come from an address that is not its own. So the gate knows besides
-//! which addresses have answered our checks, whose numbers are random: checks at all others keep
-//! the pace of the peer ([`crate::pace`]).
+//! The source address of a peer's check may be forged. So the gate also knows which addresses have
+//! answered our checks, whose transaction ids are random: checks to all other addresses obey the
+//! pace of the peer ([`crate::pace`]).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,19 +22,21 @@ use crate::error::SignalError;
 use crate::opening::FirstHops;
 use crate::settings::WebrtcSettings;
 
-/// Addresses of a peer. It has a few, and one more with each move of its NAT.
+/// The maximum number of addresses of a peer. A peer has a few, and one more with each rebinding of
+/// its NAT.
 const ADDRESSES: usize = 32;
 
-/// The characters of ICE (RFC 8839 section 5.4), six bits each.
+/// The ICE characters (RFC 8839 section 5.4), six bits each.
 const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Checks whose answers are waited for. The pace lets 20 leave in a second.
+/// The maximum number of unanswered checks. The pace allows 20 checks per second.
 const ASKED: usize = 128;
 
-/// The first bytes of a response that tells success (RFC 8489 section 5).
+/// The first bytes of a success response (RFC 8489 section 5).
 const SUCCESS: [u8; 2] = [1, 1];
 
-/// Characters of a name and a password: 48 and 144 bits. RFC 8445 section 5.3 demands 24 and 128.
+/// The number of characters of a username fragment and a password: 48 and 144 bits. RFC 8445
+/// section 5.3 requires 24 and 128.
 const UFRAG: usize = 8;
 const PASSWORD: usize = 24;
 
@@ -43,27 +45,27 @@ pub(crate) struct Gate {
     ufrag: String,
     password: String,
     admission: Admission,
-    /// Addresses from which a check came with our password.
+    /// Addresses from which a check with our password arrived.
     proven: Mutex<Vec<SocketAddr>>,
     asked: Mutex<Asked>,
     opening: Mutex<FirstHops>,
-    /// STUN servers of the settings, which are asked at any time.
+    /// STUN servers of the settings, which may be queried at any time.
     servers: Vec<SocketAddr>,
     pace: Arc<Mutex<Pace>>,
-    /// The handshake of DTLS is done.
+    /// The DTLS handshake is done.
     is_connected: AtomicBool,
 }
 
-/// The checks at addresses that have not answered.
+/// The checks to addresses that have not answered.
 #[derive(Default)]
 struct Asked {
-    /// The last ones, each with its number.
+    /// The latest checks, each with its transaction id.
     waiting: VecDeque<(SocketAddr, [u8; 12])>,
     answered: Vec<SocketAddr>,
 }
 
 impl Gate {
-    /// A gate with a name and a password that no other connection has.
+    /// A gate with a username fragment and a password that no other connection has.
     pub(crate) fn new(settings: &WebrtcSettings) -> Result<Self, SignalError> {
         let mut bytes = [0; UFRAG + PASSWORD];
         aws_lc_rs::rand::fill(&mut bytes).map_err(SignalError::local)?;
@@ -77,12 +79,12 @@ impl Gate {
         Ok(Self { ufrag, password, admission, proven, asked, opening, servers, pace, is_connected })
     }
 
-    /// The name and the password of this end.
+    /// The username fragment and the password of this end.
     pub(crate) fn credentials(&self) -> (String, String) {
         (self.ufrag.clone(), self.password.clone())
     }
 
-    /// The handshake is done: the peer has the certificate that its text names.
+    /// Records that the handshake is done: the peer has the certificate that its text names.
     pub(crate) fn connected(&self) {
         self.is_connected.store(true, Ordering::Relaxed);
     }
@@ -114,7 +116,7 @@ impl Gate {
         self.asked().answered.contains(&canonical(address))
     }
 
-    /// Asks whether a check may leave for an address that has not answered.
+    /// Decides whether a check may be sent to an address that has not answered.
     pub(crate) fn ask(&self, to: SocketAddr, check: &[u8], now: Instant) -> Turn {
         let to = canonical(to);
         if self.servers.contains(&to) {
@@ -133,7 +135,7 @@ impl Gate {
         turn
     }
 
-    /// The first checks at these addresses of the peer open our own NAT.
+    /// Sets the addresses of the peer to which the first checks open our own NAT.
     pub(crate) fn opens(&self, addresses: impl Iterator<Item = SocketAddr>) {
         *self.opening() = FirstHops::of(addresses);
     }
@@ -142,13 +144,13 @@ impl Gate {
         self.opening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After how many hops a check ends that leaves now; `None`: it lives as long as usual.
+    /// The hop limit of a check that is sent now; `None`: the default.
     pub(crate) fn hops(&self, to: SocketAddr, now: Instant) -> Option<u8> {
         let to = canonical(to);
         if self.is_proven(to) { None } else { self.opening().hops(now, to) }
     }
 
-    /// Notes the answer to a check.
+    /// Records the answer to a check.
     fn note_answer(&self, from: SocketAddr, datagram: &[u8], now: Instant) {
         let Some(number) = number(datagram).filter(|_| datagram.starts_with(&SUCCESS)) else {
             return;
@@ -162,7 +164,7 @@ impl Gate {
         }
     }
 
-    /// Whether a datagram reaches the library. Answers of STUN do: the library knows what it asked,
+    /// Whether a datagram reaches the library. STUN responses do: the library knows its requests,
     /// and STUN servers have no password.
     pub(crate) fn takes(&self, from: SocketAddr, datagram: &[u8]) -> bool {
         if !is_stun(datagram) {
@@ -179,7 +181,7 @@ impl Gate {
     }
 
     fn takes_check(&self, from: SocketAddr, datagram: &[u8]) -> bool {
-        // The answer and our own checks go there.
+        // The answer and our own checks are sent to this address.
         if self.admission.refuses(from) || !is_check_for(datagram, &self.ufrag, &self.password) {
             return false;
         }
@@ -193,7 +195,7 @@ impl Gate {
     }
 }
 
-/// The number of a message of STUN.
+/// The transaction id of a STUN message.
 fn number(message: &[u8]) -> Option<[u8; 12]> {
     message.get(8..20)?.try_into().ok()
 }

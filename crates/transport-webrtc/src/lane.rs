@@ -12,14 +12,14 @@ use transport::{Death, Lane};
 use crate::connection::Hold;
 use crate::shared::{MESSAGE, OUTGOING, Shared};
 
-/// The memory of an idle connection, bytes: keys, queues, tables, buffers of sockets.
+/// The memory of an idle connection, in bytes: keys, queues, tables, socket buffers.
 const MEMORY: usize = 460_000;
 
 /// Closes its channel when it is dropped; the last lane closes the connection.
 pub(crate) struct ChannelLane {
     shared: Arc<Shared>,
     _hold: Arc<Hold>,
-    /// Bytes that may wait for the sending task.
+    /// The maximum number of bytes that wait for the sending task.
     limit: usize,
     /// Whether the memory of the connection is counted here.
     is_carrier: bool,
@@ -95,7 +95,7 @@ impl Lane for ChannelLane {
         Poll::Pending
     }
 
-    /// Ready when the library has all bytes. It sends them by itself, as congestion control allows.
+    /// Ready when the library has all bytes. The library sends them as congestion control allows.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.death.check()?;
         let mut state = self.shared.lock();
@@ -111,7 +111,7 @@ impl Lane for ChannelLane {
     }
 
     /// Ready when the library has all bytes and the end mark. A lane that is dropped then delivers
-    /// them in the background, as a socket of TCP does.
+    /// them in the background, as a TCP socket does.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.death.check()?;
         let mut state = self.shared.lock();

@@ -1,35 +1,35 @@
-//! The `webrtc://` transport: data channels of WebRTC, for browsers, for programs with a library of
-//! WebRTC, and between daemons.
+//! The `webrtc://` transport: WebRTC data channels, for browsers, for programs with a WebRTC
+//! library, and between daemons.
 //!
-//! [`Offerer`] and [`Answerer`] make connections out of two texts that the caller carries. A tunnel
+//! [`Offerer`] and [`Answerer`] make connections from two texts that the caller transfers. A tunnel
 //! gets a carrier of one lane; any other program opens a channel for each stream ([`Channels`]).
 //!
-//! # How a connection comes to be
+//! # How a connection is established
 //!
 //! ```text
 //! offerer                                   answerer
 //! Offerer::new: sockets, addresses
 //! offer()                      -- text -->  Answerer::new: sockets, addresses
 //! connect(answer)              <-- text --  answer(), connect()
-//!        <---- checks of ICE between all pairs of addresses ---->
+//!        <---- ICE checks between all pairs of addresses ---->
 //!        <---- DTLS 1.2; both certificates are those of the texts ---->
 //!        <---- SCTP; the offerer opens a channel ---->
 //! ```
 //!
 //! | question | file |
 //! |---|---|
-//! | what is read of a session description, and what is written | `sdp.rs` |
-//! | which addresses of a stranger are sent to | `candidate.rs` |
+//! | which parts of a session description are parsed and written | `sdp.rs` |
+//! | to which addresses of an unauthenticated peer this end sends | `candidate.rs` |
 //! | how offer and answer become a connection, and what binds a greeting to it | `signal.rs` |
 //! | when a connection ends, and what limits it | `connection.rs`, `peers.rs`, `settings.rs` |
-//! | which datagrams are taken from whom | `gate.rs` |
-//! | how far the first checks of the end that answers go | `opening.rs` |
+//! | which datagrams are accepted from which address | `gate.rs` |
+//! | the hop limits of the first checks of the answerer | `opening.rs` |
 //! | how bytes become messages, and messages bytes | `lane.rs`, `shared.rs` (both sides), `channel.rs`; how many wait: `ahead.rs` |
 //! | what a program without a tunnel opens | `channels.rs`, `stream.rs` |
-//! | what the library runs on | `runtime.rs`, `socket.rs`; how fast it asks strangers: `pace.rs` |
+//! | what the library runs on | `runtime.rs`, `socket.rs`; how fast it sends checks: `pace.rs` |
 //!
-//! The library `webrtc` does ICE, DTLS and SCTP. Its tasks run on the worker that made the
-//! connection; the lane may live on another thread.
+//! The library `webrtc` implements ICE, DTLS and SCTP. Its tasks run on the worker that made the
+//! connection; the lane may be on another thread.
 
 mod ahead;
 mod candidate;

@@ -1,18 +1,18 @@
-//! The first checks of the end that answers live for few hops: they open its own NAT, and end
-//! before that of the end that offered.
+//! The first checks of the answerer have a low hop limit: they open its own NAT, and expire before
+//! the NAT of the offerer.
 //!
-//! The answer is on its way when this end begins, so its checks arrive before anything of the other
-//! end has left. A NAT without a filter takes such a check for a connection with itself, and gives
-//! the other end another port towards this one ([`punch`] has the whole of it). The other end sends
-//! as soon as it has the answer, through the NAT that is open by then; from its first check on,
-//! ours live as long as usual. Its checks need no such care, because ours have opened the way
-//! before.
+//! The answer is in transit when this end begins, so its checks arrive before the other end has
+//! sent anything. A NAT without a filter treats such a check as a connection with itself, and
+//! assigns another port to the other end towards this end ([`punch`] has the details). The other
+//! end sends once it has the answer, through the NAT that is open by then; from its first check on,
+//! our checks have the default hop limit. Its checks need no low limit, because ours have opened
+//! the path before.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// For how long after the first check a check lives for so many hops. The answer comes through a
-/// server, and a browser needs some time for it.
+/// The hop limit of a check by the time since the first check. The answer arrives through a server,
+/// and a browser needs some time for it.
 const STEPS: [(Duration, u8); 4] = [
     (Duration::from_millis(800), 2),
     (Duration::from_millis(1_200), 3),
@@ -20,17 +20,17 @@ const STEPS: [(Duration, u8); 4] = [
     (Duration::from_millis(2_000), 6),
 ];
 
-/// The addresses outside of the NAT of the peer.
+/// The outer addresses of the peer's NAT.
 #[derive(Debug, Default)]
 pub(crate) struct FirstHops(Vec<(SocketAddr, Option<Instant>)>);
 
 impl FirstHops {
-    /// The peer may be at these addresses, of which there is a bounded number.
+    /// The hop limits for these addresses of the peer, whose number is bounded.
     pub(crate) fn of(addresses: impl Iterator<Item = SocketAddr>) -> Self {
         Self(addresses.map(|address| (address, None)).collect())
     }
 
-    /// The hops of a check that leaves now; `None`: as many as usual.
+    /// The hop limit of a check that is sent now; `None`: the default.
     pub(crate) fn hops(&mut self, now: Instant, to: SocketAddr) -> Option<u8> {
         let (_, began) = self.0.iter_mut().find(|(address, _)| *address == to)?;
         let since = now.saturating_duration_since(*began.get_or_insert(now));

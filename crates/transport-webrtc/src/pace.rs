@@ -1,7 +1,7 @@
-//! Checks of ICE leave with pauses while their receiver has not answered ([`crate::gate`]): the
-//! addresses are a stranger's, who may have named those of others (RFC 8445 section 14.2, section
-//! 19.5.1). Each socket keeps the order of its checks; the pace is that of the peer, over all its
-//! connections ([`punch::Pace`]).
+//! ICE checks are paced while their receiver has not answered ([`crate::gate`]): the addresses are
+//! from an unauthenticated peer, which may have named those of others (RFC 8445 section 14.2,
+//! section 19.5.1). Each socket keeps the order of its checks; the pace is that of the peer, over
+//! all its connections ([`punch::Pace`]).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -47,8 +47,8 @@ impl Queue {
 }
 
 impl State {
-    /// A newer check takes the place of an older one; where the queue is full, the check is lost
-    /// and comes again.
+    /// Queues a check. A newer check replaces an older one to the same address; if the queue is
+    /// full, the check is dropped and retransmitted later.
     fn take(&mut self, to: SocketAddr, check: &[u8]) {
         if let Some((_, older)) = self.waiting.iter_mut().find(|(address, _)| *address == to) {
             check.clone_into(older);
@@ -66,7 +66,7 @@ impl Pace {
         Self { queue, task }
     }
 
-    /// Takes a check that waits for its turn.
+    /// Queues a check.
     pub(crate) fn take(&self, to: SocketAddr, check: &[u8]) {
         self.queue.lock().take(to, check);
         self.queue.work.notify_one();
@@ -91,7 +91,7 @@ async fn send(queue: Arc<Queue>, socket: Weak<UdpSocket>, gate: Arc<Gate>) {
             continue;
         }
         let Some(socket) = socket.upgrade() else { return };
-        // A check that is lost comes again.
+        // A lost check is retransmitted.
         let _ = match gate.hops(to, Instant::now().into_std()) {
             Some(hops) => socket.try_io(Interest::WRITABLE, || {
                 dscp::send_within(&*socket, (to, None), &check, (0, hops))
@@ -103,7 +103,7 @@ async fn send(queue: Arc<Queue>, socket: Weak<UdpSocket>, gate: Arc<Gate>) {
     }
 }
 
-/// Waits for the turn of a check. `false`: its address has had its checks.
+/// Waits until a check may be sent. `false`: its address gets no more checks.
 async fn leaves(gate: &Gate, to: SocketAddr, check: &[u8]) -> bool {
     loop {
         match gate.ask(to, check, Instant::now().into_std()) {
@@ -114,7 +114,7 @@ async fn leaves(gate: &Gate, to: SocketAddr, check: &[u8]) -> bool {
     }
 }
 
-/// Whether a datagram is a Binding request of STUN (RFC 8489 section 5).
+/// Whether a datagram is a STUN Binding request (RFC 8489 section 5).
 pub(crate) fn is_check(datagram: &[u8]) -> bool {
     datagram.starts_with(&[0, 1]) && datagram.get(4..8) == Some(&[0x21, 0x12, 0xa4, 0x42])
 }

@@ -1,4 +1,4 @@
-//! The settings of all connections of a process, and how many there are.
+//! The settings of all connections of a process, and the number of peers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,12 +13,12 @@ pub struct Peers {
     count: Arc<AtomicUsize>,
 }
 
-/// The place of a peer; dropping it makes room for another.
+/// The slot of a peer; dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct Place(Arc<AtomicUsize>);
 
 impl Peers {
-    /// No peer yet.
+    /// Makes an empty set of peers.
     #[must_use]
     pub fn new(settings: WebrtcSettings) -> Self {
         Self { settings: Arc::new(settings), count: Arc::default() }
@@ -30,7 +30,7 @@ impl Peers {
         Self { settings: Arc::new(settings), count: Arc::clone(&self.count) }
     }
 
-    /// Peers that are connected or about to connect.
+    /// The number of peers that are connected or about to connect.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)

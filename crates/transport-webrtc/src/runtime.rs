@@ -1,5 +1,5 @@
-//! The runtime that the library `webrtc` works on: the worker of the connection. It has one thread,
-//! so a task of the library and a task of the lane alternate without a lock that waits.
+//! The runtime of the library `webrtc`: the worker of the connection. It has one thread, so tasks
+//! of the library and of the lane alternate without lock contention.
 
 use std::future::Future;
 use std::io;
@@ -28,7 +28,7 @@ pub(crate) struct Worker {
 struct Task(tokio::task::JoinHandle<()>);
 
 impl JoinHandle for Task {
-    /// A task of Tokio goes on without its handle.
+    /// A Tokio task continues without its handle.
     fn detach(&self) {}
 
     fn abort(&self) {
@@ -60,7 +60,7 @@ impl Runtime for Worker {
         Ok(Arc::new(Socket::new(socket, &self.gate)?))
     }
 
-    /// No address of TCP is configured.
+    /// No TCP address is configured.
     fn wrap_tcp_listener(
         &self,
         _listener: std::net::TcpListener,
@@ -68,7 +68,7 @@ impl Runtime for Worker {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Candidates of TCP are skipped when a session description is read.
+    /// TCP candidates are skipped when a session description is parsed.
     fn connect_tcp<'a>(
         &'a self,
         _remote: SocketAddr,
@@ -76,13 +76,13 @@ impl Runtime for Worker {
         Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
 
-    /// STUN servers are given by their address, so no name is looked up.
+    /// STUN servers are given by their address, so no name is resolved.
     fn resolve_host<'a>(&'a self, host: &'a str) -> Boxed<'a, io::Result<Vec<SocketAddr>>> {
         let address = host.parse().map(|address| vec![address]);
         Box::pin(async { address.map_err(|_| io::ErrorKind::InvalidInput.into()) })
     }
 
-    /// The clock of the timers below, which tests make run faster.
+    /// The clock of the timers below, which runs faster in tests.
     fn now(&self) -> Instant {
         tokio::time::Instant::now().into_std()
     }

@@ -1,25 +1,25 @@
-//! Session descriptions (RFC 8866, RFC 8829) of connections with data channels alone.
+//! Session descriptions (RFC 8866, RFC 8829) of connections with data channels only.
 //!
-//! The text of a peer is read into the few values that a connection needs, and a text of our own is
-//! made of these values. So the library sees no line that a stranger wrote, and neither does the
-//! peer see a line of the library.
+//! The text of a peer is parsed into the few values that a connection needs, and a new text is made
+//! from these values. So the library sees no line that an unauthenticated peer wrote, and the peer
+//! sees no line of the library.
 
 use std::fmt::Write as _;
 
 use crate::candidate::{Candidate, write_lines};
 use crate::error::SignalError;
 
-/// The longest text, bytes. Browsers write 1 to 3 KiB.
+/// The maximum length of a text, in bytes. Browsers write 1 to 3 KiB.
 pub const MAX_DESCRIPTION: usize = 16 << 10;
 
-/// Candidates that are looked at, before the rules about addresses.
+/// The maximum number of candidates that are parsed, before the rules about addresses.
 const MAX_LINES: usize = 64;
 
-/// The longest message that this end takes and the shortest limit that a peer may have, bytes: what
-/// all implementations send and receive.
+/// The maximum length of a message that this end accepts and the minimum limit of a peer, in bytes:
+/// all implementations send and receive such messages.
 pub(crate) const MAX_MESSAGE: usize = 16 << 10;
 
-/// Who begins the DTLS handshake (RFC 5763 section 5).
+/// Which end begins the DTLS handshake (RFC 5763 section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setup {
     Active,
@@ -38,7 +38,7 @@ impl Setup {
     }
 }
 
-/// What a session description says.
+/// The content of a session description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Description {
     pub(crate) user: String,
@@ -56,7 +56,7 @@ const fn refuse<T>(reason: &'static str) -> Result<T, SignalError> {
 }
 
 impl Description {
-    /// Reads the text of a peer.
+    /// Parses the text of a peer.
     pub(crate) fn read(text: &str) -> Result<Self, SignalError> {
         if text.len() > MAX_DESCRIPTION {
             return refuse("it is longer than 16 KiB");
@@ -68,10 +68,10 @@ impl Description {
         found.description()
     }
 
-    /// The text: an offer, or an answer.
+    /// Writes the text of an offer or an answer.
     pub(crate) fn write(&self) -> String {
         let Self { user, password, fingerprint, setup, mid, sctp_port, candidates } = self;
-        // RFC 8829 section 5.2.1: a number of 63 bits that no other session has.
+        // RFC 8829 section 5.2.1: a unique number of 63 bits.
         let [a, b, c, d, e, f, g, h, ..] = *fingerprint;
         let session = u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1;
         let digits: Vec<_> = fingerprint.iter().map(|byte| format!("{byte:02X}")).collect();
@@ -94,7 +94,7 @@ impl Description {
     }
 }
 
-/// What has been read so far.
+/// The values that were parsed so far.
 #[derive(Debug, Default)]
 struct Found {
     is_begun: bool,
@@ -168,7 +168,7 @@ impl Found {
         Ok(())
     }
 
-    /// A peer may name several hashes of its certificate.
+    /// A peer may send several hashes of its certificate.
     fn fingerprint(&mut self, value: &str) -> Result<(), SignalError> {
         let Some((hash, digits)) = value.split_once(' ') else {
             return refuse("a=fingerprint has no value");
@@ -209,7 +209,7 @@ impl Found {
             user,
             password,
             fingerprint,
-            // The default of RFC 4145 is no use: RFC 8842 asks for the attribute.
+            // The default of RFC 4145 does not apply: RFC 8842 requires the attribute.
             setup: match self.setup {
                 Some(setup) => setup,
                 None => return refuse("a=setup is missing"),
@@ -221,7 +221,7 @@ impl Found {
     }
 }
 
-/// A name or a password of ICE (RFC 8839 section 5.4).
+/// An ICE username fragment or password (RFC 8839 section 5.4).
 fn credential(value: &str, least: usize) -> Result<String, SignalError> {
     let is_ice = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
     if (least..=256).contains(&value.len()) && value.chars().all(is_ice) {

@@ -9,35 +9,35 @@ use punch::{HOSTS, Pace, refusal};
 
 use crate::candidate::Admission;
 
-/// The receive window of SCTP on a path with delay, bytes: 100 Mbit/s at 300 ms.
+/// The SCTP receive window on a path with delay, in bytes: 100 Mbit/s at 300 ms.
 const WINDOW: u32 = 4 << 20;
 
-/// The window on the machine itself. A larger one overflows the socket, whose losses cost more than
-/// a window ever gains without delay.
+/// The window over loopback. A larger window overflows the socket, and the losses cost more than a
+/// window gains without delay.
 const LOOPBACK_WINDOW: u32 = 1 << 20;
 
 /// Settings of the connections of one process.
 #[derive(Clone, Debug)]
 pub struct WebrtcSettings {
-    /// Addresses to receive at. An unspecified address stands for those addresses of its family
-    /// that another machine most probably reaches, nine of both families at most: the library has a
+    /// The local addresses. An unspecified address stands for the addresses of its family that
+    /// another machine most probably reaches, at most nine of both families: the library has a
     /// socket for each of them.
     pub bind: Vec<IpAddr>,
     /// The first and the last port of the sockets; `None`: any port.
     pub ports: Option<(u16, u16)>,
-    /// Servers that tell this end its address (STUN).
+    /// The STUN servers.
     pub stun: Vec<SocketAddr>,
-    /// Which addresses of a peer are sent to.
+    /// The addresses of a peer to which this end may send.
     pub admission: Admission,
-    /// The most peers at a time, connected or about to connect.
+    /// The maximum number of peers that are connected or about to connect.
     pub peers: usize,
-    /// The most channels of a connection.
+    /// The maximum number of channels of a connection.
     pub channels: usize,
     /// A connection is closed after this time without a byte.
     pub idle: Duration,
-    /// The time from an offer to an open channel.
+    /// The timeout from an offer to an open channel.
     pub half_open: Duration,
-    /// The pace of the checks at addresses that have not answered. All connections with one peer
+    /// The pace of the checks to addresses that have not answered. All connections with one peer
     /// share it.
     pub pace: Arc<Mutex<Pace>>,
 }
@@ -59,8 +59,8 @@ impl Default for WebrtcSettings {
 }
 
 impl WebrtcSettings {
-    /// The addresses of the sockets. Where the system does not tell those of its interfaces, the
-    /// library looks for them.
+    /// The addresses of the sockets. If the system does not report the addresses of its interfaces,
+    /// the library searches for them.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         if !self.bind.iter().any(IpAddr::is_unspecified) {
             return self.bind.clone();
@@ -70,7 +70,7 @@ impl WebrtcSettings {
             self.bind.iter().any(|any| of_family(&any)) && refusal(SocketAddr::new(ip, 9)).is_none()
         };
         let all = interfaces::by_worth(&self.stun).unwrap_or_default().into_iter();
-        // An address that is not verified yet takes no socket.
+        // A socket cannot be bound to an address that is not verified yet.
         let is_usable = |ip: &IpAddr| UdpSocket::bind((*ip, 0)).is_ok();
         let all = all.map(|local| local.ip).filter(|ip| takes(*ip)).filter(is_usable);
         let mut found: Vec<_> = all.take(HOSTS).collect();
@@ -78,13 +78,13 @@ impl WebrtcSettings {
         if found.is_empty() { self.bind.clone() } else { found }
     }
 
-    /// The receive window: by the addresses that this end receives at.
+    /// The receive window, which depends on the local addresses.
     pub(crate) fn window(&self) -> u32 {
         if self.bind.iter().all(IpAddr::is_loopback) { LOOPBACK_WINDOW } else { WINDOW }
     }
 
-    /// Bytes that the library holds of a channel until the peer has acknowledged them: as many as
-    /// the window of a peer has.
+    /// The maximum number of unacknowledged bytes of a channel that the library holds: the window
+    /// of a peer.
     pub(crate) fn outstanding(&self) -> usize {
         usize::try_from(self.window()).unwrap_or(usize::MAX)
     }

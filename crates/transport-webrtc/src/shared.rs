@@ -1,5 +1,5 @@
-//! What a lane and the tasks of its channel share. The lane may live on another thread than the
-//! connection; a mutex that is held for the length of a copy joins the two.
+//! The state that a lane and the tasks of its channel share. The lane may be on another thread than
+//! the connection; the state is in a mutex that is held only for the duration of a copy.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,20 +10,20 @@ use tokio::sync::Notify;
 
 use crate::error::End;
 
-/// The length of a message that is full, bytes: 14 times the payload of a packet (1,160). Packets
-/// of one length leave in one call; a shorter one in between ends a run.
+/// The length of a full message, in bytes: 14 times the payload of a packet (1,160). Packets of
+/// equal length are sent in one call; a shorter packet ends a batch.
 pub(crate) const MESSAGE: usize = 16_240;
 
-/// The most bytes that the lane holds for the task that sends. The library holds as many as a
-/// window has beside them.
+/// The maximum number of bytes that the lane holds for the sending task. In addition, the library
+/// holds up to a window.
 pub(crate) const OUTGOING: usize = 16 * MESSAGE;
 
-/// As many bytes wait for a reader before the task leaves further messages to the library, and so
-/// to the window of SCTP.
+/// The number of bytes that wait for a reader before the task leaves more messages to the library,
+/// and thus to the SCTP window.
 pub(crate) const INCOMING: usize = 256 << 10;
 
-/// As many bytes wait for the reader of a peer that has not proved its identity. A greeting needs
-/// less than 4 KiB.
+/// The maximum number of bytes that wait for the reader of a peer that has not proved its identity.
+/// A greeting needs less than 4 KiB.
 pub(crate) const STRANGER: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Messages that are full.
+    /// Full messages.
     full: VecDeque<BytesMut>,
     /// The message that is being filled.
     filling: BytesMut,
@@ -45,18 +45,18 @@ pub(crate) struct State {
     outgoing: usize,
     /// The lane has ended its direction.
     is_finishing: bool,
-    /// The library has taken all bytes and the end mark.
+    /// The library has accepted all bytes and the end mark.
     is_finished: bool,
     arrived: VecDeque<BytesMut>,
     incoming: usize,
     /// The end mark of the peer has arrived.
     is_ended: bool,
-    /// The reader has seen the end, and the peer is to learn of it.
+    /// The reader has seen the end, and the peer must be informed.
     owes_receipt: bool,
     has_read_end: bool,
     /// The peer has read all bytes up to our end mark.
     is_received: bool,
-    /// Why the channel is over. Bytes that arrived before are still read.
+    /// Why the channel has ended. Bytes that arrived before are still read.
     end: Option<End>,
     is_authenticated: bool,
     is_dropped: bool,
@@ -64,13 +64,13 @@ pub(crate) struct State {
     writer: Option<Waker>,
 }
 
-/// What the sending task does next.
+/// The next step of the sending task.
 #[derive(Debug)]
 pub(crate) enum Work {
     Send(BytesMut),
     /// Sends the end mark.
     Finish,
-    /// Tells the peer that its bytes were read to the end.
+    /// Informs the peer that its bytes were read to the end.
     Receipt,
     /// The lane was dropped. `is_clean`: both directions had ended.
     Leave {
@@ -87,7 +87,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there is to do, in its order.
+    /// Waits for the next step, in order.
     pub(crate) async fn next(&self) -> Work {
         loop {
             let work = self.lock().work();
@@ -98,7 +98,7 @@ impl Shared {
         }
     }
 
-    /// Waits until the reader takes a further message. `false`: nobody reads any more.
+    /// Waits until the reader accepts another message. `false`: there is no reader any more.
     pub(crate) async fn wait_for_room(&self) -> bool {
         loop {
             let (has_left, has_room) = {
@@ -112,7 +112,7 @@ impl Shared {
         }
     }
 
-    /// Ready when nothing that is left is worth sending.
+    /// Waits until the remaining bytes need not be sent.
     pub(crate) async fn given_up(&self) {
         loop {
             let is_over = {
@@ -126,14 +126,14 @@ impl Shared {
         }
     }
 
-    /// Ready when nobody waits for messages any more: no reader, and no lane that lingers.
+    /// Waits until messages are no longer needed: there is no reader and no lingering lane.
     pub(crate) async fn left(&self) {
         while !self.lock().has_left() {
             self.room.notified().await;
         }
     }
 
-    /// Ready when the peer has read all bytes, or nobody will.
+    /// Waits until the peer has read all bytes, or never will.
     pub(crate) async fn received(&self) {
         loop {
             let is_over = {
@@ -147,14 +147,14 @@ impl Shared {
         }
     }
 
-    /// The peer says that it has read all bytes.
+    /// Records the receipt of the peer: it has read all bytes.
     pub(crate) fn receipt(&self) {
         self.lock().is_received = true;
         self.work.notify_one();
         self.room.notify_one();
     }
 
-    /// Bytes have arrived.
+    /// Handles arrived bytes.
     pub(crate) fn arrive(&self, message: BytesMut) -> Result<(), End> {
         let mut state = self.lock();
         if state.is_ended {
@@ -187,7 +187,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The library has taken the end mark.
+    /// Records that the library has accepted the end mark.
     pub(crate) fn finished(&self) {
         let mut state = self.lock();
         state.is_finished = true;
@@ -196,7 +196,7 @@ impl Shared {
         wake(writer);
     }
 
-    /// A message was handed to the library.
+    /// Records that a message was passed to the library.
     pub(crate) fn sent(&self, length: usize) {
         let mut state = self.lock();
         state.outgoing = state.outgoing.saturating_sub(length);
@@ -205,7 +205,7 @@ impl Shared {
         wake(writer);
     }
 
-    /// The channel is over.
+    /// Ends the channel.
     pub(crate) fn die(&self, end: End) {
         let mut state = self.lock();
         state.end.get_or_insert(end);
@@ -217,7 +217,7 @@ impl Shared {
         self.room.notify_one();
     }
 
-    /// Nobody reads or writes any more.
+    /// Records that the lane was dropped.
     pub(crate) fn leave(&self) {
         let mut state = self.lock();
         state.is_dropped = true;
@@ -237,7 +237,7 @@ fn wake(waker: Option<Waker>) {
 
 impl State {
     fn work(&mut self) -> Option<Work> {
-        // What an aborted lane has not sent is lost; after an end all of it is delivered.
+        // The unsent bytes of an aborted lane are lost; after an end all bytes are delivered.
         if self.is_dropped && !self.is_finishing || self.end.is_some() {
             return Some(Work::Leave { is_clean: false });
         }
@@ -269,8 +269,8 @@ impl State {
         self.is_finished
     }
 
-    /// Whether the reader has all bytes up to the end. `true`, and the first time: the peer is to
-    /// learn of it.
+    /// Whether the reader has all bytes up to the end, and whether this is the first such call, so
+    /// that the peer must be informed.
     pub(crate) const fn read_end(&mut self) -> (bool, bool) {
         let is_first = self.is_ended && !self.has_read_end;
         self.has_read_end = self.is_ended;
@@ -278,7 +278,7 @@ impl State {
         (self.is_ended, is_first)
     }
 
-    /// Whether nobody waits for messages.
+    /// Whether messages are no longer needed.
     const fn has_left(&self) -> bool {
         self.is_dropped && (!self.is_finishing || self.is_received || self.end.is_some())
     }
@@ -299,7 +299,7 @@ impl State {
         self.writer = Some(waker.clone());
     }
 
-    /// Bytes that wait in either direction.
+    /// The number of bytes that wait in both directions.
     pub(crate) const fn held(&self) -> usize {
         self.incoming + self.outgoing
     }
@@ -310,7 +310,7 @@ impl State {
     }
 
     /// Appends bytes that have arrived to `buf`, at most its spare capacity. Returns their number,
-    /// and whether the task may go on to receive.
+    /// and whether the task may continue to receive.
     pub(crate) fn read(&mut self, buf: &mut BytesMut) -> (usize, bool) {
         let was_full = self.incoming >= INCOMING;
         let before = buf.len();
@@ -343,7 +343,7 @@ impl State {
             if length == 0 {
                 break;
             }
-            // A message of bulk is filled; a message of a few bytes leaves as it is.
+            // A bulk message is filled; a message of a few bytes is sent as it is.
             let bulk = if length > 2_048 { MESSAGE - self.filling.len() } else { length };
             self.filling.reserve(bulk);
             self.filling.extend_from_slice(&front[..length]);

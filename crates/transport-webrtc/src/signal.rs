@@ -1,7 +1,7 @@
-//! Signalling: an offer goes to the peer, an answer comes back, in whatever way the caller has.
+//! Signalling: the caller sends an offer to the peer and receives an answer, over any channel.
 //!
-//! Both are whole: they name all candidates, and nothing follows them (RFC 8838 calls it the
-//! absence of trickling). The caller carries them as text, for example as WHIP does (RFC 9725).
+//! Both are complete: they contain all candidates, and there is no trickle ICE (RFC 8838). The
+//! caller transfers them as text, for example as WHIP does (RFC 9725).
 
 use std::fmt;
 use std::io;
@@ -25,12 +25,12 @@ use crate::sdp::{Description, Setup};
 /// The label of the one channel of a carrier.
 const CARRIER: &str = "tunnel";
 
-/// What an offer opens first.
+/// The first channel that an offer opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum First {
     /// The lane of a carrier.
     Carrier,
-    /// A stream with this label, to a program that is no tunnel.
+    /// A stream with this label, to a program that is not a tunnel.
     Stream(String),
 }
 
@@ -39,14 +39,14 @@ pub enum First {
 pub enum Interfaces {
     /// A peer in the same network needs them.
     Announced,
-    /// Towards browsers. The peer still finds this end by its checks, if its own addresses can be
-    /// reached, or by the address that a STUN server saw.
+    /// For browsers. The peer still finds this end by the checks of this end, if the peer's
+    /// addresses can be reached, or by the address that a STUN server saw.
     Hidden,
-    /// A peer that names addresses of its own interfaces gets ours. Browsers name none.
+    /// A peer that names addresses of its own interfaces gets ours. Browsers name no such address.
     Mutual,
 }
 
-/// A connection: a carrier, or streams of a program that is no tunnel.
+/// A connection: a carrier, or streams of a program that is not a tunnel.
 #[derive(Debug)]
 pub enum Arrived {
     /// The peer is a tunnel.
@@ -66,8 +66,8 @@ pub struct Offerer {
 }
 
 impl Offerer {
-    /// Opens sockets and looks for addresses, for 1 s at most. Runs on the worker that is to drive
-    /// the connection.
+    /// Opens sockets and gathers addresses, for at most 1 s. Runs on the worker that will drive the
+    /// connection.
     ///
     /// # Errors
     ///
@@ -98,11 +98,11 @@ impl Offerer {
         &self.offer
     }
 
-    /// Connects to the peer that gave this answer. The time is limited by `half_open`.
+    /// Connects to the peer that sent this answer. The time is limited by `half_open`.
     ///
     /// # Errors
     ///
-    /// The answer is none, or the peer cannot be reached.
+    /// The answer is invalid, or the peer cannot be reached.
     pub async fn connect(self, answer: &str) -> Result<Arrived, CarrierError> {
         let Self { mut beginning, peers, own, channel, first, .. } = self;
         let theirs = Description::read(answer)?;
@@ -141,12 +141,12 @@ pub struct Answerer {
 }
 
 impl Answerer {
-    /// Reads the offer, opens sockets and looks for addresses, for 1 s at most. Runs on the worker
-    /// that is to drive the connection.
+    /// Parses the offer, opens sockets and gathers addresses, for at most 1 s. Runs on the worker
+    /// that will drive the connection.
     ///
     /// # Errors
     ///
-    /// The offer is none, the limit of peers is reached, or no socket can be opened.
+    /// The offer is invalid, the limit of peers is reached, or no socket can be opened.
     pub async fn new(
         peers: &Peers,
         offer: &str,
@@ -174,7 +174,7 @@ impl Answerer {
         &self.answer
     }
 
-    /// Closes the connection later.
+    /// A handle that closes the connection later.
     #[must_use]
     pub fn closer(&self) -> Closer {
         self.beginning.core.closer()
@@ -184,7 +184,7 @@ impl Answerer {
     ///
     /// # Errors
     ///
-    /// The peer does not come, or it is not the one whose certificate the offer names.
+    /// The peer does not connect, or its certificate is not the one that the offer names.
     pub async fn connect(self) -> Result<Arrived, CarrierError> {
         let Self { mut beginning, own, theirs, .. } = self;
         let binding = binding(&theirs, &own);
@@ -201,7 +201,7 @@ impl Answerer {
     }
 }
 
-/// What is said of this end.
+/// The description of this end that is sent to the peer.
 fn announced(own: &Description, interfaces: Interfaces) -> String {
     let mut own = own.clone();
     if interfaces == Interfaces::Hidden {
@@ -210,7 +210,7 @@ fn announced(own: &Description, interfaces: Interfaces) -> String {
     own.write()
 }
 
-/// What the library learns of the peer at first: no candidate.
+/// The description of the peer for the library, without candidates.
 fn bare(
     theirs: &Description,
     make: fn(String) -> webrtc::error::Result<RTCSessionDescription>,
@@ -219,8 +219,8 @@ fn bare(
     make(bare.write()).map_err(SignalError::local)
 }
 
-/// Binds a greeting to the connection, in the place of the exporter of TLS, which the library does
-/// not give: both certificates were made for this connection.
+/// Binds a greeting to the connection, instead of the TLS exporter, which the library does not
+/// provide: both certificates were made for this connection.
 fn binding(offerer: &Description, answerer: &Description) -> [u8; 32] {
     sha256(&[offerer.fingerprint, answerer.fingerprint].concat())
 }
@@ -250,7 +250,7 @@ async fn connected(
         let text = "the peer cannot be reached at any of its addresses";
         return Err(io::Error::new(io::ErrorKind::TimedOut, text).into());
     }
-    // The library has compared both. The binding stands on it, so the comparison is made again.
+    // The library has compared both. The binding depends on the comparison, so it is repeated.
     let certificates = beginning.core.certificates().await;
     let is_named = certificates.first().is_some_and(|der| sha256(der) == theirs.fingerprint);
     if !is_named {

@@ -1,5 +1,5 @@
-//! A UDP socket of a connection: large buffers, many datagrams in a call (GSO, GRO), nothing from
-//! strangers, and no flood of checks at addresses that have not answered.
+//! A UDP socket of a connection: large buffers, many datagrams per call (GSO, GRO), no datagrams
+//! from unauthenticated peers, and paced checks to addresses that have not answered.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -16,15 +16,15 @@ use webrtc::runtime::{AsyncUdpSocket, RecvMeta, Transmit, UdpSockRef, UdpSocketS
 use crate::gate::Gate;
 use crate::pace::{Pace, is_check};
 
-/// Bytes of a read of joined datagrams: the most that the kernel joins.
+/// The buffer size for joined datagrams, in bytes: the maximum that the kernel joins.
 const JOINED: usize = 64 << 10;
 
 pub(crate) struct Socket {
     socket: Arc<UdpSocket>,
     state: UdpSocketState,
-    /// What was read and not handed on yet; `None` until the handshake of DTLS is done. A
-    /// connection that does not get so far has no large buffer, whatever its peer sends: the
-    /// library would make two.
+    /// The datagrams that were read and not passed on yet; `None` until the DTLS handshake is done.
+    /// A connection before that has no large buffer, whatever its peer sends: the library would
+    /// make two.
     joined: Mutex<Option<Joined>>,
     pace: Pace,
     gate: Arc<Gate>,
@@ -34,14 +34,14 @@ pub(crate) struct Socket {
 struct Joined {
     buffer: Box<[u8]>,
     meta: RecvMeta,
-    /// Bytes that were handed on.
+    /// The number of bytes that were passed on.
     at: usize,
     /// The sender knows our password.
     is_proven: bool,
 }
 
 impl Joined {
-    /// Hands the next datagram on that may pass. `false`: there is none.
+    /// Passes on the next permitted datagram. `false`: there is none.
     fn next(&mut self, gate: &Gate, buffer: &mut [u8], meta: &mut RecvMeta) -> bool {
         let (datagram, length) = loop {
             let length = self.meta.stride.min(self.meta.len - self.at);
@@ -55,7 +55,7 @@ impl Joined {
                 break (datagram, length);
             }
         };
-        // A longer datagram than the library has room for is none of WebRTC.
+        // A datagram that exceeds the library's buffer is not a WebRTC datagram.
         let fits = length.min(buffer.len());
         buffer[..fits].copy_from_slice(&datagram[..fits]);
         *meta = self.meta;
@@ -65,7 +65,7 @@ impl Joined {
 }
 
 impl Socket {
-    /// Takes a socket into the runtime of this thread. The buffers of the kernel are raised: SCTP
+    /// Registers a socket with the runtime of this thread. The kernel buffers are enlarged: SCTP
     /// has no pacing, and a loss that only its timer repairs costs a second.
     pub(crate) fn new(socket: std::net::UdpSocket, gate: &Arc<Gate>) -> io::Result<Self> {
         keep_joining();
@@ -89,14 +89,14 @@ impl Socket {
         let count = self.socket.try_io(Interest::READABLE, || {
             self.state.recv(UdpSockRef::from(&*self.socket), &mut buffers, &mut meta)
         })?;
-        // The library cuts by the stride, which is 0 for an empty datagram.
+        // The library splits by the stride, which is 0 for an empty datagram.
         meta[0].stride = meta[0].stride.max(1);
         if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(meta[0]) }
     }
 
-    /// The handshake of DTLS is done: much may follow.
+    /// Enables joined datagrams, because the DTLS handshake is done.
     fn join(&self) {
-        // Where the kernel cannot join, it hands one datagram on at a time.
+        // If the kernel cannot join datagrams, it delivers them one at a time.
         let _ = take_joined(&*self.socket);
         let buffer = vec![0; JOINED].into_boxed_slice();
         *self.joined() =

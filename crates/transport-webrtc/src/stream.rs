@@ -1,4 +1,4 @@
-//! A channel as a stream of Tokio, for those that carry bytes of sockets.
+//! A channel as a Tokio stream, for code that transfers bytes of sockets.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,7 +9,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use transport::Lane;
 
-/// Bytes of a read: a message.
+/// The size of a read, in bytes: one message.
 const READ: usize = 16 << 10;
 
 /// A channel whose end is a shutdown. Dropping it before the shutdown is a reset.
@@ -54,7 +54,7 @@ impl AsyncWrite for ChannelStream {
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        // The lane takes whole frames or parts of them, and copies what it takes.
+        // The lane accepts whole frames or parts of them, and copies the accepted bytes.
         let piece = &buf[..buf.len().min(READ)];
         let mut frames = VecDeque::from([Bytes::copy_from_slice(piece)]);
         self.get_mut().lane.poll_write(cx, &mut frames)
