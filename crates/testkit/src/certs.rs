@@ -29,7 +29,7 @@ pub struct Leaf {
 
 impl Leaf {
     /// A certificate for `name` that is signed by its own key. With `is_ca` it is the certificate
-    /// of an authority, as `openssl req -x509` makes it where no extension is asked for.
+    /// of an authority, as `openssl req -x509` makes it if no extension is requested.
     pub fn self_signed(name: &str, is_ca: bool) -> Result<Self, Failure> {
         let mut params = CertificateParams::new(vec![name.to_owned()])?;
         params.distinguished_name.push(DnType::CommonName, name);

@@ -11,7 +11,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
 
-/// Bytes that may wait in a socket.
+/// The size of a socket buffer, in bytes.
 const BUFFER: usize = 4 << 20;
 
 /// The direction of a packet.
@@ -27,7 +27,7 @@ pub enum Fate {
     Passes,
     Lost,
     Twice,
-    /// The packet arrives after this delay, behind others.
+    /// The packet arrives after this delay, and later packets may overtake it.
     Late(Duration),
     /// One byte of the packet is changed.
     Broken,
@@ -72,7 +72,7 @@ impl Path {
         self.address
     }
 
-    /// Gives the client another port. Packets that are sent to the old port are lost.
+    /// Gives the client another port. Packets to the old port are lost.
     pub fn rebind(&self) {
         self.rebind.notify_one();
     }
@@ -86,7 +86,7 @@ impl Drop for Path {
 
 fn bound() -> UdpSocket {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    // What the system grants of it holds a window.
+    // The part that the system grants holds a window.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, BUFFER);
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, BUFFER);
     socket.set_nonblocking(true).expect("a socket that does not block");

@@ -1,5 +1,5 @@
-//! A hostile client: it logs in like any other client, and then sends what a test wants. It works
-//! over the dialer of any transport, so that an attack is a loop over all transports.
+//! A hostile client: it logs in like any other client, and then sends what a test requires. It
+//! works over the dialer of any transport, so that an attack is a loop over all transports.
 
 #![expect(
     clippy::unwrap_used,
@@ -47,7 +47,7 @@ fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// One connection of such a client.
+/// One connection of a hostile client.
 #[derive(Debug)]
 pub struct Peer {
     carrier: Carrier,
@@ -68,7 +68,7 @@ impl Peer {
     /// Logs in with a token.
     pub async fn log_in(dialer: &dyn Dialer, server: SocketAddr, name: &str, token: &str) -> Self {
         let mut carrier = dialer.dial(server).await.unwrap();
-        // The server is the right one: it may send as much as a window holds.
+        // The server is authenticated: it may send a full window.
         carrier.lane.authenticated();
         let mut greeting = ClientGreeting::new(ClientSetup {
             binding: carrier.peer.exporter.map_or(Binding::None, Binding::Exporter),

@@ -1,5 +1,5 @@
-//! Network namespaces with NATs of the kernel, in a cage: a second run of the test program with
-//! namespaces of its own. However a run ends, the kernel ends everything inside the cage.
+//! Network namespaces with NATs of the kernel, in a cage: a second run of the test program with its
+//! own namespaces. However a run ends, the kernel ends everything inside the cage.
 //!
 //! ```text
 //!  test ── setpriv, unshare ──> cage: the internet is a bridge, with the addresses of the server
@@ -50,7 +50,7 @@ pub fn on(host: &str) -> Command {
     command
 }
 
-/// Does something on a host, in a thread of its own: a socket that is made there stays there.
+/// Runs `act` on a host, in a separate thread: a socket that is made there stays there.
 ///
 /// # Panics
 /// There is no such host, or `act` panics.

@@ -5,15 +5,15 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-/// The network of the internet of a cage, from which no way leads out. It is no network of
-/// documentation: miniupnpd opens no port at such an address.
+/// The network of the internet of a cage, which has no route out. It is not a documentation
+/// network, because miniupnpd opens no port at such an address.
 const NET: &str = "11.0.113";
 
 /// The addresses of the cage itself in its internet.
 pub const SERVER_V4: &str = "11.0.113.1";
 pub const SERVER_V6: &str = "2001:db8::1";
 
-/// The outer address of an end, which has the number 1 or 2: that of its NAT, if it has one.
+/// The outer address of end 1 or 2: the address of its NAT, if it has one.
 #[must_use]
 pub fn outer_v4(number: u8) -> String {
     format!("{NET}.{number}0")
@@ -24,27 +24,27 @@ pub fn outer_v4(number: u8) -> String {
 pub enum Network {
     /// A public address.
     Open,
-    /// `masquerade`: one port for all destinations, admits what was sent to.
+    /// `masquerade`: one port for all destinations, admits only addresses that were sent to.
     Plain,
-    /// `masquerade` with `dnat` of all ports: one port for all, admits everybody.
+    /// `masquerade` with `dnat` of all ports: one port for all, admits all senders.
     Cone,
-    /// `masquerade` without a filter: what arrives unasked is taken for a connection with the NAT,
-    /// and the port is then another one towards its sender. A router of a provider is before it.
+    /// `masquerade` without a filter: an unsolicited packet is treated as a connection with the
+    /// NAT, which then uses another port towards the sender. A provider's router is in front of it.
     Unfiltered,
     /// The same behind a NAT of the same kind.
     UnfilteredTwice,
-    /// As `Plain`; the host has ten bridges of containers besides, the same as every such host, and
-    /// an interface that came later, in a network that all such hosts share.
+    /// As `Plain`; the host also has ten container bridges, the same as every such host, and an
+    /// interface that was added later, in a network that all such hosts share.
     Bridges,
     /// `masquerade fully-random`: another port per destination.
     Symmetric,
     /// A symmetric NAT whose router opens ports by PCP.
     Pcp,
-    /// The same by NAT-PMP: the end asks with it first.
+    /// The same by NAT-PMP, which the end tries first.
     NatPmp,
-    /// The same by NAT-PMP: datagrams of PCP are lost.
+    /// The same by NAT-PMP: PCP datagrams are lost.
     OldNatPmp,
-    /// The same by UPnP alone.
+    /// The same, only by UPnP.
     Upnp,
     /// The same behind a plain NAT.
     UpnpBehindNat,
@@ -52,7 +52,7 @@ pub enum Network {
     Double,
     /// A NAT that drops UDP.
     Blocked,
-    /// IPv6 alone.
+    /// IPv6 only.
     V6,
     /// The network of the other end.
     SameNat,
@@ -168,7 +168,7 @@ fn nat(number: u8, kind: Network) {
     translate(&nat, kind, &format!("10.{number}.0.2"));
 }
 
-/// Connects a NAT with the internet by a router, which answers on either side for the other one.
+/// Connects a NAT with the internet by a router, which answers ARP on each side for the other side.
 fn provider(number: u8, nat: &str) {
     let isp = format!("isp{number}");
     namespace(&isp);
@@ -228,8 +228,8 @@ fn translate(nat: &str, kind: Network, host: &str) {
         String::new()
     };
     let forward = if kind == Network::Blocked { "meta l4proto udp drop" } else { "" };
-    // Without the rule for `input`, an early datagram of the peer leaves an entry of conntrack, and
-    // the NAT takes another port towards that peer.
+    // Without the rule for `input`, an early datagram of the peer leaves a conntrack entry, and the
+    // NAT uses another port towards that peer.
     let input =
         if kind == Network::Unfiltered { "accept" } else { "iifname wan ct state new drop" };
     rules(

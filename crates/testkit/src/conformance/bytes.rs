@@ -1,4 +1,4 @@
-//! Checks that a transport loses, duplicates and moves no byte.
+//! Checks that a transport neither loses, duplicates nor reorders bytes.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! Checks what a handshake tells of its cipher, that accepting does not wait for a handshake, and
-//! that a handshake with a silent peer ends.
+//! Checks what a handshake reports about its cipher, that accepting does not wait for a handshake,
+//! and that a handshake with a silent peer ends.
 
 use std::future::poll_fn;
 use std::io::{Read as _, Write as _};
@@ -52,7 +52,7 @@ pub(super) async fn silent_peers(fixture: &dyn Fixture) {
     served.await.expect("the acceptor's task").expect("an honest handshake completes");
 }
 
-/// Both ends of the silent connections live in this process, and the usual soft limit is 1,024
+/// Both ends of the silent connections are in this process, and the usual soft limit is 1,024
 /// descriptors.
 fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);

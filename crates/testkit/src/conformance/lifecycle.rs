@@ -29,7 +29,8 @@ pub(super) async fn half_close(fixture: &dyn Fixture, by_dialer: bool) {
     );
 }
 
-/// Bytes that the transport and the kernel may hold for a reader that never reads.
+/// The maximum number of bytes that the transport and the kernel may hold for a reader that never
+/// reads.
 const HELD: usize = 64 << 20;
 
 pub(super) async fn backpressure(fixture: &dyn Fixture) {

@@ -1,7 +1,7 @@
 //! The conformance suite that every transport passes unchanged.
 //!
-//! [`check`] runs every case against a [`Fixture`]. Each case has a runtime on a thread of its own
-//! and must end within [`DEADLINE`]. A transport's test consists of the fixture and one call:
+//! [`check`] runs every case against a [`Fixture`]. Each case has its own thread and runtime and
+//! must end within [`DEADLINE`]. A transport's test consists of the fixture and one call:
 //!
 //! ```text
 //! #[test]
@@ -41,8 +41,8 @@ pub trait Fixture: fmt::Debug {
         None
     }
 
-    /// Whether a dialled peer must prove something before the handshake is done. If so, garbage in
-    /// place of the handshake is an error.
+    /// Whether a dialled peer must prove something before the handshake is done. If so, garbage
+    /// instead of the handshake is an error.
     fn shakes_hands(&self) -> bool;
 }
 
@@ -96,7 +96,7 @@ pub(crate) async fn connect(fixture: &dyn Fixture) -> (Carrier, Carrier) {
     });
     let mut dialling = pin!(async { dialer.dial(address).await.expect("the dialer's handshake") });
     let (mut dialled, mut accepted) = tokio::join!(dialling.as_mut(), accepting.as_mut());
-    // The peers have logged in: a stranger has little room.
+    // The peers have logged in, because an unauthenticated peer has little room.
     dialled.lane.authenticated();
     accepted.lane.authenticated();
     (dialled, accepted)

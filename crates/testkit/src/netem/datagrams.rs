@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::weather::Losses;
 use super::{Rng, Weather};
 
-/// The most bytes in flight, under any weather. A packet beyond this limit is dropped as if the
-/// queue were full. 1 Gbit/s for 300 ms is 37.5 MB.
+/// The maximum number of bytes in flight, under any weather. A packet beyond this limit is dropped
+/// as if the queue were full. 1 Gbit/s for 300 ms is 37.5 MB.
 const LINE_MAX: usize = 256 << 20;
 
 /// Counters of a path's packets.
@@ -16,7 +16,7 @@ const LINE_MAX: usize = 256 << 20;
 pub struct Counts {
     /// Packets written.
     pub written: u64,
-    /// Packets lost on the way.
+    /// Packets lost in transit.
     pub lost: u64,
     /// Packets dropped because the queue was full.
     pub dropped: u64,
@@ -63,7 +63,7 @@ impl<P> Datagrams<P> {
         }
     }
 
-    /// Takes a packet of `size` bytes. `make` is called once for each copy that travels.
+    /// Writes a packet of `size` bytes. `make` is called once for each copy that is sent.
     pub fn write(&mut self, now: Instant, size: usize, mut make: impl FnMut() -> P) {
         self.counts.written += 1;
         let is_lost = self.losses.next(&self.weather);
@@ -207,8 +207,8 @@ mod tests {
             let numbers: Vec<_> = arrived.iter().map(|packet| packet.1).collect();
             assert_eq!(numbers, (0..kept).collect::<Vec<_>>(), "queue of {queue}");
         }
-        // The packets come twice as fast as the bottleneck: each second packet finds room in a full
-        // queue.
+        // The packets arrive twice as fast as the bottleneck: each second packet finds room in a
+        // full queue.
         let weather = Weather { rate: Some(1_000_000), queue: 3000, ..Weather::default() };
         let arrived = sent(weather, 1, 1000, MS / 2);
         assert!((500..=503).contains(&arrived.len()), "{}", arrived.len());

@@ -14,7 +14,7 @@ pub enum Slices {
     Whole,
     /// One byte per read.
     Bytes,
-    /// One frame per read (8-byte head, the payload's length in bytes 1 to 3).
+    /// One frame per read (8-byte header, the payload's length in bytes 1 to 3).
     Frames,
     /// A random number of bytes per read, from 1 to the given number.
     Random(usize),
@@ -25,7 +25,7 @@ pub enum Slices {
 pub struct Conditions {
     /// One-way delay.
     pub delay: Duration,
-    /// The largest random addition to the delay. The order of bytes is kept.
+    /// The maximum random addition to the delay. The order of bytes is kept.
     pub jitter: Duration,
     /// Bytes per second. `None` is no limit.
     pub rate: Option<u64>,
@@ -125,7 +125,7 @@ impl Pipe {
         until.checked_sub(allowed).map_or(now, |at| at.max(now))
     }
 
-    /// Takes bytes for the other end.
+    /// Writes bytes for the other end.
     pub fn write(&mut self, now: Instant, bytes: Bytes) {
         if self.is_silent || bytes.is_empty() {
             return;

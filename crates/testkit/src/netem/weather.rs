@@ -9,7 +9,7 @@ use super::Rng;
 pub struct Weather {
     /// One-way delay.
     pub delay: Duration,
-    /// The largest random addition to the delay. The order of packets is kept.
+    /// The maximum random addition to the delay. The order of packets is kept.
     pub jitter: Duration,
     /// Share of packets lost outside bursts, each packet independently.
     pub loss: f64,
@@ -23,7 +23,7 @@ pub struct Weather {
     /// Bytes per second. `None` is no limit.
     pub rate: Option<u64>,
     /// Bytes that may wait in front of the bottleneck, including the packet that passes through it
-    /// now. A packet that does not fit is dropped, but an idle bottleneck takes any packet.
+    /// now. A packet that does not fit is dropped, but an idle bottleneck accepts any packet.
     pub queue: usize,
 }
 

@@ -12,7 +12,7 @@ use super::{Digest, Ended, Pattern};
 /// The buffer size of one read of an origin.
 const READ: usize = 64 << 10;
 
-/// The most bytes that a half-close echo keeps.
+/// The maximum number of bytes that a half-close echo buffers.
 const ECHO_MAX: u64 = 64 << 20;
 
 /// Reads once; `Ok(None)` at the end of the stream.

@@ -7,11 +7,12 @@ use tokio::net::TcpStream;
 
 use super::{Digest, Ended, Pattern};
 
-/// The longest line of a request, and the most lines.
+/// The maximum length of a line of a request, and the maximum number of lines.
 const LINE_MAX: u64 = 8 << 10;
 const LINES_MAX: usize = 100;
 
-/// Payload of a chunk. The number divides no buffer's size, so that chunks straddle buffers.
+/// The payload of a chunk, in bytes. The number is not a divisor of a buffer size, so that chunks
+/// straddle buffers.
 const CHUNK: u64 = 10_007;
 
 struct Request {

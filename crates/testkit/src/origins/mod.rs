@@ -1,6 +1,6 @@
-//! Real, small TCP servers on loopback to put behind a tunnel. Each server runs on a thread and a
-//! runtime of its own, so that neither paused time nor a busy worker under test slows the server.
-//! Dropping an origin stops the server and closes its connections.
+//! Real, small TCP servers on loopback to put behind a tunnel. Each server runs on its own thread
+//! and runtime, so that neither paused time nor a busy worker under test slows the server. Dropping
+//! an origin stops the server and closes its connections.
 
 mod behaviour;
 mod digest;
@@ -47,7 +47,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Sends back the received bytes, and ends when the other end does.
+    /// Sends back the received bytes, and ends when the other end ends.
     pub fn echo() -> io::Result<Self> {
         Self::start(behaviour::echo)
     }

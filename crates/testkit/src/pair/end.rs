@@ -107,13 +107,13 @@ pub struct End {
     pub(super) dead: Vec<CarrierNumber>,
     /// Streams that may have something to send.
     eager: Vec<u32>,
-    /// Payloads that were sent. Every other one lies in pages.
+    /// The number of payloads that were sent. Every second payload is in pages.
     sent: u64,
-    /// Events that arrived.
+    /// The number of events that arrived.
     received: u64,
 }
 
-/// Bytes in the place of pages.
+/// Bytes instead of pages.
 #[derive(Debug)]
 struct Page(Bytes);
 
@@ -243,7 +243,7 @@ impl End {
 
     pub(super) fn receive(&mut self, now: Instant, number: CarrierNumber, buf: &mut BytesMut) {
         while self.violation.is_none() {
-            // Every other payload is taken as a driver takes pages: behind exactly a head.
+            // Every second payload is received as a driver receives pages: directly after a header.
             let until = self.link.until_payload(number, &[]);
             let rest = (self.received.is_multiple_of(2) && buf.len() > until)
                 .then(|| buf.split_off(until));
@@ -295,7 +295,7 @@ impl End {
         }
     }
 
-    /// Takes all waiting events.
+    /// Handles all pending events.
     pub(super) fn collect(&mut self, now: Instant) {
         while let Some(event) = self.link.poll_event() {
             self.take(now, event);

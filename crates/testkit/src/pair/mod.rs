@@ -261,7 +261,7 @@ impl Pair {
         self.end_mut(side).collect(now);
     }
 
-    /// Shows the link to the server for a client that has lost all carriers: the client's RESUME is
+    /// Previews the server's link for a client that has lost all carriers: the client's RESUME is
     /// on a new carrier. The client attaches the carrier at once, the server after
     /// [`Pair::attach_previewed`].
     pub fn preview(&mut self) -> (CarrierNumber, Preview) {
@@ -276,8 +276,8 @@ impl Pair {
         (number, preview)
     }
 
-    /// The server has recognised the client and attaches the carrier. Returns false when the
-    /// preview is void and the carrier closed.
+    /// Attaches the carrier at the server, which has recognised the client. Returns false when the
+    /// preview is void and the carrier is closed.
     pub fn attach_previewed(&mut self, number: CarrierNumber, preview: &Preview) -> bool {
         let (now, here) = (self.now, place(Side::Server));
         if !self.end_mut(Side::Server).link.attach_previewed(now, number, preview) {
@@ -387,9 +387,9 @@ impl Pair {
         got
     }
 
-    /// One step: everything that is due now, or a jump to the next moment at which something is
-    /// due. Carriers that reach their cut die at both ends. Returns false when nothing will ever
-    /// happen.
+    /// Runs one step: everything that is due now, or a jump to the time of the next event. Carriers
+    /// that reach their cut are killed at both ends. Returns false when there will be no more
+    /// events.
     pub fn step(&mut self) -> bool {
         self.pump();
         let mut busy = false;
@@ -474,7 +474,7 @@ impl Pair {
         self.wires.iter().map(Wire::delivered).sum()
     }
 
-    /// An end has given up a carrier: the other end finds the carrier closed.
+    /// Closes the carriers that one end has given up at the other end.
     fn close_dead(&mut self, side: Side) {
         let now = self.now;
         for number in std::mem::take(&mut self.end_mut(side).dead) {

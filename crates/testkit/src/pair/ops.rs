@@ -3,8 +3,8 @@
 //! Every byte pair is an operation: open, write, finish, reset, stop, refuse, consume, go away,
 //! time, kill, a standby, a loss that one side notices. The oracle is simple. The bytes that an
 //! application has read are always a prefix of the bytes that the other side wrote, whichever
-//! carriers died. After everything is healed and drained, every direction without an abort is
-//! complete, both ends have forgotten every stream, and no memory is in use.
+//! carriers were killed. After everything is healed and drained, every direction without an abort
+//! is complete, both ends have forgotten every stream, and no memory is in use.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -35,7 +35,7 @@ struct Written {
 pub struct Tally {
     /// Streams opened.
     pub streams: u64,
-    /// Carriers that died.
+    /// Carriers that were killed.
     pub kills: u64,
     /// Payload bytes that arrived.
     pub bytes: u64,
@@ -262,7 +262,7 @@ fn is_over(end: &super::End, id: StreamId) -> bool {
     end.streams.get(&id.raw()).is_some_and(|seen| seen.closed)
 }
 
-/// Gives `data` to a link that has streams and a standby. The first byte sets the length of the
+/// Passes `data` to a link that has streams and a standby. The first byte sets the length of the
 /// pieces. Nothing may panic, and the memory that the link keeps stays small.
 ///
 /// # Panics
@@ -283,7 +283,7 @@ pub fn frames(data: &[u8]) {
         link.attach(now, second, Attach::Replaces(first));
     }
     let (mut buf, mut out) = (BytesMut::new(), VecDeque::new());
-    // In some inputs, every other piece comes on a lane of a single stream.
+    // In some inputs, every second piece arrives on a lane of a single stream.
     let (mut lane, mut lane_buf) = (LaneInput::new(), BytesMut::new());
     let laned = piece & 0x80 != 0;
     for (n, part) in data.chunks(usize::from(piece & 0x7f) / 2 + 1).enumerate() {

@@ -10,11 +10,11 @@ use proto::{CarrierNumber, LaneInput, Outgoing, Priority, Side, StreamKey};
 use super::{End, place};
 use crate::netem::{Conditions, Pipe};
 
-/// The most lanes that an end may have open at the same time; carriers alternate between the two
-/// values. The payload of further streams goes by the first lane until a lane ends.
+/// The maximum number of lanes that an end may have open at the same time; carriers alternate
+/// between the two values. The payload of additional streams uses the first lane until a lane ends.
 const LANES_MAX: [usize; 2] = [4, 1];
 
-/// Bytes of the longest datagram of a carrier with lanes.
+/// The maximum length of a datagram of a carrier with lanes, in bytes.
 const PACKET: usize = 1_200;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Wire {
     pub(super) left: [bool; 2],
     /// Lanes of single streams, indexed by the end that writes. `None` on a carrier without lanes.
     lanes: Option<[Lanes; 2]>,
-    /// Datagrams under way with the times of their arrival, indexed by the end that writes.
+    /// Datagrams in flight with the times of their arrival, indexed by the end that writes.
     packets: [VecDeque<(Instant, Bytes)>; 2],
     conditions: Conditions,
     seed: u64,
@@ -108,14 +108,14 @@ impl Wire {
         own.chain(self.pipes[from].next_arrival()).chain(packet).min()
     }
 
-    /// Writes frames while the socket's buffer takes them.
+    /// Writes frames while the socket's buffer accepts them.
     pub(super) fn fill(&mut self, now: Instant, side: Side, end: &mut End) {
         let here = place(side);
         if self.lanes.is_some() {
             let mut out = Vec::new();
             end.link.poll_packets(now, self.number, (PACKET, usize::MAX), &mut out);
             for packet in out {
-                // A third of them takes twice as long as the others, and is overtaken.
+                // A third of the packets take twice as long as the others, and are overtaken.
                 self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let late = if (self.seed >> 40).is_multiple_of(3) { 2 } else { 1 };
                 self.packets[here].push_back((now + self.conditions.delay * late, packet));

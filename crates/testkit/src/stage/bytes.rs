@@ -11,7 +11,7 @@ const BLOCK: usize = 64 << 10;
 pub enum Complaint {
     /// A connection failed or ended too early.
     Broken(String),
-    /// The bytes differ from the sent bytes, or no byte came before the socket's timeout.
+    /// The bytes differ from the sent bytes, or no byte arrived before the socket's timeout.
     Wrong(String),
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for Complaint {
 ///
 /// # Errors
 ///
-/// The error's kind, as [`Complaint`] has them.
+/// The kind of the error, as a [`Complaint`].
 pub fn whole(outcome: io::Result<()>) -> Result<(), Complaint> {
     outcome.map_err(|e| {
         if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
@@ -69,7 +69,7 @@ fn difference(got: &[u8], wanted: &[u8]) -> Option<usize> {
     got.iter().zip(wanted).position(|(a, b)| a != b)
 }
 
-/// The same bytes, for streams of no fixed length: piece after piece.
+/// The same bytes, for streams without a fixed length: piece by piece.
 #[derive(Debug, Default)]
 pub struct Pattern {
     offset: u64,

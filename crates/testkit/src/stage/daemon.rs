@@ -65,7 +65,7 @@ fn holds(line: &str, words: &[&str]) -> bool {
 pub struct Daemon {
     name: String,
     child: Child,
-    /// An open file, so that the log can be shown after its folder is gone.
+    /// An open file, so that the log can be shown after its folder was removed.
     log: File,
 }
 

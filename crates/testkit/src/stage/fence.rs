@@ -1,4 +1,4 @@
-//! A memory limit around a process: a control group for this process alone, version 1 or 2.
+//! A memory limit around a process: a control group only for this process, version 1 or 2.
 
 use std::ffi::OsString;
 use std::fs;

@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | `setup` | [`Setup`]: a server and a client with their files |
-//! | `running` | [`Running`]: both alive, and visitors |
+//! | `running` | [`Running`]: both processes, and visitors |
 //! | `daemon` | [`Daemon`]: a child process with its log |
 //! | `origin` | [`Origin`]: services inside the test process, a thread per connection |
 //! | `bytes` | endless bytes whose value depends on their offset |

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::LONG;
 
 /// A listener on a loopback port with a thread per connection. The origin reports the end of each
-/// handler, so that a test can wait for it. The origin lives as long as the test process.
+/// handler, so that a test can wait for it. The origin runs as long as the test process.
 #[derive(Debug)]
 pub struct Origin {
     port: u16,
@@ -29,7 +29,7 @@ impl Origin {
     pub fn start_on(address: &str, handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         // Some tests make more connections at once than the standard library's backlog of 128. A
-        // client that finds no place tries again only after a second.
+        // client that finds the queue full retries only after a second.
         rustix::net::listen(&listener, BACKLOG).unwrap();
         let port = listener.local_addr().unwrap().port();
         // The largest number of connections that one test makes.
@@ -50,7 +50,7 @@ impl Origin {
     /// Sends back the received bytes.
     pub fn echo() -> Self {
         Self::start(|stream| {
-            // A visitor that goes away is no failure of the echo.
+            // A visitor that leaves is not a failure of the echo.
             drop(std::io::copy(&mut &stream, &mut &stream));
         })
     }

@@ -1,4 +1,4 @@
-//! Pebble, the ACME authority for tests (RFC 8555), and the DNS server that it asks.
+//! Pebble, the ACME authority for tests (RFC 8555), and the DNS server that it queries.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -10,7 +10,7 @@ use super::{Daemon, SOON, free_port, program, run, wait_listening, write_program
 /// A name that pebble refuses to certify.
 pub const REFUSED: &str = "refused.example.com";
 
-/// The begin of names that have no address. All other names have the address 127.0.0.1.
+/// The prefix of names that have no address. All other names have the address 127.0.0.1.
 pub const NOWHERE: &str = "nowhere.";
 
 /// A running pebble. It forgets its accounts and makes a new root at each start.
@@ -20,7 +20,7 @@ pub struct Pebble {
     pub directory: String,
     port: u16,
     management: u16,
-    /// The authority of the certificate that pebble shows as an HTTPS server.
+    /// The authority of the certificate that pebble presents as an HTTPS server.
     ca: PathBuf,
     process: Daemon,
 }
@@ -34,8 +34,8 @@ pub struct CheckedPorts {
 
 impl Pebble {
     /// Starts pebble with its files in `dir`. `server` is the certificate and the key, both as PEM,
-    /// that it shows at 127.0.0.1; `ca` is the file of their authority. Pebble rejects a fifth of
-    /// all nonces, and remembers no proof of a name.
+    /// that it presents at 127.0.0.1; `ca` is the file of their authority. Pebble rejects a fifth
+    /// of all nonces, and does not cache the proof of a name.
     pub fn start(dir: &Path, server: (&str, &str), ca: &Path, checked: CheckedPorts) -> Self {
         Self::start_on(free_port(), dir, server, ca, checked)
     }
@@ -115,7 +115,7 @@ impl Pebble {
         self.process.log().matches("Added order ").count()
     }
 
-    /// What pebble has printed.
+    /// The output of pebble.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.log()

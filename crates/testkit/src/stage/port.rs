@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use super::wait;
 
-/// Below `ip_local_port_range` (32768 and up): an outgoing connection never takes such a port.
+/// Below `ip_local_port_range` (32768 and up): an outgoing connection never uses such a port.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// `FIRST+COUNT`: the ports of this process alone, if a runner starts processes in parallel.
+/// `FIRST+COUNT`: the ports reserved for this process, if a runner starts processes in parallel.
 const PORTS: &str = "TUNNEL_TEST_PORTS";
 
 /// A port that no socket uses on any address.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let (first, count) = range();
-    // A port that the last process of this range used may still have connections that end.
+    // A port that the last process of this range used may still have connections that are closing.
     let start = (std::process::id() % u32::from(count)) * 64;
     for _ in 0..count {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -33,7 +33,8 @@ pub fn free_port() -> u16 {
 }
 
 fn is_free(port: u16) -> bool {
-    // A listener at ::1 alone is in nobody's way at 0.0.0.0. A machine without IPv6 has none.
+    // A listener only at ::1 does not conflict with 0.0.0.0. A machine without IPv6 has no such
+    // listener.
     let is_used_v6 = || {
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port));
         listener.is_err_and(|error| error.kind() == ErrorKind::AddrInUse)

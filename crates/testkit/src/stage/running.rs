@@ -83,8 +83,8 @@ impl Running {
         self.client = Some(Self::spawn(&self.setup, "client"));
     }
 
-    /// Starts one more client process. Its file is made from the first client's file. It has
-    /// folders of its own, as on another machine.
+    /// Starts one more client process. Its file is made from the first client's file. It has its
+    /// own folders, as on another machine.
     pub fn start_another_client(&self, edit: impl FnOnce(String) -> String) -> Daemon {
         let text = fs::read_to_string(self.file("client.yaml")).unwrap();
         let text = edit(text.replace("/client.sock", "/another/another.sock"));
@@ -133,7 +133,7 @@ impl Running {
         }
     }
 
-    /// Waits until every public and local port is listening, and both daemons take commands.
+    /// Waits until every public and local port is listening, and both daemons accept commands.
     pub fn wait_ready(&self) {
         for socket in ["server.sock", "client.sock"] {
             let socket = self.file(socket);
@@ -145,7 +145,7 @@ impl Running {
         }
     }
 
-    /// Waits until a visitor of this echo service gets an answer: then links live end to end.
+    /// Waits until a visitor of this echo service gets an answer: then the tunnel works end to end.
     pub fn wait_echo(&self, port: u16) {
         wait("an echo through the tunnel", SOON, || {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
@@ -156,12 +156,12 @@ impl Running {
         });
     }
 
-    /// Replaces `client.yaml` by a file made from the present file.
+    /// Replaces `client.yaml` by a file made from the current file.
     pub fn edit_client(&self, edit: impl FnOnce(String) -> String) {
         self.edit("client.yaml", edit);
     }
 
-    /// Replaces `server.yaml` by a file made from the present file.
+    /// Replaces `server.yaml` by a file made from the current file.
     pub fn edit_server(&self, edit: impl FnOnce(String) -> String) {
         self.edit("server.yaml", edit);
     }

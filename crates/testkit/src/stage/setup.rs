@@ -30,16 +30,16 @@ pub struct Setup {
     pub(super) forwards: Vec<(u16, u16)>,
     /// Ports that the server allows in addition to the services' ports.
     pub allow: Vec<u16>,
-    /// Further rights of the client: keys of `allow` as they stand in a flow map.
+    /// Additional rights of the client: keys of `allow` in the form of a flow map.
     pub more_rights: Vec<String>,
-    /// Further targets of the client's forwards: entries of `allow.forward`.
+    /// Additional targets of the client's forwards: entries of `allow.forward`.
     pub more_targets: Vec<String>,
     /// URLs of additional listeners for clients, or flow maps in the form `{ url: …, … }`.
     pub more_listen: Vec<String>,
     /// Additional top-level lines of the files.
     pub server_lines: String,
     pub client_lines: String,
-    /// The client's `tls` as a flow map, in place of the server's pin.
+    /// The client's `tls` as a flow map, instead of the server's pin.
     pub client_tls: Option<String>,
     /// Additional variables of the daemons' environment.
     pub server_env: Vec<(&'static str, OsString)>,
@@ -49,8 +49,7 @@ pub struct Setup {
     pub client_starter: Vec<OsString>,
     /// The path of the server's URL, for schemes that have a path.
     pub server_path: String,
-    /// The URL where the client looks for the server, in place of the server's or the wire's
-    /// address.
+    /// The URL by which the client dials the server, instead of the server's or the wire's address.
     pub server_url: Option<String>,
     /// The address of all listeners and all targets.
     host: &'static str,
@@ -68,7 +67,7 @@ enum Folder {
 }
 
 impl Setup {
-    /// For end-to-end tests: the binary beside the test program, in a folder for this setup alone.
+    /// For end-to-end tests: the binary beside the test program, in a folder only for this setup.
     #[must_use]
     pub fn new(scheme: Scheme) -> Self {
         let turn = Some(StageLock::beside_others());

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use super::{Daemon, SOON, free_port, run, wait, wait_listening};
 
-/// The path of a program; some daemons live in folders outside the user's `PATH`.
+/// The path of a program; some daemons are in folders outside the user's `PATH`.
 pub fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -21,8 +21,8 @@ pub fn program(name: &str) -> PathBuf {
 }
 
 /// Writes a program that a test calls, which only its owner may run. Another process writes it: a
-/// process of a test that runs beside has for a moment all open files of this one, and a file that
-/// somebody has open for writing cannot be executed (ETXTBSY, execve(2)).
+/// child process of a concurrent test briefly has all open files of this process, and a file that
+/// is open for writing cannot be executed (ETXTBSY, execve(2)).
 pub fn write_program(path: &Path, text: &str) {
     let mut install = Command::new(program("install"));
     install.args(["-m", "700", "/dev/stdin"]).arg(path).stdin(Stdio::piped());
@@ -40,7 +40,8 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts nginx. `locations` goes into the only server block; the document root is `dir/www`.
+    /// Starts nginx. `locations` is inserted into the only server block; the document root is
+    /// `dir/www`.
     pub fn start(dir: &Path, locations: &str) -> Self {
         let port = free_port();
         let www = dir.join("www");
@@ -78,8 +79,8 @@ impl Nginx {
         Self { port, process }
     }
 
-    /// `nginx -s reload`: starts new workers with the file's present content. The old workers end
-    /// their connections when nginx tells them to.
+    /// `nginx -s reload`: starts new workers with the file's current content. The old workers end
+    /// their connections when nginx requests it.
     pub fn reload(&self) {
         self.process.signal(Signal::HUP);
     }
@@ -112,7 +113,7 @@ impl Clock {
 
     /// Sets the offset from the right time: `+1h`, `-1h`.
     pub fn set(&self, offset: &str) {
-        // In one step: processes read the file all the time.
+        // In one step, because processes read the file all the time.
         let new = self.file.with_extension("new");
         fs::write(&new, format!("{offset}\n")).unwrap();
         fs::rename(new, &self.file).unwrap();
@@ -120,7 +121,7 @@ impl Clock {
 
     /// The variables that make a process use this clock.
     pub fn env(&self) -> Vec<(&'static str, OsString)> {
-        // The library lies beside no program; its folder has the name of the machine's triple.
+        // The library is not beside a program; its folder has the name of the machine's triple.
         program("faketime");
         let library = fs::read_dir("/usr/lib").unwrap().flatten().map(|folder| folder.path());
         let library = library
@@ -153,7 +154,7 @@ impl Iperf3 {
     /// Starts the server on this port.
     pub fn start_on(dir: &Path, port: u16) -> Self {
         let mut command = Command::new(program("iperf3"));
-        // The log tells what the server does, and when.
+        // The log shows what the server does, and when.
         command.args(["-s", "--forceflush", "-B", "127.0.0.1", "-p", &port.to_string()]);
         let server = Daemon::start("iperf3", dir, &mut command);
         wait_listening(port, SOON);
@@ -194,7 +195,7 @@ pub fn start_sshd(dir: &Path) -> (u16, Daemon, Vec<String>) {
     let file = dir.join("sshd_config");
     fs::write(&file, conf).unwrap();
     if rustix::process::geteuid().is_root() {
-        // Debian's sshd insists on this folder; a running system makes it at boot.
+        // Debian's sshd requires this folder; a running system makes it at boot.
         fs::create_dir_all("/run/sshd").unwrap();
     }
     // Started by its full path, because sshd executes itself again for each connection.

@@ -69,7 +69,7 @@ impl Connection {
             .any(|flag| flag.load(Ordering::SeqCst))
     }
 
-    /// Carries one direction to its end.
+    /// Forwards one direction until its end.
     pub(super) fn carry(&self, up: bool, shared: &Shared) {
         let (mut from, to, swallows) = if up {
             (&self.near, &self.far, &self.swallows_up)
@@ -84,7 +84,7 @@ impl Connection {
                 Err(e) if is_patience(&e) => continue,
                 Err(_) => {
                     if !swallows.load(Ordering::SeqCst) {
-                        // A reset passes as a reset.
+                        // A reset is forwarded as a reset.
                         self.end(Death::Reset);
                     }
                     return;

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use super::late::Late;
 use super::{Shared, Way, lock};
 
-/// The longest datagram, in bytes.
+/// The maximum length of a datagram, in bytes.
 const LONGEST: usize = 65_535;
 
 /// The interval at which a thread that waits for the target checks whether the port was changed.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The least time between two datagrams while a path trickles; a datagram that comes sooner is
-/// lost.
+/// The minimum interval between two datagrams while a path trickles; a datagram that arrives
+/// earlier is lost.
 const TRICKLE: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Carries a datagram from the client.
+    /// Forwards a datagram from the client.
     pub(super) fn up(self: &Arc<Self>, datagram: &[u8], shared: &Shared) {
         if self.passes(0, datagram.len(), shared) {
             self.deliver(0, datagram, shared);
@@ -105,7 +105,7 @@ impl Flow {
         };
     }
 
-    /// Carries the target's datagrams, as long as the process lives.
+    /// Forwards the target's datagrams while the process runs.
     pub(super) fn carry_down(self: &Arc<Self>, shared: &Shared) {
         let mut buf = vec![0; LONGEST];
         loop {

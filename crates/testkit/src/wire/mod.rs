@@ -1,6 +1,6 @@
 //! A real network path between two ends that breaks as real paths do, for TCP and for datagrams of
 //! the same port. To both ends it looks like a router or a NAT: connections stay open while nothing
-//! gets through, or die without a packet. A path cannot reset a conversation over UDP: where a
+//! gets through, or end without a packet. A path cannot reset a conversation over UDP: where a
 //! connection would be reset or closed, the conversation's datagrams are lost.
 //!
 //! [`Wire`] is the path, [`Trouble`] is a fault of the path. The same seed draws the same faults.
@@ -25,7 +25,7 @@ use policer::Policer;
 pub use record::Recorder;
 pub use trouble::{Reach, Trouble, Way};
 
-/// Bytes of one write, unless a test wants fewer.
+/// The number of bytes per write, unless a test sets fewer.
 const CHUNK: usize = 64 << 10;
 
 /// The pause after an accept that failed for lack of descriptors.
@@ -42,11 +42,11 @@ pub enum Entry {
     Open,
     /// New connections are reset, as by a host with a closed port.
     Refused,
-    /// New connections are accepted, and nothing ever comes back.
+    /// New connections are accepted and never get a response.
     Silent,
 }
 
-/// A path from an address of its own to a target. The path lives as long as the process.
+/// A path from its own address to a target. The path exists as long as the process.
 #[derive(Debug)]
 pub struct Wire {
     address: SocketAddr,
@@ -72,7 +72,7 @@ struct Shared {
     weather: Mutex<Weather>,
     /// Bytes per write.
     chunk: AtomicUsize,
-    /// All connections die each time this number of bytes has passed; 0 means never.
+    /// All connections are reset each time this number of bytes has passed; 0 means never.
     kill_every: AtomicI64,
     until_kill: AtomicI64,
     kills: AtomicU64,
@@ -157,7 +157,7 @@ impl Wire {
     /// Sets how the path treats new connections. Existing connections are not touched.
     pub fn entry(&self, entry: Entry) {
         lock(&self.shared.weather).entry = entry;
-        // Silence ends in a reset, as from a host that is back and knows nothing of the connection.
+        // Silence ends in a reset, as from a host that is back and does not know the connection.
         for socket in lock(&self.shared.silent).drain(..) {
             reset_on_drop(&socket);
         }
@@ -186,7 +186,7 @@ impl Wire {
         self.shared.passed.load(Ordering::Relaxed)
     }
 
-    /// From now on, nothing passes on the present connections, and neither end is told.
+    /// From now on, nothing passes on the present connections, and neither end is notified.
     pub fn freeze(&self) {
         self.suffer(Trouble::Swallow(Reach::All, Way::Both));
     }
@@ -261,7 +261,7 @@ impl Shared {
     fn take_datagrams(self: &Arc<Self>, near: &Arc<UdpSocket>) {
         let mut buf = vec![0; 65_535];
         loop {
-            // The error is about an earlier datagram whose receiver is gone.
+            // The error is about an earlier datagram whose receiver has closed.
             let Ok((n, client)) = near.recv_from(&mut buf) else { continue };
             let Some(flow) = self.flow(client, near) else { continue };
             flow.up(&buf[..n], self);
@@ -330,8 +330,8 @@ impl Shared {
     }
 
     /// Applies a fault to conversations over UDP. It reaches all of them, because a device holds
-    /// the state of all of them. A conversation that its ends have given up counts as well: the
-    /// path is not told.
+    /// the state of all of them. A conversation that its ends have given up counts as well, because
+    /// the path is not notified.
     fn suffer_datagrams(&self, trouble: Trouble) -> usize {
         let way = match trouble {
             Trouble::Reset(_) | Trouble::Close(_) => Some(Way::Both),
@@ -375,7 +375,7 @@ impl Shared {
 }
 
 /// Listens for connections and datagrams at one address. The port that the kernel chooses for TCP
-/// may be taken for UDP; then the kernel chooses again.
+/// may be in use for UDP; then the kernel chooses again.
 fn bind_both(listen: SocketAddr) -> io::Result<(TcpListener, Arc<UdpSocket>)> {
     let mut turns = 0;
     loop {
@@ -391,7 +391,7 @@ fn bind_both(listen: SocketAddr) -> io::Result<(TcpListener, Arc<UdpSocket>)> {
     }
 }
 
-/// Closing this socket will send RST instead of FIN.
+/// Makes the close of this socket send RST instead of FIN.
 pub fn reset_on_drop(stream: &TcpStream) {
     // A closed socket has no linger option to set.
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));

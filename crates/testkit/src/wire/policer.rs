@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::lock;
 
-/// Bytes that may pass at once.
+/// The burst size, in bytes.
 const BURST: f64 = 32_000.0;
 
 #[derive(Debug, Default)]

@@ -1,5 +1,6 @@
-//! A relay that records what passes, as a file of pcap: packets of IP with the bytes that each end
-//! has sent. The recording depends neither on rights nor on how the system cuts and joins packets.
+//! A relay that records its traffic as a pcap file: IP packets with the bytes that each end has
+//! sent. The recording depends neither on privileges nor on how the system splits and joins
+//! packets.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
@@ -13,17 +14,17 @@ use std::time::Duration;
 
 use crate::stage::LONG;
 
-/// `LINKTYPE_RAW`: packets begin with the head of IP.
+/// `LINKTYPE_RAW`: packets begin with the IP header.
 const RAW: u32 = 101;
 
 /// The addresses of the ends in the recording (RFC 5737), which the relay has on loopback.
 const CLIENT: [u8; 4] = [192, 0, 2, 1];
 const SERVER: [u8; 4] = [192, 0, 2, 2];
 
-/// The most bytes of a segment of TCP in the recording.
+/// The maximum length of a TCP segment in the recording, in bytes.
 const SEGMENT: usize = 32_000;
 
-/// The numbers of the protocols in the head of IP.
+/// The protocol numbers in the IP header.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -37,7 +38,7 @@ const FIN: u8 = 1;
 struct Packets(Vec<u8>, u32);
 
 impl Packets {
-    /// Appends a packet of IP without checksums, a millisecond after the packet before.
+    /// Appends an IP packet without checksums, a millisecond after the previous packet.
     fn add(&mut self, protocol: u8, is_up: bool, body: &[u8]) {
         let (from, to) = if is_up { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
         let length = u16::try_from(20 + body.len()).expect("a packet of IP");
@@ -56,12 +57,12 @@ impl Packets {
     }
 }
 
-/// A connection over TCP in the recording.
+/// A TCP connection in the recording.
 struct Line {
     packets: Arc<Mutex<Packets>>,
-    /// The port of the client, which tells connections apart, and that of the server.
+    /// The port of the client, which distinguishes connections, and the port of the server.
     ports: [u16; 2],
-    /// The next numbers of the client and of the server.
+    /// The next sequence numbers of the client and of the server.
     next: Mutex<[u32; 2]>,
 }
 
@@ -74,7 +75,7 @@ impl Line {
         body.extend(self.ports[peer].to_be_bytes());
         body.extend(next[own].to_be_bytes());
         body.extend(if flags & ACK == 0 { 0 } else { next[peer] }.to_be_bytes());
-        // A head of five words, the flags, the window, no checksum, no urgent bytes.
+        // A header of five words, the flags, the window, no checksum, no urgent bytes.
         body.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
         body.extend_from_slice(payload);
         let counted = u32::from(flags & (SYN | FIN) != 0);
@@ -85,7 +86,7 @@ impl Line {
     fn copy(&self, mut from: TcpStream, mut to: TcpStream, is_up: bool) {
         let mut block = vec![0; SEGMENT];
         while let Ok(length @ 1..) = from.read(&mut block) {
-            // Before the bytes go on: an answer stands behind what it answers.
+            // Recorded before the bytes are forwarded, so that an answer follows its request.
             self.add(is_up, PUSH | ACK, &block[..length]);
             if to.write_all(&block[..length]).is_err() {
                 break;
@@ -96,7 +97,7 @@ impl Line {
     }
 }
 
-/// A relay in front of a port of loopback. It lives as long as the process.
+/// A relay in front of a loopback port. It runs as long as the process.
 #[derive(Debug)]
 pub struct Recorder {
     packets: Arc<Mutex<Packets>>,
@@ -104,7 +105,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records connections over TCP to `target`.
+    /// Records TCP connections to `target`.
     ///
     /// # Panics
     /// No port is free.
@@ -156,23 +157,23 @@ impl Recorder {
                     way
                 });
                 datagram(&own, true, [from.port(), target], &block[..length]);
-                // A server that has gone answers with ICMP.
+                // A closed server port answers with ICMP.
                 let _ = way.send(&block[..length]);
             }
         });
         Self { packets, port }
     }
 
-    /// The port where the client looks for the server.
+    /// The port at which the client dials the server.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Writes what has passed.
+    /// Writes the recorded packets.
     ///
     /// # Errors
-    /// Those of the file.
+    /// The errors of the file.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         // The magic of microseconds, version 2.4, no time zone, no accuracy, the longest packet.
         let mut file = Vec::from(0xa1b2_c3d4_u32.to_le_bytes());

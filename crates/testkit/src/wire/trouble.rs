@@ -40,11 +40,11 @@ pub enum Trouble {
     Swallow(Reach, Way),
 }
 
-/// Longest stall that is drawn. A carrier is given up after 5 s of silence with data outstanding,
-/// so that about every second stall is shorter than the link's patience.
+/// The maximum stall that is drawn. A carrier is given up after 5 s of silence with data
+/// outstanding, so about every second stall is shorter than the link's timeout.
 const STALL_MAX: Duration = Duration::from_secs(9);
 
-/// Longest time of single bytes that is drawn.
+/// The maximum time of single bytes that is drawn.
 const TRICKLE_MAX: Duration = Duration::from_secs(3);
 
 impl Trouble {
@@ -77,7 +77,7 @@ impl Trouble {
         }
     }
 
-    /// How long the fault lasts by itself. A swallowing path stays so until both ends give up.
+    /// The duration of the fault. A swallowing path remains so until both ends give up.
     #[must_use]
     pub const fn lasts(self) -> Duration {
         match self {
