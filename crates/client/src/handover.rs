@@ -1,6 +1,6 @@
-//! What a client hands over to the next generation of its daemon. The server treats the links of
-//! both processes as links of one process: visitors use the new links immediately, and streams on
-//! the former links continue.
+//! The state that a client hands over to the next generation of its daemon. The server treats the
+//! links of both processes as links of one process: visitors use the new links immediately, and
+//! streams on the former links continue.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,8 +15,8 @@ pub(super) const FIRST: u64 = 1;
 /// register again until it hands over, but not a million times in that period.
 pub(super) const ROOM: u64 = 1 << 20;
 
-/// The gap for a process that replaces a next process that has died, perhaps after upgrades of its
-/// own: more than a million of them.
+/// The gap for a process that replaces a next process that has terminated, possibly after upgrades
+/// of its own: more than a million of them.
 pub(super) const REST: u64 = 1 << 40;
 
 /// The state with which the next process of a client continues.

@@ -1,4 +1,4 @@
-//! What a client provides for its links with other clients.
+//! The interface that a client provides for its links with other clients.
 
 use std::net::SocketAddr;
 use std::rc::Rc;

@@ -13,7 +13,7 @@ use super::Client;
 use super::invites::{PATIENCE, Waiting};
 
 impl Client {
-    /// Sends a request over the first link that takes it.
+    /// Sends a request over the first link that accepts it.
     async fn send(&self, invite: Invite) -> anyhow::Result<()> {
         let session = self.shared.uplinks.preferred().session().id;
         let mut is_old = false;

@@ -10,7 +10,7 @@
 //!   services.rs    the services on a worker; destination.rs the address that a visitor dialled
 //!   forwards.rs    forwards as entrances
 //!   home.rs        what links with other clients need of this client
-//!   invites.rs     invitations of visitors; inviting.rs asks the server for them
+//!   invites.rs     invitations of visitors; inviting.rs requests them
 //!   connect.rs     a byte stream for `tunnel connect`
 //!   replay.rs      kept requests that are sent again
 //!   reload.rs      the reload of the configuration, from its source.rs
@@ -472,7 +472,7 @@ impl Serving for Client {
             let generations = self.shared.uplinks.iter().map(|uplink| uplink.generation());
             let mut generation = generations.max().unwrap_or_default() + handover::ROOM;
             if again {
-                // The processes that have died had generations of their own.
+                // The processes that have terminated used other generations.
                 generation += handover::REST * (1 + self.again.fetch_add(1, Ordering::Relaxed));
             }
             let state = HandoverState { instance: self.shared.instance, generation };

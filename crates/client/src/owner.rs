@@ -189,7 +189,7 @@ impl ClientOwner {
             End::Retired => {
                 tracing::info!(link, "link {link} has retired: its last stream has ended");
             }
-            // A server that stops or was started again.
+            // The server is stopping or was restarted.
             End::ByPeer | End::Forgotten => {
                 self.note_loss(link);
                 tracing::info!(link, "link {link} ended: {end}; its streams were reset");

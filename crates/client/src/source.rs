@@ -1,4 +1,4 @@
-//! Where a client reads its configuration again.
+//! The source from which a client reloads its configuration.
 
 use config::ClientConfig;
 use ops::{Loaded, WrongConfig};

@@ -1,5 +1,5 @@
-//! What all doors of a server share: the settings that a reload replaces, the names, and which
-//! reverse proxies are trusted.
+//! The state that all doors of a server share: the settings that a reload replaces, the names, and
+//! which reverse proxies are trusted.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -22,7 +22,7 @@ use super::{answer, certificates};
 /// s, Apache 20 s; a browser sends its request header at once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What all doors of a server share.
+/// The state that all doors of a server share.
 #[derive(Debug)]
 pub struct Doors {
     pub(super) hosts: Arc<Hosts>,

@@ -1,5 +1,5 @@
-//! What a server needs to publish names: the table of names, the ports for their visitors, and the
-//! domain in which each client has its own name.
+//! The data that a server needs to publish names: the table of names, the ports for their visitors,
+//! and the domain in which each client has its own name.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -149,7 +149,7 @@ pub(super) struct Undecided {
     pub(super) doors: Arc<Doors>,
     pub(super) socket: Socket,
     pub(super) peer: Option<SocketAddr>,
-    /// What a load balancer reports about the visitor.
+    /// The report of a load balancer about the visitor.
     pub(super) fields: Option<VisitorFields>,
     /// The time until which the visitor may be held, if it was held already.
     pub(super) until: Option<Instant>,

@@ -1,5 +1,5 @@
 //! Accepts carriers for the server: each connection is logged in by `link::server`, and its carrier
-//! goes to the worker that the registry chooses. Connections before their log-in are
+//! is handed to the worker that the registry chooses. Connections before their log-in are
 //! [`Unauthenticated`](node::unauthenticated).
 
 use std::cell::RefCell;
@@ -197,8 +197,8 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
 }
 
 /// The reason of a refused credential or of a full table, for the log. The client gets fewer
-/// details: it cannot tell an unknown name from a wrong token. `None`: the failure has another
-/// cause.
+/// details: it cannot distinguish an unknown name from a wrong token. `None`: the failure has
+/// another cause.
 fn reason(
     registry: &Registry,
     auth: &Auth<'_>,

@@ -105,7 +105,7 @@ struct PendingCode {
     order: Order,
     credential: StoredCredential,
     until: Instant,
-    /// The client that has asked for the code.
+    /// The client that requested the code.
     by: Option<String>,
 }
 
@@ -149,7 +149,7 @@ impl Enrolments {
     /// # Errors
     /// The server has no state directory, the order cannot be stored, a new client is enrolled
     /// already, a client with a new token is not, the client is in the configuration, every
-    /// listener asks for a certificate, [`MAX`] codes are valid, or [`INVITED_MAX`] of the client
+    /// listener requests a certificate, [`MAX`] codes are valid, or [`INVITED_MAX`] of the client
     /// `by`.
     pub(super) fn begin(
         &self,
@@ -288,7 +288,7 @@ impl Enrolments {
         tokio::task::spawn_blocking(work).await?
     }
 
-    /// Removes the code of a name that the client `by` has asked for.
+    /// Removes the code of a name that the client `by` requested.
     pub(super) fn withdraw(&self, name: &Name, by: &str) {
         let mut open = self.open();
         if open.get(name.as_str()).is_some_and(|one| one.by.as_deref() == Some(by)) {

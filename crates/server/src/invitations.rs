@@ -3,10 +3,10 @@
 //! that service and no other right.
 //!
 //! A revocation removes a client only if this process enrolled it by a code that the same inviter
-//! asked for: an inviter also gives rights to clients of other inviters, and must not remove these
+//! requested: an inviter also gives rights to clients of other inviters, and must not remove these
 //! clients.
 //!
-//! A refusal reveals which names the server knows, so each further refusal is delayed longer.
+//! A refusal reveals which names the server knows, so each additional refusal is delayed longer.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! Where a server reads its configuration again.
+//! The source from which a server reloads its configuration.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ pub enum SignalError {
     /// The text of the peer is not a usable session description.
     #[error("the session description is refused: {0}")]
     Description(&'static str),
-    /// As many peers as the limit allows are connected or about to connect.
+    /// The limit of peers that are connected or about to connect is reached.
     #[error("{0} peers are connected, and no more are allowed (p2p.webrtc.peers)")]
     Full(usize),
     /// No socket could be opened, or the library refused.

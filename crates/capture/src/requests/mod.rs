@@ -113,7 +113,7 @@ struct Entry {
     response: Half,
     /// The counters of a connection that has switched protocols.
     live: Option<Arc<Switched>>,
-    /// The request asks for another protocol, or has no end of its own.
+    /// Why there is no replay: the request asks for a tunnel, or has switched to another protocol.
     no_replay: Option<&'static str>,
     revision: u64,
     /// The memory of the entry.
@@ -137,7 +137,7 @@ struct Half {
 /// and readers read.
 #[derive(Debug, Default)]
 struct Switched {
-    /// Of the visitor and of the target.
+    /// The bytes from the visitor and from the target.
     bytes: [AtomicU64; 2],
     messages: [AtomicU64; 2],
     is_websocket: bool,

@@ -59,7 +59,7 @@ pub(super) struct Table {
     owners: HashMap<Key, Arc<str>>,
     /// The bytes of all names in the file.
     bytes: usize,
-    /// The longest absence of a client after which its names are known; zero: no name is known.
+    /// The maximum absence of a client for which its names are known; zero: no name is known.
     pub(super) longest: Duration,
     /// The table differs from the file.
     pub(super) is_new: bool,

@@ -1,5 +1,4 @@
-//! What a visitor's link reaches: the streams and flows of its one service. Everything else is
-//! refused.
+//! Limits a visitor's link to the streams and flows of its one service. Everything else is refused.
 
 use std::fmt;
 use std::rc::Rc;

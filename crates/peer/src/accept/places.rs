@@ -1,5 +1,5 @@
-//! Where the links of visitors are. A link is on the worker where its first carrier arrived; its
-//! later carriers may arrive on any worker.
+//! The workers of the links of visitors. A link is on the worker where its first carrier arrived;
+//! its later carriers may arrive on any worker.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -36,7 +36,7 @@ pub(super) struct Place {
     pub(super) session: Arc<Session>,
     pub(super) secret: LinkSecret,
     pub(super) instance: InstanceId,
-    /// What the visitor proved.
+    /// The proof of the visitor.
     pub(super) proved: Proved,
 }
 

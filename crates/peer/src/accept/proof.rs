@@ -1,5 +1,5 @@
-//! What a visitor must prove: the token that the service has for it, or a certificate of the
-//! authority that the service trusts.
+//! The proof that a visitor must give: the token that the service has for it, or a certificate of
+//! the authority that the service trusts.
 
 use std::sync::Arc;
 

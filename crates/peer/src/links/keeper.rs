@@ -106,7 +106,7 @@ pub(super) fn start(
     Keeper { task: task.abort_handle(), leaving }
 }
 
-/// What follows a link.
+/// The next step after a link has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     Nothing,

@@ -77,7 +77,7 @@ impl Client {
         ports && hosts && self.forward.0.is_empty() && !self.invite && !self.shared
     }
 
-    /// Makes a client from its configuration. `certificates`: the server asks clients for
+    /// Makes a client from its configuration. `certificates`: the server requests client
     /// certificates.
     ///
     /// # Errors

@@ -76,9 +76,9 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Adds a client, or replaces the client of the same name. `certificates`: the server asks the
-    /// client for a certificate. Of two concurrent changes one would be lost, so the caller must
-    /// serialize the changes.
+    /// Adds a client, or replaces the client of the same name. `certificates`: the server requests
+    /// a certificate from the client. Of two concurrent changes one would be lost, so the caller
+    /// must serialize the changes.
     pub(super) fn put(&self, grant: &ClientGrant, certificates: bool) -> anyhow::Result<Changes> {
         let (mut all, mut changes) = (HashMap::clone(&self.all.load()), Changes::default());
         self.read_into(grant, certificates, &mut all, &mut changes)?;
@@ -100,7 +100,7 @@ impl Clients {
         Changes { removed, ..Changes::default() }
     }
 
-    /// Reads the client of `grant` into `all`. `certificates`: the server asks clients for
+    /// Reads the client of `grant` into `all`. `certificates`: the server requests client
     /// certificates.
     fn read_into(
         &self,

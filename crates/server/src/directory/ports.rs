@@ -1,6 +1,6 @@
-//! The ports that the server chose, by client and service. A service that asks for any port gets
-//! the port that it had before, also after a restart of either side. The ports are stored in the
-//! state directory.
+//! The ports that the server chose, by client and service. A service that requests any port gets
+//! its previous port, also after a restart of either side. The ports are stored in the state
+//! directory.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-/// The maximum number of connections that `DELETE` can end. The oldest is forgotten first, and goes
-/// on.
+/// The maximum number of connections that `DELETE` can end. The oldest entry is evicted first, and
+/// its connection continues.
 const KNOWN_MAX: usize = 4096;
 
 /// The connections that have begun here.

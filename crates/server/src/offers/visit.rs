@@ -99,7 +99,7 @@ async fn hold(mut lane: StreamLane, ended: oneshot::Receiver<()>) {
         asked = ended => asked.is_ok(),
     };
     if is_asked {
-        // A stream that is lost tells it as well as the word.
+        // If the stream is lost, the write fails, and the wait below returns at once.
         let _ = wire::write(&mut lane, &[wire::END]).await;
         wire::over(&mut lane).await;
     }

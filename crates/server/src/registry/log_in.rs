@@ -22,7 +22,7 @@ use node::session::{Session, Worker};
 const PROCESSES_MAX: usize = 256;
 
 /// The maximum number of links of one client process. It is far above any number of workers; a
-/// client that asks for more is misconfigured or hostile.
+/// client that requests more is misconfigured or hostile.
 const LINKS_MAX: usize = 256;
 
 impl Registry {

@@ -47,7 +47,7 @@ pub(crate) struct Registry {
     introduced: Mutex<RepeatLimit<IpAddr>>,
     /// The log-in records of the clients.
     sightings: Sightings,
-    /// Registrations that wait for their turn.
+    /// Pending registrations.
     pending: Pending,
     /// The clients whose processes are about to be compared again.
     ranked: Mutex<HashSet<String>>,

@@ -194,7 +194,7 @@ impl Pair {
         }
     }
 
-    /// Ends a direction after the link has taken all queued bytes.
+    /// Ends a direction after the link has accepted all queued bytes.
     pub fn finish(&mut self, side: Side, id: StreamId) {
         self.end_mut(side).finish(id);
     }

@@ -58,11 +58,11 @@ pub(super) struct Entry {
     /// Holds the resource for the client, and the descriptors of listeners. Services that share a
     /// name share the claim.
     pub(super) held: (Arc<Claim>, Option<Reserved>),
-    /// The gate of the client. The gate of the entrance lies within it.
+    /// The gate of the client. The gate of the entrance is within it.
     pub(super) gate: Arc<Gate>,
     /// The name that leads to the entrance, and its need of a certificate; `None` for a port.
     pub(super) host: Option<(Host, Option<Wanted>)>,
-    /// The server chose the port, because the client asked for port 0.
+    /// The server chose the port, because the client requested port 0.
     pub(super) chosen: bool,
     /// The latest registration includes this entrance.
     pub(super) wanted: bool,
