@@ -21,7 +21,7 @@ use crate::turns::taking_turns;
 /// Clients that run until this is dropped.
 #[derive(Debug)]
 pub struct Herd {
-    told: Rc<Told>,
+    tally: Rc<Told>,
     keepers: Vec<AbortHandle>,
 }
 
@@ -36,23 +36,23 @@ impl Herd {
     /// Starts one client for each name, all at once. Needs a local runtime.
     #[must_use]
     pub fn start(server: &Server, token: &Token, names: impl IntoIterator<Item = Name>) -> Self {
-        let told = Rc::<Told>::default();
+        let tally = Rc::<Told>::default();
         let dialer = taking_turns(&server.dialer);
         let server = Server { dialer, ..server.clone() };
-        let keepers = names.into_iter().map(|name| keep(&server, token, name, &told)).collect();
-        Self { told, keepers }
+        let keepers = names.into_iter().map(|name| keep(&server, token, name, &tally)).collect();
+        Self { tally, keepers }
     }
 
     /// The number of clients with a live link.
     #[must_use]
     pub fn live(&self) -> usize {
-        self.told.live.get()
+        self.tally.live.get()
     }
 
     /// The times of the attempts that failed since the last call.
     #[must_use]
     pub fn take_failures(&self) -> Vec<Instant> {
-        self.told.failures.take()
+        self.tally.failures.take()
     }
 
     /// Whether no client has given up.
@@ -68,7 +68,7 @@ impl Drop for Herd {
     }
 }
 
-fn keep(server: &Server, token: &Token, name: Name, told: &Rc<Told>) -> AbortHandle {
+fn keep(server: &Server, token: &Token, name: Name, tally: &Rc<Told>) -> AbortHandle {
     let path = Path {
         url: server.url.clone(),
         dialer: Rc::new(Host {
@@ -92,11 +92,11 @@ fn keep(server: &Server, token: &Token, name: Name, told: &Rc<Told>) -> AbortHan
         budget: Rc::new(Unlimited),
         serials: Arc::new(AtomicU64::new(1)),
     };
-    let owner = Member { told: Rc::clone(told), live: Cell::new(None) };
-    let told = Rc::clone(told);
+    let owner = Member { tally: Rc::clone(tally), live: Cell::new(None) };
+    let tally = Rc::clone(tally);
     let report = move |report: Report<'_>| {
         if matches!(report, Report::Unreachable { .. }) {
-            told.failures.borrow_mut().push(Instant::now());
+            tally.failures.borrow_mut().push(Instant::now());
         }
     };
     let work = run(client, Rc::new(owner), Rc::new(|_| {}), Rc::new(report));
@@ -106,7 +106,7 @@ fn keep(server: &Server, token: &Token, name: Name, told: &Rc<Told>) -> AbortHan
 /// The owner of one client's links.
 #[derive(Debug)]
 struct Member {
-    told: Rc<Told>,
+    tally: Rc<Told>,
     /// The serial number of the live link.
     live: Cell<Option<u64>>,
 }
@@ -119,7 +119,7 @@ impl Owner for Member {
     fn message(&self, _link: &Link, _message: ControlMessage) {}
 
     fn changed(&self, link: &Link, state: State) {
-        let count = &self.told.live;
+        let count = &self.tally.live;
         if state == State::Live {
             if self.live.replace(Some(link.serial())).is_none() {
                 count.set(count.get() + 1);

@@ -150,9 +150,9 @@ mod tests {
         let mut value = 1u64;
         while value < u64::MAX / 3 {
             for value in [value - 1, value, value + 1, value + value / 3] {
-                let told = upper_end(bucket(value));
-                assert!(told >= value, "{value} became {told}");
-                assert!(told - value <= value / PARTS, "{value} became {told}");
+                let estimate = upper_end(bucket(value));
+                assert!(estimate >= value, "{value} became {estimate}");
+                assert!(estimate - value <= value / PARTS, "{value} became {estimate}");
             }
             value *= 2;
         }
@@ -172,8 +172,11 @@ mod tests {
         values.sort_unstable();
         for fraction in [0.0, 0.1, 0.5, 0.9, 0.99, 0.999, 1.0] {
             let rank = ((values.len() as f64 * fraction).ceil() as usize).max(1);
-            let (exact, told) = (values[rank - 1], histogram.quantile(fraction));
-            assert!(told >= exact && told - exact <= exact / PARTS, "{fraction}: {exact}, {told}");
+            let (exact, estimate) = (values[rank - 1], histogram.quantile(fraction));
+            assert!(
+                estimate >= exact && estimate - exact <= exact / PARTS,
+                "{fraction}: {exact}, {estimate}"
+            );
         }
         let latency = histogram.latency();
         assert_eq!(latency.count, 100_000);

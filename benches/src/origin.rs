@@ -104,7 +104,7 @@ async fn echo(mut stream: TcpStream, shared: &RefCell<Vec<u8>>) -> io::Result<()
 
 async fn sink(mut stream: TcpStream) -> io::Result<()> {
     let mut buffer = vec![0; READ];
-    let (mut count, mut told) = (0u64, Instant::now());
+    let (mut count, mut reported) = (0u64, Instant::now());
     loop {
         let n = stream.read(&mut buffer).await?;
         count += n as u64;
@@ -112,8 +112,8 @@ async fn sink(mut stream: TcpStream) -> io::Result<()> {
             stream.write_all(&count.to_be_bytes()).await?;
             return stream.shutdown().await;
         }
-        if told.elapsed() >= TELL {
-            told = Instant::now();
+        if reported.elapsed() >= TELL {
+            reported = Instant::now();
             stream.write_all(&count.to_be_bytes()).await?;
         }
     }

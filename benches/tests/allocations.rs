@@ -138,7 +138,7 @@ fn counted_visits(over: Over, size: usize) -> u64 {
     let path = runtime.block_on(Path::start(over, echo())).unwrap();
     let address = path.address();
     let (go, gone) = std::sync::mpsc::sync_channel(0);
-    let (tell, mut told) = tokio::sync::mpsc::channel(1);
+    let (tell, mut ended) = tokio::sync::mpsc::channel(1);
     let visitor = std::thread::spawn(move || {
         let mut socket = TcpStream::connect(address).unwrap();
         socket.set_nodelay(true).unwrap();
@@ -149,7 +149,7 @@ fn counted_visits(over: Over, size: usize) -> u64 {
     });
     let mut round = || {
         go.send(()).unwrap();
-        runtime.block_on(told.recv()).unwrap();
+        runtime.block_on(ended.recv()).unwrap();
     };
     round();
     let count = measure(round).count_total;

@@ -14,12 +14,12 @@ use tokio::sync::oneshot;
 const ANYWHERE: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
 async fn start(far: Far) -> SocketAddr {
-    let (tell, told) = oneshot::channel();
+    let (tell, received) = oneshot::channel();
     let options = Options { listen: ANYWHERE.into(), far };
     tokio::task::spawn_local(async {
         bridge::run(options, |address| tell.send(address).unwrap()).await.unwrap();
     });
-    told.await.unwrap()
+    received.await.unwrap()
 }
 
 #[test]

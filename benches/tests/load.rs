@@ -21,7 +21,7 @@ const SOON: Duration = Duration::from_secs(15);
 
 /// An origin on a thread of its own, until the test process ends.
 fn start(kind: origin::Kind) -> SocketAddr {
-    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let (tell, started) = std::sync::mpsc::sync_channel(1);
     std::thread::spawn(move || {
         runtime().unwrap().block_on(async {
             let listener = origin::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
@@ -29,7 +29,7 @@ fn start(kind: origin::Kind) -> SocketAddr {
             origin::serve(listener, kind).await;
         });
     });
-    told.recv().unwrap()
+    started.recv().unwrap()
 }
 
 /// A port without a listener.

@@ -115,8 +115,8 @@ fn run(prefix: &str, clients: usize, limit: Duration) -> (Rc<Server>, Vec<Report
 #[test]
 fn all_log_in_and_come_back_at_once() {
     let (server, said) = run("c", 50, Duration::from_secs(60));
-    let told = |report: &Report| (report.event, report.live, report.errors);
-    assert_eq!(said.iter().map(told).collect::<Vec<_>>(), [("live", 50, 0), ("end", 50, 0)]);
+    let fields = |report: &Report| (report.event, report.live, report.errors);
+    assert_eq!(said.iter().map(fields).collect::<Vec<_>>(), [("live", 50, 0), ("end", 50, 0)]);
     assert_eq!(server.links.borrow().len(), 100, "each has logged in twice");
 }
 

@@ -129,10 +129,10 @@ mod tests {
         let question = Head::question(u64::MAX - 1, 7);
         let head = Head::read(&question).unwrap();
         assert_eq!((head.kind, head.run, head.number), (Kind::Question, u64::MAX - 1, 7));
-        let told = Counts { received: 1, bytes: 2, reordered: 3, wrong: 4, nanos: 5 };
-        let answer = head.answer(&told);
+        let reported = Counts { received: 1, bytes: 2, reordered: 3, wrong: 4, nanos: 5 };
+        let answer = head.answer(&reported);
         assert_eq!(Head::read(&answer).unwrap(), Head { kind: Kind::Answer, ..head });
-        assert_eq!(counts(&answer).unwrap(), told);
+        assert_eq!(counts(&answer).unwrap(), reported);
         assert!(answer.len() <= question.len());
     }
 

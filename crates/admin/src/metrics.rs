@@ -689,14 +689,14 @@ mod tests {
             stems.iter().any(|stem| name.starts_with(stem))
         };
         let heads = pages.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-        let mut told: Vec<_> = heads.filter_map(|head| head.split(' ').next()).collect();
-        told.retain(is_ours);
+        let mut declared: Vec<_> = heads.filter_map(|head| head.split(' ').next()).collect();
+        declared.retain(is_ours);
         let rows = guide.lines().filter_map(|line| line.strip_prefix("| `"));
         let mut written: Vec<_> =
             rows.filter_map(|row| row.split(['`', '{']).next()).filter(is_ours).collect();
-        told.sort_unstable();
+        declared.sort_unstable();
         written.sort_unstable();
-        assert_eq!(written, told);
+        assert_eq!(written, declared);
     }
 
     #[test]

@@ -85,13 +85,13 @@ impl SetUpPage {
         let guard_of_port = net::guarded::Guard::port(listener.local_addr()?);
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
-        let (tell, told) = oneshot::channel();
+        let (tell, chosen) = oneshot::channel();
         let written = Arc::new(Mutex::new(Some(tell)));
         let serve = move || {
             let _guard = guard_of_port;
             let role = runtime.block_on(async {
                 let page = Page { maker, sessions, ends: Instant::now() + LASTS, written };
-                run(listener, app(page, guard), stopped, told).await
+                run(listener, app(page, guard), stopped, chosen).await
             });
             runtime.shutdown_background();
             if role.is_some() {
@@ -147,7 +147,7 @@ async fn run(
     listener: TcpListener,
     app: Router,
     stopped: oneshot::Receiver<()>,
-    told: oneshot::Receiver<Role>,
+    chosen: oneshot::Receiver<Role>,
 ) -> Option<Role> {
     let mut serving = pin!(serve::serve(listener, app));
     let role = tokio::select! {
@@ -155,7 +155,7 @@ async fn run(
         () = sleep(LASTS) => None,
         // The sender never sends; its drop also completes this future.
         _ = stopped => None,
-        told = told => told.ok(),
+        chosen = chosen => chosen.ok(),
     };
     if role.is_some() {
         tokio::select! {
@@ -303,7 +303,7 @@ mod tests {
     struct Client {
         app: TowerToHyperService<Router>,
         key: String,
-        told: oneshot::Receiver<Role>,
+        chosen: oneshot::Receiver<Role>,
     }
 
     impl Client {
@@ -311,11 +311,11 @@ mod tests {
             let sessions = Sessions::default();
             let key = sessions.key_for(LASTS).unwrap();
             let guard = guard(sessions.clone()).unwrap();
-            let (tell, told) = oneshot::channel();
+            let (tell, chosen) = oneshot::channel();
             let written = Arc::new(Mutex::new(Some(tell)));
             let page =
                 Page { maker: Arc::new(Fixed), sessions, ends: Instant::now() + LASTS, written };
-            Self { app: TowerToHyperService::new(app(page, guard)), key, told }
+            Self { app: TowerToHyperService::new(app(page, guard)), key, chosen }
         }
 
         async fn ask(&self, line: &str, token: &str, body: Option<Value>) -> (u16, Value) {
@@ -383,8 +383,8 @@ mod tests {
         let written = Arc::new(Mutex::new(None));
         let page = Page { maker: Arc::new(Fixed), sessions, ends: Instant::now() + LASTS, written };
         let (stop, stopped) = oneshot::channel();
-        let (tell, told) = oneshot::channel();
-        let task = tokio::spawn(run(listener, app(page, guard), stopped, told));
+        let (tell, chosen) = oneshot::channel();
+        let task = tokio::spawn(run(listener, app(page, guard), stopped, chosen));
         (address, task, stop, tell)
     }
 
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!((status, &draft["ok"]), (200, &json!(false)));
         assert_eq!(order(json!({"role": "server"})).await.0, 201);
         assert_eq!(order(json!({"role": "server"})).await.0, 409, "only once");
-        assert_eq!(client.told.try_recv(), Ok(Role::Server));
+        assert_eq!(client.chosen.try_recv(), Ok(Role::Server));
     }
 
     /// Whatever the page can be asked stands in its description, and the other way round.

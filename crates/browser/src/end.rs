@@ -100,7 +100,7 @@ pub(crate) struct End<S> {
     has_logged_in: bool,
     carriers: Vec<Carrier<S>>,
     greetings: VecDeque<(S, Bytes)>,
-    told: VecDeque<Told<S>>,
+    events: VecDeque<Told<S>>,
 }
 
 impl<S> std::fmt::Debug for End<S> {
@@ -111,9 +111,9 @@ impl<S> std::fmt::Debug for End<S> {
 
 impl<S: Copy + PartialEq> End<S> {
     pub(crate) fn new(who: Who, features: Features, memory: Rc<dyn Budget>) -> Self {
-        let (carriers, greetings, told) = (Vec::new(), VecDeque::new(), VecDeque::new());
+        let (carriers, greetings, events) = (Vec::new(), VecDeque::new(), VecDeque::new());
         let (known, has_logged_in) = (None, false);
-        Self { who, features, memory, known, has_logged_in, carriers, greetings, told }
+        Self { who, features, memory, known, has_logged_in, carriers, greetings, events }
     }
 
     /// The link, after it is established.
@@ -182,7 +182,7 @@ impl<S: Copy + PartialEq> End<S> {
                 self.carriers.push(Carrier { slot, input: BytesMut::new(), stage });
                 self.greet(slot);
             }
-            Err(error) => self.told.push_back(Told::Failed(slot, error)),
+            Err(error) => self.events.push_back(Told::Failed(slot, error)),
         }
     }
 
@@ -220,7 +220,7 @@ impl<S: Copy + PartialEq> End<S> {
 
     fn greeted(&mut self, now: Instant, slot: S, accepted: ClientAccepted, adds: bool) {
         if let Some(token) = accepted.token {
-            self.told.push_back(Told::Enrolled(token.reveal().to_owned()));
+            self.events.push_back(Told::Enrolled(token.reveal().to_owned()));
             return self.drop_carrier(slot);
         }
         self.has_logged_in = true;
@@ -257,7 +257,7 @@ impl<S: Copy + PartialEq> End<S> {
         known.link.attach(now, number, how);
         self.hear(now);
         if how == Attach::New {
-            self.told.push_back(Told::Live(slot));
+            self.events.push_back(Told::Live(slot));
         }
     }
 
@@ -266,7 +266,7 @@ impl<S: Copy + PartialEq> End<S> {
         if matches!(error, GreetingError::Refused(Refusal::UnknownLink)) && self.known.is_some() {
             return self.forget(Told::Forgotten);
         }
-        self.told.push_back(Told::Failed(slot, error));
+        self.events.push_back(Told::Failed(slot, error));
     }
 
     /// Decodes the received bytes of a carrier, frame by frame.
@@ -300,7 +300,7 @@ impl<S: Copy + PartialEq> End<S> {
         match event {
             Event::Resumed => {
                 if let Some(slot) = self.active() {
-                    self.told.push_back(Told::Live(slot));
+                    self.events.push_back(Told::Live(slot));
                 }
             }
             Event::CarrierDead(number) => {
@@ -311,8 +311,8 @@ impl<S: Copy + PartialEq> End<S> {
                     known.link.detach(now, number);
                 }
             }
-            Event::Control(bytes) => self.told.push_back(Told::Control(bytes)),
-            Event::ProbeNextPath => self.told.push_back(Told::Suspect),
+            Event::Control(bytes) => self.events.push_back(Told::Control(bytes)),
+            Event::ProbeNextPath => self.events.push_back(Told::Suspect),
             Event::GoingAway(GoAwayReason::Retire)
             | Event::Silent
             | Event::Heard
@@ -326,23 +326,23 @@ impl<S: Copy + PartialEq> End<S> {
             | Event::Finished { .. }
             | Event::Reset { .. }
             | Event::Stopped { .. }
-            | Event::Closed { .. } => self.told.push_back(Told::Stream(event)),
+            | Event::Closed { .. } => self.events.push_back(Told::Stream(event)),
         }
     }
 
-    fn forget(&mut self, told: Told<S>) {
+    fn forget(&mut self, event: Told<S>) {
         self.known = None;
         self.has_logged_in = false;
         let slots: Vec<_> = self.carriers.drain(..).map(|carrier| carrier.slot).collect();
-        self.told.extend(slots.into_iter().map(Told::Lost));
-        self.told.push_back(told);
+        self.events.extend(slots.into_iter().map(Told::Lost));
+        self.events.push_back(event);
     }
 
     fn drop_carrier(&mut self, slot: S) {
         let before = self.carriers.len();
         self.carriers.retain(|carrier| carrier.slot != slot);
         if self.carriers.len() < before {
-            self.told.push_back(Told::Lost(slot));
+            self.events.push_back(Told::Lost(slot));
         }
     }
 
@@ -400,6 +400,6 @@ impl<S: Copy + PartialEq> End<S> {
     }
 
     pub(crate) fn poll_told(&mut self) -> Option<Told<S>> {
-        self.told.pop_front()
+        self.events.pop_front()
     }
 }

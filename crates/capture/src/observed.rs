@@ -418,11 +418,11 @@ mod tests {
     }
 
     /// What was told after the end, without times.
-    async fn told(seen: Seen, mut reader: VisitReader) -> Vec<String> {
+    async fn lines(seen: Seen, mut reader: VisitReader) -> Vec<String> {
         drop(seen);
         let mut all = Vec::new();
-        while let Some(told) = reader.next().await {
-            let Told::Visit(visit) = told else { panic!("{told:?}") };
+        while let Some(item) = reader.next().await {
+            let Told::Visit(visit) = item else { panic!("{item:?}") };
             all.push(match visit {
                 Visit::Request { visitor, method, path, status, bytes, cut, .. } => {
                     assert_eq!(visitor.as_deref(), Some("192.0.2.7"));
@@ -458,7 +458,7 @@ mod tests {
             for piece in responses.iter().flat_map(|response| response.chunks(size)) {
                 seen.sent(piece);
             }
-            let all = told(seen, reader).await;
+            let all = lines(seen, reader).await;
             let expected =
                 ["GET /a?b=c Some(200) 3", "POST /p Some(404) 12", "GET /other Some(204) 0"];
             assert_eq!(all, expected, "pieces of {size}");
@@ -476,25 +476,25 @@ mod tests {
         );
         one.taken(&[b'x'; 100_000]);
         assert!(one.kept.is_empty());
-        assert!(told(one, reader).await[0].starts_with("GET /ws Some(101)"));
+        assert!(lines(one, reader).await[0].starts_with("GET /ws Some(101)"));
 
         let (mut one, reader) = seen(true);
         one.taken(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert_eq!(told(one, reader).await, ["GET / None 0"]);
+        assert_eq!(lines(one, reader).await, ["GET / None 0"]);
 
         let (mut one, reader) = seen(true);
         one.taken(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         one.sent(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc");
-        assert_eq!(told(one, reader).await, ["GET / Some(200) 3 cut"]);
+        assert_eq!(lines(one, reader).await, ["GET / Some(200) 3 cut"]);
 
         let (mut one, reader) = seen(true);
         one.taken(b"\x16\x03\x01 no HTTP \r\n\r\n");
         one.sent(b"abc");
-        assert_eq!(told(one, reader).await, ["16 3"]);
+        assert_eq!(lines(one, reader).await, ["16 3"]);
 
         let (mut one, reader) = seen(false);
         one.taken(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert_eq!(told(one, reader).await, ["27 0"]);
+        assert_eq!(lines(one, reader).await, ["27 0"]);
     }
 
     #[tokio::test]
@@ -511,7 +511,7 @@ mod tests {
         drop(between);
         let nothing = Seen::new(&Observer { visits: None, ..observer.clone() }, whose);
         drop(observer);
-        assert_eq!(told(nothing, reader).await, [failed().to_string()]);
+        assert_eq!(lines(nothing, reader).await, [failed().to_string()]);
     }
 
     #[test]

@@ -60,12 +60,12 @@ fn keep(
     };
     let owner = ClientOwner::new(worker, shared, uplink, links);
     let begun = Rc::clone(&owner);
-    let told = Rc::clone(&owner);
+    let reporter = Rc::clone(&owner);
     let keeping = spawn_local(link::client::run(
         keeper,
         owner,
         Rc::new(move |link| begun.begin(link)),
-        Rc::new(move |report| told.report(&report)),
+        Rc::new(move |report| reporter.report(&report)),
     ));
     keeping.abort_handle()
 }

@@ -185,13 +185,13 @@ impl Client {
         }
         shared.visits.follow(&shared.config.load_full()).await;
         let handles = Arc::clone(workers.handles());
-        let told = Arc::clone(&shared);
+        let owned = Arc::clone(&shared);
         workers.handles()[0]
-            .run(move |_| drop(tokio::task::spawn_local(register::insist(handles, told))))
+            .run(move |_| drop(tokio::task::spawn_local(register::insist(handles, owned))))
             .await?;
-        let told = Arc::clone(&shared);
+        let owned = Arc::clone(&shared);
         workers.handles()[0]
-            .run(move |_| drop(tokio::task::spawn_local(check_targets(told))))
+            .run(move |_| drop(tokio::task::spawn_local(check_targets(owned))))
             .await?;
         taken_over::adopt_visitors(workers.handles()).await?;
         let (started, source, ledger) = (Instant::now(), None, Ledger::default());

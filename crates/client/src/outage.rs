@@ -36,7 +36,7 @@ pub(super) struct Outage {
     had_server: bool,
     since: Option<Instant>,
     /// The last line of any link.
-    told: LastLine,
+    last: LastLine,
 }
 
 impl Outage {
@@ -72,8 +72,8 @@ impl Outage {
             (false, true) => Weight::LongAway(away),
             (false, false) => Weight::News,
         };
-        let is_known = |told: &LastLine| {
-            told.as_ref().is_some_and(|(is_warning, last, at)| {
+        let is_known = |last_line: &LastLine| {
+            last_line.as_ref().is_some_and(|(is_warning, last, at)| {
                 *is_warning == weight.is_warning()
                     && last == text
                     && now.saturating_duration_since(*at) < REPEAT
@@ -84,10 +84,10 @@ impl Outage {
         }
         let line = Some((weight.is_warning(), text.to_owned(), now));
         own.clone_from(&line);
-        if is_known(&self.told) {
+        if is_known(&self.last) {
             return None;
         }
-        self.told = line;
+        self.last = line;
         Some(weight)
     }
 }

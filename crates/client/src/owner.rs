@@ -37,7 +37,7 @@ pub(super) struct ClientOwner {
     shared: Arc<ClientShared>,
     uplink: Arc<Uplink>,
     links: Arc<Links>,
-    told: RefCell<LastLine>,
+    last_line: RefCell<LastLine>,
     /// When the link in use lost its carrier or ended.
     lost: Cell<Option<Instant>>,
     serial: Cell<u64>,
@@ -61,7 +61,7 @@ impl ClientOwner {
             shared: Arc::clone(shared),
             uplink: Arc::clone(uplink),
             links: Arc::clone(links),
-            told: RefCell::default(),
+            last_line: RefCell::default(),
             lost: Cell::default(),
             serial: Cell::new(0),
         })
@@ -121,7 +121,7 @@ impl ClientOwner {
                 self.uplink.published.note_trouble(Some(trouble));
                 let (is_refusal, now) = (error.is_refusal(), Instant::now());
                 let weight = self.uplink.published.outage(|outage| {
-                    outage.failed(&mut self.told.borrow_mut(), &text, is_refusal, now)
+                    outage.failed(&mut self.last_line.borrow_mut(), &text, is_refusal, now)
                 });
                 match weight {
                     Some(Weight::News) => {
@@ -143,7 +143,7 @@ impl ClientOwner {
             }
             Report::Connected { link, path, resumed, reason } => {
                 self.uplink.published.note_trouble(None);
-                *self.told.borrow_mut() = None;
+                *self.last_line.borrow_mut() = None;
                 let what = if *resumed { "resumed over" } else { "is connected to" };
                 let lost = if *link == self.serial.get() { self.lost.take() } else { None };
                 let again = lost.map_or_else(String::new, |lost| {

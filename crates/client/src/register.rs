@@ -132,7 +132,7 @@ pub(super) async fn anew(
     let session = uplink.session().id;
     for handle in handles {
         let (shared, uplink) = (Arc::clone(shared), Arc::clone(uplink));
-        let told = handle.call(move |worker| {
+        let sent = handle.call(move |worker| {
             for (of, link) in worker.state.all_links() {
                 if of.id == session {
                     register(&link, &shared, &uplink);
@@ -140,7 +140,7 @@ pub(super) async fn anew(
             }
         });
         // A worker that has stopped has no links.
-        let _ = told.await;
+        let _ = sent.await;
     }
     generation
 }

@@ -34,12 +34,12 @@ impl Client {
 /// The STUN servers for direct paths to clients of this server. Names that are not resolved within
 /// `limit` are left out.
 pub(crate) async fn of(uplink: &Uplink, config: &ClientConfig, limit: Duration) -> Vec<SocketAddr> {
-    let told = uplink.stun();
+    let announced = uplink.stun();
     let mut hosts: Vec<(String, Vec<u16>)> = Vec::new();
     for path in &config.servers {
         let host = path.endpoint.host.to_string();
-        if !told.0.is_empty() && !hosts.iter().any(|(known, _)| *known == host) {
-            hosts.push((host, told.0.clone()));
+        if !announced.0.is_empty() && !hosts.iter().any(|(known, _)| *known == host) {
+            hosts.push((host, announced.0.clone()));
         }
     }
     let own = config.p2p.stun.iter().map(|one| (one.host.to_string(), vec![one.port]));

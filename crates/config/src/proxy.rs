@@ -322,7 +322,7 @@ mod tests {
     }
 
     /// The proxy that these variables set for a server. `Err` has the name of the variable.
-    fn told(variables: &[(&str, &str)], url: &str) -> Result<Option<Proxy>, &'static str> {
+    fn chosen(variables: &[(&str, &str)], url: &str) -> Result<Option<Proxy>, &'static str> {
         let env = |name: &str| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
@@ -331,7 +331,7 @@ mod tests {
     }
 
     fn shown(variables: &[(&str, &str)], url: &str) -> Result<Option<String>, &'static str> {
-        told(variables, url).map(|proxy| proxy.map(|proxy| proxy.to_string()))
+        chosen(variables, url).map(|proxy| proxy.map(|proxy| proxy.to_string()))
     }
 
     fn some(text: &str) -> Result<Option<String>, &'static str> {
@@ -384,7 +384,7 @@ mod tests {
             assert!(shown(&[("https_proxy", text)], "tls://x.example").is_err(), "{text}");
         }
         let login = |text: &str| {
-            let proxy = told(&[("https_proxy", text)], "tls://x.example").unwrap().unwrap();
+            let proxy = chosen(&[("https_proxy", text)], "tls://x.example").unwrap().unwrap();
             proxy.credentials.map(|(user, word)| (user, word.reveal().to_owned()))
         };
         for (text, user, password) in [
@@ -397,7 +397,7 @@ mod tests {
             assert_eq!(login(text), Some((user.to_owned(), password.to_owned())), "{text}");
         }
         let kind = |text: &str| {
-            told(&[("https_proxy", text)], "tls://x.example").unwrap().map(|proxy| proxy.kind)
+            chosen(&[("https_proxy", text)], "tls://x.example").unwrap().map(|proxy| proxy.kind)
         };
         for (scheme, wanted) in [
             ("socks4", ProxyKind::Socks4(ResolvedBy::Client)),
@@ -485,12 +485,12 @@ mod tests {
         ] {
             let url = format!("tls://{host}:7000");
             for list in spared {
-                let told = shown(&[("https_proxy", "p:1"), ("NO_PROXY", list)], &url);
-                assert_eq!(told, Ok(None), "{host} {list:?}");
+                let outcome = shown(&[("https_proxy", "p:1"), ("NO_PROXY", list)], &url);
+                assert_eq!(outcome, Ok(None), "{host} {list:?}");
             }
             for list in asked {
-                let told = shown(&[("https_proxy", "p:1"), ("NO_PROXY", list)], &url);
-                assert_eq!(told, some("http://p:1"), "{host} {list:?}");
+                let outcome = shown(&[("https_proxy", "p:1"), ("NO_PROXY", list)], &url);
+                assert_eq!(outcome, some("http://p:1"), "{host} {list:?}");
             }
         }
     }

@@ -41,7 +41,7 @@ impl PublicUrls {
     /// gets scheme and port of the first entry for its host. An `https://` name is not reached over
     /// `http://`, and TLS of a `tls://` name ends at its target, so no proxy changes its scheme.
     #[must_use]
-    pub fn told(&self, address: &str) -> String {
+    pub fn public_form(&self, address: &str) -> String {
         self.mapped(address).unwrap_or_else(|| address.to_owned())
     }
 
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn ports_get_the_host_and_names_the_scheme_and_port_that_others_reach() {
         let of = urls(&["wss://T.example.com/tunnel", "http://plain.example", "https://*:8443"]);
-        for (own, told) in [
+        for (own, public) in [
             ("tcp://:10022", "tcp://t.example.com:10022"),
             ("udp://0.0.0.0:53", "udp://t.example.com:53"),
             ("tcp://[::]:22", "tcp://t.example.com:22"),
@@ -184,17 +184,17 @@ mod tests {
             ("tls://a.example:444", "tls://a.example:444"),
             ("file", "file"),
         ] {
-            assert_eq!(of.told(own), told);
-            assert_eq!(PublicUrls::default().told(own), own);
+            assert_eq!(of.public_form(own), public);
+            assert_eq!(PublicUrls::default().public_form(own), own);
         }
         let six = urls(&["tls://[2001:db8::1]", "http://*"]);
-        assert_eq!(six.told("tcp://:1"), "tcp://[2001:db8::1]:1");
-        assert_eq!(six.told("https://a.example:8443"), "https://a.example:8443");
-        assert_eq!(six.told("http://a.example:8080"), "http://a.example");
+        assert_eq!(six.public_form("tcp://:1"), "tcp://[2001:db8::1]:1");
+        assert_eq!(six.public_form("https://a.example:8443"), "https://a.example:8443");
+        assert_eq!(six.public_form("http://a.example:8080"), "http://a.example");
         let under = urls(&["https://*.b.example"]);
-        assert_eq!(under.told("http://b.example"), "http://b.example");
-        assert_eq!(under.told("http://*.b.example"), "https://*.b.example");
-        assert_eq!(under.told("http://*"), "http://*");
-        assert_eq!(under.told("tcp://:1"), "tcp://:1");
+        assert_eq!(under.public_form("http://b.example"), "http://b.example");
+        assert_eq!(under.public_form("http://*.b.example"), "https://*.b.example");
+        assert_eq!(under.public_form("http://*"), "http://*");
+        assert_eq!(under.public_form("tcp://:1"), "tcp://:1");
     }
 }

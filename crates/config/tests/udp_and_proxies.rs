@@ -285,6 +285,6 @@ fn a_target_of_udp_is_checked_by_a_datagram() {
         ("'tcp://:1'", "dns", "no visitor of the service comes over UDP"),
     ] {
         let problems = udp(public, check).unwrap_err();
-        assert!(problems.iter().any(|told| told.contains(problem)), "{check}: {problems:?}");
+        assert!(problems.iter().any(|found| found.contains(problem)), "{check}: {problems:?}");
     }
 }

@@ -209,8 +209,8 @@ mod tests {
     #[test]
     fn what_is_no_address_and_what_is_contradicted_is_nobodys_address() {
         for value in ["unknown", "203.0.113.9, _x", "203.0.113.9.1", "", "\u{fc}"] {
-            let told = sender("10.1.2.3:80", &[("x-forwarded-for", value)]);
-            assert_eq!(told, Sender::Hidden, "{value}");
+            let found = sender("10.1.2.3:80", &[("x-forwarded-for", value)]);
+            assert_eq!(found, Sender::Hidden, "{value}");
         }
         let two = [("x-forwarded-for", "203.0.113.9"), ("forwarded", "for=203.0.113.10")];
         assert_eq!(sender("10.1.2.3:80", &two), Sender::Disputed);

@@ -101,7 +101,7 @@ impl Hosts {
     pub fn secures(&self, name: &str, client: &str) -> bool {
         let Some(terminator) = &self.terminator else { return false };
         let has_port = self.ports.get().is_some_and(|[_, tls]| tls.is_some());
-        let ends_elsewhere = || self.told(&format!("http://{name}")).starts_with("https://");
+        let ends_elsewhere = || self.public_form(&format!("http://{name}")).starts_with("https://");
         has_port
             && !self.keeps_http.load(Ordering::Relaxed)
             && matches!(terminator.covers(name, client), Cover::Configured | Cover::Acme)
@@ -114,8 +114,8 @@ impl Hosts {
     }
 
     /// The public address of a service as others reach it, if `public_url` defines it.
-    pub fn told(&self, address: &str) -> String {
-        self.public.load().told(address)
+    pub fn public_form(&self, address: &str) -> String {
+        self.public.load().public_form(address)
     }
 
     /// The URL at which visitors reach a name, as far as this server can know.

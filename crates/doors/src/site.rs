@@ -436,7 +436,7 @@ impl web::Service for Service {
         let service = format!("service {} of client {}", picked.aim.name, picked.client);
         Some(Box::pin(async move {
             let _ticket = ticket;
-            let told = match source {
+            let outcome = match source {
                 Some(source) => {
                     let (service, source) = (service.as_str(), &source.into());
                     let attempt = Attempt { service, source, is_right, is_known };
@@ -447,7 +447,7 @@ impl web::Service for Service {
                     Judgement::Wrong
                 }
             };
-            match told {
+            match outcome {
                 Judgement::Right => known.set(me),
                 Judgement::Wrong => {
                     tracing::debug!(service, ?visitor, "a visitor gave a wrong user or password");

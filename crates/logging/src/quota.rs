@@ -93,10 +93,10 @@ pub fn left_out() -> u64 {
 pub fn tell_left_out() {
     crate::requests::tell_lost();
     let none = Untold { clients: 0, strangers: 0, last: None };
-    let untold =
+    let unreported =
         std::mem::replace(&mut *UNTOLD.lock().unwrap_or_else(PoisonError::into_inner), none);
-    if let Some(last) = &untold.last {
-        let (clients, strangers) = (untold.clients, untold.strangers);
+    if let Some(last) = &unreported.last {
+        let (clients, strangers) = (unreported.clients, unreported.strangers);
         tracing::warn!(
             clients,
             strangers,
@@ -347,12 +347,12 @@ fn cause(event: &Event<'_>) -> Option<Cause> {
 /// Counts a suppressed line.
 fn note(cause: Cause) {
     LEFT_OUT.fetch_add(1, Ordering::Relaxed);
-    let mut untold = UNTOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut unreported = UNTOLD.lock().unwrap_or_else(PoisonError::into_inner);
     match cause {
-        Cause::Peer(_) => untold.clients += 1,
-        Cause::Stranger(_) => untold.strangers += 1,
+        Cause::Peer(_) => unreported.clients += 1,
+        Cause::Stranger(_) => unreported.strangers += 1,
     }
-    untold.last = Some(cause);
+    unreported.last = Some(cause);
 }
 
 /// The fields of an event that identify the peer that caused it.

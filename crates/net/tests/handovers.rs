@@ -166,7 +166,7 @@ struct World {
     /// Counts generations and hand-overs.
     count: u64,
     random: u64,
-    told: Vec<String>,
+    history: Vec<String>,
 }
 
 impl World {
@@ -182,7 +182,7 @@ impl World {
         let (number, serving) = self.all.last_mut().unwrap();
         let number = *number;
         let bound = serving.ask(&format!("bind {port}"));
-        assert_eq!(bound, "done", "client {client} after {:#?}", self.told);
+        assert_eq!(bound, "done", "client {client} after {:#?}", self.history);
         let before = self.clients[client].at.replace(number).filter(|before| *before != number);
         if let Some((_, former)) = self.all.iter_mut().find(|(of, _)| Some(*of) == before) {
             former.does(&format!("close {port}"));
@@ -225,14 +225,14 @@ impl World {
         match self.pick(6) {
             0 => {
                 self.clients[client].sleeps = true;
-                self.told.push(format!("client {client} sleeps"));
+                self.history.push(format!("client {client} sleeps"));
             }
             1 => {
                 self.clients[client].sleeps = false;
-                self.told.push(format!("client {client} wakes"));
+                self.history.push(format!("client {client} wakes"));
             }
             2 if self.all.len() > 1 => {
-                self.told
+                self.history
                     .push("the process that serves dies, and the former one begins another".into());
                 let (dead, process) = self.all.pop().unwrap();
                 drop(process);
@@ -247,20 +247,21 @@ impl World {
                 self.hands_over(None);
             }
             3 => {
-                self.told.push(format!("an upgrade, and client {client} wakes and comes amid it"));
+                self.history
+                    .push(format!("an upgrade, and client {client} wakes and comes amid it"));
                 self.clients[client].sleeps = false;
                 let serving = self.all.last().unwrap().0;
                 let is_there = self.clients[client].at == Some(serving);
                 self.hands_over((!is_there).then_some(client));
             }
             _ => {
-                self.told.push("an upgrade".into());
+                self.history.push("an upgrade".into());
                 self.hands_over(None);
             }
         }
         // An upgrade may come before the clients have moved.
         if self.pick(3) > 0 {
-            self.told.push("those awake come".into());
+            self.history.push("those awake come".into());
             self.awake_come();
         }
         let serving = self.all.len() - 1;
@@ -271,7 +272,7 @@ impl World {
         self.all.drain(..ended);
         for client in self.clients.iter().filter(|client| client.at.is_some()) {
             let visitor = TcpStream::connect((Ipv4Addr::LOCALHOST, client.port));
-            assert!(visitor.is_ok(), "{} after {:#?}", client.port, self.told);
+            assert!(visitor.is_ok(), "{} after {:#?}", client.port, self.history);
         }
     }
 }
@@ -288,9 +289,9 @@ fn a_client_that_comes_back_finds_its_port_after_any_upgrades_and_crashes() {
         let client = |(nth, port)| Client { port, at: None, sleeps: nth % 2 == 1 };
         let clients = taken.into_iter().map(port).enumerate().map(client).collect();
         let all = vec![(0, Generation::start())];
-        let told = vec![format!("seed {seed}")];
+        let history = vec![format!("seed {seed}")];
         let dir = dir.path().to_owned();
-        let mut world = World { dir, all, clients, count: 0, random: seed, told };
+        let mut world = World { dir, all, clients, count: 0, random: seed, history };
         std::fs::create_dir_all(&world.dir).unwrap();
         world.awake_come();
         for _ in 0..STEPS {

@@ -36,7 +36,7 @@ pub struct Health {
     /// the failure has been logged, and the time since which the target is down.
     state: AtomicU64,
     /// The time of the last log line.
-    told: AtomicU64,
+    last_line: AtomicU64,
     /// Details of the last failure that the code does not express.
     detail: Mutex<Option<Box<str>>>,
 }
@@ -143,9 +143,9 @@ impl Health {
             return false;
         }
         let (now, code) = (clock_millis(), u64::from(code.raw()) << CODE_AT);
-        let told = self.told.load(Ordering::Relaxed);
+        let last_line = self.last_line.load(Ordering::Relaxed);
         let quiet = u64::try_from(QUIET.as_millis()).unwrap_or(u64::MAX);
-        let is_line = told == 0 || now.saturating_sub(told) >= quiet;
+        let is_line = last_line == 0 || now.saturating_sub(last_line) >= quiet;
         let first = code | now | if is_line { TOLD } else { 0 };
         let next = |old: u64| match old {
             0 => Some(first),
@@ -153,7 +153,7 @@ impl Health {
         };
         let is_news = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0);
         if is_news && is_line {
-            self.told.store(now, Ordering::Relaxed);
+            self.last_line.store(now, Ordering::Relaxed);
         }
         is_news && is_line
     }

@@ -127,7 +127,7 @@ fn signed(bytes: u64) -> i64 {
 #[derive(Debug)]
 struct OfLink {
     part: Arc<Part>,
-    untold: Cell<i64>,
+    unreported: Cell<i64>,
 }
 
 /// The maximum change that a link leaves unreported, in bytes.
@@ -135,16 +135,16 @@ const STEP: u64 = 64 << 10;
 
 impl OfLink {
     const fn new(part: Arc<Part>) -> Self {
-        Self { part, untold: Cell::new(0) }
+        Self { part, unreported: Cell::new(0) }
     }
 
     fn add(&self, bytes: i64) {
-        let untold = self.untold.get().saturating_add(bytes);
-        if untold.unsigned_abs() >= STEP {
-            self.part.add(untold);
-            self.untold.set(0);
+        let unreported = self.unreported.get().saturating_add(bytes);
+        if unreported.unsigned_abs() >= STEP {
+            self.part.add(unreported);
+            self.unreported.set(0);
         } else {
-            self.untold.set(untold);
+            self.unreported.set(unreported);
         }
     }
 }
@@ -157,7 +157,7 @@ impl Clone for OfLink {
 
 impl Drop for OfLink {
     fn drop(&mut self) {
-        self.part.add(self.untold.get());
+        self.part.add(self.unreported.get());
     }
 }
 

@@ -109,8 +109,8 @@ mod tests {
         while processor_time() - begin < enough {
             std::hint::spin_loop();
         }
-        let told = Duration::from_nanos(ran().expect("as before") - before);
+        let measured = Duration::from_nanos(ran().expect("as before") - before);
         let (least, most) = (enough.mul_f64(0.9), (processor_time() - begin).mul_f64(1.1));
-        assert!(least <= told && told <= most, "{told:?}, ran {enough:?}");
+        assert!(least <= measured && measured <= most, "{measured:?}, ran {enough:?}");
     }
 }

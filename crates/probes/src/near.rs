@@ -243,13 +243,13 @@ async fn receive(
     counted: &AtomicU64,
 ) -> Result<Tally, ResetCode> {
     let look = Look::now();
-    let told = Cell::new(0);
+    let counted_before = Cell::new(0);
     let tell = async {
         let mut ticks = interval(NOTE);
         loop {
             ticks.tick().await;
             let received = signals.received();
-            counted.fetch_add(received - told.replace(received), Ordering::Relaxed);
+            counted.fetch_add(received - counted_before.replace(received), Ordering::Relaxed);
         }
     };
     tokio::select! {

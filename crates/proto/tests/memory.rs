@@ -141,8 +141,8 @@ fn a_stream_counts_for_the_source_of_its_visitor_which_has_a_share() {
     let refused = |pair: &Pair, id| pair.seen(Client, id).reset == Some(ResetCode::Limit);
     let served = loud.iter().filter(|id| !refused(&pair, **id)).count();
     assert!((1..20).contains(&served), "{served}");
-    let (told, used) = (source.held.get(), purse.used() - idle);
-    assert!(told.abs_diff(used) <= used / 4, "{told} of {used}");
+    let (reported, used) = (source.held.get(), purse.used() - idle);
+    assert!(reported.abs_diff(used) <= used / 4, "{reported} of {used}");
     assert!(source.held.get() >= source.most);
     let quiet = pair.open(Client, &of(QUIET));
     pair.feed(Client, quiet, 10);

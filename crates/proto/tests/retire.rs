@@ -5,7 +5,7 @@ use proto::{Event, GoAwayReason, LinkConfig, ResetCode, StreamId};
 use testkit::netem::Conditions;
 use testkit::pair::{Pair, open};
 
-fn told(pair: &Pair, reason: GoAwayReason) -> usize {
+fn sent(pair: &Pair, reason: GoAwayReason) -> usize {
     pair.end(Client).times(|event| *event == Event::GoingAway(reason))
 }
 
@@ -20,7 +20,7 @@ fn both_open_streams_until_the_client_has_another_link() {
     let mut pair = Pair::connected(1);
     pair.end_mut(Server).link.go_away();
     pair.run();
-    assert_eq!(told(&pair, GoAwayReason::Retire), 1);
+    assert_eq!(sent(&pair, GoAwayReason::Retire), 1);
     let ids = [Client, Server].map(|side| pair.open(side, &open("x")));
     pair.run();
     assert!(ids.iter().all(|id| pair.seen(Client, *id).reset.is_none()));
@@ -33,7 +33,7 @@ fn both_open_streams_until_the_client_has_another_link() {
     for side in [Client, Server] {
         assert!(pair.try_open(side, &open("x")).is_none());
     }
-    assert_eq!(told(&pair, GoAwayReason::Done), 0, "three streams live");
+    assert_eq!(sent(&pair, GoAwayReason::Done), 0, "three streams live");
 }
 
 #[test]
@@ -56,12 +56,12 @@ fn the_server_is_done_when_its_last_stream_is_not_when_the_client_has_none() {
     for pair in [&mut pair, &mut slow] {
         pair.run();
     }
-    assert_eq!(told(&pair, GoAwayReason::Done), 1);
+    assert_eq!(sent(&pair, GoAwayReason::Done), 1);
     assert_eq!(slow.end(Client).link.stream_count(), 0);
-    assert_eq!(told(&slow, GoAwayReason::Done), 0, "bytes wait for the target");
+    assert_eq!(sent(&slow, GoAwayReason::Done), 0, "bytes wait for the target");
     slow.consume(Server, held, 1000);
     slow.run();
-    assert_eq!(told(&slow, GoAwayReason::Done), 1);
+    assert_eq!(sent(&slow, GoAwayReason::Done), 1);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn what_was_said_is_said_again_when_the_carrier_dies_with_it() {
         }
         pair.finish(Server, late);
         pair.run();
-        assert!(told(&pair, GoAwayReason::Done) >= 1, "after {after} steps");
+        assert!(sent(&pair, GoAwayReason::Done) >= 1, "after {after} steps");
     }
 }
 
@@ -99,7 +99,7 @@ fn ids_that_are_used_up_ask_for_another_link() {
         let ids: Vec<_> = (0..4).map(|_| pair.open(side, &open("x"))).collect();
         assert!(pair.try_open(side, &open("x")).is_none());
         pair.run();
-        assert_eq!(told(&pair, GoAwayReason::Retire), 1, "{side:?}");
+        assert_eq!(sent(&pair, GoAwayReason::Retire), 1, "{side:?}");
         // The other end still has ids, and uses them until the client has another link.
         let other = pair.open(side.peer(), &open("x"));
         pair.run();
@@ -114,7 +114,7 @@ fn ids_that_are_used_up_ask_for_another_link() {
             pair.reset(Server, id, ResetCode::Aborted);
         }
         pair.run();
-        assert_eq!(told(&pair, GoAwayReason::Done), 1, "{side:?}");
+        assert_eq!(sent(&pair, GoAwayReason::Done), 1, "{side:?}");
     }
 }
 
@@ -128,5 +128,5 @@ fn nothing_follows_the_goodbye() {
     pair.end_mut(Server).link.close();
     end_both_ways(&mut pair, id);
     pair.run();
-    assert_eq!((told(&pair, GoAwayReason::Closed), told(&pair, GoAwayReason::Done)), (1, 0));
+    assert_eq!((sent(&pair, GoAwayReason::Closed), sent(&pair, GoAwayReason::Done)), (1, 0));
 }

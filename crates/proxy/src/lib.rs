@@ -104,10 +104,10 @@ pub async fn start(config: ProxyConfig, source: ConfigSource) -> anyhow::Result<
         return Err(why).with_context(|| format!("proxy {}", entry.service.name));
     }
     if let Some(worker) = workers.handles().first() {
-        let told = Arc::clone(&shared);
-        worker.run(move |_| drop(tokio::task::spawn_local(check_targets(told)))).await?;
-        let (told, handles) = (Arc::clone(&shared), Arc::clone(workers.handles()));
-        worker.run(move |_| drop(tokio::task::spawn_local(insist(told, handles)))).await?;
+        let owned = Arc::clone(&shared);
+        worker.run(move |_| drop(tokio::task::spawn_local(check_targets(owned)))).await?;
+        let (owned, handles) = (Arc::clone(&shared), Arc::clone(workers.handles()));
+        worker.run(move |_| drop(tokio::task::spawn_local(insist(owned, handles)))).await?;
     }
     let (started, ledger) = (Instant::now(), Ledger::default());
     let survey = Survey::new(&workers);
@@ -217,14 +217,14 @@ impl Proxy {
             let (targets, down) = (pool.status(), pool.down());
             let target = if targets.is_empty() { service.aims() } else { String::new() };
             let counted = counted.cloned().unwrap_or_default();
-            let mut told = status::Service { target, targets, down, ..counted };
-            told.settle();
+            let mut summary = status::Service { target, targets, down, ..counted };
+            summary.settle();
             if let Some((entry, why)) = waiting.iter().find(|(entry, _)| entry.0 == *proxy) {
-                told.name.clone_from(&service.name);
-                told.address = entry.listen.to_string();
-                told.state = Told::because(ServiceState::Refused, why);
+                summary.name.clone_from(&service.name);
+                summary.address = entry.listen.to_string();
+                summary.state = Told::because(ServiceState::Refused, why);
             }
-            told
+            summary
         };
         config.proxies.iter().map(of).filter(|service| !service.name.is_empty()).collect()
     }

@@ -124,8 +124,8 @@ fn header(
 ) -> Option<Bytes> {
     let how = entry.header.as_ref()?;
     let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-    let told = announced.and_then(|header| header.public);
-    let public = told.or_else(|| socket.local()).unwrap_or(nowhere);
+    let announced_address = announced.and_then(|header| header.public);
+    let public = announced_address.or_else(|| socket.local()).unwrap_or(nowhere);
     let fields = announced.map(|header| &*header.fields).unwrap_or_default();
     Some(with_fields(how.version, peer, public, fields))
 }

@@ -160,11 +160,11 @@ fn lose(registry: &Arc<Registry>, serial: u64, greeted: &Greeted, error: &io::Er
 /// Logs a failed log-in once and suppresses its repetitions.
 fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyhow::Error) {
     // The failure counts against the client, and not against the reverse proxy in front of it.
-    let told = match why.downcast_ref() {
+    let announced = match why.downcast_ref() {
         Some(CarrierError::Stranger { client, .. }) => *client,
         _ => auth.address(),
     };
-    let remote = told.unwrap_or(remote);
+    let remote = announced.unwrap_or(remote);
     let name = auth.claimed().unwrap_or_default();
     let reason = reason(registry, auth, &name, why);
     // A restart of the server has ended the link, and the client logs in again at once.
@@ -175,8 +175,8 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
         registry.note_refusal(&name, remote, &text);
     }
     let kind = Kind::of(why).because(reason);
-    let told = registry.brake().tell(&name, remote.ip(), kind, Instant::now());
-    let Some(suppressed) = told else { return };
+    let lines = registry.brake().tell(&name, remote.ip(), kind, Instant::now());
+    let Some(suppressed) = lines else { return };
     let who = match auth.certificate() {
         _ if !name.is_empty() => format!("client `{name}` "),
         Some(shown) if shown.is_empty() => "a client with a certificate without a name ".to_owned(),

@@ -57,7 +57,7 @@ use config::{Common, Over, ServerConfig};
 use link::ProcessBudget;
 use logging::AUDIT;
 use net::inherited::Place;
-use ops::clients::{self as told, Applied, Change, Details, Held, HoldOrder};
+use ops::clients::{self as client_list, Applied, Change, Details, Held, HoldOrder};
 use ops::enrol::{Opened, Order};
 use ops::events::Events;
 use ops::measure::{Meter, Ping};
@@ -122,7 +122,7 @@ pub struct Server {
 #[derive(Debug)]
 struct GlanceNotes {
     /// A sample address, as it is announced.
-    told: String,
+    origin: String,
     sessions: survey::Notes,
     clients: ClientNotes,
 }
@@ -305,7 +305,7 @@ impl Server {
     fn settle(&self, sessions: &mut BTreeMap<u64, status::Session>) {
         let hosts = &self.shared().hosts;
         let services = sessions.values_mut().flat_map(|session| &mut session.services);
-        services.for_each(|service| service.address = hosts.told(&service.address));
+        services.for_each(|service| service.address = hosts.public_form(&service.address));
         self.registry.add_failures(sessions);
         sessions.values_mut().for_each(status::Session::settle);
     }
@@ -355,8 +355,8 @@ impl Daemon for Server {
         Box::pin(async move {
             let notes: Option<GlanceNotes> = cursor.take();
             // A reload may change the announced addresses.
-            let told = self.shared().hosts.told("tcp://:1");
-            let notes = notes.filter(|notes| notes.told == told);
+            let origin = self.shared().hosts.public_form("tcp://:1");
+            let notes = notes.filter(|notes| notes.origin == origin);
             let whole = notes.is_none();
             let (sessions, clients) = notes.map(|notes| (notes.sessions, notes.clients)).unzip();
             let handles = self.workers.handles();
@@ -365,7 +365,7 @@ impl Daemon for Server {
             self.settle(&mut changes.sessions);
             let status = self.gauges().await;
             let (of_clients, clients) = self.registry.changed_clients(clients);
-            cursor.keep(GlanceNotes { told, sessions, clients });
+            cursor.keep(GlanceNotes { origin, sessions, clients });
             let survey::Changes { sessions, gone } = changes;
             let sessions = sessions.into_iter().collect();
             StatusDelta { whole, status, sessions, gone, clients: Some(of_clients) }
@@ -384,7 +384,7 @@ impl Daemon for Server {
             let hosts = &self.shared().hosts;
             let names_away = hosts.names_away();
             let shown = |NameAway { host, client, age }: &NameAway| status::NameAway {
-                address: hosts.told(&hosts.url(host).unwrap_or_else(|_| host.to_string())),
+                address: hosts.public_form(&hosts.url(host).unwrap_or_else(|_| host.to_string())),
                 client: client.to_string(),
                 seconds: age.as_secs(),
             };
@@ -481,10 +481,10 @@ impl Entries for Server {
         self.shared().clients.are_told_of(name)
     }
 
-    fn all(&self) -> told::Clients {
+    fn all(&self) -> client_list::Clients {
         let uptime_seconds = self.started.elapsed().as_secs();
         let pin = self.side.pin();
-        told::Clients { uptime_seconds, pin, list: self.registry.clients() }
+        client_list::Clients { uptime_seconds, pin, list: self.registry.clients() }
     }
 
     fn one(&self, name: String) -> SendFuture<'_, Option<Details>> {

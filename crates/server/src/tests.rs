@@ -113,11 +113,11 @@ async fn a_link_whose_first_carrier_was_lost_on_the_way_is_given_up_and_another_
     let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.set_nonblocking(true).unwrap();
     let address = socket.local_addr().unwrap();
-    let (registry, told) = (Arc::clone(&server.registry), Arc::clone(&breaks));
+    let (registry, counter) = (Arc::clone(&server.registry), Arc::clone(&breaks));
     let listening = server.handles()[0].call(move |worker| {
         let inner: Box<dyn Listener> =
             Box::new(transport_tcp::TcpListener::new(socket, None).unwrap());
-        accept::start(worker, registry, Box::new(Brittle { inner, breaks: told }));
+        accept::start(worker, registry, Box::new(Brittle { inner, breaks: counter }));
     });
     listening.await.unwrap();
 

@@ -26,7 +26,7 @@ pub(super) struct OfWorker {
     /// The streams of each link, of each kind, in the order of their slots.
     links: HashMap<(u64, StreamKind), Vec<Counted>>,
     /// The streams of the last list, without their bytes.
-    told: HashMap<(u64, StreamKind, u32), Stream>,
+    streams: HashMap<(u64, StreamKind, u32), Stream>,
 }
 
 /// The bytes of a stream.
@@ -116,8 +116,8 @@ pub(super) async fn of_worker(
     let mut list = Vec::new();
     for Candidate { link, kind, counted, rate } in found.best() {
         let key = (link, kind, counted.number);
-        let told = match before.told.remove(&key) {
-            Some(told) => told,
+        let stream = match before.streams.remove(&key) {
+            Some(stream) => stream,
             None => {
                 if services.is_none() {
                     services = Some(names(&worker, &mut slices).await);
@@ -137,11 +137,11 @@ pub(super) async fn of_worker(
             }
         };
         // A stream whose target is dialled has no socket yet.
-        if !told.socket.is_empty() {
-            now.told.insert(key, told.clone());
+        if !stream.socket.is_empty() {
+            now.streams.insert(key, stream.clone());
         }
         let Counted { bytes_in, bytes_out, .. } = counted;
-        list.push(BusyStream { stream: Stream { bytes_in, bytes_out, ..told }, rate });
+        list.push(BusyStream { stream: Stream { bytes_in, bytes_out, ..stream }, rate });
     }
     (BusyStreams { total, list }, now)
 }

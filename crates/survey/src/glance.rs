@@ -104,7 +104,8 @@ pub async fn changes(handles: &[Handle], notes: Option<Notes>, others: Prints) -
         let Ok(part) = handle.task(move |worker| part_of(worker, wanted)).await else { continue };
         connections.extend(join(&mut all, part));
     }
-    let mut sessions: BTreeMap<_, _> = all.into_iter().map(|(id, (_, told))| (id, told)).collect();
+    let mut sessions: BTreeMap<_, _> =
+        all.into_iter().map(|(id, (_, session))| (id, session)).collect();
     (now.asked, now.unasked) = (before.asked, before.unasked);
     now.unasked.extend(sessions.keys());
     let turn = now.turn();

@@ -173,7 +173,7 @@ pub fn services(worker: &Worker) -> Vec<status::Service> {
 /// Ends the carriers of the links to a peer, or of all links, and the pauses of links without a
 /// carrier.
 async fn reconnect(handles: &[Handle], peer: Option<String>) -> Reconnected {
-    let mut told = Reconnected::default();
+    let mut sum = Reconnected::default();
     for handle in handles {
         let peer = peer.clone();
         let cut = move |worker: &Rc<Worker>| {
@@ -186,10 +186,10 @@ async fn reconnect(handles: &[Handle], peer: Option<String>) -> Reconnected {
         };
         // A worker that has stopped has no links.
         let (links, looking) = handle.call(cut).await.unwrap_or_default();
-        told.links += links;
-        told.looking += looking;
+        sum.links += links;
+        sum.looking += looking;
     }
-    told
+    sum
 }
 
 /// Resets a stream, or closes a flow, on both sides. False: no stream or flow has this number.

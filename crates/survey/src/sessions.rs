@@ -56,8 +56,10 @@ pub(super) async fn part(worker: Rc<Worker>) -> Part {
                 retained += streams.iter().map(|(stream, _)| stream.retained).sum::<u64>();
                 slices.count(SLICE).await;
             }
-            if let Some(told) = part.sessions.get_mut(&id).and_then(|(_, s)| s.links.get_mut(nth)) {
-                told.retained_bytes = retained;
+            if let Some(summary) =
+                part.sessions.get_mut(&id).and_then(|(_, s)| s.links.get_mut(nth))
+            {
+                summary.retained_bytes = retained;
             }
         }
     }
@@ -260,14 +262,14 @@ impl Part {
                 (false, true) => SessionState::Idle,
                 (false, false) => SessionState::Connecting,
             };
-            let mut told = status::Session {
+            let mut summary = status::Session {
                 peer: session.name.clone(),
                 private: session.is_of_peer(),
                 state: state.into(),
                 ..status::Session::default()
             };
-            told.add(session.past(worker));
-            (Arc::clone(session), told)
+            summary.add(session.past(worker));
+            (Arc::clone(session), summary)
         };
         &mut self.sessions.entry(session.id).or_insert_with(new).1
     }
@@ -304,23 +306,23 @@ pub async fn sessions(handles: &[Handle], ledger: &Ledger) -> BTreeMap<u64, stat
         seen.extend(part.sessions.keys().map(|id| (*id, worker)));
         connections.extend(join(&mut all, part));
     }
-    look.fill(all.values_mut().map(|(_, told)| told), &connections).await;
+    look.fill(all.values_mut().map(|(_, summary)| summary), &connections).await;
     let mut newest: BTreeMap<String, u64> = BTreeMap::new();
-    for (id, (session, told)) in &mut all {
+    for (id, (session, summary)) in &mut all {
         // A worker that knows the session has added the totals of its ended links in the same call
         // as its live links.
         for worker in (0..handles.len()).filter(|worker| !seen.contains(&(*id, *worker))) {
-            told.add(session.past(worker));
+            summary.add(session.past(worker));
         }
         newest.insert(session.name.clone(), *id);
     }
     for (name, id) in newest {
-        if let Some((_, told)) = all.get_mut(&id) {
-            told.add(session::ended(&name));
-            told.sent = ledger.sums(&name);
+        if let Some((_, summary)) = all.get_mut(&id) {
+            summary.add(session::ended(&name));
+            summary.sent = ledger.sums(&name);
         }
     }
-    all.into_iter().map(|(id, (_, told))| (id, told)).collect()
+    all.into_iter().map(|(id, (_, summary))| (id, summary)).collect()
 }
 
 /// The status of a session without a link and without an entrance, which no worker has. `others`
@@ -330,17 +332,17 @@ pub fn without_links(
     others: &BTreeMap<u64, status::Session>,
     ledger: &Ledger,
 ) -> status::Session {
-    let mut told = status::Session {
+    let mut summary = status::Session {
         peer: session.name.clone(),
         state: SessionState::Connecting.into(),
         ..status::Session::default()
     };
-    (0..session.workers()).for_each(|worker| told.add(session.past(worker)));
+    (0..session.workers()).for_each(|worker| summary.add(session.past(worker)));
     if others.values().all(|other| other.peer != session.name) {
-        told.add(session::ended(&session.name));
-        told.sent = ledger.sums(&session.name);
+        summary.add(session::ended(&session.name));
+        summary.sent = ledger.sums(&session.name);
     }
-    told
+    summary
 }
 
 /// The numbers of datagrams that a link dropped, by reason.

@@ -143,8 +143,8 @@ async fn the_print_of_a_session_changes_with_its_figures() {
     // The status of the sessions that are meant, and of no other.
     let id = worker.state.session_ids().into_iter().max().unwrap();
     let part = part_of(Rc::clone(&worker), Arc::new(HashSet::from([id, u64::MAX]))).await;
-    let told: Vec<_> = part.sessions.values().map(|(_, told)| told.peer.as_str()).collect();
-    assert_eq!(told, ["other"]);
+    let peers: Vec<_> = part.sessions.values().map(|(_, session)| session.peer.as_str()).collect();
+    assert_eq!(peers, ["other"]);
 }
 
 #[tokio::test(flavor = "local")]

@@ -53,7 +53,7 @@ pub struct Peer {
     carrier: Carrier,
     input: BytesMut,
     /// The offset of the next byte of the control channel.
-    told: u32,
+    confirmed: u32,
     /// The code of the GOAWAY that the server sent.
     pub goaway: Option<u16>,
     /// The number of frames that arrived, GOAWAY included.
@@ -85,7 +85,7 @@ impl Peer {
         let mut peer = Self {
             carrier,
             input: BytesMut::new(),
-            told: 0,
+            confirmed: 0,
             goaway: None,
             frames: 0,
             resets: Vec::new(),
@@ -128,8 +128,8 @@ impl Peer {
 
     /// Sends bytes on the control channel.
     pub async fn tell_bytes(&mut self, message: &[u8]) {
-        let body = [&self.told.to_be_bytes()[..], message].concat();
-        self.told += u32::try_from(message.len()).unwrap();
+        let body = [&self.confirmed.to_be_bytes()[..], message].concat();
+        self.confirmed += u32::try_from(message.len()).unwrap();
         self.write(frame(Kind::Control, 0, &body).into(), true).await.unwrap();
     }
 

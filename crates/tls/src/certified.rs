@@ -264,9 +264,10 @@ mod tests {
         let (authority, ca) = Authority::create(1).unwrap();
         let (other, _) = Authority::create(1).unwrap();
         let own = material(&ca, &authority.client("home", 1).unwrap());
-        let told = |shown: &Shown| own.verify(shown, "laptop").map_err(|fault| fault.to_string());
+        let verdict =
+            |shown: &Shown| own.verify(shown, "laptop").map_err(|fault| fault.to_string());
         let laptop = authority.client("laptop", 1).unwrap();
-        assert_eq!(told(&shown(&laptop)), Ok(()));
+        assert_eq!(verdict(&shown(&laptop)), Ok(()));
         let name: HostName = "laptop".parse().unwrap();
         for (shown, expected) in [
             (Shown::default(), "shows no certificate"),
@@ -274,7 +275,7 @@ mod tests {
             (shown(&authority.client("Laptop", 1).unwrap()), "is that of Laptop"),
             (shown(&authority.server(&[name], 1).unwrap()), "is not that of a client"),
         ] {
-            let fault = told(&shown).unwrap_err();
+            let fault = verdict(&shown).unwrap_err();
             assert!(fault.contains(expected), "{fault}");
         }
     }

@@ -180,7 +180,7 @@ fn files_are_told_by_name_and_fault() {
     let missing = material.folder().join("missing.pem");
 
     // The peer judges the dates: a machine whose clock is wrong starts all the same.
-    for (crt, key, told) in [
+    for (crt, key, expected) in [
         (&crt, &key, None),
         (&late, &late_key, Some("the certificate expired on 2019-12-31; renew it")),
         (
@@ -189,7 +189,7 @@ fn files_are_told_by_name_and_fault() {
             Some("the certificate is not valid before 2099-01-01; is the clock right?"),
         ),
     ] {
-        assert_eq!(Identity::load(crt, key).unwrap().out_of_date().as_deref(), told);
+        assert_eq!(Identity::load(crt, key).unwrap().out_of_date().as_deref(), expected);
     }
     let cases = [
         (&missing, &key, &missing, "No such file or directory (os error 2)".to_owned()),

@@ -301,8 +301,8 @@ fn an_address_that_is_not_admitted_gets_no_packet() {
 fn a_hidden_interface_is_not_told() {
     run(async {
         let peers = Peers::new(settings());
-        let told = offerer(&peers).await;
-        assert!(told.offer().contains(" 127.0.0.1 "), "{}", told.offer());
+        let offered = offerer(&peers).await;
+        assert!(offered.offer().contains(" 127.0.0.1 "), "{}", offered.offer());
         let hidden = Offerer::new(&peers, First::Carrier, Interfaces::Hidden).await.unwrap();
         assert!(!hidden.offer().contains("a=candidate"), "{}", hidden.offer());
     });

@@ -47,13 +47,13 @@ fn carry(
 ) -> anyhow::Result<()> {
     let Connected { socket, early } = connected;
     let sending = socket.try_clone()?;
-    let (told, outcome) = mpsc::channel();
+    let (sender, outcome) = mpsc::channel();
     // Not joined: a silent terminal or pipe that stays open would block it forever.
     thread::spawn(move || {
         let sent = send(input, &sending);
         // The end of the input, or its receiver has closed.
         drop(sending.shutdown(Shutdown::Write));
-        drop(told.send(sent));
+        drop(sender.send(sent));
     });
     receive(&socket, &early, output)?;
     wait_for_end(&socket)?;
@@ -131,8 +131,8 @@ mod tests {
             socket.set_read_timeout(Some(PATIENCE)).unwrap();
         }
         let connected = Connected { socket, early: early.to_vec() };
-        let (told, outcome) = mpsc::channel();
-        thread::spawn(move || told.send(carry(connected, input, output)));
+        let (sender, outcome) = mpsc::channel();
+        thread::spawn(move || sender.send(carry(connected, input, output)));
         ([of_input, of_output, daemon], outcome)
     }
 

@@ -71,11 +71,11 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    let (mut unknown, mut told) = (Vec::new(), Ok(()));
+    let (mut unknown, mut printed) = (Vec::new(), Ok(()));
     for &number in &args.kill {
         if control::kill(&instance, number)? {
             // The other streams are reset even if the reader of the output has gone.
-            told = told.and_then(|()| term::out(format_args!("{number} is reset")));
+            printed = printed.and_then(|()| term::out(format_args!("{number} is reset")));
         } else {
             unknown.push(number.to_string());
         }
@@ -83,7 +83,7 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
     if !unknown.is_empty() {
         bail!("no such stream or flow (any more): {}", unknown.join(", "));
     }
-    Ok(told?)
+    Ok(printed?)
 }
 
 /// Sets the log filter of the daemon, if a level is given, and prints the filter in force.

@@ -137,27 +137,27 @@ mod tests {
         ] {
             let config = client("tls://a", &format!("[{{ name: wol, {service} }}]"));
             let service = &config.services[0];
-            let told = broadcast(service, &service.target, is_broadcast);
-            assert_eq!(told.is_some(), wanted.is_some(), "{told:?}");
-            assert!(wanted.is_none_or(|wanted| told.unwrap().contains(wanted)));
+            let problems = broadcast(service, &service.target, is_broadcast);
+            assert_eq!(problems.is_some(), wanted.is_some(), "{problems:?}");
+            assert!(wanted.is_none_or(|wanted| problems.unwrap().contains(wanted)));
         }
     }
 
     #[test]
     fn an_interface_that_is_not_there_is_a_warning() {
-        let told = |server: &str, target: &str| {
+        let problems_of = |server: &str, target: &str| {
             let service = format!("[{{ name: a, public: tcp://:1, target: '{target}' }}]");
             let faults = of_client(&client(server, &service));
             assert!(faults.iter().all(|fault| !fault.fatal), "{faults:?}");
             faults.into_iter().map(|fault| fault.problem).collect::<Vec<_>>()
         };
-        assert!(told("tls://[fe80::1%lo]", "tcp://[fe80::1%25lo]:1").is_empty());
-        let bare = told("tls://[fe80::1]", "tcp://[2001:db8::1]:1");
+        assert!(problems_of("tls://[fe80::1%lo]", "tcp://[fe80::1%25lo]:1").is_empty());
+        let bare = problems_of("tls://[fe80::1]", "tcp://[2001:db8::1]:1");
         assert!(bare.len() == 1 && bare[0].contains("[fe80::1%eth0]"), "{bare:?}");
-        let told = told("tls://[fe80::1%absent0]", "tcp://[fe80::1%absent1]:1");
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].starts_with("tls://[fe80::1%absent0]:7000: "), "{told:?}");
-        assert!(told[1].ends_with("no interface absent1"), "{told:?}");
+        let problems = problems_of("tls://[fe80::1%absent0]", "tcp://[fe80::1%absent1]:1");
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(problems[0].starts_with("tls://[fe80::1%absent0]:7000: "), "{problems:?}");
+        assert!(problems[1].ends_with("no interface absent1"), "{problems:?}");
 
         let forward = "[]\nforwards: [{ listen: 'tcp://[fe80::1%absent2]:1', target: 'a:1' }]";
         let faults = of_client(&client("tls://a", forward));

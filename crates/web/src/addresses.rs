@@ -98,7 +98,7 @@ impl<'a> Addresses<'a> {
     }
 
     /// The host that the target sees.
-    fn told(&self) -> &HeaderValue {
+    fn host_sent(&self) -> &HeaderValue {
         self.rules.host().unwrap_or(self.visitor)
     }
 
@@ -286,15 +286,15 @@ impl<'a> Addresses<'a> {
             return false;
         }
         let rewritten = self.rules.host().is_some();
-        let is_told = |told: &HeaderValue, any: bool| {
-            Authority::parse(told.as_bytes()).is_some_and(|told| {
-                told.host == url.authority.host
-                    && (told.port.unwrap_or_else(|| url.scheme.port()) == url.port()
+        let is_told = |sent: &HeaderValue, any: bool| {
+            Authority::parse(sent.as_bytes()).is_some_and(|sent| {
+                sent.host == url.authority.host
+                    && (sent.port.unwrap_or_else(|| url.scheme.port()) == url.port()
                         || self.rules.ports.contains(&url.port())
                         || any && url.authority.port.is_none())
             })
         };
-        is_told(self.told(), rewritten)
+        is_told(self.host_sent(), rewritten)
             || rewritten && self.rules.forwarded && is_told(self.visitor, false)
     }
 
@@ -320,9 +320,9 @@ impl<'a> Addresses<'a> {
     /// reject the cookie (RFC 6265 section 5.3). Without a domain the cookie belongs to the
     /// visitor's host.
     fn cookie(&self, text: &[u8]) -> Option<Vec<u8>> {
-        let [told, visitor] = [self.told(), self.visitor]
+        let [sent, visitor] = [self.host_sent(), self.visitor]
             .map(|host| Authority::parse(host.as_bytes()).map(|named| named.host));
-        let (told, visitor) = (told?, visitor?);
+        let (sent, visitor) = (sent?, visitor?);
         let is_foreign = |attribute: &&[u8]| {
             let (name, value) = attribute
                 .iter()
@@ -332,7 +332,7 @@ impl<'a> Addresses<'a> {
             let value = value.trim_ascii();
             let value = value.strip_prefix(b".").unwrap_or(value);
             name.trim_ascii().eq_ignore_ascii_case(b"domain")
-                && belongs(&told, value)
+                && belongs(&sent, value)
                 && !belongs(&visitor, value)
         };
         let mut attributes = text.split(|byte| *byte == b';');
@@ -452,8 +452,8 @@ mod tests {
 
     #[test]
     fn a_target_that_is_told_the_host_of_the_visitor_may_name_it() {
-        let told = rules(Some("localhost:3000"), true);
-        let of = |value| passed(&told, TLS, false, ("location", value)).unwrap();
+        let rewriting = rules(Some("localhost:3000"), true);
+        let of = |value| passed(&rewriting, TLS, false, ("location", value)).unwrap();
         assert_eq!(of("http://a.example:8443/b"), "https://a.example:8443/b");
         assert_eq!(of("https://a.example:8443/b"), "https://a.example:8443/b");
         assert_eq!(of("http://a.example/b"), "http://a.example/b");
@@ -573,8 +573,8 @@ mod tests {
         let moved = rules(Some("localhost:3000"), false);
         assert_eq!(of(&moved, "https://a.example:8443/b?c"), "http://localhost:3000/b?c");
         assert_eq!(of(&moved, "https://b.example/"), "https://b.example/");
-        let told = rules(Some("localhost:3000"), true);
-        assert_eq!(of(&told, "https://a.example:8443/b"), "https://localhost:3000/b");
+        let rewriting = rules(Some("localhost:3000"), true);
+        assert_eq!(of(&rewriting, "https://a.example:8443/b"), "https://localhost:3000/b");
         let plain = rules(None, true);
         assert_eq!(of(&plain, "https://a.example:8443/b"), "https://a.example:8443/b");
     }

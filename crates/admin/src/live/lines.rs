@@ -207,7 +207,8 @@ impl Viewer {
         let kept = locked(&live.0.board);
         let board = kept.as_ref()?;
         let changes = self.topics.changes;
-        let after = |told: &mut u64| changes.then(|| std::mem::replace(told, board.revision));
+        let after =
+            |revision: &mut u64| changes.then(|| std::mem::replace(revision, board.revision));
         match topic {
             Topic::Totals => board.totals_line(),
             Topic::Services => board.services_line(after(&mut self.services)),
@@ -267,15 +268,15 @@ impl Viewer {
         if lines.lines.is_empty() && !is_first {
             return None;
         }
-        let mut told = Map::new();
-        told.insert("topic".into(), "log".into());
-        told.insert("unix_millis".into(), unix_millis().into());
+        let mut message = Map::new();
+        message.insert("topic".into(), "log".into());
+        message.insert("unix_millis".into(), unix_millis().into());
         // Lines from before the viewer connected are sent as well.
         if !is_first && lines.lost > 0 {
-            told.insert("lost".into(), lines.lost.into());
+            message.insert("lost".into(), lines.lost.into());
         }
-        told.insert("lines".into(), json!(lines.lines));
-        line(&told)
+        message.insert("lines".into(), json!(lines.lines));
+        line(&message)
     }
 }
 

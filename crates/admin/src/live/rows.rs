@@ -167,8 +167,8 @@ impl Board {
     }
 
     /// The services and clients that need attention. `None`: they equal those of the last line,
-    /// whose fingerprint is `told`.
-    pub(super) fn needs_line(&self, told: &mut Option<u64>) -> Option<String> {
+    /// whose fingerprint is `sent`.
+    pub(super) fn needs_line(&self, sent: &mut Option<u64>) -> Option<String> {
         let services = self.rows().filter(|(_, _, row)| is_needy(&row.service));
         let services: Vec<_> = services.map(|(place, _, row)| (place, row.changed)).collect();
         let clients: Vec<(&str, u64)> = match &self.clients {
@@ -195,7 +195,7 @@ impl Board {
         let mut hash = DefaultHasher::new();
         (&clients, services.len()).hash(&mut hash);
         services.iter().for_each(|(place, changed)| (id(*place), changed).hash(&mut hash));
-        if told.replace(hash.finish()) == Some(hash.finish()) {
+        if sent.replace(hash.finish()) == Some(hash.finish()) {
             return None;
         }
         let (services_total, clients_total) = (services.len(), clients.len());

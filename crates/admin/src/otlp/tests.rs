@@ -46,7 +46,7 @@ fn request(stream: &mut TcpStream) -> (String, Json) {
 fn collector(answers: &'static [&str]) -> (u16, Receiver<(String, Json)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let (tell, told) = sync_channel(answers.len());
+    let (tell, received) = sync_channel(answers.len());
     std::thread::spawn(move || {
         for answer in answers {
             let mut stream = listener.accept().unwrap().0;
@@ -55,29 +55,29 @@ fn collector(answers: &'static [&str]) -> (u16, Receiver<(String, Json)>) {
             drop(write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 2\r\n\r\n{{}}"));
         }
     });
-    (port, told)
+    (port, received)
 }
 
-fn next(told: &Receiver<(String, Json)>) -> (String, Json) {
-    told.recv_timeout(Duration::from_secs(20)).unwrap()
+fn next(received: &Receiver<(String, Json)>) -> (String, Json) {
+    received.recv_timeout(Duration::from_secs(20)).unwrap()
 }
 
 #[test]
 fn a_collector_that_fails_is_asked_again() {
-    let (port, told) = collector(&["503 Not Now", "200 OK", "200 OK"]);
+    let (port, received) = collector(&["503 Not Now", "200 OK", "200 OK"]);
     let _push = Push::start(settings(port, 50), Arc::new(Fixed)).unwrap();
     for _ in 0..3 {
-        assert!(next(&told).0.starts_with("post /in/v1/metrics http/1.1"));
+        assert!(next(&received).0.starts_with("post /in/v1/metrics http/1.1"));
     }
 }
 
 #[tokio::test]
 async fn sums_and_gauges_arrive_at_the_start_and_once_more_at_the_end() {
-    let (port, told) = collector(&["200 OK", "200 OK"]);
+    let (port, received) = collector(&["200 OK", "200 OK"]);
     let push = Push::start(settings(port, 3_600_000), Arc::new(Fixed)).unwrap();
-    let first = next(&told);
+    let first = next(&received);
     push.finish().await;
-    let requests = [first, next(&told)];
+    let requests = [first, next(&received)];
     let (head, message) = &requests[1];
     assert!(head.starts_with("post /in/v1/metrics http/1.1"), "{head}");
     for field in ["x-key: of the collector", "content-type: application/json", "host: 127.0.0.1"] {
@@ -118,13 +118,13 @@ async fn a_collector_that_never_answers_holds_up_the_end_for_a_moment_only() {
     let port = listener.local_addr().unwrap().port();
     let push = Push::start(settings(port, 100), Arc::new(Fixed)).unwrap();
     // The collector has received the request, so the push waits for an answer from here on.
-    let (tell, told) = sync_channel(1);
+    let (tell, received) = sync_channel(1);
     std::thread::spawn(move || {
         let mut silent = listener.accept().unwrap().0;
         request(&mut silent);
         tell.send(silent).unwrap();
     });
-    let _silent = told.recv_timeout(Duration::from_secs(20)).unwrap();
+    let _silent = received.recv_timeout(Duration::from_secs(20)).unwrap();
     let start = Instant::now();
     push.finish().await;
     assert!(start.elapsed() < LAST * 2, "{:?}", start.elapsed());

@@ -16,10 +16,10 @@ impl Visit {
         loop {
             self.outer.hear(now);
             self.inner.hear(now);
-            if let Some(told) = self.outer.poll_told() {
-                self.outer_told(now, told);
-            } else if let Some(told) = self.inner.poll_told() {
-                self.inner_told(now, told);
+            if let Some(event) = self.outer.poll_told() {
+                self.outer_told(now, event);
+            } else if let Some(event) = self.inner.poll_told() {
+                self.inner_told(now, event);
             } else if !(self.relay(now) || self.transmit(now) || self.ask_again() || self.seek(now))
             {
                 return;
@@ -27,8 +27,8 @@ impl Visit {
         }
     }
 
-    fn outer_told(&mut self, now: Instant, told: Told<u32>) {
-        match told {
+    fn outer_told(&mut self, now: Instant, event: Told<u32>) {
+        match event {
             Told::Enrolled(token) => self.tell(State::Enrolled(token)),
             Told::Live(_) => {
                 self.retry.begin();
@@ -185,8 +185,8 @@ impl Visit {
         }
     }
 
-    fn inner_told(&mut self, now: Instant, told: Told<Path>) {
-        match told {
+    fn inner_told(&mut self, now: Instant, event: Told<Path>) {
+        match event {
             Told::Live(path) => {
                 self.retry_at = None;
                 self.retry.begin();

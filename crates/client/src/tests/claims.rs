@@ -50,7 +50,7 @@ async fn open(client: &Client, claims: Vec<Option<SocketAddr>>) -> Held {
     let all = move |worker: &Rc<Worker>| {
         let mut links = worker.state.all_links().into_iter();
         let (_, link) = links.find(|(session, _)| session.name == "home/few").unwrap();
-        let (mut inlets, mut told) = (Vec::new(), Vec::new());
+        let (mut inlets, mut firsts) = (Vec::new(), Vec::new());
         for visitor in claims {
             let (tell, first) = oneshot::channel();
             let target = Target::Service("few".to_owned());
@@ -58,11 +58,11 @@ async fn open(client: &Client, claims: Vec<Option<SocketAddr>>) -> Held {
             let inlet = link.open(open, Rc::new(First(RefCell::new(Some(tell))))).unwrap();
             inlet.send(&mut BytesMut::zeroed(proto::HEAD_ROOM + 1));
             inlets.push(inlet);
-            told.push(first);
+            firsts.push(first);
         }
         tokio::task::spawn_local(async move {
             let mut outcomes = Vec::new();
-            for first in told {
+            for first in firsts {
                 outcomes.push(first.await.unwrap());
             }
             let _ = reply.send(outcomes);

@@ -33,7 +33,7 @@ async fn pair(listen: &str, keys: &str, stun: &str) -> (Server, Client) {
 
 /// The ports at which the server of a [`pair`] answers, after the client was told of so many
 /// addresses.
-async fn told(client: &Client, count: usize) -> Vec<SocketAddr> {
+async fn learned(client: &Client, count: usize) -> Vec<SocketAddr> {
     let all = timeout(SOON, async {
         loop {
             let all = client.stun_servers().await;
@@ -53,7 +53,7 @@ async fn a_client_is_told_the_ports_and_both_answer() {
     let stun = "p2p: { stun: \"127.0.0.1:9\" }\n";
     let (server, client) = pair(listen, &format!("stun: {port}\n"), stun).await;
     let quic: u16 = server.listen()[0].rsplit(':').next().unwrap().parse().unwrap();
-    let all = told(&client, 3).await;
+    let all = learned(&client, 3).await;
     let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     assert_eq!(all, [local(quic), local(port), local(9)]);
 
@@ -71,7 +71,7 @@ async fn a_client_is_told_the_ports_and_both_answer() {
 async fn a_client_asks_what_stands_in_front_of_it() {
     let listen = "\"quic://127.0.0.1:0\", \"tcp://127.0.0.1:0\"";
     let (_server, client) = pair(listen, &format!("stun: {}\n", free_port()), "").await;
-    let servers = told(&client, 2).await;
+    let servers = learned(&client, 2).await;
     let report = client.probe().await.unwrap();
     assert_eq!(report.udp, Udp::Passes);
     let asked: Vec<_> = report.servers.iter().map(|one| one.address.clone()).collect();

@@ -64,7 +64,7 @@ fn needs_https(what: &str) -> BadValue {
 /// order, so the first such path gets a different warning where a path with TLS follows it: the
 /// client would use TLS only after the path without TLS has failed.
 fn warn_of_plain(cx: &Cx<'_>, urls: &[Item], paths: &[Path]) {
-    let mut told = false;
+    let mut is_reported = false;
     for (n, (url, path)) in urls.iter().zip(paths).enumerate() {
         let scheme = path.endpoint.scheme;
         if scheme.tls || path.endpoint.host.is_loopback() {
@@ -72,8 +72,8 @@ fn warn_of_plain(cx: &Cx<'_>, urls: &[Item], paths: &[Path]) {
         }
         let behind = paths.iter().skip(n).find(|other| other.endpoint.scheme.tls);
         let bad = match behind {
-            Some(other) if !told => {
-                told = true;
+            Some(other) if !is_reported => {
+                is_reported = true;
                 let (plain, tls) = (scheme.name, other.endpoint.scheme.name);
                 let text = format!("{plain}:// is not encrypted and is tried before {tls}://");
                 let hint =

@@ -268,9 +268,9 @@ pub(super) fn check(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]) {
         };
         forwards.iter().any(own) || visits.iter().any(|visit| visit.service == *service)
     };
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for service in forwards.iter().filter_map(Forward::private) {
-        if !has_token(service) && told.insert(service) {
+        if !has_token(service) && reported.insert(service) {
             let bad = BadValue::new(format!("there is no token for service://{service}"));
             let hint = "add `token`, `token_file` or `tls` to the forward, or an entry to `visits`";
             let at = s.key("forwards").map_or_else(|| s.at(), |item| item.at());

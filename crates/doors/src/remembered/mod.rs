@@ -78,8 +78,8 @@ impl Hosts {
         self.remembered.changed.notify_one();
         drop(table);
         if left_out > 0 {
-            let told = lock(&self.remembered.complaints);
-            if told.pass(Some(client.to_owned()), std::time::Instant::now()).is_some() {
+            let complaints = lock(&self.remembered.complaints);
+            if complaints.pass(Some(client.to_owned()), std::time::Instant::now()).is_some() {
                 tracing::warn!(
                     client,
                     "{left_out} names of client {client} are not kept while the client is away: too \
@@ -205,7 +205,7 @@ impl Hosts {
             // The file belongs to the next generation of the server.
             return;
         }
-        let told = lock(&self.remembered.complaints);
+        let complaints = lock(&self.remembered.complaints);
         let Some(folder) = lock(&self.remembered.folder).clone() else { return };
         let text = {
             let mut table = lock(&self.remembered.table);
@@ -217,7 +217,7 @@ impl Hosts {
         if let Err(error) = write_private(&folder, file::FILE, text.as_bytes()) {
             // The names stay in memory, and the next change retries the write.
             lock(&self.remembered.table).is_new = true;
-            if told.pass(None, std::time::Instant::now()).is_some() {
+            if complaints.pass(None, std::time::Instant::now()).is_some() {
                 tracing::warn!("{}: {error}", folder.join(file::FILE).display());
             }
         }

@@ -74,7 +74,7 @@ fn no_error_of_the_system_ends_a_client_and_none_makes_it_wait_long() {
         assert!(took > retry.max * 20 && took < retry.max * 55, "{took:?}");
         for errno in WEATHER {
             let words = io::Error::from(errno).to_string();
-            assert!(failures.iter().any(|(told, _)| told.contains(&words)), "{words}");
+            assert!(failures.iter().any(|(text, _)| text.contains(&words)), "{words}");
         }
 
         // The same while a link waits for its next carrier: it resumes within its time.

@@ -141,7 +141,7 @@ mod tests {
         hangs.set_nonblocking(false).unwrap();
         journal.send(b"MESSAGE=taken\n", "");
         assert_eq!(text(&hangs), "MESSAGE=taken\n");
-        let told = text(&hangs);
-        assert!(told.contains("PRIORITY=4\n") && told.contains("MESSAGE=5 lines"), "{told}");
+        let sent = text(&hangs);
+        assert!(sent.contains("PRIORITY=4\n") && sent.contains("MESSAGE=5 lines"), "{sent}");
     }
 }

@@ -145,16 +145,16 @@ fn the_kernel_and_the_list_of_names_agree_on_the_addresses_of_this_machine() {
         all.sort_unstable();
         all
     };
-    let told = Kernel::open().unwrap().read().unwrap();
-    assert_eq!(of(&told), of(&named().unwrap()));
-    let loopback = told.interfaces.values().find(|one| one.is_loopback).unwrap();
+    let by_kernel = Kernel::open().unwrap().read().unwrap();
+    assert_eq!(of(&by_kernel), of(&named().unwrap()));
+    let loopback = by_kernel.interfaces.values().find(|one| one.is_loopback).unwrap();
     assert_eq!(loopback.name, "lo");
     let network = |found: &LinkTable| {
         let all = sorted(found);
         let local = all.iter().find(|local| local.ip.is_loopback()).copied();
         local.map(|local| (local.network, local.prefix))
     };
-    assert_eq!(network(&told), network(&named().unwrap()));
+    assert_eq!(network(&by_kernel), network(&named().unwrap()));
 }
 
 #[test]

@@ -148,11 +148,11 @@ async fn an_error_keeps_its_number_and_no_address_is_an_error() {
 
 #[tokio::test]
 async fn a_panic_of_a_lookup_is_an_error_of_that_lookup_only() {
-    let (tell, told) = mpsc::channel();
-    let told = Mutex::new(told);
+    let (tell, permit) = mpsc::channel();
+    let permit = Mutex::new(permit);
     let resolver = Resolver::with(Bounds { under_way: 1, ..BOUNDS }, move |host| {
         assert_ne!(host, "bad", "made to fail");
-        told.lock().unwrap().recv().map(|()| vec![HERE]).map_err(io::Error::other)
+        permit.lock().unwrap().recv().map(|()| vec![HERE]).map_err(io::Error::other)
     });
     assert!(resolver.look_up("one", "bad").await.is_err());
     tell.send(()).unwrap();

@@ -70,14 +70,14 @@ pub trait NameDoor: Senders + fmt::Debug + Send + Sync {
     /// Whether a new visitor of the same host would be directed to the same entrance.
     fn leads(&self, lead: &Lead, peer: Option<SocketAddr>) -> bool;
 
-    /// Admits a visitor again. `told` are its bytes that have been read and the fields that a load
+    /// Admits a visitor again. `sent` are its bytes that have been read and the fields that a load
     /// balancer announced. The visitor may be held until `until`.
     fn again(
         self: Arc<Self>,
         worker: &Rc<Worker>,
         connection: (Socket, Option<SocketAddr>),
         space: Space,
-        told: (BytesMut, Option<VisitorFields>),
+        sent: (BytesMut, Option<VisitorFields>),
         until: Instant,
     );
 }

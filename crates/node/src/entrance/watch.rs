@@ -101,13 +101,13 @@ impl Watcher for EntranceWatch {
     fn complain_of_dial(&self, _error: &DialError, _failures: u64) {}
 
     fn refused(&self, code: ResetCode) {
-        let told = self.with(|picked| {
+        let transition = self.with(|picked| {
             // The programs at a proxy name their own targets, so the failure of a target says
             // nothing about the forward.
             let is_news = picked.aim.proxy.is_none() && picked.health.down(code);
             is_news.then(|| picked.health.fault().zip(self.names(picked))).flatten()
         });
-        let Some((fault, names)) = told else { return };
+        let Some((fault, names)) = transition else { return };
         let Names { client, service, forward, .. } = &names;
         // The target of a service is reported by the client that publishes it.
         if forward.is_some() && fault.down().denied {
@@ -125,8 +125,8 @@ impl Watcher for EntranceWatch {
     }
 
     fn served(&self) {
-        let told = self.with(|picked| picked.health.up().zip(self.names(picked)));
-        let Some((down, names)) = told else { return };
+        let transition = self.with(|picked| picked.health.up().zip(self.names(picked)));
+        let Some((down, names)) = transition else { return };
         let Names { client, service, forward, .. } = &names;
         let down = status::duration(down.as_secs());
         tracing::info!(client, service, forward, "the target{names} serves again, after {down}");

@@ -44,22 +44,22 @@ async fn the_kernel_tells_what_is_sent_and_what_waits() {
     near.set_nonblocking(true).unwrap();
     while near.write(&[0; 65_536]).is_ok() {}
     let ledger = Ledger::default();
-    let (mut told, connections) = session(&[ends(&near), ends(&far)]);
-    ledger.look().await.fill([&mut told].into_iter(), &connections).await;
-    let figures = told.links[0].carriers.iter().map(|c| c.tcp.unwrap()).collect::<Vec<_>>();
+    let (mut status, connections) = session(&[ends(&near), ends(&far)]);
+    ledger.look().await.fill([&mut status].into_iter(), &connections).await;
+    let figures = status.links[0].carriers.iter().map(|c| c.tcp.unwrap()).collect::<Vec<_>>();
     assert!(figures[0].queue_bytes > Some(100_000), "{figures:?}");
     assert!(figures[0].sent_segments > Some(0), "{figures:?}");
     assert_eq!((figures[1].queue_bytes, figures[1].sent_segments), (Some(0), Some(0)));
     let first = ledger.sums("home")["tcp"];
     assert_eq!(first.segments, figures[0].sent_segments);
     // A second look counts nothing twice, and the end of the connection takes nothing away.
-    ledger.look().await.fill([&mut told].into_iter(), &connections).await;
+    ledger.look().await.fill([&mut status].into_iter(), &connections).await;
     assert!(ledger.sums("home")["tcp"].segments < first.segments.map(|n| n * 2), "{first:?}");
     let (gone, before) = (ends(&near), ledger.sums("home"));
     drop((near, far));
     assert_eq!(ask(&mut kernel, gone).unwrap(), None);
-    let (mut told, connections) = session(&[gone]);
-    ledger.look().await.fill([&mut told].into_iter(), &connections).await;
+    let (mut status, connections) = session(&[gone]);
+    ledger.look().await.fill([&mut status].into_iter(), &connections).await;
     assert_eq!(ledger.sums("home"), before);
     assert!(ledger.last.lock().await.is_empty());
 }
@@ -102,8 +102,8 @@ async fn repairs_of_a_connection_that_this_process_drives_are_summed() {
         let (transport, kcp) = ("kcp".into(), Some(kcp));
         let carriers = vec![Carrier { transport, kcp, ..Carrier::default() }];
         let links = vec![Link { carriers, ..Link::default() }];
-        let mut told = Session { peer: "home".into(), links, ..Session::default() };
-        ledger.look().await.fill([&mut told].into_iter(), &Connections::new()).await;
+        let mut status = Session { peer: "home".into(), links, ..Session::default() };
+        ledger.look().await.fill([&mut status].into_iter(), &Connections::new()).await;
     };
     look(20, 7).await;
     look(25, 9).await;

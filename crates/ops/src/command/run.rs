@@ -111,7 +111,7 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
     let clients = || daemon.clients().context(NOT_A_SERVER);
     let visitors = || daemon.visitors().context(NOT_A_CLIENT);
     // The effects are logged in separate lines, which do not know the channel.
-    let told = |what: &str| tracing::info!(target: AUDIT, "{over} asked for {what}");
+    let audit = |what: &str| tracing::info!(target: AUDIT, "{over} asked for {what}");
     Ok(match command {
         Command::Status => Answer::Status(Box::new(timely(daemon.status()).await?)),
         Command::Stop { now } => {
@@ -129,17 +129,17 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             let supervision = daemon.supervision().context(NOT_SUPERVISED)?;
             let what = name.clone().unwrap_or_else(|| "all daemons".to_owned());
             let restarted = timely(supervision.restart(name, now)).await??;
-            told(&format!("a restart of {what}"));
+            audit(&format!("a restart of {what}"));
             Answer::Restarted(restarted)
         }
         Command::Reload => Answer::Reloaded(settings()?.reload().await?),
         Command::Upgrade(order) => {
-            told("an upgrade");
+            audit("an upgrade");
             Answer::Upgraded(daemon.upgrade().context(NOT_HERE)?.upgrade(order).await?)
         }
         Command::Console => {
             let link = daemon.console().context(NOT_HERE)?.link()?;
-            told("a link to the console");
+            audit("a link to the console");
             Answer::Console(link)
         }
         Command::Configuration => {
@@ -154,14 +154,14 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
         Command::Undo => {
             let settings = daemon.settings().context(shown::NONE)?;
             let reloaded = settings.undo().await?;
-            told("the configuration before the last change");
+            audit("the configuration before the last change");
             Answer::Reloaded(reloaded)
         }
         Command::Amend { operations, text, tag } => {
             let settings = daemon.settings().context(shown::NONE)?;
             let change = text.map_or(NewConfig::Patch(operations.0), NewConfig::Text);
             let reloaded = settings.amend(change, tag).await?;
-            told("a change of the configuration");
+            audit("a change of the configuration");
             Answer::Reloaded(reloaded)
         }
         Command::Enroll(order) => Answer::Opened(enrolment()?.enroll(order).await?),
@@ -169,33 +169,33 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
         Command::Kick { name } => {
             let was_connected = clients()?.kick(name.clone()).await?;
             if was_connected {
-                told(&format!("the end of the links of client {name}"));
+                audit(&format!("the end of the links of client {name}"));
             }
             Answer::Kicked(was_connected)
         }
         Command::Allow(order) => {
             let what = format!("more rights for client {}", order.name);
             let allowed = clients()?.change(Change::Allow(order)).await?.allowed;
-            told(&what);
+            audit(&what);
             Answer::Allowed(allowed)
         }
         Command::Deny(order) => {
             let what = format!("fewer rights for client {}", order.name);
             let allowed = clients()?.change(Change::Deny(order)).await?.allowed;
-            told(&what);
+            audit(&what);
             Answer::Allowed(allowed)
         }
         Command::Limit(order) => {
             let what = format!("other limits for client {}", order.name);
             let limits = clients()?.change(Change::Limit(order)).await?.limits;
-            told(&what);
+            audit(&what);
             Answer::Limited(limits)
         }
         Command::Hold(order) => {
             let (name, is_off) = (order.name.clone(), order.off);
             let held = clients()?.hold(order).await?;
             let what = if is_off { "the end of a hold" } else { "a hold" };
-            told(&format!("{what} of client {name}"));
+            audit(&format!("{what} of client {name}"));
             Answer::Held(held)
         }
         Command::Clients => Answer::Clients(timely(clients()?.all()).await??),
@@ -205,7 +205,7 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
         Command::Lists(change) => {
             let lists = daemon.lists().context(NOT_A_CLIENT)?;
             let reloaded = lists.change(change).await?;
-            told("a change of services and forwards");
+            audit("a change of services and forwards");
             Answer::Reloaded(reloaded)
         }
         Command::Share(order) => share(daemon, order, &news).await?,
@@ -215,20 +215,20 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
         Command::Request { id, secrets } => {
             let requests = daemon.requests().context(NO_REQUESTS)?;
             if secrets {
-                told(&format!("the secrets of request {id}"));
+                audit(&format!("the secrets of request {id}"));
             }
             Answer::Request(requests.one(id, secrets).map(Box::new))
         }
         Command::Replay { id } => {
             let replayed = daemon.requests().context(NO_REQUESTS)?.replay(id).await?;
             if replayed.is_some() {
-                told(&format!("a replay of request {id}"));
+                audit(&format!("a replay of request {id}"));
             }
             Answer::Request(replayed.map(Box::new))
         }
         Command::Invite(order) => {
             let invitation = visitors()?.invite(order).await?;
-            told(&format!("a code for {} to visit {}", invitation.visitor, invitation.service));
+            audit(&format!("a code for {} to visit {}", invitation.visitor, invitation.service));
             Answer::Invitation(invitation)
         }
         Command::Visitors => Answer::Visitors(visitors()?.all().await?),
@@ -236,7 +236,7 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             let what = format!("no more visits of {visitor}");
             let uninvited = visitors()?.uninvite(visitor).await?;
             if !uninvited.services.is_empty() {
-                told(&what);
+                audit(&what);
             }
             Answer::Uninvited(uninvited)
         }
@@ -269,7 +269,7 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             }
             let links = timely(traffic()?.reconnect(client.clone())).await?;
             let of = client.map(|name| format!(" of client {name}")).unwrap_or_default();
-            told(&format!("new connections{of}"));
+            audit(&format!("new connections{of}"));
             Answer::Reconnected(links)
         }
         Command::Log { filter } => {
@@ -355,11 +355,11 @@ async fn share(
         if news.send(next).await.is_err() {
             return Ok(Answer::Ok);
         }
-        let told = tokio::select! {
-            told = timeout(STILL_SHARED, reader.next()) => told,
+        let item = tokio::select! {
+            item = timeout(STILL_SHARED, reader.next()) => item,
             () = news.closed() => return Ok(Answer::Ok),
         };
-        next = match told {
+        next = match item {
             Ok(Some(Told::Visit(visit))) => Answer::Visit(visit),
             Ok(Some(Told::Lost(count))) => Answer::Lost(count),
             Ok(None) => anyhow::bail!("the service is published no more"),

@@ -418,7 +418,7 @@ mod tests {
     use super::*;
 
     /// The words and texts of all states of a kind.
-    fn told<S>() -> Vec<(Value, String)>
+    fn words<S>() -> Vec<(Value, String)>
     where
         S: State + Default + Debug + PartialEq + Serialize + for<'a> Deserialize<'a>,
     {
@@ -437,22 +437,22 @@ mod tests {
     #[test]
     fn each_state_has_its_word_and_its_text() {
         let daemon = [("running", "running"), ("draining", "draining")];
-        assert_eq!(told::<DaemonState>(), expected(&daemon));
+        assert_eq!(words::<DaemonState>(), expected(&daemon));
         let supervised = ["starting", "running", "draining", "failed", "wrong", "ended"];
         let texts =
             supervised.map(|word| (word, if word == "wrong" { "wrong file" } else { word }));
-        assert_eq!(told::<SupervisedState>(), expected(&texts));
+        assert_eq!(words::<SupervisedState>(), expected(&texts));
         let session = ["up", "connecting", "idle", "unreachable", "refused", "superseded"];
-        assert_eq!(told::<SessionState>(), expected(&session.map(|word| (word, word))));
+        assert_eq!(words::<SessionState>(), expected(&session.map(|word| (word, word))));
         let path = ["relayed", "direct"];
-        assert_eq!(told::<PathState>(), expected(&path.map(|word| (word, word))));
+        assert_eq!(words::<PathState>(), expected(&path.map(|word| (word, word))));
         let link = [
             ("up", "up"),
             ("stalled", "stalled"),
             ("going_away", "going away"),
             ("ended", "ended"),
         ];
-        assert_eq!(told::<LinkState>(), expected(&link));
+        assert_eq!(words::<LinkState>(), expected(&link));
         let service = [
             ("up", "up"),
             ("target_down", "target down"),
@@ -461,14 +461,14 @@ mod tests {
             ("superseded", "superseded"),
             ("refused", "refused"),
         ];
-        assert_eq!(told::<ServiceState>(), expected(&service));
+        assert_eq!(words::<ServiceState>(), expected(&service));
         let client = [
             ("connected", "connected"),
             ("stalled", "without a connection"),
             ("away", "away"),
             ("never_seen", "away since the server's start"),
         ];
-        assert_eq!(told::<ClientState>(), expected(&client));
+        assert_eq!(words::<ClientState>(), expected(&client));
     }
 
     #[test]

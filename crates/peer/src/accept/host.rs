@@ -34,7 +34,7 @@ pub struct PeerHost {
     /// The visitors before the end of their greeting.
     pub(super) greeting: Arc<Turns>,
     pub(super) brake: Mutex<Failures<VisitKey>>,
-    pub(super) told: Mutex<RepeatLimit<VisitKey>>,
+    pub(super) complaints: Mutex<RepeatLimit<VisitKey>>,
     /// The programs that visit without a tunnel.
     pub programs: Programs,
 }
@@ -43,8 +43,8 @@ impl Default for PeerHost {
     fn default() -> Self {
         let (places, greeting) = (Places::default(), Turns::new(GREETING));
         let brake = Mutex::new(Failures::new(GUESSERS, DOUBLINGS));
-        let (told, programs) = (Mutex::new(RepeatLimit::new()), Programs::default());
-        Self { places, greeting, brake, told, programs }
+        let (complaints, programs) = (Mutex::new(RepeatLimit::new()), Programs::default());
+        Self { places, greeting, brake, complaints, programs }
     }
 }
 

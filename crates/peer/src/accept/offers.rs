@@ -101,7 +101,7 @@ async fn begin(
         return Err(Why::Unable);
     }
     let offered = channels::answer(shared, visitor.as_str(), offer).await.map_err(|declined| {
-        let error = declined.told(shared.direct());
+        let error = declined.into_failure(shared.direct());
         tracing::debug!(%visitor, %error, "an offer of WebRTC is not answered");
         Why::Unable
     })?;

@@ -46,7 +46,7 @@ pub(crate) async fn welcome(
         LogInError::Handshake(_) | LogInError::LinkGone => None,
     };
     let why = why.unwrap_or_else(|| error.to_string());
-    if lock(&shared.host().told).pass(whose.clone(), Instant::now()).is_some() {
+    if lock(&shared.host().complaints).pass(whose.clone(), Instant::now()).is_some() {
         tracing::warn!(
             target: AUDIT, client = visitor.as_str(), service = service.as_str(),
             "client {visitor} does not visit the private service {service}: {why}"

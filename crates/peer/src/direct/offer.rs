@@ -200,7 +200,7 @@ impl Trying {
                 Ok(answered) => answered,
                 Err(declined) => {
                     decline(&self.link, self.number, declined.why).await;
-                    return Err(declined.told(self.shared.direct()));
+                    return Err(declined.into_failure(self.shared.direct()));
                 }
             };
         let body = Body::Description(Described::Answer, answered.answer().to_owned());

@@ -151,7 +151,7 @@ pub fn settings(config: &ClientConfig) -> PunchSettings {
 
 impl Declined {
     /// Counts the declined offer; returns the reason.
-    pub(crate) fn told(self, paths: &DirectPaths) -> Failed {
+    pub(crate) fn into_failure(self, paths: &DirectPaths) -> Failed {
         if self.why == Decline::Often {
             paths.busy();
         } else {

@@ -75,7 +75,7 @@ impl Ports {
     ) -> Option<Result<Mapped, Unmapped>> {
         let held = self.hold()?;
         let router = Arc::clone(&self.router);
-        let (tell, told) = oneshot::channel();
+        let (tell, found) = oneshot::channel();
         let (_end, ended) = oneshot::channel::<()>();
         let mut tell = Some(tell);
         self.runtime.spawn(async move {
@@ -90,7 +90,7 @@ impl Ports {
             }
             drop(held);
         });
-        timeout_at(until, told).await.ok()?.ok()
+        timeout_at(until, found).await.ok()?.ok()
     }
 
     /// Waits until the router has released all ports, for a limited time. The trials have ended.

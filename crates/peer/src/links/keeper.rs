@@ -193,9 +193,9 @@ async fn keep(owner: Rc<VisitorOwner>, client: Client, peer: &Arc<Peer>) -> Then
         of_link.set(link);
         begun.begin(link);
     };
-    let (told, of_report) = (Arc::clone(peer), Rc::clone(&kept));
+    let (reporter, of_report) = (Arc::clone(peer), Rc::clone(&kept));
     let moved = Rc::clone(&owner);
-    let report = move |report: Report<'_>| tell(&told, (&of_report, &moved), &report);
+    let report = move |report: Report<'_>| tell(&reporter, (&of_report, &moved), &report);
     let running = ::link::client::run(client, owner, Rc::new(on_link), Rc::new(report));
     tokio::select! {
         () = running => {}

@@ -373,6 +373,6 @@ fn a_router_that_refuses_is_quoted() {
     run.mapper.handle_datagram(run.now, Door::Mapping, &answer);
     run.pass(Duration::from_secs(3));
     assert_eq!(run.events, [Err(Unmapped::Denied(Pcp, Denied::NotAuthorized))]);
-    let told = run.events[0].unwrap_err().to_string();
-    assert_eq!(told, "the router refuses by PCP: its settings do not permit it");
+    let error = run.events[0].unwrap_err().to_string();
+    assert_eq!(error, "the router refuses by PCP: its settings do not permit it");
 }

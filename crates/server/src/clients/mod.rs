@@ -63,7 +63,7 @@ impl KnownClient {
     }
 
     /// A client that is configured or was enrolled.
-    pub(super) fn told(name: &str, client: &Arc<Client>) -> Self {
+    pub(super) fn of(name: &str, client: &Arc<Client>) -> Self {
         Self::new(name, if client.enrolled { Origin::Enrolled } else { Origin::File }, client)
     }
 }
@@ -143,13 +143,13 @@ impl Clients {
     pub(super) fn known(&self) -> Vec<KnownClient> {
         let all = self.all.load();
         let mut known: Vec<_> =
-            all.iter().map(|(name, client)| KnownClient::told(name, client)).collect();
+            all.iter().map(|(name, client)| KnownClient::of(name, client)).collect();
         known.extend(self.known_guests());
         known
     }
 
     /// The clients that are configured or were enrolled, by name. Each change creates a new map.
-    pub(super) fn told(&self) -> Arc<HashMap<String, Arc<Client>>> {
+    pub(super) fn snapshot(&self) -> Arc<HashMap<String, Arc<Client>>> {
         self.all.load_full()
     }
 
@@ -169,7 +169,7 @@ impl Clients {
     /// The client of this name, and its origin.
     pub(super) fn known_of(&self, name: &str) -> Option<KnownClient> {
         if let Some(client) = self.all.load().get(name) {
-            return Some(KnownClient::told(name, client));
+            return Some(KnownClient::of(name, client));
         }
         let guests = self.guests();
         let asked =

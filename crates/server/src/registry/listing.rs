@@ -21,8 +21,8 @@ use super::Registry;
 /// that no new entry reuses the memory address of a known one.
 #[derive(Debug, Default)]
 pub(crate) struct ClientNotes {
-    told: Arc<HashMap<String, Arc<Client>>>,
-    /// In the order of `told`.
+    clients: Arc<HashMap<String, Arc<Client>>>,
+    /// In the order of `clients`.
     prints: Vec<u64>,
     guests: HashMap<String, (Arc<Client>, u64)>,
 }
@@ -69,18 +69,19 @@ impl Registry {
     ) -> (ClientChanges, ClientNotes) {
         let mut before = before.unwrap_or_default();
         let mut changes = ClientChanges::default();
-        let mut now = ClientNotes { told: self.shared.clients.told(), ..ClientNotes::default() };
-        now.prints.reserve_exact(now.told.len());
-        let is_same_map = Arc::ptr_eq(&before.told, &now.told);
+        let mut now =
+            ClientNotes { clients: self.shared.clients.snapshot(), ..ClientNotes::default() };
+        now.prints.reserve_exact(now.clients.len());
+        let is_same_map = Arc::ptr_eq(&before.clients, &now.clients);
         // The order of the same map is stable. In another map, each client is looked up by its
         // name.
         let others: HashMap<&str, (&Arc<Client>, u64)> = if is_same_map {
             HashMap::new()
         } else {
-            let prints = before.told.iter().zip(&before.prints);
+            let prints = before.clients.iter().zip(&before.prints);
             prints.map(|((name, client), print)| (name.as_str(), (client, *print))).collect()
         };
-        for (nth, (name, client)) in now.told.iter().enumerate() {
+        for (nth, (name, client)) in now.clients.iter().enumerate() {
             let print = self.print(name);
             now.prints.push(print);
             let is_same = if is_same_map {
@@ -90,10 +91,10 @@ impl Registry {
                 other.is_some_and(|(other, noted)| *noted == print && Arc::ptr_eq(other, client))
             };
             if !is_same {
-                changes.list.push(self.listed(&KnownClient::told(name, client)));
+                changes.list.push(self.listed(&KnownClient::of(name, client)));
             }
         }
-        let is_gone = |name: &&str| !now.told.contains_key(*name);
+        let is_gone = |name: &&str| !now.clients.contains_key(*name);
         changes.gone = others.keys().copied().filter(is_gone).map(str::to_owned).collect();
         for guest in self.shared.clients.known_guests() {
             let print = self.print(&guest.name);
@@ -107,7 +108,7 @@ impl Registry {
             now.guests.insert(guest.name, (guest.client, print));
         }
         // A remaining guest is a guest no longer, but may be configured now.
-        let left = before.guests.into_keys().filter(|name| !now.told.contains_key(name));
+        let left = before.guests.into_keys().filter(|name| !now.clients.contains_key(name));
         changes.gone.extend(left);
         // A formerly configured client that is a guest now is not gone.
         changes.gone.retain(|name| !now.guests.contains_key(name));

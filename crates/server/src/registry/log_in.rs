@@ -95,10 +95,10 @@ impl Registry {
         let is_connected = |name: &str| self.is_connected(name);
         let clients = &self.shared.clients;
         clients.introduce(name.as_str(), token, source, is_connected, Instant::now())?;
-        let told = self.introduced.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.introduced.lock().unwrap_or_else(PoisonError::into_inner);
         // Limited, because any peer can introduce itself under any name.
         let source = prefix(source);
-        if let Some(more) = told.pass(source, Instant::now()) {
+        if let Some(more) = lines.pass(source, Instant::now()) {
             tracing::info!(target: AUDIT, client = name.as_str(), %source, more, "client {name} has introduced itself; no client of this name was known");
         }
         Ok(())

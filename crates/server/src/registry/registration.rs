@@ -68,7 +68,7 @@ impl Registry {
         let client = self.shared.clients.find(&session.name)?;
         let waiting = self.pending.take(session.id)?;
         self.pending.spend(&session.name, &waiting.register);
-        let mut told = Vec::new();
+        let mut results = Vec::new();
         if turn.gives_up(session, &waiting.register) {
             // Another process that requests the address takes it over before it closes.
             for Rank { session: other, outranked_by } in self.ranks(&session.name, Some(session.id))
@@ -76,7 +76,7 @@ impl Registry {
                 let place = self.place_of(&other, &client);
                 let place = Registrant { is_alone: false, outranked_by: &outranked_by, ..place };
                 if let Some(registered) = turn.review(place).await {
-                    told.push((other, registered));
+                    results.push((other, registered));
                 }
             }
         }
@@ -85,7 +85,7 @@ impl Registry {
         let outranked_by = own.map(|own| own.outranked_by.as_slice()).unwrap_or_default();
         let place = Registrant { outranked_by, ..self.place_of(session, &client) };
         let answer = turn.apply(place, waiting.register, waiting.held).await;
-        for (other, registered) in told {
+        for (other, registered) in results {
             self.tell(&other, &registered).await;
         }
         self.leave_displaced(&session.name).await;
@@ -204,11 +204,11 @@ impl Registry {
         for handle in self.handles.iter() {
             let (session, message) =
                 (Arc::clone(session), ControlMessage::Registered(registered.clone()));
-            let told = handle.call(move |worker| {
+            let sent = handle.call(move |worker| {
                 let link = worker.state.live_link(&session);
                 link.is_some_and(|link| link.send_message(&message))
             });
-            if matches!(told.await, Ok(true)) {
+            if matches!(sent.await, Ok(true)) {
                 return;
             }
         }

@@ -38,8 +38,8 @@ pub fn caged(variable: &str, name: &str) -> (String, String) {
     let output = caged.stdin(Stdio::null()).output().expect("setpriv and unshare of util-linux");
     let text = String::from_utf8_lossy(&output.stdout);
     let outcome = text.lines().find_map(|line| line.strip_prefix("outcome ")).map(str::to_owned);
-    let told = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    (outcome.unwrap_or_else(|| panic!("{name}: no outcome\n{told}")), told)
+    let log = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    (outcome.unwrap_or_else(|| panic!("{name}: no outcome\n{log}")), log)
 }
 
 /// The command that runs a program on a host.

@@ -67,8 +67,8 @@ fn sh(command: &str) {
     let output = Command::new(program).args(words).output().unwrap_or_else(|error| {
         panic!("{program}: {error}");
     });
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command}: {told}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {errors}");
 }
 
 /// Adds rules of nftables in a namespace.

@@ -79,9 +79,9 @@ impl Puncher {
             ipv6: bound.is_ipv6(),
             loopback: settings.loopback,
         };
-        let told = (&hosts[..], &begin.stun[..], begin.is_mapping);
+        let addresses = (&hosts[..], &begin.stun[..], begin.is_mapping);
         let now = Instant::now().into_std();
-        let attempt = Attempt::new(now, (role, begin.round), own, told, &mut random);
+        let attempt = Attempt::new(now, (role, begin.round), own, addresses, &mut random);
         if let Some(error) = failed {
             // The passwords would not be random.
             return Err(io::Error::other(error));

@@ -101,9 +101,10 @@ fn exchange(
         let &[kind, long @ ..] = head;
         let (body, rest) = rest.split_at_checked(length(&long))?;
         let ticket = (kind == NEW_SESSION_TICKET).then(|| Ticket::read(body)).flatten();
-        let place = ticket.as_ref().and_then(|told| sealed.iter().position(|one| one.0 == told.id));
+        let place =
+            ticket.as_ref().and_then(|issued| sealed.iter().position(|one| one.0 == issued.id));
         let body = match (ticket, place) {
-            (Some(told), Some(place)) => told.with(&sealed.swap_remove(place).1, lifetime)?,
+            (Some(issued), Some(place)) => issued.with(&sealed.swap_remove(place).1, lifetime)?,
             (None, _) | (_, None) => body.to_vec(),
         };
         let [0, long @ ..] = u32::try_from(body.len()).ok()?.to_be_bytes() else { return None };

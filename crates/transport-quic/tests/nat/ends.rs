@@ -40,8 +40,8 @@ pub(crate) fn map(from: Network) -> String {
     let host = network(1, from);
     let mut end = part("port", Some((&host, from)));
     let mut input = end.stdin.take().unwrap();
-    let told = lines(&mut end);
-    let found = told.iter().find(|line| line.starts_with("found ")).unwrap();
+    let all_lines = lines(&mut end);
+    let found = all_lines.iter().find(|line| line.starts_with("found ")).unwrap();
     let opens = !matches!(from, Network::UpnpBehindNat | Network::Plain | Network::Open);
     let open = if opens { opened() } else { Vec::new() };
     let port = found.rsplit(':').next().unwrap();
@@ -53,7 +53,7 @@ pub(crate) fn map(from: Network) -> String {
         assert!(open.is_empty(), "{found}: {open:?}");
     }
     writeln!(input, "end").unwrap();
-    told.iter().find(|line| line.starts_with("ready ended")).unwrap();
+    all_lines.iter().find(|line| line.starts_with("ready ended")).unwrap();
     if opens {
         assert!(opened().is_empty(), "a port stays open: {:?}", opened());
     }

@@ -107,9 +107,9 @@ const PORTS: &[(&str, Network, &str)] = &[
 
 /// Runs a case in a cage of its own.
 fn in_a_cage(name: &str, expected: &str) {
-    let (outcome, told) = caged(CASE, name);
+    let (outcome, log) = caged(CASE, name);
     println!("{name}: {outcome}");
-    assert!(outcome.starts_with(expected), "{name}: {outcome}\n{told}");
+    assert!(outcome.starts_with(expected), "{name}: {outcome}\n{log}");
 }
 
 /// What the runs inside do. Outside it has nothing to do: each other test runs it in a cage.

@@ -87,7 +87,7 @@ async fn port() {
         send.blocking_send(()).unwrap();
     });
     let ended = Box::pin(async move { end.recv().await.unwrap() });
-    let mut tell = |told: Result<Mapped, Unmapped>| match told {
+    let mut tell = |outcome: Result<Mapped, Unmapped>| match outcome {
         Ok(Mapped { outer, protocol }) => println!("found opened by {protocol} {outer}"),
         Err(why) => println!("found none: {why}"),
     };

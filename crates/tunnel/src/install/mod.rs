@@ -64,12 +64,12 @@ pub(crate) fn install(args: &InstallArgs) -> anyhow::Result<()> {
             term::err(format_args!("note: the unit was stopped: systemctl start {unit}"));
         }
     })?;
-    let told = term::out(if changed {
+    let printed = term::out(if changed {
         format!("{unit} is installed")
     } else {
         format!("{unit}: already installed")
     });
     // The unit is started even if the reader of the output has gone.
     run(&plan.commands, &args.place)?;
-    Ok(told?)
+    Ok(printed?)
 }

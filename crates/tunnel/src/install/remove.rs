@@ -60,18 +60,18 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
         }
     }
     // Everything is removed even if the reader of the output has gone.
-    let mut told = Ok(());
+    let mut printed = Ok(());
     for path in gone {
         if !args.place.dry_run {
             remove(&path).with_context(|| path.display().to_string())?;
         }
-        told = told.and_then(|()| term::out(format_args!("{verb} {}", path.display())));
+        printed = printed.and_then(|()| term::out(format_args!("{verb} {}", path.display())));
     }
     for path in stay {
-        told = told.and_then(|()| term::out(format_args!("stays {}", path.display())));
+        printed = printed.and_then(|()| term::out(format_args!("stays {}", path.display())));
     }
     if args.place.dry_run {
-        return Ok(told?);
+        return Ok(printed?);
     }
     // A folder that is not empty is kept: it holds other instances, or other settings of this
     // instance.
@@ -80,7 +80,7 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
         drop(fs::remove_dir(folder));
     }
     run(&[command(&["systemctl", "daemon-reload"])], &args.place)?;
-    Ok(told?)
+    Ok(printed?)
 }
 
 /// The files of the Debian package, below this root directory.

@@ -589,8 +589,10 @@ mod tests {
                 assert!(split.text.contains(&keys) && split.variables.contains("PW"), "{keys}");
             }
             let [keys, ..] = pair(good);
-            let told = format!("{keys} # it is swordfish");
-            assert!(split_of(&file(&told), Path::new("/")).unwrap_err().contains("second place"));
+            let commented = format!("{keys} # it is swordfish");
+            assert!(
+                split_of(&file(&commented), Path::new("/")).unwrap_err().contains("second place")
+            );
         }
     }
 
@@ -620,9 +622,9 @@ mod tests {
             let why = split_of(&service(keys), Path::new("/")).unwrap_err();
             assert!(why.contains(place) && !why.contains(SECRET), "{why}");
         }
-        let told = service("headers: { set: { X-Up: \"${PW}\" } }")
+        let in_value = service("headers: { set: { X-Up: \"${PW}\" } }")
             .replace("name: a", "name: a # swordfish");
-        let why = split_of(&told, Path::new("/")).unwrap_err();
+        let why = split_of(&in_value, Path::new("/")).unwrap_err();
         assert!(why.contains("second place") && !why.contains(SECRET), "{why}");
     }
 

@@ -58,22 +58,22 @@ mod tests {
     fn another_program_is_told_with_both_versions() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("tunnel");
-        let told = |content: &str, force| {
+        let difference = |content: &str, force| {
             fs::write(&place, content).unwrap();
             note(&place, MARK.as_bytes(), force)
         };
         let own = env!("CARGO_PKG_VERSION");
-        assert_eq!(told(MARK, false), None);
+        assert_eq!(difference(MARK, false), None);
         let of =
             |version: &str| format!("This is tunnel, version %This is tunnel, version {version};");
-        let text = told(&of("0.0.9"), false).unwrap();
+        let text = difference(&of("0.0.9"), false).unwrap();
         assert!(text.contains(&format!("is version 0.0.9, and this program is {own}: newer")));
         assert!(text.ends_with("--force replaces it"), "{text}");
-        let text = told(&of("99.0.0"), true).unwrap();
+        let text = difference(&of("99.0.0"), true).unwrap();
         assert!(text.contains(&format!("is version 99.0.0, and this program is {own}: older")));
         assert!(text.ends_with("it is replaced"), "{text}");
-        assert!(told(&of(own), false).unwrap().contains("another build"));
-        assert!(told("#!/bin/sh", false).unwrap().contains("no version of tunnel"));
+        assert!(difference(&of(own), false).unwrap().contains("another build"));
+        assert!(difference("#!/bin/sh", false).unwrap().contains("no version of tunnel"));
         fs::remove_file(&place).unwrap();
         assert_eq!(note(&place, b"", false), None);
     }

@@ -189,11 +189,11 @@ impl Formers {
             talk: former.as_ref().map_or(0, |former| former.talk),
         });
         if let Some(former) = former {
-            let told = Arc::clone(&all);
+            let formers = Arc::clone(&all);
             tokio::spawn(async move {
-                former.accompany(takes_over, life, (&told, inbox)).await;
-                told.note(Vec::new());
-                told.ended.send_replace(true);
+                former.accompany(takes_over, life, (&formers, inbox)).await;
+                formers.note(Vec::new());
+                formers.ended.send_replace(true);
             });
         }
         all
@@ -294,7 +294,7 @@ impl Former {
         mut self,
         takes_over: impl Future<Output = ()>,
         life: Life,
-        (told, mut inbox): (&Formers, mpsc::Receiver<Word>),
+        (formers, mut inbox): (&Formers, mpsc::Receiver<Word>),
     ) {
         let mut takes_over = std::pin::pin!(takes_over);
         let (mut has_taken_over, mut phase) = (false, Phase::Running);
@@ -321,7 +321,7 @@ impl Former {
                         if let Some(slots) = slots {
                             net::udp::former_live(&slots);
                         }
-                        told.note(list);
+                        formers.note(list);
                     }
                     Ok(Some(_)) => {}
                     Err(_) if self.talk > 0 => {}

@@ -44,10 +44,11 @@ fn a_port_that_the_server_chooses_is_told_and_stays_with_the_client() {
     let mut running = setup.start_server();
     let fixed = running.public("echo");
     running.edit_client(|text| text.replace(&format!("tcp://:{fixed}"), "tcp://:0"));
-    let told = |line: &str| line.rsplit(':').next().unwrap().trim().parse::<u16>().unwrap();
+    let port_of = |line: &str| line.rsplit(':').next().unwrap().trim().parse::<u16>().unwrap();
 
     running.start_client();
-    let port = told(&running.client().wait_line(&["echo is published at tcp://127.0.0.1:"], SOON));
+    let port =
+        port_of(&running.client().wait_line(&["echo is published at tcp://127.0.0.1:"], SOON));
     assert!(port == fixed || allowed.contains(&port), "{port} is none of the allowed ports");
     running.wait_echo(port);
 
@@ -58,7 +59,7 @@ fn a_port_that_the_server_chooses_is_told_and_stays_with_the_client() {
         let log = running.client().log();
         let lines: Vec<_> =
             log.lines().filter(|line| line.contains("echo is published at")).collect();
-        (lines.len() == 2).then(|| told(lines[1]))
+        (lines.len() == 2).then(|| port_of(lines[1]))
     });
     assert_eq!(port_again, port, "visitors know the port");
     let mut visitor = connect(port);

@@ -154,9 +154,9 @@ fn a_server_s_check_is_failed_by_a_client_that_stands_still() {
     running.client().signal(Signal::CONT);
     println!("{status} after {:?}: {body}", begin.elapsed());
     assert_eq!(status, 503);
-    let told: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!(told["ok"], false);
-    for link in told["links"].as_array().unwrap() {
+    let status: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(status["ok"], false);
+    for link in status["links"].as_array().unwrap() {
         assert_eq!((&link["micros"], &link["peer"]), (&Value::Null, &json!("home")), "{body}");
         assert_eq!(link["error"], "no answer within 3000 ms", "{body}");
     }
@@ -193,12 +193,12 @@ fn what_the_kernel_knows_of_each_carrier_is_told() {
             bytes::expect(&visitor, BYTES / 4);
         }
         for (api, peer) in [(&server, "home"), (&client, "127.0.0.1")] {
-            let told = api.get("/api/v1/status");
-            let session = &told["sessions"][0];
+            let status = api.get("/api/v1/status");
+            let session = &status["sessions"][0];
             let links = session["links"].as_array().unwrap();
             let carriers: Vec<&Value> =
                 links.iter().flat_map(|link| link["carriers"].as_array().unwrap()).collect();
-            assert!(!carriers.is_empty(), "{told}");
+            assert!(!carriers.is_empty(), "{status}");
             let mut segments = 0;
             for carrier in carriers {
                 let is_told = scheme == Scheme::WS && peer == "home";
@@ -218,9 +218,9 @@ fn what_the_kernel_knows_of_each_carrier_is_told() {
                 segments += sent.unwrap();
             }
             let of = &session["sent"][scheme.name];
-            assert!(segments >= SEGMENTS, "{told}");
+            assert!(segments >= SEGMENTS, "{status}");
             assert!(of["segments"].as_u64() >= Some(segments), "{of}: {segments}");
-            assert!(of["retransmitted_segments"].as_u64().is_some(), "{told}");
+            assert!(of["retransmitted_segments"].as_u64().is_some(), "{status}");
             let found = api.metrics();
             let labels = format!("{{peer=\"{peer}\",transport=\"{}\"}}", scheme.name);
             assert!(found[&format!("{SENT}{labels}")] >= segments as f64, "{found:?}");
@@ -246,13 +246,13 @@ fn what_quic_knows_of_each_carrier_and_the_granted_buffers_are_told() {
     let visitor = connect(running.public("echo"));
     echo_both_ways(&visitor, 4_000_000);
     for (api, peer) in [(&server, "home"), (&client, "127.0.0.1")] {
-        let told = api.get("/api/v1/status");
-        let carrier = &told["sessions"][0]["links"][0]["carriers"][0];
+        let status = api.get("/api/v1/status");
+        let carrier = &status["sessions"][0]["links"][0]["carriers"][0];
         assert!(
             carrier["cipher"].as_str().is_some_and(|suite| suite.starts_with("TLS_")),
-            "{told}"
+            "{status}"
         );
-        assert!(sum(api, "tunnel_carrier_ciphers") >= 1.0, "{told}");
+        assert!(sum(api, "tunnel_carrier_ciphers") >= 1.0, "{status}");
         let quic = &carrier["quic"];
         let of = |name: &str| quic[name].as_u64().unwrap();
         let (sent, lost) = (of("sent_packets"), of("lost_packets"));
@@ -269,7 +269,7 @@ fn what_quic_knows_of_each_carrier_and_the_granted_buffers_are_told() {
         for (direction, name) in
             [("receive", "receive_buffer_bytes"), ("send", "send_buffer_bytes")]
         {
-            let granted = told["udp"][name].as_u64().unwrap();
+            let granted = status["udp"][name].as_u64().unwrap();
             let series = format!("tunnel_udp_buffer_bytes{{direction=\"{direction}\"}}");
             assert!(granted > 0 && found[&series] == granted as f64, "{found:?}");
         }
@@ -297,8 +297,8 @@ fn what_kcp_repairs_on_a_lossy_path_is_told() {
     let visitor = connect(running.public("echo"));
     echo_both_ways(&visitor, 4_000_000);
     for (api, peer) in [(&server, "home"), (&client, "127.0.0.1")] {
-        let told = api.get("/api/v1/status");
-        let carrier = &told["sessions"][0]["links"][0]["carriers"][0];
+        let status = api.get("/api/v1/status");
+        let carrier = &status["sessions"][0]["links"][0]["carriers"][0];
         let kcp = &carrier["kcp"];
         assert!(carrier["quic"].is_null() && kcp.is_object(), "{carrier}");
         let of = |name: &str| kcp[name].as_u64().unwrap();

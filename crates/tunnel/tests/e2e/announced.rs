@@ -302,14 +302,14 @@ fn targets_behind_a_tunnel_get_the_fields_of_a_balancer() {
     });
     let fields = "send-proxy-v2-ssl proxy-v2-options crc32c";
     let (_haproxy, fronts) = haproxy(&dir, &[(port, fields), (mux, fields)]);
-    let told = |at: u16, first: &[u8]| {
+    let header_at = |at: u16, first: &[u8]| {
         let (mut visitor, mut header) = (visit_from(6, at).unwrap(), Vec::new());
         visitor.write_all(first).unwrap();
         let _ = visitor.read_to_end(&mut header);
         header
     };
     for (at, first) in [(fronts[0], Vec::new()), (fronts[1], client_hello("vpn.example", 7))] {
-        let header = told(at, &first);
+        let header = header_at(at, &first);
         // The address of the visitor, the field about TLS, and no checksum of another header.
         assert_eq!(header.get(16..20), Some(&[127, 0, 0, 6][..]), "{header:?}");
         assert_eq!(header.get(28..), Some(&[0x20, 0, 5, 0, 0, 0, 0, 0][..]), "{header:?}");

@@ -69,12 +69,12 @@ fn what_the_control_socket_does_the_api_does() {
     assert!(status == 200 && given.ends_with(&format!(":{}", origin.port())), "{rights}");
 
     let port = free_port();
-    let (status, told) = client.send(
+    let (status, body) = client.send(
         "PATCH",
         "/api/v1/lists",
         &json!({ "forward": [format!("{port}={forward}")], "save": true }),
     );
-    assert_eq!(status, 200, "{told}");
+    assert_eq!(status, 200, "{body}");
     running.wait_echo(port);
 
     let mut stream = request(

@@ -266,8 +266,8 @@ fn a_denied_right_is_gone_at_once_and_its_service_with_it() {
         running.server.wait_line(&[&format!("client {name}: rights were taken away")], SOON);
         let (exit, _, complaint) = deny(&[name, "--tcp", &port.to_string()]);
         assert_eq!(exit, Some(2), "{complaint}");
-        let told = format!("--tcp: client {name} has no right {port} (hint: ");
-        assert!(complaint.contains(&told), "{complaint}");
+        let expected = format!("--tcp: client {name} has no right {port} (hint: ");
+        assert!(complaint.contains(&expected), "{complaint}");
         assert_eq!(outcome(running.reload("server")).1, "nothing to apply\n");
         // An open stream goes on, until a command resets it.
         echo(&stays, 2);

@@ -132,7 +132,7 @@ fn changes_make_what_a_whole_list_has(running: &Running, api: &Api, visitor: &Tc
     let mut rows: BTreeMap<(String, String), Value> = BTreeMap::new();
     let mut revisions: BTreeMap<String, u64> = BTreeMap::new();
     let mut second = |rows: &mut BTreeMap<(String, String), Value>| -> usize {
-        let mut told = 0;
+        let mut events = 0;
         for _ in 0..3 {
             let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
             let topic = line["topic"].as_str().unwrap().to_owned();
@@ -147,10 +147,10 @@ fn changes_make_what_a_whole_list_has(running: &Running, api: &Api, visitor: &Tc
             for row in line["list"].as_array().unwrap() {
                 let id = if topic == "clients" { &row["name"] } else { &row["id"] };
                 rows.insert((topic.clone(), id.as_str().unwrap().to_owned()), row.clone());
-                told += 1;
+                events += 1;
             }
         }
-        told
+        events
     };
     assert!(second(&mut rows) >= 3, "a service, its client and a stream");
     let bytes_in = |rows: &BTreeMap<(String, String), Value>, topic: &str| {

@@ -15,7 +15,7 @@ use crate::reload::{echo, outcome};
 const STRANGER: &str = "61234";
 
 /// The command runs in `folder` and ends.
-fn told(folder: &Path, args: &[&str]) -> (Option<i32>, String, String) {
+fn run_in(folder: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     outcome(run(tunnel(args).current_dir(folder).env("HOME", folder)))
 }
 
@@ -34,10 +34,10 @@ fn a_file_of_the_folder_is_found_and_said_and_else_it_is_said_what_was_looked_fo
 
     // Both daemons start with the files of their folder, and say which.
     for role in ["server", "client"] {
-        let (code, _, why) = told(&dir, &["check", &format!("{role}.yaml")]);
+        let (code, _, why) = run_in(&dir, &["check", &format!("{role}.yaml")]);
         assert_eq!(code, Some(0), "{why}");
     }
-    let both = told(&dir, &["check"]);
+    let both = run_in(&dir, &["check"]);
     assert_eq!(both.0, Some(2), "{both:?}");
     assert!(both.2.contains("client.yaml and server.yaml are in this folder"), "{both:?}");
     let start = |role: &str| {
@@ -57,7 +57,7 @@ fn a_file_of_the_folder_is_found_and_said_and_else_it_is_said_what_was_looked_fo
     let one = dir.join("one");
     fs::create_dir(&one).unwrap();
     fs::copy(dir.join("client.yaml"), one.join("client.yaml")).unwrap();
-    let (code, said, why) = told(&one, &["check"]);
+    let (code, said, why) = run_in(&one, &["check"]);
     assert_eq!(code, Some(0), "{why}");
     assert!(said.starts_with("client home to tls://"), "{said}");
     assert!(why.contains("note: checking client.yaml"), "{why}");
@@ -68,13 +68,13 @@ fn a_file_of_the_folder_is_found_and_said_and_else_it_is_said_what_was_looked_fo
         (&["client", "--publish", "3000"], "client.yaml"),
         (&["check"], "client.yaml, server.yaml and proxy.yaml"),
     ] {
-        let (code, _, why) = told(&empty, args);
+        let (code, _, why) = run_in(&empty, args);
         assert_eq!(code, Some(2), "{why}");
         let line = format!("no configuration file: looked for {names} in {}", here.display());
         assert!(why.contains(&line) && why.contains("hint: "), "{why}");
     }
     // Flags that describe a client need no file, and what is missing is said.
-    let (code, _, why) = told(&one, &["client", "--server", "a.example"]);
+    let (code, _, why) = run_in(&one, &["client", "--server", "a.example"]);
     assert_eq!(code, Some(2), "{why}");
     assert!(why.contains("missing --name and --token-file"), "{why}");
     assert!(why.contains("without --server, client.yaml of this folder counts"), "{why}");

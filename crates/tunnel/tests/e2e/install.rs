@@ -69,11 +69,11 @@ fn another_version_at_the_place_of_the_program_is_told_with_both_versions() {
     };
     for (version, order) in [("0.0.9", "newer"), ("99.0.0", "older")] {
         put(version);
-        let told = format!("is version {version}, and this program is {own}: {order}");
+        let refusal = format!("is version {version}, and this program is {own}: {order}");
         let (exit, _, why) = install(&["client"]);
-        assert!(exit == Some(1) && why.contains(&told) && why.contains("--force"), "{why}");
+        assert!(exit == Some(1) && why.contains(&refusal) && why.contains("--force"), "{why}");
         let (exit, _, why) = install(&["client", "--force"]);
-        assert!(exit == Some(0) && why.contains(&format!("{told}; it is replaced")), "{why}");
+        assert!(exit == Some(0) && why.contains(&format!("{refusal}; it is replaced")), "{why}");
         assert!(fs::read(&program).unwrap() == fs::read(binary()).unwrap());
     }
 }

@@ -235,8 +235,8 @@ fn an_entry_in_the_place_of_another_is_shown_and_the_other_comes_back_at_once() 
     let (code, said, complaint) =
         command(&running, &["publish", &format!("{denied}={target}"), &pair]);
     assert_eq!(code, Some(1), "{said}");
-    let told = format!("nothing of tcp-{denied} is kept: once the server permits it");
-    assert!(complaint.contains(&told), "{complaint}");
+    let hint = format!("nothing of tcp-{denied} is kept: once the server permits it");
+    assert!(complaint.contains(&hint), "{complaint}");
     assert!(!fs::read_to_string(kept(&running)).unwrap().contains(&denied.to_string()));
     assert_eq!(services(&running), [(format!("tcp-{own}"), true)]);
     echo(&connect(own), 1);

@@ -238,7 +238,11 @@ pub(crate) fn made(scheme: Scheme, spoil: impl FnOnce(&Authority, &Path)) -> Set
 }
 
 /// Each side has one line with its words, and with where it happened.
-fn told(spoil: impl Fn(&Authority, &Path), client_reads: &[&str], server_reads: &[&str]) {
+fn assert_reported(
+    spoil: impl Fn(&Authority, &Path),
+    client_reads: &[&str],
+    server_reads: &[&str],
+) {
     for scheme in SCHEMES {
         let origin = Origin::echo();
         let mut running = made(scheme, &spoil).service("echo", origin.port()).start_server();
@@ -256,7 +260,7 @@ fn a_server_s_certificate_that_expired() {
     let spoil = |ca: &Authority, dir: &Path| {
         ca.flawed_server(&["127.0.0.1"], Flaw::Expired).unwrap().save(dir, "server").unwrap();
     };
-    told(
+    assert_reported(
         spoil,
         &["the server's certificate expired on 2019-12-31", "renew"],
         &["refused our certificate", "expired or is not valid yet", "tls.cert"],
@@ -268,7 +272,7 @@ fn a_server_s_certificate_that_is_not_valid_yet() {
     let spoil = |ca: &Authority, dir: &Path| {
         ca.flawed_server(&["127.0.0.1"], Flaw::NotYetValid).unwrap().save(dir, "server").unwrap();
     };
-    told(
+    assert_reported(
         spoil,
         &["the server's certificate is not valid before 2099-01-01", "clock"],
         &["refused our certificate", "expired or is not valid yet", "clock"],
@@ -280,7 +284,7 @@ fn a_server_s_certificate_for_another_name() {
     let spoil = |ca: &Authority, dir: &Path| {
         ca.server(&["other.example"]).unwrap().save(dir, "server").unwrap();
     };
-    told(
+    assert_reported(
         spoil,
         &["the server's certificate is for other.example, not for 127.0.0.1", "sni"],
         &["refused our certificate", "not for the name that the client dials", "sni"],
@@ -293,7 +297,7 @@ fn a_server_s_certificate_of_another_authority() {
         let stranger = Authority::new("somebody else").unwrap();
         stranger.server(&["127.0.0.1"]).unwrap().save(dir, "server").unwrap();
     };
-    told(
+    assert_reported(
         spoil,
         &["the server's certificate is of an unknown authority", "tls.ca"],
         &["refused our certificate", "does not know the authority", "tls.ca"],
@@ -305,7 +309,7 @@ fn a_client_s_certificate_that_expired() {
     let spoil = |ca: &Authority, dir: &Path| {
         ca.client(&[], "home", Flaw::Expired).unwrap().save(dir, "client").unwrap();
     };
-    told(
+    assert_reported(
         spoil,
         &["refused our client certificate", "expired or is not valid yet", "tls.cert"],
         &["the client's certificate expired on 2019-12-31", "renew"],
@@ -317,7 +321,7 @@ fn a_client_s_certificate_that_is_not_valid_yet() {
     let spoil = |ca: &Authority, dir: &Path| {
         ca.client(&[], "home", Flaw::NotYetValid).unwrap().save(dir, "client").unwrap();
     };
-    told(
+    assert_reported(
         spoil,
         &["refused our client certificate", "expired or is not valid yet", "clock"],
         &["the client's certificate is not valid before 2099-01-01", "clock"],
@@ -329,7 +333,7 @@ fn a_client_s_certificate_for_another_client() {
     let spoil = |ca: &Authority, dir: &Path| {
         ca.client(&[], "laptop", Flaw::None).unwrap().save(dir, "client").unwrap();
     };
-    told(
+    assert_reported(
         spoil,
         &["the client's certificate is for another name", "`name`", "`tls.cert`"],
         &["certificate of \"laptop\"", "for another name", "`name`"],
@@ -342,7 +346,7 @@ fn a_client_s_certificate_of_another_authority() {
         let stranger = Authority::new("somebody else").unwrap();
         stranger.client(&[], "home", Flaw::None).unwrap().save(dir, "client").unwrap();
     };
-    told(
+    assert_reported(
         spoil,
         &["refused our client certificate", "`tls.client_ca`", "add it there"],
         &["the client's certificate is of an authority that is not in", "`tls.client_ca`"],
@@ -354,7 +358,7 @@ fn a_client_that_shows_a_server_s_certificate() {
     let spoil = |ca: &Authority, dir: &Path| {
         ca.server(&["home"]).unwrap().save(dir, "client").unwrap();
     };
-    told(
+    assert_reported(
         spoil,
         &["refused our client certificate", "not made for clients"],
         &["the client's certificate is not made for clients", "issue one that is"],

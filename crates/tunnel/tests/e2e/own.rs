@@ -48,8 +48,8 @@ fn a_session_leads_no_visitor_to_the_control_socket_and_reads_no_variable() {
         }
     });
     symlink(&app, &link).unwrap();
-    let (status, told) = publish(&format!("unix://{}", link.display()));
-    assert_eq!(status, 200, "{told}");
+    let (status, body) = publish(&format!("unix://{}", link.display()));
+    assert_eq!(status, 200, "{body}");
     let said = || {
         let mut visitor = try_connect(port).ok()?;
         visitor.set_read_timeout(Some(SOON)).unwrap();

@@ -257,9 +257,9 @@ fn smaller_buffers_than_wanted_are_told_once_with_the_command_that_helps() {
         let logs = running.server.log() + &running.client().log();
         return assert!(!logs.contains("net.core.rmem_max"), "{logs}");
     }
-    let told = ["UDP sockets got smaller buffers", "sysctl -w net.core.rmem_max=67108864"];
-    running.server.wait_one_line(&told, SOON);
-    running.client().wait_one_line(&told, SOON);
+    let hint = ["UDP sockets got smaller buffers", "sysctl -w net.core.rmem_max=67108864"];
+    running.server.wait_one_line(&hint, SOON);
+    running.client().wait_one_line(&hint, SOON);
 }
 
 #[test]

@@ -189,8 +189,9 @@ fn a_wrong_file_changes_nothing_and_is_told_in_exit_code_log_and_status() {
     assert_eq!((code, said.as_str()), (Some(2), ""), "{complaint}");
     assert!(complaint.contains("server.yaml:") && complaint.contains("typo"), "{complaint}");
     running.server.wait_line(&["not reloaded, nothing has changed", "typo"], SOON);
-    let told = |running: &Running| running.status("server").unwrap()["reload_error"].clone();
-    assert!(told(&running).as_str().unwrap().contains("typo"));
+    let reload_error =
+        |running: &Running| running.status("server").unwrap()["reload_error"].clone();
+    assert!(reload_error(&running).as_str().unwrap().contains("typo"));
     echo(&visitor, 2);
     running.wait_echo(running.public("echo"));
 
@@ -200,12 +201,12 @@ fn a_wrong_file_changes_nothing_and_is_told_in_exit_code_log_and_status() {
     let (code, said, complaint) = outcome(run(tunnel(&["reload", "--config"]).arg(file)));
     assert_eq!((code, said.as_str()), (Some(2), ""), "{complaint}");
     assert!(complaint.contains("slip"), "{complaint}");
-    assert!(told(&running).as_str().unwrap().contains("slip"));
+    assert!(reload_error(&running).as_str().unwrap().contains("slip"));
 
     running.edit_server(|_| good);
     running.server.signal(Signal::HUP);
     running.server.wait_line(&["reloaded: nothing to apply"], SOON);
-    assert!(told(&running).is_null());
+    assert!(reload_error(&running).is_null());
 }
 
 #[test]

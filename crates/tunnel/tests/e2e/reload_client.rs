@@ -39,7 +39,7 @@ fn teller(byte: u8) -> Origin {
     })
 }
 
-fn told(port: u16) -> Option<u8> {
+fn tag_at(port: u16) -> Option<u8> {
     let mut byte = [0];
     std::io::Read::read_exact(&mut try_connect(port).ok()?, &mut byte).ok()?;
     Some(byte[0])
@@ -66,11 +66,11 @@ fn services_come_change_and_go_beside_one_that_does_not_notice() {
         running.edit_client(|text| text + &entry(&one));
         applies(&running, &["more -> tcp://"]);
         running.client().wait_line(&["service more is published at "], SOON);
-        assert_eq!(told(port), Some(1), "{scheme:?}");
+        assert_eq!(tag_at(port), Some(1), "{scheme:?}");
 
         running.edit_client(|text| text.replace(&entry(&one), &entry(&two)));
         applies(&running, &["more -> tcp://"]);
-        assert_eq!(told(port), Some(2), "{scheme:?}");
+        assert_eq!(tag_at(port), Some(2), "{scheme:?}");
 
         running.edit_client(|text| text.replace(&entry(&two), ""));
         applies(&running, &["more is published no more"]);
@@ -97,13 +97,13 @@ fn forwards_open_turn_and_close_where_they_are() {
     let (local, other) = (running.local(), running.local_to(one.port()));
     let stays = connect(local);
     echo(&stays, 1);
-    assert_eq!(told(other), Some(1));
+    assert_eq!(tag_at(other), Some(1));
 
     // To another target: the listener stays, and so does who is inside.
     let (from, to) = (format!("127.0.0.1:{}\" }}", one.port()), two.port());
     running.edit_client(|text| text.replace(&from, &format!("127.0.0.1:{to}\" }}")));
     applies(&running, &["forward tcp://"]);
-    assert_eq!(told(other), Some(2));
+    assert_eq!(tag_at(other), Some(2));
     let status = running.status("client").unwrap()["sessions"][0]["forwards"].to_string();
     assert!(!status.contains(&one.port().to_string()), "{status}");
 
@@ -118,7 +118,7 @@ fn forwards_open_turn_and_close_where_they_are() {
     });
     let closed = format!("forward tcp://127.0.0.1:{other} closed");
     applies(&running, &["forward tcp://", "forward unix://", &closed]);
-    assert_eq!(told(place), Some(2));
+    assert_eq!(tag_at(place), Some(2));
     assert!(try_connect(other).is_err(), "the old address is closed");
     let mode =
         || std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&front).unwrap().permissions());
@@ -150,7 +150,7 @@ fn forwards_open_turn_and_close_where_they_are() {
     let (code, said, complaint) = reload(&running);
     assert_eq!((code, said.as_str()), (Some(1), ""), "{complaint}");
     assert!(complaint.contains("cannot listen"), "{complaint}");
-    assert_eq!(told(place), Some(2));
+    assert_eq!(tag_at(place), Some(2));
     let services = running.status("server").unwrap()["sessions"][0]["services"].to_string();
     assert!(services.contains("echo") && !services.contains("other"), "{services}");
     running.edit_client(|_| good);
@@ -223,7 +223,7 @@ fn a_reload_while_every_carrier_is_lost_resets_nothing_and_is_told_when_there_is
     applies(&running, &["more: the server has not answered yet"]);
     running.wire().entry(Entry::Open);
     echo(&visitor, 2);
-    wait("the new service", SOON, || (told(port)? == 1).then_some(()));
+    wait("the new service", SOON, || (tag_at(port)? == 1).then_some(()));
 }
 
 #[test]
@@ -371,10 +371,10 @@ fn a_file_that_is_watched_needs_no_command() {
     });
     running.client().wait_line(&["reloaded: more -> "], LONG);
     running.client().wait_line(&["service more is published at "], SOON);
-    assert_eq!(told(port), Some(1));
+    assert_eq!(tag_at(port), Some(1));
     running.edit_client(|text| text + "typo: 1\n");
     running.client().wait_line(&["not reloaded", "typo"], LONG);
-    assert_eq!(told(port), Some(1));
+    assert_eq!(tag_at(port), Some(1));
 }
 
 fn spawn(program_name: &str, args: &[&str]) -> Child {

@@ -119,8 +119,8 @@ fn each_file_is_a_daemon_which_starts_again_after_its_death() {
     set.proxy("bad.yaml", three, origin.port());
     set.proxy("one.yaml", one, free_port());
     fs::remove_file(set.file("more/two.yml")).unwrap();
-    let told = set.ask(&["reload"]);
-    let lines = String::from_utf8(told.stdout).unwrap();
+    let reloaded = set.ask(&["reload"]);
+    let lines = String::from_utf8(reloaded.stdout).unwrap();
     assert!(lines.contains("more/two stops") && lines.contains("one: proxy tcp-"), "{lines}");
     set.wait("bad", "running");
     assert!(echoes(three) && !echoes(one));

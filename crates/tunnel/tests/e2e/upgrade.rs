@@ -37,8 +37,8 @@ pub(crate) fn upgrade(socket: &Path, more: &[&str]) -> Output {
 pub(crate) fn upgraded(socket: &Path) -> (u32, u32) {
     let output = upgrade(socket, &[]);
     assert!(output.status.success(), "{output:?}");
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let id = |key: &str| u32::try_from(told[key].as_u64().unwrap()).unwrap();
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let id = |key: &str| u32::try_from(status[key].as_u64().unwrap()).unwrap();
     (id("former_pid"), id("pid"))
 }
 
@@ -46,8 +46,8 @@ pub(crate) fn upgraded(socket: &Path) -> (u32, u32) {
 pub(crate) fn no_former(socket: &Path) {
     wait("the end of the former processes", SOON, || {
         let output = run(tunnel(&["status", "--json", "--control"]).arg(socket));
-        let told: Value = serde_json::from_slice(&output.stdout).ok()?;
-        told["former"].is_null().then_some(())
+        let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+        status["former"].is_null().then_some(())
     });
 }
 

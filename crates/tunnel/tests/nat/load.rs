@@ -29,10 +29,10 @@ impl Transfer {
     /// Begins a transfer of at least so many bytes each way.
     pub(crate) fn start(stream: TcpStream, least: u64) -> Self {
         let (back, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-        let (sending, told) = (stream.try_clone().unwrap(), Arc::clone(&ends));
+        let (sending, is_over) = (stream.try_clone().unwrap(), Arc::clone(&ends));
         let send = thread::spawn(move || {
             let mut pattern = bytes::Pattern::default();
-            while pattern.offset() < least || !told.load(Ordering::Relaxed) {
+            while pattern.offset() < least || !is_over.load(Ordering::Relaxed) {
                 pattern.send(&sending, BLOCK).unwrap();
                 thread::sleep(PAUSE);
             }
@@ -98,10 +98,10 @@ impl Session {
         ended: impl FnOnce() + Send + 'static,
     ) -> Self {
         let (count, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-        let (counted, told) = (Arc::clone(&count), Arc::clone(&ends));
+        let (counted, is_over) = (Arc::clone(&count), Arc::clone(&ends));
         let thread = thread::spawn(move || {
             let mut longest = Duration::ZERO;
-            while !told.load(Ordering::Relaxed) {
+            while !is_over.load(Ordering::Relaxed) {
                 let key = [counted.fetch_add(1, Ordering::Relaxed) as u8];
                 let (begin, mut echo) = (Instant::now(), [0]);
                 writer.write_all(&key).unwrap();

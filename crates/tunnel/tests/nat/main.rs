@@ -20,9 +20,9 @@ const CASE: &str = "NAT_DAEMONS_CASE";
 
 /// Runs a case in a cage of its own. Returns its outcome.
 fn in_a_cage(name: &str) -> (String, String) {
-    let (outcome, told) = caged(CASE, name);
+    let (outcome, log) = caged(CASE, name);
     println!("{name}: {outcome}");
-    (outcome, told)
+    (outcome, log)
 }
 
 /// What a run in a cage does. Outside it has nothing to do: each other test runs it in a cage.

@@ -89,7 +89,7 @@ pub(crate) fn run(name: &str) -> String {
         echo(2);
         let log = stage.laptop.log();
         let is_told = ["goes on over a direct path", "stays relayed"];
-        is_told.iter().any(|told| log.contains(told)).then_some(())
+        is_told.iter().any(|is_told_line| log.contains(is_told_line)).then_some(())
     });
     let after = began.elapsed().as_millis();
     echo(3);
@@ -116,8 +116,8 @@ pub(crate) fn run(name: &str) -> String {
 /// Checks the outcome of a case.
 fn holds(name: &str) {
     let case = CASES.iter().find(|case| case.name == name).unwrap();
-    let (outcome, told) = in_a_cage(name);
-    assert!(outcome.starts_with(case.outcome), "{name}: {outcome}\n{told}");
+    let (outcome, log) = in_a_cage(name);
+    assert!(outcome.starts_with(case.outcome), "{name}: {outcome}\n{log}");
 }
 
 macro_rules! tests {

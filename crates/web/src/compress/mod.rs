@@ -250,7 +250,7 @@ mod tests {
     fn begin(
         compress: Compress,
         (method, path, asked): (Method, &str, &[(&'static str, &str)]),
-        (status, told): (u16, &[(&'static str, &str)]),
+        (status, fields): (u16, &[(&'static str, &str)]),
         length: Option<u64>,
     ) -> (HeaderMap, bool) {
         let mut request = Request::builder().method(method).uri(path);
@@ -259,7 +259,7 @@ mod tests {
         }
         let request = request.body(()).unwrap();
         let mut response = Response::builder().status(status);
-        for (name, value) in told {
+        for (name, value) in fields {
             response = response.header(*name, *value);
         }
         let (mut head, ()) = response.body(()).unwrap().into_parts();
@@ -269,29 +269,29 @@ mod tests {
         (head.headers, encoder.is_some())
     }
 
-    fn get(asked: &[(&'static str, &str)], told: &[(&'static str, &str)]) -> (HeaderMap, bool) {
-        begin(Compress::Public, (Method::GET, "/", asked), (200, told), Some(5000))
+    fn get(asked: &[(&'static str, &str)], fields: &[(&'static str, &str)]) -> (HeaderMap, bool) {
+        begin(Compress::Public, (Method::GET, "/", asked), (200, fields), Some(5000))
     }
 
     const HTML: (&str, &str) = ("content-type", "text/html; charset=utf-8");
 
     #[test]
     fn the_head_says_what_was_done() {
-        let told = [
+        let fields = [
             HTML,
             ("content-length", "5000"),
             ("etag", "\"a\""),
             ("accept-ranges", "bytes"),
             ("vary", "Cookie"),
         ];
-        let (head, is_compressed) = get(&[ACCEPTS], &told);
+        let (head, is_compressed) = get(&[ACCEPTS], &fields);
         assert!(is_compressed);
         assert_eq!(head["content-encoding"], "gzip");
         assert_eq!(head["etag"], "W/\"a\"");
         assert!(!head.contains_key("content-length") && !head.contains_key("accept-ranges"));
         let vary: Vec<_> = head.get_all("vary").iter().collect();
         assert_eq!(vary, ["Cookie", "Accept-Encoding"]);
-        let (head, is_compressed) = get(&[], &told);
+        let (head, is_compressed) = get(&[], &fields);
         assert!(!is_compressed);
         assert_eq!(
             (&head["etag"], &head["content-length"]),
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_must_stay_as_it_is_stays() {
-        for told in [
+        for fields in [
             &[("content-type", "image/png")][..],
             &[("content-type", "video/mp4")],
             &[("content-type", "application/zip")],
@@ -325,9 +325,9 @@ mod tests {
             &[HTML, ("content-range", "bytes 0-1/2")],
             &[HTML, ("content-digest", "sha-256=:x:")],
         ] {
-            let (head, is_compressed) = get(&[ACCEPTS], told);
-            assert!(!is_compressed && !head.contains_key("vary"), "{told:?}");
-            assert_eq!(head.len(), told.len(), "{told:?}");
+            let (head, is_compressed) = get(&[ACCEPTS], fields);
+            assert!(!is_compressed && !head.contains_key("vary"), "{fields:?}");
+            assert_eq!(head.len(), fields.len(), "{fields:?}");
         }
         for status in [204, 205, 206] {
             let request = (Method::GET, "/", &[ACCEPTS][..]);
@@ -350,12 +350,12 @@ mod tests {
     #[test]
     fn a_kept_answer_is_confirmed_by_the_tag_that_it_got() {
         let request = (Method::GET, "/", &[ACCEPTS][..]);
-        let told = (304, &[("etag", "\"a\"")][..]);
-        let (head, is_compressed) = begin(Compress::Public, request, told, None);
+        let fields = (304, &[("etag", "\"a\"")][..]);
+        let (head, is_compressed) = begin(Compress::Public, request, fields, None);
         assert!(!is_compressed);
         assert_eq!(head["etag"], "W/\"a\"");
         assert_eq!(head["vary"], "Accept-Encoding");
-        let (head, _) = begin(Compress::Public, (Method::GET, "/", &[]), told, None);
+        let (head, _) = begin(Compress::Public, (Method::GET, "/", &[]), fields, None);
         assert_eq!(head["etag"], "\"a\"");
     }
 
@@ -364,8 +364,8 @@ mod tests {
         let css = ("content-type", "text/css");
         for credential in [("cookie", "a=b"), ("authorization", "Basic x")] {
             let asked = [ACCEPTS, credential];
-            let of = |path, told: &[(&'static str, &str)]| {
-                begin(Compress::Public, (Method::GET, path, &asked), (200, told), None).1
+            let of = |path, fields: &[(&'static str, &str)]| {
+                begin(Compress::Public, (Method::GET, path, &asked), (200, fields), None).1
             };
             assert!(!of("/", &[HTML]));
             assert!(of("/", &[HTML, ("cache-control", "public, max-age=60")]));

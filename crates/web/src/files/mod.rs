@@ -85,7 +85,7 @@ const BARE_PAUSE: u64 = 60;
 pub struct Files {
     beneath: Beneath,
     options: Arc<FileOptions>,
-    told: Arc<Told>,
+    complaints: Arc<Told>,
 }
 
 /// The rate limit for log lines about unlisted directories.
@@ -112,11 +112,11 @@ impl Files {
     /// # Errors
     /// `dir` is currently not a directory, or cannot be opened.
     pub fn new(dir: impl AsRef<Path>, options: FileOptions) -> io::Result<Self> {
-        let told = Told { since: Instant::now(), next: AtomicU64::new(0) };
+        let complaints = Told { since: Instant::now(), next: AtomicU64::new(0) };
         Ok(Self {
             beneath: Beneath::new(dir.as_ref())?,
             options: Arc::new(options),
-            told: Arc::new(told),
+            complaints: Arc::new(complaints),
         })
     }
 
@@ -254,10 +254,10 @@ impl Files {
 
     /// Logs why visitors of a directory get 403, at most once a minute.
     fn tell_bare(&self, path: &str) {
-        let now = self.told.since.elapsed().as_secs();
+        let now = self.complaints.since.elapsed().as_secs();
         let due = |next| (now >= next).then_some(now + BARE_PAUSE);
         let order = Ordering::Relaxed;
-        if self.told.next.fetch_update(order, order, due).is_err() {
+        if self.complaints.next.fetch_update(order, order, due).is_err() {
             return;
         }
         let folder = self.beneath.path().join(path.trim_matches('/'));

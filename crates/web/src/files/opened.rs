@@ -43,14 +43,14 @@ const TOLD: Range<u64> = 0..253_402_300_800;
 
 impl Facts {
     pub(super) fn of(metadata: &std::fs::Metadata) -> Self {
-        let told = |time: &SystemTime| {
+        let is_representable = |time: &SystemTime| {
             let since = time.duration_since(SystemTime::UNIX_EPOCH);
             since.is_ok_and(|since| TOLD.contains(&since.as_secs()))
         };
         Self {
             is_dir: metadata.is_dir(),
             length: metadata.len(),
-            modified: metadata.modified().ok().filter(told),
+            modified: metadata.modified().ok().filter(is_representable),
         }
     }
 

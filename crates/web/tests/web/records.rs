@@ -8,7 +8,7 @@ use web::{Record, Wants};
 
 use crate::rig::{Site, connect, head, ok, on_worker, send};
 
-fn told(records: &std::cell::RefCell<Vec<Record>>) -> Vec<(u16, u64, bool)> {
+fn summaries(records: &std::cell::RefCell<Vec<Record>>) -> Vec<(u16, u64, bool)> {
     let records = records.borrow();
     records.iter().map(|one| (one.status, one.bytes, one.is_complete)).collect()
 }
@@ -37,7 +37,7 @@ fn a_request_is_told_with_its_figures_when_its_answer_has_ended() {
         sleep(Duration::from_millis(500)).await;
         send(&mut target.io, "ow").await;
         sleep(Duration::from_millis(1)).await;
-        assert_eq!(told(&a.records), [(200, 4, true)]);
+        assert_eq!(summaries(&a.records), [(200, 4, true)]);
         let record = a.records.borrow_mut().pop().unwrap();
         assert_eq!(record.first_byte.map(|time| time.as_millis()), Some(300));
         assert_eq!(record.duration.as_millis(), 800);
@@ -83,7 +83,7 @@ fn a_visitor_that_leaves_and_an_answer_that_breaks_are_told() {
         drop(client);
         sleep(Duration::from_secs(400)).await;
         drop(target);
-        assert_eq!(told(&a.records), [(499, 0, false)]);
+        assert_eq!(summaries(&a.records), [(499, 0, false)]);
         assert_eq!(a.records.borrow_mut().pop().unwrap().first_byte, None);
         let mut client = connect(&site);
         client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
@@ -92,7 +92,7 @@ fn a_visitor_that_leaves_and_an_answer_that_breaks_are_told() {
         client.head().await;
         drop(target);
         client.served.await.unwrap();
-        assert_eq!(told(&a.records), [(200, 4, false)]);
+        assert_eq!(summaries(&a.records), [(200, 4, false)]);
     });
 }
 
@@ -107,7 +107,7 @@ fn answers_without_a_body_and_switched_connections_are_told_at_once() {
         target.serve("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n").await;
         client.head().await;
         sleep(Duration::from_millis(1)).await;
-        assert_eq!(told(&a.records), [(200, 0, true)]);
+        assert_eq!(summaries(&a.records), [(200, 0, true)]);
         let upgrade = "GET /ws HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\n\
                        Upgrade: websocket\r\n\r\n";
         let mut client = connect(&site);
@@ -118,7 +118,7 @@ fn answers_without_a_body_and_switched_connections_are_told_at_once() {
             .await;
         client.head().await;
         sleep(Duration::from_millis(1)).await;
-        assert_eq!(told(&a.records), [(200, 0, true), (101, 0, true)]);
+        assert_eq!(summaries(&a.records), [(200, 0, true), (101, 0, true)]);
     });
 }
 

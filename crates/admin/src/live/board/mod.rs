@@ -112,12 +112,12 @@ impl Board {
         self.revision += 1;
         let StatusDelta { whole, mut status, sessions, mut gone, clients } = delta;
         if whole {
-            let told: BTreeSet<u64> = sessions.iter().map(|(id, _)| *id).collect();
+            let present: BTreeSet<u64> = sessions.iter().map(|(id, _)| *id).collect();
             let owners = self.groups.keys().filter_map(|owner| match owner {
                 Owner::Session(id) => Some(*id),
                 Owner::Proxy | Owner::Default => None,
             });
-            gone = owners.filter(|id| !told.contains(id)).collect();
+            gone = owners.filter(|id| !present.contains(id)).collect();
         }
         for id in gone {
             self.remove(Owner::Session(id));
@@ -243,10 +243,10 @@ impl Board {
         let before = self.clients.take();
         let mut clients = before.unwrap_or_default();
         if whole {
-            let told: BTreeSet<&str> =
+            let present: BTreeSet<&str> =
                 changes.list.iter().map(|client| client.name.as_str()).collect();
             let count = clients.len();
-            clients.retain(|name, _| told.contains(name.as_str()));
+            clients.retain(|name, _| present.contains(name.as_str()));
             self.clients_moved |= clients.len() != count;
         }
         for name in changes.gone {

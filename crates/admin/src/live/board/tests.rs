@@ -36,7 +36,7 @@ struct Reader {
     after: u64,
     rows: BTreeMap<String, Value>,
     /// The rows of the last line.
-    told: Vec<String>,
+    keys: Vec<String>,
     was_whole: bool,
 }
 
@@ -53,9 +53,9 @@ impl Reader {
         for id in line["gone"].as_array().into_iter().flatten() {
             assert!(self.rows.remove(id.as_str().unwrap()).is_some(), "{id}");
         }
-        self.told.clear();
+        self.keys.clear();
         for row in line["list"].as_array().unwrap() {
-            self.told.push(row[key].as_str().unwrap().to_owned());
+            self.keys.push(row[key].as_str().unwrap().to_owned());
             self.rows.insert(row[key].as_str().unwrap().to_owned(), row.clone());
         }
         self.after = line["revision"].as_u64().unwrap();
@@ -64,12 +64,12 @@ impl Reader {
 
     fn services(&mut self, board: &Board) -> &[String] {
         self.read(board.services_line(Some(self.after)), "id");
-        &self.told
+        &self.keys
     }
 
     fn clients(&mut self, board: &Board) -> &[String] {
         self.read(board.clients_line(Some(self.after)), "name");
-        &self.told
+        &self.keys
     }
 
     /// The rows are those that a whole line has.
@@ -218,11 +218,11 @@ async fn what_needs_somebody_is_told_when_it_changes() {
         vec![client("a", 1), late, held],
     );
     second(&mut board, all).await;
-    let (mut told, mut other) = (None, None);
-    let needs = |board: &Board, told: &mut Option<u64>| {
-        board.needs_line(told).map(|line| serde_json::from_str::<Value>(&line).unwrap())
+    let (mut sent, mut other) = (None, None);
+    let needs = |board: &Board, sent: &mut Option<u64>| {
+        board.needs_line(sent).map(|line| serde_json::from_str::<Value>(&line).unwrap())
     };
-    let line = needs(&board, &mut told).unwrap();
+    let line = needs(&board, &mut sent).unwrap();
     assert_eq!(
         (&line["troubled_services_total"], &line["troubled_clients_total"]),
         (&1.into(), &2.into())
@@ -234,13 +234,13 @@ async fn what_needs_somebody_is_told_when_it_changes() {
         (&"b".into(), &"c".into())
     );
     second(&mut board, look(vec![], vec![])).await;
-    assert_eq!(needs(&board, &mut told), None, "it is as it was");
+    assert_eq!(needs(&board, &mut sent), None, "it is as it was");
     assert_eq!(needs(&board, &mut other).unwrap()["troubled_services"][0]["down"]["seconds"], 5);
     // The refusal is history after an hour.
     for _ in 0..10 {
         second(&mut board, look(vec![], vec![])).await;
     }
-    let line = needs(&board, &mut told).unwrap();
+    let line = needs(&board, &mut sent).unwrap();
     assert_eq!(
         (&line["troubled_clients_total"], &line["troubled_clients"][0]["name"]),
         (&1.into(), &"c".into())
@@ -287,6 +287,6 @@ fn figures_of_connections_stay_until_the_kernel_is_asked_again() {
     let old = [link(1, 1, Some(7)), link(2, 1, Some(8)), link(3, 1, Some(9))];
     let mut new = [link(1, 1, None), link(2, 2, None), link(3, 1, Some(10))];
     keep_figures(&mut new, &old);
-    let told = new.map(|link| link.carriers[0].tcp.and_then(|tcp| tcp.rtt_micros));
-    assert_eq!(told, [Some(7), None, Some(10)]);
+    let rtts = new.map(|link| link.carriers[0].tcp.and_then(|tcp| tcp.rtt_micros));
+    assert_eq!(rtts, [Some(7), None, Some(10)]);
 }

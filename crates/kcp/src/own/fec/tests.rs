@@ -74,8 +74,8 @@ proptest! {
                 }
             }
         }
-        let told = rebuilt.iter().map(|(load, body)| (load == Load::Datagram, body.to_vec()));
-        got.extend(told);
+        let loads = rebuilt.iter().map(|(load, body)| (load == Load::Datagram, body.to_vec()));
+        got.extend(loads);
         let one = |(n, &length)| (load(n) == Load::Datagram, body(n, length));
         let mut sent: Vec<_> = lengths.iter().enumerate().map(one).collect();
         sent.sort();

@@ -29,7 +29,7 @@ pub(super) struct Closing {
     closed: Option<Closed>,
     /// A close packet has to be sent.
     is_due: bool,
-    told: Option<Instant>,
+    sent_at: Option<Instant>,
 }
 
 impl Closing {
@@ -51,7 +51,7 @@ impl Closing {
     pub(super) fn heard(&mut self, now: Instant) {
         let is_told = |at: Instant| now < at + AGAIN;
         let by_peer = self.closed.as_ref().is_some_and(|closed| closed.by_peer);
-        self.is_due |= !by_peer && !self.told.is_some_and(is_told);
+        self.is_due |= !by_peer && !self.sent_at.is_some_and(is_told);
     }
 }
 
@@ -80,7 +80,7 @@ impl Session {
     pub(super) fn transmit_close(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         let code = self.closing.closed().filter(|_| self.closing.is_due)?.code;
         self.closing.is_due = false;
-        self.closing.told = Some(now);
+        self.closing.sent_at = Some(now);
         let length = self.put(now, Next::Signal(Signal::Close(code)), None, out)?;
         Some(Transmit { length, path: PathUse::Current, is_ect: self.is_ect })
     }

@@ -27,7 +27,7 @@ pub(super) struct Received {
     due: Option<Instant>,
     rebuilt: VecDeque<(Sn, u8)>,
     /// Memory for an acknowledgement that is being built.
-    told: Vec<i32>,
+    reported: Vec<i32>,
     /// The number of packets that arrived with a mark of congestion, and the number of
     /// acknowledgements that still report it.
     congested: (u32, u8),
@@ -137,15 +137,15 @@ impl Received {
     fn tell(&mut self, una: Sn) -> Ranges<REBUILT> {
         let mut ranges = Ranges::default();
         self.rebuilt.retain(|(sn, left)| !sn.is_before(una) && *left > 0);
-        self.told.clear();
-        self.told.extend(self.rebuilt.iter().map(|(sn, _)| sn.since(una)));
-        self.told.sort_unstable();
-        self.told.dedup();
-        let count = self.told.chunk_by(|a, b| a + 1 == *b).count();
+        self.reported.clear();
+        self.reported.extend(self.rebuilt.iter().map(|(sn, _)| sn.since(una)));
+        self.reported.sort_unstable();
+        self.reported.dedup();
+        let count = self.reported.chunk_by(|a, b| a + 1 == *b).count();
         // If not all runs fit, the newest runs are reported.
         let skipped = count.saturating_sub(REBUILT);
         let mut end = 0;
-        for run in self.told.chunk_by(|a, b| a + 1 == *b).skip(skipped) {
+        for run in self.reported.chunk_by(|a, b| a + 1 == *b).skip(skipped) {
             let first = run.first().and_then(|first| u32::try_from(*first).ok()).unwrap_or(end);
             let length = u32::try_from(run.len()).unwrap_or(u32::MAX);
             ranges.push(first.saturating_sub(end), length);
@@ -158,7 +158,7 @@ impl Received {
     /// Releases memory. `una` covers the segments that were not reported.
     pub(super) fn rest(&mut self) {
         self.rebuilt = VecDeque::new();
-        self.told = Vec::new();
+        self.reported = Vec::new();
         self.ranges.shrink_to(LEAST);
     }
 }

@@ -220,8 +220,8 @@ fn cells(peer: &str, service: &Service, has_flows: bool, rates: Option<&Rates>) 
 
 /// The state of a service as a word. A long cell would widen the whole table. The reason of a
 /// refusal gets a line of its own below the table.
-fn brief(told: &Told<ServiceState>) -> String {
-    let state = told.state();
+fn brief(reported: &Told<ServiceState>) -> String {
+    let state = reported.state();
     match state {
         ServiceState::Waiting => "waiting".to_owned(),
         ServiceState::Up
@@ -229,7 +229,7 @@ fn brief(told: &Told<ServiceState>) -> String {
         | ServiceState::Denied
         | ServiceState::Superseded
         | ServiceState::Refused => state.text().to_owned(),
-        ServiceState::Unknown => told.to_string(),
+        ServiceState::Unknown => reported.to_string(),
     }
 }
 

@@ -8,8 +8,8 @@ const CREDENTIALS: (&str, &str) = ("peer", "secretsecretsecretsecret");
 
 fn attempt(now: Instant, role: Role) -> Attempt {
     let hosts = ["192.0.2.9:6000".parse::<SocketAddr>().unwrap().into()];
-    let told: (&[OwnAddress], &[SocketAddr], bool) = (&hosts, &[], false);
-    Attempt::new(now, (role, 1), Settings::default(), told, &mut |bytes| bytes.fill(7))
+    let addresses: (&[OwnAddress], &[SocketAddr], bool) = (&hosts, &[], false);
+    Attempt::new(now, (role, 1), Settings::default(), addresses, &mut |bytes| bytes.fill(7))
 }
 
 fn offer(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<u8> {
@@ -188,9 +188,9 @@ fn the_word_of_a_peer_that_it_is_behind_our_address_opens_no_private_network() {
     let settings = Settings { kinds, ..Settings::default() };
     let server: SocketAddr = "198.51.100.1:3478".parse().unwrap();
     let hosts: [OwnAddress; 1] = ["10.0.0.2:6000".parse::<SocketAddr>().unwrap().into()];
-    let told: (&[OwnAddress], &[SocketAddr], bool) = (&hosts, &[server], false);
+    let addresses: (&[OwnAddress], &[SocketAddr], bool) = (&hosts, &[server], false);
     let mut attempt =
-        Attempt::new(now, (Role::Visitor, 1), settings, told, &mut |bytes| bytes.fill(7));
+        Attempt::new(now, (Role::Visitor, 1), settings, addresses, &mut |bytes| bytes.fill(7));
     let question = attempt.poll_datagram().unwrap();
     let answer = stun::answer(&question.bytes, "203.0.113.1:9".parse().unwrap()).unwrap();
     attempt.handle_datagram(now, (server, None), answer.bytes());
@@ -219,10 +219,10 @@ fn an_answer_of_stun_counts_from_the_server_that_was_asked() {
     let now = epoch();
     let server: SocketAddr = "198.51.100.1:3478".parse().unwrap();
     let hosts: [OwnAddress; 1] = ["10.0.0.2:6000".parse::<SocketAddr>().unwrap().into()];
-    let told: (&[OwnAddress], &[SocketAddr], bool) = (&hosts, &[server], false);
+    let addresses: (&[OwnAddress], &[SocketAddr], bool) = (&hosts, &[server], false);
     let settings = Settings::default();
     let mut attempt =
-        Attempt::new(now, (Role::Visitor, 1), settings, told, &mut |bytes| bytes.fill(7));
+        Attempt::new(now, (Role::Visitor, 1), settings, addresses, &mut |bytes| bytes.fill(7));
     let question = attempt.poll_datagram().unwrap();
     let answer = stun::answer(&question.bytes, "203.0.113.1:9".parse().unwrap()).unwrap();
     let forged = stun::answer(&stun::request([8; 12]), "203.0.113.1:9".parse().unwrap()).unwrap();

@@ -61,9 +61,9 @@ fn addresses_of_interfaces_and_of_servers_leave_a_place_for_a_port_of_the_router
     let hosts: Vec<_> = (1..60).map(|n| host(&format!("10.1.{n}.1"))).collect();
     let servers: Vec<SocketAddr> =
         (1..=8).map(|n| SocketAddr::from(([198, 51, 100, n], 9))).collect();
-    let told = (&hosts[..], &servers[..], true);
+    let addresses = (&hosts[..], &servers[..], true);
     let mut attempt =
-        Attempt::new(now, (Role::Visitor, 1), Settings::default(), told, &mut |bytes| {
+        Attempt::new(now, (Role::Visitor, 1), Settings::default(), addresses, &mut |bytes| {
             bytes.fill(7)
         });
     let mut at = now;
@@ -98,9 +98,9 @@ fn addresses_of_interfaces_and_of_servers_leave_a_place_for_a_port_of_the_router
 fn a_neighbour_is_checked_first_whatever_its_peer_says_of_it() {
     let now = epoch();
     let hosts = [host("10.1.1.1"), host("192.168.7.1")];
-    let told: (&[OwnAddress], &[SocketAddr], bool) = (&hosts, &[], false);
+    let addresses: (&[OwnAddress], &[SocketAddr], bool) = (&hosts, &[], false);
     let mut attempt =
-        Attempt::new(now, (Role::Visitor, 1), Settings::default(), told, &mut |bytes| {
+        Attempt::new(now, (Role::Visitor, 1), Settings::default(), addresses, &mut |bytes| {
             bytes.fill(7)
         });
     let useless = (0..15).map(|n| SocketAddr::from(([10, 9, n, 1], 9)));

@@ -174,8 +174,8 @@ impl World {
         };
         let own = std::iter::once(OwnAddress::from(end.address));
         let hosts: Vec<_> = end.further.iter().copied().chain(own).collect();
-        let told: (&[OwnAddress], _, _) = (&hosts, &servers[..], false);
-        end.attempt = Some(Attempt::new(self.now, (role, 1), end.settings, told, &mut random));
+        let addresses: (&[OwnAddress], _, _) = (&hosts, &servers[..], false);
+        end.attempt = Some(Attempt::new(self.now, (role, 1), end.settings, addresses, &mut random));
     }
 
     fn route(

@@ -124,7 +124,7 @@ const fn scheme(over: Over) -> &'static str {
 
 /// The address as it is reported to a client. The text has no host where the server listens at all
 /// addresses, because the client knows the host by which it reaches the server.
-pub(super) fn told(over: Over, address: SocketAddr) -> String {
+pub(super) fn url(over: Over, address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
         format!("{over}://:{}", address.port())
     } else {

@@ -54,7 +54,7 @@ pub(super) struct Published {
     answers: Mutex<HashMap<u64, Answer>>,
     /// Limits the log lines about refusals, by client and service, because a client can register
     /// repeatedly.
-    told: Mutex<RepeatLimit<(String, String)>>,
+    complaints: Mutex<RepeatLimit<(String, String)>>,
 }
 
 /// A registration that was applied, and its answer.
@@ -80,8 +80,15 @@ impl Published {
     /// The listeners of all clients together may use at most `descriptors`, and at most `kept` of
     /// them may be in the part of the descriptor table that is reserved for others.
     pub(super) fn new(descriptors: usize, kept: usize, directory: Arc<dyn Directory>) -> Self {
-        let (shares, clients, answers, told) = Default::default();
-        Self { directory, budget: Budget::new(descriptors, kept), shares, clients, answers, told }
+        let (shares, clients, answers, complaints) = Default::default();
+        Self {
+            directory,
+            budget: Budget::new(descriptors, kept),
+            shares,
+            clients,
+            answers,
+            complaints,
+        }
     }
 
     /// Waits for exclusive access to the entrances of the client of this name.
@@ -177,9 +184,9 @@ impl Published {
             }
             let mut hash = FxHasher::default();
             for ServiceResult { name, outcome, refused } in failed {
-                let told = |error: &ServiceError| error.to_string();
-                (name.as_str(), outcome.as_ref().err().map(told)).hash(&mut hash);
-                refused.iter().for_each(|one| (&one.address, told(&one.error)).hash(&mut hash));
+                let text = |error: &ServiceError| error.to_string();
+                (name.as_str(), outcome.as_ref().err().map(text)).hash(&mut hash);
+                refused.iter().for_each(|one| (&one.address, text(&one.error)).hash(&mut hash));
             }
             all.push((*id, hash.finish()));
         }
@@ -198,7 +205,7 @@ impl Published {
         // A client can register repeatedly.
         let may_warn = (outcome.is_err() || !refused.is_empty()) && {
             let key = (owner.to_owned(), service.to_owned());
-            lock(&self.told).pass(key, Instant::now()).is_some()
+            lock(&self.complaints).pass(key, Instant::now()).is_some()
         };
         if outcome.is_ok() || may_warn {
             event();
@@ -230,13 +237,13 @@ impl Published {
 /// The addresses at which others reach a service. Two addresses of this server may map to the same
 /// one.
 fn addresses(to: Registrant<'_>, at: Vec<String>) -> Vec<String> {
-    let mut told: Vec<String> = Vec::with_capacity(at.len());
-    for address in at.iter().map(|address| to.hosts.told(address)) {
-        if told.last() != Some(&address) {
-            told.push(address);
+    let mut addresses: Vec<String> = Vec::with_capacity(at.len());
+    for address in at.iter().map(|address| to.hosts.public_form(address)) {
+        if addresses.last() != Some(&address) {
+            addresses.push(address);
         }
     }
-    told
+    addresses
 }
 
 impl ClientTurn<'_> {

@@ -26,7 +26,7 @@ use node::{descriptors, entrance};
 
 use super::super::super::directory::{Claim, Directory, Key, Port};
 use super::address::{
-    Outcome, Place, Public, Settled, error, no_room, parse, refusal, settle, told,
+    Outcome, Place, Public, Settled, error, no_room, parse, refusal, settle, url,
 };
 use super::budget::{Budget, Reserved};
 use super::registrant::Registrant;
@@ -256,7 +256,7 @@ impl OfClient {
         match public {
             Public::Port(over, address) => {
                 let port = (text, (over, address), place);
-                Ok(told(over, self.open_port(to, spec, port, state).await?))
+                Ok(url(over, self.open_port(to, spec, port, state).await?))
             }
             Public::Name(host) => self.open_name(to, spec, (text, host, place), state).await,
         }

@@ -105,8 +105,8 @@ impl Rig {
         client: &Client,
         register: Register,
     ) -> Vec<Outcome<Vec<String>>> {
-        let told = self.results(session, client, register).await;
-        told.into_iter().map(|result| result.outcome).collect()
+        let results = self.results(session, client, register).await;
+        results.into_iter().map(|result| result.outcome).collect()
     }
 
     async fn results(
@@ -149,8 +149,8 @@ async fn a_refusal_names_the_command_that_permits_the_port_where_it_can() {
             private: &rig.private,
             handles: rig.workers.handles(),
         };
-        let told = rig.published.turn("home").await.apply(to, register, held()).await.unwrap();
-        let why = told.results[0].outcome.as_ref().unwrap_err();
+        let results = rig.published.turn("home").await.apply(to, register, held()).await.unwrap();
+        let why = results.results[0].outcome.as_ref().unwrap_err();
         assert!(why.text.ends_with(end), "{}", why.text);
     }
 }
@@ -170,15 +170,15 @@ async fn tcp_and_udp_share_a_port_number_and_tcp_alone_does_not() {
     let directory = &rig.published.directory;
     let _udp = Claim::new(directory, udp, &"other".into()).await.unwrap();
 
-    let told = rig.apply(&session, &client, register(1, &[address.port()])).await;
-    assert_eq!(told, [Ok(vec![format!("tcp://{address}")])]);
-    let told = rig.apply(&other, &client, register(1, &[address.port()])).await;
-    assert_eq!(code(&told[0]), Some(ServiceErrorCode::PortTaken));
+    let results = rig.apply(&session, &client, register(1, &[address.port()])).await;
+    assert_eq!(results, [Ok(vec![format!("tcp://{address}")])]);
+    let results = rig.apply(&other, &client, register(1, &[address.port()])).await;
+    assert_eq!(code(&results[0]), Some(ServiceErrorCode::PortTaken));
     assert!(rig.published.turn("home").await.mine.has(tcp));
     rig.published.withdraw(&session, rig.at()).await;
     assert!(rig.published.clients.lock().unwrap().keys().eq(["other"]), "home has no port");
-    let told = rig.apply(&other, &client, register(2, &[address.port()])).await;
-    assert!(told[0].is_ok(), "{told:?}");
+    let results = rig.apply(&other, &client, register(2, &[address.port()])).await;
+    assert!(results[0].is_ok(), "{results:?}");
 }
 
 #[tokio::test]
@@ -188,8 +188,8 @@ async fn a_client_that_opens_its_ports_delays_no_other_client() {
     let port = free_port();
     let _home = rig.published.turn("home").await;
     let rights = client(&format!("allow: {{ tcp: {port} }}"));
-    let told = rig.apply(&other, &rights, register(1, &[port])).await;
-    assert!(told[0].is_ok(), "{told:?}");
+    let results = rig.apply(&other, &rights, register(1, &[port])).await;
+    assert!(results[0].is_ok(), "{results:?}");
     rig.published.add_failures(&mut BTreeMap::new());
 }
 
@@ -198,10 +198,10 @@ async fn published_ports_leave_descriptors_to_others() {
     let rig = Rig::new(2);
     let session = Session::new("home", 1);
     let rights = client("allow: { tcp: 1024-65535 }");
-    let told = rig.apply(&session, &rights, register(1, &[0, 0, 0])).await;
-    assert!(told[0].is_ok() && told[1].is_ok(), "{told:?}");
-    assert_eq!(code(&told[2]), Some(ServiceErrorCode::Limit));
-    let text = told[2].as_ref().unwrap_err().to_string();
+    let results = rig.apply(&session, &rights, register(1, &[0, 0, 0])).await;
+    assert!(results[0].is_ok() && results[1].is_ok(), "{results:?}");
+    assert_eq!(code(&results[2]), Some(ServiceErrorCode::Limit));
+    let text = results[2].as_ref().unwrap_err().to_string();
     assert!(text.contains("LimitNOFILE"), "{text}");
 }
 
@@ -216,9 +216,9 @@ async fn a_client_has_as_many_ports_as_it_has_rights_to_and_no_more_than_its_lim
         (&few, 4, 3),
     ] {
         let session = Session::new("home", 1);
-        let told = rig.apply(&session, &client(lines), register(1, &vec![0; ports])).await;
-        let open = told.iter().filter(|outcome| outcome.is_ok()).count();
-        assert_eq!(open, limit, "{lines}: {told:?}");
+        let results = rig.apply(&session, &client(lines), register(1, &vec![0; ports])).await;
+        let open = results.iter().filter(|outcome| outcome.is_ok()).count();
+        assert_eq!(open, limit, "{lines}: {results:?}");
     }
     let text = |lines: &str| client(lines).ports;
     assert_eq!(text("allow: { tcp: 1024-65535 }"), 1024);
@@ -255,15 +255,15 @@ async fn a_service_keeps_its_port_while_it_and_the_server_are_away() {
     };
     let (first, kept) = rig();
     let home = Session::new("home", 1);
-    let told = first.apply(&home, &rights, named(1, &["a", "b", "c"])).await;
+    let results = first.apply(&home, &rights, named(1, &["a", "b", "c"])).await;
     first.published.withdraw(&home, first.at()).await;
     // Another client, and another service of the same client, do not take a port that is kept.
     let other = Session::new("other", 1);
     let others = first.apply(&other, &rights, named(1, &["a"])).await;
-    assert!(others[0].is_ok() && !told.contains(&others[0]), "{others:?}");
+    assert!(others[0].is_ok() && !results.contains(&others[0]), "{others:?}");
     let back = first.apply(&home, &rights, named(2, &["d", "c", "a"])).await;
-    assert_eq!([&back[1], &back[2]], [&told[2], &told[0]]);
-    assert!(!told.contains(&back[0]), "{back:?}");
+    assert_eq!([&back[1], &back[2]], [&results[2], &results[0]]);
+    assert!(!results.contains(&back[0]), "{back:?}");
     first.published.close_all(first.at()).await;
     // The file is written on a blocking thread.
     kept.flush();
@@ -271,7 +271,7 @@ async fn a_service_keeps_its_port_while_it_and_the_server_are_away() {
     let (second, kept) = rig();
     let home = Session::new("home", 1);
     let back = second.apply(&home, &rights, named(1, &["b", "a"])).await;
-    assert_eq!([&back[0], &back[1]], [&told[1], &told[0]]);
+    assert_eq!([&back[0], &back[1]], [&results[1], &results[0]]);
     second.published.forget("home");
     kept.flush();
     assert!(kept.chosen("home", "a").await.is_empty());
@@ -291,11 +291,11 @@ async fn a_name_has_one_client_and_leads_to_its_service() {
     let rig = Rig::new(100);
     let (home, other) = (Session::new("home", 1), Session::new("other", 1));
     let rights = client("allow: { http: '*.example.org', tls: vpn.example.org }");
-    let told = rig
+    let results = rig
         .apply(&home, &rights, named(1, &["http://App.example.org", "tls://vpn.example.org"]))
         .await;
     assert_eq!(
-        told,
+        results,
         [
             Ok(vec!["http://app.example.org".to_owned()]),
             Ok(vec!["tls://vpn.example.org:8443".to_owned()])
@@ -303,12 +303,12 @@ async fn a_name_has_one_client_and_leads_to_its_service() {
     );
     let found = rig.hosts.names.find(Space::Http, "app.example.org").unwrap();
     assert_eq!(found[0].entrance.name(), "s0");
-    let told = rig.apply(&other, &rights, named(1, &["http://app.example.org"])).await;
-    assert_eq!(code(&told[0]), Some(ServiceErrorCode::NameTaken));
+    let results = rig.apply(&other, &rights, named(1, &["http://app.example.org"])).await;
+    assert_eq!(code(&results[0]), Some(ServiceErrorCode::NameTaken));
     rig.published.withdraw(&home, rig.at()).await;
     assert!(rig.hosts.names.find(Space::Http, "app.example.org").is_none());
-    let told = rig.apply(&other, &rights, named(2, &["http://app.example.org"])).await;
-    assert!(told[0].is_ok(), "{told:?}");
+    let results = rig.apply(&other, &rights, named(2, &["http://app.example.org"])).await;
+    assert!(results[0].is_ok(), "{results:?}");
 }
 
 #[tokio::test]
@@ -317,17 +317,17 @@ async fn a_name_needs_a_right_and_a_refusal_names_the_command() {
     let home = Session::new("home", 1);
     let rights = client("allow: { http: app.example.org }, limits: { hosts: 1 }");
     let asked = ["http://b.example.org", "http://*.example.org", "tls://app.example.org"];
-    let told = rig.apply(&home, &rights, named(1, &asked)).await;
+    let results = rig.apply(&home, &rights, named(1, &asked)).await;
     let ends = ["--http b.example.org", "--http '*.example.org'", "--tls app.example.org"];
-    for (told, end) in told.iter().zip(ends) {
-        let error = told.as_ref().unwrap_err();
+    for (results, end) in results.iter().zip(ends) {
+        let error = results.as_ref().unwrap_err();
         assert_eq!(error.code, ServiceErrorCode::NotAllowed);
         assert!(error.text.ends_with(end), "{}", error.text);
     }
     let two = ["http://app.example.org", "https://app.example.org"];
-    let told = rig.apply(&home, &rights, named(2, &two)).await;
-    assert!(told[0].is_ok());
-    assert_eq!(code(&told[1]), Some(ServiceErrorCode::Limit));
+    let results = rig.apply(&home, &rights, named(2, &two)).await;
+    assert!(results[0].is_ok());
+    assert_eq!(code(&results[1]), Some(ServiceErrorCode::Limit));
 }
 
 #[tokio::test]
@@ -355,10 +355,10 @@ async fn a_refused_address_does_not_hide_the_others_of_its_service() {
     for (generation, public) in
         [[&none, &some, &other, &own], [&own, &none, &other, &some]].iter().enumerate()
     {
-        let told = rig.results(&home, &rights, register(generation as u64 + 1, public)).await;
-        let mut up = told[0].outcome.clone().unwrap();
+        let results = rig.results(&home, &rights, register(generation as u64 + 1, public)).await;
+        let mut up = results[0].outcome.clone().unwrap();
         up.sort_unstable();
-        assert_eq!((up, codes(&told[0])), (vec![some.clone(), own.clone()], refused.to_vec()));
+        assert_eq!((up, codes(&results[0])), (vec![some.clone(), own.clone()], refused.to_vec()));
         assert!(rig.hosts.names.find(Space::Http, "a.example.org").is_some());
         assert!(std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, free)).is_ok());
     }
@@ -368,12 +368,12 @@ async fn a_refused_address_does_not_hide_the_others_of_its_service() {
     assert_eq!(shown, [&none, &other]);
 
     // Without an address that is up, the service has the first reason, and each address its own.
-    let told = rig.results(&home, &rights, register(3, &[&other, &none])).await;
-    assert_eq!(code(&told[0].outcome), Some(ServiceErrorCode::PortTaken));
+    let results = rig.results(&home, &rights, register(3, &[&other, &none])).await;
+    assert_eq!(code(&results[0].outcome), Some(ServiceErrorCode::PortTaken));
     let reversed: Vec<_> = refused.iter().rev().cloned().collect();
-    assert_eq!(codes(&told[0]), reversed);
-    let told = rig.results(&home, &rights, register(4, &[&none])).await;
-    assert!(told[0].outcome.is_err() && told[0].refused.is_empty());
+    assert_eq!(codes(&results[0]), reversed);
+    let results = rig.results(&home, &rights, register(4, &[&none])).await;
+    assert!(results[0].outcome.is_err() && results[0].refused.is_empty());
 }
 
 #[tokio::test]
@@ -386,14 +386,14 @@ async fn pass_through_needs_a_right() {
         asked
     };
     let without = client("allow: { http: app.example.org }");
-    let told = rig.apply(&home, &without, asked(1)).await;
-    let error = told[0].as_ref().unwrap_err();
+    let results = rig.apply(&home, &without, asked(1)).await;
+    let error = results[0].as_ref().unwrap_err();
     assert_eq!(error.code, ServiceErrorCode::NotAllowed);
     assert!(error.text.contains("add `pass_through: true` to `allow`"), "{}", error.text);
     assert!(rig.hosts.names.find(Space::Http, "app.example.org").is_none());
     let with = client("allow: { http: app.example.org, pass_through: true }");
-    let told = rig.apply(&home, &with, asked(2)).await;
-    assert!(told[0].is_ok(), "{told:?}");
+    let results = rig.apply(&home, &with, asked(2)).await;
+    assert!(results[0].is_ok(), "{results:?}");
 }
 
 #[tokio::test]
@@ -404,20 +404,20 @@ async fn services_of_one_client_share_a_name_by_their_paths() {
     let name = "http://app.example.org";
     let mut register = named(1, &[name, name, name]);
     register.services[0].terms.http.path = Some("/api".to_owned());
-    let told = rig.apply(&home, &rights, register).await;
-    assert!(told[0].is_ok() && told[1].is_ok(), "{told:?}");
-    assert_eq!(code(&told[2]), Some(ServiceErrorCode::NameTaken));
+    let results = rig.apply(&home, &rights, register).await;
+    assert!(results[0].is_ok() && results[1].is_ok(), "{results:?}");
+    assert_eq!(code(&results[2]), Some(ServiceErrorCode::NameTaken));
     let found = rig.hosts.names.find(Space::Http, "app.example.org").unwrap();
     let paths: Vec<_> = found.iter().map(|one| one.path.as_deref()).collect();
     assert_eq!(paths, [Some("/api"), None]);
     // TLS of a host ends at the server or passes through.
     let both = named(2, &["tls://app.example.org", "https://app.example.org"]);
-    let told = rig.apply(&home, &rights, both).await;
-    assert!(told[0].is_ok(), "{told:?}");
-    assert_eq!(code(&told[1]), Some(ServiceErrorCode::NameTaken));
+    let results = rig.apply(&home, &rights, both).await;
+    assert!(results[0].is_ok(), "{results:?}");
+    assert_eq!(code(&results[1]), Some(ServiceErrorCode::NameTaken));
     let changed = named(3, &["https://app.example.org"]);
-    let told = rig.apply(&home, &rights, changed).await;
-    assert!(told[0].is_ok(), "{told:?}");
+    let results = rig.apply(&home, &rights, changed).await;
+    assert!(results[0].is_ok(), "{results:?}");
     assert!(rig.hosts.names.find(Space::Http, "app.example.org").is_none());
 }
 
@@ -427,14 +427,14 @@ async fn each_client_has_a_name_of_its_own_in_the_domain() {
     let (home, other) = (Session::new("home", 1), Session::new("web-home", 1));
     let rights = client("allow: {}");
     let asked = ["http://home", "http://api-home.example.com", "http://web-home", "http://other"];
-    let told = rig.apply(&home, &rights, named(1, &asked)).await;
-    assert_eq!(told[0], Ok(vec!["http://home.example.com".to_owned()]));
-    assert!(told[1].is_ok(), "{told:?}");
+    let results = rig.apply(&home, &rights, named(1, &asked)).await;
+    assert_eq!(results[0], Ok(vec!["http://home.example.com".to_owned()]));
+    assert!(results[1].is_ok(), "{results:?}");
     // It is the own name of another client.
-    assert_eq!(code(&told[2]), Some(ServiceErrorCode::NameTaken));
-    assert_eq!(code(&told[3]), Some(ServiceErrorCode::NotAllowed));
-    let told = rig.apply(&other, &rights, named(1, &["http://web-home"])).await;
-    assert!(told[0].is_ok(), "{told:?}");
+    assert_eq!(code(&results[2]), Some(ServiceErrorCode::NameTaken));
+    assert_eq!(code(&results[3]), Some(ServiceErrorCode::NotAllowed));
+    let results = rig.apply(&other, &rights, named(1, &["http://web-home"])).await;
+    assert!(results[0].is_ok(), "{results:?}");
 }
 
 /// Ends TLS for every name below example.com, by certificates that it would order.
@@ -463,34 +463,34 @@ async fn an_own_name_is_https_where_the_server_ends_tls_for_it() {
     let (home, rights) = (Session::new("home", 1), client("allow: { http: '*.example.com' }"));
     let own = ["http://home", "http://api-home.example.com"];
     let asked = [own[0], own[1], "http://app.example.com"];
-    let told = rig.apply(&home, &rights, named(1, &asked)).await;
+    let results = rig.apply(&home, &rights, named(1, &asked)).await;
     let at = |text: &str| Ok(vec![text.to_owned()]);
-    assert_eq!(told[0], at("https://home.example.com:8443"));
-    assert_eq!(told[1], at("https://api-home.example.com:8443"));
-    assert_eq!(told[2], at("http://app.example.com"), "a whole name stays as it was asked for");
+    assert_eq!(results[0], at("https://home.example.com:8443"));
+    assert_eq!(results[1], at("https://api-home.example.com:8443"));
+    assert_eq!(results[2], at("http://app.example.com"), "a whole name stays as it was asked for");
     assert!(rig.hosts.names.find(Space::Http, "home.example.com").is_none());
     // Who asks for both has both.
     let both = ["http://home", "https://home"];
-    let told = rig.apply(&home, &rights, named(2, &both)).await;
-    assert_eq!(told, [at("http://home.example.com"), at("https://home.example.com:8443")]);
+    let results = rig.apply(&home, &rights, named(2, &both)).await;
+    assert_eq!(results, [at("http://home.example.com"), at("https://home.example.com:8443")]);
     // Services that are reached over HTTP on purpose.
     let (mut plain, mut sends) = (named(3, &own[..1]), named(4, &own[..1]));
     plain.services[0].terms.http.no_https_redirect = true;
     sends.services[0].terms.http.redirect =
         Some(Redirect::new("https://home.example.com").unwrap());
     for register in [plain, sends] {
-        let told = rig.apply(&home, &rights, register).await;
-        assert_eq!(told, [at("http://home.example.com")]);
+        let results = rig.apply(&home, &rights, register).await;
+        assert_eq!(results, [at("http://home.example.com")]);
     }
     rig.hosts.set_redirects(false);
-    let told = rig.apply(&home, &rights, named(5, &own[..1])).await;
-    assert_eq!(told, [at("http://home.example.com")], "`http.redirect: false`");
+    let results = rig.apply(&home, &rights, named(5, &own[..1])).await;
+    assert_eq!(results, [at("http://home.example.com")], "`http.redirect: false`");
     // Without a port for TLS, and without a certificate.
     for (terminator, tls) in [(Some(terminator()), None), (None, Some(8443))] {
         rig.hosts = Hosts::new(Some("example.com"), terminator);
         rig.hosts.set_ports(Some(80), tls);
-        let told = rig.apply(&home, &rights, named(6, &own[..1])).await;
-        assert_eq!(told, [at("http://home.example.com")], "{tls:?}");
+        let results = rig.apply(&home, &rights, named(6, &own[..1])).await;
+        assert_eq!(results, [at("http://home.example.com")], "{tls:?}");
     }
 }
 
@@ -500,8 +500,8 @@ async fn a_name_without_a_domain_is_refused_with_the_key_that_gives_it_one() {
     rig.hosts.set_ports(Some(443), Some(443));
     let home = Session::new("home", 1);
     for rights in [client("allow: {}"), client("allow: { http: demo-home }")] {
-        let told = rig.apply(&home, &rights, named(1, &["http://demo-home"])).await;
-        let why = told[0].as_ref().unwrap_err().to_string();
+        let results = rig.apply(&home, &rights, named(1, &["http://demo-home"])).await;
+        let why = results[0].as_ref().unwrap_err().to_string();
         assert!(why.contains("http: { domain: ") && !why.contains("tunnel allow"), "{why}");
     }
 }
@@ -511,9 +511,10 @@ async fn a_server_without_doors_says_what_is_missing() {
     let rig = Rig { hosts: Hosts::new(None, None), ..Rig::new(100) };
     let home = Session::new("home", 1);
     let rights = client("allow: { http: '*', tls: '*' }");
-    let told = rig.apply(&home, &rights, named(1, &["http://a.example", "tls://a.example"])).await;
-    for (told, key) in told.iter().zip(["http: { listen:", "tls_routes: { listen:"]) {
-        let error = told.as_ref().unwrap_err();
+    let results =
+        rig.apply(&home, &rights, named(1, &["http://a.example", "tls://a.example"])).await;
+    for (results, key) in results.iter().zip(["http: { listen:", "tls_routes: { listen:"]) {
+        let error = results.as_ref().unwrap_err();
         assert!(error.code == ServiceErrorCode::BadAddress && error.text.contains(key), "{error}");
     }
 }
@@ -570,8 +571,8 @@ async fn a_name_is_known_after_its_client_left_unless_it_is_withdrawn_or_meant_t
 
     // It has no right any more.
     rig.apply(&home, &rights, named(5, &[a])).await;
-    let told = rig.apply(&home, &client("allow: {}"), named(6, &[a])).await;
-    assert_eq!(code(&told[0]), Some(ServiceErrorCode::NotAllowed));
+    let results = rig.apply(&home, &client("allow: {}"), named(6, &[a])).await;
+    assert_eq!(code(&results[0]), Some(ServiceErrorCode::NotAllowed));
     assert!(!is_away(a));
 
     // Another client takes a name at once, and keeps it when the first client comes back.
@@ -579,11 +580,11 @@ async fn a_name_is_known_after_its_client_left_unless_it_is_withdrawn_or_meant_t
     rig.published.withdraw(&home, rig.at()).await;
     assert!(is_away(a));
     let other = Session::new("other", 1);
-    let told = rig.apply(&other, &rights, named(1, &[a])).await;
-    assert!(told[0].is_ok() && !is_away(a), "{told:?}");
+    let results = rig.apply(&other, &rights, named(1, &[a])).await;
+    assert!(results[0].is_ok() && !is_away(a), "{results:?}");
     let home = Session::new("home", 1);
-    let told = rig.apply(&home, &rights, named(1, &[a])).await;
-    assert_eq!(code(&told[0]), Some(ServiceErrorCode::NameTaken));
+    let results = rig.apply(&home, &rights, named(1, &[a])).await;
+    assert_eq!(code(&results[0]), Some(ServiceErrorCode::NameTaken));
     rig.published.withdraw(&other, rig.at()).await;
     let owners: Vec<_> = rig.hosts.names_away().into_iter().map(|name| name.client).collect();
     assert_eq!(owners, ["other".into()]);
@@ -606,16 +607,16 @@ async fn clients_that_may_share_serve_one_port_until_the_last_of_them_goes() {
     let rights = client(&format!("allow: {{ tcp: {port}, shared: true }}"));
     let [home, office, second] = ["home", "office", "office"].map(|name| Session::new(name, 1));
     for session in [&home, &office, &second] {
-        let told = rig.apply(session, &rights, shares(1, &public)).await;
-        assert_eq!(told, [Ok(vec![public.clone()])]);
+        let results = rig.apply(session, &rights, shares(1, &public)).await;
+        assert_eq!(results, [Ok(vec![public.clone()])]);
     }
     // Without the right, and without the word of the service.
     let other = Session::new("other", 1);
     let denied = client(&format!("allow: {{ tcp: {port} }}"));
-    let told = rig.apply(&other, &denied, shares(1, &public)).await;
-    assert_eq!(code(&told[0]), Some(ServiceErrorCode::NotAllowed), "{told:?}");
-    let told = rig.apply(&other, &rights, register(2, &[port])).await;
-    assert_eq!(code(&told[0]), Some(ServiceErrorCode::PortTaken), "{told:?}");
+    let results = rig.apply(&other, &denied, shares(1, &public)).await;
+    assert_eq!(code(&results[0]), Some(ServiceErrorCode::NotAllowed), "{results:?}");
+    let results = rig.apply(&other, &rights, register(2, &[port])).await;
+    assert_eq!(code(&results[0]), Some(ServiceErrorCode::PortTaken), "{results:?}");
     let is_open = || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err();
     for session in [&home, &second, &office] {
         assert!(is_open());
@@ -625,10 +626,10 @@ async fn clients_that_may_share_serve_one_port_until_the_last_of_them_goes() {
     assert!(!rig.published.clients.lock().unwrap().contains_key("office"));
     // A service that stops to share has the address for itself.
     rig.apply(&home, &rights, shares(2, &public)).await;
-    let told = rig.apply(&home, &rights, register(3, &[port])).await;
-    assert!(told[0].is_ok(), "{told:?}");
-    let told = rig.apply(&office, &rights, shares(3, &public)).await;
-    assert_eq!(code(&told[0]), Some(ServiceErrorCode::PortTaken), "{told:?}");
+    let results = rig.apply(&home, &rights, register(3, &[port])).await;
+    assert!(results[0].is_ok(), "{results:?}");
+    let results = rig.apply(&office, &rights, shares(3, &public)).await;
+    assert_eq!(code(&results[0]), Some(ServiceErrorCode::PortTaken), "{results:?}");
 }
 
 #[tokio::test]
@@ -642,14 +643,14 @@ async fn the_mark_of_a_service_needs_a_right() {
     };
     let home = Session::new("home", 1);
     let denied = client(&format!("allow: {{ tcp: {port} }}"));
-    let told = rig.apply(&home, &denied, marked(1)).await;
-    assert_eq!(code(&told[0]), Some(ServiceErrorCode::NotAllowed), "{told:?}");
-    assert!(told[0].as_ref().unwrap_err().text.contains("`dscp: true`"), "{told:?}");
-    let told = rig.apply(&home, &denied, register(2, &[port])).await;
-    assert!(told[0].is_ok(), "{told:?}");
+    let results = rig.apply(&home, &denied, marked(1)).await;
+    assert_eq!(code(&results[0]), Some(ServiceErrorCode::NotAllowed), "{results:?}");
+    assert!(results[0].as_ref().unwrap_err().text.contains("`dscp: true`"), "{results:?}");
+    let results = rig.apply(&home, &denied, register(2, &[port])).await;
+    assert!(results[0].is_ok(), "{results:?}");
     let rights = client(&format!("allow: {{ tcp: {port}, dscp: true }}"));
-    let told = rig.apply(&home, &rights, marked(3)).await;
-    assert!(told[0].is_ok(), "{told:?}");
+    let results = rig.apply(&home, &rights, marked(3)).await;
+    assert!(results[0].is_ok(), "{results:?}");
 }
 
 #[tokio::test]
@@ -657,14 +658,14 @@ async fn clients_share_a_name_only_with_the_same_rules_for_its_visitors() {
     let rig = Rig::new(100);
     let rights = client("allow: { http: a.example, shared: true }");
     let [home, office] = ["home", "office"].map(|name| Session::new(name, 1));
-    let told = rig.apply(&home, &rights, shares(1, "http://a.example")).await;
-    assert!(told[0].is_ok(), "{told:?}");
+    let results = rig.apply(&home, &rights, shares(1, "http://a.example")).await;
+    assert!(results[0].is_ok(), "{results:?}");
     let mut strict = shares(1, "http://a.example");
     strict.services[0].terms.visitors.allow_from = Some([].into());
-    let told = rig.apply(&office, &rights, strict).await;
-    assert_eq!(code(&told[0]), Some(ServiceErrorCode::PortTaken), "{told:?}");
-    let told = rig.apply(&office, &rights, shares(2, "http://a.example")).await;
-    assert!(told[0].is_ok(), "{told:?}");
+    let results = rig.apply(&office, &rights, strict).await;
+    assert_eq!(code(&results[0]), Some(ServiceErrorCode::PortTaken), "{results:?}");
+    let results = rig.apply(&office, &rights, shares(2, "http://a.example")).await;
+    assert!(results[0].is_ok(), "{results:?}");
     let found = rig.hosts.names.find(Space::Http, "a.example").unwrap();
     let served = found[0].entrance.backends.all();
     let served: Vec<_> = served.iter().map(|one| one.picked.client.as_str()).collect();
@@ -711,8 +712,8 @@ async fn a_process_takes_no_address_of_a_later_process_that_answers() {
     rig.apply(&first, &client, register(1, &[port])).await;
     rig.apply(&second, &client, register(1, &[port])).await;
     assert_eq!(leads_to().await, Some(second.id));
-    let told = review(&first, &[second.id]).await;
-    assert!(told[0].outcome.is_ok(), "{told:?}");
+    let results = review(&first, &[second.id]).await;
+    assert!(results[0].outcome.is_ok(), "{results:?}");
     assert_eq!(leads_to().await, Some(second.id));
     // The later process does not answer.
     review(&first, &[]).await;
@@ -733,8 +734,8 @@ async fn an_address_that_the_server_does_not_have_is_asked_for_again() {
     let session = Session::new("home", 1);
     let mut asked = register(1, &[4000]);
     asked.services[0].public = vec!["tcp://192.0.2.77:4000".to_owned()];
-    let told = rig.apply(&session, &client, asked).await;
-    let error = told[0].as_ref().unwrap_err();
+    let results = rig.apply(&session, &client, asked).await;
+    let error = results[0].as_ref().unwrap_err();
     assert!(error.text.contains("tried again every 15 s"), "{error}");
     assert!(error.code.may_pass(), "{error:?}");
 }

@@ -14,7 +14,7 @@ fn origin() -> Origin {
         let mut reader = BufReader::new(socket.try_clone().unwrap());
         let mut introduction = String::new();
         loop {
-            let mut told = vec![introduction.clone()];
+            let mut received = vec![introduction.clone()];
             loop {
                 let mut line = String::new();
                 if reader.read_line(&mut line).unwrap_or(0) == 0 {
@@ -23,15 +23,15 @@ fn origin() -> Origin {
                 let line = line.trim_end().to_lowercase();
                 if line.starts_with("proxy ") {
                     introduction = line[..line.rfind(' ').unwrap()].to_owned();
-                    told[0].clone_from(&introduction);
+                    received[0].clone_from(&introduction);
                 } else if line.starts_with("x-") {
-                    told.push(line);
+                    received.push(line);
                 } else if line.is_empty() {
                     break;
                 }
             }
-            told.retain(|line| !line.is_empty());
-            let body = told.join("|");
+            received.retain(|line| !line.is_empty());
+            let body = received.join("|");
             let length = body.len();
             if write!(&socket, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}").is_err()
             {

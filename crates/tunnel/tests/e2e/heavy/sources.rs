@@ -39,8 +39,8 @@ fn a_hundred_thousand_sources_cost_bounded_memory_and_no_answered_flow() {
         }
         println!("descriptors of the client: {}", running.client().descriptors());
         assert!(running.client().descriptors() < 19_000);
-        let told = service(&running, "server", "echo");
-        println!("{told}");
+        let counts = service(&running, "server", "echo");
+        println!("{counts}");
         // A newcomer is served, too.
         ask(&visitor(port), b"honest newcomer");
         wait("the end of the flood's flows", 10 * SOON, || {

@@ -119,20 +119,20 @@ fn a_viewer_of_five_thousand_clients_costs_little() {
             let (connection, reading) = viewer(api.0, topics, &heard);
             // The first look, and its tables, are not what each second costs.
             sleep(Duration::from_secs(2)).await;
-            let told = heard.load(Ordering::Relaxed);
+            let lines = heard.load(Ordering::Relaxed);
             let with = used().await;
-            let told = heard.load(Ordering::Relaxed) - told;
+            let lines = heard.load(Ordering::Relaxed) - lines;
             connection.shutdown(Shutdown::Both).unwrap();
             let bytes = reading.join().unwrap();
             let more = with - alone;
             println!(
-                "{page}: {:.2} % of a core more, aim {:.0} %; {told} lines in {SPAN:?}, {bytes} bytes \
+                "{page}: {:.2} % of a core more, aim {:.0} %; {lines} lines in {SPAN:?}, {bytes} bytes \
                  in all",
                 more * 100.0,
                 AIM * 100.0
             );
             // A line of totals each second; `needs` and `log` have lines when there is news.
-            assert!(told >= SPAN.as_secs() / 2, "{page}: {told} lines");
+            assert!(lines >= SPAN.as_secs() / 2, "{page}: {lines} lines");
             assert!(more < MOST, "{page}: {more}");
         }
         assert!(herd.is_whole(), "nobody gave up");

@@ -26,12 +26,12 @@ fn flows_are_counted_listed_and_closed_by_hand() {
         ask(visitor, b"0123456789");
     }
     for role in ["server", "client"] {
-        let told = service(&running, role, "echo");
-        assert_eq!((told["flows"].as_u64(), told["flows_total"].as_u64()), (Some(3), Some(3)));
+        let counts = service(&running, role, "echo");
+        assert_eq!((counts["flows"].as_u64(), counts["flows_total"].as_u64()), (Some(3), Some(3)));
         for (count, least) in
             [("datagrams_in", 3), ("datagrams_out", 3), ("bytes_in", 30), ("bytes_out", 30)]
         {
-            assert!(told[count].as_u64().unwrap() >= least, "{role} {count}: {told}");
+            assert!(counts[count].as_u64().unwrap() >= least, "{role} {count}: {counts}");
         }
         let list = text(&command(&running, role, &["streams"]));
         assert!(list.contains("/u") && list.contains("echo"), "{list}");

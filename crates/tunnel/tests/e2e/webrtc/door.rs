@@ -124,7 +124,10 @@ fn offers_at_a_door_come_over_tls_or_from_this_machine() {
     let (plain, text) = status(&[foreign]);
     assert!(plain == 403 && text.contains("over TLS"), "{plain} {text}");
     assert_eq!(status(&[foreign, ("X-Forwarded-Proto", "https")]).0, 401);
-    let told = Program::default().offer(door, "v=0\r\n");
-    assert_eq!(told.status, 503, "the proofs are right, and the text is no offer: {told:?}");
+    let response = Program::default().offer(door, "v=0\r\n");
+    assert_eq!(
+        response.status, 503,
+        "the proofs are right, and the text is no offer: {response:?}"
+    );
     drop(stage);
 }

@@ -44,10 +44,10 @@ fn the_program_in_python_visits() {
     assert!(output.stdout == sent, "{} bytes came back", output.stdout.len());
 
     let output = visit(LAPTOP).wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && told.contains("403: client home refuses the proof"),
-        "{told}"
+        !output.status.success() && errors.contains("403: client home refuses the proof"),
+        "{errors}"
     );
 }
 
@@ -119,7 +119,7 @@ fn the_page_visits_in_a_browser() {
     browser.arg(format!("--user-data-dir={}", stage.running.file("browser").display()));
     browser.arg(format!("http://{}/", listener.local_addr().unwrap()));
     let _browser = Browser::start(&mut browser);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, verdicts) = std::sync::mpsc::channel();
     thread::spawn(move || tell.send(said(&listener, &page)));
-    assert_eq!(told.recv_timeout(LONG).expect("a verdict in time"), "ok");
+    assert_eq!(verdicts.recv_timeout(LONG).expect("a verdict in time"), "ok");
 }

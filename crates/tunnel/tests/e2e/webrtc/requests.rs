@@ -78,8 +78,8 @@ fn an_offer_without_the_right_proofs_is_refused_before_there_is_a_socket() {
         (answer.status, answer.body)
     };
     let is = |program, status, words: &str| {
-        let (told, body) = offer(program);
-        assert!(told == status && body.contains(words), "{program:?}: {told} {body}");
+        let (code, body) = offer(program);
+        assert!(code == status && body.contains(words), "{program:?}: {code} {body}");
     };
     is(Program { token: OTHER, ..good }, 401, "Authorization");
     is(Program { name: "nobody", ..good }, 401, "Authorization");
@@ -95,9 +95,9 @@ fn an_offer_without_the_right_proofs_is_refused_before_there_is_a_socket() {
     let words = ["`laptop` did not log in: wrong token for an offer of WebRTC"];
     stage.running.server.wait_line(&words, LONG);
     let lines = [("Content-Type", "application/sdp")];
-    let told = http(port, "POST", "/webrtc/home/echo", &lines, "v=0\r\n");
-    assert_eq!(told.status, 401);
-    assert_eq!(told.field("www-authenticate"), Some("Bearer"));
+    let response = http(port, "POST", "/webrtc/home/echo", &lines, "v=0\r\n");
+    assert_eq!(response.status, 401);
+    assert_eq!(response.field("www-authenticate"), Some("Bearer"));
 }
 
 #[test]
@@ -131,8 +131,11 @@ fn offers_come_to_a_port_for_everything_too() {
     let mux = free_port();
     let listen = format!("mux://127.0.0.1:{mux}/tunnel");
     let (mut stage, _) = stage_with("home/*", origin.port(), Some(listen));
-    let told = Program::default().offer(mux, "v=0\r\n");
-    assert_eq!(told.status, 503, "the proofs are right, and the text is no offer: {told:?}");
+    let response = Program::default().offer(mux, "v=0\r\n");
+    assert_eq!(
+        response.status, 503,
+        "the proofs are right, and the text is no offer: {response:?}"
+    );
     let stranger = Program { token: OTHER, ..Program::default() };
     assert_eq!(stranger.offer(mux, "v=0\r\n").status, 401);
     assert_eq!(http(mux, "GET", "/webrtcs", &[], "").status, 404);
@@ -147,8 +150,8 @@ fn a_client_whose_links_stay_relayed_takes_no_offer() {
     assert!(stage.running.reload("client").status.success());
     run(async {
         let offer = Visit::offer().await;
-        let told = tokio::task::spawn_blocking(move || Program::default().offer(port, &offer));
-        assert_eq!(told.await.unwrap().status, 503);
+        let response = tokio::task::spawn_blocking(move || Program::default().offer(port, &offer));
+        assert_eq!(response.await.unwrap().status, 503);
     });
 }
 

@@ -228,7 +228,7 @@ fn a_close_packet_is_the_last_packet_and_is_repeated_for_a_peer_that_goes_on() {
     assert_eq!(one.closed(), Some(&expected(false)));
 
     // The peer has not received the close packet.
-    let mut told = 0;
+    let mut closes = 0;
     for _ in 0..50 {
         other.write(now, &mut Bytes::from_static(b"still there?"));
         other.handle_timeout(now);
@@ -237,12 +237,12 @@ fn a_close_packet_is_the_last_packet_and_is_repeated_for_a_peer_that_goes_on() {
             assert_eq!(one.handle_datagram(now, &mut packet, false), None);
         }
         let mut again = Vec::new();
-        told += usize::from(one.poll_transmit(now, &mut again).is_some());
+        closes += usize::from(one.poll_transmit(now, &mut again).is_some());
         assert!(again.len() <= close.len());
         assert_eq!(one.poll_transmit(now, &mut again), None);
         now += MS * 10;
     }
-    assert!((3..=5).contains(&told), "{told} in 500 ms");
+    assert!((3..=5).contains(&closes), "{closes} in 500 ms");
 
     let mut third = World::new([config(), config()], &path(50, 20, 0.0), 1);
     third.ends[1].close(now, 9, b"");

@@ -71,13 +71,13 @@ impl Rig {
         let servers: Vec<_> = (0..self.script.servers.lock().unwrap().len()).map(address).collect();
         let question = Question { name: "app.test".into(), kind: IpFamily::V4 };
         let start = Instant::now();
-        let told = ask(&self.script, &self.health, &servers, &question, (WAIT, false)).await;
-        if let Err(troubles) = &told {
+        let outcome = ask(&self.script, &self.health, &servers, &question, (WAIT, false)).await;
+        if let Err(troubles) = &outcome {
             assert_eq!(troubles.len(), servers.len());
         }
-        let told = told.ok().map(|(server, reply)| (index(server), !reply.found.is_empty()));
+        let outcome = outcome.ok().map(|(server, reply)| (index(server), !reply.found.is_empty()));
         let asked = self.script.asked.lock().unwrap().clone();
-        (told, start.elapsed().as_millis(), asked)
+        (outcome, start.elapsed().as_millis(), asked)
     }
 
     fn set(&self, index: usize, does: (Does, u64)) {

@@ -49,8 +49,8 @@ async fn forged_packets_are_ignored_and_the_answer_counts() {
         let good = reply(&packet, ANSWER, &[a("app.test", 9, [10, 0, 0, 1])], &[]);
         socket.send_to(&good, from).await.unwrap();
     };
-    let (told, ()) = tokio::join!(Sockets.ask(at, &question(), false), serve);
-    assert_eq!(told.unwrap().found, [IpAddr::from([10, 0, 0, 1])]);
+    let (answer, ()) = tokio::join!(Sockets.ask(at, &question(), false), serve);
+    assert_eq!(answer.unwrap().found, [IpAddr::from([10, 0, 0, 1])]);
 }
 
 #[tokio::test]
@@ -63,8 +63,8 @@ async fn each_question_has_a_port_and_a_number_of_its_own() {
             seen.insert((packet[0], packet[1], from.port()));
             socket.send_to(&reply(&packet, ANSWER, &[], &[]), from).await.unwrap();
         };
-        let (told, ()) = tokio::join!(Sockets.ask(at, &question(), false), serve);
-        told.unwrap();
+        let (answer, ()) = tokio::join!(Sockets.ask(at, &question(), false), serve);
+        answer.unwrap();
     }
     assert_eq!(seen.len(), 8);
 }
@@ -84,8 +84,8 @@ async fn an_answer_that_was_cut_comes_whole_over_tcp() {
         stream.write_u16(u16::try_from(whole.len()).unwrap()).await.unwrap();
         stream.write_all(&whole).await.unwrap();
     };
-    let (told, ()) = tokio::join!(Sockets.ask(at, &question(), false), serve);
-    assert_eq!(told.unwrap().found.len(), 30);
+    let (answer, ()) = tokio::join!(Sockets.ask(at, &question(), false), serve);
+    assert_eq!(answer.unwrap().found.len(), 30);
 }
 
 #[tokio::test]
@@ -97,8 +97,8 @@ async fn where_no_tcp_passes_the_addresses_that_had_room_count() {
         let part = reply(&packet, CUT, &[a("app.test", 9, [10, 0, 0, 1])], &[]);
         socket.send_to(&part, from).await.unwrap();
     };
-    let (told, ()) = tokio::join!(Sockets.ask(at, &question(), false), serve);
-    assert_eq!(told.unwrap().found, [IpAddr::from([10, 0, 0, 1])]);
+    let (answer, ()) = tokio::join!(Sockets.ask(at, &question(), false), serve);
+    assert_eq!(answer.unwrap().found, [IpAddr::from([10, 0, 0, 1])]);
 }
 
 #[tokio::test]
@@ -110,9 +110,9 @@ async fn a_lost_datagram_is_sent_again_and_a_closed_port_is_told_at_once() {
         assert_eq!(first, packet, "an answer to either counts");
         socket.send_to(&reply(&packet, ANSWER, &[], &[]), from).await.unwrap();
     };
-    let (told, ()) = tokio::join!(Sockets.ask(at, &question(), false), serve);
-    told.unwrap();
+    let (answer, ()) = tokio::join!(Sockets.ask(at, &question(), false), serve);
+    answer.unwrap();
     drop(socket);
-    let told = Sockets.ask(at, &question(), false).await.unwrap_err();
-    assert_eq!(told, Trouble::Unreachable(rustix::io::Errno::CONNREFUSED));
+    let answer = Sockets.ask(at, &question(), false).await.unwrap_err();
+    assert_eq!(answer, Trouble::Unreachable(rustix::io::Errno::CONNREFUSED));
 }

@@ -62,12 +62,12 @@ fn only_records_on_the_way_from_the_name_count_and_the_shortest_time_holds() {
             data: Ipv6Addr::LOCALHOST.octets().into(),
         },
     ];
-    let Some(Said::Reply { reply: told, .. }) =
+    let Some(Said::Reply { reply: parsed, .. }) =
         v6.read(ID, &reply(&v6.packet(ID).unwrap(), ANSWER, &both, &[]))
     else {
         panic!("no reply")
     };
-    assert_eq!(told.found, [Ipv6Addr::LOCALHOST]);
+    assert_eq!(parsed.found, [Ipv6Addr::LOCALHOST]);
     // Aliases may stand in any order.
     let chain = [
         a("c.test", 60, one),
