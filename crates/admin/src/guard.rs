@@ -23,7 +23,7 @@ use super::answer::problem;
 use super::brake::{Brake, Wait};
 use super::console;
 use super::host::{Host, Origin};
-use super::places::Seat;
+use super::places::SlotHandle;
 use super::sessions::{Caller, Sessions};
 
 /// The response to a request without a token, or with a wrong token.
@@ -203,16 +203,16 @@ pub(super) async fn check(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let seat = request.extensions().get::<Seat>().cloned();
-    if let Some(seat) = &seat {
-        seat.note_request();
+    let handle = request.extensions().get::<SlotHandle>().cloned();
+    if let Some(handle) = &handle {
+        handle.note_request();
     }
     let mut response = match guard.judge(&request) {
         Verdict::Open => next.run(request).await,
         Verdict::Pass(caller) => {
             let is_reader = matches!(caller, Caller::Reader);
             request.extensions_mut().insert(caller);
-            match seat.map(|seat| seat.answer(is_reader)) {
+            match handle.map(|handle| handle.answer(is_reader)) {
                 Some(Some(answering)) => next.run(request).await.map(|body| answering.body(body)),
                 Some(None) => problem(StatusCode::SERVICE_UNAVAILABLE, READERS_BUSY),
                 None => next.run(request).await,

@@ -81,11 +81,11 @@ enum State {
 
 /// The slot of a connection. Dropping it releases the slot.
 #[derive(Debug)]
-pub(super) struct Occupied(Seat);
+pub(super) struct Occupied(SlotHandle);
 
 /// The handle by which the requests of a connection refer to its slot.
 #[derive(Clone, Debug)]
-pub(super) struct Seat {
+pub(super) struct SlotHandle {
     places: Places,
     number: u64,
 }
@@ -117,7 +117,7 @@ impl Places {
         let (state, since) = (State::Idle, Instant::now());
         let taken = Taken { state, since, is_reader: false, stuck: None, _open: open };
         table.taken.insert(number, taken);
-        Some((Occupied(Seat { places: self.clone(), number }), closed))
+        Some((Occupied(SlotHandle { places: self.clone(), number }), closed))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -141,20 +141,20 @@ impl Table {
 }
 
 impl Occupied {
-    pub(super) const fn seat(&self) -> &Seat {
+    pub(super) const fn handle(&self) -> &SlotHandle {
         &self.0
     }
 }
 
 impl Drop for Occupied {
     fn drop(&mut self) {
-        let Self(Seat { places, number }) = self;
+        let Self(SlotHandle { places, number }) = self;
         places.table().taken.remove(number);
         places.0.change.notify_one();
     }
 }
 
-impl Seat {
+impl SlotHandle {
     /// A request has arrived, with or without a token.
     pub(super) fn note_request(&self) {
         self.change(|one| one.since = Instant::now());
@@ -202,7 +202,7 @@ impl Seat {
 
 /// A request with a valid token, until its response is made.
 #[derive(Debug)]
-pub(super) struct Answering(Seat);
+pub(super) struct Answering(SlotHandle);
 
 impl Answering {
     /// The body of the response. The request is in progress until the body was read.
@@ -248,21 +248,21 @@ impl HttpBody for Answer {
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
-    seat: Seat,
+    handle: SlotHandle,
     /// The last write was blocked.
     is_stuck: bool,
 }
 
 impl Socket {
-    pub(super) const fn new(stream: TcpStream, seat: Seat) -> Self {
-        Self { stream, seat, is_stuck: false }
+    pub(super) const fn new(stream: TcpStream, handle: SlotHandle) -> Self {
+        Self { stream, handle, is_stuck: false }
     }
 
     /// Records whether the client accepts bytes.
     fn wrote(&mut self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if outcome.is_pending() != self.is_stuck {
             self.is_stuck = outcome.is_pending();
-            self.seat.note_stuck(self.is_stuck);
+            self.handle.note_stuck(self.is_stuck);
         }
         outcome
     }
@@ -302,7 +302,7 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.seat.note_sent();
+        self.handle.note_sent();
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -339,15 +339,15 @@ mod tests {
     async fn the_one_that_was_idle_longest_makes_room() {
         let (places, mut all) = full().await;
         assert!(closed(&mut all).is_empty());
-        all[0].0.seat().note_request();
-        let request = all[1].0.seat().answer(false);
+        all[0].0.handle().note_request();
+        let request = all[1].0.handle().answer(false);
         all.push(places.take().await);
         assert_eq!(closed(&mut all), [2], "the first has asked meanwhile, the second is answered");
         advance(Duration::from_millis(1)).await;
         drop(request);
         all.push(places.take().await);
         assert_eq!(closed(&mut all), [2, 3], "the answer is on its way");
-        all[1].0.seat().note_sent();
+        all[1].0.handle().note_sent();
         for _ in 4..PLACES {
             all.push(places.take().await);
         }
@@ -365,12 +365,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn while_all_are_answered_a_new_one_waits_for_the_first_to_be_idle() {
         let (places, mut all) = full().await;
-        let mut requests: Vec<_> = all.iter().map(|one| one.0.seat().answer(false)).collect();
+        let mut requests: Vec<_> = all.iter().map(|one| one.0.handle().answer(false)).collect();
         let moment = Duration::from_secs(1);
         assert!(timeout(moment, places.take()).await.is_err());
         drop(requests.remove(5));
         assert!(timeout(moment, places.take()).await.is_err(), "not sent yet");
-        all[5].0.seat().note_sent();
+        all[5].0.handle().note_sent();
         assert!(timeout(moment, places.take()).await.is_ok());
         assert_eq!(closed(&mut all), [5]);
         drop(all.remove(7));
@@ -380,32 +380,32 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_makes_room_when_all_places_are_taken() {
         let (places, mut all) = full().await;
-        let _requests: Vec<_> = all.iter().map(|one| one.0.seat().answer(false)).collect();
+        let _requests: Vec<_> = all.iter().map(|one| one.0.handle().answer(false)).collect();
         for one in &all[3..5] {
-            one.0.seat().note_stuck(true);
+            one.0.handle().note_stuck(true);
             advance(Duration::from_millis(1)).await;
         }
-        all[3].0.seat().note_stuck(false);
+        all[3].0.handle().note_stuck(false);
         let begin = Instant::now();
         all.push(places.take().await);
         assert_eq!(closed(&mut all), [4], "the other client reads again");
         assert!(begin.elapsed() <= STUCK + LOOK, "{:?}", begin.elapsed());
         // A new connection without a request would make room as well.
-        let _last = all.last().map(|one| one.0.seat().answer(false));
+        let _last = all.last().map(|one| one.0.handle().answer(false));
         assert!(timeout(STUCK * 5, places.take()).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_of_readers_leave_places_to_probes_and_to_the_other_token() {
         let (_places, all) = full().await;
-        let ask = |is_reader| move |one: &One| one.0.seat().answer(is_reader);
+        let ask = |is_reader| move |one: &One| one.0.handle().answer(is_reader);
         let mut readers: Vec<_> = all.iter().filter_map(ask(true)).collect();
         assert_eq!(readers.len(), OF_READERS);
-        assert!(all[0].0.seat().answer(true).is_some(), "the next request of a connection");
+        assert!(all[0].0.handle().answer(true).is_some(), "the next request of a connection");
         assert_eq!(all[OF_READERS..].iter().filter_map(ask(false)).count(), PLACES - OF_READERS);
         drop(readers.remove(7));
-        assert!(all[PLACES - 1].0.seat().answer(true).is_none(), "the answer is not sent yet");
-        all[7].0.seat().note_sent();
-        assert!(all[PLACES - 1].0.seat().answer(true).is_some());
+        assert!(all[PLACES - 1].0.handle().answer(true).is_none(), "the answer is not sent yet");
+        all[7].0.handle().note_sent();
+        assert!(all[PLACES - 1].0.handle().answer(true).is_some());
     }
 }

@@ -44,13 +44,13 @@ pub(super) async fn serve(listener: StdListener, app: Router) {
             Ok((stream, remote)) => {
                 let (place, closed) = places.take().await;
                 let app = TowerToHyperService::new(app.clone());
-                let socket = Socket::new(stream, place.seat().clone());
-                let seat = place.seat().clone();
+                let socket = Socket::new(stream, place.handle().clone());
+                let handle = place.handle().clone();
                 // A listener of both families sees IPv4 clients as mapped addresses.
                 let ip = remote.ip().to_canonical();
                 let service = service_fn(move |mut request: Request<Incoming>| {
                     request.extensions_mut().insert(Remote(ip));
-                    request.extensions_mut().insert(seat.clone());
+                    request.extensions_mut().insert(handle.clone());
                     app.call(request)
                 });
                 tokio::spawn(async move {

@@ -82,7 +82,9 @@ impl Listeners for KcpListeners {
             workers,
             (Form::Kcp, sizes(&common.kcp)),
             |socket| server.call_back(socket, &left),
-            move |socket, seat| Ok(Box::new(KcpListener::new(socket, seat, &own)?)),
+            move |socket, steering_slot| {
+                Ok(Box::new(KcpListener::new(socket, steering_slot, &own)?))
+            },
         )
     }
 

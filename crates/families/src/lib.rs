@@ -46,7 +46,7 @@ use config::{Common, Endpoint, Listen, Scheme, ServerConfig, Size};
 use files::peers::{Peers, RecordedPeer};
 use net::resolve::Lookups;
 use net::source::Proxies;
-use net::udp::{self, Buffers, Form, Seat};
+use net::udp::{self, Buffers, Form, SteeringSlot};
 use tls::Identity;
 use transport::{Listener, PathDialer};
 use transport_quic::StunServer;
@@ -232,7 +232,7 @@ fn bound_udp(
     workers: usize,
     (form, buffers): (Form, Buffers),
     call_back: impl FnOnce(&UdpSocket) -> io::Result<usize>,
-    open: impl Fn(UdpSocket, Seat) -> io::Result<Box<dyn Listener>> + Clone + Send + 'static,
+    open: impl Fn(UdpSocket, SteeringSlot) -> io::Result<Box<dyn Listener>> + Clone + Send + 'static,
 ) -> anyhow::Result<Bound> {
     let endpoint = &listen.endpoint;
     let group = udp::carrier_group(listen_address(endpoint)?, workers, form)
@@ -250,11 +250,13 @@ fn bound_udp(
         );
     }
     let address = first.local_addr()?;
-    let seats: io::Result<Vec<_>> = (0..group.sockets.len()).map(|nth| group.seat(nth)).collect();
-    let by_worker = group.sockets.into_iter().zip(seats?).map(|(socket, seat)| -> Opener {
-        let open = open.clone();
-        Box::new(move || open(socket, seat))
-    });
+    let slots: io::Result<Vec<_>> =
+        (0..group.sockets.len()).map(|nth| group.steering_slot(nth)).collect();
+    let by_worker =
+        group.sockets.into_iter().zip(slots?).map(|(socket, steering_slot)| -> Opener {
+            let open = open.clone();
+            Box::new(move || open(socket, steering_slot))
+        });
     Ok(Bound { address, by_worker: by_worker.collect() })
 }
 

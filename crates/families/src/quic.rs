@@ -89,7 +89,9 @@ impl Listeners for QuicListeners {
             workers,
             (Form::Quic, sizes(&common.quic)),
             |socket| server.call_back(socket, &left),
-            move |socket, seat| Ok(Box::new(QuicListener::new(socket, seat, &own)?)),
+            move |socket, steering_slot| {
+                Ok(Box::new(QuicListener::new(socket, steering_slot, &own)?))
+            },
         )
     }
 

@@ -84,7 +84,7 @@ fn clients_reach(generation: usize, form: Form, groups: &[CarrierGroup]) {
 fn connections_stay(generations: &[usize], form: Form, groups: &[CarrierGroup]) {
     for &generation in generations {
         for worker in 0..groups[generation].sockets.len() {
-            let id = groups[generation].seat(worker).unwrap().byte();
+            let id = groups[generation].steering_slot(worker).unwrap().byte();
             for client in 0..CLIENTS {
                 let packets = known(form, id);
                 let packet = &packets[usize::from(client) % packets.len()];
@@ -111,15 +111,15 @@ fn upgrades(form: Form, localhost: IpAddr, workers: usize) {
     let mut groups = vec![bound];
     clients_reach(0, form, &groups);
     next(form, &mut groups);
-    let seats = [0, 1].map(|generation: usize| groups[generation].seat(0).unwrap());
-    assert_eq!(seats.map(|seat| usize::from(seat.byte())), [0, workers]);
+    let slots = [0, 1].map(|generation: usize| groups[generation].steering_slot(0).unwrap());
+    assert_eq!(slots.map(|steering_slot| usize::from(steering_slot.byte())), [0, workers]);
     // The former generation serves until the next one does.
     clients_reach(0, form, &groups);
     connections_stay(&[0, 1], form, &groups);
     handover::serve();
     clients_reach(1, form, &groups);
     connections_stay(&[0, 1], form, &groups);
-    assert!(seats[1].is_of_other(0), "only the former generation may end its connections");
+    assert!(slots[1].is_of_other(0), "only the former generation may end its connections");
 
     next(form, &mut groups);
     handover::serve();
@@ -131,14 +131,14 @@ fn upgrades(form: Form, localhost: IpAddr, workers: usize) {
     drop(groups);
     former_ended();
     let mut groups = vec![last];
-    assert!(!groups[0].seat(0).unwrap().is_of_other(0), "nobody else tells its clients");
+    assert!(!groups[0].steering_slot(0).unwrap().is_of_other(0), "nobody else tells its clients");
     clients_reach(0, form, &groups);
     connections_stay(&[0], form, &groups);
     assert_eq!(taker(&groups, &known(form, 0)[0]).0, 0, "a packet for an ended generation");
 
     // The next generation takes the slot and the sockets of an ended one.
     next(form, &mut groups);
-    assert_eq!(groups[1].seat(0).unwrap().byte(), 0);
+    assert_eq!(groups[1].steering_slot(0).unwrap().byte(), 0);
     clients_reach(0, form, &groups);
     handover::serve();
     clients_reach(1, form, &groups);

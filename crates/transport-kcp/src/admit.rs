@@ -9,7 +9,7 @@ use kcp::own::Session;
 use kcp::own::wire::ConnectionId;
 use net::Current;
 use net::source::{Proxies, Rates, Shares};
-use net::udp::Seat;
+use net::udp::SteeringSlot;
 use transport::Side;
 
 use crate::cookie::Cookies;
@@ -83,18 +83,18 @@ pub(crate) struct Admission {
     cookies: Cookies,
     keys: Keys,
     proxies: Current<Proxies>,
-    seat: Seat,
+    steering_slot: SteeringSlot,
     used: Used,
     rates: Rates,
     queued: Arc<Shares>,
 }
 
 impl Admission {
-    pub(crate) fn new(keys: Keys, proxies: Current<Proxies>, seat: Seat) -> Self {
+    pub(crate) fn new(keys: Keys, proxies: Current<Proxies>, steering_slot: SteeringSlot) -> Self {
         let cookies = Cookies::new(keys.cookies.clone());
         let (used, rates) = (Used::default(), Rates::new(RATE));
         let queued = Shares::new(INCOMING_OF_SOURCE);
-        Self { cookies, keys, proxies, seat, used, rates, queued }
+        Self { cookies, keys, proxies, steering_slot, used, rates, queued }
     }
 
     /// Appends the response to a Hello, if the system provides an id. No state is kept.
@@ -106,7 +106,7 @@ impl Admission {
         to: &mut Vec<u8>,
     ) {
         let Some(mut id) = random.bytes() else { return };
-        id[0] = self.seat.byte();
+        id[0] = self.steering_slot.byte();
         let server = ConnectionId(id);
         let cookie = self.cookies.make(Cookies::epoch(), from, (server, client));
         Packet::Cookie { client, version: VERSION, server, cookie }.encode(to);
@@ -158,7 +158,7 @@ impl Admission {
     /// the response.
     pub(crate) fn reset(&self, server: ConnectionId, length: usize, to: &mut Vec<u8>) {
         let [named, ..] = server.0;
-        if length >= RESET && !self.seat.is_of_other(named) {
+        if length >= RESET && !self.steering_slot.is_of_other(named) {
             self.keys.reset(server, to);
         }
     }
@@ -225,7 +225,8 @@ mod tests {
     #[test]
     fn connections_that_nobody_accepts_yet_are_few_per_source() {
         let proxies = Proxies::new(|ip| ip.to_string() == "192.0.2.9");
-        let mut admission = Admission::new(Keys::fleeting().unwrap(), proxies.into(), Seat::ALONE);
+        let mut admission =
+            Admission::new(Keys::fleeting().unwrap(), proxies.into(), SteeringSlot::ALONE);
         let (now, hub) = (Instant::now(), Arc::<Hub>::default());
         let mut random = Random::default();
         let mut begin = |ip: [u8; 4]| {
@@ -245,8 +246,11 @@ mod tests {
 
     #[test]
     fn a_server_names_its_worker_and_resets_what_no_other_worker_may_know() {
-        let admission =
-            Admission::new(Keys::fleeting().unwrap(), Proxies::default().into(), Seat::first(3, 4));
+        let admission = Admission::new(
+            Keys::fleeting().unwrap(),
+            Proxies::default().into(),
+            SteeringSlot::first(3, 4),
+        );
         let from = SocketAddr::from(([127, 0, 0, 1], 5));
         let mut answer = Vec::new();
         admission.answer(&mut Random::default(), from, id(9), &mut answer);

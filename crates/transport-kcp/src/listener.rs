@@ -11,7 +11,7 @@ use kcp::own::wire::ConnectionId;
 use net::Current;
 use net::socket::canonical;
 use net::source::Proxies;
-use net::udp::Seat;
+use net::udp::SteeringSlot;
 use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Transport};
 
 use crate::admit::Admission;
@@ -93,15 +93,19 @@ pub struct KcpListener {
 }
 
 impl KcpListener {
-    /// Makes a listener from a bound UDP socket in the runtime of this thread. `seat` is the
-    /// position of the socket in its group (see [`net::udp::carrier_group`]).
+    /// Makes a listener from a bound UDP socket in the runtime of this thread. `steering_slot` is
+    /// the position of the socket in its group (see [`net::udp::carrier_group`]).
     ///
     /// # Errors
     /// The system refuses an option that the socket needs.
-    pub fn new(socket: UdpSocket, seat: Seat, server: &KcpServer) -> io::Result<Self> {
+    pub fn new(
+        socket: UdpSocket,
+        steering_slot: SteeringSlot,
+        server: &KcpServer,
+    ) -> io::Result<Self> {
         let local = socket.local_addr()?;
         let hub = Arc::<Hub>::default();
-        let admission = Admission::new(server.keys.clone(), server.proxies.clone(), seat);
+        let admission = Admission::new(server.keys.clone(), server.proxies.clone(), steering_slot);
         let driver = Driver::server(Socket::new(socket)?, Arc::clone(&hub), admission);
         // The driver outlives the listener as long as it has connections, and ends by itself.
         tokio::task::spawn_local(driver);

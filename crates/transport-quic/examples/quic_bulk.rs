@@ -68,7 +68,8 @@ fn main() -> Result<(), Failure> {
             runtime.block_on(async {
                 let server =
                     QuicServer::new(server.into(), None, settings, Keys::fleeting()?, None)?;
-                let mut listener = QuicListener::new(socket, net::udp::Seat::ALONE, &server)?;
+                let mut listener =
+                    QuicListener::new(socket, net::udp::SteeringSlot::ALONE, &server)?;
                 let incoming = poll_fn(|cx| listener.poll_accept(cx)).await?;
                 receive(incoming.handshake().await?).await
             })

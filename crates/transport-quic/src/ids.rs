@@ -1,5 +1,5 @@
 //! The connection ids of a server: the first byte names the process and the worker of the
-//! connection ([`net::udp::Seat`]), and `net::udp` steers packets by that byte.
+//! connection ([`net::udp::SteeringSlot`]), and `net::udp` steers packets by that byte.
 //!
 //! quinn's own generator rejects foreign ids before quinn considers a stateless reset. After a
 //! restart the server would leave its clients without an answer. So this generator accepts all ids,
@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use net::udp::Seat;
+use net::udp::SteeringSlot;
 use quinn::{ConnectionId, ConnectionIdGenerator};
 use quinn_proto::{InvalidCid, RandomConnectionIdGenerator};
 
@@ -27,15 +27,15 @@ const FIRST_LENGTH: usize = 20;
 /// returns.
 #[derive(Clone)]
 pub struct SteeringIds {
-    seat: Seat,
+    steering_slot: SteeringSlot,
     last: Arc<AtomicU64>,
 }
 
 impl SteeringIds {
     /// Makes the generator of the worker with this socket.
     #[must_use]
-    pub fn new(seat: Seat) -> Self {
-        Self { seat, last: Arc::default() }
+    pub fn new(steering_slot: SteeringSlot) -> Self {
+        Self { steering_slot, last: Arc::default() }
     }
 
     /// The id that was generated last. Within `Incoming::accept` quinn generates only the id of the
@@ -54,14 +54,14 @@ impl ConnectionIdGenerator for SteeringIds {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut id = [0; LENGTH];
         id.copy_from_slice(&RandomConnectionIdGenerator::new(LENGTH).generate_cid());
-        id[0] = self.seat.byte();
+        id[0] = self.steering_slot.byte();
         self.last.store(u64::from_be_bytes(id), Ordering::Relaxed);
         ConnectionId::new(&id)
     }
 
     fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
         match id.first() {
-            Some(&named) if self.seat.is_of_other(named) => Err(InvalidCid),
+            Some(&named) if self.steering_slot.is_of_other(named) => Err(InvalidCid),
             Some(_) | None => Ok(()),
         }
     }
@@ -77,7 +77,7 @@ impl ConnectionIdGenerator for SteeringIds {
 
 impl fmt::Debug for SteeringIds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SteeringIds({:?})", self.seat)
+        write!(f, "SteeringIds({:?})", self.steering_slot)
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn an_id_names_its_worker_and_nothing_else_can_be_foreseen() {
-        let mut ids = SteeringIds::new(Seat::first(3, 4));
+        let mut ids = SteeringIds::new(SteeringSlot::first(3, 4));
         let made: std::collections::HashSet<_> = (0..1000).map(|_| ids.generate_cid()).collect();
         assert_eq!(made.len(), 1000);
         assert!(made.iter().all(|id| id.len() == ids.cid_len() && id[0] == 3));
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_last_id_is_known_to_all_clones() {
-        let ids = SteeringIds::new(Seat::ALONE);
+        let ids = SteeringIds::new(SteeringSlot::ALONE);
         assert_eq!(ids.last(), None);
         let made = ids.clone().generate_cid();
         assert_eq!(ids.last(), Some(made));
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn only_ids_of_another_worker_that_is_there_are_left_to_it() {
-        let ids = SteeringIds::new(Seat::first(1, 4));
+        let ids = SteeringIds::new(SteeringSlot::first(1, 4));
         let taken = |first: u8| ids.validate(&ConnectionId::new(&[first; 8])).is_ok();
         assert!(taken(1) && taken(4) && taken(255));
         assert!(!taken(0) && !taken(3));

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use net::socket::canonical;
 use net::source::{Rates, Share, Shares};
-use net::udp::Seat;
+use net::udp::SteeringSlot;
 use quinn::{Endpoint, ServerConfig};
 use tls::explain;
 use transport::{
@@ -66,11 +66,15 @@ pub struct QuicListener {
 }
 
 impl QuicListener {
-    /// Makes a listener from a bound UDP socket in the runtime of this thread. `seat` is the
-    /// position of the socket in its group (see [`net::udp::carrier_group`]).
-    pub fn new(socket: UdpSocket, seat: Seat, server: &QuicServer) -> io::Result<Self> {
+    /// Makes a listener from a bound UDP socket in the runtime of this thread. `steering_slot` is
+    /// the position of the socket in its group (see [`net::udp::carrier_group`]).
+    pub fn new(
+        socket: UdpSocket,
+        steering_slot: SteeringSlot,
+        server: &QuicServer,
+    ) -> io::Result<Self> {
         let local = socket.local_addr()?;
-        let ids = SteeringIds::new(seat);
+        let ids = SteeringIds::new(steering_slot);
         let past = PastPaths::default();
         let (config, ..) = config(server, local, &past).map_err(io::Error::other)?;
         let settings = server.settings.get();

@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(10);
 fn listener(setup: &Setup, stun: &Arc<StunServer>) -> QuicListener {
     let tls = Current::from(Arc::clone(&setup.server));
     let server = setup::server(tls, &setup.settings).with_stun(Arc::clone(stun));
-    QuicListener::new(socket(), net::udp::Seat::ALONE, &server).unwrap()
+    QuicListener::new(socket(), net::udp::SteeringSlot::ALONE, &server).unwrap()
 }
 
 async fn ask(client: &UdpSocket, to: SocketAddr, bytes: &[u8]) -> Option<(SocketAddr, Vec<u8>)> {

@@ -290,9 +290,12 @@ fn a_renewed_certificate_is_shown_to_the_next_client() {
         let settings = QuicSettings::default();
         let current = Current::from(server_config(&old, None, &[ALPN]).unwrap());
         let socket = UdpSocket::bind(LOOPBACK).unwrap();
-        let mut listener =
-            QuicListener::new(socket, net::udp::Seat::ALONE, &server(current.clone(), &settings))
-                .unwrap();
+        let mut listener = QuicListener::new(
+            socket,
+            net::udp::SteeringSlot::ALONE,
+            &server(current.clone(), &settings),
+        )
+        .unwrap();
         let address = listener.local_addr();
         let knows = |identity: &Identity| {
             let client = client_config(&Trust::Pins(vec![identity.pin()]), None, &[ALPN]).unwrap();

@@ -12,7 +12,7 @@
 mod board;
 mod history;
 mod lines;
-mod roll;
+mod row_log;
 mod rows;
 mod streams;
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::board::{Board, Known, Owner, Place, Row};
-use super::roll::Since;
+use super::row_log::Since;
 use super::{Bytes, Rate};
 
 /// The largest number of services, and of clients, in a line of the topic `needs`.

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A generation has a *slot*, a number below [`SLOTS`] that no other live generation has. The first
-//! byte of its connection ids is `slot * workers + worker` ([`Seat`]).
+//! byte of its connection ids is `slot * workers + worker` ([`SteeringSlot`]).
 //!
 //! The next generation inherits the sockets of the previous generations, joins the group with its
 //! own sockets, and attaches the program of the group ([`super::steer()`]). It keeps the inherited
@@ -90,13 +90,13 @@ pub struct CarrierGroup {
 
 /// The position of a socket in its port's group, as named by the connection ids of its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct SteeringSlot {
     slot: u8,
     byte: u8,
     workers: usize,
 }
 
-impl Seat {
+impl SteeringSlot {
     /// The only socket of a port that this process does not share.
     pub const ALONE: Self = Self { slot: 0, byte: 0, workers: 1 };
 
@@ -129,15 +129,15 @@ impl Seat {
 }
 
 impl CarrierGroup {
-    /// The seat of the socket of a worker.
+    /// The steering slot of the socket of a worker.
     ///
     /// # Errors
     /// The group has no such worker.
-    pub fn seat(&self, worker: usize) -> io::Result<Seat> {
+    pub fn steering_slot(&self, worker: usize) -> io::Result<SteeringSlot> {
         let workers = self.sockets.len();
         let byte = usize::from(self.slot) * workers + worker;
         let byte = u8::try_from(byte).map_err(io::Error::other)?;
-        Ok(Seat { slot: self.slot, byte, workers })
+        Ok(SteeringSlot { slot: self.slot, byte, workers })
     }
 }
 
@@ -372,15 +372,17 @@ mod tests {
 
     #[test]
     fn an_id_is_left_to_the_process_and_the_worker_that_may_have_it() {
-        let seat = Seat { slot: 1, byte: 5, workers: 4 };
-        let of_other = |named| seat.is_of_another(named, 0b1001);
+        let steering_slot = SteeringSlot { slot: 1, byte: 5, workers: 4 };
+        let of_other = |named| steering_slot.is_of_another(named, 0b1001);
         for named in [0, 3, 4, 6, 7, 12, 15] {
             assert!(of_other(named), "{named}");
         }
         for named in [5, 8, 11, 16, 128, 255] {
             assert!(!of_other(named), "{named}");
         }
-        assert!((0..64).all(|named| named == 5 || seat.is_of_another(named, u32::MAX)));
-        assert!(!Seat::ALONE.is_of_another(0, 0) && !Seat::ALONE.is_of_another(7, 0));
+        assert!((0..64).all(|named| named == 5 || steering_slot.is_of_another(named, u32::MAX)));
+        assert!(
+            !SteeringSlot::ALONE.is_of_another(0, 0) && !SteeringSlot::ALONE.is_of_another(7, 0)
+        );
     }
 }

@@ -26,8 +26,8 @@ pub use buffers::{Buffers, WANTED, granted, keep_joining, raise, take_joined, ta
 pub use fence::Fence;
 pub use flow::{Arrival, FlowSocket, Loss, Route, Tally, connect, dialling};
 pub use generations::{
-    CarrierGroup, Layout, SLOTS, Seat, carrier_group, former_ended, former_live, inherit, layout,
-    most_processes, slot,
+    CarrierGroup, Layout, SLOTS, SteeringSlot, carrier_group, former_ended, former_live, inherit,
+    layout, most_processes, slot,
 };
 pub(crate) use generations::{forget_left, hand_over, is_of_carriers, serve};
 pub use peers::{BUCKETS, Buckets, FlowGroup, Steering, bucket_of, flow_group};

@@ -82,7 +82,7 @@ pub(crate) fn socket() -> UdpSocket {
 pub(crate) fn listener(config: Arc<ServerConfig>, settings: &KcpSettings) -> KcpListener {
     let keys = Keys::fleeting().unwrap();
     let server = KcpServer::new(Current::from(config), settings.clone(), keys, None);
-    KcpListener::new(socket(), net::udp::Seat::ALONE, &server).unwrap()
+    KcpListener::new(socket(), net::udp::SteeringSlot::ALONE, &server).unwrap()
 }
 
 pub(crate) fn dialer(config: Arc<ClientConfig>, name: &str, settings: &KcpSettings) -> KcpDialer {

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use net::udp::{Seat, udp_group};
+use net::udp::{SteeringSlot, udp_group};
 use quinn::{ClientConfig, Connection, ConnectionId, Endpoint, EndpointConfig, TransportConfig};
 use rustls::time_provider::DefaultTimeProvider;
 use tls::{self, Identity, Trust};
@@ -88,8 +88,10 @@ impl Process {
                 let tickets = Tickets::new(&setup.keys, &setup.trusted, ROTATION, time);
                 let crypto = server_crypto(&setup.tls, &Arc::new(tickets)).unwrap();
                 for (worker, socket) in group.into_iter().enumerate() {
-                    let ids =
-                        SteeringIds::new(Seat::first(worker.try_into().unwrap(), setup.workers));
+                    let ids = SteeringIds::new(SteeringSlot::first(
+                        worker.try_into().unwrap(),
+                        setup.workers,
+                    ));
                     let mut config = EndpointConfig::new(setup.keys.reset_key());
                     let made = ids.clone();
                     config.cid_generator(move || Box::new(made.clone()));

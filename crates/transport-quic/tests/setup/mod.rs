@@ -98,8 +98,12 @@ pub(crate) fn socket() -> UdpSocket {
 }
 
 pub(crate) fn listener(config: Arc<ServerConfig>, settings: &QuicSettings) -> QuicListener {
-    QuicListener::new(socket(), net::udp::Seat::ALONE, &server(Current::from(config), settings))
-        .unwrap()
+    QuicListener::new(
+        socket(),
+        net::udp::SteeringSlot::ALONE,
+        &server(Current::from(config), settings),
+    )
+    .unwrap()
 }
 
 pub(crate) fn dialer(config: Arc<ClientConfig>, name: &str, settings: &QuicSettings) -> QuicDialer {

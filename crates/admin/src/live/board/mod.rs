@@ -10,7 +10,7 @@ use ops::status::{Link, Service, Session, SessionState, Status, Told};
 use tokio::time::Instant;
 
 use super::history::{Bytes, Rate, Sum, rate};
-use super::roll::Roll;
+use super::row_log::RowLog;
 
 /// The largest number of services and clients in a line.
 pub(super) const LISTED: usize = 1_000;
@@ -97,8 +97,8 @@ pub(super) struct Board {
     /// The byte totals of each past series.
     pub(super) sums: BTreeMap<String, Sum>,
     /// The listed services and clients.
-    pub(super) listed_services: Roll<Place>,
-    pub(super) listed_clients: Roll<String>,
+    pub(super) listed_services: RowLog<Place>,
+    pub(super) listed_clients: RowLog<String>,
     /// The time of the last sample.
     at: Option<Instant>,
     /// Whether rows were added or removed since the lists were made.

@@ -8,7 +8,7 @@ const GONE: usize = 1_000;
 
 /// The keys of the listed rows.
 #[derive(Debug)]
-pub(super) struct Roll<K> {
+pub(super) struct RowLog<K> {
     /// With the revision at which the row was added to the list.
     listed: BTreeMap<K, u64>,
     /// The removed rows, latest last, with the revision of their removal.
@@ -27,13 +27,13 @@ pub(super) struct Since<'a, K> {
     pub(super) gone: Vec<&'a K>,
 }
 
-impl<K> Default for Roll<K> {
+impl<K> Default for RowLog<K> {
     fn default() -> Self {
         Self { listed: BTreeMap::new(), gone: VecDeque::new(), forgotten: 0 }
     }
 }
 
-impl<K: Ord + Clone> Roll<K> {
+impl<K: Ord + Clone> RowLog<K> {
     /// Lists these rows from `revision` on.
     pub(super) fn set(&mut self, rows: BTreeSet<K>, revision: u64) {
         let mut before = std::mem::take(&mut self.listed);
@@ -75,42 +75,43 @@ impl<K: Ord + Clone> Roll<K> {
 mod tests {
     use super::*;
 
-    fn roll(sets: &[(u64, &[u32])]) -> Roll<u32> {
-        let mut roll = Roll::default();
+    fn row_log(sets: &[(u64, &[u32])]) -> RowLog<u32> {
+        let mut row_log = RowLog::default();
         for (revision, rows) in sets {
-            roll.set(rows.iter().copied().collect(), *revision);
+            row_log.set(rows.iter().copied().collect(), *revision);
         }
-        roll
+        row_log
     }
 
     /// Listed and gone after a revision, where row 2 changed at revision 7.
-    fn since(roll: &Roll<u32>, after: u64) -> (bool, Vec<u32>, Vec<u32>) {
-        let Since { whole, listed, gone } = roll.since(after, |key| if *key == 2 { 7 } else { 1 });
+    fn since(row_log: &RowLog<u32>, after: u64) -> (bool, Vec<u32>, Vec<u32>) {
+        let Since { whole, listed, gone } =
+            row_log.since(after, |key| if *key == 2 { 7 } else { 1 });
         (whole, listed.into_iter().copied().collect(), gone.into_iter().copied().collect())
     }
 
     #[test]
     fn a_reader_gets_what_came_changed_and_went_since_its_last_line() {
-        let roll = roll(&[(1, &[1, 2, 3]), (5, &[1, 2, 4]), (8, &[1, 2, 3])]);
-        assert_eq!(since(&roll, 0), (true, vec![1, 2, 3], vec![]), "all at first");
+        let row_log = row_log(&[(1, &[1, 2, 3]), (5, &[1, 2, 4]), (8, &[1, 2, 3])]);
+        assert_eq!(since(&row_log, 0), (true, vec![1, 2, 3], vec![]), "all at first");
         // Row 3 went and came again: it is taken out and put in.
-        assert_eq!(since(&roll, 4), (false, vec![2, 3], vec![4, 3]));
-        assert_eq!(since(&roll, 5), (false, vec![2, 3], vec![4]));
-        assert_eq!(since(&roll, 7), (false, vec![3], vec![4]));
-        assert_eq!(since(&roll, 8), (false, vec![], vec![]), "nothing has changed");
+        assert_eq!(since(&row_log, 4), (false, vec![2, 3], vec![4, 3]));
+        assert_eq!(since(&row_log, 5), (false, vec![2, 3], vec![4]));
+        assert_eq!(since(&row_log, 7), (false, vec![3], vec![4]));
+        assert_eq!(since(&row_log, 8), (false, vec![], vec![]), "nothing has changed");
     }
 
     #[test]
     fn a_reader_that_has_missed_too_much_begins_anew() {
-        let mut roll = roll(&[(1, &[1])]);
+        let mut row_log = row_log(&[(1, &[1])]);
         let rows = |from: u32| (from..from + 600).collect::<BTreeSet<u32>>();
         for (revision, from) in [(2, 1_000), (3, 2_000), (4, 3_000)] {
-            roll.set(rows(from), revision);
+            row_log.set(rows(from), revision);
         }
-        assert_eq!(roll.gone.len(), GONE);
+        assert_eq!(row_log.gone.len(), GONE);
         // Of revision 3, some rows that went are forgotten.
-        assert!(since(&roll, 2).0 && since(&roll, 1).0);
-        let (whole, listed, gone) = since(&roll, 3);
+        assert!(since(&row_log, 2).0 && since(&row_log, 1).0);
+        let (whole, listed, gone) = since(&row_log, 3);
         assert_eq!((whole, listed.len(), gone.len()), (false, 600, 600));
     }
 }
