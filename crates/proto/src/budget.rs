@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// A worker's lease of the process budget, shared by its links. Counts bytes.
 pub trait Budget: fmt::Debug {
-    /// Takes `bytes` if they are left. Returns whether they were.
+    /// Takes `bytes` if that much is left. Returns whether it was.
     fn draw(&self, bytes: u64) -> bool;
     /// Takes `bytes` that are already in use, even beyond the limit.
     fn charge(&self, bytes: u64);
@@ -24,32 +24,32 @@ pub trait Budget: fmt::Debug {
     fn left(&self) -> u64;
     /// Bytes of the whole budget.
     fn total(&self) -> u64;
-    /// What the source of a visitor holds, over all streams of the process. `None`: nothing bounds
-    /// the source.
+    /// The memory that the source of a visitor holds, over all streams of the process. `None`: the
+    /// source has no limit.
     fn share(&self, _visitor: SocketAddr) -> Option<Rc<dyn Share>> {
         None
     }
-    /// The same budget as the source of a visitor sees it, for memory that belongs to no stream.
-    /// `None`: nothing bounds the source.
+    /// The budget with the limit of a visitor's source, for memory that belongs to no stream.
+    /// `None`: the source has no limit.
     fn of_visitor(&self, _visitor: SocketAddr) -> Option<Rc<dyn Budget>> {
         None
     }
 }
 
-/// What a source of visitors holds of a budget. Counts bytes.
+/// The share of a budget that a source of visitors holds. Counts bytes.
 pub trait Share: fmt::Debug {
-    /// A stream of the source held `before` bytes, and holds `now` bytes.
+    /// Records that a stream of the source held `before` bytes and now holds `now` bytes.
     fn change(&self, before: u64, now: u64);
-    /// Whether the source may have a further stream.
+    /// Whether the source may open another stream.
     fn has_room(&self) -> bool;
 }
 
-/// The step in which a source learns of the memory of a stream: this part of it, but at least these
-/// bytes, a quarter of the implicit window.
+/// The change of a stream's memory that is reported to its source: this fraction of the reported
+/// memory, but at least `REPORTED_LEAST` bytes, a quarter of the implicit window.
 const REPORTED_PART: u64 = 4;
 const REPORTED_LEAST: u64 = 4 << 10;
 
-/// The memory of a stream as it was told to the source of its visitor.
+/// The memory of a stream as last reported to the source of its visitor.
 #[derive(Debug)]
 pub(crate) struct Reported {
     share: Rc<dyn Share>,
@@ -61,8 +61,8 @@ impl Reported {
         Self { share, bytes: 0 }
     }
 
-    /// Tells the present size, in steps: the source is shared by all threads, and a change for each
-    /// frame would cost a stream that moves.
+    /// Reports the current size, in steps: the source is shared by all threads, and a report for
+    /// each frame would slow down an active stream.
     pub(crate) fn set(&mut self, bytes: u64) {
         let step = (self.bytes / REPORTED_PART).max(REPORTED_LEAST);
         let is_first_or_last = self.bytes == 0 || bytes == 0;
@@ -78,53 +78,52 @@ impl Reported {
 /// MiB.)
 const RESERVE: u64 = 4;
 
-/// A stream that moves may use three quarters of the reserve, because it gives back what it takes.
-/// (With the whole reserve kept, 400 stalled streams leave a stream that moves too little of 32
-/// MiB: 0.4 of its speed over 30 ms.)
+/// An active stream may use three quarters of the reserve, because it returns what it takes. (With
+/// the whole reserve kept, 400 stalled streams leave an active stream too little of 32 MiB: 0.4 of
+/// its throughput at a round trip of 30 ms.)
 const RESERVE_OF_MOVING: u64 = 4 * RESERVE;
 
-/// Streams that have not shown that their bytes are read have together this part of the budget, as
-/// long as it is unused. Streams whose bytes are never read, however many, leave the rest to those
-/// that proved that theirs are.
+/// The fraction of the budget for all streams that have not yet shown that their bytes are read, as
+/// long as it is unused. Streams whose bytes are never read, however many, leave the rest to
+/// streams whose bytes are read.
 const UNPROVEN: u64 = 4;
 
-/// Each of them has at most this part of what is left of it: with 32 MiB, the first one has the
-/// 256 KiB of `window_initial`.
+/// Each such stream gets at most this fraction of the unused part: with 32 MiB, the first stream
+/// gets the 256 KiB of `window_initial`.
 const UNPROVEN_EACH: u64 = 32;
 
-/// Bytes that windows and replay may still take.
+/// The bytes that windows and replay may still take.
 pub(crate) fn spare(budget: &dyn Budget) -> u64 {
     budget.left().saturating_sub(budget.total() / RESERVE)
 }
 
-/// Bytes that a stream may take before it has shown that its bytes are read.
+/// The bytes that a stream may take before it has shown that its bytes are read.
 pub(crate) fn unproven(budget: &dyn Budget) -> u64 {
     let used = budget.total().saturating_sub(budget.left());
     (budget.total() / UNPROVEN).saturating_sub(used) / UNPROVEN_EACH
 }
 
-/// A stream counts as moving for one to two of these after its bytes were consumed. It is longer
-/// than the round trip of nearly all paths, and short enough that a stream which begins beside
-/// streams that have just stalled waits for its share less than a second.
+/// A stream counts as moving for one to two periods after its bytes were consumed. The period is
+/// longer than the round trip of nearly all paths, and short enough that a new stream waits less
+/// than a second for its share when other streams have just stalled.
 const LATELY: Duration = Duration::from_millis(250);
 
 /// The memory of the streams of a link that moved lately, in one direction.
 ///
-/// Memory that a stream holds while it moves can become memory of a stalled stream at any moment,
-/// and then it cannot be taken back. So all streams that move together have at most half of what
-/// stalled streams leave: the other half is there for the streams that move after these have
-/// stalled.
+/// A stream that moves can stall at any moment, and then its memory cannot be reclaimed. So all
+/// streams that move together have at most half of the memory that stalled streams leave: the other
+/// half is for the streams that move after these have stalled.
 #[derive(Debug, Default)]
 pub(crate) struct Moving {
     /// Counts periods of [`LATELY`].
     period: u64,
     since: Option<Instant>,
-    /// What the streams that moved in this period hold, and in the one before.
+    /// Bytes held by the streams that moved in the current period, and in the previous period.
     now: u64,
     before: u64,
 }
 
-/// What of a stream's memory is counted in [`Moving`].
+/// The part of a stream's memory that is counted in [`Moving`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counted {
     /// The last period in which the stream moved, plus one.
@@ -139,13 +138,14 @@ impl Counted {
 }
 
 impl Moving {
-    /// A stream that holds `bytes` has moved.
+    /// Records that a stream that holds `bytes` has moved.
     pub(crate) fn moved(&mut self, now: Instant, counted: &mut Counted, bytes: u64) {
         self.pass(now);
         self.hold(counted, bytes);
     }
 
-    /// A stream holds `bytes` now. It is counted if it moved in this period.
+    /// Records that a stream holds `bytes` now. The bytes are counted if the stream moved in this
+    /// period.
     pub(crate) fn holds(&mut self, counted: &mut Counted, bytes: u64) {
         if counted.period == self.period + 1 {
             self.hold(counted, bytes);
@@ -159,7 +159,7 @@ impl Moving {
         *counted = Counted { period: self.period + 1, bytes };
     }
 
-    /// The stream is forgotten.
+    /// Removes a stream that is forgotten.
     pub(crate) fn left(&mut self, counted: &mut Counted) {
         let Counted { period, bytes } = std::mem::take(counted);
         if period == self.period + 1 {
@@ -181,17 +181,17 @@ impl Moving {
         self.since = Some(now);
     }
 
-    /// Whether the stream moved in this period or in the one before.
+    /// Whether the stream moved in the current or in the previous period.
     pub(crate) const fn includes(&self, counted: &Counted) -> bool {
         counted.period > 0 && counted.period >= self.period
     }
 
-    /// The most that a stream which moves may hold beside the 16 KiB of every stream.
+    /// The maximum that a moving stream may hold in addition to the 16 KiB of every stream.
     ///
-    /// With `a` for what stalled streams leave, `n` streams that move have `a / (2n + 1/4)` each
-    /// when all keep to this: a stream that moves alone has 4/9 of `a`, and many have half of it
-    /// together. Were the own part left out wholly, each stream would keep what it has and a new
-    /// one would get nothing; were it counted wholly, one stream would have a third.
+    /// If stalled streams leave `a`, each of `n` moving streams gets `a / (2n + 1/4)`: a single
+    /// moving stream gets 4/9 of `a`, and many get half of `a` together. If a stream's own part
+    /// were not counted at all, each stream would keep what it has and a new stream would get
+    /// nothing; if it were counted in full, a single stream would get a third.
     pub(crate) fn share(&self, counted: &Counted, budget: &dyn Budget) -> u64 {
         let spare = budget.left().saturating_sub(budget.total() / RESERVE_OF_MOVING);
         let moving = self.now.max(self.before).saturating_sub(counted.bytes / 4 * 3);
@@ -206,7 +206,7 @@ pub(crate) struct Charge(u64);
 impl Charge {
     pub(crate) const NONE: Self = Self(0);
 
-    /// Sets the charge to the present use, bytes.
+    /// Sets the charge to the current use, in bytes.
     pub(crate) fn set(&mut self, memory: u64, budget: &dyn Budget) {
         if memory > self.0 {
             budget.charge(memory - self.0);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why a direction of a stream was aborted (RESET), or why its bytes are no longer wanted (STOP).
+/// Why a direction of a stream was aborted (RESET), or why the receiver discards its bytes (STOP).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResetCode {
     /// The socket behind the stream was reset, or closed with bytes unread.
@@ -21,7 +21,7 @@ pub enum ResetCode {
     Unknown,
     /// The link ended under the stream, or the process is going away.
     Shutdown,
-    /// The sender has a defect. Its log says more.
+    /// The sender has a defect. Its log has the details.
     Internal,
     /// A code of a newer peer.
     Other(u16),
@@ -98,18 +98,18 @@ impl fmt::Display for ResetCode {
         })
     }
 }
-/// Why an end says GOAWAY.
+/// Why an end sends GOAWAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GoAwayReason {
-    /// The link is to retire. From a server: the client is to make another link. From a client: the
-    /// client has another link, and opens no more streams on this link.
+    /// The link is to retire. From a server: the client must establish another link. From a client:
+    /// the client has another link, and opens no more streams on this link.
     Retire,
     /// The sender ends the link now.
     Closed,
-    /// From a server: the client has said [`GoAwayReason::Retire`], and the server has no stream
+    /// From a server: the client has sent [`GoAwayReason::Retire`], and the server has no stream
     /// left.
     Done,
-    /// The sender ends the link because the receiver broke the protocol: the number of a
+    /// The sender ends the link because the receiver violated the protocol: the number of a
     /// [`crate::ViolationCode`], perhaps of a newer version.
     Violation(u16),
 }

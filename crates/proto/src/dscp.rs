@@ -1,10 +1,9 @@
-//! The code point of differentiated services, by which the routers of a network choose the queue of
-//! a packet.
+//! The code point of differentiated services, by which routers choose the queue of a packet.
 
 use std::fmt;
 
-/// A code point (DSCP, RFC 2474): six bits in the head of each packet, beside the two bits of ECN.
-/// The default is 0, best effort.
+/// A code point (DSCP, RFC 2474): six bits in the IP header of each packet, beside the two bits of
+/// ECN. The default is 0, best effort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dscp(u8);
 
@@ -60,7 +59,7 @@ impl Dscp {
         self.0
     }
 
-    /// Whether this is best effort, the mark of a packet without a mark.
+    /// Whether this is best effort, the code point of an unmarked packet.
     #[must_use]
     pub const fn is_default(self) -> bool {
         self.0 == 0

@@ -1,5 +1,5 @@
-//! Hashes of passwords for `basic_auth`: what they are, and what checking one costs at most. The
-//! check itself is a matter of whoever has a thread to spare for it.
+//! Password hashes for `basic_auth`: their forms, and the maximum cost of a check. The check itself
+//! is left to callers that have a thread for it.
 //!
 //! | form | kind |
 //! |---|---|
@@ -10,30 +10,31 @@ use base64::alphabet;
 use base64::engine::general_purpose::{NO_PAD, STANDARD_NO_PAD};
 use base64::engine::{Engine as _, GeneralPurpose};
 
-/// The memory of Argon2id, at most, KiB. It is that of the second choice of RFC 9106 section 4.
+/// The maximum memory of Argon2id, in KiB: that of the second recommended option of RFC 9106
+/// section 4.
 pub const ARGON2_MEMORY_MAX: u32 = 64 << 10;
 
-/// The memory times the passes of Argon2id, at most, KiB: three passes over the largest memory. One
-/// check takes about 0.2 s then.
+/// The maximum product of memory (KiB) and passes of Argon2id: three passes over the maximum
+/// memory, about 0.2 s per check.
 const ARGON2_WORK_MAX: u64 = 3 * ARGON2_MEMORY_MAX as u64;
 
-/// The passes of Argon2id, at most.
+/// The maximum number of passes of Argon2id.
 const ARGON2_PASSES_MAX: u32 = 64;
 
-/// The lanes of Argon2id, at most. They are computed one after the other.
+/// The maximum number of lanes of Argon2id. The lanes are computed sequentially.
 const ARGON2_LANES_MAX: u32 = 16;
 
-/// The lengths of a salt and of a hash of Argon2id, bytes (RFC 9106 section 3.1).
+/// The lengths of a salt and of a hash of Argon2id, in bytes (RFC 9106 section 3.1).
 const ARGON2_SALT: std::ops::RangeInclusive<usize> = 8..=64;
 const ARGON2_HASH: std::ops::RangeInclusive<usize> = 16..=64;
 
-/// The cost of bcrypt, at most: the logarithm of the rounds. One check takes about 0.25 s then.
+/// The maximum cost of bcrypt: the binary logarithm of the rounds, about 0.25 s per check.
 pub const BCRYPT_COST_MAX: u32 = 12;
 
-/// The cost of bcrypt, at least; the algorithm knows no lower one.
+/// The minimum cost of bcrypt; the algorithm defines no lower cost.
 const BCRYPT_COST_MIN: u32 = 4;
 
-/// The salt and the hash of bcrypt in base64 with an alphabet of its own.
+/// Base64 with the alphabet of bcrypt, for its salt and hash.
 const BCRYPT: GeneralPurpose =
     GeneralPurpose::new(&alphabet::BCRYPT, NO_PAD.with_decode_allow_trailing_bits(true));
 
@@ -64,16 +65,16 @@ pub enum PasswordHash {
     },
 }
 
-/// Why a text is no hash that a server checks.
+/// Why a text is not a hash that a server can check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HashError {
-    /// A hash that is too weak: MD5, SHA-1, or crypt of the system.
+    /// A hash that is too weak: MD5, SHA-1, or the system's crypt.
     #[error("the kind of this hash is too weak or unknown here: argon2id and bcrypt are known")]
     Kind,
-    /// A variant of Argon2 that is not for passwords, or an old version.
+    /// A variant of Argon2 that is not meant for passwords, or an old version.
     #[error("of Argon2 only argon2id of version 19 is known")]
     Variant,
-    /// The text begins as a hash and goes on otherwise.
+    /// The text begins as a hash, but the rest is malformed.
     #[error("the hash is malformed or incomplete")]
     Form,
     /// A check would take too much memory or time.
@@ -84,12 +85,12 @@ pub enum HashError {
     Cost,
 }
 
-/// The begin of texts that are meant as a hash, of known kinds and of others.
+/// Prefixes of texts that are meant as a hash, of supported kinds and of others.
 const PREFIXES: [&str; 11] =
     ["$argon2", "$2", "$apr1$", "$1$", "$5$", "$6$", "$y$", "$7$", "$scrypt$", "{SHA}", "{SSHA}"];
 
 impl PasswordHash {
-    /// Whether a text is meant as a hash, and not as a password.
+    /// Whether a text is meant as a hash rather than as a password.
     #[must_use]
     pub fn is_meant(text: &str) -> bool {
         let is_bcrypt = |text: &str| {
@@ -103,7 +104,8 @@ impl PasswordHash {
     /// Reads a hash.
     ///
     /// # Errors
-    /// The kind of the hash is not known, the text is no hash, or a check would cost too much.
+    /// The kind of the hash is not supported, the text is not a hash, or a check would cost too
+    /// much.
     pub fn parse(text: &str) -> Result<Self, HashError> {
         if let Some(rest) = text.strip_prefix("$argon2") {
             return argon2id(rest.strip_prefix("id$v=19$").ok_or(HashError::Variant)?);
@@ -112,7 +114,7 @@ impl PasswordHash {
         bcrypted.ok_or(HashError::Kind).and_then(bcrypt)
     }
 
-    /// The memory that a check takes, bytes.
+    /// The memory that a check takes, in bytes.
     #[must_use]
     pub const fn memory(&self) -> u64 {
         match self {
@@ -122,7 +124,7 @@ impl PasswordHash {
     }
 }
 
-/// The rest of a PHC string: parameters, salt and hash.
+/// Parses the rest of a PHC string: parameters, salt and hash.
 fn argon2id(text: &str) -> Result<PasswordHash, HashError> {
     let mut parts = text.split('$');
     let [Some(parameters), Some(salt), Some(hash), None] = [(); 4].map(|()| parts.next()) else {
@@ -157,7 +159,7 @@ fn argon2id(text: &str) -> Result<PasswordHash, HashError> {
     Ok(PasswordHash::Argon2id { memory, passes, lanes, salt, hash })
 }
 
-/// The rest of a hash of bcrypt: two digits of the cost, 22 characters of the salt, 31 of the hash.
+/// Parses the rest of a bcrypt hash: two digits of cost, 22 characters of salt, 31 of hash.
 fn bcrypt(text: &str) -> Result<PasswordHash, HashError> {
     let (cost, rest) = text.split_once('$').ok_or(HashError::Form)?;
     let is_number = cost.len() == 2 && cost.bytes().all(|byte| byte.is_ascii_digit());
@@ -177,7 +179,7 @@ fn bcrypt(text: &str) -> Result<PasswordHash, HashError> {
     }
 }
 
-/// The hash allows guesses.
+/// Omits salt and hash, which would allow guessing the password offline.
 impl std::fmt::Debug for PasswordHash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

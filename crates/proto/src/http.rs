@@ -1,4 +1,4 @@
-//! What a server does with the HTTP requests of a service that is published by name.
+//! How a server handles the HTTP requests of a service that is published by name.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,9 +11,9 @@ use crate::{
     PasswordHash,
 };
 
-/// Fields that belong to the connection or to the framing of a message (RFC 9110 section 7.6.1,
-/// RFC 9112 sections 6 and 7), and `Host`, which has an option of its own. A change would make two
-/// parsers disagree about a message.
+/// Fields of the connection or of the message framing (RFC 9110 section 7.6.1, RFC 9112 sections 6
+/// and 7), and `Host`, which has its own option. A change would make two parsers disagree about a
+/// message.
 const FIXED: &[&str] = &[
     "connection",
     "content-length",
@@ -30,27 +30,28 @@ const FIXED: &[&str] = &[
 /// The protocol of the target of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TargetProtocol {
-    /// HTTP/1.1, or bytes.
+    /// HTTP/1.1, or raw bytes.
     #[default]
     Http,
-    /// HTTP over TLS, which the client makes: HTTP/2 if the bytes for the target begin with the
-    /// preface of HTTP/2 (RFC 9113 section 3.4), otherwise HTTP/1.1.
+    /// HTTP over TLS, which the client originates: HTTP/2 if the bytes for the target begin with
+    /// the preface of HTTP/2 (RFC 9113 section 3.4), otherwise HTTP/1.1.
     Https,
     /// HTTP/2 without TLS.
     H2c,
 }
 
-/// The options of a service by HTTP name. The default carries the bytes of the visitor unchanged.
+/// The options of a service that is published by HTTP name. The default forwards the visitor's
+/// bytes unchanged.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HttpOptions {
-    /// Only the first request of a connection is read; the server carries all later bytes without
-    /// a look at them.
+    /// Only the first request of a connection is parsed; the server forwards all later bytes
+    /// without inspection.
     pub pass_through: bool,
-    /// Pairs `user:password`, one of which a visitor has to know (RFC 7617). Empty: everybody may
+    /// Pairs `user:password`, one of which a visitor must present (RFC 7617). Empty: everybody may
     /// visit.
     pub basic_auth: Vec<String>,
-    /// Pairs `user:hash` besides those of `basic_auth`; see [`PasswordHash`]. Each user is in one
-    /// pair.
+    /// Pairs `user:hash` in addition to those of `basic_auth`; see [`PasswordHash`]. Each user is
+    /// in one pair.
     pub hashes: Vec<String>,
     /// The value of `Host` that the target sees.
     pub host_rewrite: Option<String>,
@@ -58,21 +59,21 @@ pub struct HttpOptions {
     pub request: FieldEdits,
     /// Changes of the fields of responses.
     pub response: FieldEdits,
-    /// The target is told about the visitor: `X-Forwarded-For`, `X-Forwarded-Proto`,
-    /// `X-Forwarded-Host`.
+    /// The target receives `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host` about the
+    /// visitor.
     pub forwarded: bool,
-    /// The service takes only requests whose path is this path or lies below it: `/api` takes
-    /// `/api` and `/api/v1`, and not `/apis`.
+    /// The service takes only requests whose path is this path or below it: `/api` matches `/api`
+    /// and `/api/v1`, but not `/apis`.
     pub path: Option<String>,
-    /// The path that takes the place of [`path`](Self::path) at the target: `/` removes it. `None`:
-    /// the target sees the path of the visitor.
+    /// The path that replaces [`path`](Self::path) in requests to the target: `/` removes it.
+    /// `None`: the target sees the visitor's path.
     pub strip_prefix: Option<String>,
-    /// The service sends its visitors to another address and has no target.
+    /// The service redirects its visitors to another address and has no target.
     pub redirect: Option<Redirect>,
     /// Visitors over `http://` of its `https://` names get 404, instead of a redirect.
     pub no_https_redirect: bool,
     /// The seconds for which a browser uses `https://` alone for the host (RFC 6797 section 6.1.1).
-    /// `None`: nothing is said.
+    /// `None`: the field is not sent.
     pub hsts: Option<u32>,
     /// A CORS preflight of a browser needs no password.
     pub preflight_pass: bool,
@@ -80,23 +81,23 @@ pub struct HttpOptions {
     pub target: TargetProtocol,
     /// Which responses the server compresses.
     pub compress: Compress,
-    /// Whether a cookie keeps a visitor where its first request went.
+    /// Whether a cookie pins a visitor to the client or target of its first request.
     pub sticky: Sticky,
-    /// The ports of the targets. A target may name its own port in an address of its answer, and
-    /// the server puts the address right that visitors use. Only with an option for which the
+    /// The ports of the targets. A target may name its own port in an address in its response, and
+    /// the server rewrites it to the address that visitors use. Only with an option for which the
     /// server reads each message.
     pub ports: Vec<u16>,
 }
 
-/// Where a cookie keeps a visitor.
+/// To what a cookie pins a visitor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sticky {
-    /// Nowhere.
+    /// To nothing.
     #[default]
     Off,
-    /// At the client that had its first request.
+    /// To the client that got its first request.
     Client,
-    /// At the client and at the target. The client takes streams of [`Target::Marked`] and tells
+    /// To the client and the target. The client accepts streams of [`Target::Marked`] and reports
     /// the target.
     ///
     /// [`Target::Marked`]: crate::Target::Marked
@@ -109,8 +110,8 @@ pub enum Compress {
     /// None.
     #[default]
     Off,
-    /// Those whose length tells nothing about a secret: responses to requests without credentials,
-    /// and responses that are the same for everybody.
+    /// Responses whose length reveals nothing about a secret: those to requests without
+    /// credentials, and those that are the same for everybody.
     Public,
     /// All.
     Always,
@@ -146,7 +147,7 @@ impl FieldEdits {
     /// Checks the name of a field that is set or removed.
     ///
     /// # Errors
-    /// The name is no token (RFC 9110 section 5.6.2), or the field may not be changed.
+    /// The name is not a token (RFC 9110 section 5.6.2), or the field must not be changed.
     pub fn check_name(name: &str) -> Result<(), HttpOptionError> {
         let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         if !(1..=FIELD_NAME_MAX).contains(&name.len()) || !name.bytes().all(is_token) {
@@ -178,8 +179,8 @@ impl HttpOptions {
         *self == Self::default()
     }
 
-    /// Whether visitors cannot tell the options from others. The targets of services that share an
-    /// address may have ports of their own.
+    /// Whether the options are equal for visitors: the ports may differ, because the targets of
+    /// services that share an address may have different ports.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         if self.ports == other.ports {
@@ -188,10 +189,10 @@ impl HttpOptions {
         Self { ports: other.ports.clone(), ..self.clone() } == *other
     }
 
-    /// Checks everything. A message with options that fail is neither encoded nor decoded.
+    /// Checks all options. A message with invalid options is neither encoded nor decoded.
     ///
     /// # Errors
-    /// The first option that fails.
+    /// The first invalid option.
     pub fn check(&self) -> Result<(), HttpOptionError> {
         if self.pass_through && self.need_proxy() {
             return Err(HttpOptionError::PassThrough);
@@ -222,11 +223,11 @@ impl HttpOptions {
         self.response.check()
     }
 
-    /// Checks a pair `user:password`. The password may contain colons. An empty one admits nobody,
-    /// and a configuration refuses it.
+    /// Checks a pair `user:password`. The password may contain colons. An empty password admits
+    /// nobody, and a configuration refuses it.
     ///
     /// # Errors
-    /// The text is no such pair.
+    /// The text is not such a pair.
     pub fn check_credential(pair: &str) -> Result<(), HttpOptionError> {
         let is_pair = pair.split_once(':').is_some_and(|(user, _)| !user.is_empty());
         if !is_pair || pair.len() > TEXT_MAX || pair.contains(is_forbidden) {
@@ -238,7 +239,7 @@ impl HttpOptions {
     /// Checks a pair `user:hash`, and returns the user.
     ///
     /// # Errors
-    /// The text is no such pair, or the check of the hash costs too much.
+    /// The text is not such a pair, or the check of the hash costs too much.
     pub fn check_hashed(pair: &str) -> Result<&str, HttpOptionError> {
         Self::check_credential(pair)?;
         let (user, hash) = pair.split_once(':').ok_or(HttpOptionError::Credential)?;
@@ -249,7 +250,7 @@ impl HttpOptions {
     /// Checks a value of `Host`.
     ///
     /// # Errors
-    /// The text is empty, too long, or has other characters than a host has.
+    /// The text is empty or too long, or has a character that no host has.
     pub fn check_host(host: &str) -> Result<(), HttpOptionError> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
         let is_host = (1..=FIELD_NAME_MAX).contains(&host.len()) && host.bytes().all(allowed);
@@ -259,7 +260,7 @@ impl HttpOptions {
     /// Checks the path of a service.
     ///
     /// # Errors
-    /// The text is no path, or a path that a target may read in another way.
+    /// The text is not a path, or a path that a target may interpret differently.
     pub fn check_path(path: &str) -> Result<(), HttpOptionError> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@%".contains(&b);
         let is_plain = path.len() <= TEXT_MAX && path.bytes().all(allowed);
@@ -271,7 +272,7 @@ impl HttpOptions {
         Ok(())
     }
 
-    /// Whether the server has to read and write each message, rather than carry bytes.
+    /// Whether the server must parse and rewrite each message instead of forwarding bytes.
     #[must_use]
     pub const fn need_proxy(&self) -> bool {
         !self.basic_auth.is_empty()
@@ -290,7 +291,7 @@ impl HttpOptions {
     }
 }
 
-/// The pairs of `basic_auth` and the values of fields are secrets.
+/// Omits the pairs of `basic_auth` and the values of fields, which are secrets.
 impl fmt::Debug for HttpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -317,7 +318,7 @@ impl fmt::Debug for HttpOptions {
     }
 }
 
-/// The values may be secrets.
+/// Omits the values, which may be secrets.
 impl fmt::Debug for FieldEdits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.set.iter().map(|(name, _)| name);

@@ -31,7 +31,7 @@ pub struct StreamId(u32);
 impl StreamId {
     /// The control stream.
     pub const CONTROL: Self = Self(0);
-    /// A link opens no further stream past this id and retires by GOAWAY.
+    /// A link opens no stream past this id and retires by GOAWAY.
     pub const LAST: Self = Self(1 << 30);
 
     /// The id with this number on the wire.
@@ -85,13 +85,13 @@ impl fmt::Display for StreamId {
     }
 }
 
-/// Id of a flow in a link, in a space of its own. Flows of the client have odd ids, flows of the
+/// Id of a flow in a link, in a separate id space. Flows of the client have odd ids, flows of the
 /// server even ids. Ids only grow and are never reused. No flow has id 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(u32);
 
 impl FlowId {
-    /// A link opens no further flow past this id and retires by GOAWAY.
+    /// A link opens no flow past this id and retires by GOAWAY.
     pub const LAST: Self = Self(1 << 30);
 
     /// The id with this number on the wire.
@@ -140,7 +140,7 @@ impl fmt::Display for FlowId {
     }
 }
 
-/// Number of a carrier within its link, chosen by the client, growing by one per greeting.
+/// Number of a carrier within its link. The client increments it for each greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CarrierNumber(pub u32);
 
@@ -151,7 +151,7 @@ impl fmt::Display for CarrierNumber {
 }
 
 /// Id of a link: 128 random bits that the server chooses. The first four bytes are the generation
-/// of the server process. The id proves nothing by itself. Logs show a serial number, never the id.
+/// of the server process. The id alone proves nothing. Logs show a serial number, never the id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkId(pub [u8; 16]);
 

@@ -1,5 +1,5 @@
-//! A point in time. It is that of the standard library, but on a machine without a clock, where the
-//! standard library has no way to make one: there the page of a browser says what time it is.
+//! A point in time. It is the type of the standard library, except on a platform without a clock,
+//! where the standard library cannot create one: there the browser page supplies the time.
 
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 pub use std::time::Instant;
@@ -12,12 +12,12 @@ mod of_driver {
     use std::ops::{Add, AddAssign, Sub};
     use std::time::Duration;
 
-    /// A point in time, as the time since a beginning that the driver has chosen.
+    /// A point in time, as the time since an epoch that the driver chooses.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct Instant(Duration);
 
     impl Instant {
-        /// The point that is so long after the beginning.
+        /// The point in time `since` after the epoch.
         #[must_use]
         pub const fn after(since: Duration) -> Self {
             Self(since)
@@ -35,13 +35,13 @@ mod of_driver {
             self.0.saturating_sub(earlier.0)
         }
 
-        /// The point that is so much later.
+        /// The point in time `time` later.
         #[must_use]
         pub fn checked_add(&self, time: Duration) -> Option<Self> {
             self.0.checked_add(time).map(Self)
         }
 
-        /// The point that is so much earlier.
+        /// The point in time `time` earlier; `None` if that is before the epoch.
         #[must_use]
         pub fn checked_sub(&self, time: Duration) -> Option<Self> {
             self.0.checked_sub(time).map(Self)

@@ -5,21 +5,21 @@
 //! | module | content |
 //! |---|---|
 //! | `link` | a link: streams and flows over carriers, resume, liveness, retirement |
-//! | `stream` | a stream: two directions, credit, replay, and when it may be forgotten |
-//! | `flow` | datagrams of many conversations: queues, fragments |
-//! | [`greeting`] | what both ends prove to each other before any frame |
+//! | `stream` | a stream: two directions, credit, replay, and when its state may be dropped |
+//! | `flow` | datagrams of many flows: queues, fragments |
+//! | [`greeting`] | how both ends authenticate each other before any frame |
 //! | [`control`] | the messages of the control stream: services, terms, results |
 //! | `frame`, `wire` | the table of frames, and bounded reading and writing of fields |
 //! | `open` | the content of an OPEN frame: target, priority, visitor |
 //! | `id`, `offset`, `instant` | identifiers, byte offsets and points in time as types |
-//! | `code`, `violation` | reasons on the wire, and what a violation ends |
+//! | `code`, `violation` | reason codes on the wire, and the scope of a violation |
 //! | `budget`, `limits` | the memory of streams, windows and replay; limits of streams |
-//! | `pages` | payload that lies in pipes of the system |
-//! | `measure` | the measurements that the far end serves itself |
+//! | `pages` | payload in pipes of the kernel |
+//! | `measure` | measurements with the far end as the target |
 //! | `visitors`, `network`, `special` | who may visit, by address; addresses that a rule must name |
-//! | `http`, `http_error`, `redirect`, `hashed` | what a server does with requests: options, why they are refused, a redirect, passwords |
+//! | `http`, `http_error`, `redirect`, `hashed` | how a server handles requests: options, why they are refused, redirects, password hashes |
 //! | `pattern` | patterns of names: visitors of a private service, services that a client may visit |
-//! | `dscp` | the mark of packets |
+//! | `dscp` | the code point (DSCP) of packets |
 //! | `unix`, `scoped` | the address of a Unix socket; a link-local address with its interface |
 //! | [`text`] | characters that no text of the protocol contains |
 
@@ -83,6 +83,6 @@ pub use unix::{UnixAddr, UnixAddrError};
 pub use violation::{Initiator, Scope, Violation, ViolationCode};
 pub use visitors::{NETWORKS_MAX, Visitors};
 
-/// Bytes of a DATA frame's head, in front of the payload. Read buffers leave this room, so that the
-/// head is written in place and the payload is never moved.
+/// Bytes of a DATA frame's header, in front of the payload. Read buffers leave this room, so that
+/// the header is written in place and the payload is never copied.
 pub const HEAD_ROOM: usize = 12;

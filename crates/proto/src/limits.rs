@@ -1,17 +1,17 @@
-//! Limits of streams, as a configuration states them and a gate keeps them.
+//! Limits of streams, as a configuration states them and a gate enforces them.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-/// What a number of streams may use together. `None` is no limit.
+/// The limits that a group of streams shares. `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// The most streams at one time.
+    /// Maximum number of concurrent streams.
     pub streams: Option<NonZeroU32>,
-    /// The most new streams per second.
+    /// Maximum number of new streams per second.
     pub new_per_second: Option<NonZeroU32>,
-    /// The most bytes per second from visitors to targets.
+    /// Maximum rate from visitors to targets, in bytes per second.
     pub up: Option<NonZeroU64>,
-    /// The most bytes per second from targets to visitors.
+    /// Maximum rate from targets to visitors, in bytes per second.
     pub down: Option<NonZeroU64>,
 }
 
@@ -28,10 +28,10 @@ impl Limits {
 /// The limits of a client, of a service or of another group of streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Of all streams of the group together.
+    /// Limits of all streams of the group together.
     pub all: Bounds,
-    /// Of the streams of each source: an address of IPv4, 64 bits of an address of IPv6.
+    /// Limits of the streams of each source: an IPv4 address or an IPv6 /64.
     pub source: Bounds,
-    /// Of each stream: only the rates of bytes have a meaning.
+    /// Limits of each stream: only `up` and `down` have a meaning.
     pub stream: Bounds,
 }

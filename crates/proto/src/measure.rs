@@ -1,4 +1,4 @@
-//! Measurements that the far end serves itself, without a socket: `SPEC.md`, section
+//! Measurements whose target is the far end itself, without a socket: `SPEC.md`, section
 //! "Measurements".
 
 use std::fmt;
@@ -13,14 +13,14 @@ use crate::greeting::Name;
 pub enum Measure {
     /// Returns the bytes that it receives.
     Echo,
-    /// Takes bytes. At their end it reports their number and the time that they took.
+    /// Takes bytes. At the end it reports their number and duration.
     Sink,
-    /// Sends bytes for a time. At the end it reports what blocked the sender.
+    /// Sends bytes for a given time. At the end it reports what blocked the sender.
     Source {
-        /// The time, milliseconds.
+        /// The time, in milliseconds.
         millis: u32,
     },
-    /// Dials the targets of a service of the far end, and tells how that went.
+    /// Dials the targets of a service of the far end, and reports the outcome.
     Target {
         /// The name of the service.
         service: Name,
@@ -38,7 +38,7 @@ impl fmt::Display for Measure {
     }
 }
 
-/// The text is none of them: one of a newer peer, perhaps.
+/// The text is no known measurement, perhaps one of a newer peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no such measurement")]
 pub struct UnknownMeasure;
@@ -74,23 +74,23 @@ pub struct Tally {
     pub bytes: u64,
     /// Microseconds from the first to the last payload byte.
     pub micros: u64,
-    /// Samples of the sender's state, evenly spread.
+    /// Number of samples of the sender's state, evenly spaced.
     pub looks: u32,
     /// Samples in which the sender was blocked by credit.
     pub credit: u32,
-    /// Samples in which the sender was blocked by the carrier: frames waited for it.
+    /// Samples in which the sender was blocked by the carrier: frames were queued for it.
     pub carrier: u32,
     /// Samples in which the sender was blocked by the memory budget.
     pub memory: u32,
-    /// Most bytes in flight while the sender was blocked by credit: the window.
+    /// Maximum bytes in flight while the sender was blocked by credit: the window.
     pub window: u64,
-    /// Of the thread's time, how much it ran or waited for a processor, in thousandths; `u32::MAX`
-    /// when that is not known.
+    /// The share of time in which the thread ran or waited for a processor, in thousandths;
+    /// `u32::MAX` if unknown.
     pub busy: u32,
 }
 
 impl Tally {
-    /// The bytes on the wire, integers in the order of the fields.
+    /// Encodes the fields in order, as big-endian integers.
     #[must_use]
     pub fn encode(&self) -> [u8; TALLY] {
         let mut out = [0; TALLY];
@@ -106,11 +106,11 @@ impl Tally {
         out
     }
 
-    /// Reads it back; every value is one.
+    /// Decodes a tally; every input is valid.
     #[must_use]
     pub fn decode(bytes: &[u8; TALLY]) -> Self {
         let mut at = &bytes[..];
-        // In the order of the fields, which is that of evaluation.
+        // Fields are evaluated in the order in which they are written here.
         Self {
             bytes: at.get_u64(),
             micros: at.get_u64(),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// A network in canonical form: the bits behind the prefix are zero, and an IPv4-mapped network
+/// A network in canonical form: the bits after the prefix are zero, and an IPv4-mapped network
 /// (`::ffff:10.0.0.0/104`) is an IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
@@ -12,7 +12,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of this address. `None` if the prefix is longer than the address.
+    /// The network of this address and prefix length. `None` if the prefix is longer than the
+    /// address.
     #[must_use]
     pub fn new(ip: IpAddr, prefix: u8) -> Option<Self> {
         if prefix > width(ip) {
@@ -38,7 +39,7 @@ impl Network {
         Some(Self { ip, prefix })
     }
 
-    /// Whether the network is all addresses of its family.
+    /// Whether the network contains all addresses of its family.
     #[must_use]
     pub const fn is_all(&self) -> bool {
         self.prefix == 0

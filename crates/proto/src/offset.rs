@@ -22,16 +22,15 @@ impl Offset {
         self.0
     }
 
-    /// What DATA and FIN carry.
+    /// The low 32 bits, which DATA and FIN carry.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
     pub(crate) const fn low(self) -> u32 {
         self.0 as u32
     }
 
-    /// The offset nearest to `self` whose low half is `low`. Unique as long as windows stay under
-    /// 2 GiB. Before the first byte there is nothing: a result below zero is taken as far ahead,
-    /// which is a gap.
+    /// The offset nearest to `self` whose low half is `low`. Unique as long as windows stay below 2
+    /// GiB. No offset is below zero: such a result is taken as far ahead, which is a gap.
     #[must_use]
     pub(crate) const fn near(self, low: u32) -> Self {
         let ahead = low.wrapping_sub(self.low());
@@ -44,13 +43,13 @@ impl Offset {
         }
     }
 
-    /// `self + n`, stopping at the end of numbers (2^64 bytes are never sent).
+    /// `self + n`, saturating (2^64 bytes are never sent).
     #[must_use]
     pub(crate) const fn plus(self, n: u64) -> Self {
         Self(self.0.saturating_add(n))
     }
 
-    /// How far `self` is past `other`; 0 when it is not.
+    /// The distance of `self` past `other`; 0 if `self` is not past `other`.
     #[must_use]
     pub(crate) const fn since(self, other: Self) -> u64 {
         self.0.saturating_sub(other.0)
@@ -63,12 +62,13 @@ impl fmt::Debug for Offset {
     }
 }
 
-/// Bytes as a number for offsets. Lengths fit: the wire limits a frame to 16 MiB.
+/// A length in bytes as a number for offsets. Lengths fit: the wire format limits a frame to 16
+/// MiB.
 pub(crate) const fn length(n: usize) -> u64 {
     n as u64
 }
 
-/// An amount of credit as a length in memory, cut at `usize` on small machines.
+/// An amount of credit as a length in memory, limited to `usize` on 32-bit machines.
 pub(crate) fn memory(n: u64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }

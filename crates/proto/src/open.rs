@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use crate::Measure;
 use crate::greeting::Name;
 
-/// Priority class of a service: a higher class is sent first, streams within a class take turns.
+/// Priority class of a service: a higher class is sent first, streams within a class are served
+/// round robin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Priority {
     /// Before all others: shells, games.
@@ -26,18 +27,18 @@ pub enum Target {
     /// A target that the far end dials: `tcp://host:port`, `udp://host:port` (a flow), or
     /// `unix:///path` (`unix://@name`) as [`crate::UnixAddr`] reads it.
     Forward(String),
-    /// As [`Target::Forward`], and the far end tells when it has connected the target: its first
-    /// byte is a 0 that the target did not send. A far end without
+    /// As [`Target::Forward`], but the far end reports when it has connected to the target: its
+    /// first byte is a 0 that the target did not send. A far end without
     /// [`Features::FLOWS`](crate::greeting::Features::FLOWS) refuses it.
     Reported(String),
-    /// As [`Target::Service`], of a service with several targets. The far end tells which of them
-    /// it has connected: its first 8 bytes are the mark of the target, which the target did not
-    /// send. Only a client whose service says so ([`Sticky::Target`](crate::Sticky::Target)) can
-    /// read it.
+    /// As [`Target::Service`], of a service with several targets. The far end reports which target
+    /// it has connected to: its first 8 bytes are the mark of the target, which the target did not
+    /// send. Only a client whose service is configured so
+    /// ([`Sticky::Target`](crate::Sticky::Target)) can read it.
     Marked {
         /// The name of the service.
         service: String,
-        /// The mark of the target that the visitor should get, if it serves; `0`: any.
+        /// The mark of the preferred target, used if that target is available; `0`: any.
         mark: u64,
     },
     /// A measurement: the far end itself is the target.
@@ -45,28 +46,28 @@ pub enum Target {
     /// A private service. The stream carries a link between two clients, which the server joins. A
     /// far end without [`Features::PRIVATE`](crate::greeting::Features::PRIVATE) cannot read it.
     Private {
-        /// The other client: the client that has the service on the way to the server, the visitor
-        /// on the way to the client that has the service.
+        /// The other client: towards the server, the client that has the service; towards that
+        /// client, the visitor.
         client: Name,
         /// The name of the service.
         service: Name,
     },
 }
 
-/// What a load balancer tells of a visitor beside the addresses: the fields (TLVs) of a header of
-/// the PROXY protocol, version 2 (haproxy's `proxy-protocol.txt`, section 2.2), in the form of the
-/// header: `kind u8 | length u16 | value`.
+/// What a load balancer reports about a visitor in addition to the addresses: the fields (TLVs) of
+/// a header of the PROXY protocol, version 2 (haproxy's `proxy-protocol.txt`, section 2.2), in the
+/// form of the header: `kind u8 | length u16 | value`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VisitorFields(Box<[u8]>);
 
 impl VisitorFields {
-    /// The most bytes of all fields, with their heads. An OPEN of the longest target has room for
-    /// them below [`MAX_OPEN`](crate::MAX_OPEN), and those about the TLS of a visitor have some
-    /// hundred bytes.
+    /// Maximum length of all fields with their headers, in bytes. An OPEN with the longest target
+    /// has room for them below [`MAX_OPEN`](crate::MAX_OPEN), and fields about a visitor's TLS have
+    /// a few hundred bytes.
     pub const MAX: usize = 512;
 
-    /// These fields. `None`: there is no field, the fields have more than [`VisitorFields::MAX`]
-    /// bytes, or one is longer than the rest of the bytes.
+    /// Checks encoded fields. `None`: there is no field, the fields exceed [`VisitorFields::MAX`]
+    /// bytes, or a field exceeds the remaining bytes.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() || bytes.len() > Self::MAX {
@@ -87,7 +88,7 @@ impl VisitorFields {
 }
 
 impl fmt::Debug for VisitorFields {
-    /// Shows the number of bytes alone: the fields may have the certificate name of a visitor.
+    /// Shows only the number of bytes: the fields may have the certificate name of a visitor.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "VisitorFields({} bytes)", self.0.len())
     }
@@ -103,8 +104,8 @@ pub struct Open {
     pub visitor: Option<SocketAddr>,
     /// The stream's class in both directions.
     pub priority: Priority,
-    /// What a load balancer in front of the opener tells of the visitor, for the target. A far end
-    /// of an earlier version ignores the fields.
+    /// What a load balancer in front of the opener reports about the visitor, for the target. A far
+    /// end of an earlier version ignores the fields.
     pub fields: Option<VisitorFields>,
 }
 

@@ -1,5 +1,5 @@
-//! Payload that lies outside of the memory of the process, such as in a pipe of the system. The
-//! state machine knows its length and its place in the stream, and no byte of it.
+//! Payload outside of the memory of the process, such as in a kernel pipe. The state machine knows
+//! its length and its position in the stream, but none of its bytes.
 
 use std::fmt;
 
@@ -7,23 +7,22 @@ use bytes::{Bytes, BytesMut};
 
 use crate::HEAD;
 
-/// The payload of a frame. It is kept until the peer has consumed it: the last reference is dropped
-/// then.
+/// The payload of a frame, kept until the peer has consumed it and the last reference is dropped.
 pub trait Pages: fmt::Debug {
-    /// The last `len` bytes, for a carrier that takes bytes only. The bytes before them are not
-    /// wanted any more.
+    /// Copies the last `len` bytes, for a carrier that takes only bytes in memory. The bytes before
+    /// them are no longer needed.
     fn copy(&self, len: usize) -> Bytes;
 
-    /// The number by which the driver finds the payload among those that it keeps.
+    /// The number by which the driver finds the payload among those that it holds.
     fn number(&self) -> usize;
 }
 
-/// A frame in one piece: `head`, and the last `len` bytes of `pages`.
+/// A contiguous frame: `head`, and the last `len` bytes of `pages`.
 #[must_use]
 pub fn frame_of_pages(head: &[u8], pages: &dyn Pages, len: usize) -> Bytes {
     let payload = pages.copy(len);
     if payload.len() != len {
-        // The bytes are lost, which no system does. A frame of no kind ends the link.
+        // The bytes are lost, which no kernel does. A frame of an undefined kind ends the link.
         return Bytes::from_static(&[0; HEAD]);
     }
     let mut frame = BytesMut::with_capacity(head.len() + len);

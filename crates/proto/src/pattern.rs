@@ -6,17 +6,17 @@ use std::str::FromStr;
 
 use crate::greeting::Name;
 
-/// A name, or all names with a common beginning or end: `laptop`, `office-*`, `*-laptop`, `*`.
+/// A name, or all names with a common prefix or suffix: `laptop`, `office-*`, `*-laptop`, `*`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamePattern(Box<str>);
 
-/// A text that is no [`NamePattern`].
+/// The text is not a [`NamePattern`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a pattern is a name, with * at its begin or its end for all names: laptop, office-*, *")]
 pub struct NamePatternError;
 
 impl NamePattern {
-    /// Checks `text`.
+    /// Parses `text`.
     ///
     /// # Errors
     /// The text is neither a name nor part of a name beside a `*`.
@@ -36,13 +36,13 @@ impl NamePattern {
         &self.0
     }
 
-    /// The name, where the pattern is a single name.
+    /// The name, if the pattern is a single name.
     #[must_use]
     pub fn single(&self) -> Option<Name> {
         Name::new(&self.0).ok()
     }
 
-    /// Whether the pattern stands for `name`.
+    /// Whether the pattern matches `name`.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         if let Some(begin) = self.0.strip_suffix('*') {

@@ -8,8 +8,8 @@ use crate::http_error::HttpOptionError;
 /// The address of `redirect`. The placeholders `{host}`, `{uri}`, `{path}` and `{query}` stand for
 /// parts of the request.
 ///
-/// A request decides about no part of the authority but by `{host}`, which has the form of a host.
-/// So no request leads its visitor to a third host.
+/// A request influences the authority only through `{host}`, which has the form of a host. So no
+/// request can redirect its visitor to a third host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect(Box<str>);
 
@@ -34,9 +34,9 @@ impl Redirect {
     /// Reads an address.
     ///
     /// # Errors
-    /// The address is no `http://` or `https://` URL, is longer than [`TEXT_MAX`] bytes, has a
-    /// character that no URL has (RFC 3986 section 2), an unknown placeholder, or a placeholder
-    /// other than `{host}` in the place of the host.
+    /// The address is not an `http://` or `https://` URL, is longer than [`TEXT_MAX`] bytes, has a
+    /// character that is invalid in a URL (RFC 3986 section 2), an unknown placeholder, or a
+    /// placeholder other than `{host}` in the authority.
     pub fn new(text: &str) -> Result<Self, HttpOptionError> {
         const BAD: HttpOptionError = HttpOptionError::Redirect;
         let rest = ["https://", "http://"].iter().find_map(|scheme| text.strip_prefix(scheme));
@@ -72,7 +72,7 @@ impl Redirect {
     /// the question mark.
     #[must_use]
     pub fn location(&self, host: &str, path: &str, query: Option<&str>) -> String {
-        // `*` and the empty path of an absolute-form.
+        // The path `*`, and the empty path of an absolute-form target.
         let path = if path.starts_with('/') { path } else { "/" };
         let mut location = String::with_capacity(self.0.len() + path.len());
         for piece in pieces(&self.0) {
@@ -97,7 +97,8 @@ impl Redirect {
     }
 }
 
-/// The parts of an address. An unknown placeholder is text with a brace, which no URL has.
+/// Splits an address into its parts. An unknown placeholder is text with a brace, which is invalid
+/// in a URL.
 fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -131,8 +132,8 @@ fn is_authority_form(text: &str) -> bool {
     is_host && port.is_none_or(is_port)
 }
 
-/// Whether a URI may have the byte as it is: reserved and unreserved characters, and the percent
-/// sign of an escape (RFC 3986 section 2). `[` and `]` are left as browsers send them.
+/// Whether a URI may contain the byte unescaped: reserved and unreserved characters, and the
+/// percent sign of an escape (RFC 3986 section 2). `[` and `]` are left as browsers send them.
 const fn is_of_url(byte: u8) -> bool {
     matches!(byte, b'!' | b'#'..=b';' | b'=' | b'?'..=b'[' | b']' | b'_' | b'a'..=b'z' | b'~')
 }

@@ -1,5 +1,5 @@
 //! A link-local IPv6 address with the interface of its link (RFC 4007 section 11): `fe80::1%eth0`.
-//! The same address may be in use on each link, so without the interface it leads nowhere.
+//! The same address may be in use on each link, so without the interface it is ambiguous.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -16,19 +16,19 @@ pub struct ScopedAddr {
     zone: Box<str>,
 }
 
-/// Why a text is no address with a zone.
+/// Why a text is not an address with a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScopedAddrError {
     /// The text has no `%`.
     #[error("no zone")]
     Zoneless,
-    /// What is in front of `%` is no IPv6 address.
+    /// The text before `%` is not an IPv6 address.
     #[error("no IPv6 address")]
     Address,
     /// The address is the same on every link.
     #[error("only a link-local address (fe80::/10) has a zone")]
     Scope,
-    /// What is behind `%` is no name of an interface.
+    /// The text after `%` is not the name of an interface.
     #[error("a zone is the name or the number of an interface, as in fe80::1%eth0")]
     Zone,
 }
@@ -46,8 +46,8 @@ impl ScopedAddr {
         &self.zone
     }
 
-    /// Whether an address has one meaning for each link: unicast of the link, and groups of the
-    /// interface or the link (RFC 4291 sections 2.5.6 and 2.7).
+    /// Whether an address is ambiguous without a link: link-local unicast, and multicast of
+    /// interface-local or link-local scope (RFC 4291 sections 2.5.6 and 2.7).
     #[must_use]
     pub const fn needs_zone(ip: Ipv6Addr) -> bool {
         let [first, ..] = ip.segments();
@@ -58,8 +58,8 @@ impl ScopedAddr {
 impl FromStr for ScopedAddr {
     type Err = ScopedAddrError;
 
-    /// Reads the address without brackets. In front of a zone `%25` counts as `%` (RFC 6874
-    /// section 2), unless nothing follows: then 25 is the number of the interface.
+    /// Parses the address without brackets. Before a zone `%25` counts as `%` (RFC 6874 section 2),
+    /// unless nothing follows: then 25 is the number of the interface.
     fn from_str(text: &str) -> Result<Self, ScopedAddrError> {
         let (ip, zone) = text.split_once('%').ok_or(ScopedAddrError::Zoneless)?;
         let ip: Ipv6Addr = ip.parse().map_err(|_| ScopedAddrError::Address)?;

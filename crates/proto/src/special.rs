@@ -1,12 +1,12 @@
-//! Addresses that are no ordinary destination: this machine, its link, the services of a cloud
-//! about the machine, and groups. Whoever dials for somebody else reaches them only where a rule
+//! Addresses that are not ordinary destinations: this machine, its link, the metadata services of
+//! clouds, and multicast groups. A dial on behalf of somebody else reaches them only where a rule
 //! names them, because the far end of such an address trusts the machine that dials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Network;
 
-/// Why an address is no ordinary destination.
+/// Why an address is not an ordinary destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Special {
     /// `0.0.0.0/8`, `::`. Linux connects to this machine instead.
@@ -15,7 +15,7 @@ pub enum Special {
     Loopback,
     /// `169.254.0.0/16`, `fe80::/10` (RFC 3927, RFC 4291 section 2.5.6).
     LinkLocal,
-    /// An address at which clouds tell a machine its secrets.
+    /// The address of a cloud's metadata service, which serves secrets of the machine.
     Metadata,
     /// `224.0.0.0/4`, `ff00::/8`.
     Multicast,
@@ -23,9 +23,9 @@ pub enum Special {
     Broadcast,
 }
 
-/// The addresses at which a provider tells a machine its secrets, or serves one machine alone, by
-/// the documentation of the providers. Each is reached without a password by any program of the
-/// machine. Addresses that are link-local and not listed are special as well.
+/// Addresses at which a cloud provider serves a machine's secrets, or serves that machine alone,
+/// according to the providers' documentation. Any program on the machine reaches them without a
+/// password. Link-local addresses that are not listed are special as well.
 const METADATA: [IpAddr; 18] = [
     // AWS, Azure, Google, Oracle, DigitalOcean, Hetzner, IBM, Huawei, Vultr, Linode, OpenStack.
     v4(169, 254, 169, 254),
@@ -70,9 +70,9 @@ const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
 }
 
 impl Special {
-    /// Why `ip` is no ordinary destination; `None`: it is one. An IPv6 address that carries an IPv4
-    /// address to which the network may translate it (IPv4-mapped, IPv4-compatible, 6to4, NAT64) is
-    /// as special as that address.
+    /// Why `ip` is not an ordinary destination; `None`: it is ordinary. An IPv6 address that
+    /// carries an IPv4 address to which the network may translate it (IPv4-mapped, IPv4-compatible,
+    /// 6to4, NAT64) is as special as that address.
     #[must_use]
     pub fn of(ip: IpAddr) -> Option<Self> {
         if METADATA.contains(&ip) {
@@ -137,7 +137,8 @@ fn carried(ip: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
         // NAT64 (RFC 6052).
         [0x64, 0xff9b, 0, 0, 0, 0, ..] => [at(0), None, None],
         // NAT64 of a site (RFC 8215), whose prefix has 48, 64 or 96 bits. Bits 64 to 71 are zero
-        // (RFC 6052 section 2.2). Where the address is in one place, zeros are in the others.
+        // (RFC 6052 section 2.2). Where the address is in one of the three positions, the other
+        // positions are zero.
         [0x64, 0xff9b, 1, high, ..] => {
             let split = (u32::from(high) << 16) | (bits >> 40) as u32 & 0xffff;
             [Some(Ipv4Addr::from_bits(split)), at(24), at(0)]
@@ -148,16 +149,16 @@ fn carried(ip: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
 }
 
 impl Network {
-    /// Whether the network names this address: it contains the address and, if the address is no
-    /// ordinary destination ([`Special`]), nothing of another kind. So `10.0.0.0/8` names all its
-    /// addresses, `127.0.0.0/8` names `127.0.0.1`, and `0.0.0.0/0` does not. The address is in
-    /// canonical form.
+    /// Whether the network names this address: it contains the address and, if the address is not
+    /// an ordinary destination ([`Special`]), only addresses of the same kind. So `10.0.0.0/8`
+    /// names all its addresses, `127.0.0.0/8` names `127.0.0.1`, and `0.0.0.0/0` does not. The
+    /// address is in canonical form.
     #[must_use]
     pub fn names(&self, ip: IpAddr) -> bool {
         self.contains(ip)
             && Special::of(ip).is_none_or(|kind| {
-                // The ranges of a kind are aligned, so a network with both ends in one of them lies
-                // inside.
+                // The ranges of a kind are aligned, so a network with both ends in one range lies
+                // inside it.
                 let is_same = |ip| Special::of(ip) == Some(kind);
                 is_same(self.ip()) && is_same(self.last())
             })

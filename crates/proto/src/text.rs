@@ -1,12 +1,12 @@
 //! Characters that no text of the protocol contains, because text of a peer reaches log files and
-//! terminals: a line end forges a log line, ESC starts a command of the terminal, and an override
-//! of the writing direction shows another text than the text that is there.
+//! terminals: a line break forges a log line, ESC starts a terminal escape sequence, and an
+//! override of the writing direction displays a text that differs from the bytes.
 
 use std::borrow::Cow;
 
 /// Whether the character is forbidden: a control character of C0 or C1, DEL, a line or paragraph
-/// separator (U+2028, U+2029), or a character of the bidirectional algorithm that has no glyph
-/// (Unicode Standard Annex #9, section 2).
+/// separator (U+2028, U+2029), or a formatting character of the bidirectional algorithm (Unicode
+/// Standard Annex #9, section 2).
 #[must_use]
 pub fn is_forbidden(c: char) -> bool {
     c.is_control()
@@ -23,7 +23,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     escaped_but(text, &[])
 }
 
-/// As [`escaped`], but the characters of `kept` stay.
+/// As [`escaped`], but the characters of `kept` are not escaped.
 #[must_use]
 pub fn escaped_but<'a>(text: &'a str, kept: &[char]) -> Cow<'a, str> {
     let is_bad = |c: char| is_forbidden(c) && !kept.contains(&c);
@@ -33,7 +33,7 @@ pub fn escaped_but<'a>(text: &'a str, kept: &[char]) -> Cow<'a, str> {
     let mut clean = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if is_bad(c) {
-            // The short forms are for the characters that people know by them.
+            // Short forms for the characters that are commonly known by them.
             match c {
                 '\n' | '\r' | '\t' => clean.extend(c.escape_default()),
                 _ => clean.extend(c.escape_unicode()),

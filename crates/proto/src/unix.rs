@@ -1,8 +1,8 @@
 //! The address of a Unix socket as files and OPEN write it: `unix:///run/app.sock`, or
-//! `unix://@name` for one of Linux's abstract namespace (unix(7)).
+//! `unix://@name` for an address of Linux's abstract namespace (unix(7)).
 //!
-//! There is one way to write each address - no `..`, no doubled slash - because rights compare what
-//! is written, not what a file system makes of it.
+//! Each address has one spelling - no `..`, no doubled slash - because rights compare the text, not
+//! the file to which it resolves.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ const SCHEME: &str = "unix://";
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixAddr(String);
 
-/// Why a text is no address of a Unix socket.
+/// Why a text is not the address of a Unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnixAddrError {
     /// Another scheme, or none.
@@ -25,10 +25,10 @@ pub enum UnixAddrError {
     /// Neither an absolute path nor `@` and a name.
     #[error("a Unix socket is unix:///path, or unix://@name without a file")]
     Relative,
-    /// `.`, `..`, two slashes in a row or one at the end.
+    /// `.`, `..`, two slashes in a row, or a trailing slash.
     #[error("the path of a Unix socket has no `.`, `..`, `//` or final `/`")]
     Detour,
-    /// More than a socket's address holds.
+    /// Longer than a socket address allows.
     #[error("the path of a Unix socket has at most {MAX} bytes")]
     Length,
     /// A control character.
@@ -37,7 +37,7 @@ pub enum UnixAddrError {
 }
 
 impl UnixAddr {
-    /// The address for what stands behind `unix://`.
+    /// The address for the text after `unix://`.
     pub fn new(place: &str) -> Result<Self, UnixAddrError> {
         let name = place.strip_prefix('@');
         match (name, place.strip_prefix('/')) {
@@ -47,7 +47,7 @@ impl UnixAddr {
             }
             (Some(_), _) | (None, Some(_)) => {}
         }
-        // The `@` stands for the NUL in front of an abstract name, which needs none behind it.
+        // The `@` stands for the NUL in front of an abstract name, which needs no NUL after it.
         if name.unwrap_or(place).len() > MAX {
             return Err(UnixAddrError::Length);
         }
@@ -57,13 +57,13 @@ impl UnixAddr {
         Ok(Self(place.to_owned()))
     }
 
-    /// What stands behind `unix://`.
+    /// The text after `unix://`.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.0
     }
 
-    /// The name in the abstract namespace, if that is where it is.
+    /// The name, if the address is in the abstract namespace.
     #[must_use]
     pub fn abstract_name(&self) -> Option<&str> {
         self.0.strip_prefix('@')

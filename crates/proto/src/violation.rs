@@ -2,10 +2,10 @@
 
 use crate::{ResetCode, StreamId};
 
-/// How far the damage of a violation goes.
+/// The scope of a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Only this stream is aborted; the link lives.
+    /// Only this stream is aborted; the link continues.
     Stream(StreamId),
     /// The link ends.
     Link,
@@ -20,16 +20,16 @@ pub enum Initiator {
     Peer,
 }
 
-/// Which rule was broken. The number travels in GOAWAY.
+/// Which rule was broken. GOAWAY carries the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ViolationCode {
     /// A frame kind that is unknown and not marked ignorable.
     #[error("unknown frame kind")]
     UnknownKind,
-    /// A length that the kind cannot have.
+    /// A length that is invalid for the kind.
     #[error("bad frame length")]
     BadLength,
-    /// A frame for a stream that was never opened, or of the wrong opener.
+    /// A frame for a stream that was never opened, or whose id belongs to the other opener.
     #[error("frame for a stream that was never opened")]
     BadStream,
     /// The bytes before this payload are missing.
@@ -44,10 +44,10 @@ pub enum ViolationCode {
     /// The content of an OPEN or of a control message cannot be read.
     #[error("unreadable content")]
     Malformed,
-    /// RESUME where none may be, or frames before it.
+    /// RESUME where it is not allowed, or frames before it.
     #[error("RESUME out of place")]
     BadResume,
-    /// More refused streams or unsent answers than a well-behaved peer can cause.
+    /// More refused streams or unsent replies than a well-behaved peer can cause.
     #[error("flood")]
     Flood,
 }
@@ -70,7 +70,7 @@ impl ViolationCode {
     }
 }
 
-/// A broken rule with its blame and its scope. Bad input can produce nothing else.
+/// A broken rule with its initiator and scope. Invalid input produces nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("protocol violation: {code}")]
 pub struct Violation {
@@ -95,8 +95,8 @@ impl Violation {
         Self { scope: Scope::Stream(id), code, initiator: Initiator::Peer }
     }
 
-    /// The reset code that a stream in scope is aborted with. The one mapping of violations to
-    /// frames: a stream gets RESET and STOP with this code, a link GOAWAY with `code.raw()`.
+    /// The code with which a stream in scope is reset. The only mapping of violations to frames: a
+    /// stream gets RESET and STOP with this code, a link GOAWAY with `code.raw()`.
     #[must_use]
     pub const fn reset_code(self) -> ResetCode {
         match self.code {

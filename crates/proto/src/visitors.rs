@@ -1,18 +1,18 @@
-//! The rule about the visitors of a service: who may visit, by address.
+//! The rule that admits visitors of a service by address.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::Network;
 
-/// The networks of one list, at most. A visitor is compared with every network, so the bound keeps
-/// the check cheap.
+/// Maximum number of networks in a list. A visitor is compared with every network, so the bound
+/// keeps the check cheap.
 pub const NETWORKS_MAX: usize = 256;
 
-/// The visitors that a service takes. The default takes everybody. A clone shares the lists.
+/// The visitors that a service admits. The default admits everybody. A clone shares the lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Visitors {
-    /// Only these networks may visit; an empty list lets nobody in. `None`: every network may.
+    /// Only these networks may visit; an empty list admits nobody. `None`: every network may.
     pub allow_from: Option<Arc<[Network]>>,
     /// These networks may not visit, even if they are in `allow_from`.
     pub deny_from: Arc<[Network]>,

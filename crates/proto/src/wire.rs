@@ -1,8 +1,8 @@
 //! Big-endian fields and TLVs: a bounded reader over bytes that have arrived, and the two writers
-//! that `BufMut` lacks. The reader only ever hands out parts of its input, so no length that a peer
-//! claims can make it allocate.
+//! that `BufMut` lacks. The reader only returns slices of its input, so no length that a peer
+//! claims causes an allocation.
 //!
-//! A TLV is `kind u8 | length u24 | value`; greeting and control messages have the same head.
+//! A TLV is `kind u8 | length u24 | value`; greeting and control messages have the same header.
 
 use bytes::{BufMut, BytesMut};
 
@@ -24,13 +24,13 @@ pub(crate) enum WireError {
     Control,
 }
 
-/// The kind and the body length that a message or TLV head announces; `None` until it is complete.
+/// The kind and the body length in a message or TLV header; `None` until the header is complete.
 pub(crate) fn head(bytes: &[u8]) -> Option<(u8, usize)> {
     let (&[kind, a, b, c], _) = bytes.split_first_chunk::<TLV_HEAD>()?;
     Some((kind, usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c)))
 }
 
-/// Reads fields off the front of a slice.
+/// Reads fields from the front of a slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// All that is left.
+    /// The remaining bytes.
     pub(crate) const fn rest(self) -> &'a [u8] {
         self.rest
     }
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// All that is left, as text of at most `max` bytes without control characters.
+    /// The remaining bytes, as text of at most `max` bytes without control characters.
     pub(crate) fn text(self, max: usize) -> Result<&'a str, WireError> {
         if self.rest.len() > max {
             return Err(WireError::TextLength);
@@ -96,13 +96,13 @@ impl<'a> Reader<'a> {
         Ok(Some((kind, Self::new(self.take(length)?))))
     }
 
-    /// Passes over the TLVs of a newer peer that may follow the fields we know.
+    /// Skips the TLVs of a newer peer that may follow the known fields.
     pub(crate) fn skip_tlvs(mut self) -> Result<(), WireError> {
         while self.tlv()?.is_some() {}
         Ok(())
     }
 
-    /// Nothing may be left.
+    /// Fails if bytes remain.
     pub(crate) const fn finish(self) -> Result<(), WireError> {
         if self.is_empty() { Ok(()) } else { Err(WireError::Trailing) }
     }
@@ -114,8 +114,8 @@ pub(crate) fn text(bytes: &[u8]) -> Result<&str, WireError> {
     if text.contains(crate::text::is_forbidden) { Err(WireError::Control) } else { Ok(text) }
 }
 
-/// Appends a TLV or message whose value `write` appends. The value stays under 16 MiB: whoever
-/// writes more than its own far lower bound refuses the whole afterwards.
+/// Appends a TLV or message whose value `write` appends. The value stays below 16 MiB: a writer
+/// that exceeds its own, far lower bound refuses the whole message afterwards.
 pub(crate) fn put_tlv(out: &mut BytesMut, kind: u8, write: impl FnOnce(&mut BytesMut)) {
     let start = out.len();
     out.put_u8(kind);

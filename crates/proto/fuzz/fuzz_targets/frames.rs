@@ -1,4 +1,4 @@
-//! Any bytes into a link, in any pieces: never a panic, and memory stays bounded.
+//! Arbitrary bytes into a link, in arbitrary pieces: no panic, and bounded memory.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| testkit::pair::ops::frames(data));

@@ -1,4 +1,4 @@
-//! A greeting's client against any server.
+//! The client of the greeting against an arbitrary server.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| proto::greeting::fuzz_client(data));

@@ -1,4 +1,4 @@
-//! A greeting's server against any client.
+//! The server of the greeting against an arbitrary client.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| proto::greeting::fuzz_server(data));

@@ -1,4 +1,4 @@
-//! Bytes to messages, in whatever pieces they come.
+//! Decodes messages from bytes that arrive in pieces of any size.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -19,13 +19,14 @@ use crate::{FlowId, ResetCode};
 /// A violation on the control stream. It ends the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// A message beyond [`MESSAGE_MAX`], or a signal beyond [`SIGNAL_MAX`]; found in its head.
+    /// A message beyond [`MESSAGE_MAX`], or a signal beyond [`SIGNAL_MAX`]; detected from its
+    /// header.
     #[error("a control message of {0} bytes")]
     TooLong(usize),
-    /// A kind that is unknown and may not be skipped.
+    /// A kind that is unknown and must not be skipped.
     #[error("a control message of unknown kind {0}")]
     UnknownKind(u8),
-    /// The content makes no sense.
+    /// The content is malformed.
     #[error("malformed control message: {0}")]
     Malformed(&'static str),
 }
@@ -42,25 +43,26 @@ impl From<WireError> for ControlError {
     }
 }
 
-/// Puts messages together from the bytes of the control stream. Holds the bytes of at most one
-/// message, and only bytes that have arrived.
+/// Reassembles messages from the bytes of the control stream. Buffers at most one message, and only
+/// bytes that have arrived.
 #[derive(Debug, Default)]
 pub struct ControlDecoder {
     partial: BytesMut,
-    /// Bytes still to come of a message that is skipped.
+    /// Remaining bytes of a message that is skipped.
     skip: usize,
     failed: Option<ControlError>,
 }
 
 impl ControlDecoder {
-    /// At the start of the stream.
+    /// A decoder at the start of the stream.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes bytes off the front of `data` until a message is complete; `None` when `data` is used
-    /// up. Call again until then. After an error nothing is taken any more and the error repeats.
+    /// Consumes bytes from the front of `data` until a message is complete. Callers repeat the call
+    /// until it returns `None`, when `data` is empty. After an error no more bytes are consumed,
+    /// and every call returns the error.
     pub fn decode(&mut self, data: &mut Bytes) -> Result<Option<ControlMessage>, ControlError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -131,7 +133,7 @@ impl ControlDecoder {
         Ok(())
     }
 
-    /// Moves bytes over until `total` are here; says whether they are.
+    /// Moves bytes until `total` are buffered. Returns whether they are.
     fn gather(&mut self, total: usize, data: &mut Bytes) -> bool {
         let wanted = total - self.partial.len();
         self.partial.extend_from_slice(&data.split_to(wanted.min(data.len())));
@@ -198,7 +200,7 @@ fn decode_flow_open(mut body: &[u8]) -> Result<FlowOpen, ControlError> {
 fn decode_flow_close(body: &[u8]) -> Result<FlowClose, ControlError> {
     let mut body = Reader::new(body);
     let flow = FlowId::new(body.u32()?);
-    // Bytes behind the code are of a newer version.
+    // Bytes after the code belong to a newer version.
     Ok(FlowClose { flow, code: ResetCode::from_raw(body.u16()?) })
 }
 

@@ -1,4 +1,4 @@
-//! Messages to bytes.
+//! Encodes messages.
 
 use std::borrow::Cow;
 
@@ -19,11 +19,11 @@ use crate::text::{escaped, is_forbidden};
 use crate::wire::{TLV_HEAD, put_tlv};
 use crate::{HttpOptionError, NETWORKS_MAX};
 
-/// The most bytes of an explanation of a refused address; the first that fits the message applies.
-/// With 256 bytes, 3,000 refused ports fit.
+/// Maximum lengths of the explanation of a refused address, in bytes; the first that fits the
+/// message applies. With 256 bytes, 3,000 refused ports fit.
 const EXPLANATIONS: [usize; 3] = [TEXT_MAX, 256, 0];
 
-/// A message that no peer would take.
+/// A message that every peer would reject.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// Too many services.
@@ -32,9 +32,9 @@ pub enum EncodeError {
     /// Too many addresses of one service.
     #[error("service {name}: {count} addresses are more than {ADDRESSES_MAX}")]
     Addresses {
-        /// Whose.
+        /// The service.
         name: Name,
-        /// How many.
+        /// The number of entries.
         count: usize,
     },
     /// An empty address, an address that is too long, or an address with a control character.
@@ -43,42 +43,42 @@ pub enum EncodeError {
     /// Too many networks in a list of one service.
     #[error("service {name}: {count} networks are more than {NETWORKS_MAX}")]
     Networks {
-        /// Whose.
+        /// The service.
         name: Name,
-        /// How many.
+        /// The number of entries.
         count: usize,
     },
-    /// An option of HTTP that no server takes.
+    /// An HTTP option that every server rejects.
     #[error("service {name}: {why}")]
     Http {
-        /// Whose.
+        /// The service.
         name: Name,
-        /// Which.
+        /// The reason.
         why: HttpOptionError,
     },
-    /// The target of a flow that no peer would take.
+    /// The target of a flow that every peer would reject.
     #[error("the target of the flow is too long, or has a control character")]
     Target,
     /// Too many patterns of visitors of one service.
     #[error("service {name}: {count} visitors are more than {VISITORS_MAX}")]
     Visitors {
-        /// Whose.
+        /// The service.
         name: Name,
-        /// How many.
+        /// The number of entries.
         count: usize,
     },
     /// A signal that is too long.
     #[error("a signal of {0} bytes is longer than {SIGNAL_MAX}")]
     Signal(usize),
-    /// Within all other limits, and too long all the same.
+    /// The message is too long although it keeps all other limits.
     #[error("{0} bytes of services are more than {MESSAGE_MAX}")]
     Long(usize),
 }
 
 impl ControlMessage {
-    /// The message as it goes into the control stream. An explanation that is too long is cut, all
-    /// else that is beyond the limits is an error. Where the explanations of refused addresses do
-    /// not fit the message, they are cut further: their codes say the kind of reason.
+    /// Encodes the message for the control stream. An explanation that is too long is truncated;
+    /// anything else beyond the limits is an error. If the explanations of refused addresses do not
+    /// fit the message, they are truncated further: their codes still give the reason.
     pub fn encode(&self) -> Result<Bytes, EncodeError> {
         let most = self.check()?;
         let mut out = BytesMut::new();
@@ -127,8 +127,8 @@ impl ControlMessage {
         Ok(out.freeze())
     }
 
-    /// Every limit, before a byte is written. Returns the most bytes of an explanation of a refused
-    /// address.
+    /// Checks every limit before a byte is written. Returns the maximum length of the explanation
+    /// of a refused address, in bytes.
     fn check(&self) -> Result<usize, EncodeError> {
         if let Self::Signal(signal) = self
             && signal.len() > SIGNAL_MAX
@@ -243,14 +243,14 @@ impl ControlMessage {
     }
 }
 
-/// What a message says about services; most messages say nothing.
+/// The services or results of a message; most messages have neither.
 enum Listing<'a> {
     Asked(&'a Register),
     Answered(&'a Registered),
     None,
 }
 
-/// Whether no peer would take the text of an address.
+/// Whether every peer would reject the text of an address.
 fn is_bad(address: &str) -> bool {
     !(1..=TEXT_MAX).contains(&address.len()) || address.contains(is_forbidden)
 }
@@ -273,7 +273,7 @@ fn encode_flow_open(open: &FlowOpen) -> Result<Bytes, EncodeError> {
     is_fit.map(|()| out.freeze()).ok_or(EncodeError::Target)
 }
 
-/// `most`: the most bytes of an explanation of a refused address.
+/// `most`: the maximum length of the explanation of a refused address, in bytes.
 fn put_result(result: &ServiceResult, most: usize, out: &mut BytesMut) {
     put_text(service::NAME, result.name.as_str(), out);
     match &result.outcome {
@@ -303,7 +303,7 @@ fn put_text(kind: u8, text: &str, out: &mut BytesMut) {
     put_tlv(out, kind, |out| out.put_slice(text.as_bytes()));
 }
 
-/// The explanation as the peer accepts it: no control character, and at most `most` bytes.
+/// The explanation in a form that the peer accepts: no control character, and at most `most` bytes.
 fn explanation(error: &ServiceError, most: usize) -> Cow<'_, str> {
     let cut = |text: &str| text.floor_char_boundary(most);
     match escaped(&error.text) {

@@ -4,14 +4,14 @@ use bytes::{Bytes, BytesMut};
 
 use super::{ControlDecoder, ControlError, ControlMessage};
 
-/// Decodes `data` whole and in pieces of a length that its first byte sets: the results must be
-/// equal, and whatever decodes must encode and decode to itself.
+/// Decodes `data` whole and in pieces whose length is its first byte: the results must be equal,
+/// and each decoded message must survive encoding and decoding.
 pub fn fuzz(data: &[u8]) {
     let Some((&piece, data)) = data.split_first() else { return };
     let whole = decode(data, data.len().max(1));
     assert_eq!(whole, decode(data, usize::from(piece).max(1)));
     for message in whole.0 {
-        // Our encoding may be longer than a terse peer's and so be refused.
+        // Our encoding may be longer than the peer's, and thus be refused.
         if let Ok(bytes) = message.encode() {
             assert_eq!(decode(&bytes, bytes.len()), (vec![message], None));
         }

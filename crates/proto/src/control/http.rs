@@ -1,7 +1,7 @@
-//! The options of a service by HTTP name, as a field of the service.
+//! The options of a service that is published by HTTP name, as a field of the service.
 //!
-//! A receiver that ignored an option could let a visitor in whom the option keeps out. So the kinds
-//! below [`IGNORABLE`] are mandatory: an unknown kind of them ends the link.
+//! A receiver that ignored an option could admit a visitor whom the option excludes. So kinds below
+//! [`IGNORABLE`] are mandatory: an unknown one ends the link.
 
 use bytes::{BufMut, BytesMut};
 
@@ -30,11 +30,11 @@ const TARGET_PROTOCOL: u8 = 13;
 
 const PROTOCOL_HTTPS: u8 = 1;
 const PROTOCOL_H2C: u8 = 2;
-/// A server that does not know it sends every response as it is, which is right.
+/// A server that does not know this field sends every response uncompressed, which is correct.
 const COMPRESS: u8 = IGNORABLE | 90;
-/// A server that does not know it leads each request by itself.
+/// A server that does not know this field routes each request independently.
 const STICKY: u8 = IGNORABLE | 91;
-/// A server that does not know it leaves addresses in answers as they are.
+/// A server that does not know this field leaves addresses in responses unchanged.
 const PORTS: u8 = IGNORABLE | 92;
 
 const FLAG_PASS_THROUGH: u8 = 1;
@@ -49,7 +49,7 @@ const STICKY_CLIENT: u8 = 1;
 const STICKY_TARGET: u8 = 2;
 
 impl HttpOptions {
-    /// Bytes that the options occupy in a message that registers the service.
+    /// Encoded length of the options in a Register message, in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         if self.is_default() { 0 } else { TLV_HEAD + self.fields_len() }
@@ -98,7 +98,7 @@ impl HttpOptions {
         flags + compress + sticky + ports + target + hsts + redirect + set + texts
     }
 
-    /// Appends the field of the service, if an option differs from its default.
+    /// Appends the field if an option differs from its default.
     pub(super) fn put(&self, out: &mut BytesMut) {
         if self.is_default() {
             return;

@@ -1,6 +1,6 @@
-//! The messages by which a client asks its server to let a visitor come to a private service of it:
-//! a new client by a one-time code, or a client that exists. The secret of the service itself is
-//! between the two clients and is in none of these messages.
+//! The messages by which a client requests that its server admit a visitor to one of the client's
+//! private services: a new client by a one-time code, or an existing client. The secret of the
+//! service itself is shared by the two clients only and is in none of these messages.
 
 use std::fmt;
 
@@ -13,27 +13,28 @@ use crate::greeting::Name;
 use crate::text::escaped;
 use crate::wire::{Reader, put_tlv};
 
-/// What a client asks for.
+/// The request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invite {
-    /// Comes back in the answer. The client chooses it.
+    /// Identifies the request in its response. The client chooses it.
     pub request: u32,
     /// The name of the visitor, a client of the same server.
     pub visitor: Name,
-    /// The service of the asking client.
+    /// The service of the requesting client.
     pub service: Name,
-    /// What is to be done.
+    /// The requested action.
     pub action: InviteAction,
 }
 
-/// What is to become of the visitor.
+/// What the server does with the visitor's rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InviteAction {
-    /// A new client with the right to visit this service and no other right: a one-time code.
+    /// Creates a client, by a one-time code, with the right to visit this service and no other
+    /// right.
     New,
-    /// A client that exists gets the right to visit this service.
+    /// Grants an existing client the right to visit this service.
     Existing,
-    /// The visitor loses the right to visit this service.
+    /// Revokes the visitor's right to visit this service.
     Revoke,
 }
 
@@ -56,25 +57,25 @@ impl InviteAction {
     }
 }
 
-/// The answer to an [`Invite`].
+/// The response to an [`Invite`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invited {
-    /// The request that this answers.
+    /// The id of the request.
     pub request: u32,
-    /// What became of it.
+    /// The outcome of the request.
     pub outcome: InviteOutcome,
 }
 
-/// What became of an [`Invite`].
+/// The outcome of an [`Invite`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InviteOutcome {
     /// Done. For a new client: the secret of its one-time code.
     Done(Option<OneTimeSecret>),
-    /// Not done; the reason for a person. A text that is too long is cut.
+    /// Not done; the reason, for the user. A text that is too long is truncated.
     Refused(String),
 }
 
-/// The secret of a one-time code. Never printed.
+/// The secret of a one-time code. `Debug` never prints it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OneTimeSecret(pub String);
 

@@ -1,4 +1,4 @@
-//! The messages as values, and their numbers on the wire.
+//! The messages as values, and their kinds on the wire.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,12 +11,12 @@ use crate::{FlowId, Open, Priority, ResetCode};
 
 pub(super) const REGISTER: u8 = 1;
 pub(super) const REGISTERED: u8 = 2;
-/// Only where the feature Flows is in use.
+/// Only if the feature Flows is negotiated.
 pub(super) const FLOW_OPEN: u8 = 3;
 pub(super) const FLOW_CLOSE: u8 = 4;
 pub(super) const STRAINED: u8 = IGNORABLE | 1;
 pub(super) const SIGNAL: u8 = IGNORABLE | 2;
-/// Only where the feature Private is in use.
+/// Only if the feature Private is negotiated.
 pub(super) const INVITE: u8 = IGNORABLE | 3;
 pub(super) const INVITED: u8 = IGNORABLE | 4;
 pub(super) const STUN: u8 = IGNORABLE | 5;
@@ -40,7 +40,7 @@ pub(super) mod invite {
     pub(in crate::control) const REFUSED: u8 = 6;
 }
 
-/// TLV kinds inside a service, asked for or answered.
+/// TLV kinds of a service, in a request or a result.
 pub(super) mod service {
     pub(in crate::control) const NAME: u8 = 1;
     pub(in crate::control) const ADDRESS: u8 = 2;
@@ -76,9 +76,8 @@ pub enum ControlMessage {
     FlowOpen(FlowOpen),
     /// From either side: a flow has ended.
     FlowClose(FlowClose),
-    /// From either side of a link between two clients: what the ends tell each other to find a
-    /// direct path. The content is opaque here, and has at most [`SIGNAL_MAX`](super::SIGNAL_MAX)
-    /// bytes.
+    /// From either side of a link between two clients: signalling to find a direct path. The
+    /// content is opaque here, and has at most [`SIGNAL_MAX`](super::SIGNAL_MAX) bytes.
     Signal(Bytes),
     /// Client to server.
     Invite(Invite),
@@ -88,84 +87,85 @@ pub enum ControlMessage {
     Stun(StunPorts),
 }
 
-/// The begin of a flow.
+/// The start of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowOpen {
     /// The id, which the sender chooses.
     pub flow: FlowId,
-    /// Its target, visitor and priority.
+    /// The target, visitor and priority of the flow.
     pub open: Open,
 }
 
 /// The end of a flow, for both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowClose {
-    /// Which.
+    /// The id of the flow.
     pub flow: FlowId,
-    /// Why. [`ResetCode::Timeout`]: the flow was idle.
+    /// The reason. [`ResetCode::Timeout`]: the flow was idle.
     pub code: ResetCode,
 }
 
 /// The carrier has a low rate although the server has more bytes to send. Another path may be
-/// quicker.
+/// faster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strained {
-    /// The rate of the carrier, bytes per second.
+    /// The rate of the carrier, in bytes per second.
     pub rate: u64,
 }
 
-/// The UDP ports at which the server answers STUN, at the address at which the client reaches it.
-/// The first ones are best. At most [`STUN_PORTS_MAX`](super::STUN_PORTS_MAX).
+/// The UDP ports at which the server answers STUN, at the address that the client uses for the
+/// server. Preferred ports come first. At most [`STUN_PORTS_MAX`](super::STUN_PORTS_MAX).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StunPorts(pub Vec<u16>);
 
-/// The complete service set of a client. It replaces the one before it; of two links that say
-/// different things at the same time, the higher generation is right.
+/// The complete service set of a client. It replaces the previous set; if two links carry different
+/// sets at the same time, the higher generation wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Register {
-    /// Grows with every change of the set within a client process.
+    /// Increases with every change of the set within a client process.
     pub generation: u64,
-    /// The set; empty withdraws everything.
+    /// The services; an empty list withdraws all.
     pub services: Vec<ServiceSpec>,
-    /// The client stops, and may come back: its names stay known. An older client does not say so.
+    /// The client stops and may return: the server keeps its names reserved. An older client does
+    /// not send this.
     pub leaving: bool,
 }
 
 /// A service that a client publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceSpec {
-    /// Its name, by which an OPEN asks for it.
+    /// The name by which an OPEN requests the service.
     pub name: Name,
-    /// Where visitors are to reach it: `tcp://:10022`, `http://app.example.com`.
+    /// The requested public addresses: `tcp://:10022`, `http://app.example.com`.
     pub public: Vec<String>,
-    /// What holds for its visitors.
+    /// The terms for its visitors.
     pub terms: ServiceTerms,
 }
 
-/// What became of a [`Register`].
+/// The outcome of a [`Register`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registered {
-    /// The generation that this answers.
+    /// The generation of the [`Register`].
     pub generation: u64,
-    /// A result for each of its services, in its order.
+    /// A result for each service of the [`Register`], in the same order.
     pub results: Vec<ServiceResult>,
 }
 
-/// What became of one service.
+/// The outcome for one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceResult {
-    /// Which.
+    /// The name of the service.
     pub name: Name,
-    /// The addresses at which visitors reach it now (`tcp://example.com:10022`), or why it has
-    /// none.
+    /// The addresses at which visitors reach the service now (`tcp://example.com:10022`), or why it
+    /// has none.
     pub outcome: Result<Vec<String>, ServiceError>,
-    /// The refused addresses of a service that asked for several. An older server sends none, and
-    /// an older client skips them.
+    /// The refused addresses of a service with several requested addresses. An older server sends
+    /// none, and an older client skips them.
     pub refused: Vec<RefusedAddress>,
 }
 
 impl ServiceResult {
-    /// The result of a service whose addresses have one outcome.
+    /// The result of a service whose addresses share one outcome.
     #[must_use]
     pub const fn whole(name: Name, outcome: Result<Vec<String>, ServiceError>) -> Self {
         Self { name, outcome, refused: Vec::new() }
@@ -177,10 +177,10 @@ impl ServiceResult {
     }
 }
 
-/// An address that visitors do not reach, while others of its service may be published.
+/// A refused address; other addresses of its service may be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedAddress {
-    /// The address as the client asked for it.
+    /// The address as requested by the client.
     pub address: String,
     /// The reason.
     pub error: ServiceError,
@@ -189,9 +189,9 @@ pub struct RefusedAddress {
 /// Why a service, or one of its addresses, is not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceError {
-    /// For the program.
+    /// The machine-readable reason.
     pub code: ServiceErrorCode,
-    /// For the person: what, where, and what to do. One line.
+    /// The reason for the user: what, where, and the remedy. One line.
     pub text: String,
 }
 
@@ -203,21 +203,20 @@ impl fmt::Display for ServiceError {
 
 impl std::error::Error for ServiceError {}
 
-/// Codes of [`ServiceError`]. One table of numbers; `SPEC.md` section "Control messages" mirrors
-/// it.
+/// Codes of [`ServiceError`]. `SPEC.md`, section "Control messages", has the same table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServiceErrorCode {
-    /// Another process or client listens there.
+    /// Another process or client listens on the port.
     PortTaken,
     /// The client has no right to the address.
     NotAllowed,
-    /// The address makes no sense, or its kind is not served here.
+    /// The address is invalid, or its kind is not served here.
     BadAddress,
-    /// A limit of services, ports, hosts, descriptors or waiting certificates is reached.
+    /// A limit of services, ports, hosts, descriptors or pending certificates is reached.
     Limit,
-    /// Another client publishes under this name or host, and the two do not share.
+    /// Another client publishes under this name or host, and the two do not share it.
     NameTaken,
-    /// A defect or a failure of the server; its log says more.
+    /// A defect or a failure of the server; its log has the details.
     Internal,
     /// A code of a newer server.
     Other(u16),
@@ -238,7 +237,7 @@ impl ServiceErrorCode {
         }
     }
 
-    /// Whether the reason may pass without a change of either configuration.
+    /// Whether the error may be transient, without a change of either configuration.
     #[must_use]
     pub const fn may_pass(self) -> bool {
         match self {
@@ -276,12 +275,12 @@ impl fmt::Display for ServiceErrorCode {
     }
 }
 
-/// The first byte of a network: the version of IP.
+/// The first byte of an encoded network: the IP version.
 pub(super) const fn ip_version(ip: IpAddr) -> u8 {
     if ip.is_ipv4() { 4 } else { 6 }
 }
 
-/// A priority's number; the same as in an OPEN frame.
+/// The number of a priority, the same as in an OPEN frame.
 pub(super) const fn priority_raw(priority: Priority) -> u8 {
     match priority {
         Priority::Interactive => 0,
@@ -290,7 +289,7 @@ pub(super) const fn priority_raw(priority: Priority) -> u8 {
     }
 }
 
-/// A class of a newer peer is normal to us.
+/// The priority of a number. A class of a newer peer is treated as normal.
 pub(super) const fn priority_from_raw(raw: u8) -> Priority {
     match raw {
         0 => Priority::Interactive,

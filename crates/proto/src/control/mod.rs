@@ -1,10 +1,9 @@
 //! Messages on the control stream (stream 0): the services that a client publishes, and the
 //! results.
 //!
-//! A message is `kind u8 | length u24 | TLVs`. Kinds with [`IGNORABLE`] that we do not know are
-//! skipped, others end the link; TLVs that we do not know are skipped, but for mandatory options of
-//! HTTP. Texts and counts are bounded on both sides: [`ControlMessage::encode`] refuses what
-//! [`ControlDecoder`] would.
+//! A message is `kind u8 | length u24 | TLVs`. Unknown kinds with [`IGNORABLE`] are skipped, others
+//! end the link; unknown TLVs are skipped, except for mandatory HTTP options. Texts and counts are
+//! bounded on both sides: [`ControlMessage::encode`] refuses what [`ControlDecoder`] would refuse.
 
 mod decode;
 mod encode;
@@ -27,25 +26,26 @@ pub use message::{
 };
 pub use terms::{FlowTimes, ServiceTerms, Sharing, TCP_KEEPALIVE_MAX, Timeouts};
 
-/// Body of a message in bytes, at most: 4096 services of 256 bytes each.
+/// Maximum body of a message, in bytes: 4096 services of 256 bytes each.
 pub const MESSAGE_MAX: usize = 1 << 20;
 
-/// Services in a message, at most. A whole set travels in one message, so that it is one decision.
+/// Maximum number of services in a message. A whole set is sent in one message, so that it is
+/// applied atomically.
 pub const SERVICES_MAX: usize = 4096;
 
-/// Public addresses of a service, at most.
+/// Maximum number of public addresses of a service.
 pub const ADDRESSES_MAX: usize = 1024;
 
-/// Patterns of visitors of a private service, at most.
+/// Maximum number of visitor patterns of a private service.
 pub const VISITORS_MAX: usize = 1024;
 
-/// Ports of a [`ControlMessage::Stun`], at most.
+/// Maximum number of ports in a [`ControlMessage::Stun`].
 pub const STUN_PORTS_MAX: usize = 8;
 
-/// Bytes of a [`ControlMessage::Signal`], at most.
+/// Maximum length of a [`ControlMessage::Signal`], in bytes.
 pub const SIGNAL_MAX: usize = 4 << 10;
 
-/// Bytes of an address or an explanation, at most.
+/// Maximum length of an address or an explanation, in bytes.
 pub const TEXT_MAX: usize = 1024;
 
 /// Bit of a message kind: a receiver that does not know the kind skips the message.

@@ -1,11 +1,11 @@
 //! The terms of a service: what its client decides about the streams and flows of its visitors, for
-//! both ends of the tunnel. The terms travel as one value: the client registers them, an entrance
-//! keeps them, and a stream or flow obeys them to its end. So an option that is added to
-//! [`ServiceTerms`] and to its fields on the wire, both in this file, is known wherever it is
-//! needed.
+//! both ends of the tunnel. The terms are passed as one value: the client registers them, an
+//! entrance stores them, and a stream or flow obeys them until it ends. So an option that is added
+//! to [`ServiceTerms`] and to its fields on the wire, both in this file, is available wherever it
+//! is needed.
 //!
-//! What concerns the client's own target alone (its address, health, the PROXY protocol) is no
-//! term.
+//! Options that concern only the client's own target (its address, health, the PROXY protocol) are
+//! not terms.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -24,36 +24,36 @@ use crate::{Dscp, HttpOptions, NETWORKS_MAX, NamePattern, Network, Priority, Vis
 /// options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceTerms {
-    /// Class of its streams.
+    /// Priority class of the service's streams.
     pub priority: Priority,
-    /// Other clients that share as well may publish at the same addresses, and the visitors are
-    /// led to each by this rule. A server without [`Features::SHARED`] would give the addresses to
-    /// one client. `None`: the service has its addresses for itself.
+    /// Other clients that also share may publish at the same addresses, and this rule distributes
+    /// the visitors among them. A server without [`Features::SHARED`] would give the addresses to
+    /// one client. `None`: the service does not share its addresses.
     ///
     /// [`Features::SHARED`]: crate::greeting::Features::SHARED
     pub shared: Option<Sharing>,
-    /// Its streams outlive a carrier.
+    /// Streams of the service survive the loss of a carrier.
     pub resume: bool,
-    /// The service is meant to end: the server does not remember its names while the client is
-    /// away. An older server remembers none.
+    /// The service is temporary: the server does not reserve its names while the client is
+    /// disconnected. An older server reserves none.
     pub ephemeral: bool,
-    /// Who may visit. A server without [`Features::VISITORS`] would let everybody visit.
+    /// The visitors that are admitted. A server without [`Features::VISITORS`] would admit
+    /// everybody.
     ///
     /// [`Features::VISITORS`]: crate::greeting::Features::VISITORS
     pub visitors: Visitors,
-    /// What the server does with HTTP requests, for a service by HTTP name.
+    /// How the server handles HTTP requests, for a service that is published by HTTP name.
     pub http: HttpOptions,
-    /// When its streams end.
+    /// The timeouts of its streams.
     pub timeouts: Timeouts,
-    /// When its idle flows end.
+    /// The idle timeouts of its flows.
     pub flows: FlowTimes,
     /// The clients that may visit a private service, which has no public address. `None`: the
     /// service is not private. A server without [`Features::PRIVATE`] serves no such service.
     ///
     /// [`Features::PRIVATE`]: crate::greeting::Features::PRIVATE
     pub private: Option<Arc<[NamePattern]>>,
-    /// The code point of the packets to its visitors, and to its target. An older server marks no
-    /// packet.
+    /// The DSCP of the packets to its visitors and to its target. An older server marks no packet.
     pub dscp: Dscp,
 }
 
@@ -74,48 +74,48 @@ impl Default for ServiceTerms {
     }
 }
 
-/// The time-outs of a stream. Zero switches a time-out off, except for `dial`.
+/// The timeouts of a stream. Zero disables a timeout, except for `dial`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the wait for the turn of the dial, name resolution and connecting together.
+    /// For queueing of the dial, name resolution and connecting together.
     pub dial: Duration,
-    /// For a stream in which no byte moves in either direction. Off by default, because an idle
-    /// shell is not an error.
+    /// For a stream without traffic in either direction. Disabled by default, because an idle shell
+    /// is not an error.
     pub idle: Duration,
-    /// For a stream in which no byte moves after one direction has ended.
+    /// For a stream without traffic after one direction has ended.
     pub half_close: Duration,
-    /// For the whole life of a stream, from its connection on. Off by default.
+    /// For the total lifetime of a stream, from its connection on. Disabled by default.
     pub total: Duration,
-    /// For what is left of a stream after one direction has ended, whether bytes move or not. Off
-    /// by default.
+    /// For the rest of a stream after one direction has ended, with or without traffic. Disabled by
+    /// default.
     pub flush: Duration,
-    /// For a stream in which no byte of the visitor moves, whatever the target sends, as long as
-    /// the visitor's direction is open. Off by default.
+    /// For a stream without traffic from the visitor, whatever the target sends, as long as the
+    /// visitor's direction is open. Disabled by default.
     pub idle_up: Duration,
-    /// For a stream in which no byte of the target moves, whatever the visitor sends, as long as
-    /// the target's direction is open. Off by default.
+    /// For a stream without traffic from the target, whatever the visitor sends, as long as the
+    /// target's direction is open. Disabled by default.
     pub idle_down: Duration,
-    /// The silence after which the system probes the far end of a TCP socket, in whole seconds up
-    /// to [`TCP_KEEPALIVE_MAX`]. It is no time-out of the stream: a far end that answers is idle
-    /// for as long as it likes.
+    /// The idle time after which the kernel probes the far end of a TCP socket, in whole seconds up
+    /// to [`TCP_KEEPALIVE_MAX`]. It is not a timeout of the stream: a far end that answers may stay
+    /// idle.
     pub keepalive: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
-            // The time covers three SYN retransmissions (after 1, 2 and 4 s) and the answer to the
+            // The time covers three SYN retransmissions (after 1, 2 and 4 s) and the reply to the
             // last (RFC 6298).
             dial: Duration::from_secs(10),
             idle: Duration::ZERO,
-            // Longer than an application takes for its last answer, and shorter than forgotten
-            // half-open sockets need to fill the descriptor table.
+            // Longer than an application takes for its last response, and short enough that
+            // abandoned half-closed sockets do not fill the descriptor table.
             half_close: Duration::from_secs(60),
             total: Duration::ZERO,
             flush: Duration::ZERO,
             idle_up: Duration::ZERO,
             idle_down: Duration::ZERO,
-            // A far end that vanished is noticed within 5 min (`net::socket::KEEPALIVE`).
+            // A far end that has vanished is detected within 5 min (`net::socket::KEEPALIVE`).
             keepalive: Duration::from_secs(120),
         }
     }
@@ -124,7 +124,7 @@ impl Default for Timeouts {
 /// Which of several clients that share an address gets the next visitor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// The clients take turns.
+    /// Each client in turn.
     #[default]
     RoundRobin,
     /// The client with the fewest streams and flows of the service.
@@ -142,7 +142,7 @@ impl Sharing {
         }
     }
 
-    /// The clients take turns by a rule of a newer peer.
+    /// The rule of a number. An unknown rule of a newer peer is treated as round robin.
     const fn from_raw(raw: u8) -> Self {
         match raw {
             1 => Self::LeastConnections,
@@ -155,16 +155,16 @@ impl Sharing {
 /// The largest [`Timeouts::keepalive`] in seconds (tcp(7), `TCP_KEEPIDLE`).
 pub const TCP_KEEPALIVE_MAX: u32 = 32_767;
 
-/// The longest time-out that a peer can ask for, in milliseconds: ten years. A sum with the present
+/// The longest timeout that a peer can request, in milliseconds: ten years. A sum with the current
 /// time cannot overflow.
 const TIMEOUT_MAX: u64 = 10 * 366 * 86_400 * 1000;
 
 /// The times after which an idle flow of a service ends (RFC 4787 section 4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowTimes {
-    /// Until the target has answered, seconds.
+    /// Until the target has replied, in seconds.
     pub unanswered: u32,
-    /// From the first answer on, seconds.
+    /// From the first reply on, in seconds.
     pub answered: u32,
 }
 
@@ -176,7 +176,7 @@ impl Default for FlowTimes {
 }
 
 impl ServiceTerms {
-    /// Refuses terms that no peer would take.
+    /// Refuses terms that every peer would reject.
     pub(super) fn check(&self, name: &Name) -> Result<(), EncodeError> {
         let name = || name.clone();
         let long = lists(&self.visitors).find(|(_, list)| list.len() > NETWORKS_MAX);
@@ -248,7 +248,7 @@ impl ServiceTerms {
 }
 
 impl Timeouts {
-    /// The times of an end that leaves it to the other end of a stream to watch the time.
+    /// The timeouts of an end that leaves their enforcement to the other end of a stream.
     #[must_use]
     pub const fn without_limits(self) -> Self {
         let Self { dial, keepalive, .. } = self;
@@ -265,10 +265,10 @@ impl Timeouts {
         }
     }
 
-    /// The fields that travel together, in the order of the wire. A new field is appended; a peer
-    /// that does not know the field ignores it, and has its default where the peer sends fewer.
+    /// The timeouts that are encoded together, in wire order. A new field is appended; a peer that
+    /// does not know it ignores it, and a field that is not sent has its default.
     const fn fields(&mut self) -> [&mut Duration; 7] {
-        // The keepalive is older than the list.
+        // The keepalive is older than this list and has its own field.
         let Self { dial, idle, half_close, total, flush, idle_up, idle_down, keepalive: _ } = self;
         [dial, idle, half_close, total, flush, idle_up, idle_down]
     }
@@ -285,7 +285,7 @@ impl Timeouts {
     }
 }
 
-/// The fields of the terms that have been read so far.
+/// The fields of the terms that have been decoded so far.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     priority: Option<Priority>,
@@ -302,7 +302,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Reads a field of a service. Unknown fields are of a newer peer.
+    /// Decodes a field of a service. Unknown fields belong to a newer peer.
     pub(super) fn field(&mut self, kind: u8, mut value: Reader<'_>) -> Result<(), ControlError> {
         match kind {
             service::PRIORITY => {
@@ -359,8 +359,8 @@ impl Reading {
     }
 }
 
-/// The lists that are sent, with the kinds of their fields. An absent `allow_from` lets everybody
-/// visit, and an empty one nobody; an absent and an empty `deny_from` are the same.
+/// The lists that are sent, with the kinds of their fields. An absent `allow_from` admits
+/// everybody, and an empty `allow_from` nobody; an absent and an empty `deny_from` are equivalent.
 fn lists(visitors: &Visitors) -> impl Iterator<Item = (u8, &[Network])> {
     let allow = visitors.allow_from.as_deref().map(|list| (service::ALLOW_FROM, list));
     let deny = (!visitors.deny_from.is_empty())
@@ -402,7 +402,7 @@ fn networks(mut value: Reader<'_>) -> Result<Arc<[Network]>, ControlError> {
         let ip = match version {
             4 => IpAddr::V4(Ipv4Addr::from(value.array::<4>()?)),
             6 => IpAddr::V6(Ipv6Addr::from(value.array::<16>()?)),
-            // A list that was read in part would let the wrong visitors in.
+            // A partially decoded list would admit the wrong visitors.
             _ => return Err(ControlError::Malformed("a network of an unknown version of IP")),
         };
         let network = Network::new(ip, prefix);

@@ -1,4 +1,4 @@
-//! Datagrams that arrived before the FlowOpen of their flow. On a carrier with datagrams of its own
+//! Datagrams that arrived before the FlowOpen of their flow. On a carrier with native datagrams
 //! they may overtake the control stream.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -8,13 +8,13 @@ use bytes::Bytes;
 use super::AHEAD_MAX;
 use crate::FlowId;
 
-/// Bytes that wait on a link, at most. Each datagram counts [`OVERHEAD`] bytes more.
+/// Maximum bytes that are queued on a link. Each datagram counts [`OVERHEAD`] additional bytes.
 const BYTES_MAX: usize = 64 << 10;
 
-/// Memory of a datagram beside its payload, bytes.
+/// Memory of a datagram in addition to its payload, in bytes.
 const OVERHEAD: usize = 64;
 
-/// The waiting room of a link.
+/// The early datagrams of a link.
 #[derive(Debug, Default)]
 pub(crate) struct Early {
     waiting: BTreeMap<FlowId, VecDeque<Bytes>>,
@@ -22,8 +22,8 @@ pub(crate) struct Early {
 }
 
 impl Early {
-    /// Keeps a copy of a datagram, so that it does not keep the buffer from which it was cut.
-    /// False: no room is left, or too many datagrams of the flow wait.
+    /// Queues a copy of a datagram, so that it does not pin the buffer of which it is a slice.
+    /// Returns `false` if there is no room, or if too many datagrams of the flow are queued.
     #[must_use]
     pub(crate) fn put(&mut self, id: FlowId, payload: &[u8]) -> bool {
         let cost = payload.len() + OVERHEAD;
@@ -39,7 +39,7 @@ impl Early {
         true
     }
 
-    /// Takes the datagrams of a flow.
+    /// Removes and returns the datagrams of a flow.
     pub(crate) fn take(&mut self, id: FlowId) -> VecDeque<Bytes> {
         let queue = self.waiting.remove(&id).unwrap_or_default();
         self.bytes -= queue.iter().map(|payload| payload.len() + OVERHEAD).sum::<usize>();

@@ -1,13 +1,13 @@
-//! Fragments: a datagram that is longer than the carrier's datagrams is cut into pieces, and the
-//! receiver joins the pieces.
+//! Fragmentation: a datagram that is longer than the carrier's datagrams is split into fragments,
+//! and the receiver reassembles them.
 //!
 //! ```text
 //!   whole:     0 | flow u31 | payload
 //!   fragment:  1 | flow u31 | number u16 | length u16 | offset u16 | piece
 //! ```
-//! `number` counts the cut datagrams of the flow, `length` is that of the whole datagram. Every
-//! piece but the last has at least [`PIECE_MIN`] bytes, so a bit for each [`PIECE_MIN`] bytes of
-//! the datagram tells which pieces are here.
+//! `number` counts the fragmented datagrams of the flow, `length` is the length of the whole
+//! datagram. Every piece but the last has at least [`PIECE_MIN`] bytes, so a bit for each
+//! [`PIECE_MIN`] bytes of the datagram records which pieces have arrived.
 
 use crate::Instant;
 use std::collections::VecDeque;
@@ -19,31 +19,31 @@ use super::DATAGRAM_MAX;
 use crate::FlowId;
 use crate::offset::length;
 
-/// The bit of a fragment in the flow id.
+/// The bit of the flow id that marks a fragment.
 pub(crate) const MARK: u32 = 1 << 31;
 
-/// Bytes in front of a piece.
+/// Length of the header of a fragment, in bytes.
 const FRAGMENT_HEAD: usize = 10;
 
-/// Bytes of a piece, at least. The datagrams of QUIC hold more than 1,100 bytes on every path.
+/// Minimum length of a piece, in bytes. QUIC datagrams hold more than 1,100 bytes on every path.
 const PIECE_MIN: usize = 512;
 
-/// The time for which pieces wait for the others. A path that reorders by more is slower than any
-/// program waits for an answer.
+/// Reassembly timeout. If a path reorders by more than this, programs no longer wait for the
+/// datagram.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Bytes of the datagrams of one flow that are joined at once, at most. A datagram whose piece was
-/// lost takes its place for [`PATIENCE`].
+/// Maximum bytes of one flow's datagrams in reassembly. A datagram with a lost piece occupies its
+/// room for [`PATIENCE`].
 const FLOW_MAX: usize = 256 << 10;
 
-/// Bytes of all datagrams of a link that are joined at once, at most.
+/// Maximum bytes of all datagrams of a link in reassembly.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Memory of a datagram beside its payload, bytes.
+/// Memory of a datagram in addition to its payload, in bytes.
 const OVERHEAD: usize = 128;
 
-/// Cuts `payload` into packets of at most `limit` bytes. Returns their bytes. A carrier whose
-/// packets hold less than a piece gets none: the datagram is lost.
+/// Splits `payload` into packets of at most `limit` bytes. Returns the sum of their lengths. If
+/// `limit` has no room for the smallest piece, no packet is made: the datagram is lost.
 pub(super) fn cut(
     id: FlowId,
     number: u16,
@@ -66,13 +66,13 @@ pub(super) fn cut(
         scratch.put_u16(offset);
         scratch.put_slice(part);
         out.extend([scratch.split().freeze()]);
-        // Part of `total`, which fits.
+        // Less than `total`, which fits.
         offset = offset.wrapping_add(u16::try_from(part.len()).unwrap_or(0));
     }
     payload.len() + count * FRAGMENT_HEAD
 }
 
-/// A datagram that is being joined.
+/// A datagram in reassembly.
 #[derive(Debug)]
 struct Joining {
     flow: FlowId,
@@ -80,7 +80,7 @@ struct Joining {
     total: usize,
     bytes: BytesMut,
     arrived: usize,
-    /// A bit per [`PIECE_MIN`] bytes at which a piece begins.
+    /// One bit per [`PIECE_MIN`] bytes of the datagram, set if a piece begins there.
     pieces: u128,
     deadline: Instant,
 }
@@ -91,31 +91,31 @@ impl Joining {
     }
 }
 
-/// Joins the fragments of a link.
+/// Reassembles the fragments of a link.
 #[derive(Debug, Default)]
 pub(crate) struct Joiner {
-    /// The oldest first.
+    /// In order of age, oldest first.
     waiting: VecDeque<Joining>,
     /// Sum of their costs.
     bytes: usize,
 }
 
-/// What became of a fragment.
+/// The outcome of adding a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Joined {
-    /// It was the last one of this datagram.
+    /// The fragment completed this datagram.
     Whole(Bytes),
-    /// It waits for others. Other datagrams, or this one, were dropped.
+    /// The fragment waits for others. Datagrams may have been dropped for room.
     Waits {
-        /// Their number.
+        /// The number of dropped datagrams.
         dropped: u64,
     },
-    /// No sender cuts like this.
+    /// No sender fragments like this.
     Impossible,
 }
 
 impl Joiner {
-    /// Takes a fragment, from its number on.
+    /// Adds a fragment; `packet` begins with its number.
     pub(super) fn put(&mut self, now: Instant, flow: FlowId, mut packet: Bytes) -> Joined {
         let mut field = || packet.try_get_u16().ok().map(usize::from);
         let (Some(number), Some(total), Some(offset)) = (field(), field(), field()) else {
@@ -128,7 +128,7 @@ impl Joiner {
         let number = number as u16;
         let same = |joining: &Joining| joining.flow == flow && joining.number == number;
         let mut dropped = 0;
-        // The newest are the likely ones.
+        // The newest datagrams are the most likely match.
         let at = match self.waiting.iter().rposition(same) {
             Some(at) if self.waiting[at].total != total => return Joined::Impossible,
             Some(at) => at,
@@ -172,7 +172,8 @@ impl Joiner {
         Some(joining)
     }
 
-    /// Gives up the oldest datagrams until there is room for another one. Returns their number.
+    /// Drops the oldest datagrams until there is room for another. Returns the number of dropped
+    /// datagrams.
     fn make_room(&mut self, flow: FlowId, cost: usize) -> u64 {
         let mut dropped = 0;
         let of_flow = self.waiting.iter().filter(|joining| joining.flow == flow);
@@ -190,12 +191,12 @@ impl Joiner {
         dropped
     }
 
-    /// Gives up the datagrams of a flow. Returns their number.
+    /// Drops the datagrams of a flow. Returns their number.
     pub(super) fn forget(&mut self, flow: FlowId) -> u64 {
         self.give_up(|joining| joining.flow == flow)
     }
 
-    /// Gives up the datagrams whose time is over. Returns their number.
+    /// Drops the datagrams whose deadline has passed. Returns their number.
     pub(super) fn expire(&mut self, now: Instant) -> u64 {
         if self.deadline().is_none_or(|first| first > now) {
             return 0;
@@ -215,7 +216,7 @@ impl Joiner {
         length(before - self.waiting.len())
     }
 
-    /// When the oldest datagram is given up.
+    /// The deadline of the oldest datagram.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.waiting.front().map(|joining| joining.deadline)
     }

@@ -1,10 +1,9 @@
-//! Flows: the datagrams of many conversations over one link, in both directions.
+//! Flows: the datagrams between visitors and UDP targets over one link, in both directions.
 //!
-//! A flow has no credit and no replay. Datagrams that wait for the carrier stand in a queue of
-//! their flow (`queue.rs`), which is bounded in size and in age. Datagrams that overtake the
-//! FlowOpen of their flow wait in a small room (`early.rs`). A carrier with datagrams of its own
-//! may take only short ones: longer ones are cut into fragments, and the receiver joins them
-//! (`fragment.rs`).
+//! A flow has no credit and no replay. Datagrams that wait for the carrier are in a queue of their
+//! flow (`queue.rs`), which is bounded in size and in age. Datagrams that overtake the FlowOpen of
+//! their flow wait in a small buffer (`early.rs`). A carrier with native datagrams may limit their
+//! length: longer datagrams are fragmented, and the receiver reassembles them (`fragment.rs`).
 
 mod early;
 mod fragment;
@@ -25,14 +24,14 @@ use crate::link::Ids;
 use crate::offset::Offset;
 use crate::{Budget, FlowId, Priority, Side};
 
-/// Bytes of the largest datagram: the payload that UDP over IPv4 has room for.
+/// Length of the largest datagram, in bytes: the maximum payload of UDP over IPv4.
 pub const DATAGRAM_MAX: usize = 65_507;
 
-/// Datagrams of a flow that may leave before the peer has read its FlowOpen, where datagrams can
-/// overtake the control stream. The receiver keeps as many.
+/// Maximum number of datagrams of a flow that are sent before the peer has read its FlowOpen, if
+/// datagrams can overtake the control stream. The receiver buffers the same number.
 pub(crate) const AHEAD_MAX: u8 = 8;
 
-/// Names a flow of a link. The key of a closed flow names nothing and is harmless.
+/// Identifies a flow of a link. The key of a closed flow matches no flow and is harmless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     pub(crate) index: usize,
@@ -54,17 +53,17 @@ impl FlowKey {
     }
 }
 
-/// The datagrams and bytes that a flow has carried so far.
+/// The traffic of a flow so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlowCounts {
-    /// Which.
+    /// The id of the flow.
     pub id: FlowId,
-    /// This side opened it.
+    /// Whether this side opened the flow.
     pub is_ours: bool,
     /// From the peer.
     pub received: Volume,
-    /// Taken for the peer, dropped datagrams included.
+    /// Accepted for the peer, including dropped datagrams.
     pub sent: Volume,
 }
 
@@ -89,11 +88,11 @@ impl Volume {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlowDrops {
-    /// They came before the FlowOpen of their flow, and no room was left for them.
+    /// Datagrams that arrived before the FlowOpen of their flow without room for them.
     pub early: u64,
-    /// Their flow was closed.
+    /// Datagrams of closed flows.
     pub late: u64,
-    /// Fragments of them were lost, or no room was left to join them.
+    /// Datagrams with lost fragments, or without room for reassembly.
     pub unjoined: u64,
 }
 
@@ -112,7 +111,7 @@ pub(crate) struct Flows {
     max: usize,
     all: Slab<Flow>,
     ids: Ids<FlowId>,
-    /// The id that our next flow takes; `None` when the ids are used up.
+    /// The id of our next flow; `None` if the ids are exhausted.
     next: Option<FlowId>,
     /// The highest id that the peer opened.
     highest: Option<FlowId>,
@@ -122,19 +121,19 @@ pub(crate) struct Flows {
     drops: FlowDrops,
 }
 
-/// What a received datagram is for.
+/// The outcome of receiving a datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It is complete.
+    /// A complete datagram of this flow.
     Whole(FlowKey, Bytes),
-    /// It waits for further fragments, or for its FlowOpen, or it was dropped and counted.
+    /// The datagram waits for more fragments or for its FlowOpen, or was dropped and counted.
     Nothing,
     /// No such flow can exist.
     Impossible,
 }
 
 impl Flows {
-    /// `max`: flows that may be open at once; 0: the peer knows no flows.
+    /// `max`: maximum number of open flows; 0: the peer does not support flows.
     pub(crate) fn new(side: Side, max: usize) -> Self {
         Self {
             side,
@@ -150,7 +149,7 @@ impl Flows {
         }
     }
 
-    /// Whether the peer knows flows.
+    /// Whether the peer supports flows.
     pub(crate) const fn are_on(&self) -> bool {
         self.max > 0
     }
@@ -207,29 +206,29 @@ impl Flows {
         self.insert(id, priority, Some(begins))
     }
 
-    /// Whether the peer may open a flow with this id now. Notes that it did.
+    /// Whether the peer may open a flow with this id now. If so, records the id as used.
     pub(crate) fn admits(&mut self, id: FlowId) -> bool {
         let is_next = self.highest.is_none_or(|highest| id > highest);
         if id.opener() != Some(self.side.peer()) || id > FlowId::LAST || !is_next {
             return false;
         }
         self.highest = Some(id);
-        // Ids only grow: no FlowOpen follows for a lower id.
+        // Ids only increase: no FlowOpen follows for a lower id.
         self.drops.early += self.early.forget_below(id);
         true
     }
 
-    /// Enters a flow that the peer opened.
+    /// Adds a flow that the peer opened.
     pub(crate) fn accept(&mut self, id: FlowId, priority: Priority) -> FlowKey {
         self.insert(id, priority, None)
     }
 
-    /// Counts datagrams that waited for a flow that is refused.
+    /// Drops and counts the datagrams that waited for a refused flow.
     pub(crate) fn refuse(&mut self, id: FlowId) {
         self.drops.early += crate::offset::length(self.early.take(id).len());
     }
 
-    /// Forgets a flow and what waits for it.
+    /// Removes a flow and its queued datagrams.
     pub(crate) fn remove(&mut self, key: FlowKey) -> bool {
         if self.get(key).is_none() {
             return false;
@@ -241,7 +240,7 @@ impl Flows {
         true
     }
 
-    /// A datagram of a DATAGRAM frame.
+    /// Handles a datagram from a DATAGRAM frame.
     pub(crate) fn receive(&mut self, id: FlowId, payload: Bytes) -> Arrival {
         if let Some(key) = self.find(id) {
             if let Some(flow) = self.get(key) {
@@ -262,7 +261,7 @@ impl Flows {
         Arrival::Nothing
     }
 
-    /// A datagram of the carrier: a whole one of a flow, or a fragment.
+    /// Handles a native datagram of the carrier: a whole datagram of a flow, or a fragment.
     pub(crate) fn receive_packet(&mut self, now: Instant, mut packet: Bytes) -> Arrival {
         let Ok(raw) = packet.try_get_u32() else { return Arrival::Impossible };
         let id = FlowId::new(raw & !fragment::MARK);
@@ -295,13 +294,13 @@ impl Flows {
         payloads.map(|payload| self.queues.push(now, key, flow, payload, is_live)).sum()
     }
 
-    /// The next frame whose turn it is.
+    /// Takes the next frame to send.
     pub(crate) fn pop(&mut self, reach: Reach) -> Option<BytesMut> {
         self.queues.pop(&mut self.all, reach)
     }
 
-    /// The next datagram as packets of a carrier that takes at most `limit` bytes in one. Returns
-    /// their bytes; `None`: nothing may be sent.
+    /// Takes the next datagram, as packets of at most `limit` bytes for the carrier. Returns the
+    /// sum of their lengths; `None`: nothing may be sent.
     pub(crate) fn pop_packets(
         &mut self,
         reach: Reach,
@@ -309,7 +308,7 @@ impl Flows {
         out: &mut impl Extend<Bytes>,
     ) -> Option<usize> {
         let (key, frame) = self.queues.pop_of(&mut self.all, reach)?;
-        // The stream field of the frame's head stands directly before the payload.
+        // The stream field of the frame's header is directly before the payload.
         let packet = frame.freeze().slice(HEAD - size_of::<u32>()..);
         if packet.len() <= limit {
             let length = packet.len();
@@ -320,7 +319,7 @@ impl Flows {
         Some(fragment::cut(key.id, number, &packet.slice(size_of::<u32>()..), limit, out))
     }
 
-    /// When fragments that wait are to be given up.
+    /// The deadline of the oldest datagram in reassembly.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.joiner.deadline()
     }
@@ -329,17 +328,17 @@ impl Flows {
         self.drops.unjoined += self.joiner.expire(now);
     }
 
-    /// Gives back memory that was held to be used again.
+    /// Frees memory that was kept for reuse.
     pub(crate) fn rest(&mut self) {
         self.queues.rest();
     }
 
-    /// Flows whose FlowOpen has arrived since may send.
+    /// Lets flows whose FlowOpen has arrived send again.
     pub(crate) fn unpark(&mut self) {
         self.queues.unpark(&mut self.all);
     }
 
-    /// Returns to the budget what was charged, at the end of the link.
+    /// Returns the charge to the budget, at the end of the link.
     pub(crate) fn settle(&mut self, budget: &dyn Budget) {
         self.queues.settle(budget);
     }

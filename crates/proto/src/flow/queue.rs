@@ -1,6 +1,6 @@
 //! Datagrams that wait for the carrier. Each flow has a bounded queue: a flow that sends too much
-//! loses its own datagrams only. Datagrams that have waited for long are dropped for new ones,
-//! which are worth more. Flows of a priority class take turns, by bytes.
+//! loses its own datagrams only. Old datagrams are dropped for new ones, which are more useful.
+//! Flows of a priority class are served round robin, by bytes.
 
 use crate::Instant;
 use std::collections::VecDeque;
@@ -15,49 +15,49 @@ use crate::frame::{HEAD, Head, Kind};
 use crate::offset::{Offset, length};
 use crate::{Budget, Priority, StreamId};
 
-/// Bytes and datagrams that wait in a flow, at most: what comes in 10 ms at 3 Gbit/s, because on a
-/// busy machine the processes on the way do not run for some milliseconds. Datagrams that come when
-/// the queue is full are dropped before they are copied.
+/// Maximum queue of a flow, in bytes and datagrams: 10 ms at 3 Gbit/s, because on a busy machine
+/// the processes on the path may not be scheduled for some milliseconds. Datagrams that arrive
+/// while the queue is full are dropped before they are copied.
 const BURST_BYTES: usize = 4 << 20;
 const BURST_DATAGRAMS: usize = 16 << 10;
 
-/// Bytes and datagrams that may wait for longer than [`AGE`], at most. So the queue in front of a
-/// slow carrier is short: 20 ms at 100 Mbit/s. Three datagrams of the largest size fit.
+/// Maximum bytes and datagrams that may be queued for longer than [`AGE`]. So the queue of a slow
+/// carrier is short: 20 ms at 100 Mbit/s. Three datagrams of maximum size fit.
 const FLOW_BYTES: usize = 256 << 10;
 const FLOW_DATAGRAMS: usize = 1 << 10;
 
-/// A queue in front of a carrier that is fast enough is empty after this time, even if the process
-/// does not run for some milliseconds.
+/// The queue of a sufficiently fast carrier drains within this time, even if the process is not
+/// scheduled for some milliseconds.
 const AGE: Duration = Duration::from_millis(20);
 
-/// The same without a live carrier. What waits then is old when it leaves, and little of it is of
-/// use.
+/// The same limits without a live carrier. Datagrams queued then are old when they are sent, and
+/// few of them are useful.
 const STALLED_BYTES: usize = 72 << 10;
 const STALLED_DATAGRAMS: usize = 8;
 
-/// Bytes that wait in all flows of a link, at most.
+/// Maximum bytes that are queued in all flows of a link.
 const LINK_BYTES: usize = 8 << 20;
 
-/// Memory of a queued datagram beside its frame, bytes.
+/// Memory of a queued datagram in addition to its frame, in bytes.
 const OVERHEAD: usize = 64;
 
-/// A flow's turn lasts for so many bytes, or for one datagram if that is longer.
+/// Quantum of a flow's turn, in bytes; a turn has at least one datagram.
 const TURN: usize = 16 << 10;
 
-/// Frames are packed into chunks of this size. Those that stand side by side leave as one piece.
+/// Size of the chunks into which frames are packed, in bytes. Adjacent frames are sent as one
+/// buffer.
 const CHUNK: usize = 64 << 10;
 
-/// Chunks in use at once. The memory of the first is used again when its frames have left.
+/// Number of chunks. The memory of a chunk is reused when its frames have been sent.
 const CHUNKS: usize = 4;
 
-/// Capacity of a queue that an idle flow keeps, datagrams.
+/// Queue capacity that an idle flow keeps, in datagrams.
 const KEPT: usize = 8;
 
-/// How far the control stream of the link has come. A FlowOpen must not be overtaken by more than
-/// [`AHEAD_MAX`] datagrams.
+/// Progress of the link's control stream. At most [`AHEAD_MAX`] datagrams may overtake a FlowOpen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach {
-    /// Bytes that were given to the carrier.
+    /// Bytes that were passed to the carrier.
     pub(crate) sent: Offset,
     /// Bytes that the peer has read.
     pub(crate) read: Offset,
@@ -65,12 +65,12 @@ pub(crate) struct Reach {
     pub(crate) in_order: bool,
 }
 
-/// Where a flow stands in the queues.
+/// The state of a flow in the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Idle,
     Ready,
-    /// Its FlowOpen has to arrive first.
+    /// The peer must read its FlowOpen first.
     Parked,
 }
 
@@ -78,16 +78,16 @@ enum Standing {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     priority: Priority,
-    /// Frames, and since when they wait.
+    /// Frames, with the time at which they were queued.
     waiting: VecDeque<(Instant, BytesMut)>,
-    /// Bytes of the waiting frames, with [`OVERHEAD`].
+    /// Bytes of the queued frames, including [`OVERHEAD`].
     bytes: usize,
     /// The end of our FlowOpen on the control stream; `None`: the peer has opened the flow.
     begins: Option<Offset>,
-    /// Datagrams that left before the peer had read our FlowOpen.
+    /// Number of datagrams that were sent before the peer had read our FlowOpen.
     ahead: u8,
     standing: Standing,
-    /// The number of the next datagram that is cut.
+    /// The number of the next fragmented datagram.
     number: u16,
     pub(crate) taken: Volume,
 }
@@ -106,14 +106,14 @@ impl Outgoing {
         }
     }
 
-    /// The number of a datagram that is cut.
+    /// Allocates the number of a fragmented datagram.
     pub(crate) const fn next_number(&mut self) -> u16 {
         let number = self.number;
         self.number = number.wrapping_add(1);
         number
     }
 
-    /// Whether the next datagram may leave.
+    /// Whether the next datagram may be sent.
     fn may_leave(&mut self, reach: Reach) -> bool {
         let Some(begins) = self.begins else { return true };
         if reach.read >= begins {
@@ -130,9 +130,9 @@ pub(crate) struct Queues {
     /// Flows with datagrams, by priority. The key of a closed flow is skipped.
     ready: [VecDeque<FlowKey>; 3],
     parked: Vec<FlowKey>,
-    /// Bytes that the first flow of a class has sent in its turn.
+    /// Bytes that the first flow of the current class has sent in its turn.
     turn: usize,
-    /// Bytes of all waiting frames, with [`OVERHEAD`].
+    /// Bytes of all queued frames, including [`OVERHEAD`].
     bytes: usize,
     chunks: Chunks,
     charge: Charge,
@@ -151,7 +151,7 @@ fn cost(frame: &BytesMut) -> usize {
 }
 
 impl Queues {
-    /// Whether no flow waits for the carrier.
+    /// Whether no flow is ready to send.
     pub(crate) fn is_empty(&self) -> bool {
         self.ready.iter().all(VecDeque::is_empty)
     }
@@ -188,8 +188,8 @@ impl Queues {
         dropped
     }
 
-    /// Drops what has waited for long, as far as a datagram of `needed` bytes wants its place.
-    /// Returns the number of dropped datagrams.
+    /// Drops old datagrams to make room for a datagram of `needed` bytes. Returns the number of
+    /// dropped datagrams.
     fn drop_old(
         &mut self,
         now: Instant,
@@ -217,14 +217,14 @@ impl Queues {
         dropped
     }
 
-    /// Drops what waits in a flow that is closed.
+    /// Drops the queued datagrams of a flow that is closed.
     pub(super) fn clear(&mut self, flow: &mut Outgoing) {
         self.bytes -= flow.bytes;
         flow.bytes = 0;
         flow.waiting = VecDeque::new();
     }
 
-    /// The control stream has come further, or the carrier is another.
+    /// Makes parked flows ready, after progress of the control stream or a change of the carrier.
     pub(crate) fn unpark(&mut self, flows: &mut Slab<Flow>) {
         for key in std::mem::take(&mut self.parked) {
             let flow = flows.get_mut(key.index).filter(|flow| flow.id == key.id);
@@ -239,7 +239,7 @@ impl Queues {
         self.pop_of(flows, reach).map(|(_, frame)| frame)
     }
 
-    /// The next frame and its flow.
+    /// Takes the next frame and its flow.
     pub(super) fn pop_of(
         &mut self,
         flows: &mut Slab<Flow>,
@@ -304,17 +304,17 @@ impl Queues {
     }
 }
 
-/// The memory of frames.
+/// Allocates frames from chunks.
 #[derive(Debug, Default)]
 struct Chunks {
     all: [BytesMut; CHUNKS],
     at: usize,
-    /// Chunks that were made.
+    /// Number of allocated chunks.
     made: usize,
 }
 
 impl Chunks {
-    /// A frame with this payload.
+    /// Builds a DATAGRAM frame with this payload.
     fn frame(&mut self, key: FlowKey, payload: &[u8]) -> BytesMut {
         let head = Head::new(Kind::Datagram, 0, payload.len(), StreamId::new(key.id.raw()));
         let needed = HEAD + payload.len();

@@ -1,4 +1,4 @@
-//! Bodies of frames: fixed layouts, big endian. Decoders return `None` for an impossible body.
+//! Frame bodies: fixed layouts, big endian. Decoders return `None` for an invalid body.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,7 +12,7 @@ use crate::{Open, Priority, ResetCode, StreamId, Target, VisitorFields};
 
 /// Body of RESET, STOP and GOAWAY: a code.
 pub(crate) const END_LENGTH: usize = 2;
-/// Body of PING and PONG: a value to be returned.
+/// Body of PING and PONG: a value that PONG echoes.
 pub(crate) const PING_LENGTH: usize = 8;
 /// Body of CREDIT: limit and consumed.
 pub(crate) const CREDIT_LENGTH: usize = 16;
@@ -106,7 +106,7 @@ impl Entry {
     }
 }
 
-/// Head and highest id of a RESUME frame with `entries` entries behind it.
+/// Header and highest id of a RESUME frame with `entries` entries after it.
 pub(crate) fn encode_resume_head(
     out: &mut BytesMut,
     highest: StreamId,
@@ -184,7 +184,7 @@ pub(crate) fn decode_open(mut body: &[u8]) -> Option<(Open, Offset)> {
     Some((decode_request(body)?, limit))
 }
 
-/// The request of an OPEN. TLVs that are unknown are of a newer version and skipped.
+/// The request of an OPEN. Unknown TLVs belong to a newer version and are skipped.
 pub(crate) fn decode_request(mut body: &[u8]) -> Option<Open> {
     let priority = match body.try_get_u8().ok()? {
         0 => Priority::Interactive,

@@ -1,38 +1,38 @@
-//! The 8-byte head of every frame.
+//! The 8-byte header of every frame.
 //!
 //! ```text
 //!  0        1                  4                    8
 //!  | flags  | length, u24 BE   | stream, u32 BE     | `length` bytes …
 //!  | + kind |
 //! ```
-//! `length` counts everything behind the head, so a frame can be skipped without being understood.
+//! `length` counts everything after the header, so a receiver can skip a frame of unknown kind.
 
 use crate::StreamId;
 
-/// Bytes of a head.
+/// Length of the header, in bytes.
 pub const HEAD: usize = 8;
 
-/// Most payload bytes of one DATA or CONTROL frame (protocol decision 1).
+/// Maximum payload of one DATA or CONTROL frame, in bytes (protocol decision 1).
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
-/// Longest body of an OPEN: a target of 255 + 6 bytes, an address, and room for later fields.
+/// Maximum body of an OPEN: a target of 255 + 6 bytes, an address, and room for later fields.
 pub const MAX_OPEN: usize = 1024;
 
 /// DATA, CONTROL and FIN start with the low half of their offset.
 pub(crate) const OFFSET_LENGTH: usize = 4;
 
-/// Longest body of one RESUME frame; a longer list continues in the next one.
+/// Maximum body of one RESUME frame; a longer list continues in the next frame.
 pub(crate) const MAX_RESUME: usize = 16 << 10;
 
 /// Flag of any kind: a receiver that does not know the kind skips the frame.
 const FLAG_IGNORABLE: u8 = 0x80;
 /// Flag of CREDIT: the sender has seen the peer's FIN or RESET.
 pub(crate) const FLAG_ACK_END: u8 = 0x40;
-/// Flag of DATA: the sender has memory for little more and waits for CREDIT.
+/// Flag of DATA: the sender is nearly out of memory and waits for CREDIT.
 pub(crate) const FLAG_WAITING: u8 = 0x40;
-/// Flag of RESUME: the list goes on in the next frame.
+/// Flag of RESUME: the list continues in the next frame.
 pub(crate) const FLAG_MORE: u8 = 0x40;
-/// The bits of the first byte that are the kind.
+/// The bits of the first byte that encode the kind.
 const KIND_MASK: u8 = 0x1f;
 
 /// The kind of a frame.
@@ -47,19 +47,19 @@ pub enum Kind {
     Fin = 3,
     /// The sender's direction is aborted.
     Reset = 4,
-    /// The sender wants no more bytes.
+    /// The sender discards further bytes.
     Stop = 5,
-    /// How far the peer may send, and what was consumed.
+    /// The offset up to which the peer may send, and the offset up to which bytes were consumed.
     Credit = 6,
-    /// A datagram of a flow. Only where the feature Flows is in use.
+    /// A datagram of a flow. Only if the feature Flows is negotiated.
     Datagram = 7,
-    /// Asks for a PONG.
+    /// Requests a PONG.
     Ping = 8,
     /// Answers a PING.
     Pong = 9,
     /// The receiver's view of all streams after a carrier changed.
     Resume = 10,
-    /// No further streams; or the link ends.
+    /// No new streams, or the link ends.
     GoAway = 11,
     /// Bytes of the control stream.
     Control = 12,
@@ -85,21 +85,21 @@ impl Kind {
     }
 }
 
-/// A decoded head. `kind` is `None` for an unknown kind.
+/// A decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What it is; `None` when this version does not know it.
+    /// The kind of the frame; `None` if this version does not know it.
     pub kind: Option<Kind>,
     /// The flag bits (0xe0).
     pub flags: u8,
-    /// Bytes behind the head.
+    /// Bytes after the header.
     pub length: usize,
-    /// Which stream; 0 for frames of the link.
+    /// The stream of the frame; 0 for frames of the link.
     pub stream: StreamId,
 }
 
 impl Head {
-    /// A head of this version.
+    /// A header with a known kind.
     #[must_use]
     pub const fn new(kind: Kind, flags: u8, length: usize, stream: StreamId) -> Self {
         Self { kind: Some(kind), flags, length, stream }
@@ -111,7 +111,7 @@ impl Head {
         self.flags & FLAG_IGNORABLE != 0
     }
 
-    /// The bytes on the wire. `length` is below 2^24 by construction of all callers.
+    /// Encodes the header. All callers keep `length` below 2^24.
     #[must_use]
     pub fn encode(self) -> [u8; HEAD] {
         let kind = self.kind.map_or(0, |kind| kind as u8);
@@ -120,7 +120,7 @@ impl Head {
         [kind | self.flags, l0, l1, l2, s0, s1, s2, s3]
     }
 
-    /// Reads a head; every pattern of bits is one.
+    /// Decodes a header; every bit pattern is valid.
     #[must_use]
     pub fn decode(raw: [u8; HEAD]) -> Self {
         let [first, l0, l1, l2, s0, s1, s2, s3] = raw;

@@ -1,4 +1,5 @@
-//! Frames: the one table of kinds and flags, heads, and bodies. `SPEC.md` shows every kind in hex.
+//! Frames: the single table of kinds and flags, headers, and bodies. `SPEC.md` shows every kind in
+//! hex.
 
 mod body;
 mod head;
