@@ -6,10 +6,10 @@
 //! ```
 //!
 //! A client that sent Hello as early data ([`ClientGreeting::after_early`]) sends Proof at once.
-//! After Accept it takes EarlySignature in place of Signature.
+//! After Accept it expects EarlySignature instead of Signature.
 //!
-//! A bound client with [`Identity::Introducing`] sends its Introduction once when the server asks
-//! for it, and waits for the answer.
+//! A bound client with [`Identity::Introducing`] sends its Introduction once if the server requests
+//! it, and waits for the reply.
 
 use std::fmt;
 use std::time::Duration;
@@ -29,8 +29,8 @@ use crate::{CarrierNumber, InstanceId, LinkId};
 /// The first carrier of a link.
 pub(super) const FIRST_CARRIER: CarrierNumber = CarrierNumber(1);
 
-/// Longest time that a client believes a server to mean, in seconds: a day. The wire has room for
-/// a century, in which nobody would notice a dead link.
+/// Longest time that a client accepts from a server, in seconds: a day. The field has room for a
+/// century, in which nobody would notice a dead link.
 const SECONDS_MAX: u32 = 24 * 60 * 60;
 
 /// How a client proves its name.
@@ -42,7 +42,7 @@ pub enum Identity {
     /// it for later log-ins. Together with the proof, the stored credential is as valuable as the
     /// token, so the client must trust the server by its certificate.
     Introducing(Token),
-    /// By a one-time code. The client gets a token for it, and no link.
+    /// By a one-time code. The client gets a token in exchange, and no link.
     Code(Token),
     /// By the certificate of its TLS session alone. Needs [`Binding::Exporter`].
     Certificate,
@@ -59,9 +59,9 @@ pub struct ClientSetup {
     pub identity: Identity,
     /// Random per process.
     pub instance: InstanceId,
-    /// This is the first log-in of the process, which takes over from an older process.
+    /// Whether this is the first log-in of the process, which takes over from an older process.
     pub takeover: bool,
-    /// The link to attach to with its secret; `None` starts a new one.
+    /// The link to attach to, with its secret; `None` starts a new link.
     pub attach: Option<(Attach, LinkSecret)>,
     /// The supported versions: [`Versions::OURS`].
     pub versions: Versions,
@@ -101,7 +101,7 @@ impl ClientSetup {
     }
 }
 
-/// The result of a client's greeting after both sides have proved themselves.
+/// The result of a client's greeting after mutual authentication.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientAccepted {
@@ -113,34 +113,35 @@ pub struct ClientAccepted {
     pub link: LinkId,
     /// The number of this carrier: 1 on a new link.
     pub carrier: CarrierNumber,
-    /// The secret of a new link; `None` after an attach, whose link keeps its own.
+    /// The secret of a new link; `None` after an attach, because the link keeps its secret.
     pub secret: Option<LinkSecret>,
     /// The token for a one-time code ([`Identity::Code`]).
     pub token: Option<EnrolledToken>,
-    /// The server has accepted the early data. Its RESUME follows, and this side may send its own
-    /// RESUME.
+    /// Whether the server has accepted the early data. Its RESUME follows, and this side may send
+    /// its own RESUME.
     pub early: bool,
-    /// How long the server keeps the link without a carrier.
+    /// The time for which the server keeps the link without a carrier.
     pub resume_timeout: Duration,
-    /// How long either side may be silent before it is pinged.
+    /// The silence after which either side sends a PING.
     pub keepalive: Duration,
 }
 
-/// A greeting seen from the client.
+/// The client's state machine of the greeting.
 ///
-/// Give it what arrives with [`ClientGreeting::handle_input`], send what
-/// [`ClientGreeting::poll_output`] has after each call and once at the start, until
-/// [`ClientGreeting::poll_outcome`] has the outcome. Bytes behind the greeting stay in the input.
+/// The driver passes arriving bytes to [`ClientGreeting::handle_input`], and sends the bytes of
+/// [`ClientGreeting::poll_output`] after each call and once at the start, until
+/// [`ClientGreeting::poll_outcome`] returns the outcome. Bytes after the greeting stay in the
+/// input.
 pub struct ClientGreeting {
     hello: Hello,
     keys: ClientKeys,
     attach_secret: Option<LinkSecret>,
-    /// Of a token, what a server may keep of it; taken when it was sent.
+    /// The stored credential of the token, for an Introduction; taken when it is sent.
     introduction: Option<StoredCredential>,
     token: Option<EnrolledToken>,
     inbound: Inbound,
     transcript: Transcript,
-    /// What the answer to an early Hello covers.
+    /// The transcript that the reply to an early Hello covers.
     early: Option<Transcript>,
     state: State,
     output: Option<Bytes>,
@@ -156,10 +157,11 @@ enum State {
 }
 
 impl ClientGreeting {
-    /// Starts a greeting. The one error is [`GreetingError::CertificateUnbound`].
+    /// Starts a greeting. The only error is [`GreetingError::CertificateUnbound`].
     pub fn new(setup: ClientSetup) -> Result<Self, GreetingError> {
         let mut greeting = Self::begin(setup)?;
-        // At once, whatever else waits for the nonce: it tells a port of TLS what we are.
+        // Sent at once, even if the rest waits for the nonce: it identifies the protocol to a TLS
+        // port.
         greeting.output = Some(Bytes::from_static(&MAGIC));
         if greeting.hello.bound {
             greeting.say_hello();
@@ -167,8 +169,8 @@ impl ClientGreeting {
         Ok(greeting)
     }
 
-    /// Goes on, once the handshake is done, where [`ClientSetup::early_flight`] of the same setup
-    /// was sent and taken; its binding is known now.
+    /// Continues the greeting after the handshake, if [`ClientSetup::early_flight`] of the same
+    /// setup was sent and accepted; the binding of the setup is known now.
     pub fn after_early(setup: ClientSetup, binding: &EarlyBinding) -> Result<Self, GreetingError> {
         let Some(flight) = setup.early_flight(&binding.client) else { return Self::new(setup) };
         let mut greeting = Self::begin(setup)?;
@@ -209,8 +211,8 @@ impl ClientGreeting {
         })
     }
 
-    /// Takes the greeting's bytes off the front of `input`. An incomplete message stays there:
-    /// append to it and call again. What follows the greeting is not touched.
+    /// Consumes the greeting's bytes from the front of `input`. An incomplete message stays there:
+    /// append to it and call again. Bytes after the greeting are left in place.
     pub fn handle_input(&mut self, input: &mut BytesMut) {
         while !matches!(self.state, State::Over) {
             let step = match self.inbound.poll(input) {
@@ -229,7 +231,7 @@ impl ClientGreeting {
         self.output.take()
     }
 
-    /// How it ended, once.
+    /// The outcome of the greeting, returned once.
     pub fn poll_outcome(&mut self) -> Option<Result<ClientAccepted, GreetingError>> {
         self.outcome.take()
     }
@@ -278,7 +280,7 @@ impl ClientGreeting {
         Ok(())
     }
 
-    /// Sends hello and proof, which covers everything the transcript has so far.
+    /// Sends Hello and Proof, which covers the transcript so far.
     fn say_hello(&mut self) {
         let mut out = BytesMut::from(self.output.take().unwrap_or_default());
         let hello_start = out.len();
@@ -287,7 +289,7 @@ impl ClientGreeting {
         self.prove(out);
     }
 
-    /// Sends `out` and the proof behind it.
+    /// Sends `out`, followed by Proof.
     fn prove(&mut self, mut out: BytesMut) {
         let hash = self.transcript.hash();
         self.token = self.hello.enrolls.then(|| self.keys.enrolled_token(&hash));
@@ -301,7 +303,7 @@ impl ClientGreeting {
         self.output = Some(out.freeze());
     }
 
-    /// Whether the answer is one to our hello; it is not believed before the signature.
+    /// Checks that Accept matches our Hello; it is not trusted before the signature.
     fn check(&self, accept: &Accept) -> Result<(), GreetingError> {
         let (carrier, link) = match self.hello.attach {
             None => (FIRST_CARRIER, accept.link),
@@ -339,7 +341,7 @@ impl ClientGreeting {
         Ok(ClientAccepted { secret, token: self.token.clone(), ..accepted(accept, false) })
     }
 
-    /// That the server holds the secret of the link, at the other end of this very handshake.
+    /// Verifies that the server holds the link's secret and is the other end of this handshake.
     fn verify_early(&self, accept: &Accept, mac: &[u8]) -> Result<ClientAccepted, GreetingError> {
         let mac = message::read_mac(mac)?;
         let (Some(transcript), Some(secret)) = (&self.early, &self.attach_secret) else {
@@ -371,7 +373,8 @@ fn accepted(accept: &Accept, early: bool) -> ClientAccepted {
     }
 }
 
-/// Without the bytes in flight: a proof beside a stolen stored credential is the client's key.
+/// Omits the pending bytes: a proof together with a stolen stored credential yields the client's
+/// key.
 impl fmt::Debug for ClientGreeting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientGreeting")
@@ -381,7 +384,7 @@ impl fmt::Debug for ClientGreeting {
     }
 }
 
-/// A duration in whole seconds as it travels, within what a client believes.
+/// A duration in whole seconds for the wire, limited to what a client accepts.
 pub(super) fn seconds(duration: Duration, min: u32) -> u32 {
     u32::try_from(duration.as_secs()).unwrap_or(SECONDS_MAX).clamp(min, SECONDS_MAX)
 }

@@ -16,8 +16,7 @@
 //! handshake up to its own Finished. So the client sends its bytes only to a server that holds the
 //! link's secret.
 //!
-//! A server that cannot answer early data sends nothing early, and the greeting goes on in the
-//! ordinary way.
+//! A server that cannot answer early data sends nothing early, and the greeting continues normally.
 
 use bytes::{Bytes, BytesMut};
 
@@ -25,12 +24,12 @@ use super::message::{self, Hello};
 use super::transcript::Transcript;
 use super::{LinkSecret, MAGIC};
 
-/// What ties early data to its connection: secrets of TLS that only its two ends have.
+/// Binds early data to its connection: TLS secrets that only its two ends have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct EarlyBinding {
-    /// Of the ClientHello, with its ticket, random and key share.
+    /// Covers the ClientHello, with its ticket, random and key share.
     pub client: [u8; 32],
-    /// Of the handshake up to the server's Finished.
+    /// Covers the handshake up to the server's Finished.
     pub server: [u8; 32],
 }
 
@@ -40,7 +39,7 @@ impl std::fmt::Debug for EarlyBinding {
     }
 }
 
-/// Magic, Hello and Early. Nothing else may be said early.
+/// Encodes magic, Hello and Early. Nothing else may be sent early.
 pub(super) fn flight(hello: &Hello, secret: &LinkSecret, client: &[u8; 32]) -> Bytes {
     let mut out = BytesMut::from(&MAGIC[..]);
     hello.write(&mut out);

@@ -1,5 +1,5 @@
 //! Harnesses of the fuzz targets `greeting_client` and `greeting_server` and of the replay of their
-//! corpus. Nonces and exporter are fixed, so that a kept greeting can be valid to the end.
+//! corpus. Nonces and exporter are fixed, so that a greeting in the corpus can be valid to the end.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::{CarrierNumber, InstanceId, LinkId};
 
 const TOKEN: &str = "9fK2xQ7bVt0LmZ4cRw8JpA";
 
-/// One that the server does not know.
+/// A token that the server does not know.
 const STRANGE: &str = "Zt5RkW1xQ8bN4mVc7LpYs2";
 
 const EARLY: EarlyBinding = EarlyBinding { client: [0xe1; 32], server: [0xe2; 32] };
 
-/// First byte of the data: which kind of greeting (bit 0 bound, bit 1 attach, bit 2 certificate,
-/// bit 3 a client that the server does not know, bit 7 one that has said Hello early) and in pieces
-/// of which length it arrives.
+/// The first byte of the data: the kind of greeting (bit 0 bound, bit 1 attach, bit 2 certificate,
+/// bit 3 a client that the server does not know, bit 7 early Hello) and the length of the pieces in
+/// which it arrives (bits 4 to 6).
 #[derive(Clone, Copy)]
 struct Scenario {
     bound: bool,
@@ -100,12 +100,13 @@ impl Scenario {
     }
 }
 
-/// A client meets a server that sends `data`.
+/// Runs a client against a server that sends `data`.
 pub fn fuzz_client(data: &[u8]) {
     client_accepts(data);
 }
 
-/// A server, whose driver accepts whoever proves himself, meets a client that sends `data`.
+/// Runs a server, whose driver accepts every authenticated client, against a client that sends
+/// `data`.
 pub fn fuzz_server(data: &[u8]) {
     server_accepts(data);
 }
@@ -155,7 +156,7 @@ const TERMS: Terms = Terms {
     keepalive: Duration::from_secs(1),
 };
 
-/// Says whether the server accepted, once it is over.
+/// Returns whether the server accepted, once the greeting is over.
 fn answer(server: &mut ServerGreeting, scenario: Scenario, event: ServerEvent) -> Option<bool> {
     match event {
         ServerEvent::Credentials { certificate: true, .. } => server.certificate_suffices(),
@@ -186,7 +187,7 @@ fn answer(server: &mut ServerGreeting, scenario: Scenario, event: ServerEvent) -
     None
 }
 
-/// Feeds `data` in pieces until `step` says that it is over; returns how many bytes it took.
+/// Feeds `data` in pieces until `step` returns true. Returns the number of consumed bytes.
 fn feed(data: &[u8], piece: usize, mut step: impl FnMut(&mut BytesMut) -> bool) -> usize {
     let mut input = BytesMut::new();
     let mut given = 0;

@@ -30,9 +30,9 @@ fn xor(a: &[u8; 32], b: &[u8; 32]) -> [u8; 32] {
     std::array::from_fn(|i| a[i] ^ b[i])
 }
 
-/// The server's half of a token. It verifies a proof and makes the server's signature, but it
-/// cannot log in. A thief of it can impersonate the server. So it is a secret: it is never printed,
-/// and it is overwritten when dropped.
+/// The server's half of a token. It verifies a proof and makes the server's signature, but does not
+/// suffice to log in. A thief of it can impersonate the server. So it is a secret: never printed,
+/// and overwritten when dropped.
 #[derive(Clone)]
 pub struct StoredCredential {
     /// SHA-256 of the client key.
@@ -47,7 +47,7 @@ impl fmt::Debug for StoredCredential {
     }
 }
 
-/// In time that does not depend on where they differ.
+/// Compares in constant time.
 impl PartialEq for StoredCredential {
     fn eq(&self, other: &Self) -> bool {
         let stored = self.stored_key.ct_eq(&other.stored_key);
@@ -64,8 +64,8 @@ impl Drop for StoredCredential {
     }
 }
 
-/// Both keys of an identity: made from its secret by the client, won from a valid proof by the
-/// server.
+/// Both keys of an identity: derived from its secret by the client, recovered from a valid proof by
+/// the server.
 #[derive(Clone)]
 pub(super) struct ClientKeys {
     client_key: Secret,
@@ -73,7 +73,7 @@ pub(super) struct ClientKeys {
 }
 
 impl ClientKeys {
-    /// `secret` is the token, or the exporter of a client that shows a certificate instead.
+    /// `secret` is the token, or the exporter of a client that presents a certificate instead.
     pub(super) fn derive(secret: &[u8]) -> Self {
         Self {
             client_key: Zeroizing::new(mac_of_any(secret, &[b"Client Key"])),
@@ -103,7 +103,7 @@ impl ClientKeys {
         LinkSecret(self.expand(transcript, b"tunnel link secret"))
     }
 
-    /// The token that a client has from now on, when these keys are those of a code.
+    /// The token that a client uses from now on, if these keys are derived from a code.
     pub(super) fn enrolled_token(&self, transcript: &[u8; 32]) -> EnrolledToken {
         let secret = self.expand(transcript, b"tunnel enrolled token");
         EnrolledToken(Zeroizing::new(URL_SAFE_NO_PAD.encode(secret.as_slice())))
@@ -127,8 +127,8 @@ impl fmt::Debug for ClientKeys {
     }
 }
 
-/// The token that a client got for a code: 256 bits in base64url. Both sides compute it, so it
-/// never travels. Never printed, overwritten when dropped.
+/// The token that a client gets for a code: 256 bits in base64url. Both sides compute it, so it is
+/// never sent. Never printed, overwritten when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EnrolledToken(Zeroizing<String>);
 
@@ -156,8 +156,9 @@ fn assign_if(choice: Choice, to: &mut [u8; 32], from: &[u8; 32]) {
     }
 }
 
-/// Verifies a proof against the credentials of a name. The work is the same for none, one or two,
-/// and for a right or a wrong proof: absent ones are replaced by some that nothing matches.
+/// Verifies a proof against the credentials of a name. The work is the same for zero, one or two
+/// credentials, and for a valid or an invalid proof: absent credentials are replaced by a decoy
+/// that nothing matches.
 pub(super) fn verify(
     credentials: &[StoredCredential],
     transcript: &[u8; 32],
@@ -182,13 +183,13 @@ pub(super) fn verify(
     bool::from(found).then_some(keys)
 }
 
-/// The secret of a link: proves on a further carrier that the same two processes are talking. It
-/// never travels, never prints, and is overwritten when dropped.
+/// The secret of a link: proves on an additional carrier that its ends are the same two processes.
+/// It is never sent, never printed, and overwritten when dropped.
 #[derive(Clone)]
 pub struct LinkSecret(Secret);
 
 impl LinkSecret {
-    /// A secret that no link has; the work for an unknown link is done with it.
+    /// A secret that no link has, so that the work for an unknown link is the same.
     pub(super) fn decoy(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
@@ -204,7 +205,8 @@ impl LinkSecret {
         mac(&self.0, &[b"tunnel attach server", transcript])
     }
 
-    /// The client's claim before the handshake is done, good for one look at the link.
+    /// The client's claim before the handshake is complete, which suffices for a preview of the
+    /// link.
     pub(super) fn early_proof(&self, transcript: &[u8; 32]) -> [u8; 32] {
         mac(&self.0, &[b"tunnel early client", transcript])
     }
@@ -221,7 +223,7 @@ impl fmt::Debug for LinkSecret {
     }
 }
 
-/// Whether two MACs are equal, in time that does not depend on where they differ.
+/// Whether two MACs are equal, in constant time.
 pub(super) fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
     a.ct_eq(b).into()
 }

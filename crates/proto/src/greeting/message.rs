@@ -1,6 +1,6 @@
-//! The messages of a greeting as bytes. Each is `kind u8 | length u24 | body`; the first of each
-//! direction has the magic in front. The fields below are the same in every version; what a newer
-//! version adds follows as TLVs, which older ends skip.
+//! The messages of a greeting as bytes. Each is `kind u8 | length u24 | body`; the magic precedes
+//! the first message of each direction. The fields below are the same in every version; a newer
+//! version adds TLVs after them, which older ends skip.
 
 use std::fmt;
 
@@ -22,8 +22,8 @@ pub(super) const INTRODUCTION: u8 = 8;
 pub(super) const EARLY: u8 = 9;
 pub(super) const EARLY_SIGNATURE: u8 = 10;
 
-/// First bytes of a peer that was told `tls://` where we were told `tcp://`: the types of records a
-/// TLS handshake may begin with (RFC 8446 section 5.1).
+/// First bytes of a peer that is configured for `tls://` while we are configured for `tcp://`: the
+/// record types with which a TLS handshake may begin (RFC 8446 section 5.1).
 const TLS_ALERT: u8 = 21;
 const TLS_HANDSHAKE: u8 = 22;
 
@@ -37,20 +37,20 @@ const INTENT_ADDS: u8 = 1;
 const INTENT_REPLACES: u8 = 2;
 const INTENT_ENROLLS: u8 = 3;
 
-/// Protocol versions that a side talks, both ends included.
+/// The inclusive range of protocol versions that a side supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// The oldest.
+    /// The oldest version.
     pub min: u16,
-    /// The newest.
+    /// The newest version.
     pub max: u16,
 }
 
 impl Versions {
-    /// What this code talks.
+    /// The versions that this implementation supports.
     pub const OURS: Self = Self { min: 1, max: 1 };
 
-    /// The newest version that both talk.
+    /// The newest version that both sides support.
     #[must_use]
     pub fn common(self, other: Self) -> Option<u16> {
         let version = self.max.min(other.max);
@@ -62,77 +62,77 @@ impl Versions {
     }
 }
 
-/// Optional abilities, a bit each. In use is what both sides have.
+/// Optional features, one bit each. A feature is in use if both sides have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Features(pub u64);
 
 impl Features {
-    /// The server restricts the visitors of a service: it reads `allow_from` and `deny_from` of a
+    /// The server restricts the visitors of a service: it obeys `allow_from` and `deny_from` of a
     /// Register.
     pub const VISITORS: Self = Self(1);
 
-    /// The peer takes flows: FlowOpen and FlowClose on the control stream, DATAGRAM frames, and
+    /// The peer supports flows: FlowOpen and FlowClose on the control stream, DATAGRAM frames, and
     /// [`Target::Reported`](crate::Target::Reported).
     pub const FLOWS: Self = Self(2);
 
-    /// The peer knows private services: the field `visitors` of a Register, and
+    /// The peer supports private services: the field `visitors` of a Register, and
     /// [`Target::Private`](crate::Target::Private).
     pub const PRIVATE: Self = Self(4);
 
-    /// The server lets several clients share an address: it reads the flag `shared` of a Register.
+    /// The server lets several clients share an address: it obeys the flag `shared` of a Register.
     pub const SHARED: Self = Self(8);
 
-    /// The client has a shared service: its process stands beside other such processes of its name
-    /// and takes over from none of them.
+    /// The client has a shared service: its process runs beside other such processes of the same
+    /// name and takes over from none of them.
     pub const BESIDE: Self = Self(16);
 
-    /// The abilities of a client without a shared service.
+    /// The features of a client without a shared service.
     pub const ALONE: Self =
         Self(Self::VISITORS.0 | Self::FLOWS.0 | Self::PRIVATE.0 | Self::SHARED.0);
 
-    /// The abilities of this program.
+    /// The features of this program.
     pub const OURS: Self = Self(Self::ALONE.0 | Self::BESIDE.0);
 
-    /// Whether all abilities of `other` are among these.
+    /// Whether all features of `other` are included.
     #[must_use]
     pub const fn have(self, other: Self) -> bool {
         self.common(other).0 == other.0
     }
 
-    /// What both have.
+    /// The features that both sides have.
     #[must_use]
     pub const fn common(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 }
 
-/// How a carrier joins a link that lives.
+/// How a carrier joins an existing link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachMode {
-    /// Beside the others.
+    /// In addition to the others.
     Adds,
-    /// In place of this one, which is closed and whose unread bytes are dropped.
+    /// Instead of this carrier, which is closed and whose unread bytes are dropped.
     Replaces(CarrierNumber),
 }
 
-/// A carrier's claim to a link that lives.
+/// A carrier's claim to an existing link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attach {
-    /// Which link.
+    /// The id of the link.
     pub link: LinkId,
-    /// The number of the new carrier: larger than any before it.
+    /// The number of the new carrier: larger than all previous numbers.
     pub carrier: CarrierNumber,
-    /// Beside or instead of another.
+    /// In addition to or instead of another carrier.
     pub mode: AttachMode,
 }
 
-/// The client's Hello: its name, process and wishes.
+/// The client's Hello: its name, process and request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) bound: bool,
     pub(super) takeover: bool,
     pub(super) certificate: bool,
-    /// Said before the handshake is done; [`EARLY`] follows.
+    /// Sent before the handshake is complete; [`EARLY`] follows.
     pub(super) early: bool,
     pub(super) versions: Versions,
     pub(super) features: Features,
@@ -141,7 +141,7 @@ pub(super) struct Hello {
     pub(super) name: Name,
     /// `None` starts a new link.
     pub(super) attach: Option<Attach>,
-    /// Asks for a token in exchange for a code, not for a link.
+    /// Requests a token in exchange for a code, instead of a link.
     pub(super) enrolls: bool,
 }
 
@@ -266,8 +266,8 @@ impl Accept {
     }
 }
 
-/// The body of `Proof` and `Signature`: over the credential, and over the link secret when the
-/// carrier attaches.
+/// The body of `Proof` and `Signature`: a MAC with the credential, and a MAC with the link secret
+/// if the carrier attaches.
 #[derive(Clone, Copy)]
 pub(super) struct Macs {
     pub(super) credential: [u8; 32],
@@ -322,7 +322,7 @@ pub(super) fn read_nonce(body: &[u8]) -> Result<[u8; NONCE_LENGTH], GreetingErro
     Ok(nonce)
 }
 
-/// The server does not know the client, and accepts introductions of unknown clients.
+/// Sent if the server does not know the client, and accepts introductions of unknown clients.
 pub(super) fn write_introduce(out: &mut BytesMut) {
     put_tlv(out, INTRODUCE, |_| ());
 }
@@ -331,7 +331,7 @@ pub(super) fn read_introduce(body: &[u8]) -> Result<(), GreetingError> {
     Ok(Reader::new(body).skip_tlvs()?)
 }
 
-/// The credential that verifies the client's proof.
+/// Writes the credential that verifies the client's proof.
 pub(super) fn write_introduction(credential: &StoredCredential, out: &mut BytesMut) {
     put_tlv(out, INTRODUCTION, |out| {
         out.put_slice(&credential.stored_key);
@@ -357,7 +357,7 @@ pub(super) fn read_refused(body: &[u8]) -> Result<Refusal, GreetingError> {
     Ok(refusal)
 }
 
-/// Cuts messages off the driver's buffer and counts them against [`GREETING_MAX`].
+/// Splits messages off the driver's buffer and counts their bytes against [`GREETING_MAX`].
 #[derive(Debug)]
 pub(super) struct Inbound {
     magic_seen: bool,
@@ -369,8 +369,8 @@ impl Inbound {
         Self { magic_seen: false, left: GREETING_MAX }
     }
 
-    /// The next whole message, head included; `None` while more bytes are needed. A wrong magic
-    /// shows at its first wrong byte, an oversize message at its head.
+    /// The next complete message, including its header; `None` while more bytes are needed. A wrong
+    /// magic is detected at its first wrong byte, an oversize message at its header.
     pub(super) fn poll(&mut self, input: &mut BytesMut) -> Result<Option<Message>, GreetingError> {
         if !self.magic_seen {
             let arrived = input.len().min(MAGIC.len());
@@ -400,11 +400,11 @@ impl Inbound {
     }
 }
 
-/// One message as it came.
+/// A message as received.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) kind: u8,
-    /// Head included: this is what enters the transcript.
+    /// Includes the header, because it enters the transcript.
     pub(super) bytes: Bytes,
 }
 

@@ -9,15 +9,16 @@
 //!
 //! The construction is SCRAM-SHA-256 (RFC 5802, RFC 7677) without salt and iterations, which only
 //! slow down guessing: a [`Token`] has 128 bits of entropy or is refused. The server stores values
-//! that verify a proof but cannot make it. Both proofs cover all messages before them, and the
-//! exporter of the TLS connection if there is TLS ([`Binding`]). So a captured greeting is useless
-//! on another connection. Without an exporter the server's nonce comes first.
+//! that verify a proof but do not suffice to make a proof. Both proofs cover all messages before
+//! them, and the exporter of the TLS connection if there is TLS ([`Binding`]). So a captured
+//! greeting is useless on another connection. Without an exporter the client first waits for the
+//! server's nonce.
 //!
 //! A client that resumes its link may greet in early data: see `early.rs`.
 //!
-//! The machines are [`ClientGreeting`] and [`ServerGreeting`]: bytes go into `handle_input`, bytes
-//! come out of `poll_output`. They hold no buffer: an incomplete message stays in the buffer of
-//! the driver, which never needs more than [`GREETING_MAX`] bytes. The driver keeps the deadline of
+//! The state machines are [`ClientGreeting`] and [`ServerGreeting`]: bytes go into `handle_input`,
+//! bytes come out of `poll_output`. They hold no buffer: an incomplete message stays in the buffer
+//! of the driver, which never needs more than [`GREETING_MAX`] bytes. The driver enforces
 //! [`GREETING_TIMEOUT`], supplies randomness, and delays refusals by name and source.
 
 mod client;
@@ -51,18 +52,19 @@ pub use server::{Grant, ServerAccepted, ServerEvent, ServerGreeting, ServerSetup
 pub use token::{Token, TokenError};
 pub use transcript::Binding;
 
-/// First bytes of each direction.
+/// The first bytes of each direction.
 pub const MAGIC: [u8; 4] = *b"TNL1";
 
-/// Bytes of a greeting in one direction, at most. Today's longest is under 400; the rest is for
-/// fields of later versions.
+/// Maximum length of a greeting in one direction, in bytes. Currently the longest is below 400; the
+/// rest is for fields of later versions.
 pub const GREETING_MAX: usize = 4096;
 
-/// How long a driver gives a greeting from the first to the last byte.
+/// Timeout of a whole greeting, enforced by the driver.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Random bytes that each side contributes.
 pub const NONCE_LENGTH: usize = 32;
 
-/// Credentials that a name may have at once: the old and the new one while a token is changed.
+/// Maximum number of credentials of a name: the old and the new credential during a change of the
+/// token.
 pub const CREDENTIALS_MAX: usize = 2;

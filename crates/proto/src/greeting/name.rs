@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-/// Longest name in bytes: that of a DNS label, rounded up.
+/// Maximum length of a name, in bytes: that of a DNS label, rounded up.
 pub const NAME_MAX: usize = 64;
 
 /// The name of a client or a service: 1 to 64 of `A-Z a-z 0-9 . _ -`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Box<str>);
 
-/// A text that is no [`Name`].
+/// The text is not a [`Name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a name is 1 to {NAME_MAX} of the characters A-Z a-z 0-9 . _ -")]
 pub struct NameError;
 
 impl Name {
-    /// Checks `text`.
+    /// Parses `text`.
     pub fn new(text: &str) -> Result<Self, NameError> {
         Self::from_bytes(text.as_bytes())
     }

@@ -1,7 +1,7 @@
-//! Proofs of session descriptions of WebRTC, for programs that speak no greeting.
+//! Proofs for WebRTC session descriptions, for programs without the greeting.
 //!
-//! The construction is that of the greeting. Proof and signature cover the texts as they are, and
-//! so the hashes of the certificates in them: whoever carries the texts can exchange neither end.
+//! The construction is that of the greeting. Proof and signature cover the texts unchanged,
+//! including the certificate hashes in them: whoever carries the texts can substitute neither end.
 //!
 //! ```text
 //!   Client Key = HMAC(token, "Client Key")     Stored Key = SHA-256(Client Key)
@@ -10,22 +10,22 @@
 //!   signature  = HMAC(Server Key, SHA-256("tunnel answer" LF context LF offer LF answer))
 //! ```
 //!
-//! HMAC is that with SHA-256. An offer that is heard and sent again leads nowhere, because the key
-//! of its certificate is not in it.
+//! HMAC is HMAC-SHA-256. A replayed offer is useless, because it does not contain the private key
+//! of its certificate.
 
 use sha2::{Digest, Sha256};
 
 use super::keys::{ClientKeys, StoredCredential, same, verify};
 use super::token::Token;
 
-/// The proof of whoever makes an offer. `context` names the client and what it asks for.
+/// The proof for an offer. `context` names the client and what it requests.
 #[must_use]
 pub fn prove_offer(token: &Token, context: &str, offer: &str) -> [u8; 32] {
     token.keys().proof(&transcript(&["tunnel offer", context, offer]))
 }
 
 /// Checks the proof of an offer against the credentials of a name. The work is the same for any
-/// number of credentials, and for a right or a wrong proof.
+/// number of credentials, and for a valid or an invalid proof.
 #[must_use]
 pub fn verify_offer(
     credentials: &[StoredCredential],
@@ -37,7 +37,7 @@ pub fn verify_offer(
     Some(ProvenOffer { keys, begin: [context, offer].join("\n") })
 }
 
-/// Whether the answer is of an end that knows the token.
+/// Whether the answer was signed by an end that knows the token.
 #[must_use]
 pub fn is_signed(
     token: &Token,
@@ -48,7 +48,7 @@ pub fn is_signed(
     same(&token.keys().signature(&signed), signature)
 }
 
-/// An offer whose proof was right.
+/// An offer with a valid proof.
 #[derive(Debug)]
 pub struct ProvenOffer {
     keys: ClientKeys,
@@ -57,7 +57,7 @@ pub struct ProvenOffer {
 }
 
 impl ProvenOffer {
-    /// The credential that the proof was for.
+    /// The credential that the proof matches.
     #[must_use]
     pub fn credential(&self) -> StoredCredential {
         self.keys.stored()

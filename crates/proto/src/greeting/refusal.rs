@@ -1,36 +1,36 @@
-//! Why a server refuses a greeting. One table of numbers; `SPEC.md` section "Greeting" mirrors it.
+//! Why a server refuses a greeting. `SPEC.md`, section "Greeting", has the same table of numbers.
 
 use std::fmt;
 
-/// A server's no. It is not authenticated: it comes before the server proved anything, so a client
-/// may act on it only by waiting, telling and trying again - never by giving up a secret or a pin.
+/// A server's refusal. It is not authenticated, because it precedes the server's proof. So a client
+/// may only log it, back off and retry - never discard a secret or a pin.
 ///
-/// `Display` is one line for the logs of both ends: what, and what to do.
+/// `Display` is one line for the logs of both ends: the reason and the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// Unknown name, wrong token or missing certificate; deliberately one code.
     BadCredential,
-    /// A newer process of this client took over and lives.
+    /// A newer process of this client has taken over and is still running.
     Superseded,
-    /// The link to attach to is unknown, of another client, or its secret is wrong. Start a new
-    /// one.
+    /// The link to attach to is unknown or belongs to another client, or its secret is wrong. The
+    /// client starts a new link.
     UnknownLink,
     /// No common version.
     Version,
     /// Too many links, carriers or greetings.
     Limit,
-    /// Known, but not allowed.
+    /// The client is known, but not allowed.
     Denied,
-    /// The greeting makes no sense.
+    /// The greeting is malformed.
     Malformed,
-    /// The server is going away, or cannot find out whether the client may come in.
+    /// The server is shutting down, or cannot determine whether to admit the client.
     Unavailable,
     /// One side sees TLS end to end and the other does not.
     Binding,
-    /// Another process uses the name and does not give way.
+    /// Another process uses the name and is not replaced.
     NameTaken,
-    /// The client's verified certificate has another name than the client gave. Found before
-    /// anybody looks for the name, so it tells nothing of who is known.
+    /// The name in the client's verified certificate differs from the name in Hello. Checked before
+    /// the name is looked up, so it does not reveal which names are known.
     CertificateName,
     /// A code of a newer server.
     Other(u16),
@@ -75,7 +75,7 @@ impl Refusal {
         }
     }
 
-    /// The refusal with this number; every number is one.
+    /// The refusal with this number; every number is a refusal.
     #[must_use]
     pub const fn from_raw(raw: u16) -> Self {
         match raw {

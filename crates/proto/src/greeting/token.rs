@@ -1,6 +1,5 @@
-//! The shared secret of a client and its server. It must be strong by itself: the greeting has no
-//! salt and no iterations, and over `tcp://` and `ws://` anybody on the path may try guesses at
-//! home.
+//! The shared secret of a client and its server. It must have enough entropy: the greeting has no
+//! salt and no iterations, and over `tcp://` and `ws://` anybody on the path can guess offline.
 
 use std::fmt;
 
@@ -10,24 +9,25 @@ use zeroize::Zeroizing;
 
 use super::keys::{ClientKeys, StoredCredential};
 
-/// Entropy below which a token is refused, in bits: beyond any search (NIST SP 800-57 part 1).
+/// Entropy below which a token is refused, in bits: beyond exhaustive search (NIST SP 800-57 part
+/// 1).
 const ENTROPY_MIN: usize = 128;
 
-/// Longest token in bytes; keeps a file given by mistake from becoming one.
+/// Maximum length of a token, in bytes; rejects a file that was given by mistake.
 const TOKEN_MAX: usize = 256;
 
-/// A random token has this many distinct characters: 39 random digits miss it once in 10,000, all
-/// denser alphabets practically never.
+/// Minimum number of distinct characters of a token: 39 random digits have fewer once in 10,000
+/// cases, tokens of larger alphabets practically never.
 const DISTINCT_MIN: usize = 8;
 
-/// Begins the text of a [`StoredCredential`].
+/// Prefix of the text of a [`StoredCredential`].
 const HASHED: &str = "scram-sha-256:";
 
 impl StoredCredential {
-    /// Of a token, or of the text that [`Self::text`] wrote of one.
+    /// The stored credential of a token, or of a text made by [`Self::text`].
     ///
     /// # Errors
-    /// Those of [`Token::new`]; [`TokenError::Hashed`] when such a text is not whole.
+    /// Those of [`Token::new`]; [`TokenError::Hashed`] if a text of [`Self::text`] is incomplete.
     pub fn of(text: &str) -> Result<Self, TokenError> {
         let Some(keys) = text.strip_prefix(HASHED) else {
             return Token::new(text).map(|token| token.stored());
@@ -41,9 +41,8 @@ impl StoredCredential {
         Ok(Self { stored_key, server_key })
     }
 
-    /// As a configuration keeps it: `scram-sha-256:`, the stored key, `:`, the server key, both in
-    /// base64url (RFC 4648 section 5), unpadded. A secret: its owner can
-    /// impersonate the server.
+    /// The text for a configuration: `scram-sha-256:`, the stored key, `:`, the server key, both in
+    /// base64url (RFC 4648 section 5), unpadded. A secret: its owner can impersonate the server.
     #[must_use]
     pub fn text(&self) -> Zeroizing<String> {
         let [stored, server] =
@@ -58,7 +57,7 @@ impl StoredCredential {
 #[derive(Clone)]
 pub struct Token(Zeroizing<Box<[u8]>>);
 
-/// Why a text is no [`Token`]. The text itself is not repeated.
+/// Why a text is not a [`Token`]. The messages do not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// Blanks, control characters or non-ASCII.
@@ -67,7 +66,7 @@ pub enum TokenError {
     /// More than 256 characters.
     #[error("a token has at most {TOKEN_MAX} characters")]
     Long,
-    /// A [`StoredCredential`], perhaps a damaged one, in place of the token itself.
+    /// A [`StoredCredential`], possibly a damaged one, instead of a token.
     #[error(
         "this is the hash of a token, `{HASHED}…`, or a part of one; only a server can use it, and \
          only a whole one"
@@ -79,16 +78,17 @@ pub enum TokenError {
          `tunnel generate token`"
     )]
     Weak {
-        /// The estimate.
+        /// The estimated entropy, in bits.
         bits: usize,
     },
 }
 
 impl Token {
-    /// Checks a text. The estimate is `length * log2(size of the alphabet in use)`, where the
-    /// alphabet is the smallest of digits, hex digits, one case of letters, with digits, both
-    /// cases, with digits, with signs: 22 characters of base64, 32 hex digits, 39 digits. Texts
-    /// with fewer than 8 distinct characters, or that repeat themselves, count as nothing.
+    /// Checks a text. The estimated entropy is `length * log2(size of the alphabet)`, with the
+    /// smallest matching alphabet of: digits, hex digits, letters of one case, with digits, letters
+    /// of both cases, with digits, with punctuation. 22 characters of base64, 32 hex digits or 39
+    /// digits suffice. The estimate is 0 for texts with fewer than 8 distinct characters or with
+    /// many repetitions.
     pub fn new(text: &str) -> Result<Self, TokenError> {
         let bytes = text.as_bytes();
         if !bytes.iter().all(u8::is_ascii_graphic) {
@@ -132,7 +132,7 @@ impl std::str::FromStr for Token {
     }
 }
 
-/// Entropy of a text in bits, from below.
+/// A lower estimate of the entropy of a text, in bits.
 fn estimate(text: &[u8]) -> usize {
     let has = |class: fn(&u8) -> bool| text.iter().any(class);
     let (digit, lower, upper) =
@@ -160,8 +160,8 @@ fn estimate(text: &[u8]) -> usize {
     if distinct < DISTINCT_MIN || repeats(text) { 0 } else { text.len() * each / 100 }
 }
 
-/// Whether more than a quarter of the text was there before, in pieces of four characters. 32
-/// random hex digits repeat one such piece once in 150 and seven practically never.
+/// Whether more than a quarter of the substrings of four characters occurred earlier in the text.
+/// In 32 random hex digits one substring repeats once in 150 cases and seven practically never.
 fn repeats(text: &[u8]) -> bool {
     let again = (1..text.len().saturating_sub(3))
         .filter(|&i| text[..i + 3].windows(4).any(|earlier| *earlier == text[i..i + 4]))

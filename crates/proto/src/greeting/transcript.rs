@@ -1,19 +1,19 @@
-//! What both proofs cover: the binding, and every message so far, head and all.
+//! The transcript that both proofs cover: the binding, and every message so far with its header.
 
 use sha2::{Digest, Sha256};
 
 const LABEL: &[u8] = b"tunnel greeting 1";
 
-/// What ties a greeting to its connection.
+/// Binds a greeting to its connection.
 ///
-/// Both sides must see the same: the mode is part of the transcript and of the client's hello, so
-/// taking TLS away from one side is a refusal and not a weaker greeting.
+/// Both sides must have the same binding: the mode is part of the transcript and of the client's
+/// Hello, so stripping TLS from one side causes a refusal, not a weaker greeting.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
     /// Keying material of the TLS session (RFC 5705, RFC 8446 section 7.5): tls, quic, kcp.
     Exporter([u8; 32]),
     /// Nothing, or TLS that may end at a reverse proxy: tcp, ws, wss. The client's proof then
-    /// covers the server's nonce, and nobody is kept from relaying the whole conversation.
+    /// covers the server's nonce, but relaying the whole connection is not prevented.
     None,
 }
 
@@ -32,8 +32,8 @@ impl std::fmt::Debug for Binding {
     }
 }
 
-/// Hash over `label | mode | exporter | messages`. Messages carry their length, the exporter's
-/// presence follows from the mode: no two different transcripts have the same bytes.
+/// Hash over `label | mode | exporter | messages`. Messages include their length, and the mode
+/// determines whether there is an exporter: no two different transcripts have the same bytes.
 #[derive(Clone)]
 pub(super) struct Transcript(Sha256);
 
@@ -50,12 +50,12 @@ impl Transcript {
         Self(hash)
     }
 
-    /// What [`super::message::EARLY`] covers.
+    /// The transcript that [`super::message::EARLY`] covers.
     pub(super) fn early(client: &[u8; 32]) -> Self {
         Self(Sha256::new_with_prefix(LABEL).chain_update([2]).chain_update(client))
     }
 
-    /// What [`super::message::EARLY_SIGNATURE`] covers.
+    /// The transcript that [`super::message::EARLY_SIGNATURE`] covers.
     pub(super) fn early_answer(server: &[u8; 32]) -> Self {
         Self(Sha256::new_with_prefix(LABEL).chain_update([3]).chain_update(server))
     }

@@ -11,59 +11,60 @@ use crate::{CarrierNumber, InstanceId, LinkId};
 pub struct ServerSetup {
     /// The TLS session of the connection, if there is one end to end.
     pub binding: Binding,
-    /// The name in the client's verified certificate. A client with a certificate may use no other
-    /// name. An empty name, of a certificate without a name, fits no client.
+    /// The name in the client's verified certificate. A client with a certificate must use this
+    /// name. An empty name, of a certificate without a name, matches no client.
     pub certificate_name: Option<String>,
     /// The supported versions: [`Versions::OURS`].
     pub versions: Versions,
     /// The supported features.
     pub features: Features,
-    /// Whether an unknown client may log in. The server asks it for the credential that verifies
-    /// its token. Has no effect without [`Binding::Exporter`], because a man in the middle could
+    /// Whether an unknown client may log in. The server requests the credential that verifies its
+    /// token. Has no effect without [`Binding::Exporter`], because a man in the middle could
     /// answer.
     pub introductions: bool,
-    /// Whether a client that has only a certificate may attach a carrier without showing it: the
-    /// secret of the link proves both ends, and only the carrier that began the link had to show
-    /// it.
+    /// Whether a client that has only a certificate may attach a carrier without presenting it: the
+    /// secret of the link authenticates both ends, and only the first carrier of the link had to
+    /// present the certificate.
     pub links_suffice: bool,
     /// Fresh random bytes for this greeting.
     pub nonce: [u8; NONCE_LENGTH],
 }
 
-/// A question to the driver, or the outcome.
+/// A query to the driver, or the outcome.
 #[derive(Debug)]
 pub enum ServerEvent {
     /// Which credentials does this name have? Answer with
     /// [`credentials`](super::ServerGreeting::credentials), or with
     /// [`certificate_suffices`](super::ServerGreeting::certificate_suffices) if `certificate`. An
-    /// unknown name has none, and the answer must take the same time.
+    /// unknown name has none, and the reply must take the same time.
     Credentials {
-        /// The name that the client gave; nothing is proved yet.
+        /// The name in the client's Hello; it is not authenticated yet.
         name: Name,
-        /// The client sends no token and shows a verified certificate with this name.
+        /// Whether the client authenticates without a token, by a verified certificate with this
+        /// name.
         certificate: bool,
-        /// The client wants a token in exchange for a code: no credential but that of the code may
-        /// be the answer.
+        /// Whether the client requests a token in exchange for a code: the reply must contain only
+        /// the credential of the code.
         enrolls: bool,
     },
     /// What is the secret of this link? Answer with
     /// [`link_secret`](super::ServerGreeting::link_secret). A link of another name or instance
     /// counts as unknown.
     LinkSecret {
-        /// The client. It is authenticated, except before the handshake is complete.
+        /// The name of the client, authenticated except before the handshake is complete.
         name: Name,
-        /// Its process.
+        /// The process of the client.
         instance: InstanceId,
-        /// The link it wants to attach to.
+        /// The link to attach to.
         link: LinkId,
     },
-    /// The client has proved the link's secret in early data and asks for the link's RESUME. Answer
+    /// The client has proved the link's secret in early data and requests the link's RESUME. Answer
     /// with [`preview`](super::ServerGreeting::preview). The early data may be a replay, so the
-    /// answer must change nothing.
+    /// reply must not change any state.
     Preview {
-        /// The client.
+        /// The name of the client.
         name: Name,
-        /// Its process.
+        /// The process of the client.
         instance: InstanceId,
         /// The request that follows after the handshake.
         attach: Attach,
@@ -83,16 +84,16 @@ pub struct Grant {
     pub name: Name,
     /// The process of the client.
     pub instance: InstanceId,
-    /// This is the first log-in of the process, which takes over from an older process.
+    /// Whether this is the first log-in of the process, which takes over from an older process.
     pub takeover: bool,
-    /// The process stands beside others of its name ([`Features::BESIDE`]).
+    /// Whether the process runs beside others of its name ([`Features::BESIDE`]).
     pub beside: bool,
-    /// The client proved its name by a certificate, without a token.
+    /// Whether the client authenticated by a certificate, without a token.
     pub certificate: bool,
-    /// The credential that the proof matches. Where a client has two, the driver learns which of
-    /// them is in use.
+    /// The credential that the proof matches. If a client has two, it shows the driver which one is
+    /// in use.
     pub credential: StoredCredential,
-    /// The live link to which the client attaches; it has proved the secret of the link. `None` for
+    /// The existing link to which the client attaches; the client has proved its secret. `None` for
     /// a new link. The link itself checks the carrier numbers.
     pub attach: Option<Attach>,
     /// The credential of the client's new token, to be stored. The client gets no link.
@@ -105,11 +106,11 @@ pub struct Grant {
 /// The terms that the driver grants.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// The id of a link that starts now: see [`LinkId::compose`]. An attach keeps its own.
+    /// The id of a new link: see [`LinkId::compose`]. An attach ignores it.
     pub new_link: LinkId,
-    /// How long a link without a carrier is kept, in whole seconds up to a day.
+    /// The time for which a link without a carrier is kept, in whole seconds up to a day.
     pub resume_timeout: Duration,
-    /// How long either side may be silent before it is pinged, in whole seconds, 1 up to a day.
+    /// The silence after which either side sends a PING, in whole seconds, from 1 up to a day.
     pub keepalive: Duration,
 }
 
@@ -143,8 +144,8 @@ pub struct ServerAccepted {
     pub link: LinkId,
     /// The number of this carrier: 1 on a new link.
     pub carrier: CarrierNumber,
-    /// The secret of a new link; `None` after an attach, whose link keeps its own.
+    /// The secret of a new link; `None` after an attach, because the link keeps its secret.
     pub secret: Option<LinkSecret>,
-    /// The server answered the early data with a preview of the link, which was its RESUME.
+    /// Whether the server answered the early data with a preview of the link, which was its RESUME.
     pub early: bool,
 }

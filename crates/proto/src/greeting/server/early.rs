@@ -1,5 +1,4 @@
-//! The part of a server's greeting that comes before the handshake is done; see
-//! `greeting/early.rs`.
+//! The part of a server's greeting before the handshake is complete; see `greeting/early.rs`.
 
 use bytes::BytesMut;
 
@@ -9,48 +8,47 @@ use crate::greeting::message::{self, Hello, Message};
 use crate::greeting::transcript::Transcript;
 use crate::greeting::{Attach, AttachMode, Binding, EarlyBinding, GreetingError};
 
-/// What a greeting that began early keeps.
+/// The state of a greeting that began in early data.
 #[derive(Debug)]
 pub(super) struct Early {
     binding: EarlyBinding,
-    /// Hello and Early, which enter the transcript when its binding is known.
+    /// Hello and Early, which enter the transcript when the binding is known.
     said: BytesMut,
     is_over: bool,
     has_answered: bool,
 }
 
-/// What the client said early.
+/// The claims of the client in early data.
 #[derive(Debug)]
 pub(super) struct EarlyClaim {
     hello: Hello,
     version: u16,
     attach: Attach,
-    /// What its MAC covers.
+    /// The hash that its MAC covers.
     hash: [u8; 32],
     mac: [u8; 32],
 }
 
 impl ServerGreeting {
-    /// Starts a greeting before the handshake is done. The setup's binding and the name in the
-    /// certificate come with [`ServerGreeting::handshake_done`]; no proof is looked at before.
+    /// Starts a greeting before the handshake is complete. The setup's binding and the name in the
+    /// certificate are set by [`ServerGreeting::handshake_done`]; no proof is verified before.
     #[must_use]
     pub fn early(setup: ServerSetup, binding: EarlyBinding) -> Self {
         let said = BytesMut::new();
-        // Nothing but the nonce has been said, and a bound greeting's transcript does not begin by
-        // it.
+        // Only the nonce has been sent, and a bound greeting's transcript does not begin with it.
         let setup = ServerSetup { binding: Binding::None, ..setup };
         let early = Early { binding, said, is_over: false, has_answered: false };
         Self { early: Some(early), ..Self::new(setup) }
     }
 
-    /// Whether nothing is read before the handshake is done.
+    /// Whether the greeting reads no input until the handshake is complete.
     #[must_use]
     pub fn awaits_handshake(&self) -> bool {
         self.early.as_ref().is_some_and(|early| !early.is_over)
             && matches!(self.state, State::Proof(..))
     }
 
-    /// The handshake is done: give the input again after this.
+    /// Records that the handshake is complete. The driver passes the input again after this.
     pub fn handshake_done(&mut self, binding: Binding, certificate_name: Option<String>) {
         let Some(early) = self.early.as_mut().filter(|early| !early.is_over) else { return };
         early.is_over = true;
@@ -60,9 +58,9 @@ impl ServerGreeting {
         self.setup.certificate_name = certificate_name;
     }
 
-    /// Answers [`ServerEvent::Preview`]. With terms, the RESUME of the link is to follow what
-    /// [`ServerGreeting::poll_output`] has next; `None`: there is nothing to see, and the greeting
-    /// goes on when the handshake is done.
+    /// Answers [`ServerEvent::Preview`]. With terms, the driver sends the RESUME of the link after
+    /// the next [`ServerGreeting::poll_output`]; `None`: there is no preview, and the greeting
+    /// continues after the handshake.
     pub fn preview(&mut self, terms: Option<&Terms>) {
         let waits = |state: &State| matches!(state, State::Preview(..));
         let State::Preview(claim, secret) = self.take_state(waits) else { return };
@@ -85,7 +83,7 @@ impl ServerGreeting {
         self.state = State::Proof(Box::new(hello), version);
     }
 
-    /// What follows Hello.
+    /// The state after Hello.
     pub(super) fn after_hello(&self, hello: Hello, version: u16) -> Result<State, GreetingError> {
         if !hello.early {
             return Ok(State::Proof(Box::new(hello), version));
@@ -101,7 +99,7 @@ impl ServerGreeting {
         }
     }
 
-    /// Enters what both sides' proofs cover.
+    /// Adds a message to the transcript of both sides' proofs.
     pub(super) fn hear(&mut self, message: &[u8]) {
         match &mut self.early {
             Some(early) => {
@@ -135,7 +133,7 @@ impl ServerGreeting {
         Ok(())
     }
 
-    /// A wrong claim costs nothing and gets nothing: the proof is still to come.
+    /// A wrong claim has no effect: Proof still follows.
     pub(super) fn early_link_secret(&mut self, secret: Option<LinkSecret>) {
         let waits = |state: &State| matches!(state, State::EarlyLink(_));
         let State::EarlyLink(claim) = self.take_state(waits) else { return };
@@ -152,7 +150,7 @@ impl ServerGreeting {
         }
     }
 
-    /// Whether frames have followed already.
+    /// Whether the early data was answered, so that frames have followed.
     pub(super) fn has_answered_early(&self) -> bool {
         self.early.as_ref().is_some_and(|early| early.has_answered)
     }

@@ -1,5 +1,5 @@
-//! The server's half of the greeting. It asks its driver for credentials, checks the proofs, and
-//! asks the driver for the decision.
+//! The server's half of the greeting. It queries its driver for credentials, verifies the proofs,
+//! and queries the driver for the decision.
 //!
 //! ```text
 //!   Nonce sent -> Hello -> Proof -> Credentials? --new link---------> Decision? -> Over
@@ -9,7 +9,7 @@
 //!
 //!   Hello that is early -> Early -> Link? -> Preview? -> Proof, when the handshake is done
 //!
-//! States with a question mark wait for the driver. Every one may end in `Over` by a refusal.
+//! States with a question mark wait for the driver. A refusal may lead from every state to `Over`.
 
 mod driver;
 mod early;
@@ -28,12 +28,12 @@ use super::transcript::Transcript;
 use super::{Binding, Features, GreetingError, MAGIC, Refusal};
 use crate::{CarrierNumber, LinkId};
 
-/// A greeting seen from the server.
+/// The server's state machine of the greeting.
 ///
 /// The driver passes arriving bytes to [`ServerGreeting::handle_input`]. After each call of it or
-/// of an answer, and once at the start, the driver sends the bytes of
-/// [`ServerGreeting::poll_output`] and handles [`ServerGreeting::poll_event`]. Bytes behind the
-/// greeting stay in the input. An answer without a question is ignored.
+/// of a reply method, and once at the start, the driver sends the bytes of
+/// [`ServerGreeting::poll_output`] and handles [`ServerGreeting::poll_event`]. Bytes after the
+/// greeting stay in the input. A reply without a query is ignored.
 pub struct ServerGreeting {
     setup: ServerSetup,
     nonce: Bytes,
@@ -64,7 +64,7 @@ enum State {
 struct Claim {
     hello: Hello,
     version: u16,
-    /// The transcript that its proofs cover.
+    /// The hash of the transcript that its proofs cover.
     hash: [u8; 32],
     proof: Macs,
     introduced: Option<StoredCredential>,
@@ -95,8 +95,8 @@ impl ServerGreeting {
         }
     }
 
-    /// Takes the greeting's bytes off the front of `input`. An incomplete message stays there:
-    /// append to it and call again. What follows the greeting is not touched.
+    /// Consumes the greeting's bytes from the front of `input`. An incomplete message stays there:
+    /// append to it and call again. Bytes after the greeting are left in place.
     pub fn handle_input(&mut self, input: &mut BytesMut) {
         while self.listens() {
             let step = match self.inbound.poll(input) {
@@ -113,7 +113,7 @@ impl ServerGreeting {
     fn listens(&self) -> bool {
         match self.state {
             State::Hello | State::Early(..) | State::Introduction(_) => true,
-            // Nothing that is said early may count as proof.
+            // Nothing sent as early data may count as proof.
             State::Proof(..) => !self.awaits_handshake(),
             State::EarlyLink(_)
             | State::Preview(..)
@@ -129,21 +129,22 @@ impl ServerGreeting {
         (!self.output.is_empty()).then(|| self.output.split().freeze())
     }
 
-    /// What to answer, or the end.
+    /// The next query to answer, or the failure.
     pub fn poll_event(&mut self) -> Option<ServerEvent> {
         self.event.take()
     }
 
-    /// Answers [`ServerEvent::Credentials`] with what the name has: nothing when it is unknown, at
-    /// most [`super::CREDENTIALS_MAX`] (more are ignored). The work is the same for any answer.
+    /// Answers [`ServerEvent::Credentials`] with the credentials of the name: none if it is
+    /// unknown, at most [`super::CREDENTIALS_MAX`] (more are ignored). The work is the same for any
+    /// reply.
     pub fn credentials(&mut self, credentials: &[StoredCredential]) {
         if let Some(claim) = self.asked_for_credentials() {
             self.authenticate(claim, credentials);
         }
     }
 
-    /// Answers [`ServerEvent::Credentials`]: the client needs no token, its certificate is enough.
-    /// Refuses when it showed none.
+    /// Answers [`ServerEvent::Credentials`]: the client's certificate suffices without a token.
+    /// Refuses a client that presented no certificate.
     pub fn certificate_suffices(&mut self) {
         let Some(claim) = self.asked_for_credentials() else { return };
         match &self.setup.binding {
@@ -155,7 +156,7 @@ impl ServerGreeting {
         }
     }
 
-    /// Answers [`ServerEvent::LinkSecret`]; `None` when there is no such link of this client.
+    /// Answers [`ServerEvent::LinkSecret`]; `None` if this client has no such link.
     pub fn link_secret(&mut self, secret: Option<LinkSecret>) {
         if matches!(self.state, State::EarlyLink(_)) {
             return self.early_link_secret(secret);
@@ -173,7 +174,7 @@ impl ServerGreeting {
         }
     }
 
-    /// Answers [`ServerEvent::Decide`] with yes; `None` if it was not asked.
+    /// Accepts after [`ServerEvent::Decide`]. Returns `None` if no decision was pending.
     pub fn accept(&mut self, terms: &Terms) -> Option<ServerAccepted> {
         let waits = |state: &State| matches!(state, State::Decision(..));
         let State::Decision(claim, keys, attach_secret) = self.take_state(waits) else {
@@ -226,8 +227,8 @@ impl ServerGreeting {
         }
     }
 
-    /// Refuses, at any time before it is over. [`ServerEvent::Failed`] follows as for every other
-    /// end, so that a driver closes in one place.
+    /// Refuses the greeting, at any time before it is over. [`ServerEvent::Failed`] follows as for
+    /// every other failure, so that a driver closes in one place.
     pub fn refuse(&mut self, refusal: Refusal) {
         if !matches!(self.state, State::Over) {
             self.fail(GreetingError::Refused(refusal));
@@ -259,7 +260,7 @@ impl ServerGreeting {
                 }
                 let is_shown =
                     named.is_some() || self.setup.links_suffice && hello.attach.is_some();
-                // Who has but a certificate has no code.
+                // A client that has only a certificate has no code.
                 let provable = hello.bound && is_shown && !hello.enrolls;
                 if hello.certificate && !provable {
                     return Err(GreetingError::Refused(Refusal::BadCredential));
@@ -267,7 +268,7 @@ impl ServerGreeting {
                 let hash = self.transcript.hash();
                 self.transcript.push(&message.bytes);
                 if hello.bound {
-                    // Where it stands for the client, which did not wait for it.
+                    // The position of the nonce for the client, which did not wait for it.
                     self.transcript.push(&self.nonce);
                 }
                 self.event = Some(ServerEvent::Credentials {
@@ -303,7 +304,8 @@ impl ServerGreeting {
         Some(claim)
     }
 
-    /// The state if it is the wanted one, else `Over` with the state left alone.
+    /// Takes the state if it matches `wanted`; otherwise returns `Over` and leaves the state
+    /// unchanged.
     fn take_state(&mut self, wanted: fn(&State) -> bool) -> State {
         if wanted(&self.state) {
             std::mem::replace(&mut self.state, State::Over)
@@ -328,15 +330,14 @@ impl ServerGreeting {
         }
     }
 
-    /// Nobody whose credential we have. Known and unknown names get the same answer all the same.
+    /// Handles a client without a matching credential. Known and unknown names get the same reply.
     fn handle_stranger(&mut self, claim: Box<Claim>, attaches: bool) {
         let hello = &claim.hello;
         let has_token = !hello.certificate && !hello.enrolls;
         if !(self.setup.introductions && hello.bound && has_token) {
             self.fail(GreetingError::Refused(Refusal::BadCredential));
         } else if attaches {
-            // Its link is gone with the process that knew it; a new one begins with an
-            // introduction.
+            // Its link ended with the process that knew it; a new link begins with an introduction.
             self.fail(GreetingError::Refused(Refusal::UnknownLink));
         } else {
             let sent = self.output.len();
@@ -365,17 +366,18 @@ impl ServerGreeting {
     fn fail(&mut self, error: GreetingError) {
         self.state = State::Over;
         match error.refusal() {
-            // What follows an early answer is frames.
+            // After an early answer only frames may follow.
             Some(_) if self.has_answered_early() => self.output.clear(),
             Some(refusal) => message::write_refused(refusal, &mut self.output),
-            // Not even the nonce, if it is still here: the peer talks something else.
+            // Drops even a nonce that is not sent yet: the peer uses another protocol.
             None => self.output.clear(),
         }
         self.event = Some(ServerEvent::Failed(error));
     }
 }
 
-/// Without the bytes in flight: a proof beside a stolen stored credential is the client's key.
+/// Omits the pending bytes: a proof together with a stolen stored credential yields the client's
+/// key.
 impl fmt::Debug for ServerGreeting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerGreeting")
