@@ -1,16 +1,16 @@
-//! The carriers of a link and what each may be used for.
+//! The carriers of a link and their phases.
 //!
 //! ```text
 //!   attach, first of the link -----------------------------> Live
 //!   attach, others (replaces; adds while none is live) --> Resuming --both RESUMEs--> Live
 //!   attach, adds while one is live --> Standby --the active one is lost or silent--> Resuming
-//!   detach, silence, replaced: gone from any phase
+//!   detach, silence, replaced: removed from any phase
 //! ```
-//! Frames leave by one carrier, the active one. There is at most one standby. A standby carries
-//! PINGs alone, so its own loss is noticed as that of an idle carrier, and takes over without a
-//! dial when the active carrier is lost, or silent for as long as the next path would be tried
-//! otherwise. Which side notices first does not matter: a RESUME that arrives on a standby is the
-//! peer's word that the active carrier is lost.
+//! Frames are sent on one carrier, the active one. There is at most one standby. A standby carries
+//! only PINGs, so its loss is detected like that of an idle carrier. It takes over without a dial
+//! when the active carrier is lost, or has been silent for the time after which another path would
+//! be tried otherwise. It does not matter which side detects the loss first: a RESUME that arrives
+//! on a standby means that the peer has lost the active carrier.
 
 use crate::Instant;
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ use crate::CarrierNumber;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Standby,
-    /// Our RESUME is queued in `resume`; the peer's has not come.
+    /// Our RESUME is queued in `resume`; the peer's has not arrived.
     Resuming,
     Live,
 }
@@ -36,18 +36,17 @@ pub(super) struct Carrier {
     pub(super) phase: Phase,
     pub(super) decoder: Decoder,
     pub(super) liveness: Liveness,
-    /// The value of the newest PING that is not answered yet. One is enough: a flood of PINGs is
-    /// answered once.
+    /// The value of the latest unanswered PING. One value suffices: a flood of PINGs gets one PONG.
     pub(super) pong: Option<u64>,
     /// Frames of our RESUME that are still to be sent.
     pub(super) resume: VecDeque<Bytes>,
     /// Entries of the peer's RESUME for streams that this side does not know.
     pub(super) unknown_listed: usize,
-    /// Streams of the peer have lanes of their own on it.
+    /// Whether streams of the peer have their own lanes on this carrier.
     pub(super) has_lanes: bool,
-    /// It has datagrams of its own.
+    /// Whether the carrier has native datagrams.
     pub(super) takes_packets: bool,
-    /// Our RESUME was said by a preview, some time before the carrier was attached.
+    /// Whether our RESUME was sent by a preview, before the carrier was attached.
     pub(super) was_previewed: bool,
 }
 
@@ -71,7 +70,7 @@ impl Carrier {
         self.phase == Phase::Live
     }
 
-    /// Bytes came in.
+    /// Records that bytes arrived.
     pub(super) fn received(&mut self, now: Instant, events: &mut VecDeque<Event>) {
         if self.liveness.received(now) && self.phase != Phase::Standby {
             events.push_back(Event::Heard);
@@ -79,11 +78,11 @@ impl Carrier {
     }
 }
 
-/// All carriers of a link: at most one that is active and one standby.
+/// All carriers of a link: at most one active carrier and one standby.
 #[derive(Debug)]
 pub(super) struct Carriers {
     all: Vec<Carrier>,
-    /// Since when there is no carrier.
+    /// The time since which there is no carrier.
     alone_since: Option<Instant>,
     expired: bool,
 }
@@ -110,7 +109,7 @@ impl Carriers {
         self.all.push(carrier);
     }
 
-    /// Removes the carriers that match; each is to be closed by the driver.
+    /// Removes the carriers that match; the driver closes each of them.
     pub(super) fn remove(
         &mut self,
         events: &mut VecDeque<Event>,
@@ -125,7 +124,7 @@ impl Carriers {
         });
     }
 
-    /// The carrier was lost. True when it was the active one.
+    /// Removes a lost carrier. Returns whether it was the active carrier.
     pub(super) fn lose(&mut self, number: CarrierNumber) -> bool {
         let was_active = self.active().is_some_and(|carrier| carrier.number == number);
         self.all.retain(|carrier| carrier.number != number);
@@ -137,7 +136,7 @@ impl Carriers {
         standby.map(|carrier| carrier.number)
     }
 
-    /// Starts or stops the clock of `resume_timeout`.
+    /// Starts the timer of `resume_timeout` if no carrier is left.
     pub(super) fn note_absence(&mut self, now: Instant) {
         if self.all.is_empty() {
             self.alone_since.get_or_insert(now);
@@ -152,7 +151,8 @@ impl Carriers {
         [expiry, silence].into_iter().flatten().min()
     }
 
-    /// Events only: the driver answers `CarrierDead` by closing and [`super::Link::detach`].
+    /// Only queues events: on `CarrierDead` the driver closes the carrier and calls
+    /// [`super::Link::detach`].
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -169,7 +169,7 @@ impl Carriers {
             }
             if verdict == Verdict::Dead || (verdict == Verdict::Probe && has_standby && !is_standby)
             {
-                // Asked once: the next deadline is a full silence away.
+                // Report the loss once: the next deadline is a full silence away.
                 carrier.liveness.received(now);
                 events.push_back(Event::CarrierDead(carrier.number));
             } else if verdict == Verdict::Probe && !is_standby {

@@ -15,11 +15,12 @@ use crate::offset::{length, memory};
 use crate::stream::{Due, IMPLICIT_WINDOW, Stream};
 use crate::{HEAD_ROOM, Open, Pages, ResetCode, StreamId};
 
-/// Largest CONTROL frame: control messages are seldom large, other frames shall not wait.
+/// Maximum payload of a CONTROL frame, so that other frames need not wait for a large control
+/// message.
 const CONTROL_PIECE: usize = 16 << 10;
 
 impl Link {
-    /// Opens a stream. OPEN travels with the first bytes. `None` if the link opens no more streams,
+    /// Opens a stream. OPEN is sent with the first bytes. `None` if the link opens no more streams,
     /// if the memory budget is exhausted, or if the target's name is too long.
     pub fn open(&mut self, open: &Open) -> Option<StreamKey> {
         if self.is_going_away() || !Stream::is_affordable(&*self.budget) {
@@ -46,25 +47,25 @@ impl Link {
         Some(key)
     }
 
-    /// Whether the source of a visitor may have a further stream.
+    /// Whether the source of a visitor may open another stream.
     #[must_use]
     pub fn has_room_for(&self, visitor: Option<SocketAddr>) -> bool {
         let share = visitor.and_then(|visitor| self.budget.share(visitor));
         share.is_none_or(|share| share.has_room())
     }
 
-    /// Payload bytes of a stream that were sent and that the peer has not consumed.
+    /// Payload bytes of a stream in flight: sent and not yet consumed by the peer.
     pub fn under_way(&mut self, key: StreamKey) -> u64 {
         lookup(&mut self.streams, key).map_or(0, |stream| stream.send.under_way())
     }
 
-    /// Payload bytes that were queued or sent and that the peer has not consumed.
+    /// Payload bytes of a stream that are queued or in flight.
     pub fn outstanding(&mut self, key: StreamKey) -> u64 {
         lookup(&mut self.streams, key).map_or(0, |stream| stream.send.outstanding())
     }
 
-    /// Payload bytes that the next [`Link::send`] may bring. After a 0, [`Link::poll_room`] returns
-    /// the stream as soon as there is room again.
+    /// Maximum payload of the next [`Link::send`], in bytes. After a 0, [`Link::poll_room`] returns
+    /// the stream once there is room.
     pub fn room(&mut self, key: StreamKey) -> usize {
         let limit = self.frame_limit(key);
         let Some(stream) = lookup(&mut self.streams, key) else { return 0 };
@@ -79,15 +80,15 @@ impl Link {
         memory(room)
     }
 
-    /// The stream waits for the next CREDIT: [`Link::poll_room`] returns it then.
+    /// Makes [`Link::poll_room`] return the stream after the next CREDIT.
     pub fn await_room(&mut self, key: StreamKey) {
         if let Some(stream) = lookup(&mut self.streams, key) {
             stream.send.announced_room(0);
         }
     }
 
-    /// Payload bytes of the largest frame of a stream: large frames when the stream is alone, small
-    /// ones when others wait too.
+    /// Maximum payload of a frame of a stream, in bytes: large if no other stream is ready, small
+    /// otherwise.
     #[must_use]
     pub fn frame_limit(&self, key: StreamKey) -> usize {
         let own = self.streams.get(key.index).is_some_and(stands_in::<Payload>);
@@ -95,13 +96,13 @@ impl Link {
         if is_alone { self.rate.frame_limit() } else { self.rate.shared_limit() }
     }
 
-    /// Queues a payload. `frame` starts with [`HEAD_ROOM`] bytes for the head, the payload is at
+    /// Queues a payload. `frame` starts with [`HEAD_ROOM`] bytes for the header; the payload is at
     /// most [`Link::room`] bytes. Afterwards `frame` is empty and may have capacity left.
     pub fn send(&mut self, key: StreamKey, frame: &mut BytesMut) {
         let Some(stream) = lookup(&mut self.streams, key) else { return frame.clear() };
         let share = self.config.replay_per_stream;
         let own = stream.send.own_room(share, &*self.budget, &self.moving.sending);
-        // Less than a window's least: the peer's CREDIT is what is waited for next.
+        // Less room than the minimum window: the stream will wait for the peer's CREDIT next.
         let waits = own.saturating_sub(length(frame.len())) < IMPLICIT_WINDOW;
         let flags = if waits { FLAG_WAITING } else { 0 };
         stream.send.push((Kind::Data, flags), key.id, frame, &mut self.store);
@@ -111,7 +112,7 @@ impl Link {
         self.schedule.make_ready(key, stream);
     }
 
-    /// Queues a payload of `len` bytes that lie in `pages`, at most [`Link::room`] bytes.
+    /// Queues a payload of `len` bytes in `pages`, at most [`Link::room`] bytes.
     pub fn send_pages(&mut self, key: StreamKey, pages: Rc<dyn Pages>, len: usize) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         let share = self.config.replay_per_stream;
@@ -125,8 +126,8 @@ impl Link {
         self.schedule.make_ready(key, stream);
     }
 
-    /// Queues bytes of the control stream. Returns false if its window is full: the peer does not
-    /// read, or the message is larger than 2 MiB.
+    /// Queues bytes of the control stream. Returns `false` if its window is full: the peer does not
+    /// read, or the message exceeds 2 MiB.
     #[must_use]
     pub fn send_control(&mut self, message: &[u8]) -> bool {
         let Some(key) = self.implicit_key(StreamId::CONTROL) else { return false };
@@ -162,7 +163,7 @@ impl Link {
         }
     }
 
-    /// Tells the peer to send no more bytes. Bytes that still arrive are dropped.
+    /// Requests that the peer send no more bytes. Bytes that still arrive are dropped.
     pub fn stop(&mut self, key: StreamKey, code: ResetCode) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         if stream.recv.stop(code) {
@@ -175,9 +176,9 @@ impl Link {
 
     /// Refuses a stream that the peer opened. The effect is that of [`Link::reset`] and
     /// [`Link::stop`], but the link keeps no state of the stream, so that refusals which the peer
-    /// never acknowledges take no memory. If the carrier dies with the refusal, the peer learns
-    /// that the stream is gone, but not the code. A stream on which bytes were sent is reset and
-    /// stopped in the ordinary way.
+    /// never acknowledges take no memory. If the refusal is lost with its carrier, the peer learns
+    /// from RESUME that the stream has ended, but not the code. A stream on which bytes were sent
+    /// is reset and stopped normally.
     pub fn refuse(&mut self, key: StreamKey, code: ResetCode) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         if key.id.opener() != Some(self.side.peer()) || !stream.send.is_untouched() {
@@ -189,13 +190,13 @@ impl Link {
         self.say_done();
     }
 
-    /// The application has consumed `bytes` bytes of [`super::Event::Data`].
+    /// Records that the application has consumed `bytes` bytes of [`super::Event::Data`].
     pub fn consume(&mut self, now: Instant, key: StreamKey, bytes: usize) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         let due = stream.recv.consume(length(bytes));
         self.turns.consumed(now, key);
         if stream.recv.has_ended() {
-            // Nothing more is granted. The stream may have stayed for these bytes only.
+            // No more credit is granted. The stream may have been kept only for these bytes.
             stream.recv.release_unused(&*self.budget);
             stream.account(&*self.budget);
             return self.try_forget(key);

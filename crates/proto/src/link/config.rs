@@ -4,26 +4,26 @@ use std::time::Duration;
 
 use crate::StreamId;
 
-/// Settings of a link; checked by `config`, the same on both sides or not.
+/// Settings of a link, checked by `config`. The two sides may have different settings.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkConfig {
-    /// Receive window of a stream once it is open, bytes, at least 16 KiB. Enough for 20 Mbit/s at
-    /// 100 ms before it grows.
+    /// Initial receive window of an open stream, in bytes, at least 16 KiB. The default allows 20
+    /// Mbit/s at 100 ms before the window grows.
     pub window_initial: u64,
-    /// Largest receive window of a stream, bytes. 16 MiB carry 1.3 Gbit/s at 100 ms.
+    /// Maximum receive window of a stream, in bytes. 16 MiB allow 1.3 Gbit/s at 100 ms.
     pub window_max: u64,
-    /// Bytes one stream may hold for replay.
+    /// Maximum bytes that one stream retains for replay.
     pub replay_per_stream: u64,
-    /// Streams the peer may have open at once; more are refused with `Limit`.
+    /// Maximum number of open streams of the peer; more are refused with `Limit`.
     pub streams_max: usize,
-    /// Flows that may be open at once. 0: the peer knows no flows.
+    /// Maximum number of open flows. 0: the peer does not support flows.
     pub flows_max: usize,
-    /// The link retires when this end has used its ids up to this one. The protocol's limit is
-    /// [`StreamId::LAST`]; a smaller one wears links out sooner.
+    /// The link retires when this end has used its ids up to this id. The protocol's limit is
+    /// [`StreamId::LAST`]; a smaller id makes links retire sooner.
     pub last_id: StreamId,
-    /// A PING is sent after so long a silence.
+    /// The silence after which a PING is sent.
     pub keepalive: Duration,
-    /// A link without carrier is kept so long.
+    /// The time for which a link without a carrier is kept.
     pub resume_timeout: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The state of a lane's decoder between two reads.
+//! The decoder state of a lane between two reads.
 
 use super::event::StreamKey;
 
@@ -8,7 +8,7 @@ pub(super) enum Decoder {
     /// At the start of a frame.
     #[default]
     Head,
-    /// Inside the payload of one.
+    /// Inside the payload of a frame.
     Payload(Payload),
 }
 
@@ -22,9 +22,9 @@ impl Decoder {
 
 #[derive(Debug)]
 pub(super) struct Payload {
-    /// Whose; `None`: nobody's, to be skipped.
+    /// The stream of the payload; `None`: the payload is skipped.
     pub(super) key: Option<StreamKey>,
-    /// Bytes at the front that had arrived before.
+    /// Bytes at the front that are duplicates.
     pub(super) known: usize,
     pub(super) left: usize,
 }

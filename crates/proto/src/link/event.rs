@@ -1,4 +1,4 @@
-//! The events that a link gives to its driver.
+//! The events that a link reports to its driver.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::flow::FlowKey;
 use crate::{CarrierNumber, GoAwayReason, Open, ResetCode, StreamId};
 
-/// Names a stream of a link. The key of a forgotten stream names nothing and is harmless.
+/// Identifies a stream of a link. The key of a forgotten stream matches no stream and is harmless.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     pub(crate) index: usize,
@@ -44,7 +44,7 @@ pub enum Event {
         /// What it asks for.
         open: Open,
     },
-    /// The next bytes of a stream; call [`super::Link::consume`] as they leave.
+    /// The next bytes of a stream. The driver calls [`super::Link::consume`] as it passes them on.
     Data {
         /// Of which stream.
         key: StreamKey,
@@ -63,14 +63,14 @@ pub enum Event {
         /// Why.
         code: ResetCode,
     },
-    /// The peer wants no more of our bytes; our direction is aborted by that.
+    /// The peer discards our bytes; our direction is aborted.
     Stopped {
         /// Of which stream.
         key: StreamKey,
         /// Why.
         code: ResetCode,
     },
-    /// The stream is forgotten; its key is dead.
+    /// The stream is forgotten; its key is invalid.
     Closed {
         /// Which stream.
         key: StreamKey,
@@ -89,35 +89,35 @@ pub enum Event {
         /// A part of the buffer that was read, not copied.
         bytes: Bytes,
     },
-    /// The flow is forgotten; its key is dead.
+    /// The flow is forgotten; its key is invalid.
     FlowClosed {
         /// Which flow.
         key: FlowKey,
         /// Why.
         code: ResetCode,
-        /// The peer closed it.
+        /// Whether the peer closed the flow.
         by_peer: bool,
     },
     /// The next bytes of the control stream.
     Control(Bytes),
-    /// A new carrier took over and both sides have resumed.
+    /// A new carrier has taken over and both sides have resumed.
     Resumed,
-    /// Nothing was heard for long enough to try the next path beside this one. With a standby the
-    /// silent carrier is given up instead: [`Event::CarrierDead`].
+    /// The active carrier has been silent for long enough to try the next path in parallel. With a
+    /// standby the silent carrier is closed instead: [`Event::CarrierDead`].
     ProbeNextPath,
-    /// The peer owes an answer, and has not answered the PING that asked for it: new streams had
-    /// better go elsewhere. [`Event::Heard`], [`Event::Resumed`] or the loss of the carrier
+    /// A reply of the peer is overdue, and the PING that probed for it is unanswered: new streams
+    /// should use another link. [`Event::Heard`], [`Event::Resumed`] or the loss of the carrier
     /// follows.
     Silent,
-    /// Bytes came after [`Event::Silent`].
+    /// Bytes arrived after [`Event::Silent`].
     Heard,
-    /// The active carrier was lost, and this standby is the active carrier now.
+    /// The active carrier was lost, and this standby is now the active carrier.
     TookOver(CarrierNumber),
-    /// The carrier was given up or replaced: close it.
+    /// The carrier is dead or was replaced: the driver closes it.
     CarrierDead(CarrierNumber),
-    /// With [`GoAwayReason::Retire`] the link is to retire: the peer says so, or the ids of this
-    /// end are used up. With [`GoAwayReason::Done`] the server has no stream left. With another
-    /// reason the peer ended the link.
+    /// With [`GoAwayReason::Retire`] the link must retire: the peer has requested it, or the ids of
+    /// this end are exhausted. With [`GoAwayReason::Done`] the server has no stream left. With
+    /// another reason the peer ended the link.
     GoingAway(GoAwayReason),
     /// No carrier for `resume_timeout`: the link has ended.
     Expired,

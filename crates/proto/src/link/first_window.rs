@@ -1,25 +1,26 @@
-//! The window that a stream is granted before it has shown that it is read.
+//! The window that a stream is granted before its bytes are known to be read.
 //!
-//! It is [`super::LinkConfig::window_initial`]. On a long path one stream at a time may begin with
-//! half of the window that an earlier stream of the link needed, because each doubling takes a
-//! round trip. The next one may do so once this one has shown that it is read, or has ended: a
-//! visitor that reads nothing costs the memory of one such window, however many there are.
+//! It is [`super::LinkConfig::window_initial`]. On a path with a long round trip, one stream at a
+//! time may begin with half of the window that an earlier stream of the link needed, because each
+//! doubling takes a round trip. The next stream may do so once the bytes of this one are known to
+//! be read, or it has ended: visitors that read nothing, however many, cost the memory of one such
+//! window.
 
 use super::Link;
 use crate::StreamId;
 use crate::stream::{LONG, Recv};
 
-/// What a link knows of the windows that its streams need.
+/// The window that streams of a link have needed.
 #[derive(Debug, Default)]
 pub(super) struct FirstWindow {
-    /// The window of the stream that consumed last.
+    /// The window of the stream that last got a CREDIT.
     needed: u64,
-    /// The stream that began with half of it and has not shown yet that it is read.
+    /// The stream that began with half of `needed` and whose bytes are not yet known to be read.
     holder: Option<StreamId>,
 }
 
 impl FirstWindow {
-    /// A CREDIT was made for this stream.
+    /// Records that a CREDIT was made for this stream.
     pub(super) fn credited(&mut self, id: StreamId, recv: &Recv) {
         if self.holder == Some(id) && recv.has_used_window() {
             self.holder = None;
@@ -31,7 +32,7 @@ impl FirstWindow {
 }
 
 impl Link {
-    /// The first window of the stream `id`, which is about to be made.
+    /// The first window of the stream `id`, which is about to be created.
     pub(super) fn first_window(&mut self, id: StreamId) -> u64 {
         let initial = self.config.window_initial;
         let wanted = self.first_window.needed / 2;

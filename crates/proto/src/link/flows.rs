@@ -1,8 +1,8 @@
-//! Flows of a link: commands of the application, and what arrives. The flows themselves are in
-//! `flow/`.
+//! Flows of a link: commands of the application, and received messages and datagrams. The flows
+//! themselves are in `flow/`.
 //!
-//! FlowOpen and FlowClose travel on the control stream, so they obey RESUME: both ends agree on the
-//! open flows whatever happens to carriers, and only datagrams are lost.
+//! FlowOpen and FlowClose are sent on the control stream, so RESUME covers them: both ends agree on
+//! the open flows after the loss of a carrier, and only datagrams are lost.
 
 use crate::Instant;
 
@@ -16,13 +16,13 @@ use crate::stream::Stream;
 use crate::{CarrierNumber, FlowId, Open, ResetCode, StreamId, Violation, ViolationCode};
 
 impl Link {
-    /// Whether the peer knows flows.
+    /// Whether the peer supports flows.
     #[must_use]
     pub const fn has_flows(&self) -> bool {
         self.flows.are_on()
     }
 
-    /// Flows that are open.
+    /// The number of open flows.
     #[must_use]
     pub fn flow_count(&self) -> usize {
         self.flows.len()
@@ -47,7 +47,7 @@ impl Link {
     }
 
     /// Opens a flow. Its datagrams follow the FlowOpen. `None` if the link opens no more flows, if
-    /// as many are open as may be, if the window of the control stream is full, or if the target's
+    /// the maximum number is open, if the window of the control stream is full, or if the target's
     /// name is too long.
     pub fn open_flow(&mut self, open: &Open) -> Option<FlowKey> {
         if self.is_going_away() || self.flows.is_full() {
@@ -66,7 +66,7 @@ impl Link {
         Some(key)
     }
 
-    /// Ends a flow at both ends. Its datagrams that wait for the carrier are dropped.
+    /// Closes a flow at both ends. Its queued datagrams are dropped.
     pub fn close_flow(&mut self, key: FlowKey, code: ResetCode) {
         if self.flows.remove(key) {
             self.say_closed(key.id, code);
@@ -75,8 +75,8 @@ impl Link {
         }
     }
 
-    /// Queues datagrams. Returns the number of datagrams of the flow that were dropped: those that
-    /// have waited for long, or some of these.
+    /// Queues datagrams. Returns the number of dropped datagrams of the flow: old ones in the
+    /// queue, or some of `payloads`.
     #[must_use]
     pub fn send_datagrams<'a>(
         &mut self,
@@ -90,8 +90,7 @@ impl Link {
         dropped
     }
 
-    /// Takes a message of the control stream about a flow. The driver passes it on after it decoded
-    /// it.
+    /// Handles a FlowOpen of the control stream. The driver decodes the message and passes it on.
     ///
     /// # Errors
     /// The peer broke the rules, as for [`Link::handle_input`].
@@ -126,7 +125,8 @@ impl Link {
         Ok(())
     }
 
-    /// As [`Link::handle_flow_open`], for the end of a flow. Both ends may close it at once.
+    /// As [`Link::handle_flow_open`], for the end of a flow. Both ends may close a flow at the same
+    /// time.
     pub fn handle_flow_close(&mut self, message: FlowClose) {
         let FlowClose { flow, code } = message;
         let Some(key) = self.flows.find(flow) else { return };
@@ -136,7 +136,7 @@ impl Link {
         }
     }
 
-    /// Takes a datagram of a carrier that has datagrams of its own.
+    /// Handles a native datagram of a carrier.
     ///
     /// # Errors
     /// The peer broke the rules, as for [`Link::handle_input`].
@@ -155,30 +155,30 @@ impl Link {
         Self::arrived(arrival)
     }
 
-    /// The carrier has datagrams of its own, so that no frame carries a datagram on it.
+    /// Records that the carrier has native datagrams, so that no frame on it carries a datagram.
     pub fn takes_packets(&mut self, number: CarrierNumber) {
         if let Some(carrier) = self.carriers.find(number) {
             carrier.takes_packets = true;
         }
     }
 
-    /// Whether [`Link::poll_packets`] has something for this carrier.
+    /// Whether [`Link::poll_packets`] has datagrams for this carrier.
     #[must_use]
     pub fn has_packets(&self, number: CarrierNumber) -> bool {
         let carrier = self.carriers.get(number);
         carrier.is_some_and(super::carrier::Carrier::is_live) && !self.flows.queues.is_empty()
     }
 
-    /// Whether bytes of a stream were sent and are not consumed, or wait to be sent. Looks at
-    /// streams until it finds one.
+    /// Whether any stream has bytes that are queued or in flight. Searches the streams until one is
+    /// found.
     #[must_use]
     pub fn has_payload_under_way(&self) -> bool {
         let mut streams = self.streams.iter().filter(|(_, stream)| stream.id != StreamId::CONTROL);
         streams.any(|(_, stream)| stream.send.outstanding() > 0)
     }
 
-    /// Appends datagrams for a carrier that takes at most `limit` bytes in one, until they have
-    /// `most` bytes. Returns their bytes.
+    /// Appends datagrams of at most `limit` bytes each for a carrier, until their sum reaches
+    /// `most` bytes. Returns the sum.
     pub fn poll_packets(
         &mut self,
         now: Instant,
@@ -205,7 +205,7 @@ impl Link {
         bytes
     }
 
-    /// A whole DATAGRAM frame.
+    /// Handles a complete DATAGRAM frame.
     pub(super) fn handle_datagram(
         &mut self,
         id: StreamId,
@@ -222,16 +222,16 @@ impl Link {
         }
     }
 
-    /// Where a full window of the control stream leaves no room, the peer's own idle time ends the
-    /// flow there.
+    /// Sends FlowClose. If the window of the control stream is full, the peer's own idle timeout
+    /// closes the flow there.
     fn say_closed(&mut self, flow: FlowId, code: ResetCode) {
         if let Ok(message) = ControlMessage::FlowClose(FlowClose { flow, code }).encode() {
             let _ = self.send_control(&message);
         }
     }
 
-    /// Tells the peer at once that its FlowOpen was read: datagrams beyond the first few wait for
-    /// that.
+    /// Acknowledges at once that the peer's FlowOpen was read: datagrams beyond the first few wait
+    /// for the acknowledgement.
     fn acknowledge_read(&mut self) {
         let Some(key) = self.implicit_key(StreamId::CONTROL) else { return };
         let Some(stream) = super::lookup(&mut self.streams, key) else { return };
@@ -243,12 +243,12 @@ impl Link {
         self.implicit_key(StreamId::CONTROL).and_then(|key| self.streams.get(key.index))
     }
 
-    /// Whether messages wait to be sent.
+    /// Whether control messages are queued.
     pub(super) fn has_unsent_control(&self) -> bool {
         self.control().is_some_and(|stream| stream.send.unsent() > 0)
     }
 
-    /// How far the control stream has come.
+    /// The progress of the control stream.
     pub(super) fn flow_reach(&self, in_order: bool) -> Reach {
         let (sent, read) = self.control().map_or((Offset::ZERO, Offset::ZERO), |stream| {
             (stream.send.sent(), stream.send.consumed())

@@ -1,5 +1,5 @@
-//! The retirement of a link: the link is asked to retire, its successor takes over, its last
-//! streams end.
+//! The retirement of a link: retirement is requested, the successor takes over, the last streams
+//! end.
 //!
 //! ```text
 //!   server                                         client
@@ -13,15 +13,15 @@
 //!     |                                              | its last stream ends
 //!     |<-- GOAWAY 1 ---------------------------------|   the link is over
 //! ```
-//! Flows count as streams here: a link that retires keeps its flows until they are idle.
+//! Flows count as streams here: a retiring link keeps its flows until they are idle.
 //!
-//! So there is no moment at which neither link takes a stream, and no stream is cut: a side may
-//! have forgotten one whose last bytes still wait for a slow target at the other.
+//! So at any time one of the two links accepts streams, and no stream is cut off: one side may have
+//! forgotten a stream whose last bytes still wait for a slow target at the other side.
 
 use super::{Event, Link};
 use crate::{GoAwayReason, Side};
 
-/// What this end has said last about its end. It only goes on.
+/// The last GOAWAY state that this end has announced. It only advances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Said {
     #[default]
@@ -33,9 +33,9 @@ pub(super) enum Said {
 }
 
 impl Link {
-    /// Lets the link retire; its streams go on. A server asks the client for another link by that,
-    /// and opens streams until the client has one. A client says that it has one: from now on it
-    /// opens none here.
+    /// Starts the retirement of the link; its streams continue. From a server, this requests
+    /// another link from the client, and the server opens streams until the client has one. From a
+    /// client, it announces that the other link is ready: the client opens no more streams here.
     pub fn go_away(&mut self) {
         self.say(Said::Retire, GoAwayReason::Retire);
     }
@@ -51,7 +51,7 @@ impl Link {
         self.end(GoAwayReason::Violation(violation.code.raw()));
     }
 
-    /// Whether no stream may be opened any more.
+    /// Whether no more streams may be opened.
     #[must_use]
     pub fn is_going_away(&self) -> bool {
         let has_said = self.said >= Said::Retire;
@@ -71,7 +71,8 @@ impl Link {
         }
     }
 
-    /// Our ids are used up. Only a server has to ask for the successor; a client makes it.
+    /// Handles the exhaustion of our ids. Only a server must request the successor; a client dials
+    /// it.
     pub(super) fn ids_used_up(&mut self) {
         if self.side == Side::Server {
             self.go_away();
@@ -80,7 +81,7 @@ impl Link {
     }
 
     pub(super) fn handle_goaway(&mut self, reason: GoAwayReason) {
-        // A client's is behind its last OPEN. A server that retires still opens streams.
+        // A client sends it after its last OPEN. A retiring server still opens streams.
         self.going_away |= self.side == Side::Server || reason != GoAwayReason::Retire;
         if self.side == Side::Server && reason == GoAwayReason::Retire {
             self.client_left = true;
@@ -89,14 +90,15 @@ impl Link {
         self.events.push_back(Event::GoingAway(reason));
     }
 
-    /// Where a stream may have been the last one.
+    /// Announces Done if the last stream has ended. Called where a stream may have been the last
+    /// one.
     pub(super) fn say_done(&mut self) {
         if self.client_left && self.stream_count() == 0 && self.flow_count() == 0 {
             self.say(Said::Done, GoAwayReason::Done);
         }
     }
 
-    /// After a resume: the frame may have died with its carrier.
+    /// Sends GOAWAY again after a resume: the frame may have been lost with its carrier.
     pub(super) fn repeat_goaway(&mut self) {
         match self.said {
             Said::Retire => self.farewell = Some(GoAwayReason::Retire),

@@ -1,10 +1,10 @@
-//! From ids of streams and flows to places in their slabs.
+//! Maps ids of streams and flows to indices in their slabs.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Ids are dense small numbers and bounded by limits, so one multiplication spreads them: no peer
-/// gains from choosing them.
+/// Ids are dense small numbers and bounded by limits, so one multiplication is a sufficient hash: a
+/// peer gains nothing by choosing its ids.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Spread(u64);
 
@@ -25,7 +25,7 @@ impl Hasher for Spread {
     }
 }
 
-/// Places by ids of one kind.
+/// Slab indices by ids of one kind.
 #[derive(Debug)]
 pub(crate) struct Ids<K>(HashMap<K, usize, BuildHasherDefault<Spread>>);
 

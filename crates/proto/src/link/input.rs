@@ -1,5 +1,5 @@
-//! Decodes the bytes of a carrier into events. Payload becomes an event as it arrives, as a part of
-//! the read buffer. Every other frame is small and is decoded when it is complete.
+//! Decodes the bytes of a carrier into events. Payload becomes an event as it arrives, as a slice
+//! of the read buffer. Every other frame is small and is decoded when it is complete.
 
 use crate::Instant;
 
@@ -22,12 +22,12 @@ use crate::{
 };
 
 impl Link {
-    /// Takes bytes that arrived on a carrier from `buf` until there is an event. `None`: the rest
-    /// of `buf`, at most a part of a small frame, waits for more bytes.
+    /// Consumes bytes that arrived on a carrier from `buf` until there is an event. `None`: the
+    /// rest of `buf`, at most a part of a small frame, waits for more bytes.
     ///
     /// # Errors
-    /// The peer broke the rules: the driver calls [`Link::abort`], sends what
-    /// [`Link::poll_transmit`] gives, and ends the link.
+    /// The peer broke the rules: the driver calls [`Link::abort`], sends the output of
+    /// [`Link::poll_transmit`], and ends the link.
     pub fn handle_input(
         &mut self,
         now: Instant,
@@ -61,8 +61,9 @@ impl Link {
         }
     }
 
-    /// The stream whose payload comes next on the first lane of a carrier, and its number of bytes,
-    /// if all of them are new and wanted. They may be taken as pages: [`Link::moved`].
+    /// The stream whose payload follows on the first lane of a carrier, and the payload's length in
+    /// bytes, if all bytes are new and not discarded. The driver may take them as pages:
+    /// [`Link::moved`].
     #[must_use]
     pub fn expected(&mut self, number: CarrierNumber) -> Option<(StreamKey, usize)> {
         let carrier = self.carriers.find(number).filter(|carrier| carrier.is_live())?;
@@ -74,9 +75,9 @@ impl Link {
         (is_wanted && key.id != StreamId::CONTROL).then_some((key, left))
     }
 
-    /// How many bytes of the first lane of a carrier end the present frame and bring the head of
-    /// the next DATA frame, at least 1. `buf` holds the bytes that [`Link::handle_input`] has left.
-    /// A driver that reads no more than these bytes may take the payload behind the head as pages.
+    /// The number of bytes, at least 1, up to the end of the header of the next DATA frame on the
+    /// first lane of a carrier. `buf` holds the bytes that [`Link::handle_input`] has left. A
+    /// driver that reads no more than these bytes may take the payload after the header as pages.
     #[must_use]
     pub fn until_payload(&mut self, number: CarrierNumber, buf: &[u8]) -> usize {
         let decoder = self.carriers.find(number).map(|carrier| &carrier.decoder);
@@ -91,8 +92,8 @@ impl Link {
         (end + HEAD_ROOM).saturating_sub(buf.len()).max(1)
     }
 
-    /// Of the payload that [`Link::expected`] named, the first `bytes` bytes have arrived and were
-    /// taken by the driver.
+    /// Records that the driver has taken the first `bytes` bytes of the payload that
+    /// [`Link::expected`] returned.
     pub fn moved(&mut self, now: Instant, number: CarrierNumber, bytes: usize) {
         let Some(carrier) = self.carriers.find(number) else { return };
         carrier.received(now, &mut self.events);
@@ -108,8 +109,8 @@ impl Link {
         }
     }
 
-    /// Takes bytes that arrived on a lane of a single stream, as [`Link::handle_input`] does. After
-    /// a `None` see [`LaneInput::waits`].
+    /// Consumes bytes that arrived on a stream's own lane, as [`Link::handle_input`] does. After a
+    /// `None` see [`LaneInput::waits`].
     ///
     /// # Errors
     /// As for [`Link::handle_input`].
@@ -151,7 +152,7 @@ impl Link {
         }
     }
 
-    /// Whether a frame may be on a lane of a single stream, and on this one.
+    /// Checks that the frame is allowed on a stream's own lane, and on this lane.
     fn check_lane(&self, lane: &mut LaneInput, head: Head) -> Result<(), Violation> {
         match head.kind {
             Some(kind @ (Kind::Data | Kind::Fin)) => check_length(kind, head.length)?,
@@ -160,7 +161,7 @@ impl Link {
         }
         let is_first = lane.stream.is_none();
         let stream = *lane.stream.get_or_insert(head.stream);
-        // One that is not open yet can only be one that the peer will open.
+        // A stream that is not open yet must be one that the peer may open.
         let may_come = stream.opener() == Some(self.side.peer()) && stream <= StreamId::LAST;
         let is_possible = stream != StreamId::CONTROL && (may_come || self.was_opened(stream));
         if stream != head.stream || (is_first && !is_possible) {
@@ -169,7 +170,7 @@ impl Link {
         Ok(())
     }
 
-    /// DATA up to its payload, or a whole FIN. False: more bytes are needed.
+    /// Handles DATA up to its payload, or a complete FIN. Returns `false` if more bytes are needed.
     fn handle_lane_frame(
         &mut self,
         head: Head,
@@ -212,12 +213,12 @@ impl Link {
         }
         let wanted = key.and_then(|key| {
             let stream = lookup(&mut self.streams, key)?;
-            // What arrives after a RESET or STOP is thrown away.
+            // Bytes that arrive after a RESET or STOP are discarded.
             if stream.recv.has_ended() {
                 return None;
             }
             stream.recv.advance(length(piece));
-            // What the implicit window holds was not drawn before it was granted.
+            // Bytes in the implicit window were not drawn from the budget when they were granted.
             stream.account(&*self.budget);
             Some((key, !stream.recv.is_stopped()))
         });
@@ -242,8 +243,8 @@ impl Link {
         }
     }
 
-    /// One frame's head and, but for payload, its body. The event of a
-    /// datagram; false: more bytes are needed.
+    /// Handles the header of a frame and, except for payload, its body. Returns the event of a
+    /// datagram, and `false` if more bytes are needed.
     fn handle_frame(
         &mut self,
         now: Instant,
@@ -332,7 +333,7 @@ impl Link {
         Ok(true)
     }
 
-    /// The stream of an id; `None` when it is forgotten, an error when it never was.
+    /// The stream of an id; `None` if it is forgotten, an error if it was never opened.
     fn known_stream(&self, id: StreamId) -> Result<Option<StreamKey>, Violation> {
         match self.implicit_key(id) {
             Some(key) => Ok(Some(key)),
@@ -346,7 +347,7 @@ impl Link {
             return Err(Violation::link(ViolationCode::BadStream));
         }
         if id <= self.highest {
-            // Sent again after a resume that had seen it; the first one counts.
+            // A repetition of an OPEN that was already received; the first counts.
             return Ok(());
         }
         self.highest = id;
@@ -379,7 +380,7 @@ impl Link {
         let limit = limit.max(Offset::new(IMPLICIT_WINDOW));
         stream.send.acknowledge(limit, Offset::ZERO, &mut self.store).map_err(Violation::link)?;
         stream.account(&*self.budget);
-        // Tells the opener its credit, and that the OPEN was seen.
+        // Grants credit to the opener, and acknowledges the OPEN.
         stream.recv.owe_credit();
         let key = StreamKey { index: self.streams.insert(stream), id };
         self.ids.insert(id, key.index);
@@ -427,7 +428,7 @@ impl Link {
         stream.account(&*self.budget);
         stream.recv.owe_credit();
         self.schedule.signals.push(key, stream);
-        // One who said STOP does not care how it ended.
+        // After STOP the application ignores how the direction ended.
         if !stream.recv.is_stopped() {
             self.events.extend(event);
         }
@@ -474,10 +475,10 @@ impl Link {
         stream.account(&*self.budget);
         self.store.account(&*self.budget);
         if id == StreamId::CONTROL {
-            // Flows wait until their FlowOpen was read.
+            // Flows may wait until their FlowOpen is read.
             self.flows.unpark();
         }
-        // It may have been held back until this.
+        // The stream may have been held back until this CREDIT.
         self.schedule.make_ready(key, stream);
         self.announce_room(key);
         self.try_forget(key);

@@ -1,12 +1,12 @@
-//! Lanes. A carrier may have a lane per stream and direction. DATA and FIN travel on the stream's
+//! Lanes. A carrier may have a lane per stream and direction. DATA and FIN are sent on the stream's
 //! own lane, all other frames on the carrier's first lane.
 //!
 //! DATA and FIN of a direction keep their order on one lane and need no rule. Frames on different
 //! lanes can overtake each other, and the rules of this file make that harmless. A stream's lane
-//! may bring bytes before the first lane brings OPEN or RESUME: then the lane waits. A RESET may
-//! overtake bytes, which it makes worthless. CREDIT and STOP concern the other direction. The first
+//! may deliver bytes before the first lane delivers OPEN or RESUME: then the lane waits. A RESET
+//! may overtake bytes, which are discarded. CREDIT and STOP concern the other direction. The first
 //! frame of a lane names its stream. A stream may change its lane while none of its bytes are in
-//! flight: from the first lane to a lane of its own, or to another lane after a rest.
+//! flight: from the first lane to its own lane, or to another lane after an idle time.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -18,21 +18,21 @@ use super::decoder::Decoder;
 use crate::pages::frame_of_pages;
 use crate::{Pages, Priority, StreamId};
 
-/// Takes the frames that [`super::Link::poll_transmit`] makes. A queue of bytes stands for a
-/// carrier with a single lane.
+/// Receives the frames of [`super::Link::poll_transmit`]. A queue of bytes is the implementation
+/// for a carrier with a single lane.
 pub trait Outgoing {
-    /// Whether streams have lanes of their own.
+    /// Whether streams have their own lanes.
     const LANES: bool;
 
-    /// The next frames for the first lane.
+    /// Queues the next frames for the first lane.
     fn push(&mut self, frame: Bytes);
 
-    /// The next frame of a stream of this class, for its own lane, or for the first one as long as
-    /// it has none.
+    /// Queues the next frame of a stream of this class, for its own lane, or for the first lane as
+    /// long as the stream has none.
     fn push_payload(&mut self, key: StreamKey, priority: Priority, frame: Bytes);
 
-    /// As [`Self::push_payload`]: the head of a frame whose payload is `len` bytes of pages. The
-    /// default copies them.
+    /// As [`Self::push_payload`], with the header of a frame whose payload is `len` bytes of pages.
+    /// The default copies the pages.
     fn push_pages(
         &mut self,
         key: StreamKey,
@@ -43,17 +43,17 @@ pub trait Outgoing {
         self.push_payload(key, priority, frame_of_pages(&head, &*pages, len));
     }
 
-    /// FIN of a stream, to follow all of its payload; its lane ends behind it.
+    /// Queues the FIN of a stream after all of its payload; its lane ends after the FIN.
     fn push_fin(&mut self, key: StreamKey, frame: Bytes);
 
-    /// The stream was aborted: its lane is worth nothing any more. RESET goes by the first lane.
+    /// Aborts the lane of a stream that was reset. RESET is sent on the first lane.
     fn abort(&mut self, key: StreamKey);
 
-    /// Whether payload of a stream is to stay here for now: so many bytes of it are under way on
-    /// the first lane, and once there are none it goes by its own.
+    /// Whether payload of a stream must stay queued for now: `under_way` bytes of it are in flight
+    /// on the first lane, and once there are none it is sent on its own lane.
     fn holds_back(&mut self, key: StreamKey, priority: Priority, under_way: u64) -> bool;
 
-    /// Whether payload is wanted. Without, only frames for the first lane are made.
+    /// Whether payload is accepted. Otherwise only frames for the first lane are made.
     fn takes_payload(&self) -> bool;
 }
 
@@ -88,13 +88,13 @@ impl Outgoing for VecDeque<Bytes> {
 #[derive(Debug, Default)]
 pub struct LaneInput {
     pub(super) decoder: Decoder,
-    /// Whose lane it is, from its first frame on.
+    /// The stream of the lane, known from its first frame on.
     pub(super) stream: Option<StreamId>,
     pub(super) waits: bool,
 }
 
 impl LaneInput {
-    /// The decoder of a lane that has brought no bytes yet.
+    /// The decoder of a lane without received bytes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

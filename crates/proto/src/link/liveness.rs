@@ -1,5 +1,5 @@
-//! Detects silence on a carrier. A carrier is idle if nothing was *received*: sent frames prove
-//! nothing.
+//! Detects silence on a carrier. A carrier is idle if nothing was *received*: sent frames do not
+//! prove that the peer is alive.
 //!
 //! ```text
 //!            nothing we sent waits for an answer        something does
@@ -12,31 +12,31 @@
 //!   15 s     PING (keepalive), again every 10 s
 //!   35 s     two PINGs unanswered, a third due: dead
 //! ```
-//! Every frame but PONG waits for an answer: DATA for a CREDIT, a CREDIT for more DATA. If no
-//! answer comes within a second, a PING asks for a PONG.
+//! Every frame but PONG waits for a reply: DATA for a CREDIT, a CREDIT for more DATA. If no reply
+//! arrives within a second, a PING requests a PONG.
 
 use crate::Instant;
 use std::time::Duration;
 
-/// Least silence after which something outstanding is asked for (or 3 round trips, if longer).
+/// Silence after which a PING probes for an outstanding reply (or 3 round trips, if longer).
 const ASK: Duration = Duration::from_secs(1);
-/// The least time for the answer to that PING.
+/// The minimum timeout of that PING.
 const LEAST_ANSWER: Duration = Duration::from_millis(20);
-/// Silence after which the next path is tried beside this one.
+/// Silence after which the next path is tried in parallel.
 const PROBE: Duration = Duration::from_secs(3);
-/// Silence after which a carrier with something outstanding is dead.
+/// Silence after which a carrier with an outstanding reply is dead.
 const DEAD: Duration = Duration::from_secs(5);
-/// Pause between unanswered keepalive PINGs.
+/// Interval between unanswered keepalive PINGs.
 const IDLE_RETRY: Duration = Duration::from_secs(10);
-/// Pauses before the round trip is measured again. The first measurement falls into the rush of the
-/// log-in and is several times too long (8 ms on loopback, where 0.1 ms is right); windows grow by
-/// it.
+/// Delays before the round trip is measured again. The first measurement coincides with the load of
+/// the log-in and is several times too long (8 ms on loopback instead of 0.1 ms); windows are tuned
+/// by it.
 const MEASURE_AGAIN: [Duration; 3] =
     [Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(2)];
-/// Unanswered keepalive PINGs before a carrier is dead.
+/// Number of unanswered keepalive PINGs after which a carrier is dead.
 const IDLE_MISSES: u32 = 2;
 
-/// What silence asks for.
+/// The reaction to silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Fine,
@@ -47,23 +47,24 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Liveness {
     heard: Instant,
-    /// Since when something we sent waits for an answer.
+    /// The time since which a sent frame waits for a reply.
     waiting: Option<Instant>,
-    /// A PING went out for the present wait.
+    /// Whether a PING was sent for the current wait.
     asked: bool,
     probed: bool,
-    /// The PING of the present wait was not answered in time.
+    /// Whether the PING of the current wait was not answered in time.
     silent: bool,
-    /// Keepalive PINGs without an answer, and when the last one was due.
+    /// Number of unanswered keepalive PINGs, and the time at which the last one was due.
     misses: u32,
     pinged: Option<Instant>,
-    /// A PING is to be sent.
+    /// Whether a PING must be sent.
     due: bool,
     /// Value and time of the last PING.
     last: Option<(u64, Instant)>,
     values: u64,
     round_trip: Option<Duration>,
-    /// When it is measured again, and how often it was.
+    /// The time of the next measurement of the round trip, and the number of repeated measurements
+    /// so far.
     measure_at: Option<Instant>,
     measured: usize,
 }
@@ -92,7 +93,7 @@ impl Liveness {
         self.round_trip
     }
 
-    /// Bytes came in. Returns whether they end a silence.
+    /// Records that bytes arrived. Returns whether they end a silence.
     pub(super) fn received(&mut self, now: Instant) -> bool {
         self.heard = now;
         self.waiting = None;
@@ -103,24 +104,24 @@ impl Liveness {
         std::mem::take(&mut self.silent)
     }
 
-    /// Whether the peer owes an answer, and has not answered the PING that asked for it.
+    /// Whether a reply is overdue, and the PING that probed for it is unanswered.
     pub(super) const fn is_silent(&self) -> bool {
         self.silent
     }
 
-    /// A frame went out that waits for an answer.
+    /// Records that a frame was sent that waits for a reply.
     pub(super) fn sent(&mut self, now: Instant) {
         self.waiting.get_or_insert(now);
     }
 
-    /// The value of a PING to send now.
+    /// Takes the value of a PING to send now.
     pub(super) fn take_ping(&mut self, now: Instant) -> Option<u64> {
         if !std::mem::take(&mut self.due) {
             return None;
         }
         self.values += 1;
         self.last = Some((self.values, now));
-        // A keepalive PING has its own, longer patience.
+        // A keepalive PING has its own, longer timeout.
         if self.pinged.is_none() {
             self.sent(now);
         }
@@ -131,7 +132,7 @@ impl Liveness {
         self.due
     }
 
-    /// Whether nothing came in for a keepalive time.
+    /// Whether nothing has arrived for a keepalive interval.
     pub(super) const fn is_quiet(&self) -> bool {
         self.misses > 0
     }
@@ -151,8 +152,9 @@ impl Liveness {
         self.round_trip.map_or(ASK, |rtt| ASK.max(rtt * 3)).min(PROBE)
     }
 
-    /// The wait after which the carrier is silent. Usual traffic leaves a CREDIT unanswered,
-    /// because nothing is to be sent: only the PING that follows tells silence from peace.
+    /// The wait after which the carrier counts as silent. In normal traffic a CREDIT may stay
+    /// unanswered because the peer has nothing to send: only the following PING distinguishes a
+    /// silent carrier from an idle one.
     fn silent_after(&self) -> Duration {
         let answer = self.round_trip.map_or(LEAST_ANSWER, |rtt| LEAST_ANSWER.max(rtt * 2));
         (self.ask_after() + answer).min(PROBE)
@@ -176,7 +178,7 @@ impl Liveness {
         } else {
             DEAD
         };
-        // While something waits, its own steps come before the keepalive.
+        // While a reply is outstanding, its own timeouts precede the keepalive.
         since + step
     }
 

@@ -1,20 +1,21 @@
-//! A link: an authenticated mux between a client process and a server process, as a plain value.
+//! A link: an authenticated multiplexed connection between a client process and a server process,
+//! as a plain value.
 //!
 //! **Inputs** are `handle_*`: [`Link::handle_input`] takes bytes of a carrier and returns the next
 //! [`Event`], [`Link::handle_lane`] takes bytes of a stream's own lane, [`Link::handle_timeout`]
-//! takes the time. **Carriers** come and go by [`Link::attach`] and [`Link::detach`]. **Commands**
-//! are verbs: `open`, `send`, `finish`, `reset`, `stop`, `consume`. **Outputs** are `poll_*`:
-//! [`Link::poll_transmit`] returns frames for a carrier, [`Link::poll_event`] events,
+//! takes the time. **Carriers** are added and removed by [`Link::attach`] and [`Link::detach`].
+//! **Commands** are verbs: `open`, `send`, `finish`, `reset`, `stop`, `consume`. **Outputs** are
+//! `poll_*`: [`Link::poll_transmit`] returns frames for a carrier, [`Link::poll_event`] events,
 //! [`Link::poll_room`] streams that may send again, [`Link::poll_timeout`] the next deadline.
 //!
 //! A driver obeys one rule. After each input and each command it drains `poll_event`, `poll_room`
 //! and `poll_spent` (together: [`Link::has_news`]), calls `poll_transmit` when the carrier can take
-//! more, and then arms a timer for `poll_timeout`. Commands make news as well: `consume` and `stop`
-//! may close a stream although no frame is to be sent.
+//! more, and then arms a timer for `poll_timeout`. Commands cause events as well: `consume` and
+//! `stop` may close a stream although no frame is sent.
 //!
 //! Datagrams: [`Link::open_flow`], [`Link::send_datagrams`], [`Link::close_flow`]. On a carrier
-//! with datagrams of its own the driver moves them by [`Link::handle_packet`] and
-//! [`Link::poll_packets`], on any other they are frames.
+//! with native datagrams the driver transfers them by [`Link::handle_packet`] and
+//! [`Link::poll_packets`]; on any other carrier they are frames.
 //!
 //! The two directions of a stream are in `stream/`, flows in `flow/`. Carriers and their phases are
 //! in `carrier.rs`, decoding in `input.rs`, the rules of lanes in `lane.rs`, the order of frames in
@@ -71,31 +72,31 @@ use rate::Rate;
 use schedule::Schedule;
 use turns::Turns;
 
-/// Small credits wait so long for more consumption, then go out together: one sweep per link, no
-/// timer per stream. An idle stream retains nothing after it.
+/// The delay of small credits, which are then sent together: one sweep per link, no timer per
+/// stream. After the sweep an idle stream retains nothing.
 const SWEEP: Duration = Duration::from_millis(50);
 
-/// First size of the buffer where frames of the link are encoded: some forty CREDITs, or one and a
-/// PING.
+/// Initial size of the buffer in which frames of the link are encoded, in bytes: about forty
+/// CREDITs.
 const SCRATCH: usize = 1 << 10;
 
-/// The bytes that a stream has carried so far.
+/// The traffic of a stream so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamCounts {
-    /// Which.
+    /// The id of the stream.
     pub id: StreamId,
-    /// This side opened it.
+    /// Whether this side opened the stream.
     pub is_ours: bool,
     /// Payload bytes from the peer.
     pub received: u64,
-    /// Payload bytes taken for the peer.
+    /// Payload bytes accepted for the peer.
     pub sent: u64,
     /// Payload bytes kept for replay.
     pub retained: u64,
 }
 
-/// The state of a link at one end. See the module's page.
+/// The state of a link at one end. See the module documentation.
 #[derive(Debug)]
 pub struct Link {
     side: Side,
@@ -103,39 +104,39 @@ pub struct Link {
     budget: Rc<dyn Budget>,
     streams: Slab<Stream>,
     ids: Ids<StreamId>,
-    /// The id our next OPEN takes; `None` when the ids are used up.
+    /// The id of our next OPEN; `None` if the ids are exhausted.
     next_id: Option<StreamId>,
     /// The highest id that the peer opened.
     highest: StreamId,
     flows: Flows,
-    /// Bytes by which datagrams are ahead of the payload of streams, while both wait for a carrier.
+    /// Bytes by which datagrams are ahead of stream payload, while both wait for a carrier.
     datagram_lead: isize,
     schedule: Schedule,
     carriers: Carriers,
     rate: Rate,
     events: VecDeque<Event>,
     room: Vec<StreamKey>,
-    /// Memory of the frames that streams keep.
+    /// Memory of the frames that streams retain.
     store: Store,
-    /// Streams with consumption that no CREDIT has told.
+    /// Streams with consumption that no CREDIT has announced.
     unswept: Queue<Sweep>,
-    /// Streams that the RESUME which is being read has named so far.
+    /// Streams that the RESUME in progress has listed so far.
     listed: Queue<Listed>,
     turns: Turns,
     first_window: FirstWindow,
     moving: MovingBoth,
     sweep_at: Option<Instant>,
-    /// Either end wants no further streams: OPENs that still come are refused.
+    /// Either end accepts no new streams: OPENs that still arrive are refused.
     going_away: bool,
-    /// Of a server: the client opens no more streams here.
+    /// On a server: the client opens no more streams here.
     client_left: bool,
-    /// What we said about our end, to be said again after a resume.
+    /// The last GOAWAY state that we announced, to be repeated after a resume.
     said: Said,
-    /// The link broke and ends: GOAWAY is all that is still sent.
+    /// The link was aborted: only GOAWAY is still sent.
     is_aborted: bool,
-    /// Frames of the link are encoded here; the memory is used again once sent.
+    /// Buffer in which frames of the link are encoded; its memory is reused after sending.
     scratch: BytesMut,
-    /// The reason of a GOAWAY that is to be sent.
+    /// The reason of a GOAWAY that must be sent.
     farewell: Option<GoAwayReason>,
 }
 
@@ -186,7 +187,7 @@ impl Link {
         self.side
     }
 
-    /// Streams that are open or not yet forgotten.
+    /// The number of streams that are open or not yet forgotten.
     #[must_use]
     pub fn stream_count(&self) -> usize {
         self.streams.len() - 1
@@ -198,8 +199,8 @@ impl Link {
         self.streams.capacity()
     }
 
-    /// The counters of the stream with this index. A caller that asks for every index in several
-    /// turns meets each stream that lives meanwhile, and meets it once.
+    /// The counters of the stream with this index. A caller that iterates over all indices in
+    /// several steps sees each stream that exists throughout exactly once.
     #[must_use]
     pub fn stream(&self, index: usize) -> Option<StreamCounts> {
         let stream = self.streams.get(index).filter(|stream| stream.id != StreamId::CONTROL)?;
@@ -218,27 +219,27 @@ impl Link {
         self.streams.iter().map(|(_, stream)| stream.send.outstanding()).sum()
     }
 
-    /// The least round-trip time seen on the active carrier.
+    /// The minimum round-trip time measured on the active carrier.
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         self.carriers.active().and_then(|carrier| carrier.liveness.round_trip())
     }
 
-    /// Whether frames can flow: an active carrier that has resumed.
+    /// Whether frames can be sent: there is an active carrier that has resumed.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.carriers.active().is_some_and(carrier::Carrier::is_live)
     }
 
-    /// Whether a lane of this stream is ahead of the first lane of its carrier. Streams of the peer
-    /// up to some id are not, all later streams are.
+    /// Whether a lane of this stream is ahead of the first lane of its carrier. This holds for all
+    /// streams of the peer above some id.
     #[must_use]
     pub fn is_early(&self, number: CarrierNumber, stream: StreamId) -> bool {
         let is_live = self.carriers.get(number).is_none_or(carrier::Carrier::is_live);
         !is_live || !self.was_opened(stream)
     }
 
-    /// The carrier by which frames leave.
+    /// The carrier on which frames are sent.
     #[must_use]
     pub fn active_carrier(&self) -> Option<CarrierNumber> {
         self.carriers.active().map(|carrier| carrier.number)
@@ -255,12 +256,12 @@ impl Link {
         self.events.pop_front()
     }
 
-    /// A stream whose [`Link::room`] was 0 and is positive now.
+    /// Returns a stream whose [`Link::room`] was 0 and is now positive.
     pub fn poll_room(&mut self) -> Option<StreamKey> {
         self.room.pop()
     }
 
-    /// A large frame that is not needed any more. Its memory can be used for the next read.
+    /// Returns a large frame that is no longer needed. Its memory can be used for the next read.
     pub fn poll_spent(&mut self) -> Option<Bytes> {
         self.store.poll_spent()
     }
@@ -272,14 +273,14 @@ impl Link {
         self.rate.frame_limit()
     }
 
-    /// When [`Link::handle_timeout`] is to be called next.
+    /// The time at which [`Link::handle_timeout`] must be called next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let silence = self.carriers.poll_timeout(&self.config);
         [self.sweep_at, silence, self.flows.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// The time `now` has come: queues small credits, asks silent carriers, gives up dead carriers.
+    /// Handles the time `now`: queues small credits, probes silent carriers, reports dead carriers.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.sweep_at.is_some_and(|at| at <= now) {
             self.sweep();
@@ -291,7 +292,7 @@ impl Link {
         }
     }
 
-    /// Gives back memory that was held to be used again.
+    /// Frees memory that was kept for reuse.
     fn rest(&mut self) {
         self.store.settle(&*self.budget);
         self.flows.rest();
@@ -302,7 +303,7 @@ impl Link {
         self.schedule.shrink_to_fit();
     }
 
-    /// Tells what was consumed and not told.
+    /// Queues CREDITs for consumption that was not announced.
     fn sweep(&mut self) {
         self.sweep_at = None;
         while let Some(member) = self.unswept.pop() {
@@ -318,7 +319,7 @@ impl Link {
         self.ids.find(id).map(|index| StreamKey { index, id })
     }
 
-    /// Whether the id was ever opened; frames for one that was and is forgotten are normal.
+    /// Whether the id was ever opened; frames for a forgotten stream are normal.
     fn was_opened(&self, id: StreamId) -> bool {
         match id.opener() {
             None => true,
@@ -327,7 +328,7 @@ impl Link {
         }
     }
 
-    /// Forgets the stream if both sides are done with it.
+    /// Forgets the stream if both sides have finished it.
     fn try_forget(&mut self, key: StreamKey) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         if !stream.is_done() || stream.has_signal() {
@@ -356,8 +357,8 @@ impl Drop for Link {
     }
 }
 
-/// The stream of a key, if it is not forgotten. A free function, so that a caller may hold the
-/// stream and other fields of the link at once.
+/// Looks up the stream of a key, if it is not forgotten. A free function, so that a caller may hold
+/// the stream and other fields of the link at once.
 fn lookup(streams: &mut Slab<Stream>, key: StreamKey) -> Option<&mut Stream> {
     streams.get_mut(key.index).filter(|stream| stream.id == key.id)
 }

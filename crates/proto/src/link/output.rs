@@ -12,25 +12,26 @@ use crate::offset::Offset;
 use crate::stream::{CONTROL_WINDOW, Pace, Popped};
 use crate::{CarrierNumber, Pages, Priority, StreamId};
 
-/// Frames of one batch: what one gathered write takes.
+/// Maximum number of frames in a batch: the limit of one gathered write.
 const BATCH: usize = 64;
 
-/// Signals of one batch. They are 24 bytes each and share one buffer.
+/// Maximum number of signals of each kind in a batch. They have at most 24 bytes each and share one
+/// buffer.
 const SIGNALS: usize = 1024;
 
-/// A stream's turn lasts for so many bytes, or for one frame if that is longer: streams with tiny
-/// frames get as many bytes as those with large ones.
+/// Quantum of a stream's turn, in bytes; a turn has at least one frame. So streams with tiny frames
+/// get as many bytes as streams with large frames.
 const TURN: usize = 16 << 10;
 
-/// A batch ends after a frame that makes it this long (or a frame limit, if longer): what is
-/// handed to the carrier cannot be overtaken by what is more urgent.
+/// Length at which a batch ends, in bytes (or the frame limit, if longer): more urgent frames
+/// cannot overtake frames that were passed to the carrier.
 const BATCH_BYTES: usize = 128 << 10;
 
-/// Bytes by which datagrams may be ahead of the payload of streams, or behind, while both wait.
+/// Maximum bytes by which datagrams may be ahead of or behind stream payload, while both wait.
 const LEAD: isize = 16 << 10;
 
 impl Link {
-    /// Whether [`Link::poll_transmit`] has something for this carrier.
+    /// Whether [`Link::poll_transmit`] has frames for this carrier.
     #[must_use]
     pub fn has_output(&mut self, number: CarrierNumber) -> bool {
         let idle = self.schedule.is_empty();
@@ -48,8 +49,8 @@ impl Link {
         })
     }
 
-    /// Appends the next batch of frames for a carrier to `out`, and returns the bytes of the batch.
-    /// The frames count as sent: if a frame does not reach the peer, the carrier is lost.
+    /// Appends the next batch of frames for a carrier to `out`, and returns the length of the batch
+    /// in bytes. The frames count as sent: if a frame does not reach the peer, the carrier is lost.
     pub fn poll_transmit<O: Outgoing>(
         &mut self,
         now: Instant,
@@ -74,12 +75,12 @@ impl Link {
         if let Some(value) = carrier.pong.take() {
             encode_ping(&mut self.scratch, Kind::Pong, value);
         }
-        // PINGs keep their own time of patience and PONGs have no answer.
+        // PINGs have their own timeout and PONGs have no reply.
         let probes = self.scratch.len();
         let (is_live, takes_packets) = (carrier.is_live(), carrier.takes_packets);
         if is_live {
             self.fill(now, !takes_packets, &mut batch);
-            // Behind the OPENs that were made before it.
+            // After the OPENs that were queued before it.
             if let Some(reason) = self.farewell.take_if(|_| self.schedule.opens.is_empty()) {
                 encode_code(&mut self.scratch, Kind::GoAway, StreamId::CONTROL, reason.raw());
             }
@@ -95,12 +96,12 @@ impl Link {
         bytes
     }
 
-    /// `datagrams`: the carrier takes them as frames.
+    /// `datagrams`: whether the carrier takes datagrams as frames.
     fn fill<O: Outgoing>(&mut self, now: Instant, datagrams: bool, batch: &mut Batch<'_, O>) {
         if !self.fill_opens(batch) || !self.fill_signals(now, batch) {
             return;
         }
-        // A FlowOpen leaves before the datagrams of its flow.
+        // A FlowOpen is sent before the datagrams of its flow.
         let begins_flow = self.has_unsent_control();
         if datagrams && !begins_flow {
             self.fill_datagrams(batch);
@@ -119,7 +120,7 @@ impl Link {
         }
     }
 
-    /// Datagrams take turns with streams, by bytes.
+    /// Datagrams alternate with streams, by bytes.
     fn fill_datagrams<O: Outgoing>(&mut self, batch: &mut Batch<'_, O>) {
         if self.flows.queues.is_empty() {
             return;
@@ -130,7 +131,7 @@ impl Link {
         if !streams_wait {
             self.datagram_lead = 0;
         }
-        // Frames that stand side by side in memory are one piece: the carrier copies less.
+        // Frames that are adjacent in memory are merged: the carrier copies less.
         let mut piece = BytesMut::new();
         while batch.frames < BATCH
             && batch.bytes + piece.len() < before + BATCH_BYTES
@@ -220,8 +221,8 @@ impl Link {
 
     fn fill_payload<O: Outgoing>(&mut self, batch: &mut Batch<'_, O>) {
         let most = self.rate.frame_limit().max(BATCH_BYTES);
-        // One class a batch: between batches those who have room again bring more, and a lower
-        // class is not to take what a higher one is about to use.
+        // One class per batch: between batches streams that have room again queue more payload, and
+        // a lower class must not take the capacity that a higher class is about to use.
         let mut class = self.schedule.class();
         let before = batch.frames;
         while batch.frames < BATCH && batch.bytes < most && self.schedule.class() == class {
@@ -232,7 +233,8 @@ impl Link {
                 && stream.send.unsent() > 0
                 && batch.out.holds_back(key, stream.priority, stream.send.under_way())
             {
-                // The next CREDIT makes it ready again. Until then it is in no other's way.
+                // The next CREDIT makes the stream ready again. Until then it blocks no other
+                // stream.
                 if batch.frames == before {
                     class = self.schedule.class();
                 }

@@ -1,8 +1,8 @@
-//! Queues of streams. A stream stands at most once in each kind of queue, and remembers in which
-//! kinds it stands.
+//! Queues of streams. A stream is in at most one queue of each kind, and stores in which kinds it
+//! is.
 //!
 //! A queue holds keys. A key outlives its stream, so a key whose stream is forgotten is skipped
-//! when it comes out.
+//! when it is popped.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ use crate::stream::{Membership, Stream};
 
 /// The purpose of a queue.
 pub(super) trait Purpose {
-    /// The mark of its members.
+    /// The mark of the members of the queue.
     const MARK: Membership;
 }
 
@@ -26,7 +26,7 @@ pub(super) enum Payload {}
 #[derive(Debug)]
 pub(super) enum Signal {}
 
-/// The stream has consumption that the next sweep tells the peer.
+/// The stream has consumption that the next sweep announces to the peer.
 #[derive(Debug)]
 pub(super) enum Sweep {}
 
@@ -50,12 +50,12 @@ impl Purpose for Listed {
     const MARK: Membership = Membership::LISTED;
 }
 
-/// Whether the stream stands in a queue of this purpose.
+/// Whether the stream is in a queue of this purpose.
 pub(super) fn stands_in<P: Purpose>(stream: &Stream) -> bool {
     stream.queues.contains(P::MARK)
 }
 
-/// Streams in the order in which they came.
+/// Streams in the order in which they were pushed.
 #[derive(Debug)]
 pub(super) struct Queue<P> {
     keys: VecDeque<StreamKey>,
@@ -69,26 +69,26 @@ impl<P> Default for Queue<P> {
 }
 
 impl<P: Purpose> Queue<P> {
-    /// Puts the stream at the end, unless it stands in a queue of this purpose.
+    /// Appends the stream, unless it is already in a queue of this purpose.
     pub(super) fn push(&mut self, key: StreamKey, stream: &mut Stream) {
         if stream.queues.insert(P::MARK) {
             self.keys.push_back(key);
         }
     }
 
-    /// Takes the first member out.
+    /// Removes the first member.
     pub(super) fn pop(&mut self) -> Option<Popped<P>> {
         self.keys.pop_front().map(|key| Popped { key, purpose: PhantomData })
     }
 
-    /// Takes all members out.
+    /// Removes all members.
     pub(super) fn clear(&mut self, streams: &mut Slab<Stream>) {
         while let Some(member) = self.pop() {
             member.stream(streams);
         }
     }
 
-    /// Members, forgotten streams included.
+    /// The number of members, including forgotten streams.
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
@@ -102,7 +102,7 @@ impl<P: Purpose> Queue<P> {
     }
 }
 
-/// A stream that was taken out of a queue.
+/// A stream that was removed from a queue.
 #[must_use]
 pub(super) struct Popped<P> {
     pub(super) key: StreamKey,
@@ -110,7 +110,7 @@ pub(super) struct Popped<P> {
 }
 
 impl<P: Purpose> Popped<P> {
-    /// The stream, which may enter such a queue again from now on. `None`: it is forgotten.
+    /// The stream, which may be queued again from now on. `None`: it is forgotten.
     pub(super) fn stream(self, streams: &mut Slab<Stream>) -> Option<&mut Stream> {
         let stream = lookup(streams, self.key)?;
         stream.queues.remove(P::MARK);

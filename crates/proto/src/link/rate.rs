@@ -6,20 +6,20 @@
 use crate::Instant;
 use std::time::Duration;
 
-/// Frame sizes, payload bytes. Measured with one bulk stream on loopback: 64 KiB 13.9 Gbit/s, 128
-/// KiB 14.4, 256 KiB 14.9, 512 KiB 15.7; at 10 Mbit/s 16 KiB keep others waiting for 13 ms.
+/// Frame sizes, in payload bytes. Measured with one bulk stream on loopback: 64 KiB 13.9 Gbit/s,
+/// 128 KiB 14.4, 256 KiB 14.9, 512 KiB 15.7; at 10 Mbit/s 16 KiB delay other streams by 13 ms.
 const LEAST: u64 = 16 << 10;
 const START: u64 = 64 << 10;
 const MOST: u64 = 512 << 10;
 
-/// More than one stream has something to send: smaller turns, of a quarter of a millisecond or of
-/// so many bytes. (16 bulk streams on loopback: a tenth less processor time than with these bytes
-/// only.)
+/// Minimum frame limit while several streams are ready, in bytes; the limit is a quarter of a
+/// millisecond of the rate. (16 bulk streams on loopback: a tenth less processor time than with
+/// this minimum alone.)
 const SHARED: usize = 32 << 10;
 
-/// A measurement takes at least this long, so that one burst of credits is not a rate.
+/// Minimum duration of a measurement, so that one burst of credits does not count as a rate.
 const SPAN: Duration = Duration::from_millis(2);
-/// After such a pause a new measurement begins: idle time is not slowness.
+/// The pause after which a new measurement begins: idle time does not lower the rate.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Default for Rate {
 }
 
 impl Rate {
-    /// The peer consumed `bytes` more.
+    /// Records that the peer consumed `bytes` more bytes.
     pub(super) fn sample(&mut self, now: Instant, bytes: u64) {
         let pause = self.last.is_none_or(|last| now.saturating_duration_since(last) > PAUSE);
         self.last = Some(now);
@@ -48,24 +48,24 @@ impl Rate {
         };
         self.bytes = self.bytes.saturating_add(bytes);
         let span = now.saturating_duration_since(since);
-        // Small exchanges say nothing of what the path could carry.
+        // Small exchanges do not show the capacity of the path.
         if span < SPAN || self.bytes < LEAST {
             return;
         }
         let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX).max(1);
         let per_milli = self.bytes.saturating_mul(1000) / micros;
-        // Half old, half new: a single hiccup does not throw the size about.
+        // The mean of old and new: a single outlier does not change the size much.
         self.frame = ((self.frame + per_milli.min(2 * MOST)) / 2).clamp(LEAST, MOST);
         self.since = Some(now);
         self.bytes = 0;
     }
 
-    /// Payload bytes of the largest frame when one stream is alone.
+    /// Maximum payload of a frame if only one stream is ready, in bytes.
     pub(super) fn frame_limit(&self) -> usize {
         crate::offset::memory(self.frame)
     }
 
-    /// The same while others wait.
+    /// The same while other streams are ready.
     pub(super) fn shared_limit(&self) -> usize {
         let alone = self.frame_limit();
         (alone / 4).max(SHARED).min(alone)

@@ -1,13 +1,13 @@
-//! The exchange after the loss of a carrier: each side tells which bytes it has, and sends again
-//! the bytes that the other side lacks.
+//! The exchange after the loss of a carrier: each side announces which bytes it has, and
+//! retransmits the bytes that the other side lacks.
 //!
 //! RESUME lists every stream that its sender has not forgotten. The fate of a stream that is not
 //! listed follows from the rules of forgetting (protocol decision 10). An id above the highest id
 //! that the sender has seen was never opened there: OPEN and all bytes are sent again. Any other id
-//! was forgotten or refused. A side forgets a stream only after it saw both directions end. So the
-//! stream is finished if this end saw its end too, and aborted if not. A refusal is an abort as
-//! well. The model of these rules was checked exhaustively; `tests/kill_model` runs the model over
-//! this code.
+//! was forgotten or refused. A side forgets a stream only after both directions have ended. So the
+//! stream is finished if this end has received its end too, and aborted otherwise. A refusal also
+//! is an abort. The model of these rules was checked exhaustively; `tests/kill_model` runs the
+//! model over this code.
 
 use crate::Instant;
 use std::collections::VecDeque;
@@ -22,12 +22,12 @@ use crate::frame::{
 };
 use crate::{CarrierNumber, ResetCode, StreamId, Violation, ViolationCode};
 
-/// Entries that fit one RESUME frame.
+/// Maximum number of entries in one RESUME frame.
 const ENTRIES: usize = (MAX_RESUME - RESUME_FIXED) / RESUME_ENTRY;
 
-/// Most entries of one list for streams that this side does not know. Such a stream is forgotten
-/// here, or its OPEN was lost. A peer with more of them would open more streams than
-/// [`LinkConfig::streams_max`] of this side permits by default.
+/// Maximum number of entries in a list for streams that this side does not know. Such a stream is
+/// forgotten here, or its OPEN was lost. A peer with more entries would have opened more streams
+/// than the default [`LinkConfig::streams_max`] permits.
 ///
 /// [`LinkConfig::streams_max`]: super::LinkConfig::streams_max
 const UNKNOWN_MAX: usize = 1 << 20;
@@ -35,17 +35,17 @@ const UNKNOWN_MAX: usize = 1 << 20;
 /// The relation of a new carrier to the other carriers of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attach {
-    /// The link's first.
+    /// The first carrier of the link.
     New,
-    /// A standby beside the carrier that lives, in place of an older standby.
+    /// A standby in addition to the active carrier, instead of an older standby.
     Adds,
     /// Replaces the carrier with this number and all earlier carriers.
     Replaces(CarrierNumber),
 }
 
 impl Link {
-    /// Attaches a greeted carrier. The driver has closed the carriers that it replaces and dropped
-    /// their unread bytes. [`Event::CarrierDead`] names each carrier that is replaced.
+    /// Attaches a carrier after its greeting. The driver has closed the carriers that it replaces
+    /// and dropped their unread bytes. [`Event::CarrierDead`] names each carrier that is replaced.
     pub fn attach(&mut self, now: Instant, number: CarrierNumber, how: Attach) {
         match how {
             Attach::New => self.carriers.add(Carrier::new(number, Phase::Live, now)),
@@ -72,7 +72,7 @@ impl Link {
         self.rest();
     }
 
-    /// The active carrier is lost: the standby takes its place.
+    /// Makes the standby the active carrier after the loss of the active one.
     fn take_over(&mut self, standby: CarrierNumber) {
         self.begin_resume(standby);
         self.events.push_back(Event::TookOver(standby));
@@ -80,7 +80,7 @@ impl Link {
 
     /// Makes a standby the active carrier: queues our RESUME on it.
     pub(super) fn begin_resume(&mut self, number: CarrierNumber) {
-        // A list that the last carrier brought in part says nothing any more.
+        // A list that the last carrier delivered in part is invalid.
         self.listed.clear(&mut self.streams);
         let resume = self.resume_frames();
         let Some(carrier) = self.carriers.find(number) else { return };
@@ -88,7 +88,7 @@ impl Link {
         carrier.resume = resume;
     }
 
-    /// Our RESUME as things stand.
+    /// Our RESUME of the current state.
     pub(super) fn resume_frames(&self) -> VecDeque<Bytes> {
         let entries: Vec<Entry> = self.streams.iter().map(|(_, stream)| stream.entry()).collect();
         let parts = entries.chunks(ENTRIES).enumerate();
@@ -105,7 +105,7 @@ impl Link {
         match self.carriers.find(number).map(|carrier| carrier.phase) {
             Some(Phase::Resuming) => {}
             Some(Phase::Standby) => {
-                // The peer's word that the active carrier is lost.
+                // The peer has lost the active carrier.
                 self.carriers.remove(&mut self.events, |carrier| carrier.number != number);
                 self.take_over(number);
             }
@@ -120,7 +120,7 @@ impl Link {
             return Err(Violation::link(ViolationCode::BadStream));
         }
         let continues = flags & FLAG_MORE != 0;
-        // With an entry in each frame the bound of the entries also bounds the frames.
+        // If each frame has an entry, the limit of entries also limits the frames.
         if continues && body.is_empty() {
             return Err(Violation::link(ViolationCode::BadResume));
         }
@@ -162,8 +162,8 @@ impl Link {
         Ok(())
     }
 
-    /// Counts an entry for a stream that is forgotten here, or opened there and not yet seen. The
-    /// peer learns of it by our RESUME.
+    /// Counts an entry for a stream that is forgotten here, or whose OPEN has not arrived. The peer
+    /// detects this from our RESUME.
     fn pass_unknown(&mut self, number: CarrierNumber, id: StreamId) -> Result<(), Violation> {
         let may_come = id.opener() == Some(self.side.peer()) && id <= StreamId::LAST;
         if !may_come && !self.was_opened(id) {
@@ -177,7 +177,8 @@ impl Link {
         Ok(())
     }
 
-    /// All of the peer's list was read: decides on what it did not name and starts sending.
+    /// Handles the end of the peer's list: decides the fate of streams that are not listed, and
+    /// starts sending.
     fn finish_resume(&mut self, number: CarrierNumber, highest: StreamId) -> Result<(), Violation> {
         let mut keys: Vec<StreamKey> =
             self.streams.iter().map(|(index, stream)| StreamKey { index, id: stream.id }).collect();
@@ -189,7 +190,7 @@ impl Link {
             let Some(stream) = lookup(&mut self.streams, key) else { continue };
             if stands_in::<Listed>(stream) {
                 stream.recv.resume();
-                // What was consumed since the preview was told on a carrier that is lost.
+                // Consumption since the preview was announced on a carrier that is lost.
                 if was_previewed {
                     stream.recv.owe_credit();
                 }
@@ -224,8 +225,8 @@ impl Link {
         Ok(())
     }
 
-    /// The peer has forgotten a stream that we have not, or refused it: either way nothing that
-    /// we still have to say is heard.
+    /// Aborts a stream that the peer has forgotten or refused: the peer ignores all further frames
+    /// of it.
     fn lose_stream(&mut self, key: StreamKey) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         let code = ResetCode::Shutdown;
@@ -233,7 +234,7 @@ impl Link {
         if is_aborted {
             self.events.push_back(Event::Reset { key, code });
         }
-        // Of a refusal the RESET may have come and the STOP not.
+        // The RESET of a refusal may have arrived without its STOP.
         if is_aborted || stream.send.is_open() {
             self.events.push_back(Event::Stopped { key, code });
         }

@@ -1,6 +1,6 @@
 //! The order of frames. OPENs come first, in the order of their ids, because resumption needs that
 //! order. Signals (CREDIT, RESET, STOP) come next, then payload. Payload of a higher priority class
-//! comes first, and streams of a class take turns.
+//! comes first; streams of a class are served round robin.
 
 use std::collections::VecDeque;
 
@@ -11,20 +11,21 @@ use super::queue::{Payload, Popped, Queue, Signal};
 use crate::stream::Stream;
 use crate::{Priority, ResetCode, StreamId};
 
-/// Answers to streams that have no state here (refusals, acknowledgements for forgotten ones) that
-/// may wait, of each kind. They leave with the next batch: so many wait only for a peer that opens
-/// streams and reads nothing. An OPEN is answered by 20 bytes, so what waits is under 2 MiB.
+/// Maximum number of queued replies to streams without state here, of each kind (refusals,
+/// acknowledgements for forgotten streams). Replies are sent with the next batch: the queue fills
+/// only if a peer opens streams and reads nothing. The reply to an OPEN has 20 bytes, so the queue
+/// stays below 2 MiB.
 pub(super) const ANSWERS_MAX: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     pub(super) opens: VecDeque<StreamKey>,
     pub(super) signals: Queue<Signal>,
-    /// Streams that were refused, answered by RESET and STOP, and of which nothing else is kept:
-    /// a burst of visitors costs no memory. They count as forgotten: should the answer die with its
-    /// carrier, RESUME does not list them, which tells the opener that they are reset.
+    /// Refused streams, to be answered by RESET and STOP. No other state of them is kept: a burst
+    /// of visitors costs no memory. They count as forgotten: if the reply is lost with its carrier,
+    /// RESUME does not list them, from which the opener concludes that they are reset.
     pub(super) refusals: VecDeque<(StreamId, ResetCode)>,
-    /// Ids of forgotten streams whose end is acknowledged once more.
+    /// Ids of forgotten streams whose end is acknowledged again.
     pub(super) acks: VecDeque<StreamId>,
     ready: [Queue<Payload>; 3],
 }
@@ -38,29 +39,30 @@ const fn class(priority: Priority) -> usize {
 }
 
 impl Schedule {
-    /// The stream has frames or a FIN to send.
+    /// Queues the stream if it has frames or a FIN to send.
     pub(super) fn make_ready(&mut self, key: StreamKey, stream: &mut Stream) {
         if stream.send.has_output() {
             self.ready[class(stream.priority)].push(key, stream);
         }
     }
 
-    /// The most urgent class in which a stream waits.
+    /// The most urgent class with a ready stream.
     pub(super) fn class(&self) -> Option<usize> {
         self.ready.iter().position(|waiting| !waiting.is_empty())
     }
 
-    /// The stream whose turn it is; it is the caller's to put it back by `make_ready`.
+    /// Removes and returns the next stream; the caller queues it again by `make_ready`.
     pub(super) fn next(&mut self) -> Option<Popped<Payload>> {
         self.ready.iter_mut().find_map(Queue::pop)
     }
 
-    /// Streams that wait for their turn.
+    /// The number of ready streams.
     pub(super) fn waiting(&self) -> usize {
         self.ready.iter().map(Queue::len).sum()
     }
 
-    /// Repeats the acknowledgement of a forgotten stream's end. False: too many wait.
+    /// Repeats the acknowledgement of a forgotten stream's end. Returns `false` if too many are
+    /// queued.
     #[must_use]
     pub(super) fn acknowledge(&mut self, id: StreamId) -> bool {
         self.acks.push_back(id);

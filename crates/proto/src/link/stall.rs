@@ -1,4 +1,4 @@
-//! Tells why a stream is blocked. Serves measurements, not the data path.
+//! Determines why a stream is blocked, for measurements. Not used on the data path.
 
 use super::{Link, StreamKey};
 use crate::offset::{length, memory};
@@ -6,19 +6,19 @@ use crate::offset::{length, memory};
 /// What blocks a stream that has bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stall {
-    /// The peer allows no more, or as much is on its way as may be kept for replay.
+    /// The credit is exhausted, or the replay limit is reached.
     Credit {
-        /// Bytes on their way.
+        /// Bytes in flight.
         outstanding: usize,
     },
-    /// A frame or more waits for the carrier.
+    /// At least one frame waits for the carrier.
     Carrier,
-    /// The memory budget.
+    /// The memory budget is exhausted.
     Memory,
 }
 
 impl Link {
-    /// What keeps a stream from sending, if anything does.
+    /// The reason why a stream cannot send, if it cannot.
     #[must_use]
     pub fn stall(&mut self, key: StreamKey) -> Option<Stall> {
         if self.room(key) > 0 {
@@ -27,7 +27,7 @@ impl Link {
         let limit = self.frame_limit(key);
         let stream = super::lookup(&mut self.streams, key)?;
         let outstanding = stream.send.outstanding();
-        // What the carrier leaves lying comes first: more credit would only lie there, too.
+        // A backlog of the carrier comes first: more credit would only lengthen it.
         Some(if stream.send.unsent() >= length(limit) || stream.send.is_full() {
             Stall::Carrier
         } else if stream.send.credit() == 0 || outstanding >= self.config.replay_per_stream {

@@ -1,13 +1,13 @@
 //! Detects that several streams of a link receive at the same time. Then the windows of bulk
-//! streams are kept small, so that other streams do not wait behind them.
+//! streams are kept small, so that they do not delay other streams.
 
 use crate::Instant;
 use std::time::Duration;
 
 use crate::StreamKey;
 
-/// Streams that took turns are expected to take turns for this time. A stream of keystrokes is an
-/// example.
+/// The time for which streams count as concurrent after the last alternation. Long enough for
+/// keystrokes, for example.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
 /// The stream that consumed last, and the time of the last change.
@@ -18,14 +18,14 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Bytes of this stream were consumed.
+    /// Records that bytes of this stream were consumed.
     pub(super) fn consumed(&mut self, now: Instant, key: StreamKey) {
         if self.last != Some(key) && self.last.replace(key).is_some() {
             self.changed = Some(now);
         }
     }
 
-    /// Whether another stream than the one of now had a turn lately.
+    /// Whether the consuming stream has changed recently.
     pub(super) fn are_shared(&self, now: Instant) -> bool {
         self.changed.is_some_and(|at| now.saturating_duration_since(at) < SHARED_FOR)
     }

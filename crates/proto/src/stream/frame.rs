@@ -1,4 +1,4 @@
-//! A frame that a stream keeps for sending and for replay.
+//! A frame that a stream retains for sending and for replay.
 
 use std::rc::Rc;
 
@@ -9,13 +9,13 @@ use crate::{HEAD_ROOM, Pages};
 
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// Head and payload; the head alone of a payload of pages.
+    /// Header and payload; only the header if the payload is pages.
     pub(super) bytes: Bytes,
     pub(super) pages: Option<Rc<dyn Pages>>,
     /// Offset of the first payload byte.
     pub(super) start: Offset,
-    /// Capacity behind `bytes` in the buffer they were cut from, as long as no later frame was cut
-    /// from it: nobody else can use it. Of pages their bytes.
+    /// Unused capacity after `bytes` in their buffer, as long as no later frame uses it. For pages,
+    /// their length in bytes.
     pub(super) slack: u32,
 }
 

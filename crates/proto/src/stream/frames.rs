@@ -1,10 +1,10 @@
 //! The frames of the sending direction, in order. Each frame is kept until the peer has consumed
 //! it.
 //!
-//! One queue is both the send queue and the replay buffer: `queue[..next]` were sent and are
-//! retained, `queue[next..]` wait. A resume only moves `next`. The bytes of a frame include its
-//! head, so the frame is sent again as it is. A frame is accounted by the memory that it keeps, not
-//! by the bytes that it carries.
+//! One queue is both the send queue and the replay buffer: frames in `queue[..next]` were sent and
+//! are retained, frames in `queue[next..]` are unsent. A resume only moves `next`. The bytes of a
+//! frame include its header, so the frame is retransmitted unchanged. A frame is charged for the
+//! memory that it pins, not for its payload.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -17,21 +17,22 @@ use crate::frame::{Kind, write_data_head};
 use crate::offset::{Offset, memory};
 use crate::{HEAD_ROOM, Pages, StreamId};
 
-/// Frames kept at most: one costs some sixty bytes whatever it carries, so that a window of tiny
-/// writes must not be sixty times as much memory. While a stream stalls at it, its source's
-/// bytes gather into larger reads. At 1,400 bytes a frame it carries 450 Mbit/s over 100 ms.
+/// Maximum number of retained frames: the overhead of a frame is about sixty bytes, so a window of
+/// tiny writes could take sixty times its size in memory. While a stream is blocked by this limit,
+/// bytes of its source accumulate into larger reads. With frames of 1,400 bytes the limit allows
+/// 450 Mbit/s at 100 ms.
 const FRAMES_MAX: usize = 4096;
 
-/// A frame that is to be sent.
+/// A frame to send.
 #[derive(Debug)]
 pub(crate) struct Popped {
-    /// Head and payload; the head alone of a payload of pages.
+    /// Header and payload; only the header if the payload is pages.
     pub(crate) bytes: Bytes,
-    /// The pages and the number of their bytes.
+    /// The pages and their length in bytes.
     pub(crate) pages: Option<(Rc<dyn Pages>, usize)>,
 }
 
-/// Writes the head of the rest of a frame, of which `head` has the former head.
+/// Writes the header for the rest of a frame; `head` contains the old header.
 fn write_again(head: &mut [u8], from: Offset, payload: usize) {
     let id = StreamId::new(u32::from_be_bytes([head[4], head[5], head[6], head[7]]));
     let kind = if id == StreamId::CONTROL { Kind::Control } else { Kind::Data };
@@ -44,7 +45,7 @@ pub(super) struct Frames {
     next: usize,
     /// Payload bytes of `queue[next..]`.
     unsent: u64,
-    /// What all frames cost.
+    /// Memory of all frames, in bytes.
     memory: u64,
 }
 
@@ -53,7 +54,7 @@ impl Frames {
         Self { queue: VecDeque::new(), next: 0, unsent: 0, memory: 0 }
     }
 
-    /// Whether as many are kept as may be.
+    /// Whether the maximum number of frames is retained.
     pub(super) fn is_full(&self) -> bool {
         self.queue.len() >= FRAMES_MAX
     }
@@ -67,7 +68,7 @@ impl Frames {
         self.unsent
     }
 
-    /// Bytes of memory that the frames keep.
+    /// Memory that the frames pin, in bytes.
     pub(super) const fn memory(&self) -> u64 {
         self.memory
     }
@@ -77,7 +78,7 @@ impl Frames {
         self.queue.get(self.next).map(|frame| frame.start)
     }
 
-    /// Queues a frame whose head is written. `buf` is empty afterwards.
+    /// Queues a frame whose header is already written. `buf` is empty afterwards.
     pub(super) fn push(&mut self, start: Offset, buf: &mut BytesMut, store: &mut Store) {
         let (bytes, slack) = if buf.len() < HEAD_ROOM + COPY_BELOW {
             let bytes = store.keep(buf);
@@ -94,7 +95,7 @@ impl Frames {
         self.keep(Frame { bytes, pages: None, start, slack });
     }
 
-    /// Queues a payload of `len` bytes of pages with its head.
+    /// Queues a payload of `len` bytes of pages with its header.
     pub(super) fn push_pages(
         &mut self,
         start: Offset,
@@ -115,7 +116,7 @@ impl Frames {
         self.queue.push_back(frame);
     }
 
-    /// `next` may have been cut from what is behind the last frame: then it is counted with it.
+    /// `next` may use the capacity after the last frame: then the capacity is charged to `next`.
     fn take_over_slack(&mut self, next: &Bytes) {
         if let Some(last) = self.queue.back_mut()
             && last.pages.is_none()
@@ -134,7 +135,7 @@ impl Frames {
         Some(Popped { bytes: frame.bytes.clone(), pages })
     }
 
-    /// Keeps no longer what was sent and ends at or before `offset`.
+    /// Releases sent frames that end at or before `offset`.
     pub(super) fn release_before(&mut self, offset: Offset, store: &mut Store) {
         while self.next > 0
             && let Some(frame) = self.queue.pop_front_if(|frame| frame.end() <= offset)
@@ -143,13 +144,13 @@ impl Frames {
             store.release(frame.bytes);
             self.next -= 1;
         }
-        // A stream that is quiet keeps nothing. The link keeps the queue for whoever sends next.
+        // An idle stream keeps no memory. The link keeps the queue for the next stream that sends.
         if self.queue.is_empty() && self.queue.capacity() > 0 {
             store.give_queue(std::mem::take(&mut self.queue));
         }
     }
 
-    /// The peer holds everything before `from`; from there on everything is to be sent again.
+    /// Releases everything before `from`, which the peer has, and marks the rest as unsent.
     pub(super) fn rewind(&mut self, from: Offset, store: &mut Store) {
         self.next = self.queue.len();
         self.release_before(from, store);
@@ -164,7 +165,7 @@ impl Frames {
                 frame.slack = u32::try_from(payload).unwrap_or(u32::MAX);
                 frame.start = from;
             } else if known > 0 {
-                // The peer holds the front part: the rest goes on under a head of its own.
+                // The peer has the front part: the rest gets its own header.
                 let mut rest = BytesMut::with_capacity(frame.bytes.len() - known);
                 rest.extend_from_slice(&frame.bytes[..HEAD_ROOM]);
                 rest.extend_from_slice(&frame.bytes[HEAD_ROOM + known..]);

@@ -1,4 +1,4 @@
-//! A stream: two independent directions and the rule when it may be forgotten.
+//! A stream: two independent directions, and the rule for when it may be forgotten.
 //!
 //! ```text
 //!   our direction (send.rs)                    the peer's direction (recv.rs)
@@ -29,18 +29,18 @@ use crate::frame::Entry;
 use crate::offset::Offset;
 use crate::{Budget, Priority, StreamId};
 
-/// Credit of both sides before any CREDIT.
+/// Initial credit of both sides, before any CREDIT.
 pub(crate) const IMPLICIT_WINDOW: u64 = 16 << 10;
 
-/// Credit of the control stream, fixed: the largest set of services fits.
+/// Fixed credit of the control stream: the largest set of services fits.
 pub(crate) const CONTROL_WINDOW: u64 = 2 << 20;
 
-/// What a stream costs beside its bytes, charged to the budget: the state of both directions, its
-/// place in the tables, a socket with its registration, and the tasks that serve it. Measured with
-/// 18,000 visitors: under 2 KiB of resident memory each.
+/// Memory of a stream in addition to its bytes, charged to the budget: the state of both
+/// directions, its table entries, a socket with its registration, and the tasks that serve it.
+/// Measured with 18,000 visitors: less than 2 KiB of resident memory each.
 const STREAM_MEMORY: u64 = 2 << 10;
 
-/// The kinds of queues in which a stream stands; a set of marks.
+/// The kinds of queues that contain a stream, as a set of marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Membership(u8);
 
@@ -54,7 +54,7 @@ impl Membership {
         self.0 & mark.0 != 0
     }
 
-    /// False: the mark was set before.
+    /// Returns `false` if the mark was already set.
     pub(crate) fn insert(&mut self, mark: Self) -> bool {
         let is_new = !self.contains(mark);
         self.0 |= mark.0;
@@ -66,12 +66,12 @@ impl Membership {
     }
 }
 
-/// The streams of a link that moved lately.
+/// The streams of a link that moved recently.
 #[derive(Debug, Default)]
 pub(crate) struct MovingBoth {
-    /// By the frames that they keep for replay.
+    /// The memory of frames retained for replay.
     pub(crate) sending: Moving,
-    /// By the windows that they were granted.
+    /// The memory of granted windows.
     pub(crate) receiving: Moving,
 }
 
@@ -84,10 +84,10 @@ pub(crate) struct Stream {
     pub(crate) priority: Priority,
     /// Our OPEN, until the peer is known to have seen it.
     pub(crate) open: Option<Bytes>,
-    /// The queues of the link in which the stream stands.
+    /// The queues of the link that contain the stream.
     pub(crate) queues: Membership,
     charge: Charge,
-    /// What the source of the visitor holds by this stream.
+    /// The memory of this stream as reported to the visitor's source.
     pub(crate) reported: Option<Reported>,
 }
 
@@ -110,8 +110,8 @@ impl Stream {
         budget.left() >= STREAM_MEMORY
     }
 
-    /// Tells the budget what the memory of the stream has become. To be called after each change
-    /// of it; windows draw for themselves before they grant.
+    /// Updates the charge for the memory of the stream. Must be called after each change of it;
+    /// windows draw from the budget themselves before they grant.
     pub(crate) fn account(&mut self, budget: &dyn Budget) {
         let memory = STREAM_MEMORY + self.send.memory() + self.recv.memory();
         self.charge.set(memory, budget);
@@ -120,7 +120,7 @@ impl Stream {
         }
     }
 
-    /// The stream is forgotten: the budget gets everything back.
+    /// Returns everything to the budget when the stream is forgotten.
     pub(crate) fn settle(&mut self, budget: &dyn Budget, moving: &mut MovingBoth) {
         self.send.leave(&mut moving.sending);
         self.recv.release(budget, &mut moving.receiving);
@@ -130,17 +130,17 @@ impl Stream {
         }
     }
 
-    /// Whether both sides and the application are done with it.
+    /// Whether both sides and the application have finished the stream.
     pub(crate) fn is_done(&self) -> bool {
         self.send.is_acked() && self.recv.is_over()
     }
 
-    /// Whether a CREDIT, RESET or STOP is to be sent.
+    /// Whether a CREDIT, RESET or STOP must be sent.
     pub(crate) fn has_signal(&self) -> bool {
         self.recv.credit_due() || self.send.reset_due().is_some() || self.recv.stop_due().is_some()
     }
 
-    /// What RESUME says of it.
+    /// The entry of the stream in RESUME.
     pub(crate) fn entry(&self) -> Entry {
         Entry {
             stream: self.id,
@@ -151,7 +151,7 @@ impl Stream {
         }
     }
 
-    /// The peer never saw its OPEN: everything is sent again from the first byte.
+    /// Retransmits everything from the first byte, because the peer never received the OPEN.
     pub(crate) fn rewind(&mut self, store: &mut Store) {
         self.send.rewind(Offset::ZERO, store);
     }

@@ -10,33 +10,34 @@ use crate::frame::Credit;
 use crate::offset::Offset;
 use crate::{Budget, ResetCode, ViolationCode};
 
-/// A CREDIT is due after so many consumed bytes, or a quarter of the window if that is less: often
-/// enough that the peer's replay buffers stay in its cache, seldom enough to cost nothing.
+/// Consumed bytes after which a CREDIT is due, or a quarter of the window if that is less: often
+/// enough that the peer's replay buffers stay in its cache, rarely enough to cost nothing.
 const CREDIT_EVERY: u64 = 256 << 10;
 
-/// A window of which not half is used in so long (or 8 round trips) is halved: it holds two
-/// seconds of the stream's rate, which no path needs.
+/// The time after which a window is halved if less than half of it was used (or a multiple of the
+/// round trip, if longer): it holds two seconds of the stream's rate, which no path needs.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// No round trip counts as shorter: the other side has to get its turn on a processor as well. More
-/// of a window would lie in queues, in front of the link's other streams. (One byte beside a bulk
-/// stream, all on two cores: a median of 0.9 ms, 3 ms with 250 µs.)
+/// Minimum round trip for the tuning: the other side must be scheduled on a processor as well. A
+/// larger value would leave more of a window in queues, in front of the link's other streams. (One
+/// byte beside a bulk stream, all on two cores: a median of 0.9 ms, 3 ms with 250 µs.)
 const TURN: Duration = Duration::from_micros(100);
 
-/// The same while no other stream moves: then nobody waits, and larger windows make fewer turns.
-/// (One bulk stream, new links, two cores: 16.5 and 18.1 Gbit/s, with 100 µs 14.1 and 14.6.)
+/// The same while no other stream moves: then no stream waits, and larger windows cause fewer
+/// context switches. (One bulk stream, new links, two cores: 16.5 and 18.1 Gbit/s, with 100 µs 14.1
+/// and 14.6.)
 const TURN_ALONE: Duration = Duration::from_micros(250);
 
-/// What windows are tuned by.
+/// The inputs for the tuning of windows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// The least of the carrier; `None` until it is measured.
+    /// The minimum round trip of the carrier; `None` until it is measured.
     pub(crate) round_trip: Option<Duration>,
     /// Whether other streams of the link move as well.
     pub(crate) is_shared: bool,
-    /// Whether the stream has a lane of its own.
+    /// Whether streams have their own lanes.
     pub(crate) is_apart: bool,
-    /// Whether the transport repeats lost packets itself, as KCP does.
+    /// Whether the transport retransmits lost packets itself, as KCP does.
     pub(crate) is_repaired: bool,
 }
 
@@ -46,20 +47,20 @@ impl Pace {
     }
 
     /// A window is too small when half of it is used within this number of round trips. The bytes
-    /// behind a lost packet wait a round trip for each repetition of the packet, so two round trips
-    /// are too few on a lossy path. Six are allowed on a lane of its own, where no stream waits
-    /// behind another stream, and on a long path whose transport repeats lost packets itself,
-    /// because such a transport takes few bytes that it cannot send. On a short path other streams
-    /// would wait behind a large window: a byte beside bulk over KCP on loopback took 4.5 ms (p99
-    /// 9.8) with six round trips, 1.0 ms (p99 2.8) with two. One stream at 100 ms, 100 Mbit/s and
-    /// 20 % of loss, mean of the first 12 s up and down: QUIC 57 and 57 Mbit/s with six round
-    /// trips, 48 and 50 with four; KCP 63 and 62 with six, 57 and 38 with two.
+    /// after a lost packet wait a round trip for each retransmission, so two round trips are too
+    /// few on a lossy path. Six are allowed if streams have their own lanes, where no stream waits
+    /// for another, and on a long path whose transport retransmits lost packets itself, because
+    /// such a transport accepts few bytes that it cannot send. On a short path a large window would
+    /// delay other streams: a byte beside bulk over KCP on loopback took 4.5 ms (p99 9.8) with six
+    /// round trips, 1.0 ms (p99 2.8) with two. One stream at 100 ms, 100 Mbit/s and 20 % of loss,
+    /// mean of the first 12 s up and down: QUIC 57 and 57 Mbit/s with six round trips, 48 and 50
+    /// with four; KCP 63 and 62 with six, 57 and 38 with two.
     fn trips(self) -> u32 {
         let is_long = self.round_trip.is_some_and(|round_trip| round_trip >= LONG);
         if self.is_apart || (self.is_repaired && is_long) { 6 } else { 2 }
     }
 
-    /// [`Pace::trips`], as a time.
+    /// The time of [`Pace::trips`] round trips.
     fn short(self) -> Option<Duration> {
         self.round_trip.map(|rtt| rtt.saturating_mul(self.trips()).max(self.turn() * 2))
     }
@@ -72,8 +73,8 @@ impl Pace {
     }
 }
 
-/// With shorter round trips windows grow before anybody notices, and other streams of the link wait
-/// behind the bytes of a large window.
+/// Round trip from which a path counts as long. With shorter round trips windows grow quickly
+/// anyway, and the bytes of a large window delay other streams of the link.
 pub(crate) const LONG: Duration = Duration::from_millis(10);
 
 /// How the peer's direction ended.
@@ -83,14 +84,14 @@ enum Ended {
     Reset,
 }
 
-/// What a piece of payload at some offset is worth.
+/// The outcome of placing a payload at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// Bytes at the front that had arrived before.
+    /// Bytes at the front that are duplicates.
     pub(crate) known: u64,
 }
 
-/// When a CREDIT is to be sent after consumption.
+/// When a CREDIT is due after consumption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Now,
@@ -102,24 +103,24 @@ pub(crate) enum Due {
 pub(crate) struct Recv {
     received: Offset,
     consumed: Offset,
-    /// `consumed` as the last CREDIT told it.
+    /// The value of `consumed` in the last CREDIT.
     announced: Offset,
     granted: Offset,
     window: u64,
-    /// The window that needs no budget and that the stream never goes below.
+    /// The minimum window of the stream, which needs no budget.
     implicit: u64,
-    /// Drawn from the budget for what is granted beyond the implicit window.
+    /// Bytes drawn from the budget for credit beyond the implicit window.
     drawn: u64,
     ended: Option<Ended>,
     /// The peer waits for CREDIT before it can send more.
     awaited: bool,
-    /// A CREDIT is to be sent with the next batch.
+    /// Whether a CREDIT is due with the next batch.
     credit_due: bool,
     /// STOP: the code, and whether it was sent.
     stop: Option<(ResetCode, bool)>,
-    /// When the peer began to use the present half of the window, and from where.
+    /// The time and the offset at which the peer began to use the current half of the window.
     tuning: Option<(Instant, Offset)>,
-    /// `drawn`, as it was counted when the stream moved last.
+    /// The value of `drawn` that was counted when the stream last moved.
     moving: Counted,
 }
 
@@ -142,12 +143,12 @@ impl Recv {
         }
     }
 
-    /// The peer said that it waits for CREDIT.
+    /// Records that the peer waits for CREDIT.
     pub(crate) fn await_credit(&mut self) {
         self.awaited = true;
     }
 
-    /// A CREDIT is to be sent with the next batch. False: it was to be sent before.
+    /// Makes a CREDIT due with the next batch. Returns `false` if it was already due.
     pub(crate) fn owe_credit(&mut self) -> bool {
         !std::mem::replace(&mut self.credit_due, true)
     }
@@ -156,7 +157,7 @@ impl Recv {
         self.credit_due
     }
 
-    /// Whether a CREDIT was due, which is sent now or not at all.
+    /// Clears a due CREDIT. Returns whether one was due.
     pub(crate) fn take_credit_due(&mut self) -> bool {
         std::mem::take(&mut self.credit_due)
     }
@@ -173,12 +174,12 @@ impl Recv {
         self.granted
     }
 
-    /// The distance by which credit runs ahead of what is consumed.
+    /// The distance by which credit runs ahead of the consumed bytes.
     pub(crate) const fn window(&self) -> u64 {
         self.window
     }
 
-    /// Whether as much was consumed as half of the window holds: the stream is read.
+    /// Whether at least half of a window was consumed, which shows that the stream is read.
     pub(crate) fn has_used_window(&self) -> bool {
         self.consumed.since(Offset::ZERO) >= self.window / 2
     }
@@ -191,7 +192,7 @@ impl Recv {
         self.stop.is_some()
     }
 
-    /// Places a DATA of `length` bytes that starts at `low`.
+    /// Checks a DATA of `length` bytes that starts at `low`.
     pub(crate) fn place(&self, low: u32, length: u64) -> Result<Arrival, ViolationCode> {
         let start = self.received.near(low);
         if start > self.received {
@@ -203,12 +204,12 @@ impl Recv {
         Ok(Arrival { known: self.received.since(start).min(length) })
     }
 
-    /// `n` new bytes arrived.
+    /// Records that `n` new bytes arrived.
     pub(crate) fn advance(&mut self, n: u64) {
         self.received = self.received.plus(n);
     }
 
-    /// FIN at `low`. True when it is news.
+    /// Handles a FIN at `low`. Returns whether it is new.
     pub(crate) fn finish(&mut self, low: u32) -> Result<bool, ViolationCode> {
         let end = self.received.near(low);
         match self.ended {
@@ -223,7 +224,7 @@ impl Recv {
         }
     }
 
-    /// RESET. True when it is news.
+    /// Handles a RESET. Returns whether it is new.
     pub(crate) fn reset(&mut self) -> bool {
         let news = self.ended.is_none();
         if news {
@@ -232,7 +233,8 @@ impl Recv {
         news
     }
 
-    /// We want no more bytes, not even those that came. True when that is news to the peer.
+    /// Stops the direction: further bytes and those already received are discarded. Returns whether
+    /// the peer must be informed.
     pub(crate) fn stop(&mut self, code: ResetCode) -> bool {
         let news = self.stop.is_none();
         if news {
@@ -241,20 +243,20 @@ impl Recv {
         news && self.ended.is_none()
     }
 
-    /// Whether the direction has ended and the application has, or wants, none of its bytes.
+    /// Whether the direction has ended and the application holds, or needs, none of its bytes.
     pub(crate) fn is_over(&self) -> bool {
         self.has_ended() && self.held() == 0
     }
 
-    /// Bytes that the application still holds and is to consume.
+    /// Bytes that the application has not consumed yet.
     fn held(&self) -> u64 {
-        // A reset is the end of what it had as well.
+        // A reset also discards the bytes that were received.
         let is_lost = self.ended == Some(Ended::Reset) || self.is_stopped();
         if is_lost { 0 } else { self.received.since(self.consumed) }
     }
 
-    /// The code of a STOP that is to be sent. Once the peer's direction has ended nothing is left
-    /// to be stopped.
+    /// The code of a STOP that must be sent. Once the peer's direction has ended, no STOP is
+    /// needed.
     pub(crate) fn stop_due(&self) -> Option<ResetCode> {
         match self.stop {
             Some((code, false)) if self.ended.is_none() => Some(code),
@@ -268,14 +270,14 @@ impl Recv {
         }
     }
 
-    /// A carrier was lost: a STOP may have been on it.
+    /// Marks a STOP as unsent after the loss of a carrier, on which it may have been.
     pub(crate) fn resume(&mut self) {
         if let Some((_, sent)) = &mut self.stop {
             *sent = false;
         }
     }
 
-    /// The application consumed `n` bytes (never more than it was given).
+    /// Records that the application consumed `n` bytes (at most the bytes that it received).
     pub(crate) fn consume(&mut self, n: u64) -> Due {
         self.consumed = self.consumed.plus(n).min(self.received);
         let enough = (self.window / 4).min(CREDIT_EVERY);
@@ -287,7 +289,7 @@ impl Recv {
         }
     }
 
-    /// Sets the window before the first grant: `window`, or less when little of the budget is left.
+    /// Sets the window before the first grant: `window`, or less if little of the budget is left.
     pub(crate) fn open_window(&mut self, window: u64, budget: &dyn Budget) {
         let window = window.min(unproven(budget)).max(self.implicit);
         let extra = window - self.implicit;
@@ -304,14 +306,13 @@ impl Recv {
         self.drawn
     }
 
-    /// Bytes of memory held beyond what was drawn for the window: what waits in the implicit one.
+    /// Memory in addition to `drawn`, in bytes: unconsumed bytes in the implicit window.
     pub(crate) fn memory(&self) -> u64 {
         self.held().saturating_sub(self.drawn).min(self.implicit)
     }
 
-    /// The CREDIT to send now. Grows the window when half of it was used within a few round trips
-    /// and shrinks it when that took four times as many, draws what is granted from the budget
-    /// before it is granted.
+    /// The CREDIT to send now. Grows the window if half of it was used within a few round trips,
+    /// and shrinks it if that took four times as long. Draws from the budget before it grants.
     pub(crate) fn credit(
         &mut self,
         now: Instant,
@@ -339,8 +340,8 @@ impl Recv {
         };
         let took = now.saturating_duration_since(since);
         let is_used = self.consumed.since(from) >= self.window / 2;
-        // One that is used, but slowly, grew while it was alone or while the round trip seemed
-        // longer than it is: others wait behind what it lets into the queues.
+        // A window that is used slowly has grown while its stream was alone or while the measured
+        // round trip was too long: the bytes that it allows into the queues delay other streams.
         let too_long = if is_used { pace.long() } else { pace.long().max(QUIET) };
         if took > too_long {
             self.window = (self.window / 2).max(floor.max(self.implicit)).min(self.window);
@@ -352,8 +353,8 @@ impl Recv {
         self.tuning = Some((now, self.consumed));
     }
 
-    /// No window takes more of the budget than `share`: one above that meets it half-way, credit by
-    /// credit. What was granted is kept, so it takes as much consumption.
+    /// Limits the budget of the window to `share`: a window above it approaches it by half with
+    /// each credit. Granted credit is never revoked, so shrinking takes effect with consumption.
     fn yield_to_others(&mut self, share: u64) {
         let fair = self.implicit.saturating_add(self.drawn / 2 + share / 2);
         self.window = self.window.min(fair);
@@ -366,7 +367,7 @@ impl Recv {
         let mut limit = self.granted.max(self.consumed.plus(self.window));
         let mut extra = limit.since(self.consumed).saturating_sub(self.implicit);
         if extra > self.drawn && !budget.draw(extra - self.drawn) {
-            // Not more than is held already; the implicit window needs no budget.
+            // No more than was drawn already; the implicit window needs no budget.
             limit = self.granted.max(self.consumed.plus(self.drawn + self.implicit));
             extra = limit.since(self.consumed).saturating_sub(self.implicit);
             self.window = self.window.min(self.drawn + self.implicit);
@@ -378,14 +379,15 @@ impl Recv {
         self.granted = limit;
     }
 
-    /// Nothing more will be granted: gives back what the bytes that are held do not need.
+    /// Returns to the budget what unconsumed bytes do not need, because no more credit will be
+    /// granted.
     pub(crate) fn release_unused(&mut self, budget: &dyn Budget) {
         let needed = self.held().saturating_sub(self.implicit).min(self.drawn);
         budget.release(self.drawn - needed);
         self.drawn = needed;
     }
 
-    /// Gives back all that was drawn; the stream is forgotten.
+    /// Returns all drawn bytes to the budget when the stream is forgotten.
     pub(crate) fn release(&mut self, budget: &dyn Budget, moving: &mut Moving) {
         moving.left(&mut self.moving);
         budget.release(std::mem::take(&mut self.drawn));

@@ -15,7 +15,7 @@ use crate::frame::{Kind, MAX_PAYLOAD, write_data_head};
 use crate::offset::{Offset, length};
 use crate::{HEAD_ROOM, Pages, ResetCode, StreamId, ViolationCode};
 
-/// Where our direction stands.
+/// The state of our direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Open,
@@ -31,13 +31,13 @@ pub(crate) struct Send {
     consumed: Offset,
     limit: Offset,
     end: End,
-    /// The application was told that there is no room, and waits.
+    /// Whether the application was informed that there is no room, and waits.
     awaits_room: bool,
-    /// The memory of the frames, as it was counted when the peer consumed last.
+    /// The memory of the frames that was counted when the peer last consumed bytes.
     moving: Counted,
 }
 
-/// A stream may keep so many times the bytes that the peer has consumed. A window grows no faster:
+/// Maximum ratio of retained bytes to bytes that the peer has consumed. A window grows no faster:
 /// it doubles when half of it is consumed.
 const EARNED: u64 = 4;
 
@@ -54,9 +54,9 @@ impl Send {
         }
     }
 
-    /// The payload bytes that the stream may still keep for replay. It keeps at most `share`, and
-    /// what the budget allows: little until the peer has consumed bytes lately, because it may
-    /// never consume these; then a share among the streams that move.
+    /// The payload bytes that the stream may still retain for replay: at most `share`, and what the
+    /// budget allows. That is little until the peer has consumed bytes recently, because it may
+    /// never consume them; then it is a share among the streams that move.
     pub(crate) fn own_room(&self, share: u64, budget: &dyn Budget, moving: &Moving) -> u64 {
         let most = if moving.includes(&self.moving) {
             let earned = self.consumed.since(Offset::ZERO).saturating_mul(EARNED);
@@ -68,20 +68,20 @@ impl Send {
         share.saturating_sub(self.outstanding()).min(fair.saturating_sub(self.memory()))
     }
 
-    /// The peer is about to acknowledge that it consumed bytes.
+    /// Records that the peer has consumed bytes, before they are acknowledged.
     pub(crate) fn moves(&mut self, now: Instant, moving: &mut Moving) {
         moving.moved(now, &mut self.moving, self.frames.memory());
     }
 
-    /// Bytes were queued. What the stream holds is counted at its most, because it soon holds as
-    /// much again.
+    /// Records that bytes were queued. The maximum memory of the stream is counted, because it soon
+    /// holds as much again.
     pub(crate) fn grew(&mut self, moving: &mut Moving) {
         if self.frames.memory() > self.moving.bytes() {
             moving.holds(&mut self.moving, self.frames.memory());
         }
     }
 
-    /// The stream is forgotten.
+    /// Removes the stream from `moving` when it is forgotten.
     pub(crate) fn leave(&mut self, moving: &mut Moving) {
         moving.left(&mut self.moving);
     }
@@ -90,7 +90,7 @@ impl Send {
         self.awaits_room
     }
 
-    /// What the application was told of room.
+    /// Records the room that the application was informed of.
     pub(crate) fn announced_room(&mut self, room: u64) {
         self.awaits_room = room == 0;
     }
@@ -108,17 +108,17 @@ impl Send {
         matches!(self.end, End::Acked)
     }
 
-    /// Whether as many frames are kept as may be.
+    /// Whether the maximum number of frames is retained.
     pub(crate) fn is_full(&self) -> bool {
         self.frames.is_full()
     }
 
-    /// Bytes the peer still allows.
+    /// The remaining credit, in bytes.
     pub(crate) fn credit(&self) -> u64 {
         if self.is_open() { self.limit.since(self.written) } else { 0 }
     }
 
-    /// Where the next byte goes.
+    /// The offset of the next byte.
     pub(crate) const fn written(&self) -> Offset {
         self.written
     }
@@ -143,7 +143,7 @@ impl Send {
         self.sent().since(self.consumed)
     }
 
-    /// Bytes of memory that the frames keep.
+    /// Memory that the frames pin, in bytes.
     pub(crate) const fn memory(&self) -> u64 {
         self.frames.memory()
     }
@@ -153,7 +153,7 @@ impl Send {
         !self.frames.all_sent() || matches!(self.end, End::Fin { sent: false })
     }
 
-    /// Queues a payload; its first [`HEAD_ROOM`] bytes become the head.
+    /// Queues a payload; the first [`HEAD_ROOM`] bytes of `buf` become the header.
     pub(crate) fn push(
         &mut self,
         kind: (Kind, u8),
@@ -196,7 +196,7 @@ impl Send {
         self.frames.pop()
     }
 
-    /// The end offset, if a FIN is to be sent now; marks it sent.
+    /// The end offset, if a FIN must be sent now; marks the FIN as sent.
     pub(crate) fn take_fin(&mut self) -> Option<Offset> {
         if self.frames.all_sent() && self.end == (End::Fin { sent: false }) {
             self.end = End::Fin { sent: true };
@@ -205,7 +205,7 @@ impl Send {
         None
     }
 
-    /// The code of a RESET that is to be sent.
+    /// The code of a RESET that must be sent.
     pub(crate) const fn reset_due(&self) -> Option<ResetCode> {
         match self.end {
             End::Reset { code, sent: false } => Some(code),
@@ -219,7 +219,7 @@ impl Send {
         }
     }
 
-    /// No more bytes. False when the direction had ended before.
+    /// Ends the direction. Returns `false` if it had already ended.
     pub(crate) fn finish(&mut self) -> bool {
         let open = self.is_open();
         if open {
@@ -228,8 +228,8 @@ impl Send {
         open
     }
 
-    /// Aborts: what is queued or retained is thrown away. False when the direction had been
-    /// aborted or acknowledged before.
+    /// Aborts the direction: queued and retained frames are discarded. Returns `false` if it was
+    /// already aborted or acknowledged.
     pub(crate) fn reset(&mut self, code: ResetCode) -> bool {
         if matches!(self.end, End::Reset { .. } | End::Acked) {
             return false;
@@ -244,7 +244,7 @@ impl Send {
         self.consumed = self.written;
     }
 
-    /// The peer's credit and consumption. Returns the bytes it consumed since the last time.
+    /// Handles the peer's credit and consumption. Returns the newly consumed bytes.
     pub(crate) fn acknowledge(
         &mut self,
         limit: Offset,
@@ -264,13 +264,13 @@ impl Send {
         Ok(fresh)
     }
 
-    /// The end of what was sent.
+    /// The offset after the last sent byte.
     pub(crate) fn sent(&self) -> Offset {
         self.frames.first_unsent().unwrap_or(self.written)
     }
 
-    /// The peer has seen our FIN or RESET. An acknowledgement of an end that we did not send says
-    /// nothing.
+    /// Records that the peer has received our FIN or RESET. An acknowledgement of an end that we
+    /// did not send is ignored.
     pub(crate) fn end_acknowledged(&mut self) {
         match self.end {
             End::Fin { sent: true } | End::Reset { sent: true, .. } => {
@@ -281,14 +281,14 @@ impl Send {
         }
     }
 
-    /// The peer has forgotten the stream: whatever we still had is acknowledged by that.
+    /// Ends the direction because the peer has forgotten the stream.
     pub(crate) fn abandon(&mut self) {
         self.end = End::Acked;
         self.drop_frames();
     }
 
-    /// After a carrier changed: the peer holds everything before `received`; what follows is sent
-    /// again, and so is an end that it has not seen.
+    /// Resumes after a change of the carrier: the peer has everything before `received`; later
+    /// bytes, and an end that the peer has not received, are sent again.
     pub(crate) fn resume(
         &mut self,
         received: Offset,
@@ -313,7 +313,7 @@ impl Send {
         Ok(())
     }
 
-    /// Everything from `from` on is to be sent again.
+    /// Marks everything from `from` on as unsent.
     pub(crate) fn rewind(&mut self, from: Offset, store: &mut Store) {
         self.frames.rewind(from, store);
         if let End::Fin { sent } | End::Reset { sent, .. } = &mut self.end {
@@ -321,7 +321,7 @@ impl Send {
         }
     }
 
-    /// The share of the peer's credit beyond what every stream has.
+    /// The peer's credit beyond the implicit window.
     #[cfg(test)]
     pub(crate) fn extra_credit(&self) -> u64 {
         self.limit.raw().saturating_sub(IMPLICIT_WINDOW)

@@ -1,8 +1,8 @@
-//! The memory of a link for the frames that its streams keep. A stream that is acknowledged as fast
-//! as it sends allocates nothing.
+//! The memory of a link for the frames that its streams retain. A stream that is acknowledged as
+//! fast as it sends allocates nothing.
 //!
-//! Free memory is held for reuse, up to a limit, and charged to the budget. A link that has fallen
-//! silent releases it.
+//! Free memory is held for reuse, up to a limit, and charged to the budget. An idle link releases
+//! it.
 
 use std::collections::VecDeque;
 
@@ -13,24 +13,24 @@ use crate::budget::{Charge, spare};
 use crate::offset::length;
 use crate::{Budget, HEAD_ROOM};
 
-/// Payloads below this are copied out of the read buffer, which is used again at once: a retained
-/// small frame must not pin a large buffer.
+/// Payloads below this length are copied out of the read buffer, which is reused at once: a
+/// retained small frame must not pin a large buffer.
 pub(super) const COPY_BELOW: usize = 4 << 10;
 
-/// Size of a chunk. A frame that is retained long pins one, which is no more than the largest small
-/// frame takes itself.
+/// Size of a chunk, in bytes. A frame that is retained for long pins one chunk, which is no larger
+/// than the largest small frame.
 const CHUNK: usize = COPY_BELOW + HEAD_ROOM;
 
-/// The most that is held for use again, bytes: the small frames of a sweep at 300 Mbit/s.
+/// Maximum memory held for reuse, in bytes: the small frames of a sweep at 300 Mbit/s.
 const HELD_MAX: u64 = 2 << 20;
 
-/// The part of the memory which others may still take that one link may hold for use again.
+/// The fraction of the spare budget that one link may hold for reuse.
 const HELD_SHARE: u64 = 64;
 
-/// See the module's page.
+/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// Small frames are packed into it.
+    /// The chunk into which small frames are packed.
     chunk: BytesMut,
     chunks: Vec<BytesMut>,
     queues: Vec<VecDeque<Frame>>,
@@ -38,7 +38,7 @@ pub(crate) struct Store {
     held: u64,
     limit: u64,
     charge: Charge,
-    /// Large frames that nobody needs any more.
+    /// Large frames that are no longer needed.
     spent: Vec<Bytes>,
 }
 
@@ -55,7 +55,7 @@ impl Store {
         }
     }
 
-    /// A copy of a small `frame`, or of a head.
+    /// Copies a small `frame`, or a header.
     pub(super) fn keep(&mut self, frame: &[u8]) -> Bytes {
         let left = self.chunk.capacity() - self.chunk.len();
         if left < frame.len() && !self.chunk.try_reclaim(CHUNK) {
@@ -71,7 +71,7 @@ impl Store {
         chunk
     }
 
-    /// A frame that is not kept any more.
+    /// Releases a frame that is no longer retained.
     pub(super) fn release(&mut self, frame: Bytes) {
         if frame.len() >= HEAD_ROOM + COPY_BELOW {
             return self.spent.push(frame);
@@ -79,7 +79,7 @@ impl Store {
         if self.held + length(CHUNK) > self.limit {
             return;
         }
-        // The last part of a chunk brings the whole back.
+        // Releasing the last part of a chunk reclaims the whole chunk.
         if let Ok(mut chunk) = frame.try_into_mut() {
             chunk.clear();
             if chunk.try_reclaim(CHUNK) {
@@ -95,7 +95,7 @@ impl Store {
         queue
     }
 
-    /// An empty queue.
+    /// Keeps an empty queue for reuse.
     pub(super) fn give_queue(&mut self, queue: VecDeque<Frame>) {
         let held = self.held + queue_memory(&queue);
         if held <= self.limit {
@@ -113,7 +113,7 @@ impl Store {
         self.spent.pop()
     }
 
-    /// Learns from the budget how much may be held. To be called before frames are released.
+    /// Sets the limit of held memory from the budget. Must be called before frames are released.
     pub(crate) fn limit_by(&mut self, budget: &dyn Budget) {
         self.limit = HELD_MAX.min(spare(budget) / HELD_SHARE);
         if self.held > self.limit {
@@ -121,14 +121,14 @@ impl Store {
         }
     }
 
-    /// Tells the budget what is held. To be called after each change.
+    /// Charges the held memory to the budget. Must be called after each change.
     pub(crate) fn account(&mut self, budget: &dyn Budget) {
         self.charge.set(self.held, budget);
     }
 
-    /// Gives back all that is held for use again.
+    /// Frees all memory that is held for reuse.
     pub(crate) fn settle(&mut self, budget: &dyn Budget) {
-        // Frames that are kept in it keep it.
+        // Retained frames in the chunk keep its memory.
         self.chunk = BytesMut::new();
         self.chunks = Vec::new();
         self.queues = Vec::new();
