@@ -13,7 +13,7 @@
 //!     |                                              | its last stream ends
 //!     |<-- GOAWAY 1 ---------------------------------|   the link is over
 //! ```
-//! Flows count as streams here: a retiring link keeps its flows until they are idle.
+//! Flows count as streams: a retiring link keeps its flows until they are idle.
 //!
 //! So at any time one of the two links accepts streams, and no stream is cut off: one side may have
 //! forgotten a stream whose last bytes still wait for a slow target at the other side.
