@@ -3,15 +3,15 @@
 //! The crate is pure: it has no socket, no clock and no randomness. The caller passes datagrams,
 //! the current time and random bytes, and sends what the crate returns.
 //!
-//! There are two kinds of sessions, and neither uses the other. The daemon runs `own`. `compat` is
-//! for peers of kcp-go. The feature `compat` adds it, and a check refuses a daemon that is built
-//! with this feature.
+//! There are two independent kinds of sessions. The daemon runs `own`. `compat` is for kcp-go
+//! peers. The feature `compat` adds it, and a check refuses a daemon that is built with this
+//! feature.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`own`] | the packets of this project, which no other end understands |
+//! | [`own`] | the packets of this project, which other programs do not understand |
 //! | `compat` | feature `compat`: sessions that kcp-go understands |
-//! | `stream` | the parts of which both kinds of sessions are made |
+//! | `stream` | the parts that both kinds of sessions share |
 //! | `refused` | the outcome of a datagram that cannot be opened |
 //! | [`timers`] | one timer for all sessions of a driver |
 

@@ -1,5 +1,5 @@
-//! The common parts of the tests of the engine and of both sessions: a stream between two ends that
-//! is checked byte by byte in virtual time.
+//! Common test harness of the engine and both sessions: a stream between two ends that is checked
+//! byte by byte in virtual time.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use testkit::netem::Weather;
 use crate::compat::{engine, session};
 use crate::own;
 
-/// A transfer that takes longer has failed.
+/// Timeout of a transfer in virtual time.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// An end of a stream.
@@ -49,9 +49,9 @@ pub(crate) trait World {
     type End: End;
     fn now(&self) -> Instant;
     fn ends(&mut self) -> &mut [Self::End; 2];
-    /// Lets everything happen that happens now; returns whether anything did.
+    /// Processes all events at the current time. Returns whether there was any.
     fn settle(&mut self) -> bool;
-    /// Moves to the next event; `false` where there is none.
+    /// Advances the time to the next event. Returns `false` if there is none.
     fn advance(&mut self) -> bool;
 }
 

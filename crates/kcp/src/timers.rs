@@ -1,8 +1,8 @@
 //! One timer for all sessions of a driver: a heap by time.
 //!
-//! A session has at most one valid entry. The time of a busy session moves with each datagram,
-//! mostly to a later time. Its entry stays then; when the entry fires, the driver sets the timer to
-//! the present time of the session. Other entries of the session are skipped.
+//! A session has at most one valid entry. The deadline of a busy session changes with each
+//! datagram, mostly to a later time. Its entry stays then; when the entry fires, the driver sets
+//! the timer to the current deadline of the session. Other entries of the session are skipped.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,8 +11,8 @@ use std::time::Instant;
 /// The heap is rebuilt when it holds this multiple of the number of valid entries.
 const WASTE: usize = 4;
 
-/// The times at which the sessions of a driver have to be called. A session is identified by a
-/// small number.
+/// The times at which the sessions of a driver must be called. A session is identified by a small
+/// number.
 #[derive(Debug, Default)]
 pub struct Timers {
     heap: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -22,7 +22,7 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// The session has to be called at `at` or earlier.
+    /// Schedules the session at `at` or earlier.
     pub fn set(&mut self, slot: usize, at: Instant) {
         if self.wanted.len() <= slot {
             self.wanted.resize(slot + 1, None);
@@ -40,7 +40,7 @@ impl Timers {
         }
     }
 
-    /// The session need not be called any more.
+    /// Cancels the timer of the session.
     pub fn clear(&mut self, slot: usize) {
         if let Some(wanted) = self.wanted.get_mut(slot)
             && wanted.take().is_some()
@@ -60,7 +60,7 @@ impl Timers {
         None
     }
 
-    /// Removes and returns a session whose time has come.
+    /// Removes and returns a session whose timer has expired.
     pub fn pop(&mut self, now: Instant) -> Option<usize> {
         if self.due()? > now {
             return None;

@@ -1,4 +1,5 @@
-//! Any bytes as packets of this project: readers, and a decoder of FEC that stays bounded.
+//! Arbitrary bytes as packets of this project: the decoders, and an FEC decoder with bounded
+//! memory.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| kcp::own::fuzz::packets(data));

@@ -1,4 +1,4 @@
-//! The harness of the fuzz target, which the replay of its corpus uses as well.
+//! The harness of the fuzz targets, also used to replay their corpora.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::wire::{Ack, Body, ConnectionId, Content, PacketHead, PacketKind, Pack
 use super::{Config, Keys, Session};
 use crate::Refused;
 
-/// Bytes that the decoder may keep.
+/// The memory limit of the decoder, in bytes.
 const MOST: usize = 10_000;
 
 /// Keys without encryption. The contents of a peer are arbitrary and authentic.
@@ -91,8 +91,8 @@ pub fn session(data: &[u8]) {
     }
 }
 
-/// Reads arbitrary packets, each with a byte for its length in front. A packet that was read must
-/// be written with the same bytes, and memory must stay bounded.
+/// Decodes arbitrary packets, each preceded by a byte for its length. A decoded packet must encode
+/// to the same bytes, and memory must stay bounded.
 pub fn packets(data: &[u8]) {
     let mut decoder = Decoder::new(MOST);
     let mut rest = data;

@@ -1,4 +1,4 @@
-//! The keys that seal the packets of one connection. The handshake makes them.
+//! The keys that seal the packets of one connection. The handshake derives them.
 
 use std::fmt::Debug;
 
@@ -8,11 +8,11 @@ use super::wire::PacketNumber;
 
 /// The keys of both directions of a connection at one end. The nonce is computed from the packet
 /// number, which is never used twice in a direction. The keys decide when they are updated: the
-/// session asks for the phase before it seals, and reports acknowledged packets.
+/// session queries the phase before it seals, and reports acknowledged packets.
 ///
 /// A session owns its keys, so that no method needs a lock.
 pub trait Keys: Debug + Send + Sync {
-    /// Bytes behind the content.
+    /// Length of the tag after the content, in bytes.
     fn tag(&self) -> usize;
 
     /// The phase of the keys with which the next call of [`seal`](Self::seal) seals packet
@@ -22,7 +22,8 @@ pub trait Keys: Debug + Send + Sync {
         false
     }
 
-    /// The peer has acknowledged packet `number`, so it has the keys that sealed this packet.
+    /// Records that the peer has acknowledged packet `number`, so it has the keys that sealed this
+    /// packet.
     fn acknowledged(&mut self, number: PacketNumber) {
         _ = number;
     }
@@ -32,7 +33,7 @@ pub trait Keys: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The number exceeds the limit of the keys. Nothing may be sent.
+    /// The number exceeds the limit of the keys. The packet must not be sent.
     fn seal(
         &mut self,
         number: PacketNumber,
@@ -45,7 +46,7 @@ pub trait Keys: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The peer did not seal this content with this number, head and phase. The keys are unchanged.
+    /// The peer did not seal this content with this number, header and phase. The keys are unchanged.
     fn open(
         &mut self,
         phase: bool,

@@ -1,16 +1,16 @@
-//! The project's own packets, between two ends that both are of this project.
+//! The project's own packets, for two ends of this project.
 //!
-//! They carry the same streams as the packets of kcp-go at a lower cost. Heads have a third of the
-//! size, and each transmission has its own packet number. Acknowledgements are not part of FEC and
-//! show the real loss of the path, and FEC adapts to that loss.
+//! They carry the same streams as the packets of kcp-go at a lower cost. Headers have a third of
+//! the size, and each transmission has its own packet number. Acknowledgements are not protected by
+//! FEC and show the real loss of the path, and FEC adapts to that loss.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`wire`] | the layout |
 //! | [`fec`] | groups of shards, and how much parity they get |
 //! | [`session`] | the stream: packets in and out, one timer |
-//! | `keys` | [`Keys`]: what seals packets; the handshake is outside |
-//! | `replay` | [`Replay`]: no packet is taken twice |
+//! | `keys` | [`Keys`]: seals packets; the handshake is outside |
+//! | `replay` | [`Replay`]: no packet is accepted twice |
 //! | `fuzz` | the harness of the fuzz target |
 
 pub mod fec;

@@ -9,7 +9,7 @@ pub const REPLAY_WINDOW: u64 = 16_384;
 /// The number of packet numbers in a word.
 const WORD: u64 = 64;
 
-/// A bit for each of the last packet numbers.
+/// A replay window: a bit for each of the last packet numbers.
 ///
 /// Numbers below `floor` count as accepted. The floor rises with numbers that have all arrived, so
 /// that the length of the ring depends on the reordering of the path: two words without loss, and
@@ -18,7 +18,7 @@ const WORD: u64 = 64;
 pub struct Replay {
     /// Word `n % len` has the numbers from `64 * n` on. The length is a power of two.
     ring: Vec<u64>,
-    /// The first word that is remembered.
+    /// The first word of the window.
     floor: u64,
     /// The number after the largest number.
     next: u64,

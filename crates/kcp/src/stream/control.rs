@@ -8,8 +8,8 @@ use congestion::{Bbr, FIRST_FLIGHT};
 /// quinn does the same, and `congestion::Bbr` expects it.
 const PACE: f64 = 1.25;
 
-/// The burst of a pacer: the bytes of this time, and at least [`BURST_LEAST`] packets. Timers fire
-/// up to a millisecond late.
+/// The burst of a pacer: the bytes sent in this time, and at least [`BURST_LEAST`] packets. Timers
+/// fire up to a millisecond late.
 const BURST: Duration = Duration::from_millis(2);
 const BURST_LEAST: u64 = 10;
 const BURST_MAX: u64 = 256 << 10;
@@ -17,18 +17,19 @@ const BURST_MAX: u64 = 256 << 10;
 /// The shortest wait of a pacer.
 const TICK: Duration = Duration::from_micros(1);
 
-/// How fast an end sends.
+/// The congestion control of an end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Control {
     /// Follows a model of the path ([`congestion::Bbr`]), paced.
     Bbr,
-    /// The window of kcp-go with `nc = 0`: slow start, then one packet more per round trip, and
-    /// half after a loss. Paced.
+    /// The window of kcp-go with `nc = 0`: slow start, then one additional packet per round trip,
+    /// and halved after a loss. Paced.
     Classic,
-    /// A fixed rate in bytes per second, whatever the loss is. It is unfair to other senders unless
-    /// the rate is known to be free.
+    /// A fixed rate in bytes per second, regardless of loss. It is unfair to other senders unless
+    /// the capacity is known to be available.
     Fixed(u64),
-    /// Only the two windows limit (`nc = 1`). A window is sent as one burst.
+    /// Limited only by the send window and the peer's window (`nc = 1`). A window is sent as one
+    /// burst.
     Open,
 }
 
@@ -46,7 +47,7 @@ pub(crate) struct Classic {
     mtu: u64,
     window: u64,
     threshold: u64,
-    /// Losses of transmissions before this number belong to the same event.
+    /// Losses of transmissions before this number belong to the same congestion event.
     recovering: u64,
 }
 
@@ -70,8 +71,8 @@ impl Controller {
             Self::Bbr(bbr) => bbr.window(),
             Self::Classic(classic) => classic.window,
             Self::Fixed(rate) => {
-                // Twice the capacity of the path, because of its queue and of bytes that wait for
-                // the repair of a loss.
+                // Twice the bandwidth-delay product, because of the queue and of bytes that wait
+                // for a retransmission.
                 let bytes = *rate as f64 * round_trip.as_secs_f64() * 2.0;
                 (bytes as u64).max(64 << 10)
             }
@@ -122,8 +123,8 @@ impl Controller {
         }
     }
 
-    /// `bytes` bytes of transmissions up to `number` are lost. The last of these transmissions was
-    /// sent at `sent`. `next` is the next transmission.
+    /// Handles the loss of `bytes` bytes of transmissions up to `number`. The last of these
+    /// transmissions was sent at `sent`. `next` is the next transmission.
     pub(crate) fn lost(
         &mut self,
         now: Instant,
@@ -137,7 +138,7 @@ impl Controller {
         }
     }
 
-    /// The path takes packets of `mtu` bytes from now on.
+    /// Sets the size of packets to `mtu` bytes.
     pub(crate) fn resized(&mut self, mtu: u16) {
         match self {
             Self::Bbr(bbr) => bbr.on_mtu_update(mtu),
@@ -153,7 +154,7 @@ impl Controller {
         }
     }
 
-    /// No packet arrives any more.
+    /// Handles persistent congestion: no packet arrives any more.
     pub(crate) fn path_is_void(&mut self, now: Instant) {
         match self {
             Self::Bbr(bbr) => bbr.on_congestion_event(now, now, true, 0),
@@ -222,7 +223,7 @@ impl Pacer {
         (missing > 0.0).then(|| now + wait())
     }
 
-    /// `bytes` bytes are sent.
+    /// Records that `bytes` bytes are sent.
     pub(crate) fn sent(&mut self, bytes: u64) {
         self.bytes -= bytes as f64;
     }

@@ -10,14 +10,14 @@ use super::number::Sn;
 /// The smallest buffer for received bytes, so that segments share a buffer.
 const CHUNK: usize = 8 << 10;
 
-/// The limit in bytes of free buffers for early segments. It fits a usual gap of a bulk transfer,
-/// 256 Ethernet packets.
+/// The limit in bytes of free buffers for early segments. It covers a typical gap in a bulk
+/// transfer, 256 Ethernet packets.
 const SPARE: usize = 384 << 10;
 
-/// The number of slots of a ring that are kept at rest.
+/// The number of slots of a ring that an idle end keeps.
 const LEAST: usize = 8;
 
-/// A segment whose predecessors have arrived and that was not read yet.
+/// A segment in order that was not read yet.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     length: usize,
@@ -52,7 +52,7 @@ pub(crate) struct Incoming {
     pieces: VecDeque<Piece>,
     /// Pieces that end a message.
     messages: usize,
-    /// The window was closed, and the peer has to be informed that it is open.
+    /// Whether the peer must be informed that the window is open again or wider.
     tells_window: bool,
 }
 
@@ -74,7 +74,7 @@ impl Incoming {
         }
     }
 
-    /// Whether [`read`](Self::read) returns something.
+    /// Whether [`read`](Self::read) returns data.
     pub(crate) fn is_readable(&self) -> bool {
         if self.is_stream { !self.ready.is_empty() } else { self.messages > 0 }
     }
@@ -84,13 +84,14 @@ impl Incoming {
         self.next
     }
 
-    /// The number of segments for which there is room. The peer learns it as the window.
+    /// The number of segments for which there is room, which is advertised to the peer as the
+    /// window.
     pub(crate) fn room(&self) -> u16 {
         let unread = u16::try_from(self.pieces.len()).unwrap_or(u16::MAX);
         self.window.saturating_sub(unread)
     }
 
-    /// The window has at least `window` segments from now on, and the peer has to be informed.
+    /// Widens the window to at least `window` segments, and makes the peer be informed.
     pub(crate) fn widen(&mut self, window: u16) {
         if window > self.window {
             self.window = window;
@@ -109,7 +110,7 @@ impl Incoming {
         if is_there { Arrival::Again } else { Arrival::New }
     }
 
-    /// Keeps a segment until it is read, and acknowledges nothing.
+    /// Buffers a segment until it is read. Does not acknowledge it.
     pub(crate) fn place(&mut self, sn: Sn, fragments: u8, payload: &[u8]) -> Arrival {
         let ahead = sn.since(self.next);
         if ahead >= i32::from(self.window) {
@@ -178,7 +179,8 @@ impl Incoming {
         }
     }
 
-    /// The unread bytes in order if segment `sn` is the next segment, else the bytes behind a gap.
+    /// The unread bytes in order if segment `sn` is the next segment, otherwise the bytes after a
+    /// gap.
     pub(crate) fn unread(&self, sn: Sn) -> usize {
         if sn == self.next { self.ready.len() } else { self.early_bytes }
     }
@@ -248,16 +250,16 @@ impl Incoming {
         Some(length)
     }
 
-    /// Whether the peer has to be informed that there is room again. Clears the flag.
+    /// Whether the peer must be informed that there is room again. Clears the flag.
     pub(crate) fn tells_window(&mut self) -> bool {
         std::mem::take(&mut self.tells_window)
     }
 }
 
-/// What only sessions for kcp-go ask.
+/// Methods that only kcp-go sessions use.
 #[cfg(feature = "compat")]
 impl Incoming {
-    /// The most segments that are held.
+    /// The maximum number of buffered segments.
     pub(crate) const fn window(&self) -> u16 {
         self.window
     }
@@ -272,7 +274,7 @@ impl Incoming {
         self.tells_window
     }
 
-    /// The peer has asked for the window.
+    /// Makes the window be reported, because the peer has requested it.
     pub(crate) const fn tell_window(&mut self) {
         self.tells_window = true;
     }
@@ -282,7 +284,7 @@ impl Incoming {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     New,
-    /// The segment had arrived before.
+    /// The segment is a duplicate.
     Again,
     /// There is no room for the segment.
     Beyond,

@@ -1,14 +1,14 @@
-//! The parts of a reliable stream that both kinds of sessions use. The layout of packets and the
-//! acknowledgements are not among them.
+//! The parts of a reliable stream that both kinds of sessions share, without packet layout and
+//! acknowledgements.
 //!
 //! | module | content |
 //! |---|---|
 //! | `number` | sequence numbers |
-//! | `outgoing` | what was written, in segments, until it is acknowledged |
-//! | `incoming` | segments in any order, read in the right order |
-//! | `flight` | what is under way, what of it is lost, the round trip |
-//! | `control` | how much may be under way, and how fast it leaves |
-//! | `probe` | the question for a closed window |
+//! | `outgoing` | written bytes, in segments, until they are acknowledged |
+//! | `incoming` | reassembly: segments in any order, read in order |
+//! | `flight` | transmissions in flight, loss detection, the round trip |
+//! | `control` | congestion control and pacing |
+//! | `probe` | the probe of a closed window |
 
 pub(crate) mod control;
 pub(crate) mod flight;

@@ -1,4 +1,4 @@
-//! The sending half without time: written bytes, cut into segments, until they are acknowledged.
+//! The sending half without timers: written bytes, cut into segments, until they are acknowledged.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use super::number::Sn;
 /// The size of a buffer that small writes share.
 const CHUNK: usize = 8 << 10;
 
-/// The number of slots of a ring that are kept at rest.
+/// The number of slots of a ring that an idle end keeps.
 const LEAST: usize = 8;
 
-/// The largest number of fragments of a message: the number has one byte.
+/// The maximum number of fragments of a message: the field has one byte.
 const FRAGMENTS_MAX: usize = 255;
 
 /// A segment that was sent, until `una` is beyond it.
@@ -36,7 +36,7 @@ pub(crate) struct Sent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Flying,
-    /// The segment waits to be sent again.
+    /// The segment waits for retransmission.
     Lost,
     Done,
 }
@@ -80,12 +80,12 @@ impl Outgoing {
         }
     }
 
-    /// Segments that are cut from now on have at most `payload_max` bytes.
+    /// Sets the maximum payload of segments that are cut from now on.
     pub(crate) const fn set_payload(&mut self, payload_max: usize) {
         self.payload_max = payload_max;
     }
 
-    /// Bytes that may be written now, before acknowledgements make room.
+    /// The number of bytes that may be written now.
     pub(crate) fn room(&self) -> usize {
         let segments = self.whole_bytes.div_ceil(self.payload_max) + self.cut.len();
         self.window.saturating_sub(segments + self.sent.len()) * self.payload_max
@@ -213,7 +213,7 @@ impl Outgoing {
         Some((sn, sent))
     }
 
-    /// Removes the segments at the front that are acknowledged one by one.
+    /// Removes the segments at the front that are acknowledged individually.
     pub(crate) fn trim(&mut self) {
         while self.sent.front().is_some_and(|sent| sent.state == State::Done) {
             self.sent.pop_front();

@@ -1,6 +1,6 @@
-//! Asks for the window of a peer whose window is closed: after half a second, then at intervals
-//! that grow by a half, as kcp-go does. The peer reports an open window by itself. The question
-//! covers the loss of this report.
+//! Probes the window of a peer whose window is closed: after half a second, then at intervals that
+//! grow by a half, as kcp-go does. The peer reports an open window on its own. The probe covers the
+//! loss of this report.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ impl WindowProbe {
         self.next.map(|(due, _)| due)
     }
 
-    /// Whether the question has to be sent now. `is_closed`: there is data to send, and the window
-    /// is closed.
+    /// Whether a probe must be sent now. `is_closed`: there is data to send, and the window is
+    /// closed.
     pub(crate) fn asks(&mut self, now: Instant, is_closed: bool) -> bool {
         if !is_closed {
             self.next = None;

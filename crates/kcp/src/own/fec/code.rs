@@ -2,10 +2,10 @@
 
 use gf256::{inverse, multiply};
 
-/// The most data shards of a group.
+/// Maximum number of data shards of a group.
 pub const DATA_MAX: usize = 64;
 
-/// The most parity shards of a group.
+/// Maximum number of parity shards of a group.
 pub const PARITY_MAX: usize = 48;
 
 /// The first point of parity shards. The points of data shards are before it.
@@ -19,7 +19,7 @@ pub fn coefficient(data: u8, parity: u8) -> u8 {
     inverse(data ^ PARITY_POINT.wrapping_add(parity)).unwrap_or_default()
 }
 
-/// The equations of a group. Its memory is used again for the next group.
+/// The equations of a group. The memory is reused for the next group.
 #[derive(Debug, Default)]
 pub(super) struct Matrix {
     /// The rows of the matrix. Each row has the coefficients and then a row of the unit matrix,

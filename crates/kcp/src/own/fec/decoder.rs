@@ -1,6 +1,6 @@
 //! Keeps the shards of the last groups, and rebuilds data shards.
 //!
-//! Buffers are used again, so that a decoder allocates nothing per packet in steady state.
+//! Buffers are reused, so that a decoder allocates nothing per packet in steady state.
 
 use std::collections::VecDeque;
 
@@ -38,7 +38,7 @@ pub struct Counters {
     pub useless: u64,
 }
 
-/// Bodies that were rebuilt. The caller owns them, and clears them for the next call.
+/// Rebuilt bodies. The caller owns the list, and clears it for the next call.
 #[derive(Debug, Default)]
 pub struct Rebuilt {
     bytes: Vec<u8>,
@@ -81,7 +81,8 @@ impl Rebuilt {
     }
 }
 
-/// A shard that arrived: the place of its bytes. The bytes of a data shard begin with the size.
+/// The position of an arrived shard in [`Store::bytes`]. The bytes of a data shard begin with the
+/// size.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     index: u8,
@@ -147,8 +148,9 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder that keeps at most `most` bytes of shards. If less memory is allowed than arrives
-    /// in two round trips, the sender repeats some shards that parity would have rebuilt.
+    /// A decoder that keeps at most `most` bytes of shards. If that is less than the bytes that
+    /// arrive in two round trips, the sender retransmits some shards that parity would have
+    /// rebuilt.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self {
@@ -234,7 +236,7 @@ impl Decoder {
     }
 
     /// Releases all memory. Open groups count as complete. The last groups are remembered, so that
-    /// none of their shards is taken twice.
+    /// none of their shards is accepted twice.
     pub fn rest(&mut self) {
         for group in &mut self.groups {
             group.store = None;
@@ -310,7 +312,7 @@ impl Decoder {
         }
     }
 
-    /// A group begins. Settled older groups are dropped if they have too many bytes.
+    /// Drops older settled groups if they have too many bytes. Called when a group begins.
     fn settle(&mut self) {
         if self.bytes <= SETTLED_BYTES {
             return;
@@ -362,8 +364,8 @@ impl Shards {
         store.parity.iter().map(|held| held.k).max().is_none_or(|k| self.has_all(k))
     }
 
-    /// Rebuilds missing shards: of all data that the parity covers, or of a shorter beginning.
-    /// Returns the number of bytes that are kept.
+    /// Rebuilds missing shards of all data that the parity covers, or of a shorter prefix. Returns
+    /// the number of kept bytes.
     fn rebuild(&mut self, scratch: &mut Scratch, rebuilt: &mut Rebuilt) -> usize {
         let mut most = u8::MAX;
         loop {
@@ -400,7 +402,7 @@ impl Shards {
         for (index, sum) in missing.iter().zip(scratch.sums.chunks_exact(stride.max(1))) {
             let Some((size, rest)) = sum.split_first_chunk::<SIZE>() else { continue };
             let (load, length) = Load::of(*size);
-            // The peer has added up other bytes.
+            // The sum of the peer does not match the data.
             let Some(body) = rest.get(..length) else { continue };
             bytes += self.insert(*index, *size, body);
             rebuilt.push(load, body);

@@ -1,13 +1,13 @@
-//! Adds data shards up to parity while they are sent, and keeps none of them.
+//! Computes parity while data shards are sent, without keeping the data shards.
 
 use super::code::{DATA_MAX, PARITY_MAX, coefficient};
 use super::load::{Load, SIZE};
 use crate::own::wire::{Group, Shard};
 
-/// The head of a parity shard.
+/// The header of a parity shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parity {
-    /// The place of the shard in its group.
+    /// The position of the shard in its group.
     pub shard: Shard,
     /// The number of data shards in the sum: the first data shards of the group.
     pub k: u8,
@@ -33,7 +33,7 @@ pub struct Encoder {
     stride: usize,
     /// The stride of the next group.
     next_stride: usize,
-    /// The bytes of the sums that are used.
+    /// The used length of the sums, in bytes.
     length: usize,
 }
 
@@ -86,7 +86,7 @@ impl Encoder {
         self.taken
     }
 
-    /// Whether the open group takes no more data. It has reached its limit of data shards, or all
+    /// Whether the open group takes no more data: it has reached its limit of data shards, or all
     /// of its parity was made.
     #[must_use]
     pub const fn is_full(&self) -> bool {
@@ -179,7 +179,7 @@ impl Encoder {
         Some(parity)
     }
 
-    /// The head of the next parity shard.
+    /// The header of the next parity shard.
     #[must_use]
     pub const fn next(&self, is_final: bool) -> Parity {
         let shard = Shard { group: self.group, index: self.taken };

@@ -1,7 +1,7 @@
 //! The kind of a data shard, and the size in front of it.
 
-/// The bytes of the size in front of each data shard. The size is a part of the sum, so that shards
-/// may differ in length.
+/// Length of the size field in front of each data shard, in bytes. The size is a part of the sum,
+/// so that shards may differ in length.
 pub const SIZE: usize = 2;
 
 /// The bit of the size that marks a datagram. No content of a packet is long enough to need this

@@ -1,9 +1,9 @@
-//! Decides the amount of parity by the loss that packet numbers show.
+//! Decides the amount of parity from the loss measured by packet numbers.
 //!
-//! There are two cases. A bulk transfer always has a next packet, so parity takes the place of
-//! data. Its parity equals the average loss of the path (`k * p / (1 - p)`), and missing shards
-//! that the parity cannot rebuild are repeated. Sparse traffic leaves the path idle, so parity
-//! takes no capacity from data. Its parity makes repetitions rare, within a budget.
+//! There are two cases. A bulk transfer always has a next packet, so parity displaces data. Its
+//! parity equals the average loss of the path (`k * p / (1 - p)`), and missing shards that the
+//! parity cannot rebuild are retransmitted. Sparse traffic leaves the path idle, so parity takes no
+//! capacity from data. Its parity makes retransmissions rare, within a budget.
 
 use std::time::{Duration, Instant};
 
@@ -18,20 +18,19 @@ const WEIGHT: f64 = 0.15;
 /// The assumed loss of an unknown path.
 const PRIOR: f64 = 0.01;
 
-/// Below this loss a path counts as free of loss and gets no parity.
+/// Below this loss a path counts as lossless and gets no parity.
 const CLEAN: f64 = 0.002;
 
 /// The share of sparse packets that may stay lost.
 const RESIDUAL: f64 = 0.001;
 
-/// Bytes of parity per second that sparse traffic may add, without heads of UDP and IP: 128
-/// kbit/s.
+/// Bytes of parity per second that sparse traffic may add, without UDP and IP headers: 128 kbit/s.
 const BUDGET: f64 = 16_000.0;
 
 /// The part of the budget that may accumulate: parity for a few packets.
 const SAVED: f64 = 6_000.0;
 
-/// The limit of data shards in a group of sparse traffic, because a receiver has to keep them.
+/// The limit of data shards in a group of sparse traffic, because a receiver must keep them.
 const SPARSE: usize = 32;
 
 /// The additional parity of any traffic, as a share of the data above `p / (1 - p)`.
@@ -52,7 +51,7 @@ pub enum Protection {
     },
     /// The parity follows the loss.
     Adaptive {
-        /// The most parity shards of a group of 64 data shards: up to 48.
+        /// Maximum number of parity shards of a group of 64 data shards: up to 48.
         most: u8,
     },
 }
@@ -137,8 +136,8 @@ impl Policy {
         wanted as u8
     }
 
-    /// The same numbers for sparse traffic, which may request less parity, and more often
-    /// ([`sparse`](Self::sparse)).
+    /// The numbers of data and parity shards of a new group of sparse traffic, which may request
+    /// less parity, and more often ([`sparse`](Self::sparse)).
     #[must_use]
     pub fn sparse_group(&self) -> Option<(usize, usize)> {
         match self.protection {

@@ -9,25 +9,25 @@ use super::transmit::Next;
 use super::{PathUse, Session, Transmit};
 use crate::own::wire::REASON;
 
-/// The shortest interval of close packets to a peer that goes on sending.
+/// Minimum interval of close packets to a peer that continues to send.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// How a session ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// The reason for programs.
+    /// The machine-readable reason.
     pub code: u16,
-    /// The reason for people: at most 200 bytes. A reason of the peer may have any encoding.
+    /// The human-readable reason: at most 200 bytes. A reason of the peer may have any encoding.
     pub reason: Bytes,
-    /// The peer has closed, not this end.
+    /// Whether the peer has closed the session, not this end.
     pub by_peer: bool,
 }
 
-/// Whether the session is closed, and when the peer is informed.
+/// Whether the session is closed, and when the peer was informed.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     closed: Option<Closed>,
-    /// A close packet has to be sent.
+    /// Whether a close packet must be sent.
     is_due: bool,
     sent_at: Option<Instant>,
 }
@@ -41,13 +41,13 @@ impl Closing {
         self.closed.as_ref()
     }
 
-    /// The peer has closed. It needs no answer.
+    /// Records that the peer has closed the session. No reply is needed.
     pub(super) fn by_peer(&mut self, code: u16, reason: &[u8]) {
         let reason = Bytes::copy_from_slice(reason);
         self.closed = Some(Closed { code, reason, by_peer: true });
     }
 
-    /// A packet has arrived after the close, so the peer may not know about the close.
+    /// Handles a packet after the close: the peer may not have received the close packet.
     pub(super) fn heard(&mut self, now: Instant) {
         let is_told = |at: Instant| now < at + AGAIN;
         let by_peer = self.closed.as_ref().is_some_and(|closed| closed.by_peer);
@@ -59,8 +59,8 @@ impl Session {
     /// Ends the session in both directions at once: the next packet informs the peer of `code` and
     /// the first 200 bytes of `reason`, and no other packet follows it. Bytes that were not
     /// acknowledged may be lost. [`finish`](Self::finish) and [`is_flushed`](Self::is_flushed) are
-    /// for an end without loss. A packet that arrives later causes a further close packet, at most
-    /// one in 100 ms.
+    /// for an end without loss. A packet that arrives later causes another close packet, at most
+    /// one per 100 ms.
     pub fn close(&mut self, _now: Instant, code: u16, reason: &[u8]) {
         if self.closing.is_over() {
             return;
@@ -70,7 +70,7 @@ impl Session {
         self.closing.is_due = true;
     }
 
-    /// How the session ended. `None` while the session goes on. Bytes that arrived before can still
+    /// How the session ended. `None` while the session is open. Bytes that arrived before can still
     /// be read.
     #[must_use]
     pub const fn closed(&self) -> Option<&Closed> {

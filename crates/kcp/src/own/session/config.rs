@@ -13,17 +13,17 @@ use crate::own::wire::{
 pub struct Config {
     /// The kind of the packets that are sent. Arriving packets of the other kind are refused.
     pub kind: PacketKind,
-    /// The connection ids in heads of received packets, and of sent packets.
+    /// The connection ids in the headers of received packets, and of sent packets.
     pub connection: (ConnectionId, ConnectionId),
-    /// The first size of packets in bytes: 256 to 32,767. The path has to carry this size: it is
-    /// the MTU of the path less the heads of IP and UDP.
+    /// The initial size of packets in bytes: 256 to 32,767. The path must carry this size: it is
+    /// the MTU of the path minus the IP and UDP headers.
     pub datagram: u16,
     /// The largest size of packets in bytes that is tried later. If it is not larger than
     /// `datagram`, there is no search.
     pub datagram_most: u16,
-    /// The most segments that are sent and not acknowledged, or that wait: 1 to 65,535.
+    /// Maximum number of segments that are unacknowledged or queued: 1 to 65,535.
     pub send_window: u16,
-    /// The most segments that the receiver holds: 1 to 65,535.
+    /// Maximum number of segments that the receiver buffers: 1 to 65,535.
     pub receive_window: u16,
     /// `true`: a stream of bytes. `false`: messages keep their boundaries.
     pub stream: bool,
@@ -31,7 +31,7 @@ pub struct Config {
     pub ack_delay: Duration,
     /// The shortest timeout after which a probe is sent.
     pub least_timeout: Duration,
-    /// How fast the session sends.
+    /// The congestion control.
     pub control: Control,
     /// The protection of sent data. Received data is rebuilt in any case.
     pub protection: Protection,
@@ -39,10 +39,10 @@ pub struct Config {
     /// incomplete segments.
     pub decode_memory: usize,
     /// The limit of unread bytes of the peer until
-    /// [`Session::raise_limits`](super::Session::raise_limits): a half in order, a half behind a
+    /// [`Session::raise_limits`](super::Session::raise_limits): half of it in order, half after a
     /// gap, and an eighth in datagrams.
     pub unread: usize,
-    /// The peer counts as dead when it has not answered for so long.
+    /// The time without a reply after which the peer counts as dead.
     pub dead_after: Duration,
 }
 
@@ -70,7 +70,7 @@ impl Config {
     }
 
     /// The largest size of an arriving packet in bytes. A peer with longer packets detects by its
-    /// search that they do not arrive.
+    /// MTU search that they do not arrive.
     pub(super) fn longest(&self) -> u16 {
         self.datagram_most.max(self.datagram).max(256)
     }
@@ -80,13 +80,13 @@ impl Config {
         usize::from(self.datagram.max(256)).saturating_sub(PACKET_HEAD + tag)
     }
 
-    /// The largest body with segments in bytes. The parity of the body has a longer head, and
+    /// The largest body with segments in bytes. The parity of the body has a longer header, and
     /// includes the size of each body.
     pub(super) fn body(&self, tag: usize) -> usize {
         self.content(tag).saturating_sub(1 + PARITY_HEAD + super::SIZE)
     }
 
-    /// The most bytes of payload in a segment.
+    /// Maximum payload of a segment, in bytes.
     pub(super) fn payload(&self, tag: usize) -> usize {
         // A part of a message states the number of parts that follow.
         let head = if self.stream { SEGMENT_HEAD } else { SEGMENT_HEAD + 1 };

@@ -9,7 +9,7 @@ pub struct Counters {
     pub bytes_in: u64,
     /// Packets that were sent.
     pub packets_out: u64,
-    /// Bytes of these packets, without heads of UDP.
+    /// Bytes of these packets, without UDP headers.
     pub packet_bytes_out: u64,
     /// Packets that were opened.
     pub packets_in: u64,
@@ -21,24 +21,25 @@ pub struct Counters {
     pub malformed: u64,
     /// Acknowledgements that were sent, alone or together with data.
     pub acks_out: u64,
-    /// Packets with segments that were sent again.
+    /// Packets with retransmitted segments.
     pub repeated_out: u64,
-    /// Packets that arrived with a mark of congestion.
+    /// Packets that arrived with a congestion mark.
     pub congested_in: u64,
-    /// Packets that arrived at the peer with a mark of congestion, as far as the peer has reported.
+    /// Packets that arrived at the peer with a congestion mark, as reported by the peer.
     pub congested_out: u64,
-    /// Packets that were lost, whether they were sent again or not.
+    /// Packets that were lost, whether their content was retransmitted or not.
     pub lost: u64,
     /// Bytes of these packets.
     pub lost_bytes: u64,
     /// Bytes of packets that have arrived.
     pub acked_bytes: u64,
-    /// Bytes of packets that were sent while the congestion window or the pacer held other packets
-    /// back.
+    /// Bytes of packets that were sent while the congestion window or the pacer delayed other
+    /// packets.
     pub limited_bytes: u64,
     /// Lost packets that parity should rebuild at the peer.
     pub left_to_parity: u64,
-    /// Lost packets that parity should have rebuilt and that were sent again nevertheless.
+    /// Lost packets that parity should have rebuilt and whose content was retransmitted
+    /// nevertheless.
     pub overdue: u64,
     /// Packets that counted as lost and arrived.
     pub spurious: u64,
@@ -50,13 +51,13 @@ pub struct Counters {
     pub parity_bytes_out: u64,
     /// Packets that were rebuilt.
     pub rebuilt: u64,
-    /// Received segments that had arrived before.
+    /// Received duplicates of segments.
     pub repeated_in: u64,
     /// Segments for which the window had no room.
     pub beyond_in: u64,
     /// Packets with a part of a segment that is larger than a packet.
     pub parts_out: u64,
-    /// How often the path stopped to carry large packets.
+    /// Number of times that the path stopped carrying large packets.
     pub black_holes: u64,
     /// Datagrams that were sent.
     pub datagrams_out: u64,

@@ -1,5 +1,5 @@
-//! Datagrams of the user. They are unordered, are sent once, never wait for bytes of the stream,
-//! and are protected by parity as segments are.
+//! Datagrams of the user. They are unordered, are not retransmitted, never wait for bytes of the
+//! stream, and are protected by parity like segments.
 
 use std::collections::VecDeque;
 
@@ -7,22 +7,22 @@ use bytes::{Bytes, BytesMut};
 
 use super::Session;
 
-/// The limit of bytes of waiting datagrams in each direction.
+/// Maximum bytes of queued datagrams in each direction.
 const QUEUE: usize = 256 << 10;
 
-/// The cost of a datagram beside its bytes, so that empty datagrams are bounded as well.
+/// The cost of a datagram in addition to its bytes, so that empty datagrams are bounded as well.
 const EACH: usize = 32;
 
 /// The size in bytes of the buffers that received datagrams share.
 const CHUNK: usize = 8 << 10;
 
-/// A datagram that the session does not take.
+/// A datagram that the session does not accept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsent {
     /// The datagram is longer than [`Session::datagram_limit`].
     #[error("the datagram is longer than a packet")]
     TooLong(Bytes),
-    /// The datagram is longer than [`Session::datagram_room`]. There is more room once datagrams
+    /// The datagram is longer than [`Session::datagram_room`]. There is more room after datagrams
     /// were sent.
     #[error("too many datagrams wait to be sent")]
     Full(Bytes),
@@ -61,13 +61,13 @@ impl Datagrams {
         Some(datagram)
     }
 
-    /// Bytes of datagrams that wait.
+    /// Bytes of queued datagrams.
     pub(super) const fn held(&self) -> usize {
         self.bytes
     }
 
-    /// A datagram has arrived. The queue may hold `most` bytes. Returns the number of older
-    /// datagrams that were dropped for it, and whether it was dropped itself.
+    /// Queues an arrived datagram. The queue may hold `most` bytes. Returns the number of dropped
+    /// datagrams, which are older ones or this one.
     pub(super) fn arrived(&mut self, datagram: &[u8], most: usize) -> u64 {
         let mut dropped = 0;
         let room = |own: &Self| most.min(QUEUE).saturating_sub(own.bytes + EACH);
@@ -86,7 +86,7 @@ impl Datagrams {
         dropped
     }
 
-    /// Gives memory back.
+    /// Releases memory.
     pub(super) fn rest(&mut self) {
         if self.is_empty() {
             *self = Self::default();
@@ -95,21 +95,21 @@ impl Datagrams {
 }
 
 impl Session {
-    /// The most bytes of a datagram.
+    /// Maximum length of a datagram, in bytes.
     #[must_use]
     pub fn datagram_limit(&self) -> usize {
         self.config.body(self.keys.tag())
     }
 
-    /// The size of a datagram for which the queue has room now. 256 KiB may wait, and each datagram
-    /// counts as 32 bytes more than its length.
+    /// The size of a datagram for which the queue has room now. The queue holds 256 KiB, and each
+    /// datagram counts 32 bytes in addition to its length.
     #[must_use]
     pub fn datagram_room(&self) -> usize {
         self.datagrams_out.room()
     }
 
-    /// Sends a datagram. It is not repeated, and is sent before bytes of the stream that were not
-    /// sent yet. This end does not drop an accepted datagram.
+    /// Sends a datagram. It is not retransmitted, and is sent before unsent bytes of the stream.
+    /// This end does not drop an accepted datagram.
     ///
     /// # Errors
     ///
@@ -125,8 +125,8 @@ impl Session {
         Ok(())
     }
 
-    /// The next datagram that has arrived. When more than 256 KiB wait, the oldest are dropped, and
-    /// counted.
+    /// The next datagram that has arrived. When more than 256 KiB are queued, the oldest datagrams
+    /// are dropped and counted.
     pub fn read_datagram(&mut self) -> Option<Bytes> {
         self.datagrams_in.pop()
     }

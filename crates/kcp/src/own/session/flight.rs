@@ -1,8 +1,8 @@
 //! Packets in flight, and packets that count as lost and may still arrive.
 //!
-//! An acknowledgement names packets, so that it is unambiguous. Many acknowledgements name the same
-//! packet. Only packets that the previous acknowledgement did not name are processed, so that the
-//! cost depends on the number of ranges and of new packets.
+//! An acknowledgement contains packet numbers, so it is unambiguous. Many acknowledgements contain
+//! the same packet. Only packets that the previous acknowledgement did not contain are processed,
+//! so that the cost depends on the number of ranges and of new packets.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const OVERTAKE: u64 = 3;
 /// The number of remembered lost packets, so that late packets are recognised.
 const REMEMBERED: usize = 512;
 
-/// The content of a packet that matters when the packet is lost.
+/// The content of a packet that is relevant for its loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cargo {
     /// The packet is not acknowledged.
@@ -29,9 +29,9 @@ pub(super) enum Cargo {
     Part(Piece),
     /// A probe for packets of this size.
     Size(u16),
-    /// A datagram of the user, and its place in a group.
+    /// A datagram of the user, and its position in a group.
     Datagram(Option<Shard>),
-    /// Content that is not repeated.
+    /// Content that is not retransmitted.
     Other,
 }
 
@@ -43,14 +43,14 @@ type Range = (u64, u64);
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) packets: flight::Flight<Cargo>,
-    /// The shortest round trip.
+    /// The minimum round trip.
     least: Option<Duration>,
     /// The ranges of the last acknowledgement, from high to low.
     named: Vec<Range>,
     /// Memory for the next two lists, so that an acknowledgement allocates nothing.
     spare: [Vec<Range>; 2],
     lost: VecDeque<(u64, Instant, Cargo)>,
-    /// The number of marks of congestion that the peer has reported.
+    /// The number of congestion marks that the peer has reported.
     congested: u32,
 }
 
@@ -66,13 +66,13 @@ impl Flight {
         }
     }
 
-    /// The path has changed, so its round trip is unknown.
+    /// Resets the round trip after the path has changed.
     pub(super) fn path_changed(&mut self) {
         self.least = None;
         self.packets.path_changed();
     }
 
-    /// The next packet is sent.
+    /// Records the next packet.
     pub(super) fn sent(&mut self, now: Instant, bytes: u32, cargo: Cargo, is_limited: bool) {
         if cargo == Cargo::Nothing {
             self.packets.passed(now, bytes, cargo, is_limited);
@@ -81,8 +81,8 @@ impl Flight {
         }
     }
 
-    /// The packets that an acknowledgement names for the first time, from high to low. `ranges` go
-    /// from high to low, too. [`keep`](Self::keep) takes the list back.
+    /// The packets that are newly acknowledged, from high to low, as in `ranges`. The caller
+    /// returns the list by [`keep`](Self::keep).
     pub(super) fn news(
         &mut self,
         ranges: impl Iterator<Item = (PacketNumber, PacketNumber)>,
@@ -100,7 +100,8 @@ impl Flight {
         self.spare[1] = news;
     }
 
-    /// The peer reports the low 30 bits of its count of marks. Returns the number of new marks.
+    /// Handles the low 30 bits of the peer's count of congestion marks. Returns the number of new
+    /// marks.
     pub(super) const fn congested(&mut self, marks: u32) -> Option<u32> {
         let new = marks.wrapping_sub(self.congested) << 2 >> 2;
         // A difference of more than half of the number space is old, because acknowledgements are
@@ -117,16 +118,16 @@ impl Flight {
         self.least.is_some()
     }
 
-    /// The round trip of the newest packet was `took`, which includes the peer's delay `delay`.
+    /// Records the round trip `took` of the newest packet, which includes the peer's delay `delay`.
     pub(super) fn sample(&mut self, took: Duration, delay: Duration) {
         let least = self.least.map_or(took, |least| least.min(took));
         self.least = Some(least);
-        // As RFC 9002 section 5.3 says, a delay that makes the round trip too short is ignored.
+        // A delay that makes the round trip too short is ignored (RFC 9002 section 5.3).
         let without = took.saturating_sub(delay);
         self.packets.rtt.sample(if without >= least { without } else { took });
     }
 
-    /// Lost packets that are in `news` were only late.
+    /// Returns the packets in `news` that counted as lost and were only late.
     pub(super) fn late_ones(&mut self, news: &[Range]) -> Vec<Cargo> {
         let mut late = Vec::new();
         let Some((oldest, _, _)) = self.lost.front().copied() else { return late };
@@ -146,7 +147,7 @@ impl Flight {
         late
     }
 
-    /// A packet was acknowledged for the first time.
+    /// Handles a new acknowledgement.
     pub(super) fn acknowledged(&mut self, now: Instant) {
         self.packets.acknowledged();
         let old = self.packets.rtt.longer() * 2;
@@ -155,7 +156,7 @@ impl Flight {
         }
     }
 
-    /// Gives memory back. For an end that has nothing under way.
+    /// Releases memory. For an end without packets in flight.
     pub(super) fn rest(&mut self) {
         self.packets.rest();
         self.lost = VecDeque::new();
@@ -163,7 +164,7 @@ impl Flight {
         self.named.shrink_to_fit();
     }
 
-    /// The next packet that counts as lost now.
+    /// Removes and returns the next packet that counts as lost now.
     pub(super) fn pop_lost(&mut self, now: Instant) -> Option<(u64, Packet)> {
         let (number, lost) = self.packets.pop_lost(now)?;
         if self.lost.len() >= REMEMBERED {

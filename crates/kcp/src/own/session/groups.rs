@@ -1,8 +1,8 @@
 //! The sender's view of its groups: which lost shards the peer will rebuild, and which it cannot.
 //!
-//! The sender knows each packet that was lost, of data and of parity. So it repeats only the shards
-//! of a group that are missing after the parity was used. A repeated shard keeps its group and
-//! position, and completes the group as the lost shard would have done.
+//! The sender knows each lost packet, of data and of parity. So it retransmits only the shards of a
+//! group that parity cannot rebuild. A retransmitted shard keeps its group and position, and
+//! completes the group as the lost shard would have done.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,14 +18,14 @@ const GROUPS: usize = 512;
 pub(super) struct Sequence {
     pub(super) first: Sn,
     pub(super) count: u8,
-    /// Their place in a group.
+    /// Their position in a group.
     pub(super) shard: Option<Shard>,
 }
 
 #[derive(Debug)]
 struct Sent {
     group: Group,
-    /// When the last packet of the group was sent.
+    /// The time at which the last packet of the group was sent.
     at: Instant,
     /// A bit for each data shard that the peer probably lacks.
     lost: u64,
@@ -54,14 +54,14 @@ impl Groups {
         self.groups.get_mut(usize::try_from(group.since(first)).ok()?)
     }
 
-    /// Whether a shard of this group is sent again with its place in the group. The group has to be
-    /// remembered, and other shards of the group have to need this shard, unless `always`.
+    /// Whether a shard of this group is retransmitted with its position in the group. The group
+    /// must be remembered, and other shards of the group must need this shard, unless `always`.
     pub(super) fn wants(&mut self, group: Group, always: bool) -> bool {
         self.get(group).is_some_and(|sent| always || !sent.left.is_empty())
     }
 
-    /// A data shard is sent, for the first time or again. Returns the shards of groups that are too
-    /// old.
+    /// Records that a data shard is sent, for the first time or again. Returns the shards of groups
+    /// that are too old.
     pub(super) fn data_sent(&mut self, now: Instant, group: Group) -> Vec<Sequence> {
         if let Some(sent) = self.get(group) {
             sent.at = now;
@@ -86,12 +86,12 @@ impl Groups {
         old
     }
 
-    /// Forgets all groups. For an end that has nothing under way.
+    /// Forgets all groups. For an end without packets in flight.
     pub(super) fn rest(&mut self) {
         *self = Self::default();
     }
 
-    /// A parity shard of the first `k` data shards leaves.
+    /// Records that a parity shard of the first `k` data shards is sent.
     pub(super) fn parity_sent(&mut self, now: Instant, group: Group, k: u8) {
         if let Some(sent) = self.get(group) {
             sent.at = now;
@@ -99,8 +99,8 @@ impl Groups {
         }
     }
 
-    /// A data shard was lost. Returns whether parity should rebuild it. Otherwise it has to be sent
-    /// again.
+    /// Handles the loss of a data shard. Returns whether parity should rebuild it. Otherwise it
+    /// must be retransmitted.
     pub(super) fn data_lost(&mut self, sequence: Sequence) -> bool {
         let Some(shard) = sequence.shard else { return false };
         let Some(sent) = self.get(shard.group) else { return false };
@@ -115,16 +115,16 @@ impl Groups {
         true
     }
 
-    /// A data shard was lost that is not repeated. Parity that rebuilds this shard cannot rebuild
-    /// another shard.
+    /// Handles the loss of a data shard that is not retransmitted. Parity that rebuilds this shard
+    /// cannot rebuild another shard.
     pub(super) fn datagram_lost(&mut self, shard: Shard) {
         if let Some(sent) = self.get(shard.group) {
             sent.lost |= bit(shard.index);
         }
     }
 
-    /// A parity shard was lost. Returns the shards that have to be sent again for that reason.
-    /// `is_done` says whether the peer has a sequence.
+    /// Handles the loss of a parity shard. Returns the shards that must be retransmitted for that
+    /// reason. `is_done` returns whether the peer has a sequence.
     pub(super) fn parity_lost(
         &mut self,
         shard: Shard,
@@ -195,9 +195,9 @@ impl Sent {
     }
 
     /// Whether the parity that may have arrived suffices for this data shard: for some `k`, among
-    /// the first `k` data shards, each lost one finds a parity shard of its own that covers it
-    /// (Hall's condition; parity shards cover beginnings, so that beginnings need to be looked at
-    /// alone).
+    /// the first `k` data shards, each lost shard can be assigned a distinct parity shard that
+    /// covers it (Hall's condition; parity shards cover prefixes, so only prefixes need to be
+    /// checked).
     fn is_covered(&self, index: u8) -> bool {
         let alive = || self.parity.iter().filter(|(_, is_alive)| *is_alive).map(|(k, _)| *k);
         let mut before = 0;

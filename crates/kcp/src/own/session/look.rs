@@ -1,9 +1,9 @@
-//! The questions of a driver that show which side of a session can go on.
+//! Queries by which a driver determines whether a session can read or write.
 
 use super::Session;
 
 impl Session {
-    /// Whether [`read`](Self::read) returns something, or the stream has ended.
+    /// Whether [`read`](Self::read) returns data, or the stream has ended.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         self.incoming.is_readable() || self.is_finished()

@@ -1,4 +1,4 @@
-//! Detects lost packets, decides what is sent again, and sends probes when nothing arrives.
+//! Detects lost packets, decides what is retransmitted, and sends probes when nothing arrives.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::stream::outgoing::{Outgoing, State};
 const PATIENCE: Duration = Duration::from_millis(10);
 
 impl Session {
-    /// Nothing has arrived for a timeout. The oldest and the newest segment are sent again, or at
-    /// least a probe. The answer shows which other packets are lost.
+    /// Handles a probe timeout. The oldest and the newest segment are retransmitted, or at least a
+    /// ping is sent. The acknowledgement shows which other packets are lost.
     pub(super) fn probe(&mut self, now: Instant) {
         self.counters.probes += 1;
         if self.flight.packets.probed() {
@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// A packet is lost. Its content has to be sent again, or parity rebuilds it.
+    /// Handles a lost packet. Its content must be retransmitted, or parity rebuilds it.
     pub(super) fn give_up(&mut self, number: u64, packet: &Packet) {
         if !matches!(packet.cargo, Cargo::Nothing | Cargo::Other | Cargo::Size(_)) {
             self.counters.lost += 1;
@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// Packets have another size from now on.
+    /// Applies a new size of packets.
     pub(super) fn resize(&mut self) {
         let size = self.mtu.size();
         let shrinks = size < self.config.datagram;
@@ -121,7 +121,7 @@ impl Session {
         self.controller.resized(size);
     }
 
-    /// Sends again the shards that parity should have rebuilt and has not rebuilt.
+    /// Retransmits the shards that parity should have rebuilt and has not rebuilt.
     pub(super) fn give_up_overdue(&mut self, now: Instant) {
         let wait = self.patience();
         let again = self.groups.overdue(now, wait, is_done(&self.outgoing));
@@ -129,7 +129,7 @@ impl Session {
         self.lost.extend(again);
     }
 
-    /// The time for parity to rebuild a shard before the shard is sent again.
+    /// The time for parity to rebuild a shard before the shard is retransmitted.
     pub(super) fn patience(&self) -> Duration {
         let longer = self.flight.packets.rtt.longer();
         longer + longer / 8 + PATIENCE + self.config.ack_delay

@@ -14,12 +14,13 @@
 //! The receiver acknowledges the packets that have arrived, and reports rebuilt segments
 //! separately. So the sender knows the loss of the path. The congestion controller and the parity
 //! adapt to this loss, whether it was repaired or not: parity must not hide from the controller
-//! that a queue overflows. [`Control::Bbr`](crate::Control::Bbr) does not slow down for loss by
-//! chance.
+//! that a queue overflows. [`Control::Bbr`](crate::Control::Bbr) does not slow down for random
+//! loss.
 //!
-//! A lost packet of a group is repeated only if the parity of the group does not suffice
-//! (`groups`). It keeps its place in the group, so that one repetition has the effect of one more
-//! parity shard. In a bulk transfer parity and repetitions together exceed the loss only slightly.
+//! A lost packet of a group is retransmitted only if the parity of the group does not suffice
+//! (`groups`). It keeps its position in the group, so that one retransmission has the effect of one
+//! more parity shard. In a bulk transfer parity and retransmissions together exceed the loss only
+//! slightly.
 
 mod close;
 mod config;
@@ -71,7 +72,7 @@ use received::Received;
 /// The window of the peer, in segments, until its first acknowledgement.
 const FIRST_WINDOW: u16 = 64;
 
-/// The progress of the end of this end's direction.
+/// The state of the close of the sending direction.
 ///
 /// ```text
 ///   Open --finish--> Wanted --all before it left--> Sent
@@ -105,48 +106,48 @@ pub struct Session {
     decoder: Decoder,
     /// Memory for the shards that the decoder rebuilds.
     rebuilt: Rebuilt,
-    /// Sequences that wait to be sent again.
+    /// Sequences that wait for retransmission.
     lost: VecDeque<Sequence>,
     /// Sequences that are sent without permission of the controller.
     probes: VecDeque<Sequence>,
     /// Parts of segments that are larger than a packet.
     parts_out: VecDeque<Piece>,
     parts_in: Parts,
-    /// The search for the size of packets. `config.datagram` has the present size.
+    /// The search for the size of packets. `config.datagram` has the current size.
     mtu: Search,
-    /// A packet that asks for an acknowledgement has to be sent.
+    /// Whether a packet that requests an acknowledgement must be sent.
     ping: bool,
-    /// The number of parity shards of the open group that have to be sent, and whether the group
-    /// ends with them.
+    /// The number of parity shards of the open group that must be sent, and whether the group ends
+    /// with them.
     owed: u8,
     ends_group: bool,
     /// The parity of the open group once the group is full. For sparse traffic it is decided later.
     planned: Option<u8>,
-    /// Data without parity gets parity at this time.
+    /// The time at which data without parity gets parity.
     flush: Option<Instant>,
-    /// The number of packets with data since the last time without data to send.
+    /// The number of packets with data since there was last no data to send.
     busy: u32,
     datagrams_out: Datagrams,
     datagrams_in: Datagrams,
     peer_window: u16,
-    /// The number of the packet that reported it.
+    /// The number of the packet that reported `peer_window`.
     told_by: u64,
     window_probe: WindowProbe,
     paced: Option<Instant>,
-    /// Packets are sent as ECT(0).
+    /// Whether packets are sent as ECT(0).
     is_ect: bool,
-    /// The number of packets since the last packet that asks for an acknowledgement.
+    /// The number of packets since the last packet that requires an acknowledgement.
     unasked: u32,
-    /// The first packet that was sent on the present path.
+    /// The first packet that was sent on the current path.
     path_begin: u64,
-    /// A path challenge that has to be sent, and the answer to the last challenge that arrived.
+    /// A path challenge that must be sent, and the response to the last challenge that arrived.
     challenge: Option<[u8; 8]>,
     answer: Option<[u8; 8]>,
     closing: Closing,
     heard: Option<Instant>,
-    /// The time of the last activity. `None` at rest.
+    /// The time of the last activity. `None` if there is no memory to release.
     active: Option<Instant>,
-    /// The peer is dead. Nothing is sent until a packet of the peer arrives.
+    /// Whether the peer is dead. Nothing is sent until a packet of the peer arrives.
     is_silent: bool,
     is_limited: bool,
     /// The content of a packet that is being built.
@@ -228,7 +229,7 @@ impl Session {
         self.finish == Finish::Open && self.outgoing.message(message)
     }
 
-    /// Ends the sending direction after all written bytes. The other direction goes on.
+    /// Ends the sending direction after all written bytes. The other direction stays open.
     pub fn finish(&mut self, _now: Instant) {
         if self.finish == Finish::Open {
             self.finish = Finish::Wanted;
@@ -248,8 +249,8 @@ impl Session {
     }
 
     /// Raises the limits for an authenticated peer. From now on this end holds at least
-    /// `receive_window` segments and `decode_memory` bytes of shards, and [`Config::unread`] is no
-    /// limit. A session begins with low limits, because its peer is unknown.
+    /// `receive_window` segments and `decode_memory` bytes of shards, and [`Config::unread`] does
+    /// not apply. A session begins with low limits, because its peer is unknown.
     pub fn raise_limits(&mut self, receive_window: u16, decode_memory: usize) {
         self.incoming.widen(receive_window);
         self.config.unread = usize::MAX;
@@ -259,7 +260,8 @@ impl Session {
         }
     }
 
-    /// Whether all written bytes are acknowledged, and the end of the direction if it was ended.
+    /// Whether all written bytes are acknowledged, including the end of the direction if it was
+    /// ended.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         !self.has_fresh() && self.outgoing.outstanding() == 0
@@ -269,16 +271,16 @@ impl Session {
         self.outgoing.has_fresh() || self.finish == Finish::Wanted
     }
 
-    /// Whether the peer has been silent for [`Config::dead_after`] while an answer was due. From
-    /// then on nothing is sent and no timer runs, until a packet of the peer arrives.
+    /// Whether the peer has been silent for [`Config::dead_after`] while an acknowledgement was
+    /// due. From then on nothing is sent and no timer runs, until a packet of the peer arrives.
     #[must_use]
     pub fn is_dead(&self, now: Instant) -> bool {
         let owes = self.flight.packets.in_flight() > 0 || self.outgoing.outstanding() > 0;
         owes && self.heard.is_some_and(|heard| now >= heard + self.config.dead_after)
     }
 
-    /// The bytes of buffers of received data, of shards, and of sums. Written bytes belong to the
-    /// writer and are shared.
+    /// The memory of buffers of received data, of shards, and of sums, in bytes. Written bytes are
+    /// shared with the writer and not counted.
     #[must_use]
     pub fn held(&self) -> usize {
         self.incoming.held()
@@ -295,7 +297,7 @@ impl Session {
         &self.counters
     }
 
-    /// The present limit of the size of packets in bytes, between [`Config::datagram`] and
+    /// The current limit of the size of packets in bytes, between [`Config::datagram`] and
     /// [`Config::datagram_most`].
     #[must_use]
     pub const fn datagram(&self) -> u16 {
@@ -336,7 +338,7 @@ impl Session {
             probe,
             dead,
             self.paced,
-            // Parity has no deadline of its own while other content waits.
+            // Parity has no separate deadline while other content is queued.
             self.flush.filter(|_| self.is_limited),
             self.window_probe.due(),
             self.rest_due(),
@@ -346,7 +348,7 @@ impl Session {
         .min()
     }
 
-    /// Time has passed.
+    /// Handles the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.is_silent = self.is_dead(now);
         if self.is_silent || self.closing.is_over() {

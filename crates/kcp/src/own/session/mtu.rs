@@ -1,10 +1,10 @@
-//! The size of packets: path MTU discovery by probes (RFC 8899), and the return to the base size if
-//! the path no longer carries the present size.
+//! The size of packets: path MTU discovery by probes (RFC 8899), and the fallback to the base size
+//! if the path no longer carries the current size.
 //!
-//! A probe is a packet of padding. Its loss says something about its size, and nothing about the
-//! load of the path. The first probe has the largest size, which most paths carry. Then the search
-//! halves the range. Probes are sent only beside other traffic, so that an idle session stays
-//! silent.
+//! A probe is a packet of padding. Its loss indicates that its size is too large, not that the path
+//! is congested. The first probe has the largest size, which most paths carry. Then the search
+//! halves the range. Probes are sent only together with other traffic, so that an idle session
+//! stays silent.
 //!
 //! ```text
 //!   Search --range below STEP--> rest for AGAIN --> Search
@@ -25,8 +25,8 @@ const PROBES: u8 = 3;
 const AGAIN: Duration = Duration::from_secs(600);
 
 /// The number of successive lost large packets, none of which was overtaken by a large packet,
-/// after which the size is given up. If a fifth of the packets is lost by chance, such a run has a
-/// probability of one in ten million.
+/// after which the size is reset to the base size. If a fifth of the packets is lost by chance,
+/// such a run has a probability of one in ten million.
 const HOLE: u32 = 10;
 
 /// The search of one path.
@@ -39,9 +39,9 @@ pub(super) struct Search {
     /// The smallest size that is too large.
     failed: u16,
     losses: u8,
-    /// A probe is in flight.
+    /// Whether a probe is in flight.
     is_waiting: bool,
-    /// When the next search begins. `None` during a search.
+    /// The time at which the next search begins. `None` during a search.
     next: Option<Instant>,
     /// The number of successive lost large packets, and the newest large packet that has arrived.
     lost: u32,
@@ -68,7 +68,7 @@ impl Search {
         Self::new(self.least, self.most)
     }
 
-    /// The present size.
+    /// The current size.
     pub(super) const fn size(&self) -> u16 {
         self.size
     }
@@ -78,7 +78,7 @@ impl Search {
         self.size > self.least
     }
 
-    /// The size of the probe that has to be sent now.
+    /// The size of the probe that must be sent now.
     pub(super) fn probe(&mut self, now: Instant) -> Option<u16> {
         if self.is_waiting || self.size >= self.most {
             return None;
@@ -100,12 +100,12 @@ impl Search {
         (self.failed, self.losses, self.next) = (self.most.saturating_add(1), 0, None);
     }
 
-    /// A probe is sent.
+    /// Records that a probe is sent.
     pub(super) const fn sent(&mut self) {
         self.is_waiting = true;
     }
 
-    /// A probe of this size has arrived. Returns whether packets may be larger now.
+    /// Handles the arrival of a probe of this size. Returns whether packets may be larger now.
     pub(super) const fn probe_arrived(&mut self, size: u16) -> bool {
         (self.is_waiting, self.losses) = (false, 0);
         let grows = size > self.size;
@@ -115,7 +115,7 @@ impl Search {
         grows
     }
 
-    /// A probe of this size was lost.
+    /// Handles the loss of a probe of this size.
     pub(super) fn probe_lost(&mut self, size: u16) {
         self.is_waiting = false;
         self.losses += 1;
@@ -125,7 +125,7 @@ impl Search {
         }
     }
 
-    /// A packet has arrived that is not a probe.
+    /// Handles the arrival of a packet that is not a probe.
     pub(super) fn arrived(&mut self, number: u64, bytes: u32) {
         if bytes > u32::from(self.least) {
             self.passed = self.passed.max(Some(number));
@@ -133,9 +133,9 @@ impl Search {
         }
     }
 
-    /// A packet was lost that is not a probe. `next` is the number of the next packet. Returns
-    /// whether the path no longer carries large packets. Then the size is the base size, and the
-    /// search begins again.
+    /// Handles the loss of a packet that is not a probe. `next` is the number of the next packet.
+    /// Returns whether the path no longer carries large packets. Then the size is the base size,
+    /// and the search begins again.
     pub(super) fn lost(&mut self, (number, next): (u64, u64), bytes: u32) -> bool {
         let is_large = bytes > u32::from(self.least);
         if is_large && self.passed.is_none_or(|passed| passed < number) {
@@ -144,7 +144,7 @@ impl Search {
         let is_hole = self.lost >= HOLE && self.is_grown();
         if is_hole {
             (self.size, self.lost) = (self.least, 0);
-            // Packets that were sent before say nothing about the next search.
+            // Packets that were sent before are irrelevant for the next search.
             self.passed = Some(next);
             self.begin();
         }

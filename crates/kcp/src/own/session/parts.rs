@@ -1,8 +1,9 @@
-//! Segments that are larger than the present packets are sent in parts.
+//! Segments that are larger than the current packets are sent in parts.
 //!
 //! A segment is cut when it is first sent, and the path may carry smaller packets later. A part
-//! names the segment and an offset. The receiver reports a complete segment in the way of a rebuilt
-//! segment. So the sender keeps no list of parts that have arrived, and repeats lost parts.
+//! contains the number of the segment and an offset. The receiver reports a complete segment like a
+//! rebuilt segment. So the sender keeps no list of parts that have arrived, and retransmits lost
+//! parts.
 
 use std::collections::VecDeque;
 
@@ -14,15 +15,15 @@ use crate::Sn;
 use crate::own::wire::{PART_HEAD, Part, RUN_HEAD, SEGMENT_HEAD, Segment, put_segment};
 use crate::stream::outgoing::{Fresh, Sent, State};
 
-/// The largest number of incomplete segments at a receiver. Parts of further segments are not
-/// acknowledged, so the sender repeats them.
+/// Maximum number of incomplete segments at a receiver. Parts of other segments are not
+/// acknowledged, so the sender retransmits them.
 const SEGMENTS: usize = 1_024;
 
-/// Parts of a segment, and their bytes.
+/// Maximum number of parts of a segment, and of their bytes.
 const PARTS: usize = 64;
 const BYTES: usize = 1 << 15;
 
-/// The cost of a part beside its bytes.
+/// The cost of a part in addition to its bytes.
 const EACH: usize = 64;
 
 /// Bytes of a segment that are sent in one packet.
@@ -48,13 +49,13 @@ pub(super) struct Parts {
     segments: VecDeque<Partial>,
     /// The cost of all parts in bytes.
     held: usize,
-    /// A complete segment. Its memory is used again.
+    /// A complete segment. Its memory is reused.
     whole: Vec<u8>,
 }
 
 impl Parts {
-    /// Takes a part. `Some(true)`: the segment is complete, in [`whole`](Self::whole). `None`:
-    /// there is no room, because all parts together may cost at most `most` bytes.
+    /// Adds a part. `Some(true)`: the segment is complete, in [`whole`](Self::whole). `None`: there
+    /// is no room, because all parts together may cost at most `most` bytes.
     pub(super) fn take(
         &mut self,
         part: Part,
@@ -96,7 +97,7 @@ impl Parts {
         Some(is_complete)
     }
 
-    /// Bytes of buffers.
+    /// Memory of the buffers, in bytes.
     pub(super) const fn held(&self) -> usize {
         self.held + self.whole.capacity()
     }
@@ -105,7 +106,7 @@ impl Parts {
         &mut self.whole
     }
 
-    /// Gives memory back.
+    /// Releases memory.
     pub(super) fn rest(&mut self) {
         if self.segments.is_empty() {
             *self = Self::default();
@@ -118,7 +119,7 @@ impl Partial {
         self.parts.iter().map(|(_, bytes)| bytes.len() + EACH).sum()
     }
 
-    /// `false` where there is no room.
+    /// Returns `false` if there is no room.
     fn insert(&mut self, part: Part, payload: &[u8]) -> bool {
         if !part.follows {
             self.length = Some(usize::from(part.offset) + payload.len());
@@ -154,7 +155,7 @@ impl Partial {
 }
 
 impl Session {
-    /// Whether a sequence fits into a packet of the present size.
+    /// Whether a sequence fits into a packet of the current size.
     pub(super) fn fits(&self, sequence: &Sequence) -> bool {
         let segments = (0..sequence.count)
             .filter_map(|at| self.outgoing.get(sequence.first.plus(at.into())))
@@ -163,8 +164,8 @@ impl Session {
         RUN_HEAD + segments.sum::<usize>() <= self.config.body(self.keys.tag()) + 2
     }
 
-    /// A sequence that has to be sent again is too large. Its segments are sent one by one, or in
-    /// parts.
+    /// Splits a sequence that must be retransmitted and is too large. Its segments are sent
+    /// individually, or in parts.
     pub(super) fn split(&mut self, sequence: Sequence) {
         if sequence.count > 1 {
             for at in (0..sequence.count).rev() {
@@ -187,7 +188,7 @@ impl Session {
         }
     }
 
-    /// A segment that was cut for larger packets and was not sent yet is sent in parts.
+    /// Sends an unsent segment that was cut for larger packets in parts.
     pub(super) fn split_fresh(&mut self) {
         let first = self.outgoing.next();
         let Some(Fresh { payload, fragments }) = self.outgoing.pop_fresh() else { return };
@@ -198,14 +199,14 @@ impl Session {
         self.split(Sequence { first, count: 1, shard: None });
     }
 
-    /// The most bytes of a part.
+    /// Maximum length of a part, in bytes.
     fn part_most(&self) -> u16 {
         let head = RUN_HEAD + SEGMENT_HEAD + 1 + PART_HEAD;
         let most = self.config.body(self.keys.tag()).saturating_sub(head).max(1);
         u16::try_from(most).unwrap_or(u16::MAX)
     }
 
-    /// The next part that the peer lacks. A part that is too large for the present packets is cut.
+    /// The next part that the peer lacks. A part that is too large for the current packets is cut.
     pub(super) fn next_part(&mut self) -> Option<Piece> {
         let most = self.part_most();
         while let Some(piece) = self.parts_out.front().copied() {

@@ -1,8 +1,8 @@
 //! The addresses of packets, and the effects of a new address of the peer.
 //!
-//! A session knows no address. The caller notices that the peer has a new address
+//! A session knows no address. The caller detects that the peer has a new address
 //! ([`Heard::is_newest`]), sends a [`challenge`](Session::challenge) to this address, and calls
-//! [`path_changed`](Session::path_changed) when the answer has arrived (RFC 9000 section 9).
+//! [`path_changed`](Session::path_changed) when the response has arrived (RFC 9000 section 9).
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::stream::control::{Controller, Pacer};
 /// A packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// The number of bytes of the packet.
+    /// The length of the packet, in bytes.
     pub length: usize,
     /// The destination of the packet.
     pub path: PathUse,
@@ -29,23 +29,23 @@ pub enum PathUse {
     Current,
     /// To the address of the latest call of [`Session::challenge`].
     Other,
-    /// To the address from which the last challenge came ([`Heard::is_challenge`]).
+    /// To the source address of the last challenge ([`Heard::is_challenge`]).
     Reply,
 }
 
-/// The information of an arrived packet about the path.
+/// Path information from an arrived packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// No packet with a larger number had arrived, so the source of this packet is the present
+    /// No packet with a larger number had arrived, so the source of this packet is the current
     /// address of the peer.
     pub is_newest: bool,
-    /// The packet is a path challenge. The answer goes to the source of the packet.
+    /// The packet is a path challenge. The response is sent to the source of the packet.
     pub is_challenge: bool,
     /// The packet answers a challenge with these bytes.
     pub answered: Option<[u8; 8]>,
 }
 
-/// A packet with a signal alone.
+/// A packet that has only a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     Challenge([u8; 8]),
@@ -56,14 +56,14 @@ pub(super) enum Signal {
 
 impl Session {
     /// Sends a packet with these unpredictable bytes to another address. An earlier challenge that
-    /// was not sent is dropped. The session repeats neither the challenge nor the answer, so the
-    /// caller calls again.
+    /// was not sent is dropped. The session retransmits neither the challenge nor the response, so
+    /// the caller calls again.
     pub const fn challenge(&mut self, bytes: [u8; 8]) {
         self.challenge = Some(bytes);
     }
 
-    /// The address of the peer or of this end has changed. The state of the path is reset. Packets
-    /// in flight stay, and the peer is asked at once for an acknowledgement of them.
+    /// Resets the state of the path after the address of the peer or of this end has changed.
+    /// Packets in flight stay, and their acknowledgement is requested at once.
     pub fn path_changed(&mut self, now: Instant) {
         self.flight.path_changed();
         self.path_begin = self.flight.packets.next();

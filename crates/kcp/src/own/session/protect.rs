@@ -88,7 +88,7 @@ impl Session {
         self.encoder.push(load, body)
     }
 
-    /// The open group is full.
+    /// Completes the open group, which is full.
     fn complete_group(&mut self) {
         let wanted = match self.planned {
             Some(planned) => planned.saturating_sub(self.encoder.made()),

@@ -14,7 +14,7 @@ use crate::own::wire::{Body, Segment, put_segment};
 use crate::stream::outgoing::{Fresh, Sent, State};
 
 impl Session {
-    /// Appends a lost sequence at its place in its group, or as new data of the open group.
+    /// Appends a lost sequence at its position in its group, or as new data of the open group.
     pub(super) fn put_lost(
         &mut self,
         now: Instant,

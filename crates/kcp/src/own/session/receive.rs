@@ -14,14 +14,14 @@ use crate::own::wire::{
 use crate::stream::incoming::Arrival;
 use crate::stream::outgoing::State;
 
-/// The longest delay of an acknowledgement of parity. The sender needs it to measure the loss, and
-/// to decide about the covered shards one round trip later.
+/// Maximum delay of an acknowledgement of parity. The sender needs it to measure the loss, and to
+/// decide about the covered shards one round trip later.
 const PARITY_DELAY: Duration = Duration::from_millis(20);
 
 impl Session {
     /// Reads a packet and decrypts it in place. `None`: the packet is not for this session, or had
     /// arrived before, or is malformed. It was counted and has no other effect. `is_congested`: a
-    /// router has marked the packet (CE of RFC 3168).
+    /// router has marked the packet as CE (RFC 3168).
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -62,7 +62,7 @@ impl Session {
             return None;
         };
         if self.closing.is_over() {
-            // Two ends that close at the same time would otherwise send close packets for ever.
+            // Two ends that close at the same time would otherwise send close packets forever.
             if !matches!(content.body, Body::Close { .. }) {
                 self.closing.heard(now);
             }
@@ -101,8 +101,8 @@ impl Session {
         if !is_kept {
             return;
         }
-        // A closed gap is acknowledged at once. The acknowledgement of parity waits for another
-        // packet for a while.
+        // A closed gap is acknowledged at once. The acknowledgement of parity is delayed until
+        // another packet arrives, for a limited time.
         if self.incoming.next().since(una) > 1 {
             self.received.due_by(now);
         }
@@ -145,7 +145,7 @@ impl Session {
         true
     }
 
-    /// Keeps the segments of a body. `false` if there was no room for a segment.
+    /// Buffers the segments of a body. Returns `false` if there was no room for a segment.
     fn take(&mut self, now: Instant, body: &[u8], is_rebuilt: bool) -> bool {
         let Ok(run) = Run::new(body) else {
             self.counters.malformed += 1;
@@ -186,7 +186,7 @@ impl Session {
         fits
     }
 
-    /// Keeps a part of a segment. `false` if there was no room for it.
+    /// Buffers a part of a segment. Returns `false` if there was no room for it.
     fn take_part(&mut self, now: Instant, part: Part, segment: &Segment<'_>) -> bool {
         let sn = segment.sn;
         match self.incoming.looks(sn) {
@@ -218,7 +218,7 @@ impl Session {
         placed != Arrival::Beyond
     }
 
-    /// Keeps a segment if the limit of unread bytes of an unknown peer allows it.
+    /// Buffers a segment if the limit of unread bytes of an unknown peer allows it.
     fn place(&mut self, sn: Sn, fragments: u8, payload: &[u8]) -> Arrival {
         // A window counts segments, and the segments of an unknown peer may be as long as packets.
         // The two halves have separate limits, so that a segment that closes a gap has room.
@@ -243,7 +243,7 @@ impl Session {
             for number in (first.max(self.flight.packets.first())..=last).rev() {
                 let Some(packet) = self.flight.packets.arrived(number, true) else { continue };
                 progress = true;
-                // A packet that was sent on another path says nothing about this path.
+                // A packet that was sent on another path is not a sample of this path.
                 if number < self.path_begin {
                     self.done(packet.cargo);
                     continue;

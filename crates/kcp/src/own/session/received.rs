@@ -1,4 +1,4 @@
-//! The packets that have arrived, and the time of their acknowledgement.
+//! The packets that have arrived, and when they are acknowledged.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,33 +9,33 @@ use crate::own::wire::{Ack, PacketNumber, RANGES, REBUILT, Ranges};
 /// The number of acknowledgements that report a rebuilt segment, unless `una` passes it before.
 const TOLD: u8 = 3;
 
-/// The largest number of rebuilt segments that wait to be reported. The peer repeats further
+/// Maximum number of rebuilt segments that wait to be reported. The peer retransmits other
 /// segments.
 const REBUILT_MOST: usize = 1_024;
 
-/// The number of ranges whose memory is kept at rest.
+/// The number of ranges whose memory an idle session keeps.
 const LEAST: usize = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Received {
     /// Inclusive ranges of packet numbers, the newest last.
     ranges: VecDeque<(u64, u64)>,
-    /// When the largest number arrived.
+    /// The time at which the largest number arrived.
     at: Option<Instant>,
-    /// The number of packets since the last acknowledgement that have to be acknowledged.
+    /// The number of packets since the last acknowledgement that must be acknowledged.
     pending: u32,
     due: Option<Instant>,
     rebuilt: VecDeque<(Sn, u8)>,
     /// Memory for an acknowledgement that is being built.
     reported: Vec<i32>,
-    /// The number of packets that arrived with a mark of congestion, and the number of
+    /// The number of packets that arrived with a congestion mark, and the number of
     /// acknowledgements that still report it.
     congested: (u32, u8),
 }
 
 impl Received {
-    /// A packet has arrived for the first time. `wants`: the packet has to be acknowledged, at the
-    /// latest after `delay`.
+    /// Records the first arrival of a packet. `wants`: the packet must be acknowledged within
+    /// `delay`.
     pub(super) fn arrived(
         &mut self,
         now: Instant,
@@ -81,13 +81,13 @@ impl Received {
         }
     }
 
-    /// A packet has arrived that a router has marked.
+    /// Records the arrival of a packet with a congestion mark.
     pub(super) fn congested(&mut self, now: Instant) {
         self.congested = (self.congested.0.wrapping_add(1), TOLD);
         self.due_by(now);
     }
 
-    /// A segment was rebuilt.
+    /// Records that a segment was rebuilt.
     pub(super) fn rebuilt(&mut self, now: Instant, sn: Sn) {
         if self.rebuilt.len() < REBUILT_MOST {
             self.rebuilt.push_back((sn, TOLD));
@@ -95,7 +95,7 @@ impl Received {
         self.due_by(now);
     }
 
-    /// The time by which an acknowledgement has to be sent.
+    /// Sets a deadline for the next acknowledgement.
     pub(super) fn due_by(&mut self, at: Instant) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
@@ -104,7 +104,7 @@ impl Received {
         self.due
     }
 
-    /// The present acknowledgement. `None` if no packet has arrived so far.
+    /// The current acknowledgement. `None` if no packet has arrived so far.
     pub(super) fn acknowledge(&mut self, now: Instant, una: Sn, window: u16) -> Option<Ack> {
         self.due = None;
         let (_, largest) = *self.ranges.back()?;

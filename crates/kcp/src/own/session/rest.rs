@@ -1,21 +1,21 @@
-//! Releases the memory of a session at rest, except for the state that it needs to go on.
+//! Releases the memory of an idle session, except for the state that it needs to continue.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::Session;
 
-/// A session without a packet for this time is at rest. Groups of sparse traffic stay open until
-/// then, because their parity protects later data as well as earlier data.
+/// The time without packets after which a session counts as idle. Groups of sparse traffic stay
+/// open until then, because their parity protects later data as well as earlier data.
 const REST: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// Whether no data waits and no packet is in flight.
+    /// Whether no data is queued and no packet is in flight.
     pub(super) fn is_at_rest(&self) -> bool {
         self.flight.packets.in_flight() == 0 && self.is_flushed() && self.datagrams_out.is_empty()
     }
 
-    /// When the session releases its memory. `None` if it has done so, or is not at rest.
+    /// The time at which the session releases its memory. `None` if it has done so, or is not idle.
     pub(super) fn rest_due(&self) -> Option<Instant> {
         self.active.filter(|_| self.is_at_rest()).map(|at| at + REST)
     }

@@ -1,4 +1,4 @@
-//! Builds the packets to send, one after the other.
+//! Builds the next packet to send.
 
 use std::time::Instant;
 
@@ -16,12 +16,12 @@ use crate::own::wire::{
 };
 use crate::stream::outgoing::State;
 
-/// After this number of successive packets without a need for acknowledgement, a packet asks for an
-/// acknowledgement. So an end that only receives learns that the peer has its keys (RFC 9000
-/// section 13.2.4 does the same for ranges).
+/// After this number of successive packets that need no acknowledgement, a packet requests one. So
+/// an end that only receives learns that the peer has its keys (RFC 9000 section 13.2.4 does the
+/// same for ranges).
 const ASK_AFTER: u32 = 128;
 
-/// The largest head of a segment in bytes, with the head of a run with one segment.
+/// Maximum length of a segment header, in bytes.
 pub(super) const SEGMENT_MOST: usize = SEGMENT_HEAD + 1 + 2;
 
 /// The content of the next packet.
@@ -79,7 +79,7 @@ impl Session {
         Some(Transmit { length, path: PathUse::Current, is_ect: self.is_ect })
     }
 
-    /// The acknowledgement is sent alone, and the other content follows it.
+    /// Postpones the content, because the acknowledgement is sent alone.
     fn postpone(&mut self, next: Next) -> Next {
         if let Next::Again(sequence) = next {
             self.lost.push_front(sequence);
@@ -87,7 +87,7 @@ impl Session {
         Next::Nothing
     }
 
-    /// The content of the next packet, and its largest size. The content may be sent now.
+    /// The content of the next packet, and its maximum size. The content may be sent now.
     fn next(&mut self, now: Instant) -> (Next, usize) {
         self.paced = None;
         if self.ping {
@@ -97,7 +97,7 @@ impl Session {
             if let Some(length) = self.length(&probe).filter(|_| self.fits(&probe)) {
                 return (Next::Probe(probe), length);
             }
-            // A packet that asks for an acknowledgement has the same effect.
+            // A packet that requests an acknowledgement has the same effect.
             self.probes.pop_front();
             self.ping = true;
         }
@@ -201,12 +201,12 @@ impl Session {
         (Next::Nothing, 0)
     }
 
-    /// Bytes of a packet in front of the flags and behind the content.
+    /// Overhead of a packet in bytes: header, flags and tag.
     pub(super) fn overhead(&self) -> usize {
         PACKET_HEAD + 1 + self.keys.tag()
     }
 
-    /// The size of a sequence that is sent again. `None` if the peer has a part of it.
+    /// The size of a sequence that is retransmitted. `None` if the peer has a part of it.
     fn length(&self, sequence: &Sequence) -> Option<usize> {
         let mut length = SHARD_HEAD + RUN_HEAD;
         for at in 0..sequence.count {
@@ -219,16 +219,16 @@ impl Session {
         Some(length)
     }
 
-    /// The segments of a lost sequence that are sent again: all segments with their place in the
-    /// group, or the segments that the peer lacks without a place.
+    /// The segments of a lost sequence that are retransmitted: all segments with their position in
+    /// the group, or the segments that the peer lacks without a position.
     fn part(&mut self, sequence: Sequence) -> Option<(Sequence, Option<Sequence>)> {
         let is_lost = |at: &u8| {
             let sent = self.outgoing.get(sequence.first.plus((*at).into()));
             sent.is_some_and(|sent| sent.state == State::Lost)
         };
         if (0..sequence.count).all(|at| is_lost(&at)) {
-            // If there is little to send, the packet gets parity of its own, unless other packets
-            // wait.
+            // If there is little to send, the packet gets new parity, unless other shards wait for
+            // this group.
             let is_bulk = self.busy >= BULK;
             let groups = &mut self.groups;
             let shard = sequence.shard.filter(|shard| groups.wants(shard.group, is_bulk));
@@ -245,7 +245,7 @@ impl Session {
         Some((cut(start, end), rest))
     }
 
-    /// Whether controller and pacer let a body of `length` bytes leave.
+    /// Whether controller and pacer allow a body of `length` bytes to be sent.
     fn may_send(&mut self, now: Instant, length: usize) -> bool {
         let bytes = (length + self.overhead()) as u64;
         let round_trip = self.flight.packets.rtt.smoothed();
@@ -350,7 +350,7 @@ impl Session {
                 self.mtu.sent();
                 control.asks = true;
                 let content = usize::from(size).saturating_sub(PACKET_HEAD + self.keys.tag());
-                // The place after the flags and the signal.
+                // The rest after the flags and the signal.
                 body.resize(content.saturating_sub(2), 0);
                 (Cargo::Size(size), Body::Padding(&[]))
             }

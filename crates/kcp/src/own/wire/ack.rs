@@ -10,7 +10,8 @@
 //!
 //! Rebuilt runs count upwards from `una`, ranges downwards from `largest`. A packet whose segments
 //! were rebuilt is not reported as arrived, so that the sender measures the loss of the path. The
-//! sum of the marks (CE of RFC 3168) is present if it has changed. A flag of the content says so.
+//! count of congestion marks (CE of RFC 3168) is present if it has changed recently, which a flag
+//! of the content shows.
 
 use std::time::Duration;
 
@@ -18,10 +19,10 @@ use super::reader::{INTEGER_MAX, Reader, put_integer};
 use super::{Malformed, PacketNumber};
 use crate::Sn;
 
-/// The most ranges of packets in an acknowledgement.
+/// Maximum number of packet ranges in an acknowledgement.
 pub const RANGES: usize = 32;
 
-/// The most runs of rebuilt segments in an acknowledgement.
+/// Maximum number of runs of rebuilt segments in an acknowledgement.
 pub const REBUILT: usize = 32;
 
 /// The unit of the delay.
@@ -78,7 +79,7 @@ impl<const N: usize> Ranges<N> {
 /// An acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// The low half of the largest number that arrived.
+    /// The low half of the largest packet number that arrived.
     pub largest: u32,
     /// The delay of this acknowledgement since the arrival of that packet, in units of 8 µs.
     pub delay: u32,
@@ -92,13 +93,13 @@ pub struct Ack {
     /// Segments from `una` on that were rebuilt, upwards: the distance is the count of segments
     /// between the end of the run before, or `una`, and this run.
     pub rebuilt: Ranges<REBUILT>,
-    /// The low 30 bits of the count of packets that arrived with a mark of congestion. `None` if
-    /// the count has not changed recently.
+    /// The low 30 bits of the count of packets that arrived with a congestion mark. `None` if the
+    /// count has not changed recently.
     pub congested: Option<u32>,
 }
 
 impl Ack {
-    /// The most bytes of an acknowledgement.
+    /// Maximum length of an acknowledgement, in bytes.
     pub const LONGEST: usize = 20 + 8 * (RANGES + REBUILT);
 
     /// The delay in units of an acknowledgement.

@@ -11,8 +11,8 @@ pub const SHARD_HEAD: usize = 3;
 /// Bytes of a parity shard in front of the parity.
 pub const PARITY_HEAD: usize = 4;
 
-/// Bytes without a meaning behind the flags of a padded packet: with them a full data shard is as
-/// long as its parity, and one call of the system sends packets of one length (UDP GSO).
+/// Padding after the flags of a padded packet, in bytes: with it a full data shard is as long as
+/// its parity, because one system call sends packets of one length (UDP GSO).
 pub const PAD: usize = PARITY_HEAD + SIZE - SHARD_HEAD;
 
 /// The bits of the flags: three bits for the body, then bits for the parts in front of the body.
@@ -37,13 +37,13 @@ const ANSWER: u8 = 1;
 const CLOSE: u8 = 2;
 const PADDING: u8 = 3;
 
-/// The most bytes of the reason of a close packet.
+/// Maximum length of the reason in a close packet, in bytes.
 pub const REASON: usize = 200;
 
 /// The bit of `k` that ends a group.
 const FINAL: u8 = 0x80;
 
-/// The place of a shard.
+/// The position of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shard {
     /// The group.
@@ -57,11 +57,11 @@ pub struct Shard {
 pub enum Body<'a> {
     /// Nothing.
     Empty,
-    /// A datagram of the user that no group protects. It is not repeated.
+    /// A datagram of the user that no group protects. It is not retransmitted.
     Datagram(&'a [u8]),
     /// Segments that no group protects.
     Segments(&'a [u8]),
-    /// A data shard of a group: segments, or a datagram of the user, which is not repeated.
+    /// A data shard of a group: segments, or a datagram of the user, which is not retransmitted.
     Data(Shard, Load, &'a [u8]),
     /// Parity of the first `k` data shards of a group.
     Parity {
@@ -78,30 +78,30 @@ pub enum Body<'a> {
     Challenge([u8; 8]),
     /// The bytes of a challenge.
     Answer([u8; 8]),
-    /// The connection is over.
+    /// The connection is closed.
     Close {
-        /// The reason for programs.
+        /// The machine-readable reason.
         code: u16,
-        /// The reason for people: at most [`REASON`] bytes.
+        /// The human-readable reason: at most [`REASON`] bytes.
         reason: &'a [u8],
     },
-    /// Bytes without a meaning, which pad a packet to a size.
+    /// Padding of a packet to a size.
     Padding(&'a [u8]),
 }
 
-/// Requests of the sender beside the body.
+/// Requests of the sender in addition to the body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    /// The packet has to be acknowledged at once, whatever its body is.
+    /// The packet must be acknowledged at once, regardless of its body.
     pub asks: bool,
-    /// The packet has [`PAD`] bytes more than it needs.
+    /// The packet has [`PAD`] bytes of padding.
     pub is_padded: bool,
 }
 
 /// The content of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content<'a> {
-    /// The acknowledgement for packets of the receiver of this packet.
+    /// The acknowledgement of packets that the receiver of this packet has sent.
     pub ack: Option<Ack>,
     /// The requests of the sender.
     pub control: Control,
@@ -152,7 +152,7 @@ impl<'a> Content<'a> {
     ///
     /// # Errors
     ///
-    /// The bytes are no content.
+    /// The bytes are not a content.
     pub fn decode(content: &'a [u8]) -> Result<Self, Malformed> {
         let mut from = Reader(content);
         let flags = from.byte()?;

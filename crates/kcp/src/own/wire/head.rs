@@ -1,40 +1,40 @@
-//! The head of a packet, which is not encrypted.
+//! The header of a packet, which is not encrypted.
 
 use super::{ConnectionId, Malformed, PacketNumber};
 
-/// Bytes of a head.
+/// Length of the header, in bytes.
 pub const PACKET_HEAD: usize = 17;
 
 /// The type of a sealed packet; the lowest bit is the phase of its keys.
 const SEALED: u8 = 0x50;
 
-/// The type of a packet of the bootstrap. Other values are free for the cookie exchange.
+/// The type of a bootstrap packet. Other values are available for the cookie exchange.
 const BOOTSTRAP: u8 = 0x52;
 
 /// The session of a connection to which a packet belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PacketKind {
-    /// The session that carries the handshake of TLS.
+    /// The session that carries the TLS handshake.
     Bootstrap,
     /// The session that the keys of the handshake protect.
     Sealed,
 }
 
-/// The head of a packet.
+/// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketHead {
     /// The session of the connection.
     pub kind: PacketKind,
-    /// Changes with each update of the keys; `false` in a packet of the bootstrap.
+    /// Changes with each key update; `false` in a bootstrap packet.
     pub phase: bool,
-    /// The connection, as the receiver numbers it.
+    /// The connection id that the receiver has chosen.
     pub connection: ConnectionId,
     /// The packet number, from which the nonce is computed.
     pub number: PacketNumber,
 }
 
 impl PacketHead {
-    /// Writes the head.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(self) -> [u8; PACKET_HEAD] {
         let mut bytes = [0; PACKET_HEAD];
@@ -47,11 +47,11 @@ impl PacketHead {
         bytes
     }
 
-    /// Reads the head of a packet.
+    /// Decodes the header of a packet.
     ///
     /// # Errors
     ///
-    /// The packet has an unknown kind, or is shorter than a head.
+    /// The packet has an unknown kind, or is shorter than a header.
     pub fn decode(packet: &[u8]) -> Result<Self, Malformed> {
         let (head, _) = packet.split_first_chunk::<PACKET_HEAD>().ok_or(Malformed)?;
         let [kind, c0, c1, c2, c3, c4, c5, c6, c7, number @ ..] = *head;
@@ -70,7 +70,7 @@ impl PacketHead {
 }
 
 /// The kind and the connection of a packet, by which a demultiplexer finds the session. `None` if
-/// the datagram is no packet of this project.
+/// the datagram is not a packet of this project.
 #[must_use]
 pub fn peek(datagram: &[u8]) -> Option<(PacketKind, ConnectionId)> {
     PacketHead::decode(datagram).ok().map(|head| (head.kind, head.connection))

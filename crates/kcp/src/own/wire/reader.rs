@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The largest number that [`put_integer`] writes as it is.
+/// The largest integer that [`put_integer`] can encode.
 pub(super) const INTEGER_MAX: u32 = (1 << 30) - 1;
 
 /// Appends an integer. A larger integer than [`INTEGER_MAX`] is written as [`INTEGER_MAX`].

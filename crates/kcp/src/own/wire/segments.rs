@@ -4,11 +4,10 @@ use super::Malformed;
 use super::reader::Reader;
 use crate::Sn;
 
-/// Bytes in front of a run.
+/// Length of the header of a run, in bytes.
 pub const RUN_HEAD: usize = 4;
 
-/// Bytes of the head of the last segment of a packet, without a count of further segments of a
-/// message.
+/// Length of the header of the last segment of a packet without a fragment count, in bytes.
 pub const SEGMENT_HEAD: usize = 1;
 
 /// The bits of the form.
@@ -17,18 +16,18 @@ const HAS_FRAGMENTS: u8 = 2;
 const FIN: u8 = 4;
 const PART: u8 = 8;
 
-/// Bytes in front of the payload of a part.
+/// Length of the offset field of a part, in bytes.
 pub const PART_HEAD: usize = 2;
 
-/// The bit of the offset that says that more parts follow.
+/// The bit of the offset field that is set if more parts follow.
 const FOLLOWS: u16 = 1 << 15;
 
-/// The place of a part in its segment.
+/// The position of a part in its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The offset of the first byte, below 32,768.
     pub offset: u16,
-    /// Further parts follow.
+    /// Whether more parts follow.
     pub follows: bool,
 }
 
@@ -47,7 +46,7 @@ pub struct Segment<'a> {
     pub payload: &'a [u8],
 }
 
-/// Appends a segment to a run, whose head has the number of its first segment. No segment can
+/// Appends a segment to a run, whose header has the number of its first segment. No segment can
 /// follow the last segment.
 pub fn put_segment(segment: &Segment<'_>, is_last: bool, to: &mut Vec<u8>) {
     let Segment { fragments, is_fin, part, payload, .. } = *segment;
@@ -80,7 +79,7 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     ///
-    /// The body is shorter than the head of a run.
+    /// The body is shorter than the header of a run.
     pub fn new(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut rest = Reader(body);
         let first = Sn(u32::from_be_bytes(rest.array()?));
@@ -106,7 +105,7 @@ impl<'a> Run<'a> {
             self.rest.rest()
         };
         let is_fin = form & FIN != 0;
-        // The segment that ends a stream has no bytes, and is no part of a message.
+        // The segment that ends a stream has no bytes, and is not a part of a message.
         if is_fin && (fragments > 0 || part.is_some() || !payload.is_empty()) {
             return Err(Malformed);
         }

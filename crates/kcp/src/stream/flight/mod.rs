@@ -1,4 +1,4 @@
-//! Transmissions in flight: detects lost transmissions, and says when to send a probe.
+//! Transmissions in flight: detects lost transmissions, and determines when to send a probe.
 //!
 //! Each transmission has a number. It is lost when enough later transmissions have arrived: by
 //! count as in RFC 5681 and RFC 9002 section 6.1.1, or by time as in RACK (RFC 8985). If the path
@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use rtt::Rtt;
 
-/// The share of the round trip by which a transmission may be late: RFC 9002 section 6.1.2.
+/// The denominator of the reordering window, as a fraction of the round trip: RFC 9002 section
+/// 6.1.2.
 const LATE: u32 = 8;
 
 /// The number of rounds without reordering after which a path counts as one without reordering. RFC
@@ -26,16 +27,16 @@ const FORGET: u32 = 16;
 /// The interval of probes doubles at most this number of times.
 const BACKOFF_MAX: u32 = 8;
 
-/// After this number of successive probes without an answer, the state of the path is void.
+/// After this number of successive unanswered probes, the state of the path is discarded.
 const PERSISTENT: u32 = 3;
 
-/// A transmission with the data that the owner needs at its end.
+/// A transmission with the data that the owner needs when it is acknowledged or lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transmission<C> {
     pub(crate) at: Instant,
     pub(crate) bytes: u32,
     pub(crate) cargo: C,
-    /// The sender had no more data to send.
+    /// Whether the sender had no more data to send.
     pub(crate) is_limited: bool,
     is_open: bool,
 }
@@ -60,7 +61,7 @@ pub(crate) struct Flight<C> {
     last_sent: Option<Instant>,
     /// The number of probes since the last acknowledgement.
     probes: u32,
-    /// When an overtaken transmission is lost by time.
+    /// The time at which an overtaken transmission counts as lost.
     overdue: Option<Instant>,
 }
 
@@ -82,14 +83,15 @@ impl<C: Copy> Flight<C> {
         }
     }
 
-    /// The path has changed. Transmissions in flight stay, and a probe is sent in time.
+    /// Resets the state of the path after it has changed. Transmissions in flight stay, and a probe
+    /// is sent in time.
     pub(crate) fn path_changed(&mut self) {
         self.rtt = Rtt::new();
         self.probes = 0;
         (self.late, self.reorders_for) = (1, 0);
     }
 
-    /// A transmission is sent. Returns its number.
+    /// Records a transmission. Returns its number.
     pub(crate) fn sent(&mut self, now: Instant, bytes: u32, cargo: C, is_limited: bool) -> u64 {
         let number = self.next();
         self.log.push_back(Transmission { at: now, bytes, cargo, is_limited, is_open: true });
@@ -98,7 +100,7 @@ impl<C: Copy> Flight<C> {
         number
     }
 
-    /// A transmission is sent that is not acknowledged. It only takes a number.
+    /// Records a transmission that is not acknowledged. It only takes a number.
     pub(crate) fn passed(&mut self, now: Instant, bytes: u32, cargo: C, is_limited: bool) {
         self.log.push_back(Transmission { at: now, bytes, cargo, is_limited, is_open: false });
         self.trim();
@@ -123,9 +125,9 @@ impl<C: Copy> Flight<C> {
         self.log.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// A transmission has arrived. `None` if it had ended before. `is_certain`: this transmission
-    /// has arrived, and not an earlier copy. An earlier copy would make all transmissions in flight
-    /// look overtaken.
+    /// Handles the arrival of a transmission. `None` if it had ended before. `is_certain`: this
+    /// transmission has arrived, not an earlier copy. An earlier copy would make all transmissions
+    /// in flight look overtaken.
     pub(crate) fn arrived(&mut self, number: u64, is_certain: bool) -> Option<Transmission<C>> {
         let ended = self.end(number)?;
         if is_certain && self.newest.is_none_or(|(newest, _)| newest < number) {
@@ -143,14 +145,14 @@ impl<C: Copy> Flight<C> {
         Some(ended)
     }
 
-    /// A transmission that counted as lost has arrived, so the path reorders.
+    /// Records that a transmission that counted as lost has arrived, so the path reorders.
     pub(crate) fn reordered(&mut self) {
         // The limit is one round trip, as in RFC 8985 section 6.2, step 4.
         self.late = (self.late + 1).min(LATE);
         self.reorders_for = FORGET;
     }
 
-    /// The peer has acknowledged a transmission.
+    /// Records that the peer has acknowledged a transmission.
     pub(crate) fn acknowledged(&mut self) {
         self.probes = 0;
         if self.newest.is_some_and(|(newest, _)| newest >= self.round_end) {
@@ -162,7 +164,7 @@ impl<C: Copy> Flight<C> {
         }
     }
 
-    /// The next transmission that counts as lost now.
+    /// Removes and returns the next transmission that counts as lost now.
     pub(crate) fn pop_lost(&mut self, now: Instant) -> Option<(u64, Transmission<C>)> {
         self.overdue = None;
         let (newest, newest_at) = self.newest?;
@@ -195,40 +197,40 @@ impl<C: Copy> Flight<C> {
         }
     }
 
-    /// Gives memory back.
+    /// Releases memory.
     pub(crate) fn rest(&mut self) {
         if self.log.is_empty() {
             self.log.shrink_to(8);
         }
     }
 
-    /// When an overtaken transmission is lost by time.
+    /// The time at which an overtaken transmission counts as lost.
     pub(crate) const fn overdue(&self) -> Option<Instant> {
         self.overdue
     }
 
-    /// When a probe has to be sent. `None` while nothing is in flight. The peer may wait for
-    /// `ack_delay` before it acknowledges.
+    /// The time at which a probe must be sent. `None` while nothing is in flight. The peer may
+    /// delay an acknowledgement by `ack_delay`.
     pub(crate) fn probe_due(&self, ack_delay: Duration, least: Duration) -> Option<Instant> {
         let sent = self.last_sent.filter(|_| self.in_flight > 0)?;
         let wait = self.rtt.timeout(ack_delay, least);
         Some(sent + wait * 2_u32.pow(self.probes.min(BACKOFF_MAX)))
     }
 
-    /// No probe waits for an answer.
+    /// Whether no probe is unanswered.
     pub(crate) const fn is_answered(&self) -> bool {
         self.probes == 0
     }
 
-    /// A probe is sent. Returns whether the number of unanswered probes makes the state of the path
-    /// void.
+    /// Records a probe. Returns whether the number of unanswered probes invalidates the state of
+    /// the path.
     pub(crate) const fn probed(&mut self) -> bool {
         self.probes += 1;
         self.probes == PERSISTENT
     }
 }
 
-/// What only sessions for kcp-go ask.
+/// Methods that only kcp-go sessions use.
 #[cfg(feature = "compat")]
 impl<C: Copy> Flight<C> {
     /// Whether a transmission has arrived that was sent at least `by` transmissions later.
@@ -241,7 +243,7 @@ impl<C: Copy> Flight<C> {
         self.get(number).map(|transmission| transmission.cargo)
     }
 
-    /// A transmission does not count any more, because its content is sent again.
+    /// Removes a transmission from the count, because its content is retransmitted.
     pub(crate) fn withdraw(&mut self, number: u64) {
         self.end(number);
     }

@@ -1,8 +1,8 @@
-//! The round trip, smoothed (RFC 6298), in microseconds where kcp-go has milliseconds.
+//! The smoothed round trip (RFC 6298), with a higher resolution than the milliseconds of kcp-go.
 
 use std::time::Duration;
 
-/// The round trip before the first sample: kcp-go's first timeout.
+/// The assumed round trip before the first sample: kcp-go's initial timeout.
 const FIRST: Duration = Duration::from_millis(200);
 
 /// Longest timeout.
@@ -45,8 +45,8 @@ impl Rtt {
         self.smoothed().max(self.latest)
     }
 
-    /// The wait for an acknowledgement by the formula of kcp-go. `interval` is the longest delay of
-    /// the peer.
+    /// The retransmission timeout by the formula of kcp-go. `interval` is the longest delay of the
+    /// peer.
     pub(crate) fn timeout(&self, interval: Duration, least: Duration) -> Duration {
         let wait = self.smoothed() + (self.variation * 4).max(interval);
         wait.clamp(least, TIMEOUT_MAX)
