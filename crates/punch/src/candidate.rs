@@ -1,14 +1,14 @@
-//! The addresses at which a client may be reached.
+//! Candidates: the addresses at which a client may be reachable.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Where an address comes from. The order is the order of preference, best first.
+/// The origin of an address, in order of preference, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// An address of an interface of the machine.
     Host,
-    /// A port that the router opened at our request (PCP, NAT-PMP, UPnP).
+    /// A port that the router mapped at our request (PCP, NAT-PMP, UPnP).
     Mapped,
     /// The address that a STUN server sees.
     Reflexive,
@@ -17,8 +17,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The preference of RFC 8445 section 5.1.2.2. A mapped port counts as the address that a peer
-    /// sees, and is the best of these: the router admits everybody to it.
+    /// The preference of RFC 8445 section 5.1.2.2. A mapped port counts as a server-reflexive
+    /// address, and is preferred to others: the router does not filter it.
     const fn preference(self) -> u32 {
         match self {
             Self::Host => 126,
@@ -28,7 +28,7 @@ impl Kind {
         }
     }
 
-    /// The word in configuration and status.
+    /// The name in configuration and status.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -46,12 +46,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An address at which a client may be reached.
+/// An address at which a client may be reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Candidate {
-    /// Where the address comes from.
+    /// The origin of the address.
     pub kind: Kind,
-    /// The address; never an IPv6 form of an IPv4 address.
+    /// The address; never an IPv4-mapped IPv6 address.
     pub address: SocketAddr,
     /// The priority (RFC 8445 section 5.1.2.1), from 1 to 2^31 - 1.
     pub priority: u32,
@@ -59,7 +59,7 @@ pub struct Candidate {
 
 impl Candidate {
     /// The candidate with the priority of the `index`th address of its kind. IPv6 comes before
-    /// IPv4, because it mostly has no NAT.
+    /// IPv4, because it usually has no NAT.
     #[must_use]
     pub fn new(kind: Kind, address: SocketAddr, index: usize) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
@@ -70,13 +70,13 @@ impl Candidate {
     }
 }
 
-/// The kinds of candidates that a client tells its peers.
+/// The kinds of candidates that a client announces to its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kinds {
-    /// Addresses of interfaces, which reveal the inner network to the peer. The client then also
+    /// Addresses of interfaces, which reveal the internal network to the peer. The client then also
     /// sends to private addresses of the peer.
     pub host: bool,
-    /// Ports that the router opened.
+    /// Ports that the router mapped.
     pub mapped: bool,
     /// Addresses that STUN servers see.
     pub reflexive: bool,

@@ -1,11 +1,11 @@
-//! Which addresses of a peer are sent to. The peer is a stranger: it must not use this machine to
-//! reach a service that only this machine reaches, or to flood a third machine.
+//! Filters the candidates of a peer. The peer is not trusted: it must not use this machine to reach
+//! a service that only this machine can reach, or to flood a third machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use thiserror::Error;
 
-/// Why nothing is sent to an address.
+/// Why an address is refused as a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
     /// `127.0.0.0/8`, `::1`.
@@ -20,10 +20,10 @@ pub enum Refused {
     /// `0.0.0.0/8`, `::`, and reserved ranges.
     #[error("no address of a machine")]
     Unspecified,
-    /// The service from which a machine in a cloud reads its secrets.
+    /// The metadata service of a cloud, which serves secrets of the machine.
     #[error("the metadata service of a cloud")]
     Metadata,
-    /// An IPv6 address that stands for an IPv4 address, which the peer can name directly.
+    /// An IPv6 address with an embedded IPv4 address, which the peer can announce directly.
     #[error("an IPv4 address in the form of IPv6")]
     Embedded,
     /// Port 0.
@@ -42,8 +42,8 @@ const METADATA: [IpAddr; 6] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42)),
 ];
 
-/// Returns why an address of a peer is never sent to, if so. Private addresses are not refused
-/// here ([`is_private`]).
+/// Returns why an address of a peer is refused as a destination; `None` if it is not. Private
+/// addresses are not refused here ([`is_private`]).
 #[must_use]
 pub fn refusal(address: SocketAddr) -> Option<Refused> {
     if address.port() == 0 {
@@ -80,10 +80,10 @@ const fn of_v6(ip: Ipv6Addr) -> Option<Refused> {
         Refused::Unspecified
     } else if a & 0xff00 == 0xff00 {
         Refused::Multicast
-    // fe80::/10, and fec0::/10, which were the private addresses of a site.
+    // fe80::/10, and fec0::/10, the deprecated site-local addresses.
     } else if a & 0xff80 == 0xfe80 {
         Refused::LinkLocal
-    // fd00:ec2::/32: AWS has its services of a machine there (metadata 254, names 253, pods 23).
+    // fd00:ec2::/32: the link-local services of AWS (metadata 254, name server 253, pods 23).
     } else if a == 0xfd00 && b == 0xec2 {
         Refused::Metadata
     // ::/96 and ::ffff:0:0/96, 64:ff9b::/96 with 64:ff9b:1::/48 (NAT64), 2002::/16 (6to4),

@@ -1,4 +1,4 @@
-//! Harnesses of the fuzz targets; `tests/corpus.rs` replays kept inputs through them.
+//! Harnesses of the fuzz targets; `tests/corpus.rs` replays the corpora through them.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,7 +6,7 @@ use crate::signal::Body;
 use crate::stun;
 use crate::{CANDIDATES, DESCRIPTION_BYTES, SIGNAL_BYTES, Signal};
 
-/// Whatever is understood is written and read again with the same meaning, and is bounded.
+/// Each decoded signal must survive encoding and decoding, and is bounded.
 pub fn signal(input: &[u8]) {
     let Ok(signal) = Signal::decode(input) else { return };
     let most = match &signal.body {
@@ -22,7 +22,7 @@ pub fn signal(input: &[u8]) {
     assert_eq!(Signal::decode(&bytes), Ok(signal));
 }
 
-/// An answer says what was asked, is small, and is no request.
+/// A response matches its request, is small, and is not a request.
 pub fn stun(input: &[u8]) {
     let _ = stun::answered(input);
     for from in [
@@ -38,7 +38,7 @@ pub fn stun(input: &[u8]) {
     }
 }
 
-/// Whatever a router answers, only the router is asked.
+/// Whatever a router responds, requests are sent only to the router.
 pub fn router(input: &[u8]) {
     crate::mapper::fuzz::router(input);
 }

@@ -1,8 +1,8 @@
-//! An address of this machine, with the network behind its interface.
+//! An address of this machine, with the network of its interface.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Bits of a prefix that names one network. A shorter one names a great part of all addresses.
+/// Minimum length of a network prefix. A shorter prefix covers a large part of all addresses.
 const PREFIX_V4: u8 = 8;
 const PREFIX_V6: u8 = 32;
 
@@ -13,19 +13,19 @@ pub struct OwnAddress {
     pub address: SocketAddr,
     /// An address of the network that the interface reaches.
     pub network: IpAddr,
-    /// How many bits of an address name that network.
+    /// The prefix length of that network.
     pub prefix: u8,
 }
 
 impl OwnAddress {
-    /// The same with addresses of IPv4 in their own form.
+    /// Converts IPv4-mapped addresses to IPv4.
     pub(crate) fn canonical(self) -> Self {
         let Self { address, network, prefix } = self;
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         Self { address, network: network.to_canonical(), prefix }
     }
 
-    /// Whether another machine with this address is in the network of the interface.
+    /// Whether `ip` is another machine in the network of the interface.
     pub(crate) fn reaches(&self, ip: IpAddr) -> bool {
         match (self.network, ip) {
             _ if self.address.ip() == ip => false,
@@ -42,7 +42,7 @@ impl OwnAddress {
     }
 }
 
-/// An address of a network that is not known.
+/// An address whose network is unknown.
 impl From<SocketAddr> for OwnAddress {
     fn from(address: SocketAddr) -> Self {
         Self { address, network: address.ip(), prefix: u8::MAX }

@@ -1,15 +1,15 @@
-//! What stands between a machine and the internet: questions to STUN servers, outside of any
-//! attempt.
+//! NAT detection: queries to STUN servers, independent of any attempt.
 //!
-//! | question | socket | an answer tells |
+//! | query | socket | a response shows that |
 //! |---|---|---|
-//! | which address do you see? | main | UDP passes; two of them tell the mapping |
-//! | answer from your other port | fresh, which has sent there never before | nothing is filtered |
-//! | answer from your other port | main, which has sent there before | the server can answer so |
+//! | Binding request | main | UDP passes; two responses show the mapping |
+//! | response from the other port | fresh, never sent to that port | nothing is filtered |
+//! | response from the other port | main, sent to that port before | the server supports it |
 //!
-//! The third question tells a filter from a server without another port. The second one needs a
-//! socket of its own: where the main socket has sent to the other port the filter admits it, and
-//! where it has not yet sent, the early datagram makes some NATs choose another port afterwards.
+//! The third query distinguishes a filter from a server without another port. The second query
+//! needs a separate socket: if the main socket has sent to the other port, the filter admits the
+//! response, and if it has not yet sent, the unsolicited datagram makes some NATs choose another
+//! port afterwards.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,21 +19,21 @@ use crate::attempt::{PACE, QUERIES};
 use crate::nat::{Filtering, Mapping, Nat, Udp};
 use crate::stun::{self, Id};
 
-/// The pauses after each question; the last pause ends it. With all questions, each [`PACE`] after
-/// the one before, an inquiry is over within 2.4 s.
+/// The timeouts of each transmission of a query; the last timeout ends the query. With all queries,
+/// each [`PACE`] after the previous one, an inquiry is over within 2.4 s.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1_000)];
 
-/// The socket of a question.
+/// The socket of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Port {
-    /// The socket whose outer address is asked for.
+    /// The socket whose external address is queried.
     Main,
-    /// A socket that sends to one port of a server only.
+    /// A socket that sends to only one port of a server.
     Fresh,
 }
 
-/// A datagram that shall be sent.
+/// A datagram to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The socket.
@@ -48,7 +48,7 @@ pub struct Asked {
 struct Question {
     from: Port,
     server: SocketAddr,
-    /// Whether the answer shall come from the other port of the server.
+    /// Whether the response must come from the other port of the server.
     elsewhere: bool,
     id: Id,
     sent: usize,
@@ -56,10 +56,10 @@ struct Question {
     seen: Option<SocketAddr>,
 }
 
-/// Questions to STUN servers with their answers.
+/// Queries to STUN servers with their responses.
 ///
-/// The owner calls [`Self::handle_timeout`] when [`Self::poll_timeout`] says so, sends what
-/// [`Self::poll_asked`] gives, and hands in what arrives at either socket.
+/// The owner calls [`Self::handle_timeout`] at the time of [`Self::poll_timeout`], sends the
+/// datagrams of [`Self::poll_asked`], and passes in datagrams that arrive at either socket.
 #[derive(Debug)]
 pub struct Inquiry {
     questions: Vec<Question>,
@@ -67,8 +67,8 @@ pub struct Inquiry {
 }
 
 impl Inquiry {
-    /// Asks these servers, at most [`QUERIES`] of them. The first of each address family is asked
-    /// for answers from its other port, if there is a fresh socket.
+    /// Queries these servers, at most [`QUERIES`] of them. Queries for a response from the other
+    /// port go to the first server of each address family, if there is a fresh socket.
     pub fn new(
         now: Instant,
         servers: &[SocketAddr],
@@ -80,7 +80,7 @@ impl Inquiry {
         let firsts: Vec<_> = [true, false].into_iter().filter_map(first).copied().collect();
         let changed = if has_fresh { &firsts[..] } else { &[] };
         let plain = servers.iter().map(|server| (Port::Main, *server, false));
-        // The main socket asks last: it must have sent to the other port.
+        // The main socket sends last: it must have sent to the other port.
         let elsewhere = [Port::Fresh, Port::Main];
         let elsewhere =
             elsewhere.into_iter().flat_map(|from| changed.iter().map(move |to| (from, *to, true)));
@@ -95,13 +95,13 @@ impl Inquiry {
         Self { questions: questions.collect(), asked: VecDeque::new() }
     }
 
-    /// When [`Self::handle_timeout`] is due; `None` when no further answer is waited for.
+    /// The time at which [`Self::handle_timeout`] is due; `None` if no query is pending.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.questions.iter().filter_map(|question| question.next).min()
     }
 
-    /// Asks where it is due.
+    /// Sends the queries that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         for question in &mut self.questions {
             if question.next.is_none_or(|due| due > now) {
@@ -125,7 +125,7 @@ impl Inquiry {
         self.asked.pop_front()
     }
 
-    /// Takes a datagram that arrived at a socket. Everything but an answer to a question of that
+    /// Handles a datagram that arrived at a socket. Everything but a response to a query of that
     /// socket is ignored.
     pub fn handle_datagram(&mut self, at: Port, from: SocketAddr, datagram: &[u8]) {
         let Some((id, seen)) = stun::answered(datagram) else { return };
@@ -143,14 +143,14 @@ impl Inquiry {
         }
     }
 
-    /// The servers, each with the address of the main socket that it sees.
+    /// The servers, each with the mapped address that it reported for the main socket.
     pub fn answers(&self) -> impl Iterator<Item = (SocketAddr, Option<SocketAddr>)> + '_ {
         let plain = self.questions.iter().filter(|question| !question.elsewhere);
         plain.map(|question| (question.server, question.seen))
     }
 
-    /// What the answers over one address family tell; `None` when no server of it was asked. `own`
-    /// tells addresses of this machine.
+    /// The NAT behaviour according to the responses of one address family; `None` if no server of
+    /// that family was queried. `own` identifies addresses of this machine.
     #[must_use]
     pub fn nat(&self, is_ipv4: bool, own: impl Fn(SocketAddr) -> bool) -> Option<Nat> {
         let of_family = |server: &SocketAddr| server.is_ipv4() == is_ipv4;

@@ -1,19 +1,19 @@
 //! Direct paths between two clients behind NAT, without any socket: time, datagrams and random
 //! numbers come in as arguments.
 //!
-//! Two clients have a link that their server relays. Over that link each tells the other its
-//! [`Candidate`]s ([`Signal`]), and an [`Attempt`] on either side finds a pair of addresses over
-//! which UDP passes (ICE, RFC 8445, by the crate `is`).
+//! Two clients have a link that their server relays. Over that link each announces its
+//! [`Candidate`]s to the other ([`Signal`]), and an [`Attempt`] on either side finds a pair of
+//! addresses over which UDP passes (ICE, RFC 8445, by the crate `is`).
 //!
 //! | question | module |
 //! |---|---|
-//! | which address may be a candidate, and which one is sent to | `candidate`, `host`, `filter` |
-//! | how candidates look on the wire | `signal` |
-//! | how a STUN server answers, and what its answer says | `stun` |
-//! | what a NAT does with the port, and what is asked to know it | `nat`, `inquiry` |
-//! | how the router is asked for a port | `mapper` |
-//! | how often addresses that have not answered are sent to | `pace` |
-//! | how a pair is found, how long it is used, and why none was found | `attempt` |
+//! | which addresses are candidates, and which are refused | `candidate`, `host`, `filter` |
+//! | what is the wire format of candidates | `signal` |
+//! | how a STUN server responds, and how a response is decoded | `stun` |
+//! | how a NAT behaves, and how its behaviour is detected | `nat`, `inquiry` |
+//! | how a port of the router is mapped | `mapper` |
+//! | how the rate of checks to unverified addresses is limited | `pace` |
+//! | how a pair is found, how long it is used, and why an attempt fails | `attempt` |
 
 mod attempt;
 mod candidate;

@@ -1,60 +1,61 @@
-//! What a NAT does, as far as answers of STUN servers tell (RFC 4787, RFC 5780).
+//! NAT behaviour, as far as responses of STUN servers show it (RFC 4787, RFC 5780).
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Which address a NAT gives to a socket.
+/// The mapping behaviour of a NAT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mapping {
-    /// Fewer than two answers.
+    /// There were fewer than two responses.
     #[default]
     Unknown,
-    /// The address is one of this machine: no NAT.
+    /// The mapped address is an address of this machine: no NAT.
     None,
-    /// One address towards all destinations.
+    /// Endpoint-independent: one address towards all destinations.
     Same,
-    /// Another port, or another address, per destination: nobody can be told where to send.
+    /// Another port, or another address, per destination: the address cannot be announced to a
+    /// peer.
     PerDestination,
 }
 
-/// Whose datagrams a NAT or a firewall admits.
+/// The filtering behaviour of a NAT or a firewall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Filtering {
-    /// It was not asked.
+    /// Filtering was not tested.
     #[default]
     Unknown,
-    /// Those of a port that was not sent to, too.
+    /// Datagrams from any port are admitted.
     Open,
-    /// Those of addresses and ports that were sent to.
+    /// Only datagrams from addresses and ports that were sent to are admitted.
     AddressAndPort,
 }
 
 /// Whether UDP passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Udp {
-    /// It was not tried.
+    /// UDP was not tested.
     #[default]
     Unknown,
-    /// A STUN server has answered.
+    /// A STUN server has responded.
     Passes,
-    /// No STUN server answered.
+    /// No STUN server responded.
     Blocked,
 }
 
-/// What is known of the network of one end.
+/// The known behaviour of the network of one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Nat {
     /// Whether UDP passes.
     pub udp: Udp,
-    /// Which address the NAT gives.
+    /// The mapping behaviour.
     pub mapping: Mapping,
-    /// Whose datagrams arrive.
+    /// The filtering behaviour.
     pub filtering: Filtering,
 }
 
 impl Nat {
-    /// Whether datagrams of ports that were not sent to arrive. A machine without NAT has no filter
-    /// unless one was seen.
+    /// Whether datagrams from any port arrive. A machine without NAT is assumed to have no filter
+    /// unless one was detected.
     const fn admits_all(self) -> bool {
         match self.filtering {
             Filtering::Open => true,
@@ -65,7 +66,7 @@ impl Nat {
 }
 
 impl Nat {
-    /// The same network with a port of the router that leads to the socket.
+    /// The same network with a mapped port of the router for the socket.
     #[must_use]
     pub const fn with_port(self) -> Self {
         Self { mapping: Mapping::Same, filtering: Filtering::Open, ..self }
@@ -73,8 +74,9 @@ impl Nat {
 }
 
 impl Mapping {
-    /// Judges answers: the server of each, and the address that it saw. `own` tells addresses of
-    /// this machine. Only answers of one address family may be given together.
+    /// Determines the mapping from responses: the server of each, and the mapped address that it
+    /// reported. `own` identifies addresses of this machine. All responses must be of one address
+    /// family.
     #[must_use]
     pub fn of(answers: &[(SocketAddr, SocketAddr)], own: impl Fn(SocketAddr) -> bool) -> Self {
         match answers {
@@ -115,7 +117,7 @@ impl fmt::Display for Filtering {
     }
 }
 
-/// What to expect of a path to a peer, `direct` or `relayed`.
+/// The expected path to a peer, `direct` or `relayed`.
 #[must_use]
 pub const fn expectation(ours: Nat, theirs: Nat) -> &'static str {
     use Mapping::PerDestination as Moves;
@@ -128,7 +130,8 @@ pub const fn expectation(ours: Nat, theirs: Nat) -> &'static str {
     }
 }
 
-/// As [`expectation`], where our side may be known in part: `None` when what is not known decides.
+/// As [`expectation`], if the behaviour of our side may be partly unknown: `None` if the result
+/// depends on the unknown part.
 #[must_use]
 pub fn prospect(ours: Nat, theirs: Nat) -> Option<&'static str> {
     let mappings = match ours.mapping {

@@ -1,15 +1,15 @@
-//! How often checks leave for addresses that have not answered. The peer names these addresses, and
-//! they may be those of others (RFC 8445 section 19.5.1). A [`Pace`] is that of one peer, over all
-//! attempts with it: a peer that begins many attempts causes no more checks than a peer with one.
+//! Rate limit of checks to addresses that have not responded. The peer announces these addresses,
+//! and they may belong to others (RFC 8445 section 19.5.1). A [`Pace`] covers all attempts with one
+//! peer: a peer that begins many attempts causes no more checks than a peer with one.
 //!
 //! ```text
 //!   of all addresses    20 per second, the checks of 200 ms at once
 //!   of one address      200, and then one in 3 s
 //! ```
 //!
-//! The ports of an IP address are one address, and so are 64 bits of IPv6: what floods one of them
-//! floods all. An address that has answered a check is free of both bounds: nobody answers for
-//! another machine, because the number of a check is random.
+//! All ports of an IP address count as one address, and so does an IPv6 /64: a flood of a part is a
+//! flood of the whole. An address that has responded to a check is exempt from both limits: no
+//! other machine can respond for it, because the transaction id of a check is random.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,47 +17,48 @@ use std::time::{Duration, Instant};
 
 use crate::attempt::{LIMIT, PACE};
 
-/// The checks of all addresses that leave at once, after a pause.
+/// The burst of checks to all addresses, after a pause.
 const AT_ONCE: u32 = 4;
 
-/// The checks of one address that leave before it has answered: those of a whole attempt.
+/// Maximum number of checks to an address before it has responded: those of a whole attempt.
 const OF_ADDRESS: u32 = (LIMIT.as_millis() / PACE.as_millis()) as u32;
 
-/// The time after which an address that has had all its checks gets one more. An honest peer behind
-/// another NAT is found again by one of them.
+/// The interval of single checks to an address that has exhausted its checks. A legitimate peer
+/// that is now behind another NAT is found again by one of them.
 const ONE_MORE: Duration = Duration::from_secs(3);
 
-/// An address that has answered is free for this time. Each answer begins it anew, and checks on a
-/// pair in use come every 5 s.
+/// The time for which an address that has responded is exempt. Each response restarts it, and
+/// checks on a pair in use are sent every 5 s.
 const FREE: Duration = Duration::from_secs(60);
 
-/// Addresses that are remembered. The rate of all fills fewer places than become free again.
+/// Maximum number of remembered addresses. The rate limit of all addresses adds entries more slowly
+/// than they expire.
 const ADDRESSES: usize = 256;
 
-/// What becomes of a check.
+/// The decision about a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It leaves, and is counted.
+    /// The check is sent now, and is counted.
     Now,
-    /// Other checks leave before it: it may ask again at this time.
+    /// Other checks are sent first: the caller may retry at this time.
     Later(Instant),
-    /// Its address has had its checks.
+    /// The address has exhausted its checks.
     Never,
 }
 
 /// The checks of all attempts with one peer.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// When a check would leave at an even rate.
+    /// The time at which the next check would be sent at an even rate.
     due: Option<Instant>,
     addresses: HashMap<IpAddr, Spent>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Spent {
-    /// Checks without an answer: they are forgotten one by one until this time.
+    /// Checks without a response: they expire one by one until this time.
     Until(Instant),
-    /// The address has answered, and is free until this time.
+    /// The address has responded, and is exempt until this time.
     Free(Instant),
 }
 
@@ -70,7 +71,7 @@ impl Spent {
 }
 
 impl Pace {
-    /// Asks for a check at an address that has not answered in this attempt.
+    /// Requests a check to an address that has not responded in this attempt.
     pub fn ask(&mut self, now: Instant, to: IpAddr) -> Turn {
         let to = address(to);
         if self.addresses.len() >= ADDRESSES {
@@ -96,7 +97,7 @@ impl Pace {
         Turn::Now
     }
 
-    /// The address has answered a check.
+    /// Records that the address has responded to a check.
     pub fn answered(&mut self, now: Instant, from: IpAddr) {
         let from = address(from);
         if self.addresses.len() < ADDRESSES || self.addresses.contains_key(&from) {
@@ -104,7 +105,7 @@ impl Pace {
         }
     }
 
-    /// Whether the pace knows nothing that a new one would not know.
+    /// Whether the state equals that of a new [`Pace`].
     #[must_use]
     pub fn is_at_rest(&self, now: Instant) -> bool {
         self.due.is_none_or(|due| due <= now)
@@ -112,7 +113,7 @@ impl Pace {
     }
 }
 
-/// The address that counts.
+/// The address under which an IP address is counted.
 fn address(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V4(ip) => IpAddr::V4(ip),

@@ -1,5 +1,5 @@
-//! What two clients tell each other about a direct path, over their link: bytes that the link does
-//! not look into.
+//! The signals that two clients exchange over their link to find a direct path. They are opaque to
+//! the link.
 //!
 //! ```text
 //! version (1)  round (4)  kind (1)
@@ -15,12 +15,12 @@
 //! ```
 //!
 //! Numbers are big-endian. Bytes after the last field are ignored, for later versions. Each offer
-//! of a round has all candidates that its sender knows, so a later one replaces an earlier one. A
-//! session description is whole, and its round has no other.
+//! of a round has all candidates that its sender knows, so a later offer replaces an earlier one. A
+//! session description is complete, and its round has only one.
 //!
-//! The steps of an offer are those by which its sender has opened its own NAT towards each
-//! candidate of the receiver, in the order of the receiver's last offer: 0 to 4, and 4 where there
-//! is nothing to open.
+//! The steps of an offer are the steps by which its sender has opened its own NAT towards each
+//! candidate of the receiver, in the order of the receiver's last offer: 0 to 4, and 4 if there is
+//! nothing to open.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -34,28 +34,28 @@ const DECLINE: u8 = 1;
 const DESCRIPTION_OFFER: u8 = 2;
 const DESCRIPTION_ANSWER: u8 = 3;
 
-/// Candidates of one end, at most.
+/// Maximum number of candidates of one end.
 pub const CANDIDATES: usize = 16;
 
-/// Bytes of a signal about a direct path by QUIC that this version makes, at most.
+/// Maximum length of a signal about a direct path over QUIC that this version encodes, in bytes.
 pub const SIGNAL_BYTES: usize =
     7 + 1 + UFRAG_MOST + 1 + PASSWORD_MOST + 1 + CANDIDATES * 24 + 1 + CANDIDATES;
 
-/// Bytes of a session description, at most: a control message has room for 4,096 bytes. Browsers
-/// need some 1,000 and 100 for each candidate.
+/// Maximum length of a session description, in bytes: a control message has room for 4,096 bytes.
+/// Browsers need about 1,000 and 100 for each candidate.
 pub const DESCRIPTION_BYTES: usize = 4_000;
 
-/// Characters of a ufrag and of a password (RFC 8839 section 5.4 has the least; a longer one serves
-/// nothing).
+/// Lengths of a ufrag and of a password, in characters (the minimum is from RFC 8839 section 5.4;
+/// longer ones are useless).
 const UFRAG_LEAST: usize = 4;
 const UFRAG_MOST: usize = 32;
 const PASSWORD_LEAST: usize = 22;
 const PASSWORD_MOST: usize = 64;
 
-/// What the checks of one end prove: that the peer signalled with it.
+/// The credentials of one end, by which its checks prove that the peer has received its signals.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// Names the end in a check.
+    /// Identifies the end in a check.
     pub ufrag: String,
     /// The key of the checks.
     pub password: String,
@@ -67,93 +67,93 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// One message.
+/// A signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signal {
     /// The number of the attempt, which the visitor chooses. An end ignores signals of an older
     /// attempt.
     pub round: u32,
-    /// What is said.
+    /// The content of the signal.
     pub body: Body,
 }
 
-/// What a signal says.
+/// The content of a signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Where the sender may be reached.
+    /// The candidates of the sender.
     Offer(Offer),
-    /// The sender does not try.
+    /// The sender makes no attempt.
     Decline(Decline),
     /// A session description of WebRTC (RFC 8866).
     Description(Described, String),
 }
 
-/// What a session description is.
+/// The kind of a session description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Described {
-    /// It begins a connection.
+    /// An offer, which begins a connection.
     Offer,
-    /// It answers an offer.
+    /// The answer to an offer.
     Answer,
 }
 
-/// Where the sender may be reached.
+/// An offer of the sender's candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The keys of the checks that the sender answers.
+    /// The credentials of the checks to which the sender responds.
     pub credentials: Credentials,
     /// All candidates that the sender knows so far, at most [`CANDIDATES`].
     pub candidates: Vec<Candidate>,
-    /// What the sender knows of its network.
+    /// The NAT behaviour that the sender has detected.
     pub nat: Nat,
-    /// Whether further candidates may come.
+    /// Whether more candidates may follow.
     pub more: bool,
     /// The steps by which the sender has opened its NAT towards the candidates of the receiver;
-    /// `None`: the sender is of a version that opens none.
+    /// `None`: the version of the sender opens none.
     pub opened: Option<Vec<u8>>,
 }
 
-/// Why an end does not try.
+/// Why an end makes no attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decline {
-    /// The configuration of the sender wants relayed paths alone.
+    /// The configuration of the sender permits only relayed paths.
     Relay,
-    /// The sender has no socket or no address to try with.
+    /// The sender has no socket or no address for an attempt.
     Unable,
     /// The sender was built without WebRTC.
     Without,
-    /// The visitor asks more often than the sender answers. Versions before it show it as
+    /// The visitor makes requests more often than the sender permits. Earlier versions decode it as
     /// [`Decline::Other`].
     Often,
     /// A reason of a later version.
     Other(u8),
 }
 
-/// A signal that cannot be understood.
+/// A signal that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SignalError {
-    /// It ends within a field.
+    /// The signal ends within a field.
     #[error("a signal ends too early")]
     Short,
-    /// A version or a kind that is not known.
+    /// An unknown version or kind.
     #[error("a signal of a newer version")]
     Newer,
-    /// A ufrag or a password that is too short, too long or has other characters.
+    /// A ufrag or a password that is too short, too long or has an invalid character.
     #[error("a signal with malformed credentials")]
     Credentials,
     /// More candidates than an end may have.
     #[error("a signal with {0} candidates; {CANDIDATES} are allowed")]
     Candidates(u8),
-    /// A candidate that has no such form.
+    /// A malformed candidate.
     #[error("a signal with a malformed candidate")]
     Candidate,
-    /// A session description that is too long, or is no text.
+    /// A session description that is too long, or is not text.
     #[error("a session description that is no text of at most {DESCRIPTION_BYTES} bytes")]
     Description,
 }
 
 impl Signal {
-    /// The bytes, at most [`SIGNAL_BYTES`], or a session description with 6 bytes more.
+    /// Encodes the signal: at most [`SIGNAL_BYTES`], or a session description and 6 bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
@@ -172,10 +172,10 @@ impl Signal {
         out
     }
 
-    /// Reads a signal.
+    /// Decodes a signal.
     ///
     /// # Errors
-    /// The bytes are no signal that this version understands.
+    /// The bytes are not a signal that this version supports.
     pub fn decode(bytes: &[u8]) -> Result<Self, SignalError> {
         let mut rest = Rest(bytes);
         if rest.byte()? != VERSION {
@@ -277,7 +277,7 @@ const fn number_of(kind: Kind) -> u8 {
     match kind {
         Kind::Host => 0,
         Kind::Mapped => 1,
-        // Discovered addresses are known to the peer already.
+        // Discovered addresses are already known to the peer.
         Kind::Reflexive | Kind::Discovered => 2,
     }
 }
@@ -345,7 +345,7 @@ impl Decline {
     }
 }
 
-/// Bytes that are not read yet.
+/// The bytes that are not read yet.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
@@ -367,7 +367,7 @@ impl Rest<'_> {
         self.take(N)?.try_into().map_err(|_| SignalError::Short)
     }
 
-    /// Text of the characters of ICE (RFC 8839 section 5.4: letters, digits, `+` and `/`).
+    /// Reads text of ICE characters (RFC 8839 section 5.4: letters, digits, `+` and `/`).
     fn text(&mut self, lengths: std::ops::RangeInclusive<usize>) -> Result<String, SignalError> {
         let length = usize::from(self.byte()?);
         if !lengths.contains(&length) {

@@ -1,23 +1,23 @@
-//! STUN Binding (RFC 8489): the answer of a server that keeps no state, and the question of a
-//! client that wants to know its address.
+//! STUN Binding (RFC 8489): the response of a stateless server, and the request of a client that
+//! queries its address.
 //!
-//! An answer has one attribute, so 20 bytes of a request become 32 bytes (IPv6: 44). A request may
-//! ask for an answer from the other port of the server (RFC 5780, CHANGE-REQUEST). Every other
-//! attribute that a server must understand leaves a request without an answer: an error would be a
-//! datagram more to an address that anybody can forge.
+//! A response has one attribute, so 20 bytes of a request become 32 bytes (IPv6: 44). A request may
+//! request a response from the other port of the server (RFC 5780, CHANGE-REQUEST). A request with
+//! any other comprehension-required attribute gets no response: an error would be another datagram
+//! to an address that anybody can forge.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use is::stun::StunMessage;
 use is::{DefaultSha1HmacProvider, Sha1HmacProvider as _};
 
-/// The largest answer, bytes.
+/// Maximum length of a response, in bytes.
 pub const ANSWER: usize = 44;
 
-/// The bytes that tell STUN from other protocols of a port.
+/// The magic cookie, which distinguishes STUN from other protocols on a port.
 pub const COOKIE: [u8; 4] = [0x21, 0x12, 0xa4, 0x42];
 
-/// The number of a request, which its answer repeats.
+/// The transaction id of a request, which its response repeats.
 pub type Id = [u8; 12];
 
 const HEAD: usize = 20;
@@ -27,26 +27,26 @@ const SUCCESS: [u8; 2] = [0x01, 0x01];
 const MAPPED_ADDRESS: u16 = 0x0001;
 const CHANGE_REQUEST: u16 = 0x0003;
 const XOR_MAPPED_ADDRESS: u16 = 0x0020;
-/// Attributes from here on may be ignored.
+/// The first comprehension-optional attribute.
 const OPTIONAL: u16 = 0x8000;
 
 /// "Change port" of CHANGE-REQUEST.
 const CHANGE_PORT: u32 = 2;
 
-/// Whether a datagram is a message of STUN. On a port of QUIC the first byte of STUN is of no
-/// packet of QUIC (RFC 9443), as long as no end greases the fixed bit.
+/// Whether a datagram is a STUN message. On a QUIC port no QUIC packet has the first byte of STUN
+/// (RFC 9443), as long as no end greases the fixed bit.
 #[must_use]
 pub fn is_stun(datagram: &[u8]) -> bool {
     datagram.len() >= HEAD && datagram[0] < 4 && datagram[4..8] == COOKIE
 }
 
-/// Whether a message of STUN is a request, and so begins an exchange.
+/// Whether a STUN message is a request, which begins a transaction.
 #[must_use]
 pub fn is_request(message: &[u8]) -> bool {
     message.starts_with(&REQUEST)
 }
 
-/// Whether a datagram is a check (RFC 8445 section 7.1) for the end with this name, by a peer that
+/// Whether a datagram is a check (RFC 8445 section 7.1) for the end with this ufrag, by a peer that
 /// knows the password of this end.
 #[must_use]
 pub fn is_check_for(datagram: &[u8], ufrag: &str, password: &str) -> bool {
@@ -56,17 +56,17 @@ pub fn is_check_for(datagram: &[u8], ufrag: &str, password: &str) -> bool {
     message.is_binding_request() && is_named && message.verify(password.as_bytes(), hmac)
 }
 
-/// The number of a message.
+/// The transaction id of a message.
 pub(crate) fn id(message: &[u8]) -> Option<Id> {
     message.get(8..HEAD)?.try_into().ok()
 }
 
-/// What a server answers to a request.
+/// The response of a server to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     bytes: [u8; ANSWER],
     length: usize,
-    /// The client asks for an answer from the other port of the server.
+    /// Whether the client requests a response from the other port of the server.
     pub from_other_port: bool,
 }
 
@@ -78,8 +78,8 @@ impl Answer {
     }
 }
 
-/// Answers a datagram that came from `from`. `None` when it is no request that this server
-/// understands.
+/// Returns the response to a datagram from `from`. `None` if it is not a request that this server
+/// supports.
 #[must_use]
 pub fn answer(datagram: &[u8], from: SocketAddr) -> Option<Answer> {
     if !is_stun(datagram) || !is_request(datagram) {
@@ -120,12 +120,12 @@ pub fn answer(datagram: &[u8], from: SocketAddr) -> Option<Answer> {
     Some(Answer { bytes, length, from_other_port })
 }
 
-/// The bytes that hide an address from a NAT which replaces addresses in payloads.
+/// The bytes that obfuscate an address, for NATs that rewrite addresses in payloads.
 fn keys(id: &Id) -> impl Iterator<Item = u8> {
     COOKIE.into_iter().chain(*id)
 }
 
-/// A request of a client.
+/// Encodes a Binding request.
 #[must_use]
 pub fn request(id: Id) -> [u8; HEAD] {
     let mut bytes = [0; HEAD];
@@ -135,7 +135,7 @@ pub fn request(id: Id) -> [u8; HEAD] {
     bytes
 }
 
-/// A request whose answer shall come from the other port of the server.
+/// Encodes a request for a response from the other port of the server.
 #[must_use]
 pub fn request_from_other_port(id: Id) -> [u8; HEAD + 8] {
     let mut bytes = [0; HEAD + 8];
@@ -147,7 +147,7 @@ pub fn request_from_other_port(id: Id) -> [u8; HEAD + 8] {
     bytes
 }
 
-/// The number of a request and our address as a server has seen it, from the server's answer.
+/// Decodes a response of a server: the transaction id and our mapped address.
 #[must_use]
 pub fn answered(datagram: &[u8]) -> Option<(Id, SocketAddr)> {
     if !is_stun(datagram) || !datagram.starts_with(&SUCCESS) {
@@ -186,8 +186,8 @@ fn address(value: &[u8], hidden: Option<&Id>) -> Option<SocketAddr> {
 
 type Attribute<'a> = Option<(u16, &'a [u8])>;
 
-/// The attributes of a message; a `None` among them is a broken one, and the last. `None` when the
-/// length of the message is not that of the datagram.
+/// The attributes of a message; a malformed attribute is a `None`, and the last item. `None` if the
+/// length field does not match the datagram.
 fn attributes(message: &[u8]) -> Option<impl Iterator<Item = Attribute<'_>>> {
     let length = usize::from(u16::from_be_bytes([*message.get(2)?, *message.get(3)?]));
     let mut rest = message.get(HEAD..)?;

@@ -46,7 +46,8 @@ pub trait Keys: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The peer did not seal this content with this number, header and phase. The keys are unchanged.
+    /// The peer did not seal this content with this number, header and phase. The keys are
+    /// unchanged.
     fn open(
         &mut self,
         phase: bool,

@@ -2,12 +2,12 @@
 //! prove that the peer is alive.
 //!
 //! ```text
-//!            nothing we sent waits for an answer        something does
+//!            no reply is outstanding                    a reply is outstanding
 //!   0        -                                          -
 //!   1 s      -                                          PING at once (or after 3 RTT)
 //!   1 s, 2 RTT                                          silent: new streams may go elsewhere
 //!   3 s      -                                          the standby takes over, or without one:
-//!                                                       try the next path beside this one
+//!                                                       try the next path in parallel
 //!   5 s      -                                          dead
 //!   15 s     PING (keepalive), again every 10 s
 //!   35 s     two PINGs unanswered, a third due: dead

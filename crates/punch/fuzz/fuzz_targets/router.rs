@@ -1,4 +1,4 @@
-//! Fuzzes the readers of what a router answers: PCP, NAT-PMP, UPnP.
+//! Fuzzes the decoders of router responses: PCP, NAT-PMP, UPnP.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| punch::fuzz::router(data));

@@ -1,4 +1,4 @@
-//! Fuzzes what two clients tell each other about a direct path.
+//! Fuzzes the decoder of the signals between two clients.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| punch::fuzz::signal(data));

@@ -1,12 +1,13 @@
-//! The proof that the peer is behind our own outer address: a check that we sent there was answered
-//! from there. The peer elsewhere sees no such check, and our NAT takes no datagram from outside
-//! that comes from its own address.
+//! The proof that the peer is behind our own external address: a check that we sent to that address
+//! was answered from there. A peer elsewhere receives no such check, and our NAT accepts no
+//! datagram from outside with its own address as source.
 
 use std::net::SocketAddr;
 
 use crate::stun::{self, Id};
 
-/// Checks to our own outer address that are remembered: more than an attempt sends to one address.
+/// Maximum number of remembered checks to our own external address: more than an attempt sends to
+/// one address.
 const SENT: usize = 64;
 
 #[derive(Debug, Default)]
@@ -16,7 +17,7 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// A message of STUN leaves to our own outer address.
+    /// Records a STUN message to our own external address.
     pub(super) fn sent(&mut self, to: SocketAddr, message: &[u8]) {
         if let Some(id) = stun::id(message)
             && stun::is_request(message)
@@ -26,7 +27,7 @@ impl Around {
         }
     }
 
-    /// This answer came from `from`, with the right password.
+    /// Records a response from `from` with the correct password.
     pub(super) fn answered(&mut self, from: SocketAddr, answer: &[u8]) {
         self.is_proven |= stun::id(answer).is_some_and(|id| self.sent.contains(&(from, id)));
     }

@@ -1,4 +1,4 @@
-//! The agent of ICE: what it is told at its begin, and the forms of the crate `is`.
+//! The ICE agent: its initial settings, and conversions to types of the crate `is`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,17 +9,17 @@ use super::{CONSENT_CHECK, PACE, PAIRS, Random, Role, Settings};
 use crate::signal::Credentials;
 use crate::{Candidate, Kind};
 
-/// The characters of ICE (RFC 8839 section 5.4), six bits each.
+/// The ICE characters (RFC 8839 section 5.4), six bits each.
 const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Characters of a ufrag: 48 bits. RFC 8445 section 5.3 demands 24.
+/// Length of a ufrag in characters: 48 bits. RFC 8445 section 5.3 requires 24.
 const UFRAG: usize = 8;
 
-/// Characters of a password: 144 bits. RFC 8445 section 5.3 demands 128.
+/// Length of a password in characters: 144 bits. RFC 8445 section 5.3 requires 128.
 const PASSWORD: usize = 24;
 
-/// The names of the socket for the agent, one per family: addresses of no machine (RFC 7600, RFC
-/// 6666), which never leave this process.
+/// Placeholder addresses of the socket for the agent, one per family: reserved addresses (RFC 7600,
+/// RFC 6666), which never leave this process.
 const NAME_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 0, 8));
 const NAME_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1));
 const NAME_PORT: u16 = 9;
@@ -71,7 +71,7 @@ pub(super) fn agent(
     (agent, bases)
 }
 
-/// A candidate of the peer.
+/// Converts a candidate of the peer.
 pub(super) fn remote(candidate: &Candidate) -> is::Candidate {
     let kind = match candidate.kind {
         Kind::Host => CandidateKind::Host,

@@ -1,18 +1,18 @@
-//! One attempt at a direct path, and the care for the path that it found.
+//! An attempt at a direct path, and the maintenance of the path that it found.
 //!
 //! An [`Attempt`] is a plain value. Its owner has the socket, the clock and the link to the peer:
-//! it calls `handle_*` with what happens, and then all of `poll_*` until they return `None`. It
-//! must call [`Attempt::handle_timeout`] at the time of [`Attempt::poll_timeout`].
+//! it calls `handle_*` for each input, and then all of `poll_*` until they return `None`. It must
+//! call [`Attempt::handle_timeout`] at the time of [`Attempt::poll_timeout`].
 //!
 //! ```text
 //!  STUN servers answer ─> our candidates ─> Signal to the peer      (trickled, RFC 8838)
 //!  Signal of the peer ─> filter ─> checks, one per 50 ms ─> a pair ─> Event::Found
-//!  10 s without a pair ─> Event::Failed; 30 s without an answer on the pair ─> Event::Lost
+//!  10 s without a pair ─> Event::Failed; 30 s without a response on the pair ─> Event::Lost
 //! ```
 //!
-//! The agent of `is` has one local candidate per address family, a name for the whole socket: the
-//! socket is bound to no address and the kernel chooses the route, so pairs that differ in the
-//! address of this machine alone would be the same path.
+//! The agent of `is` has one local candidate per address family, a placeholder for the whole
+//! socket: the socket is bound to no address and the kernel chooses the route, so pairs that differ
+//! only in the address of this machine would be the same path.
 
 mod around;
 mod hosts;
@@ -47,51 +47,54 @@ pub use queries::QUERIES;
 pub use settings::{Random, Role, Settings};
 pub use why::Why;
 
-/// An attempt ends after this time without a pair. The checks of a pair that works take two round
-/// trips, and a NAT that drops the first ones makes it three.
+/// Timeout of an attempt without a pair. The checks of a working pair take two round trips, or
+/// three with a NAT that drops the first ones.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-/// A path is given up when no check on it was answered for this time (RFC 7675 section 5.1).
+/// Consent timeout: a path is closed if no check on it was answered for this time (RFC 7675 section
+/// 5.1).
 pub const CONSENT: Duration = Duration::from_secs(30);
 
-/// Checks leave at most this often (Ta of RFC 8445 section 14.2).
+/// Minimum interval of checks (Ta of RFC 8445 section 14.2).
 pub(crate) const PACE: Duration = Duration::from_millis(50);
 
-/// The interval of the checks on a pair that works (RFC 7675 section 5.1).
+/// The interval of consent checks on a working pair (RFC 7675 section 5.1).
 const CONSENT_CHECK: Duration = Duration::from_secs(5);
 
-/// Addresses of interfaces that the peer is told without regard to its own, at most.
+/// Maximum number of host addresses that are announced regardless of the peer's addresses.
 pub const HOSTS: usize = 9;
 
-/// Further ones, in whose network the peer has told an address.
+/// Maximum number of additional host addresses in networks where the peer has announced an address.
 const NEAR: usize = 2;
 
-/// Addresses that STUN servers see, of each family. Behind a NAT that takes another port for each
-/// server, none of them is where a check of the peer arrives. One of the [`CANDIDATES`] is left for
-/// a port of the router.
+/// Maximum number of reflexive addresses of each family. Behind a NAT with another port per
+/// destination, a check of the peer arrives at none of them. One of the [`CANDIDATES`] is reserved
+/// for a mapped port.
 const REFLEXIVE: usize = 2;
 
-/// The priority of an address of the peer in the network of one of our interfaces: above that of
-/// all that a peer may tell.
+/// The priority of an address of the peer in the network of one of our interfaces: above all
+/// priorities that a peer may announce.
 const NEIGHBOUR: u32 = 127 << 24;
 
-/// Pairs at most: the candidates of the peer, and as many addresses that the peer's checks show.
+/// Maximum number of pairs: the candidates of the peer, and as many addresses discovered by the
+/// peer's checks.
 const PAIRS: usize = 2 * CANDIDATES;
 
-/// A pair that works waits this long for a better pair. The checks of a better pair leave first, so
-/// its answer is about as far.
+/// The time for which a working pair waits for a better pair. The checks of a better pair are sent
+/// first, so its response is also due about now.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// A datagram to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Where it goes; never an IPv6 form of an IPv4 address.
+    /// The destination; never an IPv4-mapped IPv6 address.
     pub to: SocketAddr,
-    /// The address of this machine that the destination knows; `None` leaves it to the route.
+    /// The source address, at which the destination knows this machine; `None` leaves the choice to
+    /// the route.
     pub from: Option<IpAddr>,
     /// What the datagram is for.
     pub purpose: Purpose,
-    /// After so many hops the datagram ends; `None`: it lives as long as usual.
+    /// The hop limit (TTL) of the datagram; `None`: the default.
     pub hops: Option<u8>,
     /// The payload.
     pub bytes: Vec<u8>,
@@ -100,35 +103,35 @@ pub struct Datagram {
 /// What a datagram is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A question to a STUN server, or the answer to a check.
+    /// A query to a STUN server, or the response to a check.
     Other,
-    /// A check at an address that has answered a check of this attempt.
+    /// A check to an address that has responded to a check of this attempt.
     Known,
-    /// A check at an address that has not answered. The peer names it, so the owner bounds such
-    /// checks over all attempts with one peer ([`Pace`](crate::Pace)).
+    /// A check to an address that has not responded. The peer announces it, so the owner limits
+    /// such checks over all attempts with one peer ([`Pace`](crate::Pace)).
     Unknown,
-    /// Opens our own NAT towards such an address. It keeps the same bound; the owner tells where it
-    /// does not leave ([`Attempt::unsent`]).
+    /// Opens our own NAT towards such an address. The same limit applies; the owner reports a
+    /// datagram that was not sent ([`Attempt::unsent`]).
     Opens,
 }
 
-/// What has happened.
+/// An event of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A pair works, and the visitor may connect over it.
     Found(Pair),
     /// No pair was found. The attempt is over.
     Failed(Why),
-    /// The path that was found does not answer any more: nothing may be sent on it.
+    /// Consent has expired on the path in use: nothing may be sent on it.
     Lost,
 }
 
-/// How far an attempt is.
+/// The state of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Pairs are being checked.
     Checking,
-    /// A pair works. The visitor decides at this time, unless a better pair comes.
+    /// A pair works. The visitor selects it at this time, unless a better pair is found.
     Settling(SocketAddr, Instant),
     /// A path is in use towards this address, since this time.
     InUse(SocketAddr, Instant),
@@ -136,7 +139,7 @@ enum State {
     Over,
 }
 
-/// One attempt at a direct path, and the care for the path that it found.
+/// An attempt at a direct path, and the maintenance of the path that it found.
 #[derive(Debug)]
 pub struct Attempt {
     role: Role,
@@ -151,25 +154,25 @@ pub struct Attempt {
     credentials: Credentials,
     hosts: Hosts,
     queries: Queries,
-    /// What the peer is told.
+    /// The candidates that are announced to the peer.
     ours: Vec<Candidate>,
     /// Whether a port may still be mapped.
     is_mapping: bool,
-    /// What the peer said last.
+    /// The latest offer of the peer.
     offer: Option<Offer>,
-    /// Those of its candidates that are checked.
+    /// The candidates of the peer that are checked.
     admitted: Vec<SocketAddr>,
     peers: Peers,
     around: Around,
     opening: NatOpening,
-    /// The number of the datagrams that open our NATs, which nobody answers.
+    /// The transaction id of the datagrams that open our NATs, which get no response.
     opens: stun::Id,
-    /// When a check or such a datagram was last sent, and such a datagram.
+    /// The time of the last check or NAT-opening datagram, and of the last NAT-opening datagram.
     sent: Option<Instant>,
     opened: Option<Instant>,
-    /// When the peer was told addresses of ours outside of our NATs, of IPv4 and IPv6.
+    /// The time at which our reflexive addresses were announced to the peer, of IPv4 and IPv6.
     announced: (Option<Instant>, Option<Instant>),
-    /// Whether the peer does not know our latest candidates.
+    /// Whether our latest offer is not announced to the peer yet.
     is_news: bool,
     datagrams: VecDeque<Datagram>,
     events: VecDeque<Event>,
@@ -177,7 +180,7 @@ pub struct Attempt {
 
 impl Attempt {
     /// Begins an attempt. `hosts` are the addresses of this machine with the port of the socket,
-    /// best first, and `servers` those of STUN servers, of which the first [`QUERIES`] are asked.
+    /// best first, and `servers` those of STUN servers, of which the first [`QUERIES`] are queried.
     /// With `is_mapping` the owner tries to map a port and calls [`Self::mapped`].
     pub fn new(
         now: Instant,
@@ -231,7 +234,7 @@ impl Attempt {
         self.round
     }
 
-    /// What is known of the network of this end.
+    /// The known NAT behaviour of this end.
     #[must_use]
     pub fn nat(&self) -> Nat {
         let (answers, is_done) = (self.queries.answers(), self.queries.are_over());
@@ -244,29 +247,29 @@ impl Attempt {
         Nat { udp, mapping, ..Nat::default() }
     }
 
-    /// What the peer said of its network.
+    /// The NAT behaviour that the peer has announced.
     #[must_use]
     pub fn nat_of_peer(&self) -> Nat {
         self.offer.as_ref().map(|offer| offer.nat).unwrap_or_default()
     }
 
-    /// The candidates that the peer is told.
+    /// The candidates that are announced to the peer.
     #[must_use]
     pub fn candidates(&self) -> &[Candidate] {
         &self.ours
     }
 
-    /// Whether the peer at this address has proved that it knows our password. Before that, nothing
-    /// but STUN is taken from it.
+    /// Whether the peer at this address has proved that it knows our password. Before that, only
+    /// STUN is accepted from it.
     #[must_use]
     pub fn is_proven(&self, address: SocketAddr) -> bool {
         self.peers.is_proven(canonical(address))
     }
 
-    /// Takes a signal of the peer. Signals of another attempt are ignored.
+    /// Handles a signal of the peer. Signals of another attempt are ignored.
     ///
     /// # Errors
-    /// The signal cannot be understood; the attempt goes on without it.
+    /// The signal cannot be decoded; the attempt continues without it.
     pub fn handle_signal(&mut self, now: Instant, signal: &[u8]) -> Result<(), SignalError> {
         let Signal { round, body } = Signal::decode(signal)?;
         if round != self.round {
@@ -275,14 +278,14 @@ impl Attempt {
         match body {
             Body::Offer(offer) => self.take(now, offer),
             Body::Decline(why) => self.fail(Why::Declined(why)),
-            // A round of WebRTC is no attempt of this kind.
+            // A WebRTC round is not an attempt of this kind.
             Body::Description(..) => {}
         }
         self.drive(now);
         Ok(())
     }
 
-    /// A port of the router leads to our socket; `None`: no port could be mapped.
+    /// Records the mapped port of the router for our socket; `None`: no port could be mapped.
     pub fn mapped(&mut self, now: Instant, address: Option<SocketAddr>) {
         self.is_mapping = false;
         self.is_news = true;
@@ -290,7 +293,8 @@ impl Attempt {
             let address = canonical(address);
             let mapped = Candidate::new(Kind::Mapped, address, 0);
             match self.ours.iter_mut().find(|one| one.address == address) {
-                // A server has seen it before: a router keeps the port of the socket if it can.
+                // The address is already known as reflexive: a router preserves the port of the
+                // socket if it can.
                 Some(seen) if seen.kind != Kind::Host => *seen = mapped,
                 Some(_) => {}
                 None => self.announce(mapped),
@@ -299,7 +303,7 @@ impl Attempt {
         self.drive(now);
     }
 
-    /// Takes a datagram of STUN from `from`, which arrived at the address `at` of this machine.
+    /// Handles a STUN datagram from `from`, which arrived at the address `at` of this machine.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -309,7 +313,7 @@ impl Attempt {
         let from = canonical(from);
         if let Some(seen) = self.queries.answered(from, datagram) {
             self.is_news = true;
-            // An address that a server invents must not become one that the peer sends to.
+            // An address that a server forges must not become a destination of the peer.
             if self.settings.refusal(seen).is_none() {
                 self.announce_reflexive(seen);
             }
@@ -323,21 +327,21 @@ impl Attempt {
         self.drive(now);
     }
 
-    /// Does what is due.
+    /// Handles the timers that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.open(now);
         if self.agent_due().is_some_and(|at| at <= now) && self.state != State::Over {
             self.agent.handle_timeout(now);
         }
         if self.queries.handle_timeout(now, &mut self.datagrams) {
-            // No further answer comes: the peer learns what that says of our network.
+            // The queries are complete: announce the resulting NAT behaviour to the peer.
             self.is_news = true;
         }
         self.drive(now);
     }
 
-    /// The path towards `remote` is in use: the publisher has got a connection from there, or the
-    /// connection has moved there.
+    /// Records that the path towards `remote` is in use: the publisher has accepted a connection
+    /// from there, or the connection has migrated there.
     pub fn adopt(&mut self, now: Instant, remote: SocketAddr) {
         let remote = canonical(remote);
         let is_same = matches!(self.state, State::InUse(present, _) if present == remote);
@@ -393,7 +397,7 @@ impl Attempt {
         self.events.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] is due; `None` when the attempt is over.
+    /// The time at which [`Self::handle_timeout`] is due; `None` if the attempt is over.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         let own = match self.state {
             State::Checking => self.began + LIMIT,
@@ -407,13 +411,14 @@ impl Attempt {
             .min()
     }
 
-    /// When the agent may send its next check: those that open our NATs count as well.
+    /// The time at which the agent may send its next check; NAT-opening datagrams count for the
+    /// pacing as well.
     fn agent_due(&mut self) -> Option<Instant> {
         let opened = self.opened;
         self.agent.poll_timeout().map(|at| opened.map_or(at, |opened| at.max(opened + PACE)))
     }
 
-    /// When a NAT of ours is to be opened further.
+    /// The time at which the next step to open our NATs is due.
     fn opening_due(&self) -> Option<Instant> {
         if !matches!(self.state, State::Checking | State::Settling(..)) {
             return None;
@@ -422,7 +427,7 @@ impl Attempt {
         Some(self.sent.map_or(due, |sent| due.max(sent + PACE)))
     }
 
-    /// What is known of the peer towards our addresses, by the family of an address of its own.
+    /// The steps of the peer towards our addresses, by the family of an address of the peer.
     fn opener(&self) -> impl Fn(SocketAddr) -> opening::PeerSteps + use<> {
         let of_family = |is_v4: bool, announced| {
             let offer = self.offer.as_ref();
@@ -439,7 +444,7 @@ impl Attempt {
         move |remote| if remote.is_ipv4() { v4 } else { v6 }
     }
 
-    /// Opens our NATs, where a step is due.
+    /// Performs the steps to open our NATs that are due.
     fn open(&mut self, now: Instant) {
         while self.opening_due().is_some_and(|due| due <= now) {
             let Some((to, hops)) = self.opening.step(now, self.opener()) else { return };
@@ -453,13 +458,13 @@ impl Attempt {
         }
     }
 
-    /// A datagram that opens our NAT has not left.
+    /// Records that a NAT-opening datagram was not sent.
     pub fn unsent(&mut self, now: Instant, to: SocketAddr) {
         self.opening.unsent(now, canonical(to));
     }
 
-    /// Whether an address outside of the peer's NAT must not get a check before our own NAT is
-    /// open. Where one end has no NAT, its port is open; behind one NAT there is nothing to open;
+    /// Whether no check may be sent to a reflexive address of the peer before our own NAT is open.
+    /// If one end has no NAT, its port is open; behind a common NAT there is nothing to open;
     /// without STUN the peer cannot wait for us.
     fn needs_opening(&self, theirs: Nat, address: SocketAddr) -> bool {
         let of_family = || self.queries.seen().filter(|one| one.is_ipv4() == address.is_ipv4());
@@ -470,8 +475,8 @@ impl Attempt {
             && !(is_bare || is_around || is_known || self.queries.is_empty())
     }
 
-    /// Tells the best of our addresses. The visitor knows no address of the peer at first, and
-    /// tells later those in whose network the peer is.
+    /// Announces the best of our host addresses. The visitor knows no address of the peer at first,
+    /// and later announces those in the networks of the peer.
     fn announce_hosts(&mut self) {
         let offer = self.offer.as_ref();
         if !self.settings.kinds.host || self.is_first_to_hear() {
@@ -482,7 +487,8 @@ impl Attempt {
         for (addresses, most, first) in [(near, HOSTS + NEAR, 0), (all, HOSTS, NEAR)] {
             for (nth, address) in addresses.into_iter().enumerate() {
                 if self.ours.iter().filter(|one| one.kind == Kind::Host).count() < most {
-                    // As long as there are few neighbours, each is above all others.
+                    // As long as there are few neighbour addresses, they are preferred to all
+                    // others.
                     self.announce(Candidate::new(Kind::Host, address, first + nth));
                 }
             }
@@ -507,15 +513,15 @@ impl Attempt {
         }
     }
 
-    /// Whether this end speaks when the other one has spoken: its addresses then fit those of the
-    /// visitor.
+    /// Whether this end waits for the first offer of the visitor, to select its addresses
+    /// accordingly.
     fn is_first_to_hear(&self) -> bool {
         self.role == Role::Publisher && self.offer.is_none()
     }
 
     fn take(&mut self, now: Instant, offer: Offer) {
         match &self.offer {
-            // The checks of one attempt have one key.
+            // All checks of an attempt use the same credentials.
             Some(known) if known.credentials != offer.credentials => return,
             Some(_) => {}
             None => {
@@ -528,7 +534,7 @@ impl Attempt {
         self.admit(now);
     }
 
-    /// Gives the agent those candidates of the peer that may be sent to.
+    /// Passes the candidates of the peer that are permitted as destinations to the agent.
     fn admit(&mut self, now: Instant) {
         let Some(offer) = &self.offer else { return };
         let is_open = self.is_private_allowed();
@@ -558,25 +564,26 @@ impl Attempt {
         }
     }
 
-    /// The priority of an address of the peer, by its word, and by what this machine knows.
+    /// The priority of an address of the peer, as announced, or raised for a neighbour.
     fn worth(&self, theirs: &Candidate) -> u32 {
         let is_near = theirs.kind == Kind::Host && self.hosts.are_near(theirs.address.ip());
         if is_near { NEIGHBOUR | theirs.priority & 0xff_ffff } else { theirs.priority }
     }
 
-    /// Whether private addresses of the peer are sent to: where the configuration tells peers such
-    /// addresses, and where both ends are in one private network, or are proved to be behind one
-    /// address. The word of the peer is no proof, as it could name any address of our network.
+    /// Whether private addresses of the peer are permitted: if the configuration announces such
+    /// addresses to peers, if our mapped address is private, so that both ends are in one private
+    /// network, or if both ends are proved to be behind one address. The announcement of the peer
+    /// is not a proof, as it could contain any address of our network.
     fn is_private_allowed(&self) -> bool {
         self.settings.kinds.host || self.outer().any(is_private) || self.around.is_proven()
     }
 
-    /// Our addresses, as STUN servers see them.
+    /// Our mapped addresses, as reported by STUN servers.
     fn outer(&self) -> impl Iterator<Item = IpAddr> {
         self.queries.answers().into_iter().map(|(_, seen)| seen.ip())
     }
 
-    /// A check of the peer, or the answer to one of ours.
+    /// Handles a check of the peer, or the response to one of ours.
     fn check(&mut self, now: Instant, (from, at): (SocketAddr, Option<IpAddr>), datagram: &[u8]) {
         if self.state == State::Over || self.settings.refusal(from).is_some() {
             return;
@@ -584,17 +591,17 @@ impl Attempt {
         let Some(base) = self.bases.of(from.ip()) else { return };
         let Ok(message) = is::stun::StunMessage::parse(datagram) else { return };
         let is_answer = message.is_successful_binding_response();
-        // The agent could not verify an answer without the password of the peer.
+        // The agent cannot verify a response without the password of the peer.
         if (is_answer || message.is_failed_binding_response()) && self.offer.is_none() {
             return;
         }
         let named = message.mapped_address().filter(|_| is_answer);
-        // The agent keeps each address of ours that an answer names.
+        // The agent stores each mapped address of ours that a response reports.
         let is_bounded = !is_answer || named.is_some_and(|named| self.peers.may_name(named));
         if !is_bounded || !self.peers.has_room(now, from) {
             return;
         }
-        // The agent judges the password.
+        // The agent verifies the password.
         if !self.agent.handle_packet(now, ice::packet(from, base, message)) {
             return;
         }
@@ -607,7 +614,7 @@ impl Attempt {
         }
     }
 
-    /// Carries on what the agent, the queries and the clock have changed.
+    /// Processes the output of the agent, and timers of the attempt.
     fn drive(&mut self, now: Instant) {
         self.now = now;
         self.open(now);
@@ -651,15 +658,16 @@ impl Attempt {
         }
     }
 
-    /// Answers go to whoever knows our password. Checks end with the time of the attempt, but for
-    /// those of addresses from which the peer has spoken, among them the one to which it has moved.
+    /// Responses are sent to every peer that knows our password. Checks end with the timeout of the
+    /// attempt, except to authenticated addresses of the peer, which include an address to which it
+    /// has migrated.
     fn may_send(&self, now: Instant, to: SocketAddr, message: &[u8]) -> bool {
         !stun::is_request(message)
             || (self.state != State::Over && (now < self.began + LIMIT || self.peers.is_proven(to)))
     }
 
     fn nominate(&mut self, now: Instant, remote: SocketAddr) {
-        // The publisher learns from the visitor's connection which pair is in use.
+        // The publisher learns the selected pair from the visitor's connection.
         if self.role == Role::Publisher {
             return;
         }
@@ -697,7 +705,7 @@ impl Attempt {
     fn shares_a_family(&self, offer: &Offer) -> bool {
         let has = |all: &[Candidate], is_v4| all.iter().any(|one| one.address.is_ipv4() == is_v4);
         let [ours, theirs] = [&self.ours, &offer.candidates];
-        // An end that tells no address may still be found by its checks.
+        // An end that announces no address may still be discovered by its checks.
         ours.is_empty()
             || theirs.is_empty()
             || [true, false].iter().any(|is_v4| has(ours, *is_v4) && has(theirs, *is_v4))
@@ -715,13 +723,13 @@ impl Attempt {
     }
 }
 
-/// The network of an end that has told these candidates. A port of its router does not move, and
-/// admits everybody.
+/// The NAT behaviour of an end with these candidates. A mapped port of its router is fixed and not
+/// filtered.
 fn with_port(nat: Nat, announced: &[Candidate]) -> Nat {
     if announced.iter().any(|one| one.kind == Kind::Mapped) { nat.with_port() } else { nat }
 }
 
-/// An address of IPv4 in its own form.
+/// Converts an IPv4-mapped address to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

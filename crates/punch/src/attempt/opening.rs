@@ -1,55 +1,56 @@
-//! Opens our own NATs towards the peer before anything of ours reaches the NAT of the peer.
+//! Opens our own NATs towards the peer before any of our datagrams reaches the NAT of the peer.
 //!
-//! A router that merely translates addresses, and drops nothing that arrives unasked, takes such a
-//! datagram for the begin of a connection with itself. A datagram of the host behind it then cannot
-//! have the same two ends, gets another port, and the pair is lost: each NAT of Linux without a
-//! filter does so, as on a machine with containers. So the first datagrams to an address behind a
-//! NAT live for few hops. They pass our own NATs and end on the way.
+//! A router that only translates addresses, and does not drop unsolicited datagrams, treats such a
+//! datagram as the start of a connection with itself. A datagram of the host behind it then
+//! conflicts with that connection, gets another port, and the pair is lost: every Linux NAT without
+//! a filter does so, as on a machine with containers. So the first datagrams to an address behind a
+//! NAT have a low hop limit. They pass our own NATs and expire on the path.
 //!
 //! ```text
 //!   this end                          its signals                           the peer
 //!   2 hops: through the first NAT  ── opened 1 ──>  <── opened 1 ──  2 hops
 //!   3 hops: through a second one   ── opened 2 ──>  <── opened 2 ──  3 hops
 //!   4 hops, 6 hops: a provider's   ── …        ──>  <── …        ──
-//!   as many as usual
+//!   the default hop limit
 //! ```
 //!
-//! An end goes further when the peer has come as far, so neither reaches a NAT that is not open.
-//! Nothing of it concerns addresses of interfaces, ports of a router, and addresses from which the
-//! peer has spoken, nor an end without a NAT.
+//! An end takes the next step when the peer has reached the same step, so neither reaches a NAT
+//! that is not open. Host addresses, mapped ports, addresses from which the peer has sent, and ends
+//! without a NAT need no opening.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// The hops of a datagram of each step. A home has one NAT, or two in a row; that of a provider is
-/// some hops further.
+/// The hop limit of each step. A home has one NAT, or two in a row; a carrier-grade NAT is some
+/// hops further away.
 const HOPS: [u8; 4] = [2, 3, 4, 6];
 
-/// All steps are done.
+/// All steps are completed.
 const DONE: usize = HOPS.len();
 
-/// Addresses that are opened. A peer tells two of each family.
+/// Maximum number of addresses that are opened. A peer announces two of each family.
 const ADDRESSES: usize = 4;
 
-/// A peer is waited for this long at a step. Its signals come through the server, and before the
-/// first one it asks STUN servers.
+/// Timeout of a step for a peer that announces its steps. Its signals arrive through the server,
+/// and it queries STUN servers before the first one.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 
-/// A peer that does not tell its steps may be as early as its first check.
+/// Timeout of a step for a peer that does not announce its steps.
 const OF_OLDER: Duration = Duration::from_millis(500);
 
-/// An address is opened within this time in any case.
+/// Maximum time to open an address.
 const WHOLE: Duration = Duration::from_secs(4);
 
-/// A datagram that the owner could not send is tried again after this time.
+/// Delay before a datagram that the owner could not send is retried.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// What an end knows of the other one.
+/// The known progress of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerSteps {
-    /// How many steps it has done towards our addresses; `None`: it does not say.
+    /// The number of steps of the peer towards our addresses; `None`: the peer does not announce
+    /// it.
     pub(super) steps: Option<u8>,
-    /// When it could know an address of ours to send to.
+    /// The time at which our addresses were announced to the peer.
     pub(super) announced: Option<Instant>,
 }
 
@@ -61,16 +62,16 @@ pub(super) struct NatOpening(Vec<Remote>);
 struct Remote {
     address: SocketAddr,
     began: Instant,
-    /// The steps that are done, and when the last one was.
+    /// The number of completed steps, and the time of the last step.
     steps: usize,
     last: Option<Instant>,
-    /// Nothing leaves before this time.
+    /// Nothing is sent before this time.
     again: Option<Instant>,
 }
 
 impl Remote {
-    /// When the next step may be done, at the latest when the peer stays silent; `None`: all are
-    /// done.
+    /// The time at which the next step is due, or its timeout if the peer stays silent; `None`: all
+    /// steps are completed.
     fn due(&self, peer: PeerSteps) -> Option<Instant> {
         let Some(last) = self.last else { return Some(self.again.unwrap_or(self.began)) };
         let has_come = peer.steps.is_some_and(|steps| usize::from(steps) >= self.steps);
@@ -93,7 +94,7 @@ impl Remote {
 }
 
 impl NatOpening {
-    /// The peer names an address outside of its NAT.
+    /// Begins to open an announced reflexive address of the peer.
     pub(super) fn begin(&mut self, now: Instant, address: SocketAddr) {
         if self.0.len() < ADDRESSES {
             let (steps, last, again) = (0, None, None);
@@ -101,13 +102,13 @@ impl NatOpening {
         }
     }
 
-    /// The hops of a check to this address; `None`: as many as usual.
+    /// The hop limit of a check to this address; `None`: the default.
     pub(super) fn hops(&self, to: SocketAddr) -> Option<u8> {
         self.0.iter().find(|one| one.address == to).and_then(Remote::hops)
     }
 
-    /// How many steps are done towards each of these addresses. Where nothing is opened, nothing is
-    /// to be waited for.
+    /// The number of completed steps towards each of these addresses. For an address that is not
+    /// opened, the peer need not wait.
     pub(super) fn steps(&self, of: impl Iterator<Item = SocketAddr>) -> Vec<u8> {
         let steps = |address| {
             let known = self.0.iter().find(|one| one.address == address);
@@ -116,13 +117,14 @@ impl NatOpening {
         of.map(steps).collect()
     }
 
-    /// When a step is due, by what is known of the peer for the family of an address.
+    /// The time at which the next step is due, given the steps of the peer for the family of an
+    /// address.
     pub(super) fn poll_timeout(&self, peer: impl Fn(SocketAddr) -> PeerSteps) -> Option<Instant> {
         self.0.iter().filter_map(|one| one.due(peer(one.address))).min()
     }
 
-    /// Does a step that is due: the address, and the hops of the datagram. The last step ends the
-    /// opening, and sends nothing.
+    /// Performs a step that is due. Returns the address, and the hop limit of the datagram. The
+    /// last step ends the opening, and sends nothing.
     pub(super) fn step(
         &mut self,
         now: Instant,
@@ -135,7 +137,7 @@ impl NatOpening {
         Some((one.address, one.hops()))
     }
 
-    /// The datagram of the last step has not left.
+    /// Records that the datagram of the last step was not sent.
     pub(super) fn unsent(&mut self, now: Instant, to: SocketAddr) {
         if let Some(one) = self.0.iter_mut().find(|one| one.address == to)
             && (1..=DONE).contains(&one.steps)
@@ -148,12 +150,12 @@ impl NatOpening {
         }
     }
 
-    /// The peer has spoken from this address, so its NAT is open.
+    /// Removes an address from which the peer has sent, so that its NAT is open.
     pub(super) fn is_open(&mut self, address: SocketAddr) {
         self.0.retain(|one| one.address != address);
     }
 
-    /// This end has no NAT in this family.
+    /// Removes all addresses of a family in which this end has no NAT.
     pub(super) fn end_of(&mut self, is_v4: bool) {
         self.0.retain(|one| one.address.is_ipv4() != is_v4);
     }

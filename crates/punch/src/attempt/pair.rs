@@ -9,7 +9,7 @@ use crate::{Candidate, Kind};
 /// A direct path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Our address as the peer sees it, when a check was answered.
+    /// Our address as seen by the peer, if a check was answered.
     pub local: Option<(Kind, SocketAddr)>,
     /// The address of the peer.
     pub remote: (Kind, SocketAddr),
@@ -27,7 +27,7 @@ impl fmt::Display for Pair {
     }
 }
 
-/// An end of a pair: what was told of its address.
+/// An end of a pair, with the announced kind of its address.
 pub(super) fn end(
     announced: &[Candidate],
     is_host: impl Fn(SocketAddr) -> bool,

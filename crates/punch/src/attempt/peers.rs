@@ -1,27 +1,28 @@
-//! The addresses from which the peer has spoken with the right password.
+//! The addresses from which the peer has sent messages with the correct password.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Addresses that are known at one time. A peer has a few, and each may become a pair that we
+/// Maximum number of concurrent addresses. A peer has a few, and each may become a pair that we
 /// check.
 const AT_ONCE: usize = 32;
 
-/// Addresses of one attempt: a peer whose NAT moves twice a minute for hours has as many.
+/// Maximum number of addresses in one attempt: those of a peer whose NAT mapping changes twice a
+/// minute for hours.
 const ALTOGETHER: usize = 1_024;
 
-/// Addresses of this end that the answers of one attempt name. Each NAT before this end makes one
-/// per path, and one more with each move.
+/// Maximum number of addresses of this end that the responses of one attempt may report. Each NAT
+/// in front of this end creates one per path, and another one with each change of a mapping.
 const NAMED: usize = 32;
 
-/// An address that was silent for this long makes room.
+/// The silence after which an address is evicted to make room.
 const SILENT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     known: Vec<Peer>,
     altogether: usize,
-    /// The addresses of this end that answers have named.
+    /// The addresses of this end that responses have reported.
     named: Vec<SocketAddr>,
 }
 
@@ -32,7 +33,7 @@ struct Peer {
     at: Option<IpAddr>,
     heard: Instant,
     answered: Option<Instant>,
-    /// Our address, as the peer sees it from there.
+    /// Our address as seen by the peer from that address.
     seen_as: Option<SocketAddr>,
 }
 
@@ -41,7 +42,7 @@ impl Peers {
         self.known.is_empty()
     }
 
-    /// Whether a message from `address` can be taken. `false` when the peer has shown too many
+    /// Whether a message from `address` can be accepted. `false` if the peer has used too many
     /// addresses.
     pub(super) fn has_room(&mut self, now: Instant, address: SocketAddr) -> bool {
         if self.of(address).is_some() {
@@ -53,7 +54,7 @@ impl Peers {
         self.known.len() < AT_ONCE && self.altogether < ALTOGETHER
     }
 
-    /// A message with the right password came from `address`, for which there is room.
+    /// Records a message with the correct password from `address`, for which there is room.
     pub(super) fn heard(&mut self, now: Instant, address: SocketAddr, at: Option<IpAddr>) {
         if let Some(peer) = self.known.iter_mut().find(|peer| peer.address == address) {
             peer.heard = now;
@@ -64,13 +65,13 @@ impl Peers {
         self.known.push(Peer { address, at, heard: now, answered: None, seen_as: None });
     }
 
-    /// Whether an answer may name this address as ours. `false` when answers have named too many
-    /// addresses: one question can get any number of answers.
+    /// Whether a response may report this address as ours. `false` if responses have reported too
+    /// many addresses: one request can get any number of responses.
     pub(super) fn may_name(&self, ours: SocketAddr) -> bool {
         self.named.len() < NAMED || self.named.contains(&ours)
     }
 
-    /// A check was answered from `address`, with the right password.
+    /// Records the response to a check from `address`, with the correct password.
     pub(super) fn answer(
         &mut self,
         now: Instant,
@@ -88,13 +89,13 @@ impl Peers {
         self.of(address).is_some()
     }
 
-    /// Whether a check was answered from this address. A check of the peer may come from an address
-    /// that is not its own; the answer to ours does not.
+    /// Whether a check was answered from this address. A check of the peer may have a spoofed
+    /// source address; the response to ours cannot.
     pub(super) fn has_answered(&self, address: SocketAddr) -> bool {
         self.of(address).is_some_and(|peer| peer.answered.is_some())
     }
 
-    /// When a check was last answered from `address`, at least `since`.
+    /// The time at which a check was last answered from `address`, at least `since`.
     pub(super) fn answered(&self, address: SocketAddr, since: Instant) -> Instant {
         self.of(address).and_then(|peer| peer.answered).map_or(since, |at| at.max(since))
     }

@@ -1,4 +1,4 @@
-//! The questions to STUN servers: which address do you see?
+//! Binding requests to STUN servers.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use super::{Datagram, PACE, Purpose, Random};
 use crate::stun::{self, Id};
 
-/// Servers that are asked, at most.
+/// Maximum number of servers that are queried.
 pub const QUERIES: usize = 8;
 
-/// The pauses after each question; the last pause ends the query. A path of 1 s round trip still
-/// has its answer, and the whole is well within the time of an attempt.
+/// The timeouts of each transmission; the last timeout ends the query. A path with a round trip of
+/// 1 s still gets its response, and the sum is well within the timeout of an attempt.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(250),
     Duration::from_millis(500),
@@ -54,13 +54,13 @@ impl Queries {
         self.0.is_empty()
     }
 
-    /// Whether no further answer is waited for.
+    /// Whether no query is pending.
     pub(super) fn are_over(&self) -> bool {
         self.0.iter().all(|query| query.next.is_none())
     }
 
-    /// Our address, when this is the answer to a query. An answer counts from its server only, and
-    /// with the number of the query.
+    /// Our mapped address, if this is the response to a query. A response must come from the
+    /// queried server and have the transaction id of the query.
     pub(super) fn answered(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<SocketAddr> {
         let (id, seen) = stun::answered(datagram)?;
         let query = self.0.iter_mut().find(|query| query.server == from && query.id == id)?;
@@ -69,19 +69,20 @@ impl Queries {
         Some(seen)
     }
 
-    /// The addresses that servers see.
+    /// Our mapped addresses, as reported by servers.
     pub(super) fn seen(&self) -> impl Iterator<Item = SocketAddr> {
         self.0.iter().filter_map(|query| query.seen)
     }
 
-    /// The servers that have answered, each with our address, of one family: IPv4 if there are any.
+    /// The servers that have responded, each with our mapped address, of one family: IPv4 if there
+    /// are any.
     pub(super) fn answers(&self) -> Vec<(SocketAddr, SocketAddr)> {
         let all = || self.0.iter().filter_map(|query| Some((query.server, query.seen?)));
         let has_v4 = all().any(|(_, seen)| seen.is_ipv4());
         all().filter(|(_, seen)| seen.is_ipv4() == has_v4).collect()
     }
 
-    /// Asks where it is due. Returns whether the last query has just ended.
+    /// Sends the queries that are due. Returns whether the last query has just ended.
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,

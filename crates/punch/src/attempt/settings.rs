@@ -1,4 +1,4 @@
-//! What an attempt is told at its begin.
+//! The settings of an attempt.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +7,7 @@ use crate::{Kinds, Refused, refusal};
 /// Fills bytes with random numbers of cryptographic quality.
 pub type Random<'a> = &'a mut dyn FnMut(&mut [u8]);
 
-/// The part of an end.
+/// The role of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The visitor chooses the pair (controlling, RFC 8445 section 6.1.1).
@@ -19,7 +19,7 @@ pub enum Role {
 /// The settings of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The kinds of candidates that the peer is told.
+    /// The kinds of candidates that are announced to the peer.
     pub kinds: Kinds,
     /// Whether the socket sends to IPv4 addresses.
     pub ipv4: bool,
@@ -36,7 +36,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns why an address of a peer is never sent to, if so.
+    /// Returns why an address of a peer is refused as a destination; `None` if it is not.
     #[must_use]
     pub fn refusal(&self, address: SocketAddr) -> Option<Refused> {
         let is_tested = self.loopback && address.ip().is_loopback();

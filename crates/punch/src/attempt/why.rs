@@ -8,13 +8,13 @@ use crate::signal::Decline;
 /// Why there is no direct path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Why {
-    /// No signal of the peer came.
+    /// No signal of the peer arrived.
     Silent,
-    /// The peer does not try.
+    /// The peer makes no attempt.
     Declined(Decline),
-    /// The configuration of this end wants relayed paths alone.
+    /// The configuration of this end permits only relayed paths.
     Relay,
-    /// One end has addresses of IPv4 alone, and the other end of IPv6 alone.
+    /// One end has only IPv4 addresses, and the other end only IPv6 addresses.
     Families,
     /// UDP does not pass at this end.
     Blocked,
@@ -22,8 +22,8 @@ pub enum Why {
     BlockedThere,
     /// Both NATs choose another port per destination.
     BothMove,
-    /// Our NAT chooses another port per destination, and the other end admits only ports that it
-    /// knows.
+    /// Our NAT chooses another port per destination, and the other end admits only ports to which
+    /// it has sent.
     Moves,
     /// As [`Why::Moves`], with the ends exchanged.
     MovesThere,
@@ -34,7 +34,7 @@ pub enum Why {
 }
 
 impl Why {
-    /// Judges a failed attempt; `heard` says whether a check of the peer arrived.
+    /// Determines why an attempt failed; `heard`: whether a check of the peer arrived.
     pub(super) const fn of(ours: Nat, theirs: Nat, heard: bool) -> Self {
         match (ours, theirs) {
             (Nat { udp: Udp::Blocked, .. }, _) => Self::Blocked,
@@ -43,7 +43,7 @@ impl Why {
                 Nat { mapping: Mapping::PerDestination, .. },
                 Nat { mapping: Mapping::PerDestination, .. },
             ) => Self::BothMove,
-            // Where the other end admits everybody, a port that moves is none of the reasons.
+            // If the other end does not filter, a changing port is not the reason.
             (Nat { mapping: Mapping::PerDestination, .. }, Nat { filtering, .. })
                 if !matches!(filtering, Filtering::Open) =>
             {
@@ -61,7 +61,7 @@ impl Why {
 }
 
 impl Why {
-    /// The name in metrics.
+    /// The label in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

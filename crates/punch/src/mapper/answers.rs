@@ -1,4 +1,4 @@
-//! What the answers of the router do.
+//! Handles the responses of the router.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,8 @@ use super::types::{Answer, Granted};
 use super::{Denied, Door, LEASE, Mapper, PORTS, Protocol, State, Unmapped, nat_pmp, pcp, upnp};
 
 impl Mapper {
-    /// Takes a datagram of the router. Everything but an answer to the present question is ignored.
+    /// Handles a datagram of the router. Everything but a response to the current request is
+    /// ignored.
     pub fn handle_datagram(&mut self, now: Instant, door: Door, datagram: &[u8]) {
         let Some(step) = self.step.clone() else { return };
         let port = self.wanted.own.port();
@@ -45,7 +46,7 @@ impl Mapper {
         }
     }
 
-    /// The system says that nobody listens at [`Door::Mapping`].
+    /// Handles a connection-refused error: nothing listens at [`Door::Mapping`].
     pub fn handle_refused(&mut self, now: Instant) {
         if matches!(self.step, Some(Step::Pcp(_) | Step::OuterAddress | Step::NatPmp(..))) {
             // One port serves both protocols.
@@ -54,7 +55,7 @@ impl Mapper {
         }
     }
 
-    /// Takes the response to a request; `None`: there is none.
+    /// Handles the response to an HTTP request; `None`: there is none.
     pub fn handle_response(&mut self, now: Instant, id: u32, response: Option<&[u8]>) {
         if id != self.last_request {
             return;
@@ -109,7 +110,7 @@ impl Mapper {
         }
     }
 
-    /// Why nobody can be told this outer address, if so.
+    /// Why this external address cannot be announced; `None` if it can.
     pub(super) fn judge(&self, outer: IpAddr) -> Option<Unmapped> {
         if outer.is_ipv4() && is_private(outer) {
             return Some(Unmapped::Private(outer));

@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 use super::pcp::Nonce;
 use super::{http, is_over, nat_pmp, pcp, upnp};
 
-/// Whatever a router answers, only the router is asked, and no more than a bounded answer is kept.
+/// Whatever a router responds, requests are sent only to the router, and the stored response is
+/// bounded.
 pub(crate) fn router(input: &[u8]) {
     let router = Ipv4Addr::new(192, 168, 1, 1);
     let _ = (pcp::answer(input, 7, &Nonce::default()), nat_pmp::address(input));

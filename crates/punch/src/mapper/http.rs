@@ -1,15 +1,15 @@
-//! The little of HTTP/1.1 (RFC 9112) that UPnP takes: one request per connection, and a bounded
-//! answer. The router is asked and nobody else, so a strange answer is an answer that is not read.
+//! The subset of HTTP/1.1 (RFC 9112) that UPnP needs: one request per connection, and a bounded
+//! response. Requests are sent only to the router, so an unusual response may simply be rejected.
 
 use std::net::SocketAddrV4;
 
-/// The longest answer. The descriptions of routers have up to 20 kB.
+/// Maximum length of a response, in bytes. The descriptions of routers have up to 20 kB.
 pub(super) const LONGEST: usize = 64 << 10;
 
-/// The longest chunk line, as most servers have it.
+/// Maximum length of a chunk line, in bytes, as in most servers.
 const CHUNK_LINE: usize = 1 << 10;
 
-/// An answer.
+/// A response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Response {
     pub(super) status: u16,
@@ -30,15 +30,15 @@ pub(super) fn post(host: SocketAddrV4, path: &str, action: &str, body: &str) -> 
     .into_bytes()
 }
 
-/// How much of an answer has come.
+/// Whether a response body is complete.
 enum Body {
     Whole(Vec<u8>),
     Part,
     Wrong,
 }
 
-/// Whether these bytes are a whole answer, or will never be one; further bytes need not be read. An
-/// answer without a length ends with its connection.
+/// Whether these bytes are a complete response, or can never become one, so that no more bytes need
+/// to be read. A response without a length ends with its connection.
 pub(super) fn is_over(bytes: &[u8]) -> bool {
     if bytes.len() > LONGEST {
         return true;
@@ -49,7 +49,7 @@ pub(super) fn is_over(bytes: &[u8]) -> bool {
     }
 }
 
-/// Reads an answer after which nothing more comes.
+/// Parses a response that has ended.
 pub(super) fn response(bytes: &[u8]) -> Option<Response> {
     let (head, rest) = split(bytes).filter(|_| bytes.len() <= LONGEST)?;
     let status = head.split(' ').nth(1)?.get(..3)?.parse().ok()?;
@@ -60,13 +60,13 @@ pub(super) fn response(bytes: &[u8]) -> Option<Response> {
     }
 }
 
-/// The head, and what comes after the empty line.
+/// Splits a response into its header and the bytes after the empty line.
 fn split(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     Some((std::str::from_utf8(&bytes[..end]).unwrap_or_default(), &bytes[end + 4..]))
 }
 
-/// The value of a field of a head.
+/// The value of a header field.
 pub(super) fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let fields = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
     fields.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, v)| v.trim())

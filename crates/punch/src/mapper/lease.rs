@@ -1,4 +1,4 @@
-//! A port from its grant to its end, and what follows where there is none.
+//! The lease of a port from its grant to its end, and the fallback without a lease.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use super::types::{Granted, Lease};
 use super::{LEASE, Mapped, Mapper, Protocol, SHORTEST, State, Unmapped, upnp};
 
 impl Mapper {
-    /// The port is ours.
+    /// Records a granted port.
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -47,7 +47,7 @@ impl Mapper {
         self.begin(now, step);
     }
 
-    /// The present question has failed.
+    /// Handles the failure of the current request.
     pub(super) fn fail(&mut self, now: Instant, why: Unmapped) {
         self.note(why);
         match (self.state, &self.lease) {
@@ -62,7 +62,7 @@ impl Mapper {
         }
     }
 
-    /// Keeps the reason that says most: a refusal more than silence.
+    /// Keeps the most informative reason: a refusal is preferred to silence.
     pub(super) fn note(&mut self, why: Unmapped) {
         if why != Unmapped::Silent {
             self.why = why;
@@ -87,8 +87,8 @@ impl Mapper {
         }
     }
 
-    /// The socket is not used any more: the port is given back. The owner goes on until
-    /// [`Self::is_over`].
+    /// Releases the port, because the socket is no longer used. The owner continues to drive the
+    /// mapper until [`Self::is_over`].
     pub fn end(&mut self, now: Instant) {
         if matches!(self.state, State::Ending | State::Over) {
             return;
@@ -110,7 +110,7 @@ impl Mapper {
         }
     }
 
-    /// The question that gives the port back, which is ours or may be granted yet.
+    /// The request that releases the port, which is granted or may still be granted.
     pub(super) fn deletion(&self) -> Option<Step> {
         let zero = Duration::ZERO;
         if let Some(lease) = &self.lease {

@@ -1,26 +1,27 @@
-//! A port of the router that leads to a socket of this machine.
+//! Maps a port of the router to a socket of this machine.
 //!
-//! A [`Mapper`] asks the router for the port, renews it, and gives it back. It is a plain value,
-//! and its owner has the sockets and the clock: it calls `handle_*` with what happens, and then all
-//! of `poll_*` until they return `None`. It must call [`Mapper::handle_timeout`] at the time of
-//! [`Mapper::poll_timeout`], and [`Mapper::end`] when the socket is not used any more.
+//! A [`Mapper`] requests the port from the router, renews the lease, and releases it. It is a plain
+//! value, and its owner has the sockets and the clock: it calls `handle_*` for each input, and then
+//! all of `poll_*` until they return `None`. It must call [`Mapper::handle_timeout`] at the time of
+//! [`Mapper::poll_timeout`], and [`Mapper::end`] when the socket is no longer used.
 //!
 //! ```text
 //!  Asking: PCP ─> NAT-PMP ─> UPnP ──> Failed          (the one that worked before comes first)
 //!     └──> Holding <──> Renewing ──> Lost             (half the lease before its end)
-//!  end(): ──> Ending ──> Over                         (the router is told, and has up to 1.5 s)
+//!  end(): ──> Ending ──> Over                         (the router is informed, and has 1.5 s)
 //! ```
 //!
 //! | protocol | file | messages |
 //! |---|---|---|
 //! | PCP, RFC 6887 | `pcp` | one datagram each way |
-//! | NAT-PMP, RFC 6886 | `nat_pmp` | the outer address, then the port |
-//! | UPnP IGD | `upnp`, `http` | a datagram finds the description; then three requests of HTTP |
+//! | NAT-PMP, RFC 6886 | `nat_pmp` | the external address, then the port |
+//! | UPnP IGD | `upnp`, `http` | a datagram finds the description; then three HTTP requests |
 //!
-//! `step` has the questions, `answers` what an answer does, `lease` the port from grant to end.
+//! `step` has the requests, `answers` the handling of responses, `lease` the lease from grant to
+//! end.
 //!
-//! Only the router is asked: datagrams go to its two ports, requests to the port that its own
-//! answer names. An answer that is too long, wrong or late is no answer.
+//! Requests are sent only to the router: datagrams to its two ports, HTTP requests to the port in
+//! its own response. A response that is too long, invalid or late is ignored.
 
 mod answers;
 pub(crate) mod fuzz;
@@ -49,50 +50,53 @@ pub use route::default_gateway;
 pub use types::{Door, Mapped, Request, Wanted};
 pub use why::{Denied, Unmapped};
 
-/// The time for which a port is asked. A process that is killed cannot give its port back: the
-/// shorter, the earlier it closes. A renewal costs two datagrams.
+/// The requested lifetime of a lease. A process that is killed cannot release its port: the shorter
+/// the lease, the earlier the port closes. A renewal costs two datagrams.
 pub const LEASE: Duration = Duration::from_secs(600);
 
-/// A shorter lease is renewed as if it had this length, so that no router makes us ask without end.
+/// Minimum lifetime of a lease; a shorter lease is renewed as if it had this lifetime, so that no
+/// router causes excessive renewals.
 const SHORTEST: Duration = Duration::from_secs(20);
 
-/// The time after which no answer to the first question helps: an attempt has 10 s altogether.
+/// Timeout of the first mapping, after which a response would be too late: an attempt has 10 s
+/// altogether.
 const LIMIT: Duration = Duration::from_secs(6);
 
-/// The pauses after each datagram; the last pause ends the wait. The router is near.
+/// The timeouts of each transmission of a datagram; the last timeout ends the request. The router
+/// is near.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(150), Duration::from_millis(250), Duration::from_millis(400)];
 
-/// The time for the answer to one request of HTTP.
+/// Timeout of an HTTP request.
 const REQUEST: Duration = Duration::from_millis(1_500);
 
-/// Ports that are tried where another machine has the port already (UPnP).
+/// Number of ports that are tried if another machine already has the port (UPnP).
 const PORTS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Asking,
-    /// The port is ours, and is renewed at this time.
+    /// The port is mapped, and is renewed at this time.
     Holding(Instant),
     Renewing,
     Ending,
     Over,
 }
 
-/// Asks the router for a port, renews it, and gives it back.
+/// Requests a port from the router, renews the lease, and releases it.
 #[derive(Debug)]
 pub struct Mapper {
     wanted: Wanted,
     nonce: Nonce,
-    /// The outer ports that UPnP tries.
+    /// The external ports that UPnP tries.
     ports: [u16; PORTS],
     state: State,
     began: Instant,
-    /// The protocols that are still to be tried.
+    /// The protocols that have not been tried yet.
     left: VecDeque<Protocol>,
-    /// The question that is not answered yet.
+    /// The pending request.
     step: Option<Step>,
-    /// How often it was sent, and when it is sent again or given up.
+    /// The number of its transmissions, and the time at which it is retransmitted or fails.
     sent: usize,
     due: Instant,
     lease: Option<Lease>,
@@ -103,14 +107,14 @@ pub struct Mapper {
     events: VecDeque<Result<Mapped, Unmapped>>,
 }
 
-/// Reads whether a response of HTTP is complete, so that nothing more of it has to be read.
+/// Whether an HTTP response is complete, so that no more of it must be read.
 #[must_use]
 pub fn is_over(response: &[u8]) -> bool {
     http::is_over(response)
 }
 
 impl Mapper {
-    /// Begins to ask.
+    /// Starts to request a port.
     pub fn new(now: Instant, wanted: Wanted, random: Random<'_>) -> Self {
         let mut nonce = Nonce::default();
         random(&mut nonce);
@@ -118,7 +122,7 @@ impl Mapper {
         for port in &mut ports[1..] {
             let mut two = [0; 2];
             random(&mut two);
-            // The upper half: no known service has its port there.
+            // The upper half: no well-known service has its port there.
             *port = u16::from_ne_bytes(two) | 0x8000;
         }
         let all = [Protocol::Pcp, Protocol::NatPmp, Protocol::Upnp];
@@ -149,18 +153,18 @@ impl Mapper {
         self.datagrams.pop_front()
     }
 
-    /// The next request to the router. A request that is under way is given up for it.
+    /// The next HTTP request to the router. It cancels a request in progress.
     pub fn poll_request(&mut self) -> Option<Request> {
         self.request.take()
     }
 
-    /// The port that leads to our socket, each time that it is another one; or why there is none.
-    /// After an error the mapper gives back what it may have, and is over.
+    /// The mapped port, each time that it changes; or why there is none. After an error the mapper
+    /// releases a port that it may have, and ends.
     pub fn poll_event(&mut self) -> Option<Result<Mapped, Unmapped>> {
         self.events.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] is due; `None` when the mapper is over.
+    /// The time at which [`Self::handle_timeout`] is due; `None` if the mapper is over.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
@@ -171,13 +175,13 @@ impl Mapper {
         }
     }
 
-    /// Whether nothing more is to be done.
+    /// Whether the mapper has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state == State::Over
     }
 
-    /// Does what is due.
+    /// Handles the timer that is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         match self.state {
             State::Asking if now >= self.began + LIMIT => {

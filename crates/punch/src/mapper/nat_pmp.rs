@@ -1,4 +1,4 @@
-//! NAT-PMP (RFC 6886): the outer address of the router, and a mapping of UDP.
+//! NAT-PMP (RFC 6886): the external address of the router, and a UDP mapping.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,18 +10,18 @@ const VERSION: u8 = 0;
 const ADDRESS: u8 = 0;
 const MAP_UDP: u8 = 1;
 
-/// What an answer adds to the opcode.
+/// The bit of the opcode that marks a response.
 const ANSWER: u8 = 128;
 
-/// The question for the outer address.
+/// Encodes the request for the external address.
 pub(super) fn address_request() -> Vec<u8> {
     vec![VERSION, ADDRESS]
 }
 
-/// Asks for a mapping of a port, or with a lifetime of 0 for its end.
+/// Encodes the request to map a port, or with a lifetime of 0 to delete the mapping.
 pub(super) fn request(port: u16, seconds: u32, wanted: Option<SocketAddr>) -> Vec<u8> {
     let wanted = match wanted {
-        // The end of a mapping names no outer port (RFC 6886 section 3.4).
+        // The deletion of a mapping has no external port (RFC 6886 section 3.4).
         _ if seconds == 0 => 0,
         wanted => wanted.map_or(port, |outer| outer.port()),
     };
@@ -32,7 +32,7 @@ pub(super) fn request(port: u16, seconds: u32, wanted: Option<SocketAddr>) -> Ve
     out
 }
 
-/// Reads the answer to [`address_request`]. `None`: it is no answer to it.
+/// Decodes the response to [`address_request`]. `None`: it is not such a response.
 pub(super) fn address(bytes: &[u8]) -> Option<Result<Ipv4Addr, Denied>> {
     if let Some(denied) = denied(bytes, ADDRESS)? {
         return Some(Err(denied));
@@ -41,8 +41,8 @@ pub(super) fn address(bytes: &[u8]) -> Option<Result<Ipv4Addr, Denied>> {
     Some(Ok(ip.into()))
 }
 
-/// Reads the answer to [`request`]; the router has the outer address `outer`. `None`: it is no
-/// answer to it.
+/// Decodes the response to [`request`]; the router has the external address `outer`. `None`: it is
+/// not such a response.
 pub(super) fn answer(bytes: &[u8], port: u16, outer: Ipv4Addr) -> Option<Answer> {
     if let Some(denied) = denied(bytes, MAP_UDP)? {
         return Some(Answer::Denied(denied));
@@ -56,7 +56,7 @@ pub(super) fn answer(bytes: &[u8], port: u16, outer: Ipv4Addr) -> Option<Answer>
     Some(Answer::Granted(Granted { outer, seconds }))
 }
 
-/// The error of an answer to `opcode`, if it says one. `None`: it is no such answer.
+/// The error in a response to `opcode`, if there is one. `None`: it is not such a response.
 #[expect(clippy::option_option, reason = "no answer, an answer, an error in an answer")]
 fn denied(bytes: &[u8], opcode: u8) -> Option<Option<Denied>> {
     let head: &[u8; 4] = bytes.first_chunk()?;

@@ -1,30 +1,30 @@
-//! PCP (RFC 6887): the request MAP and its answer.
+//! PCP (RFC 6887): the request MAP and its response.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::Denied;
 use super::types::{Answer, Granted};
 
-/// The version of this protocol. An answer of version 0 comes from a router that speaks NAT-PMP
-/// alone (RFC 6887 section 9).
+/// The version of PCP. A response of version 0 comes from a router that supports only NAT-PMP (RFC
+/// 6887 section 9).
 const VERSION: u8 = 2;
 
 const MAP: u8 = 1;
 
-/// The bit of answers in the byte of the opcode.
+/// The bit of the opcode byte that marks a response.
 const ANSWER: u8 = 0x80;
 
 /// The protocol UDP.
 const UDP: u8 = 17;
 
-/// Bytes of a request, and of an answer without options.
+/// Length of a request, and of a response without options, in bytes.
 const LENGTH: usize = 60;
 
 /// A number that only the owner of the mapping knows.
 pub(super) type Nonce = [u8; 12];
 
-/// Asks for a mapping of the port of `own`, or with a lifetime of 0 for its end. The router is
-/// asked for the outer address `wanted`, if there is one.
+/// Encodes the request to map the port of `own`, or with a lifetime of 0 to delete the mapping.
+/// `wanted` is the suggested external address, if there is one.
 pub(super) fn request(
     own: (Ipv4Addr, u16),
     nonce: &Nonce,
@@ -50,11 +50,11 @@ pub(super) fn request(
     out
 }
 
-/// Reads an answer to [`request`]. `None`: it is no answer to it.
+/// Decodes a response to [`request`]. `None`: it is not such a response.
 pub(super) fn answer(bytes: &[u8], port: u16, nonce: &Nonce) -> Option<Answer> {
     let (&version, &kind) = (bytes.first()?, bytes.get(1)?);
     if version != VERSION {
-        // A router of another version repeats nothing of the request.
+        // A router of another version does not echo the request.
         return (version == 0 && kind & ANSWER != 0).then_some(Answer::Unknown);
     }
     let is_ours = bytes.len() >= LENGTH

@@ -1,8 +1,8 @@
-//! The protocols by which a router is asked for a port.
+//! The port mapping protocols.
 
 use std::fmt;
 
-/// A protocol by which routers map ports.
+/// A port mapping protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// Port Control Protocol, RFC 6887.

@@ -2,15 +2,15 @@
 
 use std::net::Ipv4Addr;
 
-/// Bits of the flags of a route: it is in force, it has a gateway, it refuses.
+/// Flags of a route: up, has a gateway, rejects.
 const UP: u32 = 1;
 const GATEWAY: u32 = 2;
 const REJECT: u32 = 0x200;
 
-/// The gateway of the default route of IPv4 with the lowest metric, in the text of
+/// The gateway of the IPv4 default route with the lowest metric, from the text of
 /// `/proc/self/net/route`.
 ///
-/// Only IPv4 has one here: over IPv6 there is no NAT, and the checks of both ends open their
+/// Only IPv4 needs a mapping: over IPv6 there is no NAT, and the checks of both ends open their
 /// firewalls.
 #[must_use]
 pub fn default_gateway(routes: &str) -> Option<Ipv4Addr> {
@@ -23,7 +23,7 @@ pub fn default_gateway(routes: &str) -> Option<Ipv4Addr> {
         let flags = number(flags)?;
         let is_default = number(destination)? == 0 && number(mask)? == 0;
         let serves = flags & (UP | GATEWAY | REJECT) == UP | GATEWAY;
-        // The kernel prints the bytes of the address as one number of this machine.
+        // The kernel prints the bytes of the address as one number in native byte order.
         let gateway = Ipv4Addr::from(number(gateway)?.to_ne_bytes());
         let metric: u32 = metric.parse().ok()?;
         (is_default && serves).then_some((metric, gateway))

@@ -1,4 +1,4 @@
-//! The questions to the router, and how often each is asked.
+//! The requests to the router, and their retransmissions.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -7,44 +7,45 @@ use std::time::{Duration, Instant};
 use super::upnp::{self, Place, Service};
 use super::{Door, Mapper, PAUSES, REQUEST, Request, State, Unmapped, nat_pmp, pcp};
 
-/// A question that is not answered yet.
+/// A pending request.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// MAP of PCP, for this time; 0 gives the port back.
+    /// PCP: MAP with this lifetime; 0 releases the port.
     Pcp(Duration),
-    /// NAT-PMP: which outer address has the router?
+    /// NAT-PMP: the request for the external address of the router.
     OuterAddress,
-    /// NAT-PMP: a port for this time; the router has this outer address.
+    /// NAT-PMP: a mapping with this lifetime; the router has this external address.
     NatPmp(Ipv4Addr, Duration),
-    /// UPnP: where is the description?
+    /// UPnP: the search for the description.
     Search,
-    /// UPnP: the description.
+    /// UPnP: the request for the description.
     Describe(Place),
-    /// UPnP: which outer address has this service? The others are asked if it has none.
+    /// UPnP: the request for the external address of this service. The other services are tried if
+    /// it has none.
     Address(Service, VecDeque<Service>),
-    /// UPnP: the nth of our ports; the service has this outer address.
+    /// UPnP: the mapping of the nth of our ports; the service has this external address.
     Add(Service, Ipv4Addr, usize),
-    /// UPnP: the end of the mapping of this outer port.
+    /// UPnP: the deletion of the mapping of this external port.
     Delete(Service, u16),
 }
 
-/// What a question sends.
+/// The message of a request.
 enum Message {
     Datagram(Door, Vec<u8>),
     Request(SocketAddrV4, Vec<u8>),
 }
 
 impl Mapper {
-    /// Asks a question for the first time.
+    /// Sends a request for the first time.
     pub(super) fn begin(&mut self, now: Instant, step: Step) {
         self.step = Some(step);
         self.sent = 0;
         self.send(now);
     }
 
-    /// Asks again, or gives the question up.
+    /// Retransmits the request, or fails it.
     pub(super) fn repeat(&mut self, now: Instant) {
-        // A request of HTTP is not repeated: TCP has done so.
+        // An HTTP request is not retransmitted: TCP does so.
         let is_repeated = matches!(
             self.step,
             Some(Step::Pcp(_) | Step::OuterAddress | Step::NatPmp(..) | Step::Search)
@@ -73,7 +74,7 @@ impl Mapper {
     fn message(&self) -> Option<Message> {
         let own = self.wanted.own;
         let seconds = |time: &Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
-        // A renewal, as a repeated question, asks for the port that is ours.
+        // A renewal, like a retransmission, requests the port that is already mapped.
         let known = self.lease.as_ref().map(|lease| lease.mapped.outer);
         let known = known.filter(|_| self.state != State::Ending);
         let mapping = |bytes| Message::Datagram(Door::Mapping, bytes);

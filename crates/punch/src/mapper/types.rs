@@ -1,40 +1,40 @@
-//! What a mapper is told, and what it tells.
+//! The inputs and outputs of a mapper.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Instant;
 
 use super::{Denied, Protocol, upnp};
 
-/// A port of the router that leads to our socket.
+/// A port of the router that is mapped to our socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
-    /// The address of the router, with the port.
+    /// The external address of the router, with the port.
     pub outer: SocketAddr,
-    /// By which protocol it was asked.
+    /// The protocol that mapped the port.
     pub protocol: Protocol,
 }
 
-/// The port of the router to which a datagram goes, or from which it came.
+/// The port of the router that is the destination or the source of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
     /// Port 5351 of PCP and NAT-PMP.
     Mapping,
-    /// Port 1900 of SSDP, the search of UPnP. Some routers answer from another port.
+    /// Port 1900 of SSDP, the search of UPnP. Some routers respond from another port.
     Search,
 }
 
-/// A request of HTTP, over a connection of its own. A newer request takes its place.
+/// An HTTP request, over a separate connection. A newer request replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The number of the request, for [`super::Mapper::handle_response`].
     pub id: u32,
     /// A port of the router.
     pub to: SocketAddrV4,
-    /// What is sent.
+    /// The encoded request.
     pub bytes: Vec<u8>,
 }
 
-/// The socket that a port shall lead to, and what the router is to be asked with.
+/// The socket to which a port must be mapped, and the parameters of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The address of the router.
@@ -45,12 +45,12 @@ pub struct Wanted {
     pub first: Option<Protocol>,
 }
 
-/// What an answer says.
+/// The outcome in a response.
 #[derive(Debug)]
 pub(super) enum Answer {
     Granted(Granted),
     Denied(Denied),
-    /// The router does not speak this protocol.
+    /// The router does not support this protocol.
     Unknown,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Granted {
     pub(super) seconds: u32,
 }
 
-/// A port that is ours.
+/// The lease of a mapped port.
 #[derive(Clone, Debug)]
 pub(super) struct Lease {
     pub(super) mapped: Mapped,

@@ -1,16 +1,18 @@
 //! UPnP IGD (Internet Gateway Device 1 and 2): the search for the router's description, the service
 //! in it that maps ports, and its actions.
 //!
-//! Whatever the router says, nothing but the address and the port of its description is asked.
+//! Regardless of the router's responses, requests are sent only to the address and the port of its
+//! description.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::{Denied, http};
 
-/// Services of a router that are asked, at most: a modem for several lines has one for each.
+/// Maximum number of services of a router that are tried: a modem for several lines has one for
+/// each.
 const SERVICES: usize = 4;
 
-/// The longest path of a URL.
+/// Maximum length of the path of a URL, in bytes.
 const PATH: usize = 256;
 
 const WAN_IP_2: &str = "urn:schemas-upnp-org:service:WANIPConnection:2";
@@ -20,7 +22,7 @@ const WAN_PPP_1: &str = "urn:schemas-upnp-org:service:WANPPPConnection:1";
 /// The port has another owner (`ConflictInMappingEntry`).
 pub(super) const CONFLICT: u16 = 718;
 
-/// The router maps ports without an end only (`OnlyPermanentLeasesSupported`).
+/// The router supports only permanent mappings (`OnlyPermanentLeasesSupported`).
 pub(super) const PERMANENT: u16 = 725;
 
 /// A resource of the router.
@@ -37,7 +39,7 @@ pub(super) struct Service {
     kind: &'static str,
 }
 
-/// The search, sent to the router alone (UPnP Device Architecture 1.1 section 1.3.2).
+/// Encodes the unicast search to the router (UPnP Device Architecture 1.1 section 1.3.2).
 pub(super) fn search(router: Ipv4Addr) -> Vec<u8> {
     format!(
         "M-SEARCH * HTTP/1.1\r\nHOST: {router}:1900\r\nMAN: \"ssdp:discover\"\r\nMX: 1\r\n\
@@ -46,8 +48,8 @@ pub(super) fn search(router: Ipv4Addr) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Where the description is, by an answer to the search. `None`: it is no answer, or it names
-/// another machine than the router.
+/// The location of the description, from a response to the search. `None`: it is not a response, or
+/// its URL is not on the router.
 pub(super) fn location(answer: &[u8], router: Ipv4Addr) -> Option<Place> {
     let answer = std::str::from_utf8(answer).ok()?;
     let is_answer = answer.starts_with("HTTP/1.") && answer.split(' ').nth(1) == Some("200");
@@ -65,7 +67,7 @@ fn place(url: &str) -> Option<Place> {
     Some(Place { host, path: checked(path)? })
 }
 
-/// A path that a request can have as it is.
+/// The path, if a request can contain it unchanged.
 fn checked(path: &str) -> Option<String> {
     let is_plain = path.len() <= PATH && path.bytes().all(|byte| byte.is_ascii_graphic());
     is_plain.then(|| path.to_owned())
@@ -76,7 +78,7 @@ impl Place {
         http::get(self.host, &self.path)
     }
 
-    /// The place of a URL in the description; `None`: at another host or port.
+    /// Resolves a URL of the description; `None`: it has another host or port.
     fn relative(&self, url: &str) -> Option<Self> {
         if url.contains("://") {
             return place(url).filter(|place| place.host == self.host);
@@ -111,12 +113,12 @@ fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 impl Service {
-    /// Asks for the outer address.
+    /// Encodes the request for the external address.
     pub(super) fn address_request(&self) -> Vec<u8> {
         self.action("GetExternalIPAddress", "")
     }
 
-    /// Asks for a mapping of the outer port `outer`.
+    /// Encodes the request to map the external port `outer`.
     pub(super) fn add_request(&self, own: SocketAddrV4, outer: u16, seconds: u32) -> Vec<u8> {
         let (ip, port) = (own.ip(), own.port());
         self.action(
@@ -131,7 +133,7 @@ impl Service {
         )
     }
 
-    /// Asks for the end of a mapping.
+    /// Encodes the request to delete a mapping.
     pub(super) fn delete_request(&self, outer: u16) -> Vec<u8> {
         self.action(
             "DeletePortMapping",
@@ -154,7 +156,7 @@ impl Service {
     }
 }
 
-/// Reads the answer to an action: its body, or why it is refused.
+/// Decodes the response to an action: its body, or why the action was refused.
 pub(super) fn done(answer: Option<&[u8]>) -> Result<Vec<u8>, Denied> {
     let Some(answer) = answer.and_then(http::response) else { return Err(Denied::Unreadable) };
     if answer.status == 200 {
@@ -169,7 +171,7 @@ pub(super) fn done(answer: Option<&[u8]>) -> Result<Vec<u8>, Denied> {
     })
 }
 
-/// The outer address in an answer.
+/// The external address in a response.
 pub(super) fn address(body: &[u8]) -> Option<Ipv4Addr> {
     element(&String::from_utf8_lossy(body), "NewExternalIPAddress")?.parse().ok()
 }

@@ -12,17 +12,17 @@ pub enum Unmapped {
     NoRouter,
     /// The address towards the router is public.
     NoNat,
-    /// Datagrams to the internet do not leave through the router: a VPN.
+    /// The route to the internet does not use the router, as with a VPN.
     OtherWay,
-    /// The router answers no protocol.
+    /// The router responds to no protocol.
     Silent,
     /// The router refuses.
     Denied(Protocol, Denied),
-    /// The outer address of the router is private: another NAT is in front of the router.
+    /// The external address of the router is private: another NAT is in front of the router.
     Private(IpAddr),
-    /// The router told an outer address at which nothing can be reached.
+    /// The router reported an unreachable external address.
     NoAddress,
-    /// The router maps ports without an end only, which would outlive this process.
+    /// The router supports only permanent mappings, which would outlive this process.
     Permanent,
     /// The mapping could not be renewed.
     Lost,
@@ -31,15 +31,15 @@ pub enum Unmapped {
 /// Why a router refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// Its settings do not permit it.
+    /// The settings of the router do not permit it.
     NotAuthorized,
-    /// It has no connection itself, or a private address.
+    /// The router has no connection itself, or has a private address.
     NoNetwork,
-    /// It has no room.
+    /// The router has no room for more mappings.
     Full,
     /// Another code of the protocol.
     Code(u16),
-    /// Its answer cannot be read.
+    /// The response of the router cannot be decoded.
     Unreadable,
 }
 
