@@ -80,7 +80,7 @@ const RESERVE: u64 = 4;
 
 /// An active stream may use three quarters of the reserve, because it returns what it takes. (With
 /// the whole reserve kept, 400 stalled streams leave an active stream too little of 32 MiB: 0.4 of
-/// its throughput at a round trip of 30 ms.)
+/// its throughput at 30 ms.)
 const RESERVE_OF_MOVING: u64 = 4 * RESERVE;
 
 /// The fraction of the budget for all streams that have not yet shown that their bytes are read, as

@@ -19,7 +19,7 @@ impl NamePattern {
     /// Parses `text`.
     ///
     /// # Errors
-    /// The text is neither a name nor part of a name beside a `*`.
+    /// The text is neither a name, nor part of a name with a leading or trailing `*`, nor `*`.
     pub fn new(text: &str) -> Result<Self, NamePatternError> {
         let part = text.strip_suffix('*').or_else(|| text.strip_prefix('*'));
         let is_pattern = part.is_some_and(str::is_empty);

@@ -61,7 +61,7 @@ impl Redirect {
         if is_authority_form(&authority) { Ok(Self(text.into())) } else { Err(BAD) }
     }
 
-    /// The address as it was written.
+    /// The address with its placeholders.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,6 +1,6 @@
 -- Wireshark dissector of the tunnel protocol (crates/proto/SPEC.md): the greeting, the frames and
 -- the control messages over tcp://, tls://, ws://, wss:// and quic://, and the packets of kcp://.
--- README.md beside this file says how it is installed and how a recording is decrypted.
+-- README.md in this folder describes the installation and the decryption of a capture.
 
 local bits = bit32 or bit
 local band, bor, bxor, bnot = bits.band, bits.bor, bits.bxor, bits.bnot
@@ -138,8 +138,8 @@ kcp.prefs.keylog = Pref.string("Key log file", "",
 -- Streams of bytes -------------------------------------------------------------------------------
 --
 -- A direction of a connection is in one of the phases "mark", "magic", "greeting" and "frames".
--- Wireshark dissects a packet again whenever it is shown, in any order. So what is known at the
--- beginning of each call is noted when a packet is seen for the first time. Fields of other
+-- Wireshark dissects a packet again whenever it is shown, in any order. So the state at the
+-- beginning of each call is saved when a packet is dissected for the first time. Fields of other
 -- dissectors, such as the number of a stream, are unknown at that time.
 
 local directions = {}
@@ -153,7 +153,7 @@ local function direction(key, phase)
   return known
 end
 
--- Begins a call for a packet. Returns what was known then.
+-- Begins a call for a packet. Returns the saved state.
 local function begin(dir, pinfo)
   if dir.at ~= pinfo.number then dir.at, dir.nth = pinfo.number, 0 end
   local calls = dir.calls[pinfo.number]
@@ -175,7 +175,7 @@ local function ends(pinfo)
   return tostring(pinfo.src) .. ":" .. pinfo.src_port, tostring(pinfo.dst) .. ":" .. pinfo.dst_port
 end
 
--- Adds fields that follow each other: pairs of a field and its bytes.
+-- Adds consecutive fields: pairs of a field and its length in bytes.
 local function add_all(tree, range, at, fields)
   for i = 1, #fields, 2 do
     tree:add(fields[i], range(at, fields[i + 1]))
@@ -239,7 +239,7 @@ local function visitor_of(range, tree)
   end
 end
 
--- The bytes of a visitor by its family.
+-- The length of a visitor address by its family, in bytes.
 local VISITOR_SIZES = { [0] = 1, [4] = 7, [6] = 19 }
 
 -- Priority, target, visitor and TLVs, as in OPEN and FlowOpen. Returns the target.
@@ -275,7 +275,7 @@ local function control_message(kind, body, tree)
   end
 end
 
--- The messages that the bytes of CONTROL complete. They are a stream of their own.
+-- Reassembles the messages of CONTROL frames, which are a separate byte stream.
 local function control(now, range, tree, told)
   local all = now.control .. range:raw()
   local whole = ByteArray.new(all, true):tvb("Control stream")
@@ -341,14 +341,14 @@ local function frame(now, range, tree, told)
   end
 end
 
--- Reads the unit at the beginning of a range. Returns its length; or nil and the missing bytes; or
--- nil without a number when the bytes do not follow the specification.
+-- Dissects the unit at the beginning of a range. Returns its length; or nil and the number of
+-- missing bytes; or only nil if the bytes violate the specification.
 local function unit(now, range, tree, told)
   local have = range:len()
   if now.phase == "mark" then
     local length = now.is_server and now.has_token and 17 or 1
     if have < length then return nil, length - have end
-    -- The recording begins later, or the client has another address now.
+    -- The capture begins later, or the client has changed its address.
     local is_mark = range(0, 1):uint() == 1
       and (have < length + 4 or range(length, 4):string() == MAGIC)
     if not is_mark then
@@ -362,8 +362,8 @@ local function unit(now, range, tree, told)
   elseif now.phase == "magic" then
     if have < 4 then return nil, 4 - have end
     if range(0, 4):string() ~= MAGIC then
-      -- Wireshark drops the messages of a WebSocket that come with the answer of HTTP. An Accept has
-      -- 38 bytes at least, and a RESET has 2.
+      -- Wireshark drops the WebSocket messages that arrive together with the HTTP response. An
+      -- Accept has at least 38 bytes, and a RESET has 2.
       local is_accept = range(0, 1):uint() == 4 and range(1, 3):uint() >= 38
       now.phase = is_accept and "greeting" or "frames"
       return 0
@@ -402,8 +402,8 @@ local function unit(now, range, tree, told)
   return 8 + length
 end
 
--- Reads all units of a range. Returns the number of bytes that were read, and how many are missing
--- for the next unit.
+-- Dissects all units of a range. Returns the number of dissected bytes, and the number of bytes
+-- missing for the next unit.
 local function units(now, range, tree, told)
   local at = 0
   while at < range:len() do
@@ -425,7 +425,7 @@ local function summary(pinfo, told)
   end
 end
 
--- A stream that Wireshark reassembles: it keeps what is missing.
+-- A stream that Wireshark reassembles: Wireshark buffers incomplete units.
 local function reassembled(tvb, pinfo, tree, key, phase)
   local dir = direction(key, phase)
   local now = begin(dir, pinfo)
@@ -441,7 +441,7 @@ local function reassembled(tvb, pinfo, tree, key, phase)
   return tvb:len()
 end
 
--- A stream in pieces that nothing reassembles: the messages of a WebSocket, the segments of KCP.
+-- A stream in pieces that Wireshark does not reassemble: WebSocket messages, KCP segments.
 local function piecewise(range, pinfo, tree, dir)
   local now = begin(dir, pinfo)
   now.has_token = dir.has_token
@@ -468,7 +468,7 @@ function tunnel.dissector(tvb, pinfo, tree)
 end
 
 -- The streams of a connection. The greeting is at the beginning of the first one, and the others
--- have frames alone, so the phase of the connection is that of each.
+-- have only frames, so they share the phase of the connection.
 local over_quic = Proto("tunnel_quic", "Tunnel over QUIC")
 function over_quic.dissector(tvb, pinfo, tree)
   if tvb:len() == 0 then return 0 end
@@ -483,7 +483,7 @@ function web_socket.dissector(tvb, pinfo, tree)
   return tvb:len()
 end
 
--- Datagrams of a carrier: a packet of a flow.
+-- Native datagrams of a carrier: a packet of a flow.
 local function flow_packet(range, tree)
   if range:len() < 4 then return end
   local branch = tree:add(tunnel, range, "Datagram of a flow")
@@ -654,7 +654,7 @@ local function encrypted(keys, block)
   return s
 end
 
--- AES-128-GCM without a check of its tag (NIST SP 800-38D): what was recorded may be cut.
+-- AES-128-GCM without verification of the tag (NIST SP 800-38D): captured packets may be truncated.
 local function opened(key, nonce, text)
   local out = {}
   for at = 1, #text, 16 do
@@ -706,8 +706,8 @@ local function load_exporters()
   file:close()
 end
 
--- The secret of a connection. The file is read once for each connection that is not in what was read
--- before: in a capture that goes on, connections begin later.
+-- The secret of a connection. The file is read again for each connection that is not known yet:
+-- during a live capture, connections begin later.
 local function exporter_of(known)
   if not exporters[known.random] and not known.is_looked_up then
     known.is_looked_up = true
@@ -726,7 +726,7 @@ end
 
 -- Packets of kcp:// ------------------------------------------------------------------------------
 
--- The connections, by both of their ids.
+-- The connections, by both connection ids.
 local connections = {}
 
 local function connect(server, client)
@@ -773,7 +773,7 @@ local function integer(range, at)
   return at + size
 end
 
--- Skips an acknowledgement. Returns the place behind it.
+-- Skips an acknowledgement. Returns the offset after it.
 local function acknowledgement(range, at, has_marks, tree)
   tree:add(k.ack, range(at, 4))
   at = integer(range, at + 4)
@@ -788,7 +788,7 @@ local function acknowledgement(range, at, has_marks, tree)
   return has_marks and integer(range, at) or at
 end
 
--- Takes a segment in its order. Returns the bytes that follow the bytes before, if there are some.
+-- Adds a segment. Returns the bytes that are now in order, if there are any.
 local function in_order(lane, sn, payload)
   if sn < lane.next or lane.waiting[sn] then return "" end
   lane.waiting[sn] = payload
@@ -801,7 +801,7 @@ local function in_order(lane, sn, payload)
   return table.concat(out)
 end
 
--- A part of a segment. Returns the whole payload once all parts are there.
+-- Adds a part of a segment. Returns the whole payload once all parts have arrived.
 local function joined(lane, sn, offset, follows, payload)
   local parts = lane.parts[sn] or {}
   lane.parts[sn] = parts
@@ -871,7 +871,7 @@ local function content(known, session, way, text, pinfo, tree)
       lane = { next = 0, waiting = {}, parts = {}, given = {} }
       known.lanes[name] = lane
     end
-    -- The bytes that a packet completes are known when it is seen for the first time.
+    -- The bytes that a packet completes are known when it is dissected for the first time.
     local whole = pinfo.visited and lane.given[pinfo.number] or ""
     segments(rest, branch, function(sn, payload, is_part, offset, follows)
       if pinfo.visited then return end
@@ -948,7 +948,7 @@ function kcp.dissector(tvb, pinfo, tree)
   return tvb:len()
 end
 
--- Where the dissectors are called ------------------------------------------------------------------
+-- Registration of the dissectors ------------------------------------------------------------------
 
 -- tcp:// begins with the magic of either end.
 local function is_plain(tvb, pinfo, tree)

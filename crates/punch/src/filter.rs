@@ -83,7 +83,7 @@ const fn of_v6(ip: Ipv6Addr) -> Option<Refused> {
     // fe80::/10, and fec0::/10, the deprecated site-local addresses.
     } else if a & 0xff80 == 0xfe80 {
         Refused::LinkLocal
-    // fd00:ec2::/32: the link-local services of AWS (metadata 254, name server 253, pods 23).
+    // fd00:ec2::/32: the instance services of AWS (metadata 254, name server 253, pods 23).
     } else if a == 0xfd00 && b == 0xec2 {
         Refused::Metadata
     // ::/96 and ::ffff:0:0/96, 64:ff9b::/96 with 64:ff9b:1::/48 (NAT64), 2002::/16 (6to4),

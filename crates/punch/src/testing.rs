@@ -1,4 +1,4 @@
-//! A point in time for tests that count from it.
+//! A start time for tests with virtual time.
 
 use std::time::Instant;
 

@@ -126,8 +126,8 @@ pub struct Register {
     pub generation: u64,
     /// The services; an empty list withdraws all.
     pub services: Vec<ServiceSpec>,
-    /// The client stops and may return: the server keeps its names reserved. An older client does
-    /// not send this.
+    /// The client stops and may return: the server remembers its names. An older client does not
+    /// send this.
     pub leaving: bool,
 }
 

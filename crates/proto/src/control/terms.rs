@@ -34,8 +34,8 @@ pub struct ServiceTerms {
     pub shared: Option<Sharing>,
     /// Streams of the service survive the loss of a carrier.
     pub resume: bool,
-    /// The service is temporary: the server does not reserve its names while the client is
-    /// disconnected. An older server reserves none.
+    /// The service is temporary: the server does not remember its names while the client is
+    /// disconnected. An older server remembers none.
     pub ephemeral: bool,
     /// The visitors that are admitted. A server without [`Features::VISITORS`] would admit
     /// everybody.

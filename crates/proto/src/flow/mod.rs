@@ -170,7 +170,7 @@ impl Flows {
         self.drops
     }
 
-    /// The index of each flow is below this number.
+    /// The exclusive upper bound of flow indices.
     pub(crate) fn slots(&self) -> usize {
         self.all.capacity()
     }

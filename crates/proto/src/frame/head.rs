@@ -43,7 +43,7 @@ pub enum Kind {
     Open = 1,
     /// Bytes of a stream.
     Data = 2,
-    /// No more bytes.
+    /// The end of the sender's direction.
     Fin = 3,
     /// The sender's direction is aborted.
     Reset = 4,

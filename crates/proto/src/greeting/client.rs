@@ -30,7 +30,7 @@ use crate::{CarrierNumber, InstanceId, LinkId};
 pub(super) const FIRST_CARRIER: CarrierNumber = CarrierNumber(1);
 
 /// Longest time that a client accepts from a server, in seconds: a day. The field has room for a
-/// century, in which nobody would notice a dead link.
+/// century, for which a dead link would go undetected.
 const SECONDS_MAX: u32 = 24 * 60 * 60;
 
 /// How a client proves its name.

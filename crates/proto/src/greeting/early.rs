@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   client                                              server
-//!     |  ---- ClientHello, TNL1 Hello Early ------------>  |  looks at the link, changes nothing
+//!     |  ---- ClientHello, TNL1 Hello Early ------------>  |  reads the link, changes no state
 //!     |  <--- ServerHello..Finished, TNL1 Nonce Accept --  |
 //!     |       EarlySignature RESUME                        |
 //!     |  ---- Finished, Proof RESUME DATA -------------->  |  verifies Proof, attaches the carrier

@@ -1,6 +1,6 @@
-//! The messages of a greeting as bytes. Each is `kind u8 | length u24 | body`; the magic precedes
-//! the first message of each direction. The fields below are the same in every version; a newer
-//! version adds TLVs after them, which older ends skip.
+//! The encoding of the messages of a greeting. Each is `kind u8 | length u24 | body`; the magic
+//! precedes the first message of each direction. The fields below are the same in every version; a
+//! newer version adds TLVs after them, which older ends skip.
 
 use std::fmt;
 

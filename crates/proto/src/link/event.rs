@@ -41,59 +41,59 @@ pub enum Event {
     Opened {
         /// The new stream.
         key: StreamKey,
-        /// What it asks for.
+        /// The request.
         open: Open,
     },
     /// The next bytes of a stream. The driver calls [`super::Link::consume`] as it passes them on.
     Data {
-        /// Of which stream.
+        /// The stream.
         key: StreamKey,
-        /// A part of the buffer that was read, not copied.
+        /// A slice of the read buffer, not copied.
         bytes: Bytes,
     },
     /// The peer's direction ended cleanly.
     Finished {
-        /// Of which stream.
+        /// The stream.
         key: StreamKey,
     },
     /// The peer's direction was aborted.
     Reset {
-        /// Of which stream.
+        /// The stream.
         key: StreamKey,
-        /// Why.
+        /// The reason.
         code: ResetCode,
     },
     /// The peer discards our bytes; our direction is aborted.
     Stopped {
-        /// Of which stream.
+        /// The stream.
         key: StreamKey,
-        /// Why.
+        /// The reason.
         code: ResetCode,
     },
     /// The stream is forgotten; its key is invalid.
     Closed {
-        /// Which stream.
+        /// The stream.
         key: StreamKey,
     },
     /// The peer opened a flow.
     FlowOpened {
         /// The new flow.
         key: FlowKey,
-        /// What it asks for.
+        /// The request.
         open: Open,
     },
     /// A datagram of a flow.
     Datagram {
-        /// Of which flow.
+        /// The flow.
         key: FlowKey,
-        /// A part of the buffer that was read, not copied.
+        /// A slice of the read buffer, not copied.
         bytes: Bytes,
     },
     /// The flow is forgotten; its key is invalid.
     FlowClosed {
-        /// Which flow.
+        /// The flow.
         key: FlowKey,
-        /// Why.
+        /// The reason.
         code: ResetCode,
         /// Whether the peer closed the flow.
         by_peer: bool,
@@ -119,6 +119,6 @@ pub enum Event {
     /// this end are exhausted. With [`GoAwayReason::Done`] the server has no stream left. With
     /// another reason the peer ended the link.
     GoingAway(GoAwayReason),
-    /// No carrier for `resume_timeout`: the link has ended.
+    /// The link has had no carrier for `resume_timeout` and has ended.
     Expired,
 }

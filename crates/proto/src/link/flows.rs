@@ -28,7 +28,7 @@ impl Link {
         self.flows.len()
     }
 
-    /// The index of each flow ([`FlowKey::index`]) is below this number.
+    /// The exclusive upper bound of flow indices ([`FlowKey::index`]).
     #[must_use]
     pub fn flow_slots(&self) -> usize {
         self.flows.slots()

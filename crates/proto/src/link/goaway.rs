@@ -3,13 +3,13 @@
 //!
 //! ```text
 //!   server                                         client
-//!   asked by its operator, or ids used up
-//!     |--- GOAWAY 0 "have a successor" ------------->|   (or its own ids are used up)
+//!   requested by its operator, or ids exhausted
+//!     |--- GOAWAY 0 "need a successor" ------------->|   (or its own ids are exhausted)
 //!     |    both still open streams, if they have ids | dials
-//!     |<-- GOAWAY 0 "the successor lives" -----------|   behind its last OPEN
-//!     | opens no more; takes what came before        | opens no more; takes what crosses
+//!     |<-- GOAWAY 0 "the successor is ready" --------|   after its last OPEN
+//!     | opens no more; accepts earlier OPENs         | opens no more; accepts OPENs in flight
 //!     | its last stream ends                         |
-//!     |--- GOAWAY 2 "nothing is left here" --------->|
+//!     |--- GOAWAY 2 "no stream is left" ------------>|
 //!     |                                              | its last stream ends
 //!     |<-- GOAWAY 1 ---------------------------------|   the link is over
 //! ```

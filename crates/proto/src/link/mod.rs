@@ -193,7 +193,7 @@ impl Link {
         self.streams.len() - 1
     }
 
-    /// The index of each stream ([`StreamKey::index`]) is below this number.
+    /// The exclusive upper bound of stream indices ([`StreamKey::index`]).
     #[must_use]
     pub fn stream_slots(&self) -> usize {
         self.streams.capacity()

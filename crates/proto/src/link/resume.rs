@@ -225,8 +225,8 @@ impl Link {
         Ok(())
     }
 
-    /// Aborts a stream that the peer has forgotten or refused: the peer ignores all further frames
-    /// of it.
+    /// Aborts a stream that the peer has forgotten or refused: the peer ignores all later frames of
+    /// it.
     fn lose_stream(&mut self, key: StreamKey) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         let code = ResetCode::Shutdown;

@@ -165,7 +165,7 @@ impl Frames {
                 frame.slack = u32::try_from(payload).unwrap_or(u32::MAX);
                 frame.start = from;
             } else if known > 0 {
-                // The peer has the front part: the rest gets its own header.
+                // The peer has the front part: the rest gets a new header.
                 let mut rest = BytesMut::with_capacity(frame.bytes.len() - known);
                 rest.extend_from_slice(&frame.bytes[..HEAD_ROOM]);
                 rest.extend_from_slice(&frame.bytes[HEAD_ROOM + known..]);

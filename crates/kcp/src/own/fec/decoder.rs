@@ -81,7 +81,7 @@ impl Rebuilt {
     }
 }
 
-/// The position of an arrived shard in [`Store::bytes`]. The bytes of a data shard begin with the
+/// The position of an arrived shard in `Store::bytes`. The bytes of a data shard begin with the
 /// size.
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -189,7 +189,7 @@ impl Decoder {
         self.bytes + self.spare_bytes
     }
 
-    /// Takes a data shard. The caller uses the shard itself if this returns `true`. `false`: the
+    /// Adds a data shard. The caller uses the shard itself if this returns `true`. `false`: the
     /// shard had arrived before, or was rebuilt, or its group is too old. Appends shards that can
     /// be rebuilt now to `rebuilt`.
     pub fn data(&mut self, shard: Shard, load: Load, body: &[u8], rebuilt: &mut Rebuilt) -> bool {
@@ -206,7 +206,7 @@ impl Decoder {
         true
     }
 
-    /// Takes a parity shard. Appends shards that can be rebuilt now to `rebuilt`.
+    /// Adds a parity shard. Appends shards that can be rebuilt now to `rebuilt`.
     pub fn parity(&mut self, head: Parity, parity: &[u8], rebuilt: &mut Rebuilt) {
         let Parity { shard, k, is_final } = head;
         self.counters.parity_in += 1;
@@ -290,7 +290,7 @@ impl Decoder {
         let before = rebuilt.len();
         self.bytes += group.rebuild(&mut self.scratch, rebuilt);
         self.counters.rebuilt += (rebuilt.len() - before) as u64;
-        // A group with the largest number of shards is at its end even if no shard has said so.
+        // A group with the maximum number of shards has ended even if no shard has announced it.
         if group.has_all(group.size.unwrap_or(DATA_MAX as u8)) {
             self.end(slot);
         }

@@ -88,7 +88,7 @@ impl Config {
 
     /// Maximum payload of a segment, in bytes.
     pub(super) fn payload(&self, tag: usize) -> usize {
-        // A part of a message states the number of parts that follow.
+        // A segment of a message has a field for the number of fragments that follow.
         let head = if self.stream { SEGMENT_HEAD } else { SEGMENT_HEAD + 1 };
         self.body(tag).saturating_sub(RUN_HEAD + head).max(1)
     }

@@ -188,7 +188,7 @@ impl Session {
         }
     }
 
-    /// Sends an unsent segment that was cut for larger packets in parts.
+    /// Sends the next segment, which was cut for larger packets, in parts.
     pub(super) fn split_fresh(&mut self) {
         let first = self.outgoing.next();
         let Some(Fresh { payload, fragments }) = self.outgoing.pop_fresh() else { return };

@@ -40,8 +40,8 @@ pub(super) enum Next {
 }
 
 impl Session {
-    /// Appends the next packet to `out`. `None` if nothing may be sent now. Then `out` is
-    /// unchanged.
+    /// Appends the next packet to `out`. Returns `None` and leaves `out` unchanged if nothing may
+    /// be sent now.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         if self.closing.is_over() {
             return self.transmit_close(now, out);

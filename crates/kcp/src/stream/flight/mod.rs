@@ -127,7 +127,7 @@ impl<C: Copy> Flight<C> {
 
     /// Handles the arrival of a transmission. `None` if it had ended before. `is_certain`: this
     /// transmission has arrived, not an earlier copy. An earlier copy would make all transmissions
-    /// in flight look overtaken.
+    /// in flight appear overtaken.
     pub(crate) fn arrived(&mut self, number: u64, is_certain: bool) -> Option<Transmission<C>> {
         let ended = self.end(number)?;
         if is_certain && self.newest.is_none_or(|(newest, _)| newest < number) {
