@@ -1,4 +1,4 @@
-//! No kept input of a fuzz target breaks its decoder, or the link.
+//! Replays the fuzz corpora through the decoders and the link.
 
 use testkit::corpus::replay;
 

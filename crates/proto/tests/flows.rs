@@ -1,4 +1,4 @@
-//! Flows: datagrams arrive whole or not at all, in whatever way carriers come and go.
+//! Flows: datagrams arrive whole or not at all, however carriers are lost and replaced.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -21,7 +21,7 @@ fn slow() -> Conditions {
     Conditions { delay: Duration::from_millis(20), ..Conditions::default() }
 }
 
-/// Pairs over frames and over a carrier with datagrams of its own.
+/// Pairs over frames and over a carrier with native datagrams.
 fn pairs() -> [Pair; 2] {
     [false, true].map(|laned| Pair::over_lanes(laned, slow(), LinkConfig::default(), 1))
 }
@@ -254,7 +254,7 @@ fn a_peer_without_flows_gets_none_and_may_send_none() {
 
 #[test]
 fn a_datagram_of_an_impossible_flow_ends_the_link() {
-    // Id 0, an id that this end would have opened and did not, and ids past the last one.
+    // Id 0, an id that only this end could have opened but did not, and ids beyond the last.
     for id in [0, 2, (1 << 30) + 1, u32::MAX] {
         let mut pair = Pair::connected(1);
         let now = pair.now;
@@ -344,7 +344,8 @@ proptest! {
                 (4, _) => pair.run_for(Duration::from_millis(u64::from(n) % 60)),
                 (_, Some((_, id))) => {
                     if pair.end(side).flows.get(&id.raw()).is_some_and(|of| of.closed.is_none()) {
-                        // The payload names its flow and direction; some are cut into fragments.
+                        // The payload contains its flow and direction; some datagrams are
+                        // fragmented.
                         let tag = [id.raw(), u32::from(side == Client), sent];
                         let head: Vec<u8> = tag.iter().flat_map(|n| n.to_be_bytes()).collect();
                         let size = 12 + usize::from(n) % 4_000;

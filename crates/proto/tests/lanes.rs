@@ -1,4 +1,4 @@
-//! What may be on a stream's own lane, and lanes that overtake the first one.
+//! The frames that are allowed on a stream's own lane, and lanes that overtake the first lane.
 
 use std::rc::Rc;
 
@@ -36,14 +36,14 @@ fn fin(stream: u32, offset: u32) -> Vec<u8> {
     frame(3, stream, &offset.to_be_bytes())
 }
 
-/// Reads from the first lane; the events that came.
+/// Reads from the first lane, and returns the events.
 fn read(link: &mut Link, on: CarrierNumber, bytes: &[u8]) -> Vec<Event> {
     let mut buf = BytesMut::from(bytes);
     std::iter::from_fn(|| link.handle_input(epoch(), on, &mut buf).expect("it is allowed"))
         .collect()
 }
 
-/// A lane and what of it was not taken.
+/// A lane and its bytes that were not consumed.
 #[derive(Default)]
 struct Lane(LaneInput, BytesMut);
 
@@ -67,13 +67,14 @@ impl Lane {
     }
 }
 
-/// What a link sends, by lane.
+/// The output of a link, by lane.
 #[derive(Debug, Default)]
 struct Sent {
     first: Vec<u8>,
     own: Vec<(StreamKey, &'static str, Bytes)>,
     refuses_payload: bool,
-    /// Whether streams are held back until nothing of them is under way, and what was said of it.
+    /// Whether streams are held back until none of their bytes are in flight, and the calls of
+    /// `holds_back`.
     holds: bool,
     asked: Vec<(StreamKey, u64)>,
 }
@@ -155,7 +156,8 @@ fn no_lane_is_read_before_the_carrier_has_resumed() {
     let mut lane = Lane::default();
     let early = lane.read_on(&mut link, SECOND, &data(1, 0, b"again")).expect("it may be early");
     assert_eq!((early, lane.0.waits()), (vec![], true));
-    // RESUME: the highest id it saw of us, then streams 0 and 1 as they are there.
+    // RESUME: the highest id of our streams that the peer has seen, then the peer's state of
+    // streams 0 and 1.
     let entry = |id: u32, limit: u64| {
         [&id.to_be_bytes()[..], &[0], &[0; 16], &limit.to_be_bytes()].concat()
     };
@@ -234,7 +236,7 @@ fn payload_fin_and_abort_name_their_stream_and_the_rest_leaves_by_the_first_lane
     assert_eq!(kinds(&sent.first).last(), Some(&4), "RESET by the first lane");
 }
 
-/// CREDIT for a stream: all it may send, and what of it was consumed.
+/// CREDIT for a stream: limit and consumed.
 fn credit(stream: u32, consumed: u32) -> Vec<u8> {
     frame(
         6,

@@ -1,4 +1,4 @@
-//! What streams take from the memory budget, and how they share it.
+//! The use of the memory budget by streams, and its distribution.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -14,7 +14,7 @@ use proto::{
 use testkit::netem::Conditions;
 use testkit::pair::{Pair, Purse, epoch, open};
 
-/// What a stream is charged beside its bytes.
+/// The charge of a stream in addition to its bytes.
 const STREAM: u64 = 2 << 10;
 
 const fn ms(n: u64) -> Duration {
@@ -171,7 +171,7 @@ fn a_retained_frame_costs_the_buffer_that_it_keeps() {
         let frames = purse.used() - before - (64 << 10);
         assert!((n..n * 200).contains(&frames), "one buffer and {n} frames' state: {frames}");
     }
-    // Small ones are copied out of theirs.
+    // Small frames are copied out of their buffers.
     let before = purse.used();
     let mut buf = BytesMut::with_capacity(64 << 10);
     buf.resize(HEAD_ROOM + 100, 7);
@@ -198,7 +198,7 @@ fn memory_of_small_frames_waits_for_the_next_ones_and_not_for_ever() {
         match how {
             "silence" => pair.run_for(ms(20_000)),
             "a lost carrier" => pair.kill(),
-            // A share of so little is less than one chunk and all its frames' places.
+            // The share of such a small budget is less than one chunk and the queue of its frames.
             _ => assert!(held < 16 << 10, "{held}"),
         }
         if how != "want" {
@@ -233,7 +233,7 @@ fn a_budget_is_shared_out_by_what_is_left_of_it() {
     pair.conditions = Conditions::path(ms(20), 1000);
     pair.reconnect();
     pair.end_mut(Server).automatic = false;
-    // Five hundred that are never read.
+    // Five hundred streams that are never read.
     for _ in 0..500 {
         let id = pair.open(Client, &open("x"));
         pair.feed(Client, id, 1 << 20);
@@ -241,7 +241,7 @@ fn a_budget_is_shared_out_by_what_is_left_of_it() {
     pair.run_for(ms(500));
     let implicit = 500 * ((16 << 10) + STREAM);
     assert!(purse.used() <= TOTAL / 2 + implicit, "they do not get it all: {}", purse.used());
-    // One that is read takes what it needs of the rest, and no more than it leaves.
+    // A stream that is read takes what it needs of the rest, but no more than half.
     let before = purse.used();
     let id = pair.open(Client, &open("x"));
     pair.feed(Client, id, 64 << 20);
@@ -275,7 +275,7 @@ fn windows_stay_within_the_budget_and_all_is_given_back() {
     }
     println!("most: client {}, server {}", purses[0].most(), purses[1].most());
     assert!(purses[1].most() <= 2 << 20, "a receiver grants no more than its budget");
-    // A sender may go over by what one stream is always allowed, per stream.
+    // A sender may exceed its share by the minimum of each stream.
     assert!(purses[0].most() <= (8 << 20) + 40 * (16 << 10));
     drop(pair);
     assert_eq!(purses.map(|purse| purse.used()), [0, 0]);
@@ -289,9 +289,9 @@ fn windows_that_nobody_can_refuse_leave_room_for_one_more_stream() {
     let mut pair = Pair::new([LinkConfig::default(); 2], budgets, 1);
     pair.reconnect();
     (pair.end_mut(Client).automatic, pair.end_mut(Server).automatic) = (false, false);
-    // What carriers cost.
+    // The cost of carriers.
     purse.charge(5 << 20);
-    // Replay for streams that are not read takes what it may, and then come windows of others.
+    // Replay of streams that are not read takes its maximum, before the windows of other streams.
     for side in [Client, Server] {
         for _ in 0..600 {
             let id = pair.open(side, &open("x"));

@@ -42,7 +42,7 @@ fn the_window_grows_until_the_path_is_full() {
     }
 }
 
-/// What arrives of a stream within three round trips.
+/// The bytes of a stream that arrive within three round trips.
 fn begins(pair: &mut Pair, name: &str) -> u64 {
     let id = pair.open(Client, &open(name));
     pair.feed(Client, id, 8 << 20);
@@ -74,7 +74,7 @@ fn streams_that_nobody_reads_get_one_large_first_window() {
     println!("{counts:?}");
     let large = counts.iter().filter(|count| **count > (256 << 10) + 16);
     assert_eq!(large.count(), 1, "{counts:?}");
-    // The one that has it is read: another may have it.
+    // The stream that holds the large first window is read: another may get it.
     pair.end_mut(Server).automatic = true;
     for (id, count) in ids.iter().zip(counts) {
         pair.consume(Server, *id, usize::try_from(count).unwrap());
@@ -310,7 +310,7 @@ fn silence_is_noticed_in_five_seconds_with_data_outstanding() {
     let log = &pair.end(Client).log;
     let at =
         |wanted: &Event| log.iter().find(|(_, event)| event == wanted).map(|(t, _)| *t - start);
-    // The PING of 1 s has two round trips of 40 ms for its answer.
+    // The timeout of the PING at 1 s is two round trips of 40 ms.
     let silent = at(&Event::Silent).expect("nothing answers");
     assert!((ms(1080)..ms(1081)).contains(&silent), "{silent:?}");
     assert_eq!(at(&Event::ProbeNextPath), Some(ms(3000)));
@@ -321,7 +321,7 @@ fn silence_is_noticed_in_five_seconds_with_data_outstanding() {
 fn a_link_whose_streams_rest_is_not_silent() {
     let mut pair = bulk_pair(ms(40), 100);
     let id = pair.open(Client, &open("x"));
-    // After each request the last CREDIT has no answer, and the PING of 1 s has one.
+    // After each request the last CREDIT gets no reply, but the PING at 1 s gets one.
     for _ in 0..5 {
         pair.write(Client, id, b"request");
         pair.write(Server, id, b"response");

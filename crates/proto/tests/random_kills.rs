@@ -1,4 +1,4 @@
-//! Random conversations under random deaths of carriers, against an oracle that knows no frames.
+//! Random conversations under random losses of carriers, against an oracle that knows no frames.
 
 use testkit::netem::Rng;
 use testkit::pair::ops;
@@ -27,7 +27,7 @@ fn ten_thousand_random_kills_under_random_load_lose_nothing() {
 #[test]
 fn random_frames_never_panic_and_stay_small() {
     let mut rng = Rng::new(7);
-    // Plausible heads with random bodies go deeper than noise.
+    // Plausible headers with random bodies reach deeper code than random bytes.
     for _ in 0..20_000 {
         let mut data = random_list(&mut rng, 1);
         for _ in 0..rng.below(12) {

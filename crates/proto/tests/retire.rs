@@ -1,4 +1,4 @@
-//! How a link retires: who may open until when, and when nothing is left of it.
+//! The retirement of a link: until when each side may open streams, and when the link is over.
 
 use proto::Side::{Client, Server};
 use proto::{Event, GoAwayReason, LinkConfig, ResetCode, StreamId};
@@ -25,7 +25,7 @@ fn both_open_streams_until_the_client_has_another_link() {
     pair.run();
     assert!(ids.iter().all(|id| pair.seen(Client, *id).reset.is_none()));
     pair.end_mut(Client).link.go_away();
-    // It crosses the client's word and is taken.
+    // The OPEN crosses the client's GOAWAY and is accepted.
     let crossing = pair.open(Server, &open("x"));
     pair.write(Server, crossing, b"late");
     pair.run();
@@ -66,7 +66,7 @@ fn the_server_is_done_when_its_last_stream_is_not_when_the_client_has_none() {
 
 #[test]
 fn what_was_said_is_said_again_when_the_carrier_dies_with_it() {
-    // Of the client's word and the server's answer any may be lost.
+    // The client's GOAWAY or the server's reply may be lost.
     for after in 0..60 {
         let mut pair = Pair::connected(1);
         let id = pair.open(Client, &open("x"));

@@ -1,4 +1,4 @@
-//! What `SPEC.md` says of frames, kinds and codes is what the code does.
+//! `SPEC.md` and the code agree on frames, kinds and codes.
 
 #![allow(clippy::disallowed_methods, reason = "a test reads what is kept beside the code")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
@@ -266,8 +266,8 @@ fn the_example_of_a_resume_is_what_the_code_sends() {
     assert_eq!(hex(&bytes), example("resume") + &example("ping"));
 }
 
-/// Client and server whose first carrier dies, with what each says on the next one, told apart from
-/// the PING that measures it.
+/// Client and server whose first carrier is lost, with the frames of each on the next carrier,
+/// without the PING that measures it.
 fn resume(client: &mut Link, server: &mut Link) -> [String; 2] {
     let next = CarrierNumber(2);
     [client, server].map(|link| {
@@ -279,7 +279,7 @@ fn resume(client: &mut Link, server: &mut Link) -> [String; 2] {
     })
 }
 
-/// Gives `to` what `from` says; what `to` answers at once, PONGs aside.
+/// Passes the output of `from` to `to`. Returns the immediate reply of `to`, without PONGs.
 fn exchange(from: &str, to: &mut Link) -> String {
     let bytes: Vec<u8> = (0..from.len())
         .step_by(2)
@@ -321,7 +321,7 @@ fn the_examples_of_resumption_are_what_the_code_sends() {
     assert_eq!(again, example("lost-fin-again"));
     assert_eq!(exchange(&again, &mut server), example("lost-fin-ack"));
 
-    // What dies with the next carrier is only that acknowledgement: now it is in the RESUME.
+    // Only that acknowledgement is lost with the next carrier: now it is in the RESUME.
     server.attach(epoch(), CarrierNumber(3), Attach::Replaces(CarrierNumber(2)));
     let bytes = sent(&mut server, CarrierNumber(3));
     assert_eq!(hex(&bytes[..bytes.len() - 16]), example("fin-seen-server"));

@@ -25,7 +25,7 @@ use proto::{
 
 const TOKEN: &str = "9fK2xQ7bVt0LmZ4cRw8JpA";
 
-/// The blocks "```hex name=..." of `SPEC.md` whose names start so. `#` starts a comment.
+/// The blocks "```hex name=..." of `SPEC.md` whose names have this prefix. `#` starts a comment.
 fn examples(prefix: &str) -> BTreeMap<String, Vec<u8>> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("SPEC.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -60,7 +60,7 @@ fn assert_examples(prefix: &str, expected: &[(&str, Vec<u8>)]) {
     assert!(found.is_empty(), "not checked: {:?}", found.keys());
 }
 
-/// What each side sends in a greeting of the name `home`, and what the client has then.
+/// The output of each side in a greeting of the name `home`, and the client's result.
 fn greet(
     binding: Binding,
     attach: Option<(Attach, LinkSecret)>,
@@ -134,7 +134,7 @@ fn greet_at(
     (from_client, from_server, client.poll_outcome().unwrap().unwrap())
 }
 
-/// What each side says where the second carrier of a link comes back early.
+/// The output of each side if the second carrier of a link uses early data.
 fn greet_early(attach: Attach, secret: LinkSecret) -> (Vec<u8>, Vec<u8>) {
     let bindings = EarlyBinding { client: [0xe1; 32], server: [0xe2; 32] };
     let setup = ClientSetup {

@@ -1,4 +1,4 @@
-//! What a peer may not do, rule by rule, and floods that stay small.
+//! Violations by a peer, rule by rule, and floods whose cost stays bounded.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ fn open_frame(stream: u32) -> Vec<u8> {
     frame(1, stream, &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, b'x', 0])
 }
 
-/// Reads everything; the events that came, or the violation.
+/// Reads everything. Returns the events, or the violation.
 fn read(link: &mut Link, on: CarrierNumber, bytes: &[u8]) -> Result<usize, Violation> {
     let mut buf = BytesMut::from(bytes);
     let mut events = 0;
@@ -135,7 +135,7 @@ fn resuming() -> (Link, CarrierNumber) {
     (link, next)
 }
 
-/// A frame of RESUME; the flag 0x40 says that the list continues.
+/// A frame of RESUME; the flag 0x40 means that the list continues.
 fn resume(flags: u8, ids: impl IntoIterator<Item = u32>) -> Vec<u8> {
     let entries = ids.into_iter().map(listed);
     let body: Vec<u8> = [vec![0; 4]].into_iter().chain(entries).flatten().collect();

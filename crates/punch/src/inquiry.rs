@@ -207,7 +207,7 @@ mod tests {
             SocketAddr::new(OUTER, if moves { base + to % 100 } else { base })
         }
 
-        /// Where the answer comes from, with its bytes; `None`: it does not arrive.
+        /// The source of the response, with its bytes; `None`: the response does not arrive.
         fn answer(&mut self, asked: &Asked) -> Option<(SocketAddr, Vec<u8>)> {
             self.sent.entry(asked.from).or_default().push(asked.to.port());
             let seen = self.outer(asked.from, asked.to.port());
@@ -264,7 +264,7 @@ mod tests {
             (Mapping::Same, AddressAndPort, AddressAndPort),
             (Mapping::Same, Open, Open),
             (Mapping::PerDestination, Open, Open),
-            // The answer from the other port goes to a port which that one may not use.
+            // The response from the other port is sent to a port that does not admit it.
             (Mapping::PerDestination, AddressAndPort, Unknown),
         ] {
             let nat = found(World::new(mapping, filtering));

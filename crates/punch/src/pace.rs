@@ -130,7 +130,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// The checks that leave in this time, of which `to` names 800 in a second.
+    /// The number of checks that are sent in this time, if `to` requests 800 per second.
     fn left(pace: &mut Pace, start: Instant, time: Duration, to: impl Fn(u32) -> IpAddr) -> u32 {
         let all = u32::try_from(time.as_millis()).unwrap() * 800 / 1000;
         let at = |n: u32| start + time * n / all;

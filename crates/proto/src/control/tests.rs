@@ -1,4 +1,4 @@
-//! What must hold for control messages, good and bad.
+//! Invariants of control messages, valid and invalid.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn spec_on(text: &str, terms: ServiceTerms) -> ServiceSpec {
     ServiceSpec { terms, ..spec(text) }
 }
 
-/// Terms of which each differs from its default.
+/// Terms in which each field differs from its default.
 fn terms() -> ServiceTerms {
     let from = Duration::from_millis;
     ServiceTerms {
@@ -637,7 +637,7 @@ fn a_signal_that_is_too_long_is_neither_sent_nor_taken() {
     assert_eq!(message.encode(), Err(EncodeError::Signal(SIGNAL_MAX + 1)));
     let mut out = BytesMut::new();
     put_tlv(&mut out, SIGNAL, |out| out.put_slice(&long));
-    // The head alone is refused, before a byte of the body is kept.
+    // The message is refused at its header, before a byte of the body is buffered.
     assert_eq!(one(&out[..4]), Err(ControlError::TooLong(SIGNAL_MAX + 1)));
 }
 

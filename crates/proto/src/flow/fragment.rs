@@ -238,7 +238,7 @@ mod tests {
         out
     }
 
-    /// What the joiner is given: a packet behind its flow id.
+    /// Passes a packet without its flow id to the joiner.
     fn put(joiner: &mut Joiner, now: Instant, packet: &Bytes) -> Joined {
         assert_eq!(packet[..4], (FLOW.raw() | MARK).to_be_bytes());
         joiner.put(now, FLOW, packet.slice(4..))

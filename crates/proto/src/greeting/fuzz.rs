@@ -206,7 +206,7 @@ fn feed(data: &[u8], piece: usize, mut step: impl FnMut(&mut BytesMut) -> bool) 
 mod tests {
     use super::*;
 
-    /// The kinds of greeting that come to an end: a certificate needs an exporter.
+    /// The kinds of greeting that can succeed: a certificate needs an exporter.
     const KINDS: [(u8, &str); 9] = [
         (0, "unbound"),
         (1, "bound"),
@@ -219,7 +219,7 @@ mod tests {
         (0x87, "early-certificate"),
     ];
 
-    /// The bytes of both directions of a greeting that succeeds, and its scenario in front.
+    /// The bytes of both directions of a successful greeting, each preceded by its scenario.
     fn valid(kind: u8) -> [Vec<u8>; 2] {
         let scenario = Scenario::new(kind);
         let (mut client, mut server) = (scenario.client().unwrap(), scenario.server());

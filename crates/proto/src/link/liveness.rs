@@ -226,7 +226,8 @@ mod tests {
 
     const KEEPALIVE: Duration = Duration::from_secs(15);
 
-    /// Runs the machine by its own deadlines in silence; returns what happened at which second.
+    /// Runs the state machine by its own deadlines in silence. Returns the events with their
+    /// seconds.
     fn silence(
         mut machine: Liveness,
         start: Instant,

@@ -368,7 +368,7 @@ mod tests {
     use super::*;
     use crate::{Open, Target, Unlimited};
 
-    /// Everything that waits to be sent.
+    /// All frames that are queued.
     fn sent(link: &mut Link, now: Instant) -> Vec<u8> {
         let mut out = VecDeque::new();
         link.poll_transmit(now, CarrierNumber(1), &mut out);
@@ -396,7 +396,7 @@ mod tests {
             now = link.poll_timeout().unwrap();
             link.handle_timeout(now);
         }
-        // Nothing is known of the round trip.
+        // The round trip is unknown.
         assert_eq!(now - start, Duration::from_millis(1020));
         let mut input = BytesMut::from(&sent(&mut peer, start)[..]);
         let heard = std::iter::from_fn(|| {
@@ -428,7 +428,7 @@ mod tests {
         let Some(Event::Opened { key, .. }) = opened else { panic!("{opened:?}") };
         peer.send(key, &mut BytesMut::zeroed(crate::HEAD_ROOM + 100));
         let mut input = BytesMut::from(&sent(&mut peer, start)[..]);
-        // The head has come, and the payload has not.
+        // The header has arrived, and the payload has not.
         input.truncate(input.len() - 100);
         assert_eq!(link.handle_input(now, CarrierNumber(1), &mut input).unwrap(), None);
         let expected = link.expected(CarrierNumber(1)).expect("a payload comes next");
@@ -469,11 +469,11 @@ mod tests {
                 Some(Event::GoingAway(GoAwayReason::Retire)),
                 "the driver is told"
             );
-            // A client says GOAWAY when it has another link, a server asks for that link.
+            // A client sends GOAWAY when it has another link, a server requests that link.
             if side == Side::Client {
                 link.go_away();
             }
-            // GOAWAY is behind the OPENs. An OPEN that crosses it is still taken.
+            // GOAWAY follows the OPENs. An OPEN that crosses it is still accepted.
             let crossing = peer.open(&open).expect("it has not heard yet").id();
             let mut input = BytesMut::from(&sent(&mut peer, now)[..]);
             let event = link.handle_input(now, CarrierNumber(1), &mut input);

@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(link.stall(key), Some(Stall::Credit { outstanding: 16 << 10 }));
         while link.poll_transmit(now, CarrierNumber(1), &mut taken) > 0 {}
         assert_eq!(link.stall(key), Some(Stall::Credit { outstanding: 16 << 10 }));
-        // With credit, and a carrier that takes nothing.
+        // With credit, and a blocked carrier.
         let mut credit = bytes::BytesMut::new();
         let frame = crate::frame::Credit {
             limit: crate::offset::Offset::new(8 << 20),

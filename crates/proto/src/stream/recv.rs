@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn the_window_doubles_only_when_half_is_used_within_a_few_round_trips() {
         let start = crate::testing::epoch();
-        // Bytes behind a lost packet wait for its repetition.
+        // Bytes after a lost packet wait for its retransmission.
         for (is_apart, is_repaired, trips) in
             [(false, false, 2), (true, false, 6), (false, true, 6)]
         {
@@ -488,8 +488,8 @@ mod tests {
             recv.credit(now, pace, 0..=1 << 20, &Unlimited, &mut Moving::default());
             recv.window
         };
-        // The first round trip was measured in the rush of a log-in: ten milliseconds seem to be
-        // two.
+        // The first round trip was measured under the load of a log-in: ten milliseconds seem to be
+        // two round trips.
         assert_eq!([(); 3].map(|()| use_half(long)), [32 << 10, 64 << 10, 128 << 10]);
         assert_eq!([(); 3].map(|()| use_half(short)), [64 << 10, 32 << 10, IMPLICIT_WINDOW]);
         assert_eq!(use_half(short), IMPLICIT_WINDOW, "that is the least");

@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn the_end_of_our_direction_by_table() {
-        // (what happens, is the end to be sent, is it acknowledged afterwards)
+        // (the event, whether the end must be sent, whether it is acknowledged afterwards)
         type Step = fn(&mut Send);
         let table: &[(&str, &[Step], bool, bool)] = &[
             ("open", &[], false, false),

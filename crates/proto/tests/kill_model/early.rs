@@ -1,5 +1,5 @@
-//! The same conversations where the client comes back early: the server shows its link before it
-//! knows that it is the client, and goes on reading what was under way on the lost carrier.
+//! The same conversations with early data: the server sends a preview of its link before the client
+//! is authenticated, and continues to read bytes in flight on the lost carrier.
 
 use std::fmt::Write as _;
 
@@ -10,15 +10,16 @@ use testkit::pair::Pair;
 use crate::kill_model::stories::Story;
 use crate::kill_model::{SCHEDULES, answer_all, begin, conclude, each};
 
-/// What a kill led to, over all runs.
+/// The outcomes of kills, over all runs.
 #[derive(Default)]
 struct Tally {
     early: u32,
     void: u32,
 }
 
-/// The client loses its carrier, with its last frames under way. The server reads `before` of them
-/// until it shows the link, `between` of them from then on until it knows the client.
+/// The client loses its carrier with its last frames in flight. The server reads `before` of them
+/// before the preview, and `between` of them between the preview and the authentication of the
+/// client.
 fn come_back_early(
     story: &Story,
     pair: &mut Pair,
@@ -35,7 +36,7 @@ fn come_back_early(
     pair.leave(Client, pair.carrier());
     read(pair, before);
     let (number, preview) = pair.preview();
-    // The client has the server's RESUME, and says its own and all that it has.
+    // The client has the server's RESUME, and sends its own and all queued frames.
     for _ in 0..4 {
         pair.deliver(Client);
         pair.pump();

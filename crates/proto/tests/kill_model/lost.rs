@@ -1,4 +1,4 @@
-//! What dies with a carrier, named one by one.
+//! Frames that are lost with a carrier, case by case.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use testkit::pair::{Pair, open};
 
 use crate::kill_model::tight;
 
-/// A stream open at both ends, nothing under way.
+/// A stream open at both ends, nothing in flight.
 fn opened() -> (Pair, StreamId) {
     let mut pair = Pair::over(Conditions::default(), tight(), 5);
     let id = pair.open(Client, &open("x"));
@@ -66,7 +66,8 @@ fn a_lost_acknowledgement_of_fin_is_repeated_for_a_forgotten_stream() {
     pair.finish(Client, id);
     pair.pump();
     while pair.deliver(Server) {}
-    // The server saw the FIN, told so and forgot; its words die with the carrier.
+    // The server received the FIN, acknowledged it and forgot the stream; the acknowledgement is
+    // lost with the carrier.
     pair.pump();
     assert!(pair.seen(Server, id).closed && !pair.seen(Client, id).closed);
     pair.kill();
@@ -76,7 +77,7 @@ fn a_lost_acknowledgement_of_fin_is_repeated_for_a_forgotten_stream() {
     assert_eq!(pair.seen(Client, id).reset, None);
 }
 
-/// A server that takes no stream, and a client's stream that it has just refused.
+/// A server that accepts no stream, and a client's stream that it has just refused.
 fn refused() -> (Pair, StreamId) {
     let full = LinkConfig { streams_max: 0, ..tight() };
     let mut pair = Pair::over(Conditions::default(), full, 5);
@@ -89,7 +90,8 @@ fn refused() -> (Pair, StreamId) {
 
 #[test]
 fn a_refusal_that_is_lost_is_told_by_resume() {
-    // Lost before it was sent, on its way as a whole, and between its RESET and its STOP.
+    // The refusal is lost before it is sent, in flight as a whole, or between its RESET and its
+    // STOP.
     for (sent, cut) in [(false, None), (true, None), (true, Some(10))] {
         let (mut pair, id) = refused();
         let before = pair.delivered(Client);
@@ -185,7 +187,8 @@ fn ends_that_choose_different_standbys_find_together_or_lose_both_and_redial() {
     let first = pair.carrier();
     let second = pair.add();
     let third = pair.wire();
-    // The server greeted a third; the client has not heard of it yet when the first dies.
+    // The server has accepted a third carrier; the client does not know it yet when the first is
+    // lost.
     pair.attach(Server, third, Attach::Adds);
     pair.lose(Client, first);
     pair.lose(Server, first);

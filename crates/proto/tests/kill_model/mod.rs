@@ -182,7 +182,8 @@ fn reads_of_any_size_give_the_same_result() {
     }
 }
 
-/// A short scripted conversation with all kinds of frames, small enough to be cut at every byte.
+/// A short scripted conversation with all kinds of frames, small enough to cut it off at every
+/// byte.
 fn scripted(laned: bool) -> Pair {
     let mut pair = Pair::over_lanes(laned, Conditions::default(), tight(), 3);
     for (side, text) in [(Client, "up"), (Server, "down")] {

@@ -1,6 +1,6 @@
 //! The same conversations with a standby: the active carrier dies at every frame, and the standby
-//! takes over without a new carrier. One end notices the death, or both do; the other end learns it
-//! from RESUME.
+//! takes over without a new carrier. One end detects the loss, or both do; otherwise the other end
+//! learns it from RESUME.
 
 use std::fmt::Write as _;
 
@@ -12,19 +12,19 @@ use testkit::pair::Pair;
 use crate::kill_model::stories::Story;
 use crate::kill_model::{SCHEDULES, begin, conclude, converse_until, each};
 
-/// Who notices a death.
+/// The ends that detect a loss.
 type Noticing = &'static [Side];
 
 const EACH: [Noticing; 3] = [&[Client], &[Server], &[Client, Server]];
 
-/// What dies, in turn.
+/// The carriers that are lost, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dies {
     Active,
     Standby,
 }
 
-/// A carrier dies, and a new one replaces it if there was no standby.
+/// A carrier is lost, and a new carrier replaces it if there was no standby.
 fn die(pair: &mut Pair, number: CarrierNumber, noticing: Noticing) {
     for side in noticing {
         pair.lose(*side, number);

@@ -1,4 +1,4 @@
-//! The conversations that are killed.
+//! The conversations of the kill model.
 
 use proto::Side::{Client, Server};
 use proto::{ResetCode, Side, StreamId};
@@ -6,7 +6,7 @@ use testkit::pair::{Pair, open};
 
 use crate::kill_model::PIECE;
 
-/// A conversation: how it starts, and what an end does with a stream that it is shown.
+/// A conversation: how it starts, and how an end handles a stream that the peer opens.
 pub(crate) struct Story {
     pub(crate) name: &'static str,
     pub(crate) start: fn(&mut Pair),
@@ -192,12 +192,12 @@ pub(crate) const STORIES: &[Story] = &[
                 expect_pieces(pair, Client, raw, 1);
             }
             if pair.laned && pair.end(Server).streams.contains_key(&7) {
-                // Its OPEN came when another stream was over: lanes overtake the first one.
+                // Its OPEN arrived after another stream had ended: lanes overtake the first lane.
                 expect_pieces(pair, Server, 7, 1);
                 return expect_pieces(pair, Client, 7, 1);
             }
-            // The refusal is said once; if it dies with its carrier, RESUME tells that the stream
-            // is gone and no more.
+            // The refusal is sent once; if it is lost with its carrier, RESUME only shows that the
+            // stream has ended.
             let refused = pair.seen(Client, StreamId::new(7));
             assert!(matches!(refused.reset, Some(ResetCode::Limit | ResetCode::Shutdown)));
             assert!(refused.stopped.is_some() || refused.closed);

@@ -10,17 +10,17 @@ const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
 const OWN: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(192, 168, 1, 5), 40_000);
 const OUTER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
 
-/// A router: the protocols that it speaks, and the ports that it has opened.
+/// A router: the protocols that it supports, and the ports that it has mapped.
 struct Router {
     speaks: Vec<Protocol>,
-    /// Whether its kernel says that nobody listens at the port of PCP and NAT-PMP.
+    /// Whether its kernel reports that the port of PCP and NAT-PMP is closed.
     refuses: bool,
     outer: Ipv4Addr,
     /// The longest lease.
     longest: u32,
     /// Error codes of UPnP for the next requests of a port.
     faults: Vec<u16>,
-    /// Outer port, inner port, end.
+    /// External port, internal port, expiry.
     ports: BTreeMap<u16, (u16, Instant)>,
     datagrams: usize,
     requests: usize,
@@ -44,7 +44,7 @@ impl Router {
         self.speaks.contains(&protocol)
     }
 
-    /// Opens or closes a port; returns the outer port and the lease.
+    /// Maps or unmaps a port. Returns the external port and the lease.
     fn map(&mut self, now: Instant, inner: u16, wanted: u16, seconds: u32) -> (u16, u32) {
         if seconds == 0 {
             self.ports.retain(|_, (port, _)| *port != inner);
@@ -73,7 +73,7 @@ impl Router {
                 answer[44..60].copy_from_slice(&self.outer.to_ipv6_mapped().octets());
                 Some(answer)
             }
-            // RFC 6886 section 3.5: an unknown version gets the answer of this one.
+            // RFC 6886 section 3.5: an unknown version gets a response with this version.
             (Door::Mapping, 2) if self.speaks(NatPmp) => {
                 Some(vec![0, asked[1] | 0x80, 0, 1, 0, 0, 0, 0])
             }

@@ -165,7 +165,7 @@ fn a_shard_is_new_once_even_in_a_group_that_is_over() {
     for shard in [late, early] {
         assert!(!data(&mut decoder, shard, Load::Datagram, b"late").0);
     }
-    // Shards that were dropped for lack of memory or by a rest are recognised as well.
+    // Shards that were dropped for lack of memory or by `rest` are recognised as well.
     let shard = |index| Shard { group: Group(9), index };
     let mut small = Decoder::new(10);
     for is_new in [true, false] {
@@ -195,7 +195,7 @@ fn clean_groups_hold_little() {
     }
 }
 
-/// On loopback a group of the most data has a MiB.
+/// On loopback a group with the maximum data has one MiB.
 #[test]
 fn groups_of_long_packets_take_bounded_memory_and_are_repaired_all_the_same() {
     const LENGTH: usize = 16_000;

@@ -1,4 +1,4 @@
-//! Further carriers of a link: only its own client, with its secret, as it said.
+//! Additional carriers of a link: only the client of the link, with its secret, and unmodified.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn a_wrong_secret_and_an_unknown_link_get_the_same_answer() {
 
 #[test]
 fn nobody_can_attach_with_what_stands_in_for_an_absent_secret() {
-    // The stand-in is known to whoever knows the transcript, so a client can prove it.
+    // The decoy secret can be computed from the transcript, so a client can prove it.
     for binding in BOTH {
         let gone = Knowledge { links: vec![], ..knowing() };
         let whole = talk(attaching(binding, secret(1)), server_setup(binding), &gone);
@@ -116,8 +116,7 @@ fn a_carrier_attaches_without_the_certificate_of_the_link_only_where_the_server_
 
 #[test]
 fn the_proof_of_one_carrier_number_is_none_of_another() {
-    // The client's bytes, but for the carrier number or what it does: still well formed, not
-    // proved.
+    // The client's bytes with another carrier number or mode: still well formed, but not proved.
     for binding in BOTH {
         for (offset_from_end, byte) in [(5, 4), (1, 1)] {
             let talk = talk_tampered(
@@ -142,7 +141,7 @@ fn the_proof_of_one_carrier_number_is_none_of_another() {
 
 #[test]
 fn a_server_that_lost_the_link_secret_cannot_pretend() {
-    // It knows the credential but signs with another link secret.
+    // The server knows the credential but signs with another link secret.
     for binding in BOTH {
         let mut client = ClientGreeting::new(attaching(binding, secret(1))).unwrap();
         let mut server = ServerGreeting::new(server_setup(binding));

@@ -1,5 +1,5 @@
-//! What is said before the handshake is done: one look at the link, for who holds its secret at the
-//! other end of this very connection, and nothing changes by it.
+//! Early data: a read-only preview of the link, for a client that holds its secret at the other end
+//! of the same connection.
 
 use super::attach::{LINK, attach, attaching, knowing, secret};
 use super::message::{ACCEPT, EARLY, EARLY_SIGNATURE, HELLO, PROOF, SIGNATURE};
@@ -12,12 +12,12 @@ fn client() -> ClientSetup {
 }
 
 fn flight(setup: &ClientSetup, client: [u8; 32]) -> Bytes {
-    // What is known of the connection at that time.
+    // The binding of the connection at that time.
     let setup = ClientSetup { binding: Binding::None, ..setup.clone() };
     setup.early_flight(&client).unwrap()
 }
 
-/// A server that has heard `said` before its handshake was done, and what it answered.
+/// A server that has received `said` as early data, and its reply.
 fn heard(said: &[u8], binding: EarlyBinding, knowledge: &Knowledge) -> (ServerGreeting, Bytes) {
     let mut server = ServerGreeting::early(server_setup(BOUND), binding);
     server.handle_input(&mut BytesMut::from(said));
@@ -26,7 +26,7 @@ fn heard(said: &[u8], binding: EarlyBinding, knowledge: &Knowledge) -> (ServerGr
     (server, said)
 }
 
-/// The rest, after the handshake: what the client makes of it, and the server.
+/// The rest of the greeting after the handshake, at the client and at the server.
 fn finish(
     setup: ClientSetup,
     mut server: ServerGreeting,
@@ -44,7 +44,7 @@ fn finish(
     (client.poll_outcome().unwrap(), end, late)
 }
 
-/// The kinds of the messages behind the magic.
+/// The kinds of the messages after the magic.
 fn kinds(mut said: &[u8]) -> Vec<u8> {
     said = said.strip_prefix(&MAGIC).unwrap_or(said);
     let mut kinds = Vec::new();
@@ -105,8 +105,8 @@ fn the_same_first_flight_again_gets_the_same_look_and_no_further() {
     let (_, first) = heard(&said, EARLY_BOUND, &knowing());
     let (mut server, second) = heard(&said, EARLY_BOUND, &knowing());
     assert_eq!(first, second);
-    // Who sends it again has not made the ClientHello: the proof of the first connection is not
-    // his.
+    // The sender of a replay did not make the ClientHello: it does not have the proof of the first
+    // connection.
     let mut greeting = ClientGreeting::after_early(client(), &EARLY_BOUND).unwrap();
     server.handshake_done(Binding::Exporter([0xef; 32]), None);
     server.handle_input(&mut BytesMut::from(&greeting.poll_output().unwrap()[..]));
@@ -196,7 +196,7 @@ fn a_client_believes_no_early_answer_that_is_not_of_its_own_handshake() {
         greeting.handle_input(&mut BytesMut::from(early));
         greeting.poll_outcome()
     };
-    // Somebody in the middle hands on what the right server said.
+    // A man in the middle forwards the messages of the legitimate server.
     let relayed = EarlyBinding { server: [0xe9; 32], ..EARLY_BOUND };
     let (_, early) = heard(&said, relayed, &knowing());
     assert_eq!(believed(&early).unwrap().unwrap_err(), GreetingError::Unproven);
@@ -225,7 +225,7 @@ fn only_who_comes_back_may_say_something_early() {
     for setup in [client_setup(BOUND), adds, code] {
         assert_eq!(setup.early_flight(&EARLY_BOUND.client), None);
     }
-    // A server sees to that itself, and to a connection where nothing is early.
+    // The server also checks this itself, and rejects early data on a connection without it.
     let said = flight(&client(), EARLY_BOUND.client);
     let intent = said.len() - 4 - 32 - 4 - 4 - 16 - 1;
     assert_eq!(said[intent], 2);

@@ -1,4 +1,4 @@
-//! What no peer and nobody on the path may achieve.
+//! Attacks by a peer or by an attacker on the path, which must fail.
 
 use super::message::{ACCEPT, HELLO, NONCE, PROOF, REFUSED, SIGNATURE};
 use super::*;
@@ -49,7 +49,7 @@ fn a_bound_greeting_cannot_be_made_an_unbound_one() {
     let knowledge = Knowledge::default();
     talk(client_setup(BOUND), server_setup(Binding::None), &knowledge).refused(Refusal::Binding);
     talk(client_setup(Binding::None), server_setup(BOUND), &knowledge).refused(Refusal::Binding);
-    // With the flag turned over on the way the proof is of another transcript.
+    // With the flag inverted on the path, the proof covers another transcript.
     for (client, server) in [(BOUND, Binding::None), (Binding::None, BOUND)] {
         // An unbound client has sent the magic before.
         let magic = if client.is_bound() { MAGIC.len() } else { 0 };
@@ -102,7 +102,8 @@ fn no_byte_can_be_changed_on_the_way() {
 
 #[test]
 fn a_server_without_the_key_of_the_client_is_not_believed() {
-    // The worst server: it has the stored key (so it takes the proof) but not the server key.
+    // The strongest false server: it has the stored key (so it can verify the proof) but not the
+    // server key.
     for binding in BOTH {
         let mut stored = token(TOKEN).stored();
         stored.server_key[0] ^= 1;
@@ -157,12 +158,12 @@ fn a_length_beyond_the_limit_is_refused_at_the_head() {
         let mut client = ClientGreeting::new(client_setup(binding)).unwrap();
         client.handle_input(&mut BytesMut::from(&head[..]));
         assert_eq!(client.poll_outcome().unwrap().unwrap_err(), GreetingError::TooLong);
-        // The longest that is allowed is waited for.
+        // The receiver waits for a message of the maximum length.
         let most = GREETING_MAX - MAGIC.len() - 4;
         let head = [&MAGIC[..], &[HELLO, 0], &u16::try_from(most).unwrap().to_be_bytes()].concat();
         let (end, _) = replay(&head, server_setup(binding), &Knowledge::default());
         assert!(end.is_none());
-        // And the limit holds for all messages of a direction together.
+        // The limit also applies to the sum of all messages of a direction.
         let first = message(NONCE, &[0; 32]);
         let second = message(ACCEPT, &vec![0; GREETING_MAX - MAGIC.len() - 36 - 4 + 1]);
         let mut client = ClientGreeting::new(client_setup(binding)).unwrap();
@@ -171,7 +172,7 @@ fn a_length_beyond_the_limit_is_refused_at_the_head() {
     }
 }
 
-/// A hello of the test client, to be bent.
+/// A Hello of the test client, to be modified by tests.
 fn hello(binding: Binding) -> Vec<u8> {
     let talk = talk(client_setup(binding), server_setup(binding), &Knowledge::default());
     let proof = 4 + 32;

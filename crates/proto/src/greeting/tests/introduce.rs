@@ -1,4 +1,5 @@
-//! Clients that nobody knows, at a server that lets them in: with which token, and who does not.
+//! Unknown clients at a server that accepts introductions: which are admitted and which are
+//! refused.
 
 use super::message::{INTRODUCE, INTRODUCTION, NONCE};
 use super::*;

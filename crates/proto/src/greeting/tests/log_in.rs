@@ -1,4 +1,4 @@
-//! New links: who gets in, who does not, and what both sides know afterwards.
+//! New links: which clients are admitted, which are refused, and the result at both sides.
 
 use super::*;
 

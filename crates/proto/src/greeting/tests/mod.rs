@@ -1,4 +1,5 @@
-//! What must hold for greetings: two machines, a wire that a test may cut, tamper with or record.
+//! Invariants of greetings: two state machines, and a wire that a test may cut, tamper with or
+//! record.
 
 mod attach;
 mod early;
@@ -53,14 +54,14 @@ fn server_setup(binding: Binding) -> ServerSetup {
     }
 }
 
-/// What a server's driver of these tests knows.
+/// The state of the server's driver in these tests.
 #[derive(Clone)]
 struct Knowledge {
     credentials: Vec<(&'static str, StoredCredential)>,
     certificates: bool,
     code: Option<StoredCredential>,
     links: Vec<(&'static str, InstanceId, LinkId, LinkSecret)>,
-    /// Whether a link can be looked at before the handshake is done.
+    /// Whether the driver offers previews before the handshake is complete.
     previews: bool,
     decision: Result<(), Refusal>,
 }
@@ -78,7 +79,7 @@ impl Default for Knowledge {
     }
 }
 
-/// How a server saw it end.
+/// The outcome at the server.
 #[derive(Debug)]
 struct ServerEnd {
     outcome: Result<ServerAccepted, GreetingError>,
@@ -86,7 +87,7 @@ struct ServerEnd {
 }
 
 impl Knowledge {
-    /// Answers all questions; `Some` when it is over.
+    /// Answers all queries; `Some` when the greeting is over.
     fn drive(&self, server: &mut ServerGreeting) -> Option<ServerEnd> {
         while let Some(event) = server.poll_event() {
             match event {
@@ -203,7 +204,7 @@ fn talk_tampered(
     }
 }
 
-/// Whether two link secrets are one, seen from outside.
+/// Whether two link secrets are equal, judged by their proofs.
 fn same_secret(a: &LinkSecret, b: &LinkSecret) -> bool {
     a.attach_proof(&[0; 32]) == b.attach_proof(&[0; 32])
 }

@@ -1,4 +1,4 @@
-//! A peer, and strangers, that do not keep to the rules.
+//! A peer, and third parties, that violate the rules.
 
 use super::*;
 use crate::testing::epoch;
@@ -203,7 +203,7 @@ fn the_word_of_a_peer_that_it_is_behind_our_address_opens_no_private_network() {
     attempt.handle_signal(now, &Signal { round: 1, body: Body::Offer(offer) }.encode()).unwrap();
     let (at, check) = sent_first(&mut attempt, now);
     assert_eq!(check.to, ours);
-    // Whoever is elsewhere may answer, but not from there, and does not know the check.
+    // A third party may respond, but not from that address, and does not know the transaction id.
     let id = is::stun::StunMessage::parse(&check.bytes).unwrap().trans_id();
     let other = is::stun::TransId::new();
     for (from, id) in [("198.51.100.7:9".parse().unwrap(), id), (ours, other)] {

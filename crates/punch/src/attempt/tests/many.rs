@@ -1,4 +1,4 @@
-//! Machines with more addresses than a peer is told.
+//! Machines with more addresses than are announced.
 
 use super::*;
 use crate::testing::epoch;
@@ -86,7 +86,7 @@ fn addresses_of_interfaces_and_of_servers_leave_a_place_for_a_port_of_the_router
     assert_eq!(count(&attempt, Kind::Reflexive), REFLEXIVE);
     assert_eq!(count(&attempt, Kind::Mapped), 1);
     const { assert!(HOSTS + NEAR + 2 * REFLEXIVE < CANDIDATES) };
-    // A later address in whose network the peer is has a place as well.
+    // A later address in the network of the peer is announced as well.
     let neighbour = [Candidate::new(Kind::Host, "10.1.50.9:9".parse().unwrap(), 0)];
     attempt.handle_signal(at, &hostile::offer_of(neighbour.to_vec())).unwrap();
     let near = attempt.candidates().iter().find(|one| one.address.ip().to_string() == "10.1.50.1");

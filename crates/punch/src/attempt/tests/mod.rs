@@ -1,4 +1,4 @@
-//! Two ends behind emulated NATs, and an end before a peer that does not keep to the rules.
+//! Two ends behind emulated NATs, and an end with a peer that violates the rules.
 
 mod hostile;
 mod many;
@@ -126,7 +126,7 @@ fn checks_at_a_common_network_and_at_a_public_address_live_as_long_as_usual() {
             let short = end.sent.iter().zip(&end.hops).filter(|(_, hops)| hops.is_some());
             let short: Vec<_> = short.map(|((at, to, _), _)| (*at, *to)).collect();
             assert!(short.iter().all(|(_, to)| ![visitor, publisher].contains(to)), "{short:?}");
-            // An end learns of its own NAT by the answer of a STUN server.
+            // An end detects its own NAT from the response of a STUN server.
             assert!(short.iter().all(|(at, _)| *at < Duration::from_millis(150)), "{short:?}");
         }
     }
@@ -234,7 +234,7 @@ fn behind_one_nat_the_inner_network_is_the_path_and_needs_no_permission() {
         let (_, pair) = found(&world).unwrap();
         assert_eq!(pair.remote, (Kind::Host, "10.0.0.3:6000".parse().unwrap()));
     }
-    // The visitor tells no inner addresses and is behind the address of the publisher.
+    // The visitor announces no internal addresses and is behind the address of the publisher.
     let mut world = World::new();
     let inner = world.behind(0, Way::Plain, "203.0.113.1");
     let kinds = Kinds { host: false, ..Kinds::default() };

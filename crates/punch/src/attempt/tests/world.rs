@@ -19,20 +19,20 @@ const OUTSIDE: usize = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// One port for all destinations, admits what was sent to.
+    /// One port for all destinations; admits only addresses and ports that were sent to.
     Plain,
     /// One port for all destinations, admits all.
     Cone,
-    /// Another port per destination, admits what was sent to.
+    /// Another port per destination; admits only addresses and ports that were sent to.
     Moving,
     /// Passes no UDP.
     Blocked,
-    /// As `Plain`, but what arrives unasked is taken for a connection with the NAT itself: the port
-    /// is then another one towards its sender.
+    /// As `Plain`, but an unsolicited datagram creates a connection with the NAT itself: the port
+    /// towards its sender is then another one.
     Deaf,
 }
 
-/// What a datagram has of hops if nothing else is said.
+/// The default hop limit of a datagram.
 const HOPS: u8 = 64;
 
 #[derive(Debug)]
@@ -40,16 +40,16 @@ struct Nat {
     way: Way,
     outer: (usize, IpAddr),
     inner: usize,
-    /// Inner address (and destination, where the port moves) to outer port.
+    /// Internal address (and destination, if the port depends on it) to external port.
     ports: RefCell<HashMap<(SocketAddr, Option<SocketAddr>), u16>>,
-    /// Outer port and destination of what has left.
+    /// External port and destination of sent datagrams.
     sent: RefCell<Vec<(u16, SocketAddr)>>,
     next: Cell<u16>,
-    /// Outer ports that lead to an inner address, at its request.
+    /// External ports that are mapped to an internal address on request.
     opened: RefCell<HashMap<u16, SocketAddr>>,
-    /// What came in at such a port: inner address and peer to outer port.
+    /// Datagrams received at such a port: internal address and peer to external port.
     flows: RefCell<HashMap<(SocketAddr, SocketAddr), u16>>,
-    /// What arrived unasked: outer port and sender.
+    /// Unsolicited datagrams: external port and sender.
     taken: RefCell<Vec<(u16, SocketAddr)>>,
 }
 
@@ -128,7 +128,7 @@ pub(super) struct World {
     pub(super) lose_signals: bool,
     /// Routers between two NATs.
     pub(super) routers: u8,
-    /// How much later the server answers the visitor and the publisher.
+    /// The additional delay of the server's responses to the visitor and the publisher.
     pub(super) late: [Duration; 2],
     networks: usize,
 }
@@ -191,7 +191,7 @@ impl World {
         if let Some(end) = found {
             return Some((end, from));
         }
-        // A router passes on what has a hop left.
+        // A router forwards datagrams whose hop limit is not exhausted.
         let next = hops.checked_sub(1).filter(|left| *left > 0);
         let at = |nat: &&Nat| nat.outer == (network, to.ip());
         if let Some(nat) = self.nats.iter().find(at) {
@@ -315,7 +315,7 @@ impl World {
         self.nats[nat].sent.borrow_mut().clear();
     }
 
-    /// The NAT of an end opens a port to it, and the end learns of it.
+    /// The NAT of an end maps a port to it, and the end is informed.
     pub(super) fn map(&mut self, index: usize) -> SocketAddr {
         let End { network, address, .. } = self.ends[index];
         let nat = self.nats.iter().find(|nat| nat.inner == network).unwrap();
@@ -336,7 +336,7 @@ impl World {
         self.ends[index].attempt.as_mut().unwrap()
     }
 
-    /// The candidates that an end has told.
+    /// The candidates that an end has announced.
     pub(super) fn candidates(&self, index: usize) -> Vec<Candidate> {
         self.ends[index].attempt.as_ref().unwrap().candidates().to_vec()
     }

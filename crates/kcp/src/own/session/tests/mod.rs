@@ -202,7 +202,8 @@ struct Bulk {
     /// The used share of the link over the whole time, and from the third second on.
     all: f64,
     steady: f64,
-    /// Bytes on the wire per byte that arrived, less the heads of as many full packets.
+    /// Bytes on the wire per byte that arrived, minus the headers of the same number of full
+    /// packets.
     cost: f64,
 }
 
@@ -344,7 +345,7 @@ fn a_fast_path_holds_shards_for_repair_and_no_longer() {
     }
 }
 
-/// One call of the system sends datagrams of one length (UDP GSO).
+/// One system call sends datagrams of one length (UDP GSO).
 #[test]
 fn full_packets_of_a_group_are_as_long_as_its_parity() {
     let mut config = config();

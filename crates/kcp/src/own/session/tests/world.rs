@@ -10,7 +10,7 @@ use crate::Refused;
 use crate::own::wire::{ConnectionId, PacketNumber};
 use crate::own::{Config, Keys, Session};
 
-/// Heads of UDP and IPv4, which the link carries as well.
+/// UDP and IPv4 headers, which the link carries as well.
 pub(super) const HEADS: usize = 20 + 8;
 
 pub(super) const DATAGRAM: u16 = 1_472;
@@ -61,7 +61,7 @@ pub(super) struct World {
     pub(super) ends: [Session; 2],
     /// Longer datagrams are dropped silently.
     pub(super) carried: usize,
-    /// Packets are marked while more bytes wait in front of the bottleneck.
+    /// Packets are marked while more than this number of bytes is queued at the bottleneck.
     pub(super) marks_above: Option<usize>,
     /// Answers to challenges, at either end.
     pub(super) answered: Vec<[u8; 8]>,
@@ -101,12 +101,12 @@ impl World {
         self.now - self.start
     }
 
-    /// Lets everything happen that happens now; returns whether anything did.
+    /// Processes all events at the current time. Returns whether there was any.
     pub(super) fn settle(&mut self) -> bool {
         let mut happened = false;
         for n in 0..2 {
             while let Some(mut datagram) = self.paths[1 - n].read(self.now) {
-                // The present backlog is about the backlog at the time of the packet.
+                // The current backlog is about the backlog at the time of the packet.
                 let backlog = self.paths[1 - n].backlog(self.now);
                 let is_congested = self.marks_above.is_some_and(|most| backlog > most);
                 let heard = self.ends[n].handle_datagram(self.now, &mut datagram, is_congested);
@@ -133,7 +133,8 @@ impl World {
         happened
     }
 
-    /// Moves to the next event, but not beyond `end`; `false` where there is none before it.
+    /// Advances the time to the next event, but not beyond `end`. Returns `false` if there is none
+    /// before it.
     pub(super) fn advance_until(&mut self, end: Instant) -> bool {
         let timers = self.ends.iter().filter_map(Session::timeout);
         let arrivals = self.paths.iter().filter_map(Datagrams::next_arrival);
