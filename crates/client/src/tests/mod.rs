@@ -324,13 +324,13 @@ impl Outlet for Ended {
 fn demand(worker: &Rc<Worker>, measure: Measure, bytes: usize) -> oneshot::Receiver<ResetCode> {
     let (reply, answer) = oneshot::channel();
     let (_, link) = worker.state.all_links().pop().unwrap();
-    let (tell, answer) = oneshot::channel();
+    let (tell, allowed) = oneshot::channel();
     let target = Target::Measure(measure);
     let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
     let inlet = link.open(open, Rc::new(Ended(RefCell::new(Some(tell))))).unwrap();
     inlet.send(&mut BytesMut::zeroed(proto::HEAD_ROOM + bytes));
     tokio::task::spawn_local(async move {
-        let _ = reply.send(answer.await.unwrap());
+        let _ = reply.send(allowed.await.unwrap());
         drop(inlet);
     });
     answer

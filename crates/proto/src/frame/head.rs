@@ -15,7 +15,7 @@ pub const HEAD: usize = 8;
 /// Maximum payload of one DATA or CONTROL frame, in bytes (protocol decision 1).
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
-/// Maximum body of an OPEN: a target of 255 + 6 bytes, an address, and room for later fields.
+/// Maximum body of an OPEN: a target of up to 300 bytes, an address, and room for later fields.
 pub const MAX_OPEN: usize = 1024;
 
 /// DATA, CONTROL and FIN start with the low half of their offset.
