@@ -11,7 +11,7 @@
 //! |---|---|
 //! | [`own`] | the packets of this project, which other programs do not understand |
 //! | `compat` | feature `compat`: sessions that kcp-go understands |
-//! | `stream` | the parts that both kinds of sessions share |
+//! | [`stream`] | the parts of which both kinds of sessions are made |
 //! | `refused` | the outcome of a datagram that cannot be opened |
 //! | [`timers`] | one timer for all sessions of a driver |
 
@@ -19,9 +19,7 @@
 pub mod compat;
 pub mod own;
 mod refused;
-#[cfg(test)]
-mod rig;
-mod stream;
+pub mod stream;
 #[cfg(test)]
 mod testing;
 pub mod timers;

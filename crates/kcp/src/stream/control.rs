@@ -33,17 +33,22 @@ pub enum Control {
     Open,
 }
 
+/// A controller of the bytes in flight, one for each [`Control`].
 #[derive(Debug)]
-pub(crate) enum Controller {
+pub enum Controller {
+    /// A model of the path.
     Bbr(Box<Bbr>),
+    /// The window of kcp-go.
     Classic(Classic),
+    /// A rate in bytes per second.
     Fixed(u64),
+    /// No limit.
     Open,
 }
 
 /// kcp-go's controller with `nc = 0`, in bytes.
 #[derive(Debug)]
-pub(crate) struct Classic {
+pub struct Classic {
     mtu: u64,
     window: u64,
     threshold: u64,
@@ -52,7 +57,9 @@ pub(crate) struct Classic {
 }
 
 impl Controller {
-    pub(crate) fn new(control: Control, now: Instant, mtu: u16) -> Self {
+    /// The controller of a path that takes packets of `mtu` bytes.
+    #[must_use]
+    pub fn new(control: Control, now: Instant, mtu: u16) -> Self {
         match control {
             Control::Bbr => Self::Bbr(Box::new(Bbr::new(now, mtu))),
             Control::Classic => {
@@ -66,7 +73,7 @@ impl Controller {
     }
 
     /// Bytes that may be in flight. `round_trip` is the smoothed round trip.
-    pub(crate) fn window(&self, round_trip: Duration) -> u64 {
+    pub fn window(&self, round_trip: Duration) -> u64 {
         match self {
             Self::Bbr(bbr) => bbr.window(),
             Self::Classic(classic) => classic.window,
@@ -92,13 +99,16 @@ impl Controller {
         }
     }
 
-    pub(crate) fn sent(&mut self, now: Instant, bytes: u64, number: u64) {
+    /// Transmission `number` with this many bytes is sent.
+    pub fn sent(&mut self, now: Instant, bytes: u64, number: u64) {
         if let Self::Bbr(bbr) = self {
             bbr.on_sent(now, bytes, number);
         }
     }
 
-    pub(crate) fn arrived(
+    /// A transmission that was sent at `sent` has arrived. `is_limited`: the sender had no more data to
+    /// send.
+    pub fn arrived(
         &mut self,
         now: Instant,
         (sent, bytes, is_limited): (Instant, u64, bool),
@@ -111,7 +121,9 @@ impl Controller {
         }
     }
 
-    pub(crate) fn batch_ends(
+    /// All acknowledgements of a packet are handled. `newest` is the newest transmission that has
+    /// arrived.
+    pub fn batch_ends(
         &mut self,
         now: Instant,
         in_flight: u64,
@@ -123,9 +135,9 @@ impl Controller {
         }
     }
 
-    /// Handles the loss of `bytes` bytes of transmissions up to `number`. The last of these
-    /// transmissions was sent at `sent`. `next` is the next transmission.
-    pub(crate) fn lost(
+    /// `bytes` bytes of transmissions up to `number` are lost. The last of these transmissions was
+    /// sent at `sent`. `next` is the next transmission.
+    pub fn lost(
         &mut self,
         now: Instant,
         (sent, bytes): (Instant, u64),
@@ -138,8 +150,8 @@ impl Controller {
         }
     }
 
-    /// Sets the size of packets to `mtu` bytes.
-    pub(crate) fn resized(&mut self, mtu: u16) {
+    /// The path takes packets of `mtu` bytes from now on.
+    pub fn resized(&mut self, mtu: u16) {
         match self {
             Self::Bbr(bbr) => bbr.on_mtu_update(mtu),
             Self::Classic(classic) => classic.mtu = mtu.into(),
@@ -148,14 +160,14 @@ impl Controller {
     }
 
     /// Releases the memory that an idle controller does not need.
-    pub(crate) fn rest(&mut self) {
+    pub fn rest(&mut self) {
         if let Self::Bbr(bbr) = self {
             bbr.forget_bursts();
         }
     }
 
-    /// Handles persistent congestion: no packet arrives any more.
-    pub(crate) fn path_is_void(&mut self, now: Instant) {
+    /// No packet arrives any more.
+    pub fn path_is_void(&mut self, now: Instant) {
         match self {
             Self::Bbr(bbr) => bbr.on_congestion_event(now, now, true, 0),
             Self::Classic(classic) => classic.collapse(),
@@ -192,19 +204,19 @@ impl Classic {
 
 /// Spreads packets over time: a token bucket that fills at the rate of the controller.
 #[derive(Debug)]
-pub(crate) struct Pacer {
+pub struct Pacer {
     bytes: f64,
     filled: Instant,
 }
 
 impl Pacer {
     /// A full bucket, so that the first burst does not wait for a measured round trip.
-    pub(crate) const fn new(now: Instant) -> Self {
+    pub const fn new(now: Instant) -> Self {
         Self { bytes: f64::MAX, filled: now }
     }
 
     /// `None` if `bytes` bytes may be sent now, else the time at which they may be sent.
-    pub(crate) fn wait(
+    pub fn wait(
         &mut self,
         now: Instant,
         bytes: u64,
@@ -223,8 +235,8 @@ impl Pacer {
         (missing > 0.0).then(|| now + wait())
     }
 
-    /// Records that `bytes` bytes are sent.
-    pub(crate) fn sent(&mut self, bytes: u64) {
+    /// `bytes` bytes are sent.
+    pub fn sent(&mut self, bytes: u64) {
         self.bytes -= bytes as f64;
     }
 }

@@ -31,8 +31,9 @@ struct Early {
     fragments: u8,
 }
 
+/// The segments that have arrived and were not read yet.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub struct Incoming {
     window: u16,
     is_stream: bool,
     /// The next segment of the stream (`rcv_nxt`).
@@ -57,7 +58,10 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    pub(crate) fn new(window: u16, is_stream: bool) -> Self {
+    /// No segment has arrived. `window` is the most segments that are held, and `is_stream` tells a
+    /// stream from messages.
+    #[must_use]
+    pub fn new(window: u16, is_stream: bool) -> Self {
         Self {
             window,
             is_stream,
@@ -74,25 +78,24 @@ impl Incoming {
         }
     }
 
-    /// Whether [`read`](Self::read) returns data.
-    pub(crate) fn is_readable(&self) -> bool {
+    /// Whether [`read`](Self::read) returns something.
+    pub fn is_readable(&self) -> bool {
         if self.is_stream { !self.ready.is_empty() } else { self.messages > 0 }
     }
 
     /// All segments before this number have arrived (`una`).
-    pub(crate) const fn next(&self) -> Sn {
+    pub const fn next(&self) -> Sn {
         self.next
     }
 
-    /// The number of segments for which there is room, which is advertised to the peer as the
-    /// window.
-    pub(crate) fn room(&self) -> u16 {
+    /// The number of segments for which there is room. The peer learns it as the window.
+    pub fn room(&self) -> u16 {
         let unread = u16::try_from(self.pieces.len()).unwrap_or(u16::MAX);
         self.window.saturating_sub(unread)
     }
 
-    /// Widens the window to at least `window` segments, and makes the peer be informed.
-    pub(crate) fn widen(&mut self, window: u16) {
+    /// The window has at least `window` segments from now on, and the peer has to be informed.
+    pub fn widen(&mut self, window: u16) {
         if window > self.window {
             self.window = window;
             self.tells_window = true;
@@ -100,7 +103,7 @@ impl Incoming {
     }
 
     /// The result that [`place`](Self::place) would have.
-    pub(crate) fn looks(&self, sn: Sn) -> Arrival {
+    pub fn looks(&self, sn: Sn) -> Arrival {
         let ahead = sn.since(self.next);
         if ahead >= i32::from(self.window) {
             return Arrival::Beyond;
@@ -110,8 +113,8 @@ impl Incoming {
         if is_there { Arrival::Again } else { Arrival::New }
     }
 
-    /// Buffers a segment until it is read. Does not acknowledge it.
-    pub(crate) fn place(&mut self, sn: Sn, fragments: u8, payload: &[u8]) -> Arrival {
+    /// Keeps a segment until it is read, and acknowledges nothing.
+    pub fn place(&mut self, sn: Sn, fragments: u8, payload: &[u8]) -> Arrival {
         let ahead = sn.since(self.next);
         if ahead >= i32::from(self.window) {
             return Arrival::Beyond;
@@ -179,29 +182,28 @@ impl Incoming {
         }
     }
 
-    /// The unread bytes in order if segment `sn` is the next segment, otherwise the bytes after a
-    /// gap.
-    pub(crate) fn unread(&self, sn: Sn) -> usize {
+    /// The unread bytes in order if segment `sn` is the next segment, else the bytes behind a gap.
+    pub fn unread(&self, sn: Sn) -> usize {
         if sn == self.next { self.ready.len() } else { self.early_bytes }
     }
 
     /// The bytes of all buffers: of unread bytes, of early segments, and of free buffers.
-    pub(crate) fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         self.ready.capacity() + self.early_bytes + self.spare_bytes
     }
 
     /// Whether all bytes that arrived in order were read.
-    pub(crate) fn is_read(&self) -> bool {
+    pub fn is_read(&self) -> bool {
         self.ready.is_empty() && self.pieces.is_empty()
     }
 
     /// Whether all bytes that arrived were read.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.ready.is_empty() && self.waiting == 0
     }
 
     /// Releases memory if all bytes that arrived were read.
-    pub(crate) fn rest(&mut self) {
+    pub fn rest(&mut self) {
         if self.is_idle() {
             self.ready = BytesMut::new();
             self.early.shrink_to(LEAST);
@@ -213,7 +215,7 @@ impl Incoming {
 
     /// The next bytes of the stream, at most `most`, or the next message of any length. `None` if
     /// there is none.
-    pub(crate) fn read(&mut self, most: usize) -> Option<Bytes> {
+    pub fn read(&mut self, most: usize) -> Option<Bytes> {
         let was_closed = self.room() == 0;
         let length = if self.is_stream { self.of_stream(most) } else { self.of_message() }?;
         let bytes = self.ready.split_to(length).freeze();
@@ -250,39 +252,39 @@ impl Incoming {
         Some(length)
     }
 
-    /// Whether the peer must be informed that there is room again. Clears the flag.
-    pub(crate) fn tells_window(&mut self) -> bool {
+    /// Whether the peer has to be informed that there is room again. Clears the flag.
+    pub fn tells_window(&mut self) -> bool {
         std::mem::take(&mut self.tells_window)
     }
 }
 
-/// Methods that only kcp-go sessions use.
-#[cfg(feature = "compat")]
+/// What only sessions ask whose packets have a window in each head.
 impl Incoming {
-    /// The maximum number of buffered segments.
-    pub(crate) const fn window(&self) -> u16 {
+    /// The most segments that are held.
+    pub const fn window(&self) -> u16 {
         self.window
     }
 
     /// Whether a segment waits for an earlier one.
-    pub(crate) fn has_gap(&self) -> bool {
+    pub fn has_gap(&self) -> bool {
         !self.early.is_empty()
     }
 
     /// Whether the peer will be informed that there is room again.
-    pub(crate) const fn opens_window(&self) -> bool {
+    pub const fn opens_window(&self) -> bool {
         self.tells_window
     }
 
-    /// Makes the window be reported, because the peer has requested it.
-    pub(crate) const fn tell_window(&mut self) {
+    /// The peer has asked for the window.
+    pub const fn tell_window(&mut self) {
         self.tells_window = true;
     }
 }
 
 /// The outcome of a PUSH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub enum Arrival {
+    /// The segment is kept.
     New,
     /// The segment is a duplicate.
     Again,

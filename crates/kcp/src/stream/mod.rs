@@ -1,5 +1,8 @@
-//! The parts of a reliable stream that both kinds of sessions share, without packet layout and
-//! acknowledgements.
+//! The parts of a reliable stream: what is the same whatever the packets look like. The layout of
+//! packets and the acknowledgements are not among them.
+//!
+//! Sessions of this crate and sessions that kcp-go understands (the crate `kcp-go`, in a workspace of
+//! its own) are made of these parts.
 //!
 //! | module | content |
 //! |---|---|
@@ -10,9 +13,9 @@
 //! | `control` | congestion control and pacing |
 //! | `probe` | the probe of a closed window |
 
-pub(crate) mod control;
-pub(crate) mod flight;
-pub(crate) mod incoming;
-pub(crate) mod number;
-pub(crate) mod outgoing;
-pub(crate) mod probe;
+pub mod control;
+pub mod flight;
+pub mod incoming;
+pub mod number;
+pub mod outgoing;
+pub mod probe;

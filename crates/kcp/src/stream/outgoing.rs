@@ -17,16 +17,21 @@ const FRAGMENTS_MAX: usize = 255;
 
 /// A segment that was sent, until `una` is beyond it.
 #[derive(Debug)]
-pub(crate) struct Sent {
+pub struct Sent {
     /// The payload. Empty once the segment is acknowledged.
-    pub(crate) payload: Bytes,
-    pub(crate) fragments: u8,
+    pub payload: Bytes,
+    /// The number of segments of the same message behind this segment. 0 in a stream.
+    pub fragments: u8,
     /// The number of the last transmission of the segment.
-    pub(crate) transmission: u64,
-    pub(crate) transmissions: u32,
-    pub(crate) state: State,
+    pub transmission: u64,
+    /// How often the segment was sent.
+    pub transmissions: u32,
+    /// Whether the segment has arrived.
+    pub state: State,
 }
 
+/// Whether a segment has arrived.
+///
 /// ```text
 ///   Flying --acknowledged--> Done
 ///     ^ |                     ^
@@ -34,22 +39,27 @@ pub(crate) struct Sent {
 ///     +-- sent again -- Lost --+ acknowledged after all
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub enum State {
+    /// The segment is under way.
     Flying,
     /// The segment waits for retransmission.
     Lost,
+    /// The segment is acknowledged.
     Done,
 }
 
 /// A segment that was not sent yet.
 #[derive(Debug)]
-pub(crate) struct Fresh {
-    pub(crate) payload: Bytes,
-    pub(crate) fragments: u8,
+pub struct Fresh {
+    /// The payload.
+    pub payload: Bytes,
+    /// The number of segments of the same message behind this segment. 0 in a stream.
+    pub fragments: u8,
 }
 
+/// The bytes that were written and are not acknowledged yet.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub struct Outgoing {
     payload_max: usize,
     is_stream: bool,
     window: usize,
@@ -66,7 +76,10 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(crate) fn new(payload_max: usize, window: u16, is_stream: bool) -> Self {
+    /// Nothing is written. A segment has at most `payload_max` bytes, and `window` segments may wait
+    /// for their acknowledgement. `is_stream` tells a stream from messages.
+    #[must_use]
+    pub fn new(payload_max: usize, window: u16, is_stream: bool) -> Self {
         Self {
             payload_max,
             is_stream,
@@ -80,19 +93,19 @@ impl Outgoing {
         }
     }
 
-    /// Sets the maximum payload of segments that are cut from now on.
-    pub(crate) const fn set_payload(&mut self, payload_max: usize) {
+    /// Segments that are cut from now on have at most `payload_max` bytes.
+    pub const fn set_payload(&mut self, payload_max: usize) {
         self.payload_max = payload_max;
     }
 
-    /// The number of bytes that may be written now.
-    pub(crate) fn room(&self) -> usize {
+    /// Bytes that may be written now, before acknowledgements make room.
+    pub fn room(&self) -> usize {
         let segments = self.whole_bytes.div_ceil(self.payload_max) + self.cut.len();
         self.window.saturating_sub(segments + self.sent.len()) * self.payload_max
     }
 
     /// Takes as many bytes as there is room for from the front of `bytes`.
-    pub(crate) fn write(&mut self, bytes: &mut Bytes) -> usize {
+    pub fn write(&mut self, bytes: &mut Bytes) -> usize {
         let part = bytes.split_to(bytes.len().min(self.room()));
         let length = part.len();
         if length > 0 {
@@ -104,7 +117,7 @@ impl Outgoing {
 
     /// Cuts a message into segments. `false` if there is no room for it, or the message is too
     /// long. A stream takes the message as bytes.
-    pub(crate) fn message(&mut self, mut message: Bytes) -> bool {
+    pub fn message(&mut self, mut message: Bytes) -> bool {
         let fragments = message.len().div_ceil(self.payload_max);
         if message.len() > self.room() || !(1..=FRAGMENTS_MAX).contains(&fragments) {
             return false;
@@ -122,16 +135,17 @@ impl Outgoing {
     }
 
     /// Bytes of the stream that are not cut yet.
-    pub(crate) const fn unsent(&self) -> usize {
+    pub const fn unsent(&self) -> usize {
         self.whole_bytes
     }
 
-    pub(crate) fn has_fresh(&self) -> bool {
+    /// Whether a segment waits that was not sent yet.
+    pub fn has_fresh(&self) -> bool {
         self.whole_bytes > 0 || !self.cut.is_empty()
     }
 
     /// The length of the next segment. `None` if there is none.
-    pub(crate) fn next_length(&self) -> Option<usize> {
+    pub fn next_length(&self) -> Option<usize> {
         match self.cut.front() {
             Some(fresh) => Some(fresh.payload.len()),
             None => Some(self.whole_bytes.min(self.payload_max)).filter(|length| *length > 0),
@@ -140,7 +154,7 @@ impl Outgoing {
 
     /// Cuts the next segment. A large write is sliced, and small writes are copied into one
     /// segment.
-    pub(crate) fn pop_fresh(&mut self) -> Option<Fresh> {
+    pub fn pop_fresh(&mut self) -> Option<Fresh> {
         if let Some(fresh) = self.cut.pop_front() {
             return Some(fresh);
         }
@@ -169,32 +183,33 @@ impl Outgoing {
     }
 
     /// The number of the next fresh segment (`snd_nxt`).
-    pub(crate) fn next(&self) -> Sn {
+    pub fn next(&self) -> Sn {
         self.first.plus(u32::try_from(self.sent.len()).unwrap_or(u32::MAX))
     }
 
     /// The number of segments that were sent and are not before `una`.
-    pub(crate) fn outstanding(&self) -> usize {
+    pub fn outstanding(&self) -> usize {
         self.sent.len()
     }
 
-    pub(crate) fn push_sent(&mut self, sent: Sent) {
+    /// The next fresh segment is sent.
+    pub fn push_sent(&mut self, sent: Sent) {
         self.sent.push_back(sent);
     }
 
     /// The segment `sn` if it is outstanding.
-    pub(crate) fn get(&self, sn: Sn) -> Option<&Sent> {
+    pub fn get(&self, sn: Sn) -> Option<&Sent> {
         self.sent.get(usize::try_from(sn.since(self.first)).ok()?)
     }
 
     /// The segment `sn` if it is outstanding, for changes.
-    pub(crate) fn sent(&mut self, sn: Sn) -> Option<&mut Sent> {
+    pub fn sent(&mut self, sn: Sn) -> Option<&mut Sent> {
         let slot = usize::try_from(sn.since(self.first)).ok()?;
         self.sent.get_mut(slot)
     }
 
     /// The oldest and the newest segment that are not acknowledged.
-    pub(crate) fn ends(&self) -> Option<(Sn, Sn)> {
+    pub fn ends(&self) -> Option<(Sn, Sn)> {
         let is_open = |sent: &Sent| sent.state != State::Done;
         let last = self.sent.iter().rposition(is_open)?;
         let last = u32::try_from(last).ok()?;
@@ -203,7 +218,7 @@ impl Outgoing {
     }
 
     /// Removes the first segment if it is before `una`.
-    pub(crate) fn pop_before(&mut self, una: Sn) -> Option<(Sn, Sent)> {
+    pub fn pop_before(&mut self, una: Sn) -> Option<(Sn, Sent)> {
         if !self.first.is_before(una) {
             return None;
         }
@@ -213,8 +228,8 @@ impl Outgoing {
         Some((sn, sent))
     }
 
-    /// Removes the segments at the front that are acknowledged individually.
-    pub(crate) fn trim(&mut self) {
+    /// Removes the segments at the front that are acknowledged one by one.
+    pub fn trim(&mut self) {
         while self.sent.front().is_some_and(|sent| sent.state == State::Done) {
             self.sent.pop_front();
             self.first = self.first.plus(1);
@@ -222,7 +237,7 @@ impl Outgoing {
     }
 
     /// Releases memory if the end has no data to send and no segment in flight.
-    pub(crate) fn rest(&mut self) {
+    pub fn rest(&mut self) {
         if self.sent.is_empty() && !self.has_fresh() {
             self.sent.shrink_to(LEAST);
             self.whole.shrink_to(LEAST);

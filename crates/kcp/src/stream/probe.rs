@@ -7,19 +7,22 @@ use std::time::{Duration, Instant};
 const FIRST: Duration = Duration::from_millis(500);
 const LAST: Duration = Duration::from_secs(120);
 
+/// The question for the window, if it is closed.
 #[derive(Debug, Default)]
-pub(crate) struct WindowProbe {
+pub struct WindowProbe {
     next: Option<(Instant, Duration)>,
 }
 
 impl WindowProbe {
-    pub(crate) fn due(&self) -> Option<Instant> {
+    /// When the question is due.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
         self.next.map(|(due, _)| due)
     }
 
-    /// Whether a probe must be sent now. `is_closed`: there is data to send, and the window is
-    /// closed.
-    pub(crate) fn asks(&mut self, now: Instant, is_closed: bool) -> bool {
+    /// Whether the question has to be sent now. `is_closed`: there is data to send, and the window
+    /// is closed.
+    pub fn asks(&mut self, now: Instant, is_closed: bool) -> bool {
         if !is_closed {
             self.next = None;
             return false;

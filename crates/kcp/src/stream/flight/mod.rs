@@ -14,7 +14,7 @@ mod rtt;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use rtt::Rtt;
+pub use rtt::Rtt;
 
 /// The denominator of the reordering window, as a fraction of the round trip: RFC 9002 section
 /// 6.1.2.
@@ -32,19 +32,23 @@ const PERSISTENT: u32 = 3;
 
 /// A transmission with the data that the owner needs when it is acknowledged or lost.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Transmission<C> {
-    pub(crate) at: Instant,
-    pub(crate) bytes: u32,
-    pub(crate) cargo: C,
-    /// Whether the sender had no more data to send.
-    pub(crate) is_limited: bool,
+pub struct Transmission<C> {
+    /// When it was sent.
+    pub at: Instant,
+    /// Its size in bytes.
+    pub bytes: u32,
+    /// The data of the owner.
+    pub cargo: C,
+    /// The sender had no more data to send.
+    pub is_limited: bool,
     is_open: bool,
 }
 
 /// The transmissions of one direction.
 #[derive(Debug)]
-pub(crate) struct Flight<C> {
-    pub(crate) rtt: Rtt,
+pub struct Flight<C> {
+    /// The round trip. The owner adds the samples.
+    pub rtt: Rtt,
     /// Transmission `first + n` is at index `n`.
     log: VecDeque<Transmission<C>>,
     first: u64,
@@ -52,7 +56,7 @@ pub(crate) struct Flight<C> {
     /// The newest transmission that has arrived, and the time when it was sent.
     newest: Option<(u64, Instant)>,
     /// The reordering threshold in transmissions. 0: no threshold.
-    pub(crate) overtake: u64,
+    pub overtake: u64,
     /// The time by which a transmission may be late, in eighths of the round trip.
     late: u32,
     /// Rounds until reordering is forgotten.
@@ -66,7 +70,8 @@ pub(crate) struct Flight<C> {
 }
 
 impl<C: Copy> Flight<C> {
-    pub(crate) const fn new(overtake: u64) -> Self {
+    /// Nothing is under way. `overtake` is the reordering threshold in transmissions; 0: none.
+    pub const fn new(overtake: u64) -> Self {
         Self {
             rtt: Rtt::new(),
             log: VecDeque::new(),
@@ -83,16 +88,15 @@ impl<C: Copy> Flight<C> {
         }
     }
 
-    /// Resets the state of the path after it has changed. Transmissions in flight stay, and a probe
-    /// is sent in time.
-    pub(crate) fn path_changed(&mut self) {
+    /// The path has changed. Transmissions in flight stay, and a probe is sent in time.
+    pub fn path_changed(&mut self) {
         self.rtt = Rtt::new();
         self.probes = 0;
         (self.late, self.reorders_for) = (1, 0);
     }
 
-    /// Records a transmission. Returns its number.
-    pub(crate) fn sent(&mut self, now: Instant, bytes: u32, cargo: C, is_limited: bool) -> u64 {
+    /// A transmission is sent. Returns its number.
+    pub fn sent(&mut self, now: Instant, bytes: u32, cargo: C, is_limited: bool) -> u64 {
         let number = self.next();
         self.log.push_back(Transmission { at: now, bytes, cargo, is_limited, is_open: true });
         self.in_flight += u64::from(bytes);
@@ -100,24 +104,24 @@ impl<C: Copy> Flight<C> {
         number
     }
 
-    /// Records a transmission that is not acknowledged. It only takes a number.
-    pub(crate) fn passed(&mut self, now: Instant, bytes: u32, cargo: C, is_limited: bool) {
+    /// A transmission is sent that is not acknowledged. It only takes a number.
+    pub fn passed(&mut self, now: Instant, bytes: u32, cargo: C, is_limited: bool) {
         self.log.push_back(Transmission { at: now, bytes, cargo, is_limited, is_open: false });
         self.trim();
     }
 
     /// The number of the next transmission.
-    pub(crate) fn next(&self) -> u64 {
+    pub fn next(&self) -> u64 {
         self.first + self.log.len() as u64
     }
 
     /// Transmissions before this one have ended.
-    pub(crate) const fn first(&self) -> u64 {
+    pub const fn first(&self) -> u64 {
         self.first
     }
 
     /// Bytes in flight.
-    pub(crate) const fn in_flight(&self) -> u64 {
+    pub const fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
@@ -125,10 +129,10 @@ impl<C: Copy> Flight<C> {
         self.log.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// Handles the arrival of a transmission. `None` if it had ended before. `is_certain`: this
-    /// transmission has arrived, not an earlier copy. An earlier copy would make all transmissions
-    /// in flight appear overtaken.
-    pub(crate) fn arrived(&mut self, number: u64, is_certain: bool) -> Option<Transmission<C>> {
+    /// A transmission has arrived. `None` if it had ended before. `is_certain`: this transmission
+    /// has arrived, and not an earlier copy. An earlier copy would make all transmissions in flight
+    /// look overtaken.
+    pub fn arrived(&mut self, number: u64, is_certain: bool) -> Option<Transmission<C>> {
         let ended = self.end(number)?;
         if is_certain && self.newest.is_none_or(|(newest, _)| newest < number) {
             self.newest = Some((number, ended.at));
@@ -145,15 +149,15 @@ impl<C: Copy> Flight<C> {
         Some(ended)
     }
 
-    /// Records that a transmission that counted as lost has arrived, so the path reorders.
-    pub(crate) fn reordered(&mut self) {
+    /// A transmission that counted as lost has arrived, so the path reorders.
+    pub fn reordered(&mut self) {
         // The limit is one round trip, as in RFC 8985 section 6.2, step 4.
         self.late = (self.late + 1).min(LATE);
         self.reorders_for = FORGET;
     }
 
-    /// Records that the peer has acknowledged a transmission.
-    pub(crate) fn acknowledged(&mut self) {
+    /// The peer has acknowledged a transmission.
+    pub fn acknowledged(&mut self) {
         self.probes = 0;
         if self.newest.is_some_and(|(newest, _)| newest >= self.round_end) {
             self.round_end = self.next();
@@ -164,8 +168,8 @@ impl<C: Copy> Flight<C> {
         }
     }
 
-    /// Removes and returns the next transmission that counts as lost now.
-    pub(crate) fn pop_lost(&mut self, now: Instant) -> Option<(u64, Transmission<C>)> {
+    /// The next transmission that counts as lost now.
+    pub fn pop_lost(&mut self, now: Instant) -> Option<(u64, Transmission<C>)> {
         self.overdue = None;
         let (newest, newest_at) = self.newest?;
         // The transmission at the front has not ended.
@@ -185,7 +189,7 @@ impl<C: Copy> Flight<C> {
     }
 
     /// Declares all transmissions in flight lost. Returns the next transmission.
-    pub(crate) fn pop_any(&mut self) -> Option<(u64, Transmission<C>)> {
+    pub fn pop_any(&mut self) -> Option<(u64, Transmission<C>)> {
         let number = self.first;
         Some((number, self.end(number)?))
     }
@@ -197,54 +201,53 @@ impl<C: Copy> Flight<C> {
         }
     }
 
-    /// Releases memory.
-    pub(crate) fn rest(&mut self) {
+    /// Gives memory back.
+    pub fn rest(&mut self) {
         if self.log.is_empty() {
             self.log.shrink_to(8);
         }
     }
 
-    /// The time at which an overtaken transmission counts as lost.
-    pub(crate) const fn overdue(&self) -> Option<Instant> {
+    /// When an overtaken transmission is lost by time.
+    pub const fn overdue(&self) -> Option<Instant> {
         self.overdue
     }
 
-    /// The time at which a probe must be sent. `None` while nothing is in flight. The peer may
-    /// delay an acknowledgement by `ack_delay`.
-    pub(crate) fn probe_due(&self, ack_delay: Duration, least: Duration) -> Option<Instant> {
+    /// When a probe has to be sent. `None` while nothing is in flight. The peer may wait for
+    /// `ack_delay` before it acknowledges.
+    pub fn probe_due(&self, ack_delay: Duration, least: Duration) -> Option<Instant> {
         let sent = self.last_sent.filter(|_| self.in_flight > 0)?;
         let wait = self.rtt.timeout(ack_delay, least);
         Some(sent + wait * 2_u32.pow(self.probes.min(BACKOFF_MAX)))
     }
 
-    /// Whether no probe is unanswered.
-    pub(crate) const fn is_answered(&self) -> bool {
+    /// No probe waits for an answer.
+    pub const fn is_answered(&self) -> bool {
         self.probes == 0
     }
 
-    /// Records a probe. Returns whether the number of unanswered probes invalidates the state of
-    /// the path.
-    pub(crate) const fn probed(&mut self) -> bool {
+    /// A probe is sent. Returns whether the number of unanswered probes makes the state of the path
+    /// void.
+    pub const fn probed(&mut self) -> bool {
         self.probes += 1;
         self.probes == PERSISTENT
     }
 }
 
-/// Methods that only kcp-go sessions use.
-#[cfg(feature = "compat")]
+/// What only sessions without packet numbers ask, in which a segment names its transmission.
 impl<C: Copy> Flight<C> {
     /// Whether a transmission has arrived that was sent at least `by` transmissions later.
-    pub(crate) fn is_overtaken(&self, number: u64, by: u64) -> bool {
+    pub fn is_overtaken(&self, number: u64, by: u64) -> bool {
         self.newest.is_some_and(|(newest, _)| newest >= number + by)
     }
 
     /// The data of a transmission that is still in the log.
-    pub(crate) fn cargo(&mut self, number: u64) -> Option<C> {
+    pub fn cargo(&mut self, number: u64) -> Option<C> {
         self.get(number).map(|transmission| transmission.cargo)
     }
 
-    /// Removes a transmission from the count, because its content is retransmitted.
-    pub(crate) fn withdraw(&mut self, number: u64) {
+    /// A transmission does not count any more, because its content is sent again.
+    pub fn withdraw(&mut self, number: u64) {
         self.end(number);
     }
 }

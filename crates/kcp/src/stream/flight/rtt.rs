@@ -8,8 +8,9 @@ const FIRST: Duration = Duration::from_millis(200);
 /// Longest timeout.
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
+/// The smoothed round trip of a path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rtt {
+pub struct Rtt {
     smoothed: Option<Duration>,
     variation: Duration,
     latest: Duration,
@@ -20,7 +21,8 @@ impl Rtt {
         Self { smoothed: None, variation: Duration::from_millis(100), latest: FIRST }
     }
 
-    pub(crate) fn sample(&mut self, took: Duration) {
+    /// A round trip has taken this time.
+    pub fn sample(&mut self, took: Duration) {
         self.latest = took;
         self.smoothed = Some(match self.smoothed {
             None => {
@@ -35,19 +37,19 @@ impl Rtt {
     }
 
     /// The smoothed round trip.
-    pub(crate) fn smoothed(&self) -> Duration {
+    pub fn smoothed(&self) -> Duration {
         self.smoothed.unwrap_or(FIRST)
     }
 
     /// The larger of the smoothed and the latest round trip: the wait for an overtaken segment (RFC
     /// 9002 section 6.1.2).
-    pub(crate) fn longer(&self) -> Duration {
+    pub fn longer(&self) -> Duration {
         self.smoothed().max(self.latest)
     }
 
-    /// The retransmission timeout by the formula of kcp-go. `interval` is the longest delay of the
-    /// peer.
-    pub(crate) fn timeout(&self, interval: Duration, least: Duration) -> Duration {
+    /// The wait for an acknowledgement by the formula of kcp-go. `interval` is the longest delay of
+    /// the peer.
+    pub fn timeout(&self, interval: Duration, least: Duration) -> Duration {
         let wait = self.smoothed() + (self.variation * 4).max(interval);
         wait.clamp(least, TIMEOUT_MAX)
     }

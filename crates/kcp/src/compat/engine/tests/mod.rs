@@ -3,7 +3,7 @@ mod world;
 use std::time::Duration;
 
 use super::*;
-use crate::rig::{Transfer, path, transfer};
+use testkit::transfer::{Transfer, path, transfer};
 use world::{World, config, steady};
 
 const MB: usize = 1_000_000;

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::rig::{self, Transfer};
+use bytes::Bytes;
+
 use crate::testing::epoch;
 use testkit::netem::{Datagrams, Weather};
+use testkit::transfer::{self, End, Transfer};
 
 use crate::compat::engine::{Config, Engine};
 use crate::compat::wire::Conversation;
@@ -78,7 +80,21 @@ impl World {
     }
 }
 
-impl rig::World for World {
+impl End for Engine {
+    fn room(&self) -> usize {
+        Self::room(self)
+    }
+
+    fn write(&mut self, now: Instant, bytes: &mut Bytes) -> usize {
+        Self::write(self, now, bytes)
+    }
+
+    fn read(&mut self, most: usize) -> Option<Bytes> {
+        Self::read(self, most)
+    }
+}
+
+impl transfer::World for World {
     type End = Engine;
 
     fn now(&self) -> Instant {

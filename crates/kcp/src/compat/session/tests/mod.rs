@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::*;
 use crate::compat::engine::Control;
-use crate::rig::{Transfer, path, transfer};
 use crate::testing::epoch;
+use testkit::transfer::{Transfer, path, transfer};
 use world::{MTU, World, config, ratio};
 
 const MB: usize = 1_000_000;

@@ -14,8 +14,8 @@ use crate::compat::envelope::{Null, Sizes};
 use crate::compat::fec::{Decoder, Encoder, LONGEST_PAUSE, Ratio, Settings, Shard};
 use crate::compat::session::{Config, Session};
 use crate::compat::wire::{Content, Conversation, Millis};
-use crate::rig::{byte, path};
 use crate::testing::epoch;
+use testkit::transfer::{byte, path};
 
 const CONVERSATION: Conversation = Conversation(0x7654_3210);
 

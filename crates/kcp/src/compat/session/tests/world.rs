@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::rig;
+use bytes::Bytes;
+
 use crate::testing::epoch;
 use testkit::netem::{Datagrams, Rng, Weather};
+use testkit::transfer::{self, End};
 
 use crate::compat::engine::Control;
 use crate::compat::envelope::{Aead, Refused, Sealed};
@@ -182,7 +184,21 @@ impl World {
     }
 }
 
-impl rig::World for World {
+impl End for Session {
+    fn room(&self) -> usize {
+        Self::room(self)
+    }
+
+    fn write(&mut self, now: Instant, bytes: &mut Bytes) -> usize {
+        Self::write(self, now, bytes)
+    }
+
+    fn read(&mut self, most: usize) -> Option<Bytes> {
+        Self::read(self, most)
+    }
+}
+
+impl transfer::World for World {
     type End = Session;
 
     fn now(&self) -> Instant {

@@ -14,7 +14,7 @@ use super::*;
 use crate::Control;
 use crate::own::fec::Protection;
 use crate::own::wire::PacketKind;
-use crate::rig::{Transfer, path, transfer};
+use testkit::transfer::{Transfer, path, transfer};
 use world::{DATAGRAM, HEADS, World, config};
 
 const MS: Duration = Duration::from_millis(1);

@@ -1,53 +1,32 @@
-//! Common test harness of the engine and both sessions: a stream between two ends that is checked
-//! byte by byte in virtual time.
+//! The common parts of the tests of reliable streams over datagrams: a stream between two ends that is
+//! checked byte by byte in virtual time.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use testkit::netem::Weather;
 
-#[cfg(feature = "compat")]
-use crate::compat::{engine, session};
-use crate::own;
+use crate::netem::Weather;
 
 /// Timeout of a transfer in virtual time.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// An end of a stream.
-pub(crate) trait End {
+pub trait End {
+    /// Bytes that may be written now.
     fn room(&self) -> usize;
+    /// Takes bytes from the front of `bytes`, and returns how many.
     fn write(&mut self, now: Instant, bytes: &mut Bytes) -> usize;
+    /// The next bytes that have arrived, at most `most`.
     fn read(&mut self, most: usize) -> Option<Bytes>;
 }
 
-macro_rules! end {
-    ($type:ty) => {
-        impl End for $type {
-            fn room(&self) -> usize {
-                Self::room(self)
-            }
-
-            fn write(&mut self, now: Instant, bytes: &mut Bytes) -> usize {
-                Self::write(self, now, bytes)
-            }
-
-            fn read(&mut self, most: usize) -> Option<Bytes> {
-                Self::read(self, most)
-            }
-        }
-    };
-}
-
-#[cfg(feature = "compat")]
-end!(engine::Engine);
-#[cfg(feature = "compat")]
-end!(session::Session);
-end!(own::Session);
-
 /// Two ends with an emulated path between them.
-pub(crate) trait World {
+pub trait World {
+    /// What both ends are.
     type End: End;
+    /// The virtual time.
     fn now(&self) -> Instant;
+    /// Both ends.
     fn ends(&mut self) -> &mut [Self::End; 2];
     /// Processes all events at the current time. Returns whether there was any.
     fn settle(&mut self) -> bool;
@@ -57,36 +36,52 @@ pub(crate) trait World {
 
 /// A path by its rate in Mbit/s, its round trip in milliseconds, and its loss. Its queue holds one
 /// round trip.
-pub(crate) fn path(megabits: u64, round_trip: u64, loss: f64) -> Weather {
+///
+/// # Panics
+///
+/// Panics where that queue has more bytes than the address space.
+#[must_use]
+pub fn path(megabits: u64, round_trip: u64, loss: f64) -> Weather {
     let rate = megabits * 125_000;
     Weather {
         delay: Duration::from_millis(round_trip) / 2,
         loss,
         rate: Some(rate),
-        queue: usize::try_from(rate * round_trip.max(20) / 1000).unwrap(),
+        queue: usize::try_from(rate * round_trip.max(20) / 1000).expect("a queue fits into memory"),
         ..Weather::default()
     }
 }
 
 /// The byte at each offset of a stream.
-pub(crate) fn byte(at: usize) -> u8 {
+#[must_use]
+pub fn byte(at: usize) -> u8 {
     (at % 251) as u8 ^ (at / 65_521) as u8
 }
 
 /// A transfer in one direction, checked byte by byte.
-pub(crate) struct Transfer {
-    pub(crate) length: usize,
-    pub(crate) written: usize,
-    pub(crate) read: usize,
+#[derive(Debug)]
+pub struct Transfer {
+    /// The bytes of the whole stream.
+    pub length: usize,
+    /// The bytes that were written.
+    pub written: usize,
+    /// The bytes that have arrived.
+    pub read: usize,
 }
 
 impl Transfer {
-    pub(crate) const fn new(length: usize) -> Self {
+    /// A stream of `length` bytes.
+    #[must_use]
+    pub const fn new(length: usize) -> Self {
         Self { length, written: 0, read: 0 }
     }
 
     /// Writes and reads as many bytes as possible. `true` when all bytes have arrived.
-    pub(crate) fn step<E: End>(&mut self, now: Instant, from: &mut E, to: &mut E) -> bool {
+    ///
+    /// # Panics
+    ///
+    /// Panics at a byte that is not the byte of its offset.
+    pub fn step<E: End>(&mut self, now: Instant, from: &mut E, to: &mut E) -> bool {
         loop {
             let part = (self.length - self.written).min(from.room()).min(64 << 10);
             if part == 0 {
@@ -107,7 +102,11 @@ impl Transfer {
 }
 
 /// Sends `length` bytes from the first to the second end, and returns how long it took.
-pub(crate) fn transfer<W: World>(world: &mut W, length: usize) -> Duration {
+///
+/// # Panics
+///
+/// Panics when nothing happens any more, or when it takes too long.
+pub fn transfer<W: World>(world: &mut W, length: usize) -> Duration {
     let mut transfer = Transfer::new(length);
     let begin = world.now();
     loop {
