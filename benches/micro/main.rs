@@ -7,8 +7,8 @@
 
 mod aead;
 mod control;
-mod fec;
 mod frame;
+mod gf256;
 mod greeting;
 mod http;
 mod links;

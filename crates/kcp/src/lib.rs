@@ -3,20 +3,17 @@
 //! The crate is pure: it has no socket, no clock and no randomness. The caller passes datagrams,
 //! the current time and random bytes, and sends what the crate returns.
 //!
-//! There are two independent kinds of sessions. The daemon runs `own`. `compat` is for kcp-go
-//! peers. The feature `compat` adds it, and a check refuses a daemon that is built with this
-//! feature.
+//! The packets are of this project, and no other end understands them. Sessions that kcp-go
+//! understands are the crate `kcp-go`, in the workspace `crates/kcp-go`, which the daemon does not
+//! use. They are made of the same parts ([`stream`]).
 //!
 //! | module | content |
 //! |---|---|
-//! | [`own`] | the packets of this project, which other programs do not understand |
-//! | `compat` | feature `compat`: sessions that kcp-go understands |
-//! | [`stream`] | the parts of which both kinds of sessions are made |
+//! | [`own`] | the packets, and sessions over them |
+//! | [`stream`] | the parts of a reliable stream, whatever its packets look like |
 //! | `refused` | the outcome of a datagram that cannot be opened |
 //! | [`timers`] | one timer for all sessions of a driver |
 
-#[cfg(feature = "compat")]
-pub mod compat;
 pub mod own;
 mod refused;
 pub mod stream;

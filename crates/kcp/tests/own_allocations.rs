@@ -6,11 +6,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kcp::compat::engine::Control;
-use kcp::compat::envelope::Refused;
 use kcp::own::fec::Protection;
 use kcp::own::wire::{ConnectionId, PacketNumber};
 use kcp::own::{Config, Keys, Session};
+use kcp::{Control, Refused};
 
 /// Keys that hide nothing.
 #[derive(Debug)]

@@ -1,4 +1,0 @@
-//! A path that loses and duplicates shards: rebuilt shards must equal the sent shards.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| kcp::compat::fec::fuzz::groups(data));
