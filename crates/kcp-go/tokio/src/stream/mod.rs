@@ -1,5 +1,6 @@
 //! A stream: one session, from the side of the user.
 
+mod connect;
 mod io;
 
 use std::fmt;
@@ -11,16 +12,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use kcp_go::envelope::Seal;
 use kcp_go::session;
 use kcp_go::wire::Conversation;
 use tokio::time::Instant;
 
-use crate::config::Config;
-use crate::driver::{Driver, now};
-use crate::listener::Listener;
+use crate::driver::now;
 use crate::shared::{PIECE, Phase, Shared, State};
-use crate::socket::PacketSocket;
 use crate::wait::Waiters;
 
 /// A reliable stream of bytes, or of messages, to one peer.
@@ -33,8 +30,9 @@ use crate::wait::Waiters;
 /// ([`set_read_deadline`](Self::set_read_deadline)), or the session fails. Peers say by themselves
 /// when they are done. A peer is found dead only while it owes an acknowledgement.
 ///
-/// A stream that is dropped is flushed in the background, for [`Config::linger`] at most. Who wants
-/// to know whether all has arrived calls `shutdown` before.
+/// A stream that is dropped is flushed in the background, for
+/// [`Config::linger`](crate::Config::linger) at most. Who wants to know whether all has arrived
+/// calls `shutdown` before.
 ///
 /// | error | why |
 /// |---|---|
@@ -56,48 +54,6 @@ impl fmt::Debug for Stream {
 }
 
 impl Stream {
-    /// A stream to `peer` over a socket of its own, driven by a task of the present runtime.
-    /// Nothing is sent before the first write: KCP has no handshake.
-    ///
-    /// `conversation` is the number that both ends put into each segment. A client draws it at
-    /// random, so that a peer does not take the new session for the last one.
-    ///
-    /// # Errors
-    ///
-    /// None so far.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a runtime of tokio.
-    pub fn connect<S: PacketSocket + Send + 'static>(
-        socket: S,
-        peer: SocketAddr,
-        conversation: Conversation,
-        config: Config,
-        seal: Arc<dyn Seal>,
-    ) -> Result<Self> {
-        let (stream, driver) = Self::with_driver(socket, peer, conversation, config, seal)?;
-        tokio::spawn(driver);
-        Ok(stream)
-    }
-
-    /// As [`connect`](Self::connect), and the caller polls the driver, be it on one thread.
-    ///
-    /// # Errors
-    ///
-    /// None so far.
-    pub fn with_driver<S: PacketSocket>(
-        socket: S,
-        peer: SocketAddr,
-        conversation: Conversation,
-        config: Config,
-        seal: Arc<dyn Seal>,
-    ) -> Result<(Self, Driver<S>)> {
-        let (listener, driver) = Listener::with_driver(socket, config, seal)?;
-        let stream = listener.connect(peer, conversation)?;
-        Ok((stream, driver))
-    }
-
     pub(crate) const fn of(shared: Arc<Shared>) -> Self {
         Self { shared }
     }
