@@ -1,8 +1,8 @@
 //! Test tools that all crates share.
 //!
 //! A build without default features has four modules, and all are pure. [`pair`] is two links in
-//! virtual time over the emulated carriers of [`netem`]. [`mod@transfer`] checks a stream between two
-//! ends byte by byte. [`corpus`] replays the inputs of fuzz targets.
+//! virtual time over the emulated carriers of [`netem`]. [`mod@transfer`] checks a stream between
+//! two ends byte by byte. [`corpus`] replays the inputs of fuzz targets.
 //!
 //! The default features add the rest. `certs` makes valid and flawed certificates. `conformance` is
 //! the suite that every transport passes unchanged. `path` is a NAT box with weather between a

@@ -1,5 +1,5 @@
-//! The common parts of the tests of reliable streams over datagrams: a stream between two ends that is
-//! checked byte by byte in virtual time.
+//! The common parts of the tests of reliable streams over datagrams: a stream between two ends that
+//! is checked byte by byte in virtual time.
 
 use std::time::{Duration, Instant};
 

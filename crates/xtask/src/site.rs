@@ -15,6 +15,10 @@ pub const OF_GLIBC: [&str; 4] = ["--package", "tunnel", "--features", "mimalloc"
 /// The variable with a binary to measure in place of a new static binary.
 const BINARY: &str = "TUNNEL_BINARY";
 
+/// The folder of the workspace with the sessions that kcp-go understands, from the top level. The
+/// step `kcp-interop` builds and tests it, and the walls read it.
+pub const KCP_GO: &str = "crates/kcp-go";
+
 /// The folders and binaries of a run.
 #[derive(Debug)]
 pub struct Site {

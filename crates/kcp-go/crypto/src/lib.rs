@@ -4,7 +4,7 @@
 //! | module or type | content |
 //! |---|---|
 //! | [`Crypt`] | the names |
-//! | [`derive`] | the key of kcptun |
+//! | [`derive()`] | the key of kcptun |
 //! | [`AeadKey`] | AES-GCM and ChaCha20-Poly1305 |
 //! | `XChaCha` | feature `xchacha`: XChaCha20-Poly1305 |
 //! | `legacy` | feature `legacy`: **insecure**, everything that kcp-go had before it had AES-GCM |

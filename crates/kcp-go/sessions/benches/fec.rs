@@ -1,6 +1,6 @@
 //! FEC of kcp-go at 10/3 with shards of 1,500 bytes. The counter of items is shards of data, so
-//! that the time of a group is divided by 10 for the figure of one shard. `cargo bench -p kcp-go` in
-//! the folder of this workspace runs the benchmarks.
+//! that the time of a group is divided by 10 for the figure of one shard. `cargo bench -p kcp-go`
+//! in the folder of this workspace runs the benchmarks.
 
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
 //! KCP on tokio: streams and listeners, compatible with kcp-go on the wire, over a packet socket
 //! that the caller supplies.
 //!
-//! The protocol is the crate `kcp-go`, which has no socket and no clock; the encryption is the crate
-//! `kcp-go-crypto`, or any other [`Seal`](kcp_go::envelope::Seal).
+//! The protocol is the crate `kcp-go`, which has no socket and no clock; the encryption is the
+//! crate `kcp-go-crypto`, or any other [`Seal`](kcp_go::envelope::Seal).
 //!
 //! ```
 //! use std::sync::Arc;

@@ -106,8 +106,8 @@ impl Controller {
         }
     }
 
-    /// A transmission that was sent at `sent` has arrived. `is_limited`: the sender had no more data to
-    /// send.
+    /// A transmission that was sent at `sent` has arrived. `is_limited`: the sender had no more
+    /// data to send.
     pub fn arrived(
         &mut self,
         now: Instant,

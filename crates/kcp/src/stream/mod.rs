@@ -1,8 +1,8 @@
 //! The parts of a reliable stream: what is the same whatever the packets look like. The layout of
 //! packets and the acknowledgements are not among them.
 //!
-//! Sessions of this crate and sessions that kcp-go understands (the crate `kcp-go`, in a workspace of
-//! its own) are made of these parts.
+//! Sessions of this crate and sessions that kcp-go understands (the crate `kcp-go`, in a workspace
+//! of its own) are made of these parts.
 //!
 //! | module | content |
 //! |---|---|

@@ -76,8 +76,8 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Nothing is written. A segment has at most `payload_max` bytes, and `window` segments may wait
-    /// for their acknowledgement. `is_stream` tells a stream from messages.
+    /// Nothing is written. A segment has at most `payload_max` bytes, and `window` segments may
+    /// wait for their acknowledgement. `is_stream` tells a stream from messages.
     #[must_use]
     pub fn new(payload_max: usize, window: u16, is_stream: bool) -> Self {
         Self {

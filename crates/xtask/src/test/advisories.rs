@@ -1,4 +1,4 @@
-//! The long step `advisories`: the crates of `Cargo.lock` against the RustSec database, by
+//! The long step `advisories`: the crates of each `Cargo.lock` against the RustSec database, by
 //! cargo-deny and the section `advisories` of `.deny.toml`.
 
 use std::process::Command;
@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::long;
 use xtask::child::{capture, run};
-use xtask::site::Site;
+use xtask::site::{KCP_GO, Site};
 use xtask::verdict::Verdict;
 
 /// The database, as cargo-deny fetches it.
@@ -24,7 +24,10 @@ pub(super) fn check(site: &Site) -> Result<Verdict> {
     let Some(cargo_deny) = long::tool(site, "cargo-deny")? else {
         return Ok(Verdict::Skipped("cargo-deny cannot be installed".to_owned()));
     };
-    run(Command::new(cargo_deny).current_dir(&site.root).args(["check", "advisories"]))?;
+    // Each workspace has a `Cargo.lock`.
+    for workspace in [site.root.clone(), site.root.join(KCP_GO)] {
+        run(Command::new(&cargo_deny).current_dir(workspace).args(["check", "advisories"]))?;
+    }
     Ok(Verdict::PASSED)
 }
 

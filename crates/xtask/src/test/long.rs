@@ -10,13 +10,14 @@ use anyhow::{Context as _, Result, ensure};
 use super::Step;
 use super::advisories;
 use super::conformance;
+use super::kcp_go;
 use super::miri;
 use super::steps::{self, HEAVY, SLOW};
 use super::wish::Lengths;
 use crate::dist;
 use xtask::child::{announce, cargo, run, run_tests};
 use xtask::packages;
-use xtask::site::Site;
+use xtask::site::{KCP_GO, Site};
 use xtask::verdict::{SKIPPED, Verdict};
 
 const fn step(
@@ -101,20 +102,14 @@ fn netem(site: &Site, _: Lengths) -> Result<Verdict> {
 }
 
 fn kcp_speed(site: &Site, _: Lengths) -> Result<Verdict> {
-    const SPEED: [&str; 9] = [
-        "run",
-        "--quiet",
-        "--release",
-        "--package",
-        "kcp-crypto",
-        "--features",
-        "compat",
-        "--example",
-        "speed",
-    ];
+    const SPEED: [&str; 7] =
+        ["run", "--quiet", "--release", "--package", "kcp-go-crypto", "--example", "speed"];
     for words in [&["memory"][..], &["memory", "--fec"], &["udp"], &["acks"], &["sessions"]] {
-        run(&mut cargo(&site.root, &[&SPEED[..], &["--"], words, &["--check"]].concat()))?;
+        run(kcp_go::command(site, &SPEED).arg("--").args(words).arg("--check"))?;
     }
+    // As a test the micro-benchmark runs once.
+    let benchmark = ["test", "--release", "--package", "kcp-go", "--bench", "fec"];
+    run(&mut kcp_go::command(site, &benchmark))?;
     Ok(Verdict::PASSED)
 }
 
@@ -192,7 +187,7 @@ pub(super) fn tool(site: &Site, name: &str) -> Result<Option<PathBuf>> {
 }
 
 fn fuzz_folders(root: &Path) -> Result<Vec<PathBuf>> {
-    let crates = files(&root.join("crates"))?;
+    let crates = [files(&root.join("crates"))?, files(&root.join(KCP_GO))?].concat();
     Ok(crates.into_iter().filter(|folder| folder.join("fuzz/Cargo.toml").exists()).collect())
 }
 

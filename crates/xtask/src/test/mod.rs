@@ -9,6 +9,7 @@
 //! | `wish` | the command line |
 //! | `steps` | the short suite |
 //! | `long` | the long steps |
+//! | `kcp_go` | the step of the workspace `crates/kcp-go` |
 //! | `paths` | which steps a change is about |
 //! | `beside` | the static build beside steps that wait more than they compute |
 //! | `units` | the step that asks systemd about the files of `systemd/` |
@@ -25,6 +26,7 @@ mod cases;
 #[cfg(test)]
 mod ci;
 mod conformance;
+mod kcp_go;
 mod long;
 mod miri;
 mod paths;

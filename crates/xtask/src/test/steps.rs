@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::cases::{Cases, Exception};
 use super::conformance;
+use super::kcp_go;
 use super::long::lab;
 use super::programs::{self, Program};
 use super::units;
@@ -20,7 +21,7 @@ use super::{Step, beside};
 use crate::{dist, walls};
 use xtask::child::{Tally, capture, cargo, find, run, run_tests};
 use xtask::packages::BARE_TARGET;
-use xtask::site::Site;
+use xtask::site::{KCP_GO, Site};
 use xtask::verdict::Verdict;
 use xtask::{go, node, packages, python};
 
@@ -49,7 +50,9 @@ pub(super) const STEPS: &[Step] = &[
     step("unit", "unit, simulation, conformance tests; fuzz corpora replayed", unit),
     step("interop", "quic:// and another implementation of QUIC understand each other", interop),
     step("nat", "clients behind NATs of the kernel find a direct path, or say why not", nat),
-    step("kcp-interop", "the machine of kcp:// and kcp-go understand each other", kcp_interop),
+    step("kcp-interop", "the workspace of kcp-go: all its tests, and kcp-go itself", |site, _| {
+        kcp_go::check(site)
+    }),
     step("browser", "a browser visits a private service by a code", browser),
     step("console", "the web console in a browser: its looks, its flows, attacks on it", console),
     step(
@@ -85,15 +88,19 @@ pub(super) const STATIC: &[&str] = &["e2e", "api", "static", "dist"];
 
 fn fmt(site: &Site, _: Lengths) -> Result<Verdict> {
     run(&mut cargo(&site.root, &["fmt", "--all", "--check"]))?;
+    kcp_go::format(site)?;
     Ok(Verdict::PASSED)
 }
 
 fn check_walls(site: &Site, _: Lengths) -> Result<Verdict> {
     walls::check(&site.root)?;
     if capture(&mut cargo(&site.root, &["deny", "--version"]))?.0 {
-        // It finds `.deny.toml` by itself; the place of `--config` differs by its version.
+        // It finds `.deny.toml` by itself, also in a folder above; the place of `--config` differs
+        // by its version.
         let args = ["deny", "check", "bans", "licenses", "sources"];
-        run(&mut cargo(&site.root, &args))?;
+        for workspace in [site.root.clone(), site.root.join(KCP_GO)] {
+            run(&mut cargo(&workspace, &args))?;
+        }
     }
     Ok(Verdict::PASSED)
 }
@@ -123,6 +130,9 @@ fn pure(site: &Site, _: Lengths) -> Result<Verdict> {
     let mut args = vec!["build", "--target", BARE_TARGET];
     args.extend(walls::PURE.iter().flat_map(|name| ["--package", name]));
     run(&mut cargo(&site.root, &args))?;
+    let mut args = vec!["build", "--target", BARE_TARGET];
+    args.extend(walls::PURE_OF_KCP_GO.iter().flat_map(|(name, _)| ["--package", name]));
+    run(&mut kcp_go::command(site, &args))?;
     Ok(Verdict::PASSED)
 }
 
@@ -144,9 +154,6 @@ const NAT: [&str; 2] = ["transport-quic/nat", "tunnel/nat"];
 
 /// The module of the cases of [`NAT`] that only the long suite runs.
 const LONG_NAT: &str = "long::";
-
-/// The test programs that need a peer on kcp-go.
-const KCP_INTEROP: [&str; 2] = ["kcp/interop", "kcp-tokio/interop"];
 
 /// The test program that needs other implementations of WebRTC.
 const WEBRTC_INTEROP: &str = "transport-webrtc/interop";
@@ -170,7 +177,7 @@ fn debug_daemon(site: &Site) -> PathBuf {
 
 fn unit(site: &Site, _: Lengths) -> Result<Verdict> {
     let built = test_programs(site)?;
-    let apart = [E2E, INTEROP, NAT[0], NAT[1], KCP_INTEROP[0], KCP_INTEROP[1], WEBRTC_INTEROP];
+    let apart = [E2E, INTEROP, NAT[0], NAT[1], WEBRTC_INTEROP];
     let wanted = built.iter().filter(|p| !apart.contains(&&*p.name));
     let mut runs: Vec<programs::Run<'_>> = wanted.map(|program| (program, &[][..])).collect();
     // The same tests, with every byte as a page.
@@ -230,17 +237,6 @@ fn behind_nats(
         sum += tests;
     }
     Ok(Verdict::Passed(sum))
-}
-
-/// The folder of the peer's source. Its `go.mod` names the version of kcp-go.
-const KCP_PEER: &str = "crates/kcp/tests/peer";
-
-fn kcp_interop(site: &Site, _: Lengths) -> Result<Verdict> {
-    let peer = site.target.join("tools/kcp-peer");
-    if let Some(reason) = go::build(&site.root.join(KCP_PEER), &peer)? {
-        return Ok(Verdict::Skipped(reason));
-    }
-    against_peers(site, &KCP_INTEROP, &[("KCP_PEER", &peer)])
 }
 
 /// Shares no code with the crate webrtc.
@@ -303,19 +299,24 @@ fn webrtc_interop(site: &Site, _: Lengths) -> Result<Verdict> {
     Ok(Verdict::Passed(sum))
 }
 
-/// Runs test programs that find other implementations by variables of the environment.
+/// Runs test programs of this workspace that find other implementations by variables of the
+/// environment.
 fn against_peers(site: &Site, names: &[&str], peers: &[(&str, &Path)]) -> Result<Verdict> {
-    let built = test_programs(site)?;
+    Ok(Verdict::Passed(against(&test_programs(site)?, names, peers)?))
+}
+
+/// The same, of any programs.
+pub(super) fn against(built: &[Program], names: &[&str], peers: &[(&str, &Path)]) -> Result<Tally> {
     let mut sum = Tally::default();
     for name in names {
-        let program = named(&built, name)?;
+        let program = named(built, name)?;
         let mut tests = Command::new(&program.executable);
         tests.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
         let tests = run_tests(tests.envs(peers.iter().copied()))?;
         ensure!(tests.passed > 0, "no test of {name} against another implementation");
         sum += tests;
     }
-    Ok(Verdict::Passed(sum))
+    Ok(sum)
 }
 
 /// Steers a browser by its pipe for debuggers. Screenshots are in `target/browser`.
@@ -392,7 +393,7 @@ fn cores() -> usize {
 }
 
 /// Test programs at a time: many wait for timers more than they work.
-fn unit_at_once() -> usize {
+pub(super) fn unit_at_once() -> usize {
     cores() + cores().div_ceil(2)
 }
 

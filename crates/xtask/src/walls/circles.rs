@@ -22,7 +22,7 @@ const REMEDY: &str = "move what both files need into a file below both, or hand 
 /// The circles of a crate.
 #[derive(Debug)]
 pub(super) struct Package {
-    /// The name of its folder.
+    /// Its folder below `crates`.
     pub(super) name: String,
     /// The folder of its sources.
     src: String,
@@ -51,9 +51,14 @@ pub(super) fn packages(sources: &Sources) -> Result<Vec<Package>> {
     folders.into_iter().map(|folder| Package::read(sources, &folder)).collect()
 }
 
+/// The name of a crate in the list: its folder below `crates`.
+fn name_of(folder: &str) -> &str {
+    folder.strip_prefix("crates/").unwrap_or(folder)
+}
+
 impl Package {
     fn read(sources: &Sources, folder: &str) -> Result<Self> {
-        let name = folder.rsplit('/').next().unwrap_or(folder).to_owned();
+        let name = name_of(folder).to_owned();
         let src = format!("{folder}/src/");
         let targets = targets(sources, folder);
         let imports: Vec<_> =
@@ -229,8 +234,7 @@ pub(super) fn rooms(sources: &Sources) -> Vec<(String, usize)> {
     let mut rooms: BTreeMap<String, usize> = BTreeMap::new();
     for (path, source) in &sources.files {
         if let Some((folder, _)) = path.split_once("/src/") {
-            let name = folder.rsplit('/').next().unwrap_or(folder);
-            *rooms.entry(name.to_owned()).or_default() += source.text.lines().count();
+            *rooms.entry(name_of(folder).to_owned()).or_default() += source.text.lines().count();
         }
     }
     let mut rooms: Vec<_> = rooms.into_iter().collect();

@@ -94,19 +94,6 @@ impl Graph {
     }
 }
 
-/// Names of crates with a feature that is on, in a build of one crate alone with all its features.
-pub(super) fn features(root: &Path, name: &str) -> Result<BTreeSet<(String, String)>> {
-    let format = ["--prefix=none", "--format={p}|{f}", "--edges=normal,build", "--all-features"];
-    let tree = tree(root, &[&format[..], &["--package", name]].concat())?;
-    let lines = tree.lines().filter_map(|line| line.split_once('|'));
-    Ok(lines.flat_map(|(package, features)| of_package(package, features)).collect())
-}
-
-fn of_package(package: &str, features: &str) -> impl Iterator<Item = (String, String)> {
-    let features = features.trim_end_matches(" (*)").split(',').filter(|name| !name.is_empty());
-    features.map(|feature| (name_of(package).to_owned(), feature.to_owned()))
-}
-
 fn tree(root: &Path, args: &[&str]) -> Result<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

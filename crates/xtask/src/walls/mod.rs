@@ -1,7 +1,7 @@
 //! Walls between crates, checked on the resolved dependency graph, and walls inside crates, checked
 //! on the sources. The pure crates reach no runtime, the crates that serve every transport reach no
-//! TLS, and bans and licences are taken from `.deny.toml`. The daemon is built without some
-//! features.
+//! TLS, and bans and licences are taken from `.deny.toml`. The workspace `crates/kcp-go` has the
+//! same walls, and the versions of crates that the top level has.
 //!
 //! | module | content |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | `imports`, `circles` | which file imports which, and circles of files |
 //! | `sizes` | long files, functions and comments |
 //! | `words` | names that many types have |
+//! | `locks` | both `Cargo.lock` |
 //! | `pure` | the `.clippy.toml` of each pure crate |
 //! | `links` | the documents: links, anchors, columns |
 //! | `claims` | the documents: paths, names of tests, tables of modules |
@@ -25,6 +26,7 @@ mod imports;
 mod licence;
 mod links;
 mod list;
+mod locks;
 mod proc;
 mod pure;
 mod report;
@@ -42,32 +44,26 @@ use serde_json::Value;
 
 use graph::Graph;
 use list::List;
-pub(crate) use pure::PURE;
+pub(crate) use pure::{PURE, PURE_OF_KCP_GO};
 pub(crate) use report::report;
 use sources::Sources;
+use xtask::site::KCP_GO;
 
 /// Crates that a pure crate must not reach, at any depth.
 const IMPURE: &[&str] = &["tokio", "mio", "socket2", "rustix", "getrandom", "rand", "rustls"];
 
 /// Crates without TLS: they serve every transport, or send commands to a daemon.
-const WITHOUT_TLS: &[&str] = &[
-    "admin",
-    "control",
-    "files",
-    "kcp-tokio",
-    "link",
-    "logging",
-    "net",
-    "ops",
-    "relay",
-    "transport",
-];
+const WITHOUT_TLS: &[&str] =
+    &["admin", "control", "files", "link", "logging", "net", "ops", "relay", "transport"];
 
 /// Crates that [`WITHOUT_TLS`] must not reach, at any depth.
 const TLS: &[&str] = &["aws-lc-rs", "rcgen", "ring", "rustls", "x509-parser"];
 
-/// Crates with a feature that the daemon is built without: sessions for peers of kcp-go.
-const NOT_OF_THE_DAEMON: &[(&str, &str)] = &[("kcp", "compat"), ("kcp-crypto", "compat")];
+/// The same of the workspace `crates/kcp-go`.
+const WITHOUT_TLS_OF_KCP_GO: &[&str] = &["kcp-tokio"];
+
+/// The crates of the workspace `crates/kcp-go`. No crate of the top level depends on them.
+const OF_KCP_GO: &[&str] = &["kcp-go", "kcp-go-crypto", "kcp-tokio"];
 
 /// Checks all walls and reports every breach at once.
 pub(crate) fn check(root: &Path) -> Result<()> {
@@ -95,6 +91,7 @@ fn file_breaches(root: &Path) -> Result<Vec<String>> {
     breaches.extend(sizes::breaches(&sources, &list));
     breaches.extend(words::breaches(&sources, &list));
     breaches.extend(claims::breaches(root, &sources)?);
+    breaches.extend(locks::breaches(root)?);
     breaches.extend(pure::breaches(root));
     breaches.extend(links::breaches(root)?);
     breaches.extend(proc::breaches(root)?);
@@ -104,19 +101,34 @@ fn file_breaches(root: &Path) -> Result<Vec<String>> {
 
 /// The number of packages, and the breaches in the graph of dependencies.
 fn graph_breaches(root: &Path) -> Result<(usize, Vec<String>)> {
-    let graph = Graph::of_workspace(root)?;
     let text = std::fs::read_to_string(root.join(".deny.toml")).context("reading .deny.toml")?;
     let rules: Value = basic_toml::from_str(&text).context("parsing .deny.toml")?;
-    let mut breaches = ban_breaches(&graph, &rules)?;
-    breaches.extend(licence_breaches(&graph, &rules)?);
-    for pure in PURE {
+    let pure: Vec<_> = PURE_OF_KCP_GO.iter().map(|(name, _)| *name).collect();
+    let (packages, mut breaches) = of_workspace(root, &rules, PURE, WITHOUT_TLS)?;
+    let beside = of_workspace(&root.join(KCP_GO), &rules, &pure, WITHOUT_TLS_OF_KCP_GO)?;
+    breaches.extend(of_kcp_go(&packages));
+    let names = packages.union(&beside.0).count();
+    breaches.extend(beside.1);
+    Ok((names, breaches))
+}
+
+/// The names of the packages of a workspace, and the breaches in its graph.
+fn of_workspace(
+    root: &Path,
+    rules: &Value,
+    pure: &[&str],
+    without_tls: &[&str],
+) -> Result<(BTreeSet<String>, Vec<String>)> {
+    let graph = Graph::of_workspace(root)?;
+    let mut breaches = ban_breaches(&graph, rules)?;
+    breaches.extend(licence_breaches(&graph, rules)?);
+    for pure in pure {
         breaches.extend(reached(pure, "is pure", IMPURE, &Graph::of_crate(root, pure)?));
     }
-    for plain in WITHOUT_TLS {
+    for plain in without_tls {
         breaches.extend(reached(plain, "has no TLS", TLS, &Graph::of_crate(root, plain)?));
     }
-    breaches.extend(not_of_the_daemon(&graph::features(root, "tunnel")?));
-    Ok((graph.names().count(), breaches))
+    Ok((graph.names().map(str::to_owned).collect(), breaches))
 }
 
 /// The breaches of a crate's promise: the crates of `forbidden` that it reaches.
@@ -125,12 +137,10 @@ fn reached(name: &str, promise: &str, forbidden: &[&str], graph: &Graph) -> Vec<
     reached.map(|reached| format!("{name} {promise} and reaches {reached}")).collect()
 }
 
-fn not_of_the_daemon(features: &BTreeSet<(String, String)>) -> Vec<String> {
-    let is_on = |(name, feature): &&(&str, &str)| {
-        features.contains(&((*name).to_owned(), (*feature).to_owned()))
-    };
-    let breaches = NOT_OF_THE_DAEMON.iter().filter(is_on);
-    breaches.map(|(name, feature)| format!("the daemon has {name} with {feature}")).collect()
+/// The crates of the workspace `crates/kcp-go` among the packages of the top level.
+fn of_kcp_go(packages: &BTreeSet<String>) -> Vec<String> {
+    let found = OF_KCP_GO.iter().filter(|name| packages.contains(**name));
+    found.map(|name| format!("the top level reaches {name}, a crate of {KCP_GO}")).collect()
 }
 
 /// `bans.deny`: a crate that may not be in the graph, or, with `wrappers`, only below the wrappers.
@@ -183,8 +193,11 @@ mod tests {
             reached("proto", "is pure", IMPURE, &graph),
             ["proto is pure and reaches tokio"]
         );
-        let features = [("kcp".to_owned(), "compat".to_owned())].into();
-        assert_eq!(not_of_the_daemon(&features), ["the daemon has kcp with compat"]);
+        let packages = ["kcp-go".to_owned(), "kcp".to_owned()].into();
+        assert_eq!(
+            of_kcp_go(&packages),
+            ["the top level reaches kcp-go, a crate of crates/kcp-go"]
+        );
         let rules = rules(
             r#"
             licenses.allow = ["MIT"]

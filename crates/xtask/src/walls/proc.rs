@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use xtask::site::KCP_GO;
 
 /// Crates that are not in the binary.
 pub(super) const DEV: &[&str] = &["lab", "testkit", "xtask"];
@@ -32,7 +33,7 @@ pub(super) fn breaches(root: &Path) -> Result<Vec<String>> {
 /// The sources of all crates below `root` but these.
 pub(super) fn sources(root: &Path, but: &[&str]) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut folders: Vec<_> = entries(&root.join("crates"))?;
+    let mut folders = [entries(&root.join("crates"))?, entries(&root.join(KCP_GO))?].concat();
     folders.retain(|path| !but.iter().any(|name| path.ends_with(name)));
     folders.iter_mut().for_each(|path| path.push("src"));
     while let Some(folder) = folders.pop() {

@@ -6,10 +6,14 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+use xtask::site::KCP_GO;
 
 /// Crates without sockets, clock, threads and randomness.
 pub(crate) const PURE: &[&str] =
     &["browser", "config", "congestion", "gf256", "h1", "import", "kcp", "proto", "punch"];
+
+/// The pure crates of the workspace `crates/kcp-go`, and their folders in it.
+pub(crate) const PURE_OF_KCP_GO: &[(&str, &str)] = &[("kcp-go", "sessions")];
 
 /// What each of the files refuses: method or type, by key of the file.
 const REFUSED: &[(&str, &[&str])] = &[
@@ -46,11 +50,13 @@ const REFUSED: &[(&str, &[&str])] = &[
 
 /// The pure crates without such a file, and files that refuse too little.
 pub(super) fn breaches(root: &Path) -> Vec<String> {
-    PURE.iter().flat_map(|name| of_crate(root, name)).collect()
+    let crates = PURE.iter().map(|name| (*name, format!("crates/{name}")));
+    let beside = PURE_OF_KCP_GO.iter().map(|(name, folder)| (*name, format!("{KCP_GO}/{folder}")));
+    crates.chain(beside).flat_map(|(name, folder)| of_crate(root, name, &folder)).collect()
 }
 
-fn of_crate(root: &Path, name: &str) -> Vec<String> {
-    let path = format!("crates/{name}/.clippy.toml");
+fn of_crate(root: &Path, name: &str, folder: &str) -> Vec<String> {
+    let path = format!("{folder}/.clippy.toml");
     let Ok(text) = fs::read_to_string(root.join(&path)) else {
         return vec![format!(
             "{path}:1: {name} is pure and has no such file: copy that of another pure crate"
@@ -84,16 +90,16 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let none = "crates/kcp/.clippy.toml:1: kcp is pure and has no such file: copy that of another \
                     pure crate";
-        assert_eq!(of_crate(dir.path(), "kcp"), [none]);
+        assert_eq!(of_crate(dir.path(), "kcp", "crates/kcp"), [none]);
 
         let model = include_str!("../../../proto/.clippy.toml");
         let put = |text: &str| fs::write(folder.join(".clippy.toml"), text).unwrap();
         put(model);
-        assert_eq!(of_crate(dir.path(), "kcp"), [""; 0]);
+        assert_eq!(of_crate(dir.path(), "kcp", "crates/kcp"), [""; 0]);
         let gap = model.lines().filter(|line| !line.contains("Instant::now"));
         put(&gap.collect::<Vec<_>>().join("\n"));
         let lacks = "crates/kcp/.clippy.toml:7: `disallowed-methods` lacks std::time::Instant::now: \
                      add it with a reason";
-        assert_eq!(of_crate(dir.path(), "kcp"), [lacks]);
+        assert_eq!(of_crate(dir.path(), "kcp", "crates/kcp"), [lacks]);
     }
 }

@@ -1,5 +1,5 @@
-//! Streams and listeners against kcp-go itself, over real sockets. `tests/interop/` of crate `kcp-go`
-//! has the same for each cipher, each ratio and each loss.
+//! Streams and listeners against kcp-go itself, over real sockets. `tests/interop/` of crate
+//! `kcp-go` has the same for each cipher, each ratio and each loss.
 //!
 //! `cargo xtask test kcp-interop` builds the peer, a program in Go, and names it.
 
