@@ -47,7 +47,10 @@ impl Quic {
         let server = QuicServer::new(tls, None, settings, self.keys.clone(), None).unwrap();
         let socket = std::net::UdpSocket::bind(LOOPBACK).unwrap();
         let address = socket.local_addr().unwrap();
-        (Box::new(QuicListener::new(socket, net::udp::Seat::ALONE, &server).unwrap()), address)
+        (
+            Box::new(QuicListener::new(socket, net::udp::SteeringSlot::ALONE, &server).unwrap()),
+            address,
+        )
     }
 
     pub(crate) fn dialer(&self) -> QuicDialer {
