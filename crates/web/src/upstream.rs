@@ -74,7 +74,7 @@ impl Upstream {
             reason: format!("the connection to the target failed: {error}").into(),
         })?;
         let (switches, switched) = oneshot::channel();
-        let task = spawn_local(run(connection, switches)).abort_handle();
+        let task = spawn_local(run(connection, switches, Rc::clone(&wire))).abort_handle();
         Ok(Self { sender, switched, wire, task })
     }
 }
@@ -83,13 +83,18 @@ impl Upstream {
 async fn run(
     mut connection: Connection<TokioIo<Wire>, RequestBody>,
     switches: oneshot::Sender<Parts<TokioIo<Wire>>>,
+    wire: Rc<WireState>,
 ) {
     let end = std::future::poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
     if let Err(error) = end {
         tracing::debug!(%error, "a connection to a target broke");
         return;
     }
-    if let Err(mut parts) = switches.send(connection.into_parts()) {
+    let parts = connection.into_parts();
+    // A connection that the pool holds has a receiver of the switch as well, and would keep the
+    // parts until the next request of the visitor.
+    let unused = if wire.asked_to_switch.get() { switches.send(parts).err() } else { Some(parts) };
+    if let Some(mut parts) = unused {
         // No request waits for a switch: the connection is idle and is shut down gracefully.
         let _ = parts.io.inner_mut().shutdown().await;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use web::{OpenFailed, Sender};
 
 use crate::rig::{BUFFER, Remote, Site, connect, expect, head, ok, on_worker, rest, send, status};
@@ -50,6 +50,30 @@ fn a_kept_connection_that_closed_is_not_used() {
         client.send("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 3\r\n\r\nabc").await;
         a.accept().await.serve(&ok("2")).await;
         assert_eq!(client.answer().await.1, "2");
+    });
+}
+
+/// The end does not wait for the next request of the visitor, which may never come.
+#[test]
+fn a_kept_connection_ends_when_its_target_closes_or_sends_bytes_without_a_request() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        for excess in ["", "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"] {
+            let mut client = connect(&site);
+            client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+            let mut target = a.accept().await;
+            target.serve(&ok("1")).await;
+            client.answer().await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if excess.is_empty() {
+                target.io.shutdown().await.unwrap();
+            } else {
+                send(&mut target.io, excess).await;
+            }
+            let end = tokio::time::timeout(Duration::from_secs(1), rest(&mut target.io)).await;
+            assert_eq!(end.as_deref(), Ok(""), "{excess:?}");
+        }
     });
 }
 
