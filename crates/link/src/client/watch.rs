@@ -74,8 +74,7 @@ impl Watch {
                     Notice::CarrierLost => if let Some(answer) = self.arriving().await {
                         answer
                     } else {
-                        // A carrier with a higher number will replace the carriers of these
-                        // attempts.
+                        // A carrier with a higher number replaces those of these attempts.
                         self.trials.clear();
                         self.standby.attempt.clear();
                         self.cause = None;
