@@ -1,6 +1,6 @@
 //! The tunnel of the demo: a server and a client, configured by flags as on two machines.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +23,10 @@ const PUBLISH: Duration = Duration::from_secs(10);
 /// Pause between two checks of the service's state.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// The public ports from which the server chooses a free one: those that Linux chooses from by
+/// default.
+const PORTS: &str = "127.0.0.1:32768-60999";
+
 /// The domain of the page for visitors. A browser finds names below `localhost` on its own machine
 /// (RFC 6761, 6.3).
 const DOMAIN: &str = "demo.localhost";
@@ -37,7 +41,6 @@ const VISITOR: &str = "guest";
 pub(crate) async fn assemble(origin: SocketAddr, has_page: bool) -> anyhow::Result<Assembly> {
     let identity = tls::fleeting(&["localhost".to_owned()])?;
     let (token, secret) = (ops::token()?, ops::token()?);
-    let public = free_port()?;
 
     let mut listen = vec!["tls://127.0.0.1:0".to_owned()];
     let mut file = String::new();
@@ -50,7 +53,7 @@ pub(crate) async fn assemble(origin: SocketAddr, has_page: bool) -> anyhow::Resu
         listen,
         name: Some("demo".to_owned()),
         token: Some(Secret::new(token.clone())),
-        allow_tcp: vec![public.to_string()],
+        allow_tcp: vec![PORTS.to_owned()],
         ..ServerFlags::default()
     };
     let pin = identity.pin().to_string();
@@ -72,12 +75,12 @@ pub(crate) async fn assemble(origin: SocketAddr, has_page: bool) -> anyhow::Resu
         name: Some("demo".to_owned()),
         token: Some(Secret::new(token)),
         pin: vec![pin],
-        publish: vec![format!("tcp://{public}=tcp://{origin}")],
+        publish: vec![format!("tcp://127.0.0.1:0=tcp://{origin}")],
         ..ClientFlags::default()
     };
     let config = loaded(config::load_client(text(&file), &flags, &sources()))?;
     let client = Arc::new(Client::start(config).await?);
-    tokio::time::timeout(PUBLISH, published(&client))
+    let public = tokio::time::timeout(PUBLISH, published(&client))
         .await
         .context("the client did not publish in time")?;
     let page = if has_page { Some(invite(&server, secret).await?) } else { None };
@@ -106,22 +109,20 @@ fn text(file: &str) -> Option<Text<'_>> {
     (!file.is_empty()).then_some(Text { name: "demo", text: file })
 }
 
-/// Waits until the server has reported to the client that its service is up.
-async fn published(client: &Client) {
+/// Waits until the server has reported to the client that its services are up, and returns the
+/// public address.
+async fn published(client: &Client) -> SocketAddr {
     loop {
         let status = client.status().await;
-        let mut services = status.sessions.iter().flat_map(|session| &session.services);
-        if services.all(|service| service.state == ServiceState::Up) {
-            return;
+        let services = || status.sessions.iter().flat_map(|session| &session.services);
+        let address = services().find_map(|service| service.address.strip_prefix("tcp://"));
+        if let Some(public) = address.and_then(|address| address.parse().ok())
+            && services().all(|service| service.state == ServiceState::Up)
+        {
+            return public;
         }
         tokio::time::sleep(LOOK).await;
     }
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> anyhow::Result<SocketAddr> {
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?)
 }
 
 /// Sources without files and without environment variables.
