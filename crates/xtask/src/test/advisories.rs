@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::long;
+use super::tools::tool;
 use xtask::child::{capture, run};
 use xtask::site::{KCP_GO, Site};
 use xtask::verdict::Verdict;
@@ -21,7 +21,7 @@ pub(super) fn check(site: &Site) -> Result<Verdict> {
     if let Some(reason) = absence(DATABASE)? {
         return Ok(Verdict::OutOfReach(reason));
     }
-    let Some(cargo_deny) = long::tool(site, "cargo-deny")? else {
+    let Some(cargo_deny) = tool(site, "cargo-deny")? else {
         return Ok(Verdict::Skipped("cargo-deny cannot be installed".to_owned()));
     };
     // Each workspace has a `Cargo.lock`.

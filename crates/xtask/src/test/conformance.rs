@@ -11,7 +11,7 @@ use xtask::site::Site;
 use xtask::verdict::Verdict;
 use xtask::{go, packages, python};
 
-use super::steps::{self, CONFORMANCE};
+use super::end_to_end::{CONFORMANCE, end_to_end, suites};
 
 /// Autobahn's own server and client are the reference, and the last release of the suite is for
 /// Python 2.7.
@@ -21,13 +21,8 @@ const WEB_SOCKETS: &str = "websockets==15.0.1";
 /// The interpreter for Autobahn, where `python2.7` is another program or none.
 const PYTHON2: &str = "TUNNEL_PYTHON2";
 
-/// Where the suites lie.
-pub(super) fn tools(site: &Site) -> PathBuf {
-    site.target.join("tools/conformance")
-}
-
 pub(super) fn check(site: &Site) -> Result<Verdict> {
-    let tools = tools(site);
+    let tools = suites(site);
     fs::create_dir_all(&tools)?;
     let source = site.root.join("crates/tunnel/tests/h2spec");
     if let Some(reason) = go::build(&source, &tools.join("h2spec"))? {
@@ -48,7 +43,7 @@ pub(super) fn check(site: &Site) -> Result<Verdict> {
             |name| name.starts_with(CONFORMANCE) && !name.contains("autobahn")
         }
     };
-    steps::end_to_end(site, &site.daemon()?, 1, wanted)
+    end_to_end(site, &site.daemon()?, 1, wanted)
 }
 
 /// Installs Autobahn. `Some`: the reason why it cannot be had.

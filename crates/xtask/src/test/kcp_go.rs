@@ -7,7 +7,6 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 
 use super::programs::{self, Program, Run};
-use super::steps;
 use xtask::child::{cargo, run, run_tests};
 use xtask::go;
 use xtask::site::{KCP_GO, Site};
@@ -47,14 +46,14 @@ pub(super) fn check(site: &Site) -> Result<Verdict> {
     let runs: Vec<Run<'_>> = runs.map(|program| (program, &[][..])).collect();
     ensure!(!runs.is_empty(), "no test program");
     let times = target(site).join("unit-times.json");
-    let mut tests = programs::run(&runs, steps::unit_at_once(), &times)?;
+    let mut tests = programs::run(&runs, programs::at_once(), &times)?;
     tests += run_tests(&mut command(site, &[&["test", "--doc"], &all[..]].concat()))?;
 
     let peer = site.target.join("tools/kcp-peer");
     if let Some(reason) = go::build(&site.root.join(KCP_GO).join(PEER), &peer)? {
         return Ok(Verdict::Skipped(reason));
     }
-    tests += steps::against(&built, &INTEROP, &[("KCP_PEER", &peer)])?;
+    tests += programs::against(&built, &INTEROP, &[("KCP_PEER", &peer)])?;
     Ok(Verdict::Passed(tests))
 }
 

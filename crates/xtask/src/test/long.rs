@@ -3,22 +3,23 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::Step;
 use super::advisories;
 use super::conformance;
+use super::end_to_end::{HEAVY, SLOW, at_once, end_to_end, is_short};
 use super::kcp_go;
 use super::miri;
-use super::steps::{self, HEAVY, SLOW};
-use super::wish::Lengths;
+use super::step::{Lengths, Step};
+use super::steps;
+use super::tools::{lab, tool};
 use crate::dist;
-use xtask::child::{announce, cargo, run, run_tests};
+use xtask::child::{cargo, run, run_tests};
 use xtask::packages;
 use xtask::site::{KCP_GO, Site};
-use xtask::verdict::{SKIPPED, Verdict};
+use xtask::verdict::Verdict;
 
 const fn step(
     name: &'static str,
@@ -58,12 +59,12 @@ pub(super) const STEPS: &[Step] = &[
 ];
 
 fn slow(site: &Site, _: Lengths) -> Result<Verdict> {
-    steps::end_to_end(site, &site.daemon()?, steps::at_once(), |name| name.starts_with(SLOW))
+    end_to_end(site, &site.daemon()?, at_once(), |name| name.starts_with(SLOW))
 }
 
 /// One case at a time: each of them fills the machine.
 fn heavy(site: &Site, _: Lengths) -> Result<Verdict> {
-    steps::end_to_end(site, &site.daemon()?, 1, |name| name.starts_with(HEAVY))
+    end_to_end(site, &site.daemon()?, 1, |name| name.starts_with(HEAVY))
 }
 
 /// The ignored tests. One test at a time: each of them measures.
@@ -77,7 +78,7 @@ fn timed(site: &Site, _: Lengths) -> Result<Verdict> {
 }
 
 fn glibc_e2e(site: &Site, _: Lengths) -> Result<Verdict> {
-    steps::end_to_end(site, &site.daemon()?, steps::at_once(), steps::is_short)
+    end_to_end(site, &site.daemon()?, at_once(), is_short)
 }
 
 fn schemas(site: &Site, _: Lengths) -> Result<Verdict> {
@@ -124,18 +125,6 @@ fn bench(site: &Site, _: Lengths) -> Result<Verdict> {
     lab(site, &["bench", "--rounds", "3", "--check", "--complete"])
 }
 
-/// Runs a command of `lab`. A status of [`SKIPPED`] means that this machine cannot run it.
-pub(super) fn lab(site: &Site, words: &[&str]) -> Result<Verdict> {
-    let mut lab = cargo(&site.root, &["run", "--quiet", "--package", "lab", "--"]);
-    let line = announce(lab.args(words));
-    let status = lab.stdin(Stdio::null()).status().with_context(|| format!("starting {line}"))?;
-    if status.code() == Some(SKIPPED.into()) {
-        return Ok(Verdict::Skipped("see above".to_owned()));
-    }
-    ensure!(status.success(), "{line} ended with {status}");
-    Ok(Verdict::PASSED)
-}
-
 /// Builds with the stable compiler: without a sanitizer, which safe code needs least, cargo-fuzz
 /// asks for nothing that is unstable.
 const FUZZ: [&str; 2] = ["--sanitizer", "none"];
@@ -167,23 +156,6 @@ fn fuzz(site: &Site, lengths: Lengths) -> Result<Verdict> {
     ensure!(targets > 0, "no fuzz target was found");
     println!("{targets} targets, {} minutes each", lengths.fuzz);
     Ok(Verdict::PASSED)
-}
-
-/// A subcommand of cargo, installed into the build folder when it is nowhere else.
-pub(super) fn tool(site: &Site, name: &str) -> Result<Option<PathBuf>> {
-    if let Some(found) = xtask::child::find(name) {
-        return Ok(Some(found));
-    }
-    let folder = site.target.join("tools").join(name);
-    let there = folder.join("bin").join(name);
-    if !there.exists() {
-        let mut install = cargo(&site.root, &["install", "--locked", name, "--root"]);
-        if let Err(error) = run(install.arg(&folder)) {
-            println!("{error:#}");
-            return Ok(None);
-        }
-    }
-    Ok(Some(there))
 }
 
 fn fuzz_folders(root: &Path) -> Result<Vec<PathBuf>> {

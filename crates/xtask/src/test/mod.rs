@@ -9,6 +9,9 @@
 //! | `wish` | the command line |
 //! | `steps` | the short suite |
 //! | `long` | the long steps |
+//! | `suite`, `step` | all steps in their order; one step |
+//! | `end_to_end` | the end-to-end cases with a binary |
+//! | `tools` | programs and files that several steps use |
 //! | `kcp_go` | the step of the workspace `crates/kcp-go` |
 //! | `paths` | which steps a change is about |
 //! | `beside` | the static build beside steps that wait more than they compute |
@@ -26,14 +29,18 @@ mod cases;
 #[cfg(test)]
 mod ci;
 mod conformance;
+mod end_to_end;
 mod kcp_go;
 mod long;
 mod miri;
 mod paths;
 mod programs;
 mod record;
+mod step;
 mod steps;
+mod suite;
 mod timings;
+mod tools;
 mod units;
 mod wish;
 
@@ -43,26 +50,17 @@ use std::time::Instant;
 use anyhow::Result;
 
 use record::Record;
+use step::{Lengths, Step};
 use timings::Steps;
-use wish::{Lengths, Wish};
+use wish::Wish;
 use xtask::child::Tally;
 use xtask::site::Site;
 use xtask::verdict::Verdict;
 
-pub(crate) use timings::main as table;
-
-/// One thing that has to hold.
-#[derive(Debug)]
-struct Step {
-    name: &'static str,
-    what: &'static str,
-    long: bool,
-    run: fn(&Site, Lengths) -> Result<Verdict>,
-}
-
-/// All steps, in their order.
-fn all() -> impl Iterator<Item = &'static Step> {
-    steps::STEPS.iter().chain(long::STEPS)
+/// `cargo xtask table cold|warm`.
+pub(crate) fn table(args: impl Iterator<Item = String>) -> ExitCode {
+    let short: Vec<_> = suite::all().filter(|step| !step.long).map(|step| step.name).collect();
+    timings::main(args, &short)
 }
 
 /// Runs the steps that the arguments select. The last line is cargo's own summary, or, on failure,

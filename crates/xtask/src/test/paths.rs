@@ -9,7 +9,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 use xtask::child::capture;
 
-use super::{Step, all};
+use super::step::Step;
+use super::suite::all;
 
 /// The table of the long steps.
 const LONG: &str = "crates/xtask/long.toml";

@@ -1,16 +1,17 @@
 //! Test programs side by side: cargo builds all of them, but runs one after the other, and many
 //! wait for timers more than they work.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use xtask::child::{Tally, announce, cargo};
+use xtask::child::{Tally, announce, cargo, run_tests};
 
 use super::timings;
 
@@ -100,6 +101,35 @@ pub(super) fn run(runs: &[Run<'_>], at_once: usize, times: &Path) -> Result<Tall
     });
     timings::keep(times, &known);
     if failed.is_empty() { Ok(tally) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+/// The test program of this name.
+pub(super) fn named<'a>(built: &'a [Program], name: &str) -> Result<&'a Program> {
+    built.iter().find(|p| p.name == name).with_context(|| format!("there is no program {name}"))
+}
+
+/// The cores of this machine.
+pub(super) fn cores() -> usize {
+    thread::available_parallelism().map_or(2, NonZeroUsize::get)
+}
+
+/// Test programs at a time: many wait for timers more than they work.
+pub(super) fn at_once() -> usize {
+    cores() + cores().div_ceil(2)
+}
+
+/// Runs test programs that find other implementations by variables of the environment.
+pub(super) fn against(built: &[Program], names: &[&str], peers: &[(&str, &Path)]) -> Result<Tally> {
+    let mut sum = Tally::default();
+    for name in names {
+        let program = named(built, name)?;
+        let mut tests = Command::new(&program.executable);
+        tests.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+        let tests = run_tests(tests.envs(peers.iter().copied()))?;
+        ensure!(tests.passed > 0, "no test of {name} against another implementation");
+        sum += tests;
+    }
+    Ok(sum)
 }
 
 impl Program {

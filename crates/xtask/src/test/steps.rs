@@ -4,20 +4,21 @@
 //! daemon beside them, and the static binary that users get.
 
 use std::fs;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::cases::{Cases, Exception};
-use super::conformance;
+use super::beside;
+use super::cases::Exception;
+use super::end_to_end::{
+    BINARY, E2E, WEBRTC_PROGRAMS, at_once, end_to_end, end_to_end_with, is_short, test_programs,
+};
 use super::kcp_go;
-use super::long::lab;
-use super::programs::{self, Program};
+use super::programs::{self, against, named};
+use super::step::{Lengths, Step};
+use super::tools::{files_with_extension, lab};
 use super::units;
-use super::wish::Lengths;
-use super::{Step, beside};
 use crate::{dist, walls};
 use xtask::child::{Tally, capture, cargo, find, run, run_tests};
 use xtask::packages::BARE_TARGET;
@@ -136,10 +137,6 @@ fn pure(site: &Site, _: Lengths) -> Result<Verdict> {
     Ok(Verdict::PASSED)
 }
 
-/// The test program of the end-to-end cases: it starts processes, so its cases run in a step of
-/// their own.
-const E2E: &str = "tunnel/e2e";
-
 /// The test programs that run a second time, in which a byte moves as a page wherever it can.
 const PAGED: [&str; 2] = ["relay/descriptors", "relay/pump"];
 
@@ -157,12 +154,6 @@ const LONG_NAT: &str = "long::";
 
 /// The test program that needs other implementations of WebRTC.
 const WEBRTC_INTEROP: &str = "transport-webrtc/interop";
-
-/// All test programs of the workspace, with every feature. Programs that tests start are built
-/// beside them.
-fn test_programs(site: &Site) -> Result<Vec<Program>> {
-    programs::build(&site.root, &["--workspace", "--all-features"])
-}
 
 fn build(site: &Site, _: Lengths) -> Result<Verdict> {
     ensure!(!test_programs(site)?.is_empty(), "no test program");
@@ -184,7 +175,8 @@ fn unit(site: &Site, _: Lengths) -> Result<Verdict> {
     for name in PAGED {
         runs.push((named(&built, name)?, ALWAYS_PAGES));
     }
-    let mut tests = programs::run(&runs, unit_at_once(), &site.target.join("unit-times.json"))?;
+    let mut tests =
+        programs::run(&runs, programs::at_once(), &site.target.join("unit-times.json"))?;
     let documented = ["test", "--doc", "--workspace", "--all-features"];
     tests += run_tests(&mut cargo(&site.root, &documented))?;
     Ok(Verdict::Passed(tests))
@@ -305,20 +297,6 @@ fn against_peers(site: &Site, names: &[&str], peers: &[(&str, &Path)]) -> Result
     Ok(Verdict::Passed(against(&test_programs(site)?, names, peers)?))
 }
 
-/// The same, of any programs.
-pub(super) fn against(built: &[Program], names: &[&str], peers: &[(&str, &Path)]) -> Result<Tally> {
-    let mut sum = Tally::default();
-    for name in names {
-        let program = named(built, name)?;
-        let mut tests = Command::new(&program.executable);
-        tests.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
-        let tests = run_tests(tests.envs(peers.iter().copied()))?;
-        ensure!(tests.passed > 0, "no test of {name} against another implementation");
-        sum += tests;
-    }
-    Ok(sum)
-}
-
 /// Steers a browser by its pipe for debuggers. Screenshots are in `target/browser`.
 const BROWSER_VISIT: &str = "crates/tunnel/tests/browser/visit.py";
 
@@ -384,49 +362,11 @@ fn in_console(site: &Site, is_timed: bool) -> Result<Verdict> {
     Ok(Verdict::Passed(tests))
 }
 
-fn named<'a>(built: &'a [Program], name: &str) -> Result<&'a Program> {
-    built.iter().find(|p| p.name == name).with_context(|| format!("there is no program {name}"))
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(2, NonZeroUsize::get)
-}
-
-/// Test programs at a time: many wait for timers more than they work.
-pub(super) fn unit_at_once() -> usize {
-    cores() + cores().div_ceil(2)
-}
-
-/// End-to-end cases at a time: they wait more than they work. Cases that measure run alone all the
-/// same.
-pub(super) fn at_once() -> u16 {
-    u16::try_from(cores() * 3).unwrap_or(u16::MAX)
-}
-
-/// The module of the end-to-end cases that fill the machine.
-pub(super) const HEAVY: &str = "heavy::";
-
-/// The module of the end-to-end cases that wait for minutes of wall-clock time.
-pub(super) const SLOW: &str = "slow::";
-
-/// The module of the end-to-end cases that run public suites.
-pub(super) const CONFORMANCE: &str = "doors::conformance::";
-
-/// The module of the end-to-end cases that run other implementations of WebRTC.
-const WEBRTC_PROGRAMS: &str = "webrtc::programs::";
-
-pub(super) fn is_short(name: &str) -> bool {
-    ![HEAVY, SLOW, CONFORMANCE, WEBRTC_PROGRAMS].iter().any(|module| name.starts_with(module))
-}
-
 /// The end-to-end cases that the static binary cannot pass: it has no WebRTC, and loads no library
 /// that changes its clock.
 fn needs_glibc(name: &str) -> bool {
     name.contains("webrtc") || name.starts_with("clocks::")
 }
-
-/// The variable with the binary that the end-to-end cases start.
-const BINARY: &str = "TUNNEL_TEST_BINARY";
 
 fn e2e(site: &Site, _: Lengths) -> Result<Verdict> {
     let binary = shipped(site)?;
@@ -442,72 +382,6 @@ fn shipped(site: &Site) -> Result<PathBuf> {
         println!("no static binary, so the optimised binary of glibc is tested: {reason}");
         site.daemon()
     })
-}
-
-/// The gRPC of Google, which has its own HTTP/2.
-const GRPC: &str = "grpcio==1.85.3";
-
-/// The end-to-end cases that `wanted` accepts, with this binary.
-pub(super) fn end_to_end(
-    site: &Site,
-    binary: &Path,
-    at_once: u16,
-    wanted: fn(&str) -> bool,
-) -> Result<Verdict> {
-    end_to_end_with(site, binary, &[], at_once, wanted)
-}
-
-fn end_to_end_with(
-    site: &Site,
-    binary: &Path,
-    exceptions: &[Exception<'_>],
-    at_once: u16,
-    wanted: fn(&str) -> bool,
-) -> Result<Verdict> {
-    let software = [
-        "nginx",
-        "wrk",
-        "iperf3",
-        "curl",
-        "wget",
-        "sshd",
-        "ssh",
-        "rsync",
-        "faketime",
-        "openssl",
-        "apache2",
-        "caddy",
-        "tinyproxy",
-        "microsocks",
-        "systemd-cat",
-    ];
-    if let Some(reason) = packages::lacking(&software) {
-        return Ok(Verdict::Skipped(reason));
-    }
-    let built = test_programs(site)?;
-    let program = named(&built, E2E)?;
-    let Some(bin) = python::with(&site.target.join("tools/grpc"), &[GRPC])? else {
-        return Ok(Verdict::Skipped(format!("{GRPC} cannot be had (pip)")));
-    };
-    let grpc = bin.join("python");
-    let stage = site.target.join("e2e-stage.lock");
-    fs::write(&stage, "")?;
-    let tools = conformance::tools(site);
-    let cases = Cases {
-        program: &program.executable,
-        folder: &program.folder,
-        environment: &[
-            (BINARY, binary),
-            ("TUNNEL_TEST_STAGE", &stage),
-            ("GRPC_PYTHON", &grpc),
-            ("TUNNEL_TEST_TOOLS", &tools),
-        ],
-        exceptions,
-        times: site.target.join("e2e-times.json"),
-        homes: site.target.join("e2e-homes"),
-        at_once,
-    };
-    Ok(Verdict::Passed(cases.run(wanted)?))
 }
 
 /// A few examples of each operation; the long step `schemas` asks for more.
@@ -588,17 +462,4 @@ fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
         run(&mut check)?;
     }
     Ok(Tally { passed: files.len() as u64, ignored: 0 })
-}
-
-pub(super) fn files_with_extension(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        if path.extension().is_some_and(|found| found == extension) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }

@@ -12,8 +12,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use xtask::site::Site;
 
-use super::all;
-
 /// Tests that the end of a run names.
 const SLOWEST: usize = 10;
 
@@ -86,9 +84,9 @@ fn file(site: &Site) -> PathBuf {
     site.target.join("steps.json")
 }
 
-/// `cargo xtask table cold|warm`.
-pub(crate) fn main(mut args: impl Iterator<Item = String>) -> ExitCode {
-    let written = Site::here().and_then(|site| write(&site, args.next().as_deref()));
+/// `cargo xtask table cold|warm`. `short`: the names of the short steps.
+pub(super) fn main(mut args: impl Iterator<Item = String>, short: &[&str]) -> ExitCode {
+    let written = Site::here().and_then(|site| write(&site, args.next().as_deref(), short));
     match written {
         Ok(document) => {
             println!("{} has the seconds of the last run", document.display());
@@ -101,7 +99,7 @@ pub(crate) fn main(mut args: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-fn write(site: &Site, column: Option<&str>) -> Result<PathBuf> {
+fn write(site: &Site, column: Option<&str>, short: &[&str]) -> Result<PathBuf> {
     let column = match column {
         Some("cold") => 0,
         Some("warm") => 1,
@@ -112,8 +110,8 @@ fn write(site: &Site, column: Option<&str>) -> Result<PathBuf> {
         format!("reading {} (hint: `cargo xtask test` writes it)", times.display())
     })?;
     let ended: BTreeMap<String, f64> = serde_json::from_str(&text)?;
-    for step in all().filter(|step| !step.long) {
-        ensure!(ended.contains_key(step.name), "the last run had no step {}", step.name);
+    for step in short {
+        ensure!(ended.contains_key(*step), "the last run had no step {step}");
     }
     let document = site.root.join("crates/xtask/README.md");
     let changed = changed(&fs::read_to_string(&document)?, column, &ended)?;
@@ -164,8 +162,10 @@ mod tests {
     fn the_document_has_a_row_for_each_short_step() {
         let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
         let document = fs::read_to_string(document).unwrap();
-        let ended: BTreeMap<_, _> =
-            all().filter(|step| !step.long).map(|step| (step.name.to_owned(), 1.0)).collect();
+        let ended: BTreeMap<_, _> = crate::test::suite::all()
+            .filter(|step| !step.long)
+            .map(|step| (step.name.to_owned(), 1.0))
+            .collect();
         let steps = ended.len();
         let written = changed(&document, 0, &ended).unwrap();
         assert!(written.contains(&format!("{SUMS}cold {steps} s, ")), "a step has no row");

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::steps::files_with_extension;
+use super::tools::files_with_extension;
 use xtask::child::{Tally, capture};
 use xtask::packages;
 use xtask::site::Site;

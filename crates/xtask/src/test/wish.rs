@@ -5,24 +5,10 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, Result, bail};
 
 use super::paths::{self, LeftOut};
-use super::{Step, all};
+use super::step::{Lengths, Step};
+use super::suite::all;
 use xtask::options::minutes;
 use xtask::site::Site;
-
-/// How long the long steps take that can take any time, in minutes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Lengths {
-    /// Of each fuzz target.
-    pub(super) fuzz: f64,
-    pub(super) chaos: f64,
-    pub(super) soak: f64,
-}
-
-impl Default for Lengths {
-    fn default() -> Self {
-        Self { fuzz: 2.0, chaos: 2.0, soak: 20.0 }
-    }
-}
 
 /// What to run.
 #[derive(Debug, Default)]
