@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::decode::{Item, long};
+use crate::decode::long;
+use crate::section::Item;
 use crate::yaml::{At, Entry, Kind, Node};
 
 /// Options of the services that a command line defines. Each option is the key of the same name; an

@@ -2,7 +2,8 @@
 //! reads the files of other programs with it.
 
 use crate::Problem;
-use crate::yaml::{At, Kind, Node, parse};
+use crate::mistakes::parse;
+use crate::yaml::{At, Kind, Node};
 
 /// A value of a foreign file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,10 +7,11 @@
 //! | `load` | the way from texts and flags to a checked model |
 //! | `yaml`, `mistakes` | text to a tree with positions, with bounds; a text that is not YAML, explained |
 //! | `flags` | command line flags as parts of that tree |
-//! | `decode` | tree to values |
-//! | [`keys`] | the known keys of each section |
+//! | `key_table`, [`keys`] | the row of a key; all keys of the files |
+//! | `section`, `values`, `words`, `secrecy` | reads the values of a map, with positions and hints |
 //! | `problem` | a problem with file, line, column, key path and hint |
-//! | `model` | the checked types |
+//! | `model` | the checked types: the keys of each map, how each value is read |
+//! | `decode` | what concerns several keys, entries or sections at once |
 //! | `lists`, `shadow` | services and forwards from file, flags and commands; which entry wins |
 //! | `taken` | conflicts of listeners |
 //! | `rights` | which ports a client may bind, and which targets it may reach |
@@ -29,6 +30,9 @@
 //! The crate is pure: the environment and token files come in through [`Sources`]. `REFERENCE.md`
 //! describes every key.
 
+// The derive of `config-derive` names this crate.
+extern crate self as config;
+
 mod address;
 mod decode;
 pub mod edit;
@@ -39,6 +43,7 @@ mod fuzz;
 mod hosts;
 mod htpasswd;
 mod international;
+mod key_table;
 pub mod keys;
 mod lists;
 mod load;
@@ -56,15 +61,19 @@ mod rights;
 mod role;
 pub mod sample;
 mod scheme;
+mod secrecy;
 mod secret;
 pub mod secrets;
+mod section;
 mod shadow;
 mod taken;
 mod units;
+mod values;
+mod words;
 mod yaml;
 
 pub use address::{Local, LocalAddr, Target};
-pub use decode::{Sources, connect_target};
+pub use decode::connect_target;
 pub use endpoint::{Endpoint, Host, server_url};
 pub use flags::{ClientFlags, ProxyFlags, ServerFlags, ServiceOptions};
 pub use foreign::{Foreign, ForeignValue, foreign};
@@ -99,6 +108,7 @@ pub use rights::{CLIENT_PORTS, ForwardRight, ForwardRights, GUEST_PORTS, PortRig
 pub use role::Role;
 pub use scheme::{Over, Scheme};
 pub use secret::Secret;
+pub use section::Sources;
 pub use shadow::Shadow;
 pub use units::{Rate, Size, Span};
 pub use yaml::FILE_MAX;

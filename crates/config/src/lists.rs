@@ -243,8 +243,8 @@ pub(crate) fn open_to_all(service: &Service) -> BadValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::Sources;
     use crate::load::{Text, load_kept};
+    use crate::section::Sources;
 
     fn kept(text: &str) -> Kept {
         let sources = Sources { env: &|_| None, read: &|_| Err(String::new()) };

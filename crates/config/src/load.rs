@@ -2,18 +2,17 @@
 //! file's keys before decoding. So both obey the same rules, and the file's value is used only if
 //! the flag is absent.
 
-use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
 use crate::decode::balancer::proxy;
 use crate::decode::client::{client, kept};
 use crate::decode::server::{grant, server};
-use crate::decode::{Cx, Item, Sources};
 use crate::edit::former::{NO_VARIABLE, NO_VARIABLE_HINT, has_variable};
-use crate::mistakes::{self, Mistake};
+use crate::mistakes::{self, Mistake, parse};
 use crate::model::{ClientConfig, ClientGrant, ProxyConfig, ServerConfig};
-use crate::yaml::{At, Entry, Kind, Node, parse};
+use crate::section::{Cx, Item, Sources};
+use crate::yaml::{At, Entry, Kind, Node};
 use crate::{ClientFlags, Kept, Lists, Problem, ProxyFlags, ServerFlags, ServiceOptions};
 
 /// A checked model and its warnings.
@@ -246,7 +245,7 @@ fn load<T>(
     if !flags.is_empty() {
         root = overlay(&root, flags, added);
     }
-    let cx = Cx { file: name, sources, problems: RefCell::default(), warnings: RefCell::default() };
+    let cx = Cx::new(name, sources);
     let lacks_keys = matches!(&root.kind, Kind::Map(entries) if entries.is_empty());
     let config = decode(&cx, Item { node: root, path: String::new() });
     let (mut problems, mut warnings) = (cx.problems.into_inner(), cx.warnings.into_inner());

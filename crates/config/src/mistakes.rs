@@ -4,7 +4,11 @@
 //!
 //! A message repeats no value of the file, because a value may be a secret.
 
-use crate::keys::TABLES;
+use std::rc::Rc;
+
+use crate::problem::shown;
+use crate::yaml::{Node, Unread};
+use crate::{Problem, keys, yaml};
 
 /// A mistake in a text, with its position from 1.
 #[derive(Debug)]
@@ -26,8 +30,22 @@ const COMPARE: &str = "compare this line and the line above with the output of `
 /// The hint for a value that begins with a character of the grammar.
 const QUOTE: &str = "put the value in quotes";
 
+/// Parses one document; an empty text is an empty map.
+pub(crate) fn parse(file: &str, text: &str) -> Result<Rc<Node>, Problem> {
+    yaml::read(text).map_err(|why| {
+        let Mistake { line, column, message, hint } = match why {
+            Unread::Grammar { line, column, info } => explain(text, line, column, &info),
+            Unread::Refused { line, column, refusal: (message, hint) } => {
+                Mistake { line, column, message: message.to_owned(), hint: hint.to_owned() }
+            }
+        };
+        let (file, key_path, message) = (file.to_owned(), String::new(), shown(&message));
+        Problem { file, line, column, key_path, message, hint: Some(hint) }
+    })
+}
+
 /// Explains the error `info` of the parser at `line` and `column`.
-pub(crate) fn explain(text: &str, line: usize, column: usize, info: &str) -> Mistake {
+fn explain(text: &str, line: usize, column: usize, info: &str) -> Mistake {
     let at = |message: &str, hint: &str| Mistake {
         line,
         column,
@@ -185,7 +203,8 @@ fn pair(line: &Line<'_>) -> Option<Mistake> {
     let end = line.body.find(|c: char| !c.is_ascii_lowercase() && !matches!(c, '_' | '0'..='9'));
     let (word, rest) = line.body.split_at(end.unwrap_or(line.body.len()));
     let column = line.column + word.chars().count();
-    let is_key = TABLES.iter().any(|t| t.keys.contains(&word) || t.later.contains(&word));
+    let is_key =
+        keys::any(|map| map.later.contains(&word) || map.rows.iter().any(|row| row.key == word));
     let value = rest.trim_start();
     match rest.chars().next() {
         _ if word.is_empty() => None,

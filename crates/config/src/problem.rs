@@ -99,3 +99,39 @@ impl BadValue {
         self
     }
 }
+
+/// The error for a word that is not one of the known words.
+pub(crate) fn unknown(what: &str, word: &str, known: &[&str]) -> BadValue {
+    let bad = BadValue::new(format!("unknown {what}"));
+    match nearest(word, known) {
+        Some(near) => bad.hint(format!("did you mean `{near}`?")),
+        None => bad.hint(format!("known here: {}", known.join(", "))),
+    }
+}
+
+/// The nearest known word. The distance is at most two edits, or one edit for known words of up to
+/// three letters.
+fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    let near = |k: &&str| distance(word, k) <= (k.len() / 2).clamp(1, 2);
+    known.iter().copied().filter(near).min_by_key(|k| distance(word, k))
+}
+
+/// Levenshtein distance. A text of more than 40 bytes is far from every word, which bounds the
+/// work.
+fn distance(a: &str, b: &str) -> usize {
+    if a.len() > 40 {
+        return usize::MAX;
+    }
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut corner = i;
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let cost = corner + usize::from(ca != *cb);
+            corner = row[j + 1];
+            row[j + 1] = cost.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row.last().copied().unwrap_or(usize::MAX)
+}

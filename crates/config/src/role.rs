@@ -1,6 +1,6 @@
 //! The role of a file: server, client or proxy.
 
-use crate::yaml::{Kind, parse};
+use crate::yaml::{Kind, read};
 
 /// The role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Role {
     /// role or of several, or is not YAML.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
-        let root = parse("", text).ok()?;
+        let root = read(text).ok()?;
         let Kind::Map(entries) = &root.kind else { return None };
         let named = entries.iter().find(|e| e.key == "type");
         if let Some(Kind::Scalar { text, .. }) = named.map(|e| &e.value.kind)

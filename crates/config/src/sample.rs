@@ -17,7 +17,8 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::yaml::{At, Kind, Node, parse};
+    use crate::mistakes::parse;
+    use crate::yaml::{At, Kind, Node};
     use crate::{
         ClientFlags, Problem, ProxyFlags, ServerFlags, Sources, Text, keys, load_client,
         load_proxy, load_server,

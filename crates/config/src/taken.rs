@@ -84,6 +84,15 @@ impl Taken {
     }
 }
 
+/// The addresses of the listeners decoded so far. The same port number of TCP and of UDP counts as
+/// two ports.
+#[derive(Default)]
+pub(crate) struct Addresses {
+    pub(crate) tcp: Taken,
+    pub(crate) udp: Taken,
+    pub(crate) names: BTreeSet<(String, u16, bool)>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

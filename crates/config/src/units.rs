@@ -40,6 +40,14 @@ impl Span {
     pub const fn duration(self) -> Duration {
         Duration::from_millis(self.0)
     }
+
+    /// Parses a duration greater than 0.
+    pub(crate) fn positive(text: &str) -> Result<Self, BadValue> {
+        match text.parse()? {
+            Self(0) => Err(BadValue::new("must be more than 0")),
+            span => Ok(span),
+        }
+    }
 }
 
 impl FromStr for Span {

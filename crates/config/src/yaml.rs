@@ -7,10 +7,6 @@ use std::rc::Rc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 
-use crate::Problem;
-use crate::mistakes::{Mistake, explain};
-use crate::problem::shown;
-
 /// The largest file in bytes. Thousands of clients fit, and a wrong file (a log, a disk) is refused
 /// early.
 pub const FILE_MAX: usize = 1 << 20;
@@ -99,42 +95,44 @@ impl Node {
     }
 }
 
-/// Parses one document; an empty text is an empty map.
-pub(crate) fn parse(file: &str, text: &str) -> Result<Rc<Node>, Problem> {
-    let problem = |at: (usize, usize), message: String, hint: Option<&str>| Problem {
-        file: file.to_owned(),
-        line: at.0,
-        column: at.1,
-        key_path: String::new(),
-        message: shown(&message),
-        hint: hint.map(str::to_owned),
-    };
+/// Why a text is no tree of this crate.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    /// The text is not YAML: the message of the parser, with its line and column.
+    Grammar { line: usize, column: usize, info: String },
+    /// The text is YAML beyond the bounds or the parts of YAML that this crate reads: a message and
+    /// a hint.
+    Refused { line: usize, column: usize, refusal: Refusal },
+}
+
+/// Parses one document; an empty text is an empty map. `mistakes::parse` explains the error.
+pub(crate) fn read(text: &str) -> Result<Rc<Node>, Unread> {
     if text.len() > FILE_MAX {
-        return Err(problem(
-            (1, 1),
-            "the file is larger than 1 MiB".into(),
-            Some("is this the right file?"),
-        ));
+        return Err(Unread::Refused { line: 1, column: 1, refusal: TOO_LARGE });
     }
     let mut builder = Builder { open: Vec::new(), anchors: BTreeMap::new(), done: None, total: 0 };
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|e: ScanError| {
-            let Mistake { line, column, message, hint } =
-                explain(text, e.marker().line(), e.marker().col() + 1, e.info());
-            problem((line, column), message, Some(&hint))
+        let (event, span) = event.map_err(|e: ScanError| Unread::Grammar {
+            line: e.marker().line(),
+            column: e.marker().col() + 1,
+            info: e.info().to_owned(),
         })?;
-        let at = (span.start.line(), span.start.col() + 1);
+        let at @ (line, column) = (span.start.line(), span.start.col() + 1);
         let folded = span.end.line() > span.start.line();
-        builder
-            .event(event, at, folded)
-            .map_err(|(message, hint)| problem(at, message.to_owned(), Some(hint)))?;
+        builder.event(event, at, folded).map_err(|refusal| Unread::Refused {
+            line,
+            column,
+            refusal,
+        })?;
     }
     let root = builder.done.filter(|n| !n.is_null());
     Ok(root.unwrap_or_else(|| Node::new(Kind::Map(Vec::new()), At::Text { line: 1, column: 1 })))
 }
 
 /// A message and a hint.
-type Refusal = (&'static str, &'static str);
+pub(crate) type Refusal = (&'static str, &'static str);
+
+const TOO_LARGE: Refusal = ("the file is larger than 1 MiB", "is this the right file?");
 
 const TOO_DEEP: Refusal = ("nested too deeply", "is this the right file?");
 

@@ -1,40 +1,35 @@
 //! `auth`: the service that decides about clients that are not in the file.
 
-use super::Section;
-use super::paths::{oldest, verification};
-use super::values::{self, fields};
-use crate::keys::{AUTH, AUTH_HTTP, AUTH_TLS};
-use crate::model::{HttpAuth, Path, TlsVersion, Trust};
-use crate::{BadValue, Endpoint, Span};
+use crate::key_table::KeyTable as _;
+use crate::model::credentials::fields;
+use crate::model::{Auth, HttpAuth, ServerConfig};
+use crate::model::{Path, PathTls};
+use crate::section::Section;
+use crate::{BadValue, Endpoint, Span, values};
 
-/// Default of `auth.http.timeout`, in milliseconds, and its maximum: the whole greeting must end
+/// Default of `auth.http.timeout`, and its maximum: the whole greeting must end
 /// within 10 s.
-const TIMEOUT: u64 = 5_000;
-const TIMEOUT_MAX: u64 = 8_000;
+const TIMEOUT: Span = Span::from_millis(5_000);
+const TIMEOUT_MAX: Span = Span::from_millis(8_000);
 
-/// Default of `auth.http.cache`, in milliseconds. A client that was removed from the service may
+/// Default of `auth.http.cache`. A client that was removed from the service may
 /// stay connected for this time.
-const CACHE: u64 = 60_000;
+const CACHE: Span = Span::from_millis(60_000);
 
 /// Decodes `auth`. `None` if the key is missing, or after a problem.
 pub(crate) fn auth(s: &Section<'_>) -> Option<HttpAuth> {
-    let http = s.section("auth", &AUTH)?.section("http", &AUTH_HTTP)?;
+    let http = s.section::<ServerConfig>("auth")?.section::<Auth>("http")?;
     if http.key("url").is_none() {
         http.missing("url", "for example https://auth.example.com/tunnel");
     }
     let endpoint = http.value("url", url);
-    let (trust, identity, min_version) = match http.section("tls", &AUTH_TLS) {
-        Some(tls) => {
-            let (trust, identity) = verification(&tls);
-            (trust, identity, oldest(&tls))
-        }
-        None => (Trust::System, None, TlsVersion::V13),
-    };
-    let headers = fields(&http);
+    let tls = http.map::<PathTls>("tls", HttpAuth::map("tls")).unwrap_or_default();
+    let PathTls { trust, identity, min_version } = tls;
+    let headers = fields(&http, "headers");
     let timeout = values::positive(&http, "timeout", TIMEOUT)?;
-    if timeout > Span::from_millis(TIMEOUT_MAX) {
+    if timeout > TIMEOUT_MAX {
         let bad = BadValue::new(format!("{timeout} is more than a log-in can wait"));
-        http.bad("timeout", bad.hint(format!("at most {}", Span::from_millis(TIMEOUT_MAX))));
+        http.bad("timeout", bad.hint(format!("at most {TIMEOUT_MAX}")));
     }
     let cache = values::positive(&http, "cache", CACHE)?;
     let endpoint = endpoint?;

@@ -1,5 +1,7 @@
 //! Decodes proxy.yaml.
 
+use super::local;
+use crate::model::{credentials, entry, times};
 use std::collections::BTreeSet;
 use std::iter;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,20 +9,23 @@ use std::time::Duration;
 
 use proto::control::{SERVICES_MAX, ServiceTerms};
 
-use super::local::{self, Listeners};
+use super::local::Listeners;
 use super::spread::Listed;
 use super::target::{self, Targets, parse_of_proxy};
-use super::{
-    Cx, Item, Section, broadcast, common, fit, service, spread, target_tls, terms, values, visit,
-};
+use super::{broadcast, fit, spread, target_tls, visit};
 use crate::address::{Kind, Ports, Role, unix};
-use crate::keys::{
-    BALANCER, BALANCER_LIMITS, BALANCER_SOURCE_LIMITS, BALANCER_STREAM_LIMITS, BALANCER_TLS, LOG,
-    PROXY,
-};
+use crate::key_table::{KeyMap, KeyPlace, KeyTable as _};
 use crate::lists::publishes_admin;
-use crate::model::{Admin, Balancer, Exit, Files, KeyPair, ProxyConfig, Public, Service};
-use crate::{BadValue, Host, Local, LocalAddr, Net, Over, Target};
+use crate::model::Admin;
+use crate::model::Common;
+use crate::model::KeyPair;
+use crate::model::Public;
+use crate::model::limits::limits;
+use crate::model::times::Times;
+use crate::model::{Balancer, ProxyConfig};
+use crate::model::{Exit, Files, Service};
+use crate::section::{Cx, Item, Section};
+use crate::{BadValue, Host, Local, LocalAddr, Net, Over, Span, Target, values};
 
 /// Default of `timeouts.dial`, which is longer than that of a service: the visitor has not already
 /// waited for a tunnel.
@@ -38,7 +43,7 @@ struct Seen {
 
 /// Decodes the file. `None` only after a problem was reported.
 pub(crate) fn proxy(cx: &Cx<'_>, root: Item) -> Option<ProxyConfig> {
-    let s = Section::open(cx, root, &PROXY)?;
+    let s = Section::open(cx, root, KeyMap { at: Some(KeyPlace::Proxy), ..ProxyConfig::MAP })?;
     let items = s.key("proxies").map(|item| cx.list(&item));
     if items.is_none() {
         s.missing("proxies", EXAMPLE);
@@ -51,8 +56,8 @@ pub(crate) fn proxy(cx: &Cx<'_>, root: Item) -> Option<ProxyConfig> {
         items.truncate(SERVICES_MAX);
     }
     let mut seen = Seen::default();
-    let trusted_proxies: Vec<Net> = values::entries(&s, "trusted_proxies");
-    let common = common::common(&s, &LOG, crate::Role::Proxy);
+    let trusted_proxies: Vec<Net> = s.each("trusted_proxies", str::parse);
+    let common: Common = s.flat(KeyMap { at: Some(KeyPlace::Proxy), ..Common::MAP })?;
     let balancer = |item: Item| {
         let made = balancer(cx, item.clone(), &trusted_proxies, &mut seen)?;
         let reaches = |admin: &Admin| made.service.targets().any(|(target, _)| admin.is_at(target));
@@ -69,7 +74,7 @@ pub(crate) fn proxy(cx: &Cx<'_>, root: Item) -> Option<ProxyConfig> {
 
 /// Decodes an entry. `None` after a problem.
 fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option<Balancer> {
-    let s = Section::open(cx, item, &BALANCER)?;
+    let s = Section::open(cx, item, ProxyConfig::map("proxies"))?;
     if s.key("listen").is_none() {
         s.missing("listen", "for example tcp://:5201");
     }
@@ -80,28 +85,25 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
     }
     local::fit_mode(&s, listen.as_ref());
     let targets = target::target_by(&s, None, parse_of_proxy);
-    let balance = spread::balance(&s, targets.as_ref(), false);
+    let balance = s.value("balance", entry::rule).unwrap_or_default();
+    spread::fit(&s, targets.as_ref(), false);
     let is_tls = |targets: &Targets| matches!(targets, Targets::One(Target::Tls { .. }));
     let fits = targets.as_ref().is_none_or(|targets| is_tls(&targets.first));
     let target_tls = target_tls::of_targets(&s, "tls", fits);
     let terms = terms(&s);
-    let limits = s.section("limits", &BALANCER_LIMITS);
-    let each = [&BALANCER_SOURCE_LIMITS, &BALANCER_STREAM_LIMITS];
-    let stream_limits = limits.as_ref().map(|own| values::limits(own, "connections", each));
-    let stream_limits = stream_limits.unwrap_or_default();
-    let flows = limits.map(|own| values::flow_limits(&own, &BALANCER_SOURCE_LIMITS));
-    let visitors = visit::visitors(&s);
-    let proxy_protocol = visit::proxy_protocol(&s);
+    let limits = limits::<Balancer>(&s);
+    let visitors = entry::visitors(&s);
+    let proxy_protocol = s.parse("proxy_protocol");
     let accepts = visit::accept_proxy(&s, listen.as_ref());
     if accepts && trusted.is_empty() {
         visit::nobody_announces(cx, s.at());
     }
     let announced_by = if accepts { trusted.to_vec() } else { Vec::new() };
-    let health = service::health(&s);
+    let health = s.map("health", Balancer::map("health"));
     let tls = tls(&s);
     let name = s.value("name", values::name);
     let is_nameless = s.key("name").is_none();
-    let (listen, targets) = (listen?, targets?);
+    let (listen, targets, terms) = (listen?, targets?, terms?);
     let public = vec![place(&listen)];
     if unfit(&s, &listen, &targets) {
         return None;
@@ -121,8 +123,8 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
         public,
         private: None,
         terms,
-        limits: flows.unwrap_or_default(),
-        stream_limits,
+        limits: limits.flows(),
+        stream_limits: limits.streams(),
         health,
         kept: false,
         until: None,
@@ -138,19 +140,21 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
     Some(Balancer { listen, tls, announced_by, service })
 }
 
-fn terms(s: &Section<'_>) -> ServiceTerms {
-    let mut terms = terms::terms(s);
-    let own = s.key("timeouts").and_then(|item| Section::quiet(s.cx, item));
-    if own.is_none_or(|own| own.key("dial").is_none()) {
-        terms.timeouts.dial = DIAL;
+fn terms(s: &Section<'_>) -> Option<ServiceTerms> {
+    let times: Times = s.map_or_empty("timeouts", Balancer::map("timeouts"))?;
+    let mut timeouts = times.streams();
+    timeouts.dial = times.dial.map_or(DIAL, Span::duration);
+    if let Some(keepalive) = s.value("tcp_keepalive", times::tcp_keepalive) {
+        timeouts.keepalive = keepalive;
     }
-    terms
+    let dscp = s.value("dscp", values::dscp).unwrap_or_default();
+    Some(ServiceTerms { timeouts, dscp, flows: times.flows(), ..ServiceTerms::default() })
 }
 
 /// Decodes `tls`.
 fn tls(s: &Section<'_>) -> Option<KeyPair> {
-    let own = s.section("tls", &BALANCER_TLS)?;
-    let pair = values::key_pair(&own);
+    let own = s.section::<Balancer>("tls")?;
+    let pair = credentials::key_pair(&own);
     if own.key("cert").is_none() && own.key("key").is_none() {
         own.missing("cert", "the files of the certificate and of its key: `cert:` and `key:`");
     }

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 
 use super::spread::Listed;
 use super::target::Targets;
-use super::{Section, values};
 use crate::model::Public;
-use crate::{BadValue, Over, Target};
+use crate::section::Section;
+use crate::{BadValue, Over, Target, values};
 
 /// The key.
 const BROADCAST: &str = "broadcast";

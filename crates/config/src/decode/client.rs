@@ -1,31 +1,25 @@
 //! Decodes client.yaml.
 
-use std::cell::RefCell;
+use super::local;
+use crate::Kept;
+use crate::model::{Common, credentials, entry};
+use proto::control::ServiceTerms;
 
-use proto::Limits;
-
-use super::local::{self, Listeners};
-use super::{
-    Cx, Item, Section, broadcast, common, exit, p2p, paths, private, service, target, terms,
-    values, visit,
-};
+use super::local::Listeners;
+use super::{broadcast, exit, paths};
+use super::{private, service, target, visit};
 use crate::address::{HTTP_PROXY, SOCKS5, local};
-use crate::keys::{
-    CLIENT, CLIENT_LIMITS, CLIENT_SOURCE_LIMITS, CLIENT_STREAM_LIMITS, FORWARD, FORWARD_LIMITS,
-    FORWARD_SOURCE_LIMITS, FORWARD_STREAM_LIMITS, KEPT, LOG, RETRY,
-};
+use crate::key_table::{KeyMap, KeyPlace, KeyTable as _};
 use crate::lists::{open_to_all, publishes_admin};
-use crate::model::{ClientConfig, Forward, Path};
+use crate::model::Forward;
+use crate::model::Path;
+use crate::model::client::Retry;
+use crate::model::limits::limits;
+use crate::model::times::Times;
+use crate::model::{ClientConfig, KeptLists};
+use crate::section::{Cx, Item, Section};
 use crate::yaml::{At, Kind};
-use crate::{BadValue, Kept, Lists, Local, Net, Over, Span, Target};
-
-/// Default of `retry.min`, in milliseconds: short enough that visitors do not notice a restart of
-/// the server.
-const RETRY_MIN: u64 = 200;
-
-/// Default of `retry.max`, in milliseconds: the client is connected again within 2 s after the
-/// network returns.
-const RETRY_MAX: u64 = 1500;
+use crate::{BadValue, Lists, Local, Net, Over, Target, values};
 
 /// The largest number of exits for any visitor that are reported. Finding the position of each
 /// reads the whole list.
@@ -38,7 +32,7 @@ const TOKEN_BESIDE: &str = "a certificate alone is enough where every server is 
 
 /// Decodes the file. `None` only after a problem was reported.
 pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
-    let s = Section::open(cx, root, &CLIENT)?;
+    let s = Section::open(cx, root, KeyMap { at: Some(KeyPlace::Client), ..ClientConfig::MAP })?;
     let servers = paths::servers(&s);
     if s.key("name").is_none() {
         s.missing("name", "the name of this client in the server's file");
@@ -49,47 +43,31 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let is_enough = |path: &Path| path.identity.is_some() && path.endpoint.scheme.binds_log_ins;
     let by_certificate = !servers.is_empty() && servers.iter().all(is_enough);
     let has_one = servers.iter().any(|path| path.identity.is_some());
-    let hint = if has_one { TOKEN_BESIDE } else { common::TOKEN_WANTED };
+    let hint = if has_one { TOKEN_BESIDE } else { credentials::TOKEN_WANTED };
     let without = (!by_certificate).then_some(hint);
-    let token = common::tokens(&s, 1, common::Kept::Plain, without).pop();
+    let token = credentials::tokens(&s, 1, credentials::Kept::Plain, without).pop();
     let is_there = token.is_some() || s.key("token").is_none() && s.key("token_file").is_none();
     let introduce = s.value("introduce", values::switch).unwrap_or_default();
     let id_prefix = s.value("id_prefix", values::name);
     let (Lists { services, mut forwards }, shadowed) = lists(&s, id_prefix.as_deref());
-    let limits = s.section("limits", &CLIENT_LIMITS);
-    let each = [&CLIENT_SOURCE_LIMITS, &CLIENT_STREAM_LIMITS];
-    let limits = limits.map(|own| values::limits(&own, "streams", each)).unwrap_or_default();
-    let trusted_proxies: Vec<Net> = values::entries(&s, "trusted_proxies");
+    let limits = limits::<ClientConfig>(&s).streams();
+    let trusted_proxies: Vec<Net> = s.each("trusted_proxies", str::parse);
     for forward in forwards.iter_mut().filter(|forward| forward.accept_proxy) {
         forward.announced_by.clone_from(&trusted_proxies);
     }
     if trusted_proxies.is_empty() && forwards.iter().any(|forward| forward.accept_proxy) {
         visit::nobody_announces(s.cx, s.at());
     }
-    let visitors = visit::visitors(&s);
+    let visitors = entry::visitors(&s);
     let visits = private::visits(&s, &forwards);
     private::check(&s, &forwards, &visits);
     private::check_ways(&s, &forwards, &visits);
     private::check_identities(&s, has_one, &services, &forwards, &visits);
-    let p2p = p2p::p2p(&s);
-    let retry = s.section("retry", &RETRY);
-    let pause = |key, default| match &retry {
-        Some(retry) => values::positive(retry, key, default),
-        None => Some(Span::from_millis(default)),
-    };
-    let has_min = retry.as_ref().is_some_and(|retry| retry.key("min").is_some());
-    let retry_range = pause("min", RETRY_MIN).zip(pause("max", RETRY_MAX));
-    // The default applies only where the file has no such key.
-    let retry_range =
-        retry_range.map(|(min, max)| if has_min { (min, max) } else { (min.min(max), max) });
-    if let (Some(retry), Some((min, max))) = (&retry, retry_range)
-        && min > max
-    {
-        retry.bad("min", BadValue::new(format!("{min} is more than retry.max ({max})")));
-    }
-    let (connections, common) =
-        (values::count(&s, "connections"), common::common(&s, &LOG, crate::Role::Client));
-    let (name, (retry_min, retry_max)) = (name?, retry_range?);
+    let p2p = s.map_or_empty("p2p", ClientConfig::map("p2p"));
+    let retry: Option<Retry> = s.map_or_empty("retry", ClientConfig::map("retry"));
+    let connections = values::count(&s, "connections");
+    let common = s.flat(KeyMap { at: Some(KeyPlace::Client), ..Common::MAP });
+    let (name, retry, p2p, common) = (name?, retry?, p2p?, common?);
     if !is_there {
         return None;
     }
@@ -106,8 +84,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         visits,
         p2p,
         shadowed,
-        retry_min,
-        retry_max,
+        retry_min: retry.min,
+        retry_max: retry.max,
         trusted_proxies,
         limits,
         common,
@@ -139,8 +117,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
 /// which replaces the others.
 fn entry_of(s: &Section<'_>, name: &str, prefix: Option<&str>) -> Option<Item> {
     let items = s.cx.one_or_list(&s.key("services")?);
-    let (problems, warnings) = <(RefCell<_>, RefCell<_>)>::default();
-    let cx = Cx { file: "", sources: s.cx.sources, problems, warnings };
+    let cx = Cx::new("", s.cx.sources);
     let makes = |item: &Item| {
         let made = service::services_of(&cx, item.clone(), prefix);
         made.iter().any(|service| service.name == name)
@@ -181,7 +158,7 @@ fn lists(s: &Section<'_>, prefix: Option<&str>) -> (Lists, Lists) {
 
 /// Decodes the lists that a client keeps in its state directory.
 pub(crate) fn kept(cx: &Cx<'_>, root: Item, prefix: Option<&str>) -> Option<Kept> {
-    let s = Section::open(cx, root, &KEPT)?;
+    let s = Section::open(cx, root, KeptLists::MAP)?;
     let without = s.key("without").map(|item| cx.one_or_list(&item)).unwrap_or_default();
     let without = without.iter().filter_map(|item| cx.text(item)).collect();
     let (mut lists, _) = lists(&s, prefix);
@@ -196,7 +173,7 @@ pub(crate) fn forward_of(cx: &Cx<'_>, item: Item) -> Option<Forward> {
 }
 
 fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
-    let s = Section::open(cx, long(cx, item)?, &FORWARD)?;
+    let s = Section::open(cx, long(cx, item)?, ClientConfig::map("forwards"))?;
     if s.key("listen").is_none() {
         s.missing("listen", "for example tcp://127.0.0.1:5203");
     }
@@ -239,14 +216,14 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     if let Some(bad) = unfit(&listen, &target).or_else(|| broadcast::of_forward(&target, over)) {
         s.bad("target", bad);
     }
-    let terms = terms::of_forward(&s);
+    let terms = of_forward(&s);
     let (token, tls, p2p) = private::of_forward(&s, Some(&target));
     if over == Over::Udp && s.key("timeouts").is_some() {
         let bad = BadValue::new(format!("`timeouts` has no effect at {listen}"));
         s.bad("timeouts", bad.hint("flows of a forward have the default times: remove it"));
     }
     let (target, basic_auth) = (Some(target), Vec::new());
-    let (announced_by, limits) = (Vec::new(), limits(&s));
+    let (announced_by, limits) = (Vec::new(), limits::<Forward>(&s).streams());
     Some(Forward {
         listen,
         target,
@@ -260,13 +237,6 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
         limits,
         kept: false,
     })
-}
-
-/// Decodes `limits` of a forward.
-fn limits(s: &Section<'_>) -> Limits {
-    let each = [&FORWARD_SOURCE_LIMITS, &FORWARD_STREAM_LIMITS];
-    let own = s.section("limits", &FORWARD_LIMITS);
-    own.map(|own| values::limits(&own, "streams", each)).unwrap_or_default()
 }
 
 /// Whether an address, even an otherwise invalid one, has the scheme of a proxy.
@@ -309,9 +279,9 @@ fn proxy(s: &Section<'_>, listen: Local) -> Option<Forward> {
         s.cx.warn(at, &s.path("listen"), bad.hint(hint));
     }
     let (token, tls, p2p) = private::of_forward(s, None);
-    let terms = terms::of_forward(s);
+    let terms = of_forward(s);
     let accept_proxy = visit::accept_proxy(s, Some(&listen));
-    let (target, announced_by, limits) = (None, Vec::new(), limits(s));
+    let (target, announced_by, limits) = (None, Vec::new(), limits::<Forward>(s).streams());
     Some(Forward {
         listen,
         target,
@@ -360,4 +330,11 @@ fn unfit(listen: &Local, target: &Target) -> Option<BadValue> {
             "a forward dials tcp://host:port, udp://host:port or unix:///path",
         ),
     }
+}
+
+/// Decodes the terms of a forward.
+pub(super) fn of_forward(s: &Section<'_>) -> ServiceTerms {
+    let times: Option<Times> = s.map("timeouts", Forward::map("timeouts"));
+    let timeouts = times.map(|times| times.streams()).unwrap_or_default();
+    ServiceTerms { timeouts, ..ServiceTerms::default() }
 }

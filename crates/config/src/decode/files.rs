@@ -1,9 +1,9 @@
 //! How the client serves the files of a directory: `list` and `try_files`.
 
 use super::target::Targets;
-use super::{Section, values};
 use crate::model::Files;
-use crate::{BadValue, Target};
+use crate::section::Section;
+use crate::{BadValue, Target, values};
 
 /// The largest number of entries of `try_files`: each costs a file system lookup for a path that
 /// does not exist.

@@ -2,13 +2,15 @@
 
 use std::iter;
 
-use super::Section;
 use super::public::Address;
 use super::spread::Listed;
 use super::target::Targets;
-use crate::keys::STREAM_TIMES;
 use crate::model::Public;
+use crate::section::Section;
 use crate::{BadValue, NameKind, Over, Target};
+
+/// Keys that concern the streams of a service.
+const STREAM_TIMES: &[&str] = &["idle", "idle_up", "idle_down", "half_close", "total", "flush"];
 
 /// Keys that concern the flows of a service.
 const FLOW_TIMES: &[&str] = &["flow", "flow_unanswered"];

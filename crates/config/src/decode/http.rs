@@ -1,23 +1,24 @@
 //! The options of a service by HTTP name.
 
+use crate::htpasswd::check;
+use crate::model::entry;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use proto::{
-    CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, Redirect,
-    Sticky, TargetProtocol,
+    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, Redirect, Sticky,
+    TargetProtocol,
 };
 
 use super::spread::Listed;
-use super::{Item, Section, secrecy, unknown, values};
-use crate::endpoint::split;
-use crate::htpasswd::{check, check_password, htpasswd, is_hashed};
-use crate::keys::{REQUEST_HEADERS, RESPONSE_HEADERS, Table};
-use crate::model::{Public, UserFile};
-use crate::names::NameKind;
+use crate::htpasswd::{check_password, htpasswd, is_hashed};
+use crate::model::Public;
+use crate::model::UserFile;
+use crate::model::entry::Written;
+use crate::section::{Item, Section};
 use crate::yaml::Kind;
-use crate::{BadValue, Host, Span};
+use crate::{BadValue, NameKind, secrecy, values};
 
 /// The keys that need every message, in documentation order.
 const PROXIED: [&str; 13] = [
@@ -68,6 +69,7 @@ pub(super) struct Read {
 /// an exit is not an HTTP option.
 pub(super) fn options(
     s: &Section<'_>,
+    written: &Written,
     is_exit: bool,
     redirect: Redirects,
     target: TargetProtocol,
@@ -83,24 +85,23 @@ pub(super) fn options(
         let key = if file.is_some() { BASIC_AUTH_FILE } else { "basic_auth" };
         s.bad(key, refused(why));
     }
-    let forwarded = s.value("forwarded", values::switch);
     let options = HttpOptions {
         target,
-        pass_through: s.value(PASS_THROUGH, values::switch).unwrap_or_default(),
+        pass_through: written.pass_through,
         basic_auth,
         hashes,
-        host_rewrite: s.value("host_rewrite", host),
-        request: edits(s, "headers", &REQUEST_HEADERS),
-        response: edits(s, "response_headers", &RESPONSE_HEADERS),
-        forwarded: forwarded.unwrap_or_default(),
-        path: s.value("path", path),
+        host_rewrite: written.host_rewrite.clone(),
+        request: edits(s, "headers"),
+        response: edits(s, "response_headers"),
+        forwarded: written.forwarded.unwrap_or_default(),
+        path: written.path.clone(),
         strip_prefix: strip_prefix(s),
         redirect,
         no_https_redirect,
-        hsts: s.value("hsts", hsts),
+        hsts: written.hsts,
         preflight_pass: preflight(s),
-        compress: s.value("compress", compress).unwrap_or_default(),
-        sticky: s.value("sticky", sticky).unwrap_or_default(),
+        compress: written.compress,
+        sticky: written.sticky,
         ports: Vec::new(),
     };
     if options.pass_through && options.need_proxy() {
@@ -110,7 +111,7 @@ pub(super) fn options(
         s.bad(PASS_THROUGH, bad.hint("remove one of the two keys"));
     }
     let file = file.map(|path| UserFile { path, inline });
-    Read { options, file, unforwarded: forwarded == Some(false) }
+    Read { options, file, unforwarded: written.forwarded == Some(false) }
 }
 
 /// Adds the users of `basic_auth_file`. Returns the path unchanged.
@@ -162,7 +163,7 @@ fn strip_prefix(s: &Section<'_>) -> Option<String> {
     let read = |text: &str| match values::switch(text) {
         Ok(true) => Ok(Some("/".to_owned())),
         Ok(false) => Ok(None),
-        Err(_) => path(text).map(Some),
+        Err(_) => entry::path(text).map(Some),
     };
     let to = s.value("strip_prefix", read)??;
     if s.key("path").is_none() {
@@ -171,12 +172,6 @@ fn strip_prefix(s: &Section<'_>) -> Option<String> {
         return None;
     }
     Some(to)
-}
-
-fn hsts(text: &str) -> Result<u32, BadValue> {
-    let seconds = text.parse::<Span>()?.duration().as_secs();
-    // A duration has at most ten years.
-    Ok(u32::try_from(seconds).unwrap_or(u32::MAX))
 }
 
 fn preflight(s: &Section<'_>) -> bool {
@@ -245,36 +240,6 @@ fn credentials(s: &Section<'_>) -> Vec<String> {
     items.iter().filter_map(|item| s.cx.value(item, &mut read)).collect()
 }
 
-fn host(text: &str) -> Result<String, BadValue> {
-    if !text.is_ascii() {
-        let (host, port) = split(text)?;
-        let host = host.parse::<Host>()?;
-        return Ok(port.map_or_else(|| host.to_string(), |port| format!("{host}:{port}")));
-    }
-    match HttpOptions::check_host(text) {
-        Ok(()) => Ok(text.to_owned()),
-        Err(_) => Err(BadValue::new(format!("`{text}` is no value of Host"))
-            .hint("a host with an optional port: localhost:3000")),
-    }
-}
-
-fn compress(text: &str) -> Result<Compress, BadValue> {
-    match text {
-        "false" => Ok(Compress::Off),
-        "true" => Ok(Compress::Public),
-        "always" => Ok(Compress::Always),
-        _ => Err(unknown(&format!("compress `{text}`"), text, &["true", "false", "always"])),
-    }
-}
-
-fn sticky(text: &str) -> Result<Sticky, BadValue> {
-    match text {
-        "cookie" => Ok(Sticky::Client),
-        "false" => Ok(Sticky::Off),
-        _ => Err(unknown(&format!("sticky `{text}`"), text, &["cookie", "false"])),
-    }
-}
-
 /// Decodes whether a cookie binds visitors to one of these `targets`, if the targets were decoded.
 /// `shared`: the service may have several clients.
 pub(super) fn settle(
@@ -296,22 +261,9 @@ pub(super) fn settle(
     }
 }
 
-fn path(text: &str) -> Result<String, BadValue> {
-    // `/api/` and `/api` cover the same requests.
-    let path = match text.strip_suffix('/') {
-        None | Some("") => text,
-        Some(path) => path,
-    };
-    match HttpOptions::check_path(path) {
-        Ok(()) => Ok(path.to_owned()),
-        Err(why) => Err(BadValue::new(format!("`{text}` is no path of requests"))
-            .hint(format!("{why}: /api takes /api and /api/v1"))),
-    }
-}
-
 /// Decodes `set` and `remove`.
-fn edits(s: &Section<'_>, key: &str, table: &Table) -> FieldEdits {
-    let Some(s) = s.section(key, table) else { return FieldEdits::default() };
+fn edits(s: &Section<'_>, key: &str) -> FieldEdits {
+    let Some(s) = s.section::<Written>(key) else { return FieldEdits::default() };
     let removed = s.key("remove").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
     let edits = FieldEdits {
         set: set(&s),

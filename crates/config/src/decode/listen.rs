@@ -1,15 +1,17 @@
 //! Decodes `listen` of a server: the addresses, their conflicts, the listeners that cannot request
 //! a client certificate, and the settings of `mux://`.
 
-use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use super::target::parse_target;
-use super::{Item, Section, terms, values};
-use crate::keys::{LISTEN, LISTEN_TIMEOUTS};
-use crate::model::{Listen, Mux, ServerTls};
-use crate::taken::{Bind, Clash, Taken};
+use crate::key_table::KeyTable as _;
+use crate::model::Mux;
+use crate::model::times::Times;
+use crate::model::{Listen, ServerTls};
+use crate::section::{Item, Section};
+use crate::taken::{Addresses, Bind, Clash};
 use crate::yaml::{At, Kind};
-use crate::{BadValue, Endpoint, Host, Over, Scheme, Span, Target};
+use crate::{BadValue, Endpoint, Host, Over, Scheme, Span, Target, values};
 
 const EXAMPLE: &str = "for example tls://[::]:7000";
 
@@ -19,12 +21,12 @@ const EXAMPLE: &str = "for example tls://[::]:7000";
 /// for this time.
 const SILENCE: u64 = 3_000;
 
-/// Permitted range of `silence`, in milliseconds. A shorter time would mistake clients on a long
-/// path for silent ones, and a longer time would make visitors of the default target give up.
-const SILENCE_RANGE: (u64, u64) = (50, 30_000);
+/// Permitted range of `silence`. A shorter time would mistake clients on a long path for silent
+/// ones, and a longer time would make visitors of the default target give up.
+const SILENCE_RANGE: RangeInclusive<Span> = Span::from_millis(50)..=Span::from_millis(30_000);
 
 /// Decodes the list. `tls` is the decoded section of the server's certificates.
-pub(super) fn listen(s: &Section<'_>, tls: &ServerTls, taken: &mut Addresses) -> Vec<Listen> {
+pub(super) fn listen(s: &Section<'_>, tls: &ServerTls) -> Vec<Listen> {
     let Some(item) = s.key("listen") else {
         s.missing("listen", "for example [\"tls://[::]:7000\"]");
         return Vec::new();
@@ -36,7 +38,7 @@ pub(super) fn listen(s: &Section<'_>, tls: &ServerTls, taken: &mut Addresses) ->
     let mut all = Vec::new();
     for item in items {
         let Some((url, listen)) = entry(s, &item) else { continue };
-        address(s, &url, &listen.endpoint, taken);
+        address(s, &url, &listen.endpoint, &mut s.cx.taken.borrow_mut());
         if tls.client_ca.is_some() && listen.client_ca && !listen.endpoint.scheme.tls {
             refuse_plain(s, &item, &url, &listen.endpoint);
         }
@@ -62,7 +64,7 @@ fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
     let (url, client_ca, section) = if plain {
         (item.clone(), true, None)
     } else {
-        let s = Section::open(s.cx, item.clone(), &LISTEN)?;
+        let s = Section::open(s.cx, item.clone(), Listen::MAP)?;
         if s.key("url").is_none() {
             s.missing("url", EXAMPLE);
         }
@@ -83,7 +85,7 @@ fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
             section.bad(key, bad.hint("remove the key, or listen on mux://"));
         }
     }
-    let dscp = section.as_ref().map(values::dscp).unwrap_or_default();
+    let dscp = section.as_ref().and_then(|s| s.value("dscp", values::dscp)).unwrap_or_default();
     Some((url, Listen { endpoint, client_ca, dscp, mux }))
 }
 
@@ -108,9 +110,9 @@ fn mux(s: Option<&Section<'_>>) -> Mux {
             }
         })
     });
-    let silence = s.and_then(|s| s.value("silence", silence));
-    let timeouts = s.and_then(|s| s.section("timeouts", &LISTEN_TIMEOUTS));
-    let timeouts = timeouts.as_ref().map(terms::timeouts).unwrap_or_default();
+    let silence = s.and_then(|s| s.value("silence", |text| values::ranged(text, SILENCE_RANGE)));
+    let times = s.and_then(|s| s.map::<Times>("timeouts", Listen::map("timeouts")));
+    let timeouts = times.map(|times| times.streams()).unwrap_or_default();
     if let Some(s) = s.filter(|s| s.key("default").is_none()) {
         for key in ["silence", "timeouts"].into_iter().filter(|key| s.key(key).is_some()) {
             let bad = BadValue::new(format!("{key} without a default target"));
@@ -121,15 +123,6 @@ fn mux(s: Option<&Section<'_>>) -> Mux {
     Mux { default, accept_proxy, silence: silence.unwrap_or(Span::from_millis(SILENCE)), timeouts }
 }
 
-fn silence(text: &str) -> Result<Span, BadValue> {
-    let span: Span = text.parse()?;
-    let (least, most) = (Span::from_millis(SILENCE_RANGE.0), Span::from_millis(SILENCE_RANGE.1));
-    if (least..=most).contains(&span) {
-        return Ok(span);
-    }
-    Err(BadValue::new(format!("`{text}` is out of range")).hint(format!("{least} to {most}")))
-}
-
 /// Parses the only possible value of a listener's `client_ca`.
 fn no_client_ca(text: &str) -> Result<(), BadValue> {
     let bad = BadValue::new("only `false` is possible here");
@@ -138,15 +131,6 @@ fn no_client_ca(text: &str) -> Result<(), BadValue> {
         Ok(true) => Err(bad.hint("remove the key: without it `tls.client_ca` applies")),
         Err(_) => Err(bad.hint("the authority belongs under `tls.client_ca`")),
     }
-}
-
-/// The addresses of the listeners decoded so far. The same port number of TCP and of UDP counts as
-/// two ports.
-#[derive(Default)]
-pub(super) struct Addresses {
-    pub(super) tcp: Taken,
-    udp: Taken,
-    names: BTreeSet<(String, u16, bool)>,
 }
 
 /// Checks the address of a listener by itself and against the previous listeners.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use proto::UnixAddr;
 
-use super::Section;
+use crate::section::Section;
 use crate::taken::{Bind, Clash, Taken};
 use crate::{BadValue, Local, Over};
 

@@ -1,56 +1,37 @@
 //! Decodes the paths to a server: addresses, certificates, header fields and proxies.
 
-use super::doors::version;
-use super::values::{self, fields};
-use super::{Cx, Item, Section};
 use crate::endpoint::server_url;
-use crate::keys::{CLIENT_TLS, PATH, PATH_TLS};
-use crate::model::{Field, KeyPair, Path, TlsVersion, Trust};
-use crate::proxy::{self, Proxy};
+use crate::key_table::KeyTable as _;
+use crate::model::ClientConfig;
+use crate::model::Field;
+use crate::model::TlsVersion;
+use crate::model::credentials::fields;
+use crate::model::{Path, PathTls};
+use crate::proxy;
+use crate::section::{Cx, Item, Section};
 use crate::yaml::Kind;
-use crate::{BadValue, Host, Over, Scheme};
+use crate::{BadValue, Host, Over, Proxy, Scheme, values};
 
 /// Decodes `servers`, with the settings at the top of the file that apply to each of them.
 pub(super) fn servers(s: &Section<'_>) -> Vec<Path> {
-    let tls = s.section("tls", &CLIENT_TLS);
-    let (trust, identity) = match &tls {
-        Some(tls) => verification(tls),
-        None => (Trust::System, None),
-    };
-    let oldest = tls.as_ref().map_or(TlsVersion::V13, oldest);
-    let (headers, proxy) = (fields(s), wish(s));
+    let own: PathTls = s.map("tls", ClientConfig::map("tls")).unwrap_or_default();
+    let tls = s.key("tls").and_then(|item| Section::quiet(s.cx, item));
+    let (headers, proxy) = (fields(s, "headers"), wish(s));
     let items: Vec<Item> = s.key("servers").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
     if items.is_empty() {
         s.missing("servers", "for example [\"tls://example.com:7000\"]");
     }
-    let shared = Shared {
-        trust: &trust,
-        identity: identity.as_ref(),
-        oldest,
-        headers: &headers,
-        proxy: proxy.as_ref(),
-    };
+    let shared = Shared { tls: &own, headers: &headers, proxy: proxy.as_ref() };
     let (urls, paths): (Vec<Item>, Vec<Path>) =
         items.into_iter().filter_map(|item| path(s.cx, item, &shared)).unzip();
     warn_of_plain(s.cx, &urls, &paths);
-    if let Some(tls) = tls.filter(|_| oldest == TlsVersion::V12) {
+    if let Some(tls) = tls.filter(|_| own.min_version == TlsVersion::V12) {
         let is_old = |path: &Path| path.min_version == TlsVersion::V12;
         if !paths.is_empty() && !paths.iter().any(is_old) {
             tls.bad("min_version", needs_https("a client of these servers"));
         }
     }
     paths
-}
-
-/// Decodes `min_version` of a client's TLS, with a warning where it is below the default.
-pub(super) fn oldest(s: &Section<'_>) -> TlsVersion {
-    let oldest = s.value("min_version", version).unwrap_or(TlsVersion::V13);
-    if let Some(item) = s.key("min_version").filter(|_| oldest == TlsVersion::V12) {
-        let bad = BadValue::new("TLS 1.2 is accepted, which shows certificates to whoever listens");
-        let hint = "remove the key as soon as the proxy in front of the server offers TLS 1.3";
-        s.cx.warn(item.at(), &item.path, bad.hint(hint));
-    }
-    oldest
 }
 
 /// TLS of `tls://` ends at the server, to which the log-in is bound, and QUIC and KCP use only TLS
@@ -87,39 +68,6 @@ fn warn_of_plain(cx: &Cx<'_>, urls: &[Item], paths: &[Path]) {
     }
 }
 
-pub(super) fn verification(s: &Section<'_>) -> (Trust, Option<KeyPair>) {
-    (trust(s), values::key_pair(s))
-}
-
-/// Decodes `pin` and `ca`.
-pub(super) fn trust(s: &Section<'_>) -> Trust {
-    let pins = s.key("pin").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
-    let pins: Vec<String> = pins.iter().filter_map(|item| s.cx.value(item, pin)).collect();
-    let ca = values::path(s, "ca");
-    if s.key("pin").is_some() && ca.is_some() {
-        s.bad(
-            "ca",
-            BadValue::new("pin and ca together").hint("a pin needs no authority: keep one of them"),
-        );
-    }
-    match ca {
-        _ if !pins.is_empty() => Trust::Pins(pins),
-        Some(ca) => Trust::Ca(ca),
-        None => Trust::System,
-    }
-}
-
-/// Parses a pin: `sha256:` and the Base64 of 32 bytes.
-fn pin(text: &str) -> Result<String, BadValue> {
-    let body = text.strip_prefix("sha256:").and_then(|t| t.strip_suffix('='));
-    let base64 = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
-    match body {
-        Some(body) if body.len() == 43 && body.bytes().all(base64) => Ok(text.to_owned()),
-        _ => Err(BadValue::new("a pin is `sha256:` and 44 characters of Base64")
-            .hint("copy it from what the server prints at start")),
-    }
-}
-
 /// Parses a host name that may appear in a certificate.
 fn host_name(text: &str) -> Result<String, BadValue> {
     match text.parse()? {
@@ -132,9 +80,7 @@ fn host_name(text: &str) -> Result<String, BadValue> {
 
 /// Settings at the top of the file. They apply to each path without its own settings.
 struct Shared<'a> {
-    trust: &'a Trust,
-    identity: Option<&'a KeyPair>,
-    oldest: TlsVersion,
+    tls: &'a PathTls,
     headers: &'a [Field],
     proxy: Option<&'a Wish>,
 }
@@ -161,25 +107,23 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
     let (url, section) = if plain {
         (item, None)
     } else {
-        let s = Section::open(cx, item, &PATH)?;
+        let s = Section::open(cx, item, Path::MAP)?;
         if s.key("url").is_none() {
             s.missing("url", "for example tls://example.com:7000");
         }
         (s.key("url")?, Some(s))
     };
     let section = section.as_ref();
-    let own = section.and_then(|s| s.section("tls", &PATH_TLS));
-    let (trust, identity) = match &own {
-        Some(own) => verification(own),
-        None => (shared.trust.clone(), shared.identity.cloned()),
-    };
-    let wished = own.as_ref().map_or(shared.oldest, oldest);
+    let own: Option<PathTls> = section.and_then(|s| s.map("tls", Path::map("tls")));
+    let PathTls { trust, identity, min_version: wished } =
+        own.unwrap_or_else(|| shared.tls.clone());
+    let own = section.and_then(|s| Section::quiet(s.cx, s.key("tls")?));
     let headers = match section {
-        Some(s) if s.key("headers").is_some() => fields(s),
+        Some(s) if s.key("headers").is_some() => fields(s, "headers"),
         _ => shared.headers.to_vec(),
     };
     let sni = section.and_then(|s| s.value("sni", host_name));
-    let dscp = section.map(values::dscp).unwrap_or_default();
+    let dscp = section.and_then(|s| s.value("dscp", values::dscp)).unwrap_or_default();
     let endpoint = cx.value(&url, |text| match server_url(text)? {
         e if e.port == 0 => Err(BadValue::new("port 0 cannot be dialled")),
         e => Ok(e),

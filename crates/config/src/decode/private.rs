@@ -1,17 +1,21 @@
 //! Private services: `public: private` with `visitors` on the side that has the service, and the
 //! tokens and `p2p` on the visiting side.
 
+use crate::key_table::KeyMap;
+use crate::model::credentials;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::NamePattern;
 use proto::control::VISITORS_MAX;
 
 use super::target::Targets;
-use super::{Item, Section, common, unknown, values};
-use crate::keys::{FORWARD_TLS, Table, VISIT, VISIT_TLS, VISITOR, VISITOR_TLS};
-use crate::model::{Forward, PRIVATE, PeerPath, PeerTls, Private, Proof, Service, Visit, Visitor};
+use crate::key_table::KeyTable as _;
+use crate::model::Forward;
+use crate::model::{PRIVATE, Service};
+use crate::model::{PeerPath, PeerTls, Private, Proof, Visit, Visitor};
+use crate::section::{Item, Section};
 use crate::yaml::Kind;
-use crate::{BadValue, PrivateService, Target};
+use crate::{BadValue, PrivateService, Target, values};
 
 /// Keys that have no effect without a public address.
 const PUBLIC_KEYS: [&str; 20] = [
@@ -87,7 +91,7 @@ pub(super) fn private(s: &Section<'_>, is_private: bool) -> Option<Private> {
         return None;
     }
     let mut seen = BTreeSet::new();
-    let tls = peer_tls(s, "visitor_tls", &VISITOR_TLS);
+    let tls = peer_tls(s, "visitor_tls", PeerTls::MAP);
     let has_tls = s.key("visitor_tls").is_some();
     let visitors: Vec<_> =
         items.into_iter().filter_map(|item| visitor(s, item, has_tls, &mut seen)).collect();
@@ -103,12 +107,12 @@ pub(super) fn private(s: &Section<'_>, is_private: bool) -> Option<Private> {
 
 /// Decodes the certificates that one authority issues. `None` without the section, or after a
 /// problem.
-fn peer_tls(s: &Section<'_>, key: &str, table: &Table) -> Option<PeerTls> {
-    let own = s.section(key, table)?;
+fn peer_tls(s: &Section<'_>, key: &str, map: KeyMap) -> Option<PeerTls> {
+    let own = Section::open(s.cx, s.key(key)?, map)?;
     if own.key("ca").is_none() {
         own.missing("ca", "the file of the authority that issues the certificates of both clients");
     }
-    let identity = values::key_pair(&own);
+    let identity = credentials::key_pair(&own);
     Some(PeerTls { ca: values::path(&own, "ca")?, identity })
 }
 
@@ -122,7 +126,7 @@ fn visitor(
         Kind::Scalar { .. } => item.keyed("name"),
         Kind::List(_) | Kind::Map(_) => item,
     };
-    let own = Section::open(s.cx, item, &VISITOR)?;
+    let own = Section::open(s.cx, item, Visitor::MAP)?;
     if own.key("name").is_none() {
         own.missing("name", "the name of a client, or office-* for several");
     }
@@ -132,7 +136,7 @@ fn visitor(
         };
         NamePattern::new(text).map_err(bad)
     });
-    let tokens = common::tokens(&own, 2, common::Kept::OrHashed, None);
+    let tokens = credentials::tokens(&own, 2, credentials::Kept::OrHashed, None);
     let name = name?;
     if !has_tls && ["token", "token_file"].iter().all(|key| own.key(key).is_none()) {
         let bad = BadValue::new(format!("the visitor {name} has no token, and cannot visit"));
@@ -193,10 +197,10 @@ pub(super) fn of_forward(
         }
         return (None, None, PeerPath::Auto);
     }
-    let token = common::tokens(s, 1, common::Kept::Plain, None).pop();
-    let tls = peer_tls(s, "tls", &FORWARD_TLS);
+    let token = credentials::tokens(s, 1, credentials::Kept::Plain, None).pop();
+    let tls = peer_tls(s, "tls", PeerTls::MAP);
     both(s);
-    (token, tls, s.value("p2p", p2p).unwrap_or_default())
+    (token, tls, s.parse("p2p").unwrap_or_default())
 }
 
 /// Reports a token that is set in addition to certificates.
@@ -208,16 +212,6 @@ fn both(s: &Section<'_>) {
     }
 }
 
-fn p2p(text: &str) -> Result<PeerPath, BadValue> {
-    match text {
-        "auto" => Ok(PeerPath::Auto),
-        "relay" => Ok(PeerPath::Relay),
-        "direct" => Ok(PeerPath::Direct),
-        "webrtc" => Ok(PeerPath::Webrtc),
-        _ => Err(unknown(&format!("way `{text}`"), text, &["auto", "relay", "direct", "webrtc"])),
-    }
-}
-
 /// Decodes `visits`: the tokens for private services of other clients.
 pub(super) fn visits(s: &Section<'_>, forwards: &[Forward]) -> Vec<Visit> {
     let items = s.key("visits").map(|item| s.cx.list(&item)).unwrap_or_default();
@@ -226,16 +220,16 @@ pub(super) fn visits(s: &Section<'_>, forwards: &[Forward]) -> Vec<Visit> {
     let mut names: BTreeMap<String, PrivateService> =
         of_forwards.map(|service| (service.asked_name(), service.clone())).collect();
     let visit = |item: Item| {
-        let own = Section::open(s.cx, item, &VISIT)?;
+        let own = Section::open(s.cx, item, Visit::MAP)?;
         if own.key("service").is_none() {
             own.missing("service", "the client and its service: home/ssh");
         }
         let service = own.parse::<PrivateService>("service");
         let wanted = own.key("tls").is_none().then_some(TOKEN_WANTED);
-        let token = common::tokens(&own, 1, common::Kept::Plain, wanted).pop();
-        let tls = peer_tls(&own, "tls", &VISIT_TLS);
+        let token = credentials::tokens(&own, 1, credentials::Kept::Plain, wanted).pop();
+        let tls = peer_tls(&own, "tls", PeerTls::MAP);
         both(&own);
-        let p2p = own.value("p2p", p2p).unwrap_or_default();
+        let p2p = own.parse("p2p").unwrap_or_default();
         let service = service?;
         if !seen.insert(service.clone()) {
             let bad = BadValue::new(format!("a second entry for {service}"));

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use proto::control::ADDRESSES_MAX;
 
-use super::{Item, Section};
 use crate::address::{Kind, Ports, Role, unix};
 use crate::endpoint::{NO_ZONE, no_zone};
 use crate::lists::{PUBLISHED_MAX, twice};
 use crate::model::Public;
 use crate::names::{NameKind, Names, public_name};
+use crate::section::{Item, Section};
 use crate::taken::{Bind, Clash, Taken};
 use crate::{BadValue, Host, Over};
 

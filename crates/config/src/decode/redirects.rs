@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{Cx, Item, Section};
-use crate::BadValue;
-use crate::model::{Public, Service};
-use crate::names::NameKind;
+use crate::model::Public;
+use crate::model::Service;
+use crate::section::{Cx, Item, Section};
+use crate::{BadValue, NameKind};
 
 /// Browsers follow 20 redirects (the Fetch standard, section 4.4).
 const FOLLOWED: usize = 20;

@@ -1,56 +1,54 @@
 //! Decodes server.yaml.
 
+use crate::model::{Common, credentials};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
-use std::num::NonZeroU32;
 
-use super::{Cx, Item, Section, auth, common, doors, listen, p2p, values, visit};
+use super::{auth, doors, listen, visit};
 use crate::endpoint::{NO_ZONE, no_zone, port};
-use crate::keys::{
-    ACCEPT_PROXY, ALL_LIMITS, ALL_SOURCE_LIMITS, ALL_STREAM_LIMITS, ALLOW, ANY_ALLOW, ANY_CLIENT,
-    ANY_LIMITS, ANY_SOURCE_LIMITS, ANY_STREAM_LIMITS, CLIENT_ENTRY, LIMITS, LOG_OF_SERVER, SERVER,
-    SERVER_TLS, SOURCE_LIMITS, STREAM_LIMITS, Table,
-};
-use crate::model::{AcceptProxy, ClientGrant, Listen, Rights, ServerConfig, ServerTls};
-use crate::public_url::{PublicUrl, PublicUrls};
+use crate::key_table::{KeyMap, KeyPlace, KeyTable};
+use crate::model::VisitRights;
+use crate::model::limits::limits;
+use crate::model::{AcceptProxy, AnyClient, ClientGrant, Listen, Rights, ServerConfig, ServerTls};
+use crate::model::{Http, TlsRoutes};
+use crate::model::{ServerP2p, ServerWebrtc};
+use crate::public_url::PublicUrl;
+use crate::section::{Cx, Item, Section};
 use crate::yaml::Kind;
 use crate::{
-    BadValue, CLIENT_PORTS, ForwardRights, GUEST_PORTS, Host, HostRights, Net, PortRights, Scheme,
-    VisitRights,
+    BadValue, CLIENT_PORTS, ForwardRights, GUEST_PORTS, Host, HostRights, Net, PortRights,
+    PublicUrls, Scheme, values,
 };
 
 /// Decodes the file. `None` only after a problem was reported.
 pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
-    let s = Section::open(cx, root, &SERVER)?;
-    let tls = s.section("tls", &SERVER_TLS).map(|tls| ServerTls {
-        identity: values::key_pair(&tls),
+    let s = Section::open(cx, root, KeyMap { at: Some(KeyPlace::Server), ..ServerConfig::MAP })?;
+    let tls = s.section::<ServerConfig>("tls").map(|tls| ServerTls {
+        identity: credentials::key_pair(&tls),
         client_ca: values::path(&tls, "client_ca"),
     });
     let tls = tls.unwrap_or_default();
-    let mut taken = listen::Addresses::default();
-    let listen = listen::listen(&s, &tls, &mut taken);
-    let (http, tls_routes) = doors::doors(&s, &listen, &mut taken);
+    let listen = listen::listen(&s, &tls);
+    let doors = doors::doors(&s, &listen);
     // With a `client_ca`, the certificate proves the name, and a token is an optional second
     // factor.
     let by_certificate = tls.client_ca.is_some();
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let public_url = public_url(&s);
     let stun = s.value("stun", port);
-    let webrtc = p2p::of_server(&s, &listen, !http.listen.is_empty());
-    let trusted_proxies: Vec<Net> = values::entries(&s, "trusted_proxies");
-    let ports = s.section("accept_proxy", &ACCEPT_PROXY);
+    let has_http = doors.as_ref().is_some_and(|(http, _)| !http.listen.is_empty());
+    let webrtc = of_server(&s, &listen, has_http);
+    let trusted_proxies: Vec<Net> = s.each("trusted_proxies", str::parse);
+    let ports = s.section::<ServerConfig>("accept_proxy");
     let of_ports = |key| {
-        let rights = ports.as_ref().map(|ports| values::entries(ports, key)).unwrap_or_default();
+        let rights = ports.as_ref().map(|ports| ports.each(key, str::parse)).unwrap_or_default();
         PortRights { default_bind: Some(public_bind), rights }
     };
-    let limits = s.section("limits", &ALL_LIMITS);
-    let each = [&ALL_SOURCE_LIMITS, &ALL_STREAM_LIMITS];
-    let limits = limits.map(|own| values::limits(&own, "streams", each)).unwrap_or_default();
+    let limits = limits::<ServerConfig>(&s).streams();
     let accept_proxy = AcceptProxy { tcp: of_ports("tcp"), udp: of_ports("udp") };
     let is_mux = |listen: &Listen| listen.mux.as_ref().is_some_and(|mux| mux.accept_proxy);
     let accepts = ports.is_some()
-        || http.accept_proxy
-        || tls_routes.accept_proxy
+        || doors.as_ref().is_some_and(|(http, tls)| http.accept_proxy || tls.accept_proxy)
         || listen.iter().any(is_mux);
     if accepts && trusted_proxies.is_empty() {
         visit::nobody_announces(cx, s.at());
@@ -67,11 +65,13 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let any_client = any_client(&s, public_bind, &listen);
     let known = clients.iter().map(|client| &client.rights).chain(&any_client);
     let has_names = |rights: &Rights| !rights.http.0.is_empty() || !rights.tls.0.is_empty();
-    let has_doors = !http.listen.is_empty()
-        || !tls_routes.listen.is_empty()
-        || listen.iter().any(|listen| listen.mux.is_some());
+    let is_open =
+        |(http, tls): &(Http, TlsRoutes)| !http.listen.is_empty() || !tls.listen.is_empty();
+    let has_doors =
+        doors.as_ref().is_some_and(is_open) || listen.iter().any(|listen| listen.mux.is_some());
     doors::rights(&s, has_doors, known.into_iter().any(has_names));
-    let common = common::common(&s, &LOG_OF_SERVER, crate::Role::Server);
+    let common = s.flat(KeyMap { at: Some(KeyPlace::Server), ..Common::MAP })?;
+    let (http, tls_routes) = doors?;
     Some(ServerConfig {
         listen,
         tls,
@@ -93,7 +93,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
 
 fn public_url(s: &Section<'_>) -> PublicUrls {
     let mut urls = PublicUrls::default();
-    for url in values::entries(s, "public_url") {
+    for url in s.each("public_url", str::parse) {
         match url {
             PublicUrl::Client(url) => urls.clients.push(url),
             PublicUrl::Names(names) => urls.names.push(names),
@@ -125,7 +125,7 @@ fn client(
     by_certificate: bool,
     names: &mut BTreeSet<String>,
 ) -> Option<ClientGrant> {
-    let s = Section::open(cx, item, &CLIENT_ENTRY)?;
+    let s = Section::open(cx, item, ClientGrant::MAP)?;
     if s.key("name").is_none() {
         s.missing("name", "the name the client gives in its own file");
     }
@@ -138,9 +138,9 @@ fn client(
             BadValue::new(format!("a second client named {name}")).hint("names are unique"),
         );
     }
-    let without = (!by_certificate).then_some(common::TOKEN_WANTED);
-    let tokens = common::tokens(&s, 2, common::Kept::OrHashed, without);
-    let rights = rights(&s, [&ALLOW, &LIMITS, &SOURCE_LIMITS, &STREAM_LIMITS], bind, ports);
+    let without = (!by_certificate).then_some(credentials::TOKEN_WANTED);
+    let tokens = credentials::tokens(&s, 2, credentials::Kept::OrHashed, without);
+    let rights = rights::<ClientGrant>(&s, bind, ports);
     let name = name?;
     Some(ClientGrant { name, tokens, rights, enrolled: false })
 }
@@ -150,13 +150,8 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Listen]) -> Option<Rights
     let item = s.key("allow_any_client")?;
     let rights = match &item.node.kind {
         Kind::Map(_) => {
-            let s = Section::open(s.cx, item.clone(), &ANY_CLIENT)?;
-            rights(
-                &s,
-                [&ANY_ALLOW, &ANY_LIMITS, &ANY_SOURCE_LIMITS, &ANY_STREAM_LIMITS],
-                bind,
-                GUEST_PORTS,
-            )
+            let s = Section::open(s.cx, item.clone(), AnyClient::MAP)?;
+            rights::<AnyClient>(&s, bind, GUEST_PORTS)
         }
         Kind::Scalar { .. } | Kind::List(_) => {
             let may = s.cx.value(&item, values::switch)?;
@@ -173,63 +168,57 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Listen]) -> Option<Rights
 
 /// Decodes rights and limits. Without `limits.ports` a client may have as many ports as `allow.tcp`
 /// and `allow.udp` list, and at most `most`.
-fn rights(
-    s: &Section<'_>,
-    [allow, limits, source, stream]: [&Table; 4],
-    bind: IpAddr,
-    most: u32,
-) -> Rights {
-    let allow = s.section("allow", allow);
-    let limits = s.section("limits", limits);
-    let limit = |key, what| limits.as_ref()?.value(key, |text| values::limit(text, what));
-    let flows = limits.as_ref().map(|s| values::flow_limits(s, source)).unwrap_or_default();
-    let own = limits.as_ref().map(|s| values::limits(s, "streams", [source, stream]));
-    let own = own.unwrap_or_default();
-    let hosts = limit("hosts", "hosts");
-    let ports = limits.as_ref().and_then(|s| s.value("ports", port_limit));
-    let names =
-        |key| HostRights(allow.as_ref().map(|a| values::entries(a, key)).unwrap_or_default());
-    let (http, tls) = (names("http"), names("tls"));
-    let of_ports = |key| {
-        let rights = allow.as_ref().map(|a| values::entries(a, key)).unwrap_or_default();
-        PortRights { default_bind: Some(bind), rights }
+fn rights<K: KeyTable>(s: &Section<'_>, bind: IpAddr, most: u32) -> Rights {
+    let limited = limits::<K>(s);
+    let none = Rights { limits: limited.streams(), flows: limited.flows(), ..Rights::none(bind) };
+    let rights = match s.section::<K>("allow") {
+        Some(allow) => allowed(&allow, none),
+        None => none,
     };
-    let (tcp, udp) = (of_ports("tcp"), of_ports("udp"));
-    let ports = ports.unwrap_or_else(|| tcp.count().saturating_add(udp.count()).min(most));
-    let forward =
-        ForwardRights(allow.as_ref().map(|a| values::entries(a, "forward")).unwrap_or_default());
-    let visit =
-        VisitRights(allow.as_ref().map(|a| values::entries(a, "visit")).unwrap_or_default());
-    let switch = |key| allow.as_ref().and_then(|a| a.value(key, values::switch));
-    let speedtest = switch("speedtest").unwrap_or(true);
-    let pass_through = switch("pass_through").unwrap_or(false);
-    let shared = switch("shared").unwrap_or(false);
-    let dscp = switch("dscp").unwrap_or(false);
-    let invite = switch("invite").unwrap_or(false);
+    let listed = || rights.tcp.count().saturating_add(rights.udp.count()).min(most);
+    let ports = limited.ports.unwrap_or_else(listed);
+    Rights { ports, hosts: limited.hosts, ..rights }
+}
+
+/// Decodes `allow`.
+fn allowed(s: &Section<'_>, none: Rights) -> Rights {
+    let ports =
+        |key| PortRights { default_bind: none.tcp.default_bind, rights: s.each(key, str::parse) };
+    let switch = |key, default| s.value(key, values::switch).unwrap_or(default);
     Rights {
-        tcp,
-        udp,
-        http,
-        tls,
-        pass_through,
-        forward,
-        visit,
-        shared,
-        dscp,
-        invite,
-        speedtest,
-        limits: own,
-        ports,
-        hosts,
-        flows,
+        tcp: ports("tcp"),
+        udp: ports("udp"),
+        http: HostRights(s.each("http", str::parse)),
+        tls: HostRights(s.each("tls", str::parse)),
+        pass_through: switch("pass_through", none.pass_through),
+        forward: ForwardRights(s.each("forward", str::parse)),
+        visit: VisitRights(s.each("visit", str::parse)),
+        shared: switch("shared", none.shared),
+        dscp: switch("dscp", none.dscp),
+        invite: switch("invite", none.invite),
+        speedtest: switch("speedtest", none.speedtest),
+        ..none
     }
 }
 
-fn port_limit(text: &str) -> Result<u32, BadValue> {
-    if text == "unlimited" {
-        return Ok(u32::MAX);
+/// `p2p` of a server.
+pub(super) fn of_server(
+    s: &Section<'_>,
+    listen: &[Listen],
+    has_http: bool,
+) -> Option<ServerWebrtc> {
+    let p2p = s.section::<ServerConfig>("p2p")?;
+    let webrtc = p2p.map("webrtc", ServerP2p::map("webrtc"))?;
+    let takes_offers = |at: &Listen| {
+        let is_mux = at.mux.is_some() && at.endpoint.path.is_some();
+        is_mux || (at.endpoint.scheme.http && at.mux.is_none())
+    };
+    if !has_http && !listen.iter().any(takes_offers) {
+        let bad = BadValue::new(
+            "offers of WebRTC come to a listener of wss://, ws:// or mux:// with a path, or to \
+             http.listen",
+        );
+        p2p.bad("webrtc", bad.hint("add one: wss://[::]:7443/tunnel"));
     }
-    let bad = |_| BadValue::new(format!("`{text}` is not a number of ports"));
-    let limit = text.parse::<NonZeroU32>();
-    limit.map(NonZeroU32::get).map_err(|why| bad(why).hint("1 or more, or `unlimited`"))
+    Some(webrtc)
 }

@@ -1,43 +1,31 @@
 //! `services`: the published services of a client, with ranges expanded. Each check uses only the
 //! values that it needs, so a bad target does not hide a port that is published twice.
 
+use super::http;
+use super::public::ports;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
+use proto::TargetProtocol;
 use proto::control::{SERVICES_MAX, ServiceTerms};
 use proto::greeting::NAME_MAX;
-use proto::{Limits, TargetProtocol};
 
-use super::public::{Published, entries, ports, publish};
-use super::target::{Targets, parse_target, target};
-use super::{
-    Cx, Item, Section, broadcast, exit, files, fit, http, private, redirects, spread, target_tls,
-    terms, unknown, values, visit,
-};
-use crate::keys::{
-    HEALTH, HEALTH_UDP, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS, SERVICE_STREAM_LIMITS,
-};
+use super::public::publish;
+use super::public::{Published, entries};
+use super::target::target;
+use super::target::{Targets, parse_target};
+use super::{broadcast, exit, files, private};
+use super::{fit, redirects, spread, target_tls};
+use crate::key_table::KeyTable as _;
 use crate::lists::PUBLISHED_MAX;
-use crate::model::{Check, DatagramCheck, FlowLimits, Public, Service};
+use crate::model::ClientConfig;
+use crate::model::Public;
+use crate::model::entry::Written;
+use crate::model::{Service, VisitorLists};
 use crate::names::service_name;
+use crate::section::FromSection as _;
+use crate::section::{Cx, Item, Section};
 use crate::yaml::{At, Kind};
-use crate::{BadValue, Over, Span};
-
-/// Default of `health.interval`, in milliseconds.
-const CHECK_INTERVAL: u64 = 10_000;
-
-/// Shortest `health.interval`, in milliseconds. More frequent health checks would load the target.
-const CHECK_LEAST: u64 = 1_000;
-
-/// Default of `health.timeout`, in milliseconds, limited by the interval: a slower target is of no
-/// use to visitors.
-const CHECK_TIMEOUT: u64 = 2_000;
-
-/// The longest datagram of a health check, in bytes: it fits into one packet on every path.
-const PAYLOAD_MAX: usize = 1_200;
-
-/// The longest `health.path`.
-const PATH_MAX: usize = 1024;
+use crate::{BadValue, Over, values};
 
 /// The public address of a short form that gives none: the server chooses the port.
 const ANY: &str = "tcp://:0";
@@ -54,7 +42,7 @@ pub(super) fn services(s: &Section<'_>, items: Vec<Item>, prefix: Option<&str>) 
         // A problem was reported.
         let Some(item) = filled_in(s.cx, item) else { continue };
         let before = made.len();
-        let entry = Section::open(s.cx, item.clone(), &SERVICE);
+        let entry = Section::open(s.cx, item.clone(), ClientConfig::map("services"));
         made.extend(service(entry, &mut seen).unwrap_or_default());
         entries.push((item, before..made.len()));
         let (what, most) = if seen.names.len() > SERVICES_MAX {
@@ -106,38 +94,36 @@ fn is_udp(target: &str) -> bool {
 /// The services of a single entry. Empty after a problem.
 pub(crate) fn services_of(cx: &Cx<'_>, item: Item, prefix: Option<&str>) -> Vec<Service> {
     let mut seen = Seen { prefix: prefix.map(str::to_owned), ..Seen::default() };
-    let entry = filled_in(cx, item).and_then(|item| Section::open(cx, item, &SERVICE));
+    let entry =
+        filled_in(cx, item).and_then(|item| Section::open(cx, item, ClientConfig::map("services")));
     service(entry, &mut seen).unwrap_or_default()
 }
 
 /// Decodes an entry: one service, or one service for each port of a range.
 fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let s = s?;
+    let written = Written::read(&s)?;
     let redirect = http::redirect(&s);
     let targets = target(&s, redirect.to.as_ref());
-    let shared = s.value("shared", values::switch).unwrap_or(false);
-    let balance = spread::balance(&s, targets.as_ref(), shared);
+    let shared = written.shared;
+    spread::fit(&s, targets.as_ref(), shared);
     let target = targets.as_ref().map(|targets| &targets.first);
     let is_private = private::is_private(&s);
     let entries = if is_private { Vec::new() } else { entries(&s) };
     let private = private::private(&s, is_private);
-    let terms = terms::terms(&s);
-    let (limits, stream_limits) = limits(&s);
-    let visitors = visit::visitors(&s);
-    let proxy_protocol = visit::proxy_protocol(&s);
-    let health = health(&s);
-    let until = s.parse("until");
     let target_tls = target_tls::target_tls(&s, target);
     let files = files::files(&s);
-    let requests = s.value(http::REQUESTS, values::switch).unwrap_or_default();
-    let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
     let is_exit = target.is_some_and(Targets::is_exit);
     let protocol = target.map(Targets::protocol).unwrap_or_default();
-    let read = http::options(&s, is_exit, redirect, protocol);
+    let read = http::options(&s, &written, is_exit, redirect, protocol);
     let http::Read { options: mut http, file: user_file, unforwarded } = read;
     http.sticky = http::settle(&s, http.sticky, targets.as_ref(), shared);
-    let mut terms = ServiceTerms { http, shared: shared.then(|| balance.sharing()), ..terms };
+    let mut terms = ServiceTerms { http, ..written.terms() };
+    let (limits, stream_limits) = (written.limits.flows(), written.limits.streams());
+    let Written { name, balance, health, allow_from, deny_from, .. } = written;
+    let Written { proxy_protocol, requests, until, .. } = written;
+    let visitors = VisitorLists { allow_from, deny_from };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = if is_private {
         if !private::fit(&s, target) {
@@ -264,14 +250,6 @@ impl Naming<'_> {
     }
 }
 
-/// Decodes `limits`: the limits of flows, sources and streams.
-fn limits(s: &Section<'_>) -> (FlowLimits, Limits) {
-    let Some(own) = s.section("limits", &SERVICE_LIMITS) else { return Default::default() };
-    let each = [&SERVICE_SOURCE_LIMITS, &SERVICE_STREAM_LIMITS];
-    let streams = values::limits(&own, "streams", each);
-    (values::flow_limits(&own, &SERVICE_SOURCE_LIMITS), streams)
-}
-
 /// The name of a service that has a host name but no name of its own.
 fn by_name(public: &Public, seen: &Seen) -> Option<String> {
     let most = NAME_MAX - seen.prefix.as_ref().map_or(0, |prefix| prefix.len() + 1).min(NAME_MAX);
@@ -294,75 +272,4 @@ fn check_names(s: &Section<'_>, names: &[String], seen: &mut Seen) {
             s.bad("name", bad.hint(hint));
         }
     }
-}
-
-/// Decodes `health`. `None` without a host name.
-pub(super) fn health(s: &Section<'_>) -> Option<Check> {
-    let own = s.section("health", &HEALTH)?;
-    let interval = values::positive(&own, "interval", CHECK_INTERVAL)?;
-    let usual = Span::from_millis(CHECK_TIMEOUT).min(interval);
-    let timeout = values::positive_or(&own, "timeout", usual)?;
-    let least = Span::from_millis(CHECK_LEAST);
-    if interval < least {
-        let bad = BadValue::new(format!("{interval} is too often"));
-        own.bad("interval", bad.hint(format!("{least} or more")));
-        return None;
-    }
-    if timeout > interval {
-        let bad = BadValue::new(format!("{timeout} is longer than the interval ({interval})"));
-        own.bad("timeout", bad);
-        return None;
-    }
-    let (path, udp) = (own.value("path", request_path), datagrams(&own));
-    Some(Check { interval, timeout, path, udp })
-}
-
-/// Decodes `health.udp`: the name of a protocol, or a datagram and the expected reply.
-fn datagrams(health: &Section<'_>) -> Option<DatagramCheck> {
-    let item = health.key("udp")?;
-    if matches!(item.node.kind, Kind::Scalar { .. }) {
-        return health.value("udp", |text| match text {
-            "dns" => Ok(DatagramCheck::Dns),
-            _ => Err(unknown("protocol", text, &["dns"]).hint(
-                "`dns`, or { send: TEXT, expect: TEXT }: what is sent, and how the answer begins",
-            )),
-        });
-    }
-    let own = health.section("udp", &HEALTH_UDP)?;
-    if own.key("send").is_none() {
-        own.missing("send", "the datagram that the target answers, as text or as hex:…");
-    }
-    let expect = own.value("expect", payload);
-    let expect = if own.key("expect").is_some() { expect? } else { Arc::from([]) };
-    Some(DatagramCheck::Own { send: own.value("send", payload)?, expect })
-}
-
-/// The bytes of a datagram: a text, or hexadecimal digits after `hex:`.
-fn payload(text: &str) -> Result<Arc<[u8]>, BadValue> {
-    let bad = |why: String| BadValue::new(why).hint("for example ping, or hex:0001ff");
-    let bytes = match text.strip_prefix("hex:") {
-        None => text.as_bytes().to_vec(),
-        Some(digits) => {
-            let nibble = |digit: u8| char::from(digit).to_digit(16);
-            let byte = |pair: &[u8]| match pair {
-                [high, low] => u8::try_from(nibble(*high)? * 16 + nibble(*low)?).ok(),
-                _ => None,
-            };
-            let bytes: Option<Vec<_>> = digits.as_bytes().chunks(2).map(byte).collect();
-            bytes.ok_or_else(|| bad(format!("`{text}` has no pairs of hexadecimal digits")))?
-        }
-    };
-    if bytes.len() > PAYLOAD_MAX {
-        return Err(bad(format!("{} bytes are too many: {PAYLOAD_MAX} at most", bytes.len())));
-    }
-    Ok(bytes.into())
-}
-
-/// The path of a request, possibly with a query.
-fn request_path(text: &str) -> Result<Arc<str>, BadValue> {
-    let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
-    if text.starts_with('/') && text.bytes().all(is_plain) && text.len() <= PATH_MAX {
-        return Ok(text.into());
-    }
-    Err(BadValue::new(format!("`{text}` is no path of a request")).hint("for example /healthz"))
 }

@@ -1,9 +1,9 @@
 //! Several targets of one service: `target` as a list, and `balance`.
 
 use super::target::{Parse, Targets};
-use super::{Item, Section, unknown};
-use crate::keys::SERVICE_TARGET;
+use crate::key_table::KeyTable as _;
 use crate::model::{Balance, Spread, TARGETS_MAX, WEIGHT_MAX, Weighted};
+use crate::section::{Item, Section};
 use crate::yaml::Kind;
 use crate::{BadValue, Over, Target};
 
@@ -40,7 +40,7 @@ pub(super) fn listed(s: &Section<'_>, item: &Item, parse: Parse) -> Option<Liste
         let entry = match item.node.kind {
             Kind::Scalar { .. } => Some((s.cx.value(item, parse), 1)),
             Kind::Map(_) | Kind::List(_) => {
-                Section::open(s.cx, item.clone(), &SERVICE_TARGET).map(|own| weighted(&own, parse))
+                Section::open(s.cx, item.clone(), Weighted::MAP).map(|own| weighted(&own, parse))
             }
         };
         // A problem was reported.
@@ -125,16 +125,11 @@ fn class(target: &Targets) -> Option<u8> {
     }
 }
 
-/// Decodes `balance`. `of`: the targets, if they were decoded. `shared`: visitors are also
-/// distributed to several clients.
-pub(super) fn balance(s: &Section<'_>, of: Option<&Listed>, shared: bool) -> Balance {
-    let balance = s.value("balance", |text| {
-        let bad = || unknown(&format!("balance `{text}`"), text, &Balance::NAMES);
-        Balance::from_name(text).ok_or_else(bad)
-    });
+/// Reports `balance` where one target serves all visitors. `of`: the targets, if they were decoded.
+/// `shared`: visitors are also distributed to several clients.
+pub(super) fn fit(s: &Section<'_>, of: Option<&Listed>, shared: bool) {
     if !shared && s.key("balance").is_some() && of.is_some_and(|of| of.others.is_empty()) {
         let bad = BadValue::new("`balance` has no effect: there is one target");
         s.bad("balance", bad.hint("remove the key, or name several targets"));
     }
-    balance.unwrap_or_default()
 }

@@ -1,15 +1,16 @@
 //! `target`: what a service or a forward dials, possibly a range of ports.
 
+use crate::yaml;
 use std::net::Ipv6Addr;
 
 use proto::{Redirect, ScopedAddr, TargetProtocol};
 
-use super::Section;
-use super::spread::{Listed, listed};
+use super::spread::Listed;
+use super::spread::listed;
 use crate::address::{HTTP_PROXY, Kind, Ports, Role, SOCKS5, directory, unix};
 use crate::endpoint::split;
 use crate::model::Public;
-use crate::yaml;
+use crate::section::Section;
 use crate::{BadValue, Host, Over, Target};
 
 /// The value of `target`.

@@ -7,9 +7,10 @@
 use std::rc::Rc;
 
 use crate::Problem;
+use crate::mistakes::parse;
 use crate::problem::shown;
 use crate::secret::SECRET;
-use crate::yaml::{At, Kind, Node, parse};
+use crate::yaml::{At, Kind, Node};
 
 /// The keys that name an item of a list; the first present key is used.
 const NAMES: &[&str] = &["name", "url", "listen", "service", "cert", "domain"];

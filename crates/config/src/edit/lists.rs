@@ -1,6 +1,5 @@
 //! Adds and removes services and forwards of a client's file.
 
-use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -8,9 +7,10 @@ use proto::{HttpOptions, Network};
 
 use super::value::Value;
 use super::{Action, EditError, OPERATIONS_MAX, Operation, edit};
-use crate::decode::{Cx, Item, Sources};
+use crate::mistakes::parse;
 use crate::model::{Forward, PRIVATE, PeerPath, PeerTls, Service, TargetTls, Token, Trust};
-use crate::yaml::{At, Kind, Node, parse};
+use crate::section::{Cx, Item, Sources};
+use crate::yaml::{At, Kind, Node};
 use crate::{Lists, Secret};
 
 /// Adds `lists` to the text of a client's file, and keeps everything else of the text. An entry
@@ -158,8 +158,7 @@ impl Entries {
         let nodes = child(root, key).map(|node| items(&node)).unwrap_or_default();
         let read = |_: &Path| Err(String::new());
         let sources = Sources { env: &|_| None, read: &read };
-        let (problems, warnings) = <(RefCell<_>, RefCell<_>)>::default();
-        let cx = Cx { file: "", sources: &sources, problems, warnings };
+        let cx = Cx::new("", &sources);
         let item = |node: &Rc<Node>| Item { node: Rc::clone(node), path: String::new() };
         let made = nodes.iter().map(|node| decode(&cx, item(node))).collect();
         Self { key, prefix, nodes, made }

@@ -47,9 +47,9 @@ mod view;
 use std::fmt;
 
 use crate::Problem;
+use crate::mistakes::parse;
 use crate::problem::shown;
 use crate::secrets::Secrets;
-use crate::yaml::parse;
 use cut::Cut;
 use pointer::Location;
 use spans::{Node, Shape};

@@ -122,7 +122,7 @@ fn item(items: &[Value], segment: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::yaml::parse;
+    use crate::mistakes::parse;
 
     fn at(text: &str, pointer: &str) -> Result<Location, String> {
         resolve(&Value::from(&*parse("f", text).unwrap()), pointer)

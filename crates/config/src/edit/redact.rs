@@ -3,10 +3,11 @@
 
 use super::value::Value;
 use crate::Problem;
-use crate::decode::secrecy;
+use crate::mistakes::parse;
+use crate::secrecy;
 use crate::secret::SECRET;
 use crate::secrets::{self, Holds, Secrets};
-use crate::yaml::{Entry, Kind, Node, parse};
+use crate::yaml::{Entry, Kind, Node};
 
 /// A text as JSON. [`SECRET`] replaces tokens, passwords, values of header fields, user and
 /// password of a proxy, and values under unknown keys.

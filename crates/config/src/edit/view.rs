@@ -17,9 +17,9 @@ use super::redact::show;
 use super::spans::{Node, Shape, read};
 use super::value::Value;
 use crate::Problem;
+use crate::mistakes::parse;
 use crate::secret::SECRET;
 use crate::secrets::{Secrets, is_random_word, looks_random};
-use crate::yaml::parse;
 
 /// The largest number of lines of both texts, between their common start and end, for which the
 /// shortest difference is computed, which takes quadratic time in the worst case. In longer texts,

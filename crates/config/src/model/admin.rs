@@ -1,25 +1,45 @@
 //! The admin API.
 
+use crate::endpoint::port as port_of;
+use crate::model::credentials::{MAKE_TOKEN, tokens_of};
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use super::credentials::Token;
-use crate::endpoint::{port as port_of, split};
+use proto::greeting::StoredCredential;
+
+use crate::endpoint::split;
+use crate::key_table::KeyTable;
+use crate::model::credentials::{Kept, TOKEN_WANTED, Token, tokens};
+use crate::section::Section;
 use crate::{BadValue, Host, Target};
 
 /// Settings of the admin API.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(check = admin)]
+#[row(token_file, "path", absent = "instead of `token`", holds = TokenFile,
+    text = "The file with the token of the admin API or its hash.")]
+#[row(read_token_file, "path", absent = "instead of `read_token`", holds = TokenFile,
+    text = "The file with the read-only token of the admin API or its hash.")]
 pub struct Admin {
-    /// The address of the listener.
+    /// The address at which the admin API and the web console listen.
+    #[key("address:port", default = "127.0.0.1:7070", holds = Url, read = address)]
     pub listen: SocketAddr,
-    /// The token, or its hash. The token permits every request.
+    /// The token of the admin API or its hash, which permits every request.
+    #[key("token or its hash", required, holds = Token, with = token)]
     pub token: Token,
-    /// The read-only token, or its hash. It differs from `token`.
+    /// The read-only token of the admin API or its hash.
+    ///
+    /// It differs from `token`.
+    #[key("token or its hash", none, holds = Token, with = read_token)]
     pub read_token: Option<Token>,
-    /// Host names that requests may use, besides addresses and `localhost`.
+    /// Additional host names under which requests may reach the admin API.
+    ///
+    /// Addresses and `localhost` are always possible.
+    #[key("list of host names", none = "addresses and `localhost`", each)]
     pub hosts: Vec<Host>,
-    /// The origin of the web console behind a reverse proxy.
+    /// The additional web origin that may send requests, for a console behind a proxy.
+    #[key("`https://host` or `http://host`, with a port", none, holds = Url)]
     pub origin: Option<WebOrigin>,
 }
 
@@ -92,4 +112,51 @@ impl fmt::Display for WebOrigin {
         write!(f, "{scheme}://{}", self.host)?;
         if self.port == default { Ok(()) } else { write!(f, ":{}", self.port) }
     }
+}
+
+/// The keys of the read-only token.
+const READ_KEYS: [&str; 2] = ["read_token", "read_token_file"];
+
+/// Parses the address of the admin API.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, BadValue> {
+    let bad = |_| BadValue::new(format!("`{text}` is not an address with a port"));
+    text.parse().map_err(|why| bad(why).hint("like 127.0.0.1:7070"))
+}
+
+/// Decodes the token of the admin API.
+pub(crate) fn token(s: &Section<'_>, _: &str) -> Option<Token> {
+    tokens(s, 1, Kept::OrHashed, Some(TOKEN_WANTED)).pop()
+}
+
+/// Decodes the read-only token of the admin API.
+pub(crate) fn read_token(s: &Section<'_>, _: &str) -> Option<Token> {
+    tokens_of(s, READ_KEYS, 1, Kept::OrHashed, None).pop()
+}
+
+/// Checks the tokens together, and warns of an address without TLS.
+pub(crate) fn admin(s: &Section<'_>, admin: Admin) -> Option<Admin> {
+    if let Some(item) = s.key("listen")
+        && !admin.listen.ip().is_loopback()
+    {
+        let bad = BadValue::new("no TLS on an address others can reach");
+        s.cx.warn(
+            item.at(),
+            &item.path,
+            bad.hint("bind 127.0.0.1, or put a proxy with TLS in front"),
+        );
+    }
+    if admin.read_token.as_ref().is_some_and(|read| is_same(&admin.token, read)) {
+        let [inline, file] = READ_KEYS;
+        let key = if s.key(inline).is_some() { inline } else { file };
+        let bad = BadValue::new("the same token as `admin.token`, which permits everything");
+        s.bad(key, bad.hint(MAKE_TOKEN));
+    }
+    Some(admin)
+}
+
+/// Whether two tokens are equal; each may be written as its hash.
+fn is_same(one: &Token, other: &Token) -> bool {
+    let stored = |token: &Token| StoredCredential::of(token.secret.reveal()).ok();
+    // Both were checked, so both are present.
+    stored(one).is_some_and(|one| stored(other).as_ref() == Some(&one))
 }

@@ -4,28 +4,119 @@
 use proto::Visitors;
 use proto::control::ServiceTerms;
 
-use super::change::changes;
-use super::{Changed, Common, KeyPair, Service};
+use crate::key_table::KeyTable;
+use crate::model::change::Changed;
+use crate::model::check::Check;
+use crate::model::common::Common;
+use crate::model::credentials::KeyPair;
+use crate::model::limits::Limited;
+use crate::model::service::{Service, TargetTls};
+use crate::model::spread::Weighted;
+use crate::model::times::Times;
 use crate::{Local, Net};
 
 /// A checked proxy.yaml.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(rows, compare)]
 pub struct ProxyConfig {
-    /// The listeners with their targets; at least one listener. Names and addresses are unique.
+    /// The listeners of the proxy with their targets.
+    ///
+    /// At least one listener. Names and addresses are unique.
+    #[key("list", list, of = "of the listener", required, live, at = Balancer)]
     pub proxies: Vec<Balancer>,
-    /// Load balancers in front of the entries that have `accept_proxy`.
+    /// The load balancers whose PROXY protocol headers the listeners accept.
+    #[key("address or network, one or list", none, live)]
     pub trusted_proxies: Vec<Net>,
     /// Keys of all roles.
+    #[key(flat, compare)]
     pub common: Common,
 }
 
 /// A listener, and the targets over which its visitors are distributed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(rows, later("sticky"))]
+#[row(
+    name,
+    "name",
+    absent = "`tcp-PORT` (or `udp-PORT`, `unix-FILE`)",
+    text = "The unique name of the listener."
+)]
+#[row(
+    mode,
+    "octal digits",
+    default = "600",
+    note = "of the file of a Unix socket",
+    text = "The permissions of the socket file of the listener."
+)]
+#[row(target, "`tcp://host:port` (short: `host:port`, `3000`), `tls://host:port`, `udp://host:port` \
+    or `unix:///path`; a list of targets", list, keys = Weighted, required, holds = Url,
+    text = "The target of the listener, or a list of targets to balance visitors over.")]
+#[row(target_tls, map, keys = TargetTls, none,
+    text = "The verification of certificates of tls:// targets of the listener.")]
+#[row(
+    balance,
+    "`round_robin`, `least_connections`, `source_hash`",
+    default = "round_robin",
+    text = "The rule that selects a target of the listener for a visitor."
+)]
+#[row(health, map, keys = Check, none = "visitors find out",
+    text = "The health check of the targets of the listener.")]
+#[row(limits, map, keys = Limited, text = "The limits of connections and flows of the listener.")]
+#[row(timeouts, map, keys = Times, text = "The timeouts of connections and flows of the listener.")]
+#[row(
+    tcp_keepalive,
+    "duration, 1s-9h, or 0",
+    default = "2m",
+    text = "The idle time before TCP keepalive probes to visitors and targets of the listener."
+)]
+#[row(
+    dscp,
+    "number 0-63, or a name such as `EF`, `AF41`, `CS1`, `LE`",
+    default = "0",
+    note = "best effort",
+    text = "The DSCP mark of packets to visitors and targets of the listener."
+)]
+#[row(
+    broadcast,
+    "`true`, `false`",
+    default = "false",
+    text = "Permits broadcast addresses as UDP targets of the listener."
+)]
+#[row(
+    proxy_protocol,
+    "`v1`, `v2`",
+    none = "no header",
+    text = "The version of the PROXY protocol header that is sent to targets of the listener."
+)]
+#[row(
+    accept_proxy,
+    "`true`, `false`",
+    default = "false",
+    text = "Reads the PROXY protocol header that trusted_proxies send to the listener."
+)]
+#[row(
+    allow_from,
+    "addresses and networks, one or list",
+    none = "everybody",
+    text = "The addresses from which visitors may use the listener."
+)]
+#[row(
+    deny_from,
+    "addresses and networks, one or list",
+    none,
+    text = "The addresses from which visitors may not use the listener."
+)]
 pub struct Balancer {
-    /// The address: [`Local::Tcp`], [`Local::Udp`] or [`Local::Unix`].
+    /// The address at which the listener accepts visitors.
+    ///
+    /// [`Local::Tcp`], [`Local::Udp`] or [`Local::Unix`].
+    #[key("`tcp://[address]:port` (short: `5201`, at all addresses), `udp://[address]:port` or \
+        `unix:///path`", required, holds = Url)]
     pub listen: Local,
-    /// The certificate, if TLS of the visitors ends here. `None`: the visitors' bytes are passed on
-    /// unchanged.
+    /// The certificate with which TLS of visitors ends at the listener.
+    ///
+    /// `None`: the visitors' bytes are passed on unchanged.
+    #[key(map, none = "the bytes of the visitors go on")]
     pub tls: Option<KeyPair>,
     /// The load balancers whose connections and datagrams begin with a header of the PROXY
     /// protocol: [`ProxyConfig::trusted_proxies`] where the entry has `accept_proxy`, else empty.
@@ -53,19 +144,16 @@ impl ProxyConfig {
     /// The keys whose values differ in `other`.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Changed> {
-        let Self { proxies, trusted_proxies, common } = self;
-        let own = [
-            (*proxies != other.proxies, Changed::live("proxies")),
-            (*trusted_proxies != other.trusted_proxies, Changed::live("trusted_proxies")),
-        ];
-        changes(own).chain(common.differs(&other.common)).collect()
+        let mut found = Vec::new();
+        self.compare(other, &mut found);
+        found
     }
 
     /// The configuration in force after a reload of a process that runs with `running`. Keys that
     /// need a restart keep their running values.
     #[must_use]
     pub fn reloaded(mut self, running: &Self) -> Self {
-        self.common.keep(&running.common);
+        self.keep_running(running);
         self
     }
 

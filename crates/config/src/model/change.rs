@@ -34,7 +34,3 @@ impl Changed {
         Self { key, change: Change::Restart }
     }
 }
-
-pub(super) fn changes<const N: usize>(all: [(bool, Changed); N]) -> impl Iterator<Item = Changed> {
-    all.into_iter().filter_map(|(is_so, changed)| is_so.then_some(changed))
-}

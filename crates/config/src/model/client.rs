@@ -5,16 +5,19 @@ use std::num::NonZeroUsize;
 use proto::control::{MESSAGE_MAX, ServiceTerms};
 use proto::{Limits, Visitors};
 
-use super::change::{Changed, changes};
-use super::common::Common;
-use super::credentials::Token;
-use super::forward::Forward;
-use super::p2p::P2p;
-use super::path::{Path, Trust};
-use super::private::{Private, Visit};
-use super::public::Public;
-use super::service::{Service, VisitorLists};
-use crate::{BadValue, Lists, Net, Span};
+use crate::key_table::KeyTable;
+use crate::model::change::Changed;
+use crate::model::common::Common;
+use crate::model::credentials::Token;
+use crate::model::forward::Forward;
+use crate::model::limits::Limited;
+use crate::model::p2p::P2p;
+use crate::model::path::{Path, PathTls, Trust};
+use crate::model::private::{Private, Visit};
+use crate::model::public::Public;
+use crate::model::service::{Service, VisitorLists};
+use crate::section::Section;
+use crate::{BadValue, Lists, Net, Span, values};
 
 /// The largest number of networks in the lists of visitors of all services. Each network has at
 /// most 18 bytes (version, prefix, IPv6 address), so the networks fill at most half of the message
@@ -26,99 +29,131 @@ const NETWORKS_OF_ALL: usize = MESSAGE_MAX / 2 / 18;
 const HTTP_OF_ALL: usize = MESSAGE_MAX / 4;
 
 /// A checked client.yaml.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(rows, compare, later("sni"))]
+#[row(token_file, "path", absent = "instead of `token`", reconnect, holds = TokenFile,
+    text = "The file with the token with which the client logs in to the server.")]
+#[row(tls, map, keys = PathTls, of = "of the server", absent = "authorities of the system", reconnect,
+    text = "The TLS settings of the client on paths without their own tls.")]
+#[row(headers, "map of names to values", none, reconnect, holds = Fields,
+    text = "Additional HTTP headers of WebSocket requests on paths without their own headers.")]
+#[row(proxy, "`http://`, `socks4://`, `socks4a://`, `socks5://` or `socks5h://` URL, `none`",
+    absent = "the environment", reconnect, holds = Url,
+    text = "The outgoing proxy through which the client dials on paths without their own proxy.")]
+#[row(retry, map, keys = Retry, reconnect,
+    text = "The pauses between attempts of the client to connect to the server.",
+    differs = |client| (client.retry_min, client.retry_max))]
+#[row(allow_from, "addresses and networks, one or list", none = "everybody", live,
+    text = "The addresses from which visitors may use services without allow_from.",
+    differs = |client| client.visitors.allow_from.clone())]
+#[row(deny_from, "addresses and networks, one or list", none = "nobody", live,
+    text = "The addresses from which visitors may not use services without deny_from.",
+    differs = |client| client.visitors.deny_from.clone())]
+#[row(
+    id_prefix,
+    "name",
+    none,
+    live,
+    text = "The prefix of the name of each service of the client."
+)]
 pub struct ClientConfig {
-    /// Paths to the server, preferred paths first; at least one.
+    /// The paths to the server, in order of preference.
+    ///
+    /// At least one. All settings of a path are compared.
+    #[key("URL or map, one or list", list, required, reconnect, holds = Url)]
     pub servers: Vec<Path>,
-    /// The name by which the server knows this client.
+    /// The name by which the server knows the client.
+    #[key("name", required, restart)]
     pub name: String,
-    /// The token that proves the name. `None`: the certificates of the paths prove the name.
+    /// The token with which the client logs in to the server.
+    ///
+    /// `None`: the certificates of the paths prove the name. The path of the token file is
+    /// irrelevant in a comparison; only the token counts.
+    #[key("text", required,
+        note = "not where every path is `tls://`, `quic://` or `kcp://` and shows a certificate",
+        reconnect, holds = Token,
+        differs = |client| client.token.as_ref().map(|token| token.secret.clone()))]
     pub token: Option<Token>,
-    /// Whether the client may send the data that verify its token to a server that does not know
-    /// the client.
+    /// Permits sending data that verify the token to a server that does not know the client.
+    #[key("`true`, `false`", default = "false", reconnect)]
     pub introduce: bool,
-    /// The number of links; `None`: one per worker, at least 2.
+    /// The number of links of the client to its server.
+    ///
+    /// `None`: one per worker, at least 2.
+    #[key(
+        "`auto` or 1-1024",
+        absent = "`auto` (one per worker, at least 2)",
+        reconnect,
+        unit = "links"
+    )]
     pub connections: Option<NonZeroUsize>,
-    /// The prefix of each service's name.
+    /// The prefix of each service's name. Its changes appear in the names of the services.
     pub id_prefix: Option<String>,
     /// The visitors that may use a service without lists of its own.
     pub visitors: VisitorLists,
-    /// Published services. Ranges are expanded, and names are unique.
+    /// The services that the client publishes.
+    ///
+    /// Ranges are expanded, and names are unique.
+    #[key("list", list, keys = super::entry::Written, of = "of the service", none, live, at = Service)]
     pub services: Vec<Service>,
-    /// Local listeners whose targets the server dials.
+    /// The local listeners of the client whose targets the server or another client dials.
+    #[key("list", list, none, of = "of the forward", live, at = Forward)]
     pub forwards: Vec<Forward>,
-    /// The proofs for private services of other clients, besides the tokens of forwards.
+    /// The private services of other clients that the client visits, with the proofs for them.
+    ///
+    /// They are besides the tokens of forwards.
+    #[key("list", list, of = "of the visit", none, live)]
     pub visits: Vec<Visit>,
-    /// How direct paths to other clients are found.
+    /// The search for direct paths to other clients.
+    #[key(map, live)]
     pub p2p: P2p,
     /// The entries that later entries shadow: those of the file behind those of flags, and both
-    /// behind those of commands.
+    /// behind those of commands. Visitors do not see them.
     pub shadowed: Lists,
     /// Shortest pause between two attempts to connect.
     pub retry_min: Span,
     /// Longest pause between two attempts to connect.
     pub retry_max: Span,
-    /// Load balancers in front of the forwards that set `accept_proxy`.
+    /// The load balancers whose PROXY protocol headers the forwards accept.
+    #[key("address or network, one or list", none, live)]
     pub trusted_proxies: Vec<Net>,
-    /// The limits of the streams of all services and forwards together.
+    /// The limits of streams and flows of the client.
+    #[key(map, keys = Limited, of = "of the client", live)]
     pub limits: Limits,
     /// Keys of both roles.
+    #[key(flat, compare)]
     pub common: Common,
 }
 
+/// The keys of the file in which a client keeps the lists that commands change.
+#[derive(KeyTable)]
+#[keys(rows)]
+#[row(services, "list", list, keys = super::entry::Written, at = Service, none,
+    text = "The services that commands have added.")]
+#[row(forwards, "list", list, keys = Forward, at = Forward, none,
+    text = "The forwards that commands have added.")]
+#[row(
+    without,
+    "names, one or list",
+    none,
+    text = "The services and forwards of the file that commands have removed."
+)]
+pub(crate) struct KeptLists;
+
 impl ClientConfig {
-    /// The keys whose values differ in `other`. `servers` covers all settings of a path.
+    /// The keys whose values differ in `other`.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Changed> {
-        let Self {
-            servers,
-            name,
-            token,
-            introduce,
-            connections,
-            // Its changes appear in the names of the services.
-            id_prefix: _,
-            visitors,
-            services,
-            forwards,
-            visits,
-            p2p,
-            // Visitors do not see it.
-            shadowed: _,
-            retry_min,
-            retry_max,
-            trusted_proxies,
-            limits,
-            common,
-        } = self;
-        // The path of the token file is irrelevant; only the token counts.
-        let secret = |token: &Option<Token>| token.as_ref().map(|token| token.secret.clone());
-        let retry = (*retry_min, *retry_max) != (other.retry_min, other.retry_max);
-        let own = [
-            (*servers != other.servers, Changed::reconnect("servers")),
-            (*name != other.name, Changed::restart("name")),
-            (secret(token) != secret(&other.token), Changed::reconnect("token")),
-            (*introduce != other.introduce, Changed::reconnect("introduce")),
-            (*connections != other.connections, Changed::reconnect("connections")),
-            (visitors.allow_from != other.visitors.allow_from, Changed::live("allow_from")),
-            (visitors.deny_from != other.visitors.deny_from, Changed::live("deny_from")),
-            (*services != other.services, Changed::live("services")),
-            (*forwards != other.forwards, Changed::live("forwards")),
-            (*visits != other.visits, Changed::live("visits")),
-            (*p2p != other.p2p, Changed::live("p2p")),
-            (retry, Changed::reconnect("retry")),
-            (*trusted_proxies != other.trusted_proxies, Changed::live("trusted_proxies")),
-            (*limits != other.limits, Changed::live("limits")),
-        ];
-        changes(own).chain(common.differs(&other.common)).collect()
+        let mut found = Vec::new();
+        self.compare(other, &mut found);
+        found
     }
 
     /// The configuration in force after a reload of a process that runs with `running`. Keys that
     /// need a restart keep their running values.
     #[must_use]
     pub fn reloaded(mut self, running: &Self) -> Self {
-        self.name.clone_from(&running.name);
-        self.common.keep(&running.common);
+        self.keep_running(running);
         self
     }
 
@@ -272,4 +307,25 @@ impl ClientConfig {
         let bad = BadValue::new(format!("more than {NETWORKS_OF_ALL} {lists}"));
         Err(bad.hint("each port of a range has the lists of its service"))
     }
+}
+
+/// The section `retry`.
+#[derive(KeyTable)]
+#[keys(read = retry)]
+pub(crate) struct Retry {
+    /// The shortest pause between two attempts to connect to the server.
+    ///
+    /// The default is short enough that visitors do not notice a restart of the server.
+    #[key("duration", default = "200ms", note = "at most `max`")]
+    pub(crate) min: Span,
+    /// The longest pause between two attempts to connect to the server.
+    ///
+    /// With the default, the client is connected again within 2 s after the network returns.
+    #[key("duration", default = "1500ms")]
+    pub(crate) max: Span,
+}
+
+fn retry(s: &Section<'_>) -> Option<Retry> {
+    let (min, max) = values::range::<Retry, _>(s, ("min", "max"), Span::positive)?;
+    Some(Retry { min, max })
 }

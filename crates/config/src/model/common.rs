@@ -1,154 +1,239 @@
 //! Keys that all roles have.
 
+use crate::model::credentials;
 use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use super::admin::Admin;
-use super::change::{Changed, changes};
-use super::credentials::Field;
-use super::kcp::Kcp;
-use super::log::{AccessLog, LogFile, LogFormat, LogLevel, RequestLog};
-use super::quic::Quic;
-use crate::{Collector, Size, Span};
+use crate::key_table::KeyTable;
+use crate::model::admin::Admin;
+use crate::model::credentials::Field;
+use crate::model::kcp::Kcp;
+use crate::model::log::{AccessLog, Log, LogFile, LogFormat, LogLevel, RequestLog};
+use crate::model::quic::Quic;
+use crate::problem::unknown;
+use crate::section::Section;
+use crate::{BadValue, Collector, Role, Size, Span, values};
 
 /// Keys that all roles have. A proxy has no links, and keeps the defaults of the keys about links.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(first = parts, compare)]
+#[row(part = "log.rotate",
+    differs = |common| common.log_file.as_ref().map(|file| (file.size, file.keep)))]
 pub struct Common {
-    /// The state directory; `None`: the caller's default (see REFERENCE.md).
+    /// The directory of persistent state: keys, enrolled clients, certificates, names.
+    ///
+    /// `None`: the caller's default (see REFERENCE.md).
+    #[key("path", absent = "`$STATE_DIRECTORY`, see below", restart, with = values::path, rank = 1)]
     pub state_dir: Option<PathBuf>,
-    /// Number of worker threads; `None`: one per core.
+    /// The number of worker threads.
+    #[key("`auto` or 1-1024", absent = "`auto` (one per core)", restart, unit = "threads", with = values::count, rank = 1)]
     pub workers: Option<NonZeroUsize>,
-    /// Memory for streams and buffers; `None`: a quarter of the memory of the machine or of its
-    /// cgroup.
+    /// Limits the memory of streams, windows, buffers and connections of visitors.
+    #[key("size, at least 16MiB", absent = "25 % of RAM or of the cgroup", restart, read = memory, rank = 1)]
     pub memory_budget: Option<Size>,
     /// Initial window of a stream, in bytes.
+    #[key(from = window.initial)]
+    #[row(window, map, keys = Window, reconnect, rank = 1, only(Server, Client),
+        text = "Sizes of the windows of streams.",
+        differs = |common| (common.window_initial, common.window_max))]
     pub window_initial: Size,
     /// Largest window of a stream, in bytes.
+    #[key(from = window.max)]
     pub window_max: Size,
-    /// The time without received bytes after which the daemon sends a ping over a carrier.
+    /// The time without received bytes after which a ping checks a carrier.
+    ///
+    /// The default is half of the shortest idle timeout of NATs and proxies in practice.
+    #[key("duration", default = "15s", reconnect, only(Server, Client), read = Span::positive, rank = 1)]
     pub keepalive: Span,
-    /// How long a link without a carrier waits for a new carrier.
+    /// The time for which a link without a carrier waits for a new carrier.
+    #[key("duration", default = "60s", reconnect, only(Server, Client), rank = 1)]
     pub resume_timeout: Span,
-    /// How long streams may continue after SIGTERM.
+    /// The time for which open streams may finish after a stop before they are reset.
+    #[key("duration", default = "120s", live, rank = 1)]
     pub drain_timeout: Span,
-    /// The limits of the processes that remain after an upgrade.
+    /// Limits of the former processes that finish their streams after an upgrade.
+    #[key(map, live, rank = 7)]
+    #[row(
+        name = "type",
+        "`server`, `client` or `proxy`",
+        absent = "by the other keys",
+        restart,
+        rank = 7,
+        text = "The role of the file, where the other keys do not determine the role."
+    )]
     pub upgrade: FormerLimits,
     /// Lowest level that is logged.
+    #[key(part = "log.level", from = log.level)]
+    #[row(log, map, rank = 1, keys = Log,
+        text = "Settings of the log, the access log and the request log.")]
     pub log_level: LogLevel,
     /// Format of a log line.
+    #[key(part = "log.format", from = log.format)]
     pub log_format: LogFormat,
     /// The log file; `None`: standard error.
+    #[key(part = "log.file", from = log.file, differs = |common| common.log_file.as_ref().map(|file| file.path.clone()))]
     pub log_file: Option<LogFile>,
     /// The log of visitors.
+    #[key(part = "log.access", from = log.access)]
     pub log_access: AccessLog,
     /// The log of HTTP requests, on a server; `None`: no such log.
+    #[key(part = "log.requests", from = log.requests)]
     pub log_requests: Option<RequestLog>,
-    /// Path of the control socket. `None`: `server.sock` or `client-NAME.sock` in `state_dir` if
-    /// that is set, else in the runtime directory (`$RUNTIME_DIRECTORY`, `/run/tunnel` for root,
-    /// `$XDG_RUNTIME_DIR/tunnel`).
+    /// The path of the control socket, which commands such as `tunnel status` use.
+    ///
+    /// `None`: `server.sock` or `client-NAME.sock` in `state_dir` if that is set, else in the
+    /// runtime directory (`$RUNTIME_DIRECTORY`, `/run/tunnel` for root, `$XDG_RUNTIME_DIR/tunnel`).
+    #[key("path", absent = "`server.sock`, `client-NAME.sock` or `proxy.sock`, see below", restart, with = values::path, rank = 1)]
     pub control: Option<PathBuf>,
-    /// Whether the daemon reloads when the file changes.
+    /// Reloads the configuration when its file has changed.
+    #[key("`true`, `false`", default = "false", live, read = values::switch, rank = 3)]
     pub watch: bool,
-    /// The admin API; `None`: disabled.
+    /// Settings of the admin API, the metrics and the web console.
+    #[key(map, absent = "no admin API", restart, rank = 3)]
     pub admin: Option<Admin>,
-    /// Where metrics are pushed; `None`: metrics are not pushed.
+    /// Settings of the push of metrics to an OTLP collector.
+    #[key(map, absent = "not pushed", restart, rank = 5)]
     pub otlp: Option<Otlp>,
-    /// Settings of `quic://`, even if no path or listener uses `quic://`.
+    /// Settings of `quic://` carriers and their UDP sockets.
+    ///
+    /// They have values even if no path or listener uses `quic://`.
+    #[key(map, compare, only(Server, Client), rank = 5)]
     pub quic: Quic,
-    /// Settings of `kcp://`, even if no path or listener uses `kcp://`.
+    /// Settings of `kcp://` carriers and their UDP sockets.
+    ///
+    /// They have values even if no path or listener uses `kcp://`.
+    #[key(map, compare, only(Server, Client), rank = 5)]
     pub kcp: Kcp,
 }
 
+/// The largest number of former processes: each takes 10 MB or more.
+const FORMER_MAX: usize = 100;
+
 /// The limits of the former processes that run until their streams end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, KeyTable)]
 pub struct FormerLimits {
-    /// The largest number of former processes beside the serving process. Beyond this number the
-    /// oldest is asked to end.
+    /// Limits the number of former processes; beyond the limit the oldest is asked to end.
+    ///
+    /// 16 processes share a port of UDP, and two of them are the serving process and its successor.
+    #[key("number, 0-100", name = "former_max", default = "14", read = former_max)]
     pub most: usize,
-    /// The longest life of each; `None`: until its last stream ends.
+    /// The time after a handover at which a former process is asked to end.
+    #[key("duration", name = "former_for", none = "until the last stream ends", read = Span::positive)]
     pub longest: Option<Span>,
 }
 
+fn former_max(text: &str) -> Result<usize, BadValue> {
+    let bad = || {
+        BadValue::new(format!("`{text}` is not a number of former processes"))
+            .hint(format!("0 to {FORMER_MAX}"))
+    };
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|most| is_number && *most <= FORMER_MAX).ok_or_else(bad)
+}
+
 /// Settings of metrics that are pushed by OTLP.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(check = otlp)]
 pub struct Otlp {
-    /// The collector that receives the metrics.
+    /// The base URL of the OTLP collector that receives the metrics.
+    #[key("`http://host:port`, perhaps with a path", name = "endpoint",
+        required = "for example http://127.0.0.1:4318", holds = Url)]
     pub collector: Collector,
-    /// Time between two pushes.
+    /// The time between two pushes of metrics to the OTLP collector.
+    ///
+    /// The default is that of OpenTelemetry's own exporters.
+    #[key("duration, at least 1s", default = "60s", read = interval)]
     pub interval: Span,
-    /// Additional header fields of each request. Each name is unique.
+    /// Additional header fields of each request to the OTLP collector.
+    ///
+    /// Each name is unique.
+    #[key("map of names to values", none, holds = Fields, with = credentials::fields)]
     pub headers: Vec<Field>,
 }
 
-impl Common {
-    /// The keys whose values differ in `other`.
-    pub(super) fn differs(&self, other: &Self) -> impl Iterator<Item = Changed> {
-        // The pattern names all fields, so a new field cannot be forgotten here.
-        let Self {
-            state_dir,
-            workers,
-            memory_budget,
-            window_initial,
-            window_max,
-            keepalive,
-            resume_timeout,
-            drain_timeout,
-            upgrade,
-            log_level,
-            log_format,
-            log_file: _,
-            log_access,
-            log_requests,
-            control,
-            watch,
-            admin,
-            otlp,
-            quic,
-            kcp,
-        } = self;
-        let window = (*window_initial, *window_max) != (other.window_initial, other.window_max);
-        let all = [
-            (*state_dir != other.state_dir, Changed::restart("state_dir")),
-            (*workers != other.workers, Changed::restart("workers")),
-            (*memory_budget != other.memory_budget, Changed::restart("memory_budget")),
-            (window, Changed::reconnect("window")),
-            (*keepalive != other.keepalive, Changed::reconnect("keepalive")),
-            (*resume_timeout != other.resume_timeout, Changed::reconnect("resume_timeout")),
-            (*drain_timeout != other.drain_timeout, Changed::live("drain_timeout")),
-            (*upgrade != other.upgrade, Changed::live("upgrade")),
-            (*log_level != other.log_level, Changed::live("log.level")),
-            (*log_format != other.log_format, Changed::restart("log.format")),
-            (log_file(self) != log_file(other), Changed::restart("log.file")),
-            (log_rotate(self) != log_rotate(other), Changed::restart("log.rotate")),
-            (*log_access != other.log_access, Changed::live("log.access")),
-            (*log_requests != other.log_requests, Changed::live("log.requests")),
-            (*control != other.control, Changed::restart("control")),
-            (*watch != other.watch, Changed::live("watch")),
-            (*admin != other.admin, Changed::restart("admin")),
-            (*otlp != other.otlp, Changed::restart("otlp")),
-        ];
-        changes(all).chain(quic.differs(other.quic)).chain(kcp.differs(other.kcp))
-    }
+/// Permitted size of a window. A window that is smaller than one frame would stall the stream, and
+/// a larger window would use too much memory.
+const WINDOW: RangeInclusive<Size> = Size::from_bytes(16 << 10)..=Size::from_bytes(1 << 30);
 
-    /// Takes the values of keys that need a restart from `running`.
-    pub(super) fn keep(&mut self, running: &Self) {
-        self.state_dir.clone_from(&running.state_dir);
-        self.workers = running.workers;
-        self.memory_budget = running.memory_budget;
-        self.log_format = running.log_format;
-        self.log_file.clone_from(&running.log_file);
-        self.control.clone_from(&running.control);
-        self.admin.clone_from(&running.admin);
-        self.otlp.clone_from(&running.otlp);
-        self.quic.keep(running.quic);
-        self.kcp.keep(running.kcp);
+/// Smallest memory budget. A smaller budget holds only a few streams with useful windows.
+const MEMORY_MIN: Size = Size::from_bytes(16 << 20);
+
+/// Shortest interval of pushes: each push collects figures from all workers.
+const INTERVAL_MIN: Span = Span::from_millis(1000);
+
+/// The port on which collectors speak gRPC by convention.
+const GRPC: u16 = 4317;
+
+/// The section `window`.
+#[derive(KeyTable)]
+#[keys(read = windows)]
+pub(crate) struct Window {
+    /// The initial window of a stream: bytes that the peer may send ahead of the reader.
+    ///
+    /// The default is enough for one stream at 10 ms and 200 Mbit/s. Windows grow by themselves.
+    #[key("size, 16KiB-1GiB", default = "256KiB", note = "at most `max`")]
+    pub(crate) initial: Size,
+    /// The largest window of a stream: bytes that the peer may send ahead of the reader.
+    ///
+    /// The default is enough for 100 ms at 1.3 Gbit/s.
+    #[key("size, 16KiB-1GiB", default = "16MiB")]
+    pub(crate) max: Size,
+}
+
+fn windows(s: &Section<'_>) -> Option<Window> {
+    let window = |text: &str| values::ranged(text, WINDOW);
+    let (initial, max) = values::range::<Window, _>(s, ("initial", "max"), window)?;
+    Some(Window { initial, max })
+}
+
+/// Values of [`Common`] that stand in maps of their own.
+pub(crate) struct CommonParts {
+    pub(crate) window: Window,
+    pub(crate) log: Log,
+}
+
+/// Decodes the maps, and checks the role of the file.
+pub(crate) fn parts(s: &Section<'_>) -> Option<CommonParts> {
+    if s.key("type").is_some() {
+        s.value("type", |text| of_type(text, s.role()));
+    }
+    let window: Option<Window> = s.map_or_empty("window", Common::map("window"));
+    Some(CommonParts { log: s.map_or_empty("log", Common::map("log"))?, window: window? })
+}
+
+pub(crate) fn memory(text: &str) -> Result<Size, BadValue> {
+    values::at_least(text, MEMORY_MIN)
+}
+
+/// Parses the interval of pushes.
+pub(crate) fn interval(text: &str) -> Result<Span, BadValue> {
+    match Span::positive(text)? {
+        interval if interval < INTERVAL_MIN => Err(BadValue::new("too short").hint("1s or more")),
+        interval => Ok(interval),
     }
 }
 
-fn log_file(common: &Common) -> Option<&PathBuf> {
-    common.log_file.as_ref().map(|log| &log.path)
+/// Warns of a collector that probably speaks another protocol, or is reached without TLS.
+pub(crate) fn otlp(s: &Section<'_>, otlp: Otlp) -> Option<Otlp> {
+    let item = s.key("endpoint")?;
+    let doubt = |bad| s.cx.warn(item.at(), &item.path, bad);
+    if otlp.collector.port == GRPC {
+        let bad = BadValue::new("at 4317 collectors speak gRPC, and this is OTLP over HTTP");
+        doubt(bad.hint("mostly at 4318"));
+    }
+    if !otlp.collector.host.is_loopback() {
+        let bad = BadValue::new("no TLS on the way to the collector");
+        doubt(bad.hint("a collector on this machine can speak TLS to others"));
+    }
+    Some(otlp)
 }
 
-fn log_rotate(common: &Common) -> Option<(Size, u32)> {
-    common.log_file.as_ref().map(|log| (log.size, log.keep))
+/// Checks `type`, which decides the role of a file whose other keys do not.
+fn of_type(text: &str, role: Role) -> Result<(), BadValue> {
+    match Role::named(text) {
+        Some(named) if named == role => Ok(()),
+        Some(_) => Err(BadValue::new(format!("this is a {}'s file", role.name()))),
+        None => Err(unknown(&format!("type `{text}`"), text, &["server", "client", "proxy"])),
+    }
 }

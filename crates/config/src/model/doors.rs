@@ -1,150 +1,115 @@
 //! The doors of a server: ports that all clients share, where the first bytes of a visitor name the
 //! service.
 
-use std::fmt;
+use crate::model::credentials;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use proto::FieldEdits;
 use proto::control::Timeouts;
 
-use super::{Changed, KeyPair};
-use crate::{Secret, Span, Target};
+use crate::key_table::KeyTable;
+use crate::model::acme::Acme;
+use crate::model::credentials::KeyPair;
+use crate::section::{Item, Section};
+use crate::taken::{Bind, Clash};
+use crate::words::words;
+use crate::{BadValue, Host, Span, Target, values};
 
 /// Services by HTTP name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(compare = "http", check = http)]
 pub struct Http {
-    /// Ports for visitors over HTTP without TLS; all different.
+    /// The addresses at which visitors of `http://` names connect.
+    ///
+    /// They are all different.
+    #[key("address:port, one or list", none, restart, holds = Url,
+        with = |s, key| addresses(s, key, "0.0.0.0:80"))]
     pub listen: Vec<SocketAddr>,
-    /// The domain below which each client has a name of its own, in lower case.
+    /// The domain below which each client may publish its own name without a right.
+    ///
+    /// In lower case.
+    #[key("name", none, live, read = domain)]
     pub domain: Option<String>,
-    /// The header field of a request that names the service, instead of `Host`.
+    /// The header field of a request that names the service instead of `Host`.
+    #[key("name of a field", none = "`Host`", live, read = route_header)]
     pub route_header: Option<String>,
-    /// Whether plain HTTP visitors of a host with only an `https://` name get 404, instead of a
-    /// redirect to this name.
+    /// Redirects visitors of `http://` to the `https://` name if the host has no `http://` name.
+    ///
+    /// Whether such visitors get 404 instead.
+    #[key("`true`, `false`", name = "redirect", default = "true", live, read = values::no_switch)]
     pub no_redirect: bool,
-    /// Pages that replace the built-in pages.
+    /// HTML files that replace the built-in error pages.
+    #[key(map, live)]
     pub pages: Pages,
-    /// How long a name stays reserved after its client left; zero: not at all.
+    /// The time for which a name stays known after its client has left.
+    ///
+    /// Zero: not at all. The default is longer than holidays, and short enough that a forgotten
+    /// name does not stay for ever.
+    #[key("duration, 0: off", default = "30d", live)]
     pub remember: Span,
-    /// How long a connection of a visitor of a name stays open without a request, from 1 s to 1
-    /// day.
+    /// The idle timeout of a visitor's HTTP connection without a request in progress.
+    ///
+    /// The default is that of nginx (`keepalive_timeout`). Browsers keep connections longer and
+    /// expect the server to close them.
+    #[key("duration, 1s to 1d", default = "75s", live, read = idle)]
     pub idle: Span,
-    /// Whether the WebSocket listeners serve the page by which browsers visit private services.
+    /// Serves the page with which browsers visit private services.
+    #[key("`true`, `false`", default = "false", live, read = values::switch)]
     pub browser: bool,
-    /// Whether connections of trusted reverse proxies begin with a header of the PROXY protocol.
+    /// Expects a PROXY protocol header from trusted proxies at `http.listen`.
+    #[key("`true`, `false`", default = "false", restart, read = values::switch)]
     pub accept_proxy: bool,
 }
 
-impl Default for Http {
-    fn default() -> Self {
-        // Longer than holidays, and short enough that a forgotten name does not stay for ever.
-        let remember = Span::from_millis(30 * 86_400 * 1000);
-        Self {
-            listen: Vec::new(),
-            domain: None,
-            route_header: None,
-            no_redirect: false,
-            pages: Pages::default(),
-            remember,
-            // The default of nginx (`keepalive_timeout`). Browsers keep connections longer and
-            // expect the server to close them.
-            idle: Span::from_millis(75_000),
-            browser: false,
-            accept_proxy: false,
-        }
-    }
-}
-
 /// HTML files that replace built-in pages.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, KeyTable)]
 pub struct Pages {
-    /// The body of 404: no service has the host.
+    /// The HTML file of the 404 page: no service has the host.
+    #[key("path", absent = "a built-in page", with = values::path)]
     pub not_found: Option<PathBuf>,
-    /// The body of 502: the service does not respond.
+    /// The HTML file of the 502 page: the service does not respond.
+    #[key("path", absent = "a built-in page", with = values::path)]
     pub unavailable: Option<PathBuf>,
 }
 
 /// Services by TLS name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(compare = "tls_routes")]
 pub struct TlsRoutes {
-    /// Ports for visitors over TLS; all different.
+    /// The addresses at which visitors of `https://` and `tls://` names connect.
+    ///
+    /// They are all different.
+    #[key("address:port, one or list", none, restart, holds = Url,
+        with = |s, key| addresses(s, key, "0.0.0.0:443"))]
     pub listen: Vec<SocketAddr>,
-    /// Certificates for names whose TLS ends at the server. Each certificate serves the names that
-    /// it lists.
+    /// Certificates of `https://` names, each for the names in the certificate.
+    #[key("list", list, none, live, with = certificates)]
     pub certificates: Vec<KeyPair>,
-    /// The lowest version of TLS that ends at the server.
+    /// The lowest TLS version of `https://` names.
+    #[key("`1.2`, `1.3`", default = "1.2", live)]
     pub min_version: TlsVersion,
-    /// The accounts that order certificates for the other names. The first account whose names
-    /// include a name orders its certificate; empty: no other certificates.
+    /// The ACME accounts that order certificates of `https://` names without a configured pair.
+    ///
+    /// The first account whose names include a name orders its certificate; empty: no other
+    /// certificates.
+    #[key("map, one or list", map, absent = "no authority", live, with = super::acme::accounts)]
     pub acme: Vec<Acme>,
-    /// Whether connections of trusted reverse proxies begin with a header of the PROXY protocol.
+    /// Expects a PROXY protocol header from trusted proxies at `tls_routes.listen`.
+    #[key("`true`, `false`", default = "false", restart, read = values::switch)]
     pub accept_proxy: bool,
 }
 
-/// A version of TLS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TlsVersion {
-    /// TLS 1.2 (RFC 5246).
-    #[default]
-    V12,
-    /// TLS 1.3 (RFC 8446).
-    V13,
-}
-
-impl fmt::Display for TlsVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V12 => "1.2",
-            Self::V13 => "1.3",
-        })
+words! {
+    /// A version of TLS.
+    pub enum TlsVersion: "version" "of TLS" {
+        /// TLS 1.2 (RFC 5246).
+        #[default]
+        V12 = "1.2",
+        /// TLS 1.3 (RFC 8446).
+        V13 = "1.3",
     }
-}
-
-/// An account at an authority that issues certificates by ACME (RFC 8555). The owner of the file
-/// has accepted its terms.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Acme {
-    /// Addresses to which the authority writes; may be empty.
-    pub email: Vec<String>,
-    /// The URL of the directory, `https://`.
-    pub directory: String,
-    /// The authority that signed the directory's own certificate; `None`: the authorities of the
-    /// system.
-    pub ca: Option<PathBuf>,
-    /// The names of this account: hosts, or `*.` and a domain for every name below it. Empty: every
-    /// name.
-    pub names: Vec<String>,
-    /// The name of the account in the state directory, where several accounts share a directory.
-    pub account: Option<String>,
-    /// Binds the account to an account outside ACME (RFC 8555 section 7.3.4).
-    pub eab: Option<AcmeBinding>,
-    /// Proves control of names by DNS records; `None`: through the doors.
-    pub dns: Option<AcmeDns>,
-    /// Whether a name below a published wildcard is ordered when its first visitor comes.
-    pub on_demand: bool,
-}
-
-/// An external account binding.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AcmeBinding {
-    /// The key identifier.
-    pub kid: String,
-    /// The HMAC key in Base64 for URLs without padding, which the decoder has checked.
-    pub hmac: Secret,
-}
-
-/// Proof by dns-01 (RFC 8555 section 8.4).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AcmeDns {
-    /// The program that writes and removes records.
-    pub exec: PathBuf,
-    /// The timeout of a call of the program.
-    pub timeout: Span,
-    /// The time between a record and its check; `None`: the check waits until the name servers of
-    /// the zone have the record.
-    pub wait: Option<Span>,
-    /// The name servers that are queried for zones; empty: the name servers of the system.
-    pub resolvers: Vec<SocketAddr>,
 }
 
 /// Settings of a `mux://` listener.
@@ -163,31 +128,6 @@ pub struct Mux {
 }
 
 impl Http {
-    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 9] {
-        let Self {
-            listen,
-            domain,
-            route_header,
-            no_redirect,
-            pages,
-            remember,
-            idle,
-            browser,
-            accept_proxy,
-        } = self;
-        [
-            (*listen != other.listen, Changed::restart("http.listen")),
-            (*domain != other.domain, Changed::live("http.domain")),
-            (*route_header != other.route_header, Changed::live("http.route_header")),
-            (*no_redirect != other.no_redirect, Changed::live("http.redirect")),
-            (*pages != other.pages, Changed::live("http.pages")),
-            (*remember != other.remember, Changed::live("http.remember")),
-            (*idle != other.idle, Changed::live("http.idle")),
-            (*browser != other.browser, Changed::live("http.browser")),
-            (*accept_proxy != other.accept_proxy, Changed::restart("http.accept_proxy")),
-        ]
-    }
-
     /// The settings in readable form, line by line.
     pub(super) fn summary(&self) -> Vec<String> {
         let mut lines: Vec<_> =
@@ -209,17 +149,6 @@ impl Http {
 }
 
 impl TlsRoutes {
-    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 5] {
-        let Self { listen, certificates, min_version, acme, accept_proxy } = self;
-        [
-            (*listen != other.listen, Changed::restart("tls_routes.listen")),
-            (*certificates != other.certificates, Changed::live("tls_routes.certificates")),
-            (*min_version != other.min_version, Changed::live("tls_routes.min_version")),
-            (*acme != other.acme, Changed::live("tls_routes.acme")),
-            (*accept_proxy != other.accept_proxy, Changed::restart("tls_routes.accept_proxy")),
-        ]
-    }
-
     /// The settings in readable form, line by line.
     pub(super) fn summary(&self) -> Vec<String> {
         let visitors = "visitors of tls:// and https:// names at";
@@ -236,4 +165,101 @@ impl TlsRoutes {
         }
         lines
     }
+}
+
+/// The shortest `http.idle`. A visitor sends its next request over the same connection.
+const IDLE_LEAST: Duration = Duration::from_secs(1);
+
+/// The longest `http.idle`. Routers forget a connection much earlier.
+const IDLE_MOST: Duration = Duration::from_secs(86_400);
+
+/// Checks the page for browsers, which needs names of its own.
+pub(crate) fn http(s: &Section<'_>, http: Http) -> Option<Http> {
+    if http.browser && s.key("domain").is_none() {
+        let bad = BadValue::new("the page for browsers needs names of its own");
+        let hint = "add domain: example.com; the page is at visit.example.com, and each service at a \
+                    name below example.com";
+        s.bad("browser", bad.hint(hint));
+    }
+    Some(http)
+}
+
+pub(crate) fn route_header(text: &str) -> Result<String, BadValue> {
+    match FieldEdits::check_name(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(why) => Err(BadValue::new(why.to_string())
+            .hint("without the key, Host names the service; X-Route is possible")),
+    }
+}
+
+pub(crate) fn idle(text: &str) -> Result<Span, BadValue> {
+    let span = text.parse::<Span>()?;
+    if (IDLE_LEAST..=IDLE_MOST).contains(&span.duration()) {
+        return Ok(span);
+    }
+    let bad = BadValue::new(format!("`{text}` is not between 1s and 1d"));
+    Err(bad.hint("75s is the default; balancers in front keep connections for 240s to 900s"))
+}
+
+pub(crate) fn domain(text: &str) -> Result<String, BadValue> {
+    match text.parse() {
+        Ok(Host::Name(name)) => Ok(name),
+        Err(why) if !text.is_ascii() => Err(why),
+        Ok(Host::Ip(_) | Host::Scoped(_)) | Err(_) => {
+            Err(BadValue::new(format!("`{text}` is not a domain"))
+                .hint("example.com gives the client home the name home.example.com"))
+        }
+    }
+}
+
+/// Decodes `listen` of a door.
+pub(crate) fn addresses(s: &Section<'_>, key: &str, example: &str) -> Vec<SocketAddr> {
+    let Some(item) = s.key(key) else { return Vec::new() };
+    let mut all = Vec::new();
+    for item in s.cx.one_or_list(&item) {
+        let Some(at) = s.cx.value(&item, |text| address(text, example)) else { continue };
+        let clash = s.cx.taken.borrow_mut().tcp.take(Bind::Ip(at.ip()), at.port());
+        if let Some(clash) = clash {
+            let bad = match clash {
+                Clash::Same => BadValue::new(format!("another listener has {at}")),
+                Clash::Covers(other) => {
+                    let host = Host::Ip(at.ip());
+                    let (other, port) = (other.host(), at.port());
+                    BadValue::new(format!("{host} and {other} overlap on port {port}"))
+                }
+            };
+            let hint = "remove one of them, or serve clients and names on one port: listen: \
+                        mux://0.0.0.0:443";
+            s.cx.problem(item.at(), &item.path, bad.hint(hint));
+        }
+        all.push(at);
+    }
+    all
+}
+
+fn address(text: &str, example: &str) -> Result<SocketAddr, BadValue> {
+    let hint = format!("an address with a port: {example}");
+    if let Some((scheme, rest)) = text.split_once("://") {
+        let bad = BadValue::new(format!("`{text}` has a scheme"));
+        return Err(match rest.parse::<SocketAddr>() {
+            Ok(at) => bad.hint(format!("write {at}; the section says what is spoken there")),
+            Err(_) if scheme == "mux" => bad.hint("mux:// belongs under `listen`"),
+            Err(_) => bad.hint(hint),
+        });
+    }
+    text.parse().map_err(|_| BadValue::new(format!("`{text}` is not an address")).hint(hint))
+}
+
+/// Decodes `certificates`.
+pub(crate) fn certificates(s: &Section<'_>, key: &str) -> Vec<KeyPair> {
+    let pairs = s.key(key).map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    pairs.into_iter().filter_map(|item| certificate(s, item)).collect()
+}
+
+fn certificate(s: &Section<'_>, item: Item) -> Option<KeyPair> {
+    let s = Section::open(s.cx, item, KeyPair::MAP)?;
+    if s.key("cert").is_none() && s.key("key").is_none() {
+        s.missing("cert", "the file with the chain, and `key` with its key");
+    }
+    credentials::key_pair(&s)
 }

@@ -9,48 +9,56 @@
 //! * `doors`: the public addresses that all clients of a server share.
 //! * `credentials`: tokens, certificates, fields of HTTP. `change`: which keys a reload changes.
 
-mod admin;
-mod balancer;
-mod change;
-mod check;
-mod client;
-mod common;
-mod credentials;
-mod doors;
-mod forward;
-mod kcp;
-mod log;
-mod p2p;
-mod path;
-mod private;
-mod public;
-mod quic;
-mod server;
-mod service;
-mod spread;
-mod visits;
+pub(crate) mod acme;
+pub(crate) mod admin;
+pub(crate) mod balancer;
+pub(crate) mod change;
+pub(crate) mod check;
+pub(crate) mod client;
+pub(crate) mod common;
+pub(crate) mod credentials;
+pub(crate) mod doors;
+pub(crate) mod entry;
+pub(crate) mod forward;
+pub(crate) mod kcp;
+pub(crate) mod limits;
+pub(crate) mod log;
+pub(crate) mod p2p;
+pub(crate) mod path;
+pub(crate) mod private;
+pub(crate) mod public;
+pub(crate) mod quic;
+pub(crate) mod server;
+pub(crate) mod service;
+pub(crate) mod spread;
+pub(crate) mod times;
+pub(crate) mod udp;
+pub(crate) mod visits;
 
+pub use acme::{Acme, AcmeBinding, AcmeDns};
 pub use admin::{Admin, WebOrigin};
 pub use balancer::{Balancer, ProxyConfig};
 pub use change::{Change, Changed};
 pub use check::{Check, DatagramCheck};
 pub use client::ClientConfig;
+pub(crate) use client::KeptLists;
 pub use common::{Common, FormerLimits, Otlp};
 pub use credentials::{Field, KeyPair, Token};
-pub use doors::{Acme, AcmeBinding, AcmeDns, Http, Mux, Pages, TlsRoutes, TlsVersion};
+pub use doors::{Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use forward::Forward;
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};
 pub use log::{AccessLog, LogFile, LogFormat, LogLevel, RequestFormat, RequestLog};
-pub use p2p::{P2p, P2pWebrtc, ServerWebrtc, StunAddress};
+pub(crate) use p2p::ServerP2p;
+pub use p2p::{P2p, P2pWebrtc, STUN_PORT, ServerWebrtc, StunAddress};
+pub(crate) use path::PathTls;
 pub use path::{Path, Trust};
 pub use private::{
     Demand, PeerPath, PeerTls, Private, Proof, Visit, VisitRight, VisitRights, Visitor,
 };
 pub use public::Public;
 pub use quic::{Congestion, Quic};
-pub use server::{
-    AcceptProxy, ClientGrant, HttpAuth, Listen, Rights, STUN_PORT, ServerConfig, ServerTls,
-};
+pub use server::{AcceptProxy, ClientGrant, HttpAuth, Listen, Rights, ServerConfig, ServerTls};
+pub(crate) use server::{AnyClient, Auth};
 pub(crate) use service::PRIVATE;
 pub use service::{
     Exit, Files, FlowLimits, ProxyProtocol, Service, TargetTls, UserFile, VisitorLists,

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use proto::NamePattern;
 
-use super::credentials::{KeyPair, Token};
+use crate::key_table::KeyTable;
+use crate::model::credentials::{KeyPair, Token};
+use crate::words::words;
 use crate::{BadValue, PrivateService};
 
 /// A right of `allow.visit`: `home/ssh`, `home/*`, `*/web`, `*/*`.
@@ -70,9 +72,15 @@ pub struct Private {
 }
 
 /// Certificates of one authority instead of a token: each of the two clients presents one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(rows)]
+#[row(cert, "path (PEM)", absent = "`tls.cert` of the client", holds = KeyFile,
+    text = "The certificate file that the client presents to the other client {of}.")]
+#[row(key, "path (PEM)", absent = "`tls.key` of the client", holds = KeyFile,
+    text = "The private key file of the certificate that the client presents.")]
 pub struct PeerTls {
-    /// The PEM file of the authority that issued the certificate of the other client.
+    /// The CA file that verifies the other client {of}.
+    #[key("path (PEM)", required, holds = KeyFile)]
     pub ca: PathBuf,
     /// The certificate of this client; `None`: the certificate of its log-in at the server.
     pub identity: Option<KeyPair>,
@@ -99,12 +107,20 @@ pub enum Demand<'a> {
 }
 
 /// Clients that may visit a private service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(rows)]
+#[row(token_file, "path, one or list, at most 2", absent = "instead of `token`", holds = TokenFile,
+    text = "The files with the tokens that this visitor may present to the private service.")]
 pub struct Visitor {
-    /// Their names.
+    /// The name or pattern of clients that may visit the private service.
+    #[key("name of a client, `*` at its beginning or end", required)]
     pub name: NamePattern,
-    /// Their tokens; two while a token is being replaced. If empty, these clients prove their
-    /// identity by certificates ([`Private::tls`]).
+    /// The tokens that this visitor may present to the private service.
+    ///
+    /// Two while a token is being replaced. If empty, these clients prove their identity by
+    /// certificates ([`Private::tls`]).
+    #[key("token or its hash, one or list, at most 2", name = "token", holds = Token,
+        none = "the visitor shows a certificate, see `visitor_tls`; without it, it cannot visit")]
     pub tokens: Vec<Token>,
 }
 
@@ -139,38 +155,37 @@ impl Private {
     }
 }
 
-/// How this client reaches a private service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum PeerPath {
-    /// Through the server at first, and over a direct path as soon as one is found.
-    #[default]
-    Auto,
-    /// Only through the server.
-    Relay,
-    /// Only over a direct path.
-    Direct,
-    /// As `Auto`, with WebRTC data channels as the direct path.
-    Webrtc,
-}
-
-impl fmt::Display for PeerPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Relay => "relay",
-            Self::Direct => "direct",
-            Self::Webrtc => "webrtc",
-        })
+words! {
+    /// How this client reaches a private service.
+    pub enum PeerPath: "way" {
+        /// Through the server at first, and over a direct path as soon as one is found.
+        #[default]
+        Auto = "auto",
+        /// Only through the server.
+        Relay = "relay",
+        /// Only over a direct path.
+        Direct = "direct",
+        /// As `Auto`, with WebRTC data channels as the direct path.
+        Webrtc = "webrtc",
     }
 }
 
 /// What this client needs to visit a private service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(rows)]
+#[row(token, "text", required, note = "or `tls`", holds = Token,
+    text = "The token with which the client visits the private service.")]
+#[row(token_file, "path", absent = "instead of `token`", holds = TokenFile,
+    text = "The file with the token with which the client visits the private service.")]
+#[row(tls, map, keys = PeerTls, none = "a token",
+    text = "The certificates with which the client visits the private service without a token.")]
 pub struct Visit {
-    /// The service.
+    /// The client and name of the private service of the visit.
+    #[key("`CLIENT/SERVICE`", required)]
     pub service: PrivateService,
     /// The proof that the client of the service demands.
     pub proof: Proof,
-    /// The way there.
+    /// The kind of path to the private service of the visit: relayed, direct or WebRTC.
+    #[key("`auto`, `relay`, `direct`, `webrtc`", default = "auto")]
     pub p2p: PeerPath,
 }

@@ -1,58 +1,42 @@
-//! The model of the QUIC settings.
+//! `quic`: settings of this side's QUIC connections and UDP sockets.
 
-use super::change::{Changed, changes};
 use crate::Size;
+use crate::key_table::KeyTable;
+use crate::model::udp::{buffer, mtu};
+use crate::words::words;
 
-/// Settings of this side's QUIC connections and UDP sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Largest UDP payload, in bytes: 65,535 minus the 8 bytes of the UDP header (RFC 9000 section
+/// 18.2).
+const MTU_MAX: u16 = 65_527;
+
+/// Settings of this side's QUIC connections and UDP sockets. The sockets live as long as the
+/// process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, KeyTable)]
+#[keys(compare = "quic")]
 pub struct Quic {
-    /// Congestion control of this side. The other side has its own setting.
+    /// The congestion control of the data that this end sends over QUIC.
+    #[key("`bbr`, `cubic`", default = "bbr", note = "how this end sends", reconnect)]
     pub congestion: Congestion,
-    /// Largest UDP payload that MTU discovery tries, in bytes, 1200 to 65527. 1200 disables MTU
-    /// discovery.
+    /// The largest UDP payload that MTU discovery tries over QUIC, in bytes.
+    ///
+    /// 1200 disables MTU discovery.
+    #[key("number, 1200-65527", default = "16336", reconnect, read = |text| mtu(text, MTU_MAX))]
     pub mtu: u16,
-    /// Receive buffer of each UDP socket, in bytes. The system may grant less.
+    /// The receive buffer of each UDP socket of QUIC; the system may grant less.
+    #[key("size, 64KiB-64MiB", default = "4MiB", restart, read = buffer)]
     pub receive_buffer: Size,
-    /// Send buffer of each UDP socket, in bytes. The system may grant less.
+    /// The send buffer of each UDP socket of QUIC; the system may grant less.
+    #[key("size, 64KiB-64MiB", default = "4MiB", restart, read = buffer)]
     pub send_buffer: Size,
 }
 
-impl Quic {
-    pub(super) fn differs(self, other: Self) -> impl Iterator<Item = Changed> {
-        let Self { congestion, mtu, receive_buffer, send_buffer } = self;
-        changes([
-            (congestion != other.congestion, Changed::reconnect("quic.congestion")),
-            (mtu != other.mtu, Changed::reconnect("quic.mtu")),
-            (receive_buffer != other.receive_buffer, Changed::restart("quic.receive_buffer")),
-            (send_buffer != other.send_buffer, Changed::restart("quic.send_buffer")),
-        ])
-    }
-
-    /// Takes the sizes of the buffers from `running`, because the sockets live as long as the
-    /// process.
-    pub(super) fn keep(&mut self, running: Self) {
-        self.receive_buffer = running.receive_buffer;
-        self.send_buffer = running.send_buffer;
-    }
-}
-
-/// Congestion control of `quic.congestion`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Congestion {
-    /// BBR: follows a model of the path, so loss alone does not slow it down.
-    #[default]
-    Bbr,
-    /// CUBIC: reacts to loss (RFC 9438).
-    Cubic,
-}
-
-impl Congestion {
-    /// The word in the file.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bbr => "bbr",
-            Self::Cubic => "cubic",
-        }
+words! {
+    /// Congestion control of `quic.congestion`.
+    pub enum Congestion: "congestion control" {
+        /// BBR: follows a model of the path, so loss alone does not slow it down.
+        #[default]
+        Bbr = "bbr",
+        /// CUBIC: reacts to loss (RFC 9438).
+        Cubic = "cubic",
     }
 }

@@ -7,82 +7,174 @@ use std::path::PathBuf;
 
 use proto::{Dscp, Limits};
 
-use super::change::changes;
-use super::{Changed, Common, FlowLimits, Http, KeyPair, Mux, Path, TlsRoutes, Token};
-use crate::{
-    Endpoint, ForwardRights, HostRights, Net, Over, PortRights, PublicUrls, Span, VisitRights,
-};
+use crate::key_table::KeyTable;
+use crate::model::change::{Change, Changed};
+use crate::model::common::Common;
+use crate::model::credentials::{KeyPair, Token};
+use crate::model::doors::{Http, Mux, TlsRoutes};
+use crate::model::limits::Limited;
+use crate::model::p2p::STUN_PORT;
+use crate::model::path::{Path, PathTls};
+use crate::model::private::VisitRights;
+use crate::model::service::FlowLimits;
+use crate::model::times::Times;
+use crate::{Endpoint, ForwardRights, HostRights, Net, Over, PortRights, PublicUrls, Span};
 
 /// A checked server.yaml.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(rows, compare)]
 pub struct ServerConfig {
-    /// Addresses where clients connect; at least one, all different.
+    /// The addresses and transports at which clients connect.
+    ///
+    /// At least one; all different.
+    #[key("URL or map, one or list", list, required, restart, holds = Url)]
     pub listen: Vec<Listen>,
-    /// The server's certificates.
+    /// The server's certificate, and the authorities of client certificates.
+    ///
+    /// Adding or removing listeners with TLS needs a restart, and TLS settings then keep their
+    /// running values as well.
+    #[key(map, reconnect)]
     pub tls: ServerTls,
-    /// Clients that may connect, with unique names. The list may be empty.
+    /// The clients that may log in, with their rights and limits.
+    ///
+    /// The names are unique.
+    #[key("list", list, none, live)]
     pub clients: Vec<ClientGrant>,
-    /// Rights of clients that the server does not know; `None`: unknown clients are refused.
+    /// Admits clients without an entry, with these rights and limits for each of them.
+    ///
+    /// `None`: unknown clients are refused.
+    #[key("`true`, `false` or a map", name = "allow_any_client", map, keys = AnyClient,
+        default = "false", live, rank = 4)]
     pub any_client: Option<Rights>,
-    /// The service that decides about clients that are not in `clients`.
+    /// The external decision about clients without an entry.
+    #[key(map, keys = Auth, absent = "nobody", live, rank = 4)]
     pub auth: Option<HttpAuth>,
-    /// IP address of published ports that name no address.
+    /// The IP address of published ports that name no address.
+    #[key("address", default = "[::]", restart)]
     pub public_bind: IpAddr,
-    /// The addresses at which others reach this server, where it cannot know them.
+    /// The addresses of this server as clients and visitors reach them, behind a proxy or NAT.
+    #[key("URL, one or list", absent = "its own addresses", live)]
     pub public_url: PublicUrls,
-    /// The UDP port at `public_bind` that answers STUN, besides the ports of `quic://`; 0: no such
-    /// port. `None`: 3478 where a listener uses UDP, otherwise none.
+    /// Settings of services by HTTP name.
+    #[key(map, absent = "no names", compare, rank = 6)]
+    pub http: Http,
+    /// Settings of services by TLS name.
+    #[key(map, absent = "no names", compare, rank = 6)]
+    pub tls_routes: TlsRoutes,
+    /// The UDP port that answers STUN, besides the ports of `quic://` listeners.
+    ///
+    /// It is at `public_bind`.
+    #[key("port, 0: none", absent = "3478 where a listener uses UDP", restart, rank = 6)]
     pub stun: Option<u16>,
     /// Connections over WebRTC; `None`: disabled.
+    #[row(p2p, map, keys = super::p2p::ServerP2p, live, rank = 6,
+        text = "Settings of direct connections to private services.", differs = |server| server.webrtc.clone())]
     pub webrtc: Option<super::ServerWebrtc>,
-    /// Reverse proxies in front of `ws://` and `wss://`. The server believes their header fields
-    /// with the client's address (`X-Forwarded-For`, `Forwarded`, `X-Real-IP`).
+    /// The reverse proxies whose reports of the address of a client or visitor are believed.
+    ///
+    /// In front of `ws://` and `wss://`, the server believes their header fields
+    /// (`X-Forwarded-For`, `Forwarded`, `X-Real-IP`).
+    #[key("address or network, one or list", none, reconnect, rank = 2)]
     pub trusted_proxies: Vec<Net>,
-    /// Published ports at which connections and datagrams of [`Self::trusted_proxies`] begin with a
-    /// header of the PROXY protocol.
+    /// The published ports at which trusted proxies send a PROXY protocol header.
+    #[key(map, absent = "no port", live,
+        differs = |server| (server.accept_proxy.tcp.rights.clone(), server.accept_proxy.udp.rights.clone()), rank = 6)]
     pub accept_proxy: AcceptProxy,
-    /// The limits of the streams of all clients together.
+    /// Limits of the streams of all clients together.
+    #[key(map, keys = Limited, of = "of all clients together", live, rank = 6)]
     pub limits: Limits,
-    /// Services by HTTP name.
-    pub http: Http,
-    /// Services by TLS name.
-    pub tls_routes: TlsRoutes,
     /// Keys of both roles.
+    #[key(flat, compare)]
     pub common: Common,
 }
 
 /// The published ports at which a load balancer prepends a header of the PROXY protocol.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(rows)]
 pub struct AcceptProxy {
-    /// TCP ports.
+    /// The published TCP ports at which trusted proxies send a PROXY protocol header.
+    #[key("ports, one or list", none)]
     pub tcp: PortRights,
-    /// UDP ports.
+    /// The published UDP ports at which trusted proxies send a PROXY protocol header.
+    #[key("ports, one or list", none)]
     pub udp: PortRights,
 }
 
 /// An address where clients connect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(rows)]
+#[row(default, "`tcp://host:port` or `unix:///path`", none = "the connection is closed", holds = Url,
+    text = "The target of connections to the mux:// listener that speak neither TLS nor HTTP.")]
+#[row(
+    silence,
+    "duration, 50ms-30s",
+    default = "3s",
+    text = "The time without a byte after which a mux:// connection dials the default target."
+)]
+#[row(timeouts, map, keys = Times, of = "of the default target", at = Listener,
+    text = "Timeouts of the connections to the default target of the mux:// listener.")]
+#[row(
+    accept_proxy,
+    "`true`, `false`",
+    default = "false",
+    text = "Expects a PROXY protocol header from trusted proxies at the mux:// listener."
+)]
 pub struct Listen {
-    /// The address and its transport.
+    /// The transport, address and path of the listener.
+    #[key("URL", name = "url", required, holds = Url)]
     pub endpoint: Endpoint,
-    /// Whether the `client_ca` of the server applies to this listener. Elsewhere a token alone is
-    /// enough for a log-in. A listener without TLS never requests a certificate; a configuration
-    /// with a `client_ca` has `false` there.
+    /// Exempts the listener from `tls.client_ca`; clients log in with a token alone.
+    ///
+    /// Whether the `client_ca` of the server applies to this listener. A listener without TLS never
+    /// requests a certificate; a configuration with a `client_ca` has `false` there.
+    #[key("`false`", absent = "`tls.client_ca` applies", holds = KeyFile)]
     pub client_ca: bool,
-    /// The code point of the packets to clients.
+    /// The DSCP mark of the packets that the listener sends.
+    #[key(
+        "number 0-63, or a name such as `EF`, `AF41`, `CS1`, `LE`",
+        default = "0",
+        note = "best effort"
+    )]
     pub dscp: Dscp,
     /// The settings of a `mux://` listener; `None` for every other listener.
     pub mux: Option<Mux>,
 }
 
+/// The keys of `allow_any_client`.
+#[derive(KeyTable)]
+#[keys(rows)]
+#[row(allow, map, keys = Rights, of = "each unknown client", absent = "nothing",
+    text = "The rights of each unknown client: ports, names, targets and private services.")]
+#[row(limits, map, keys = Limited, of = "of each unknown client", at = Grant,
+    text = "Limits of the streams, flows, ports and hosts of each unknown client.")]
+pub(crate) struct AnyClient;
+
+/// The keys of `auth`.
+#[derive(KeyTable)]
+#[keys(rows)]
+#[row(http, map, keys = HttpAuth, absent = "nobody",
+    text = "The HTTP endpoint that the server queries about clients without an entry.")]
+pub(crate) struct Auth;
+
 /// A service that decides over HTTP which clients exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(rows, later("proxy"))]
+#[row(url, "URL", required, holds = Url,
+    text = "The URL of the auth endpoint, to which the queries are posted.")]
+#[row(tls, map, keys = PathTls, of = "of the auth endpoint", absent = "authorities of the system",
+    text = "Certificates and TLS version of connections to the auth endpoint.")]
+#[row(headers, "map of names to values", none, holds = Fields,
+    text = "Additional header fields of each request to the auth endpoint.")]
 pub struct HttpAuth {
     /// The path to the service. Its scheme is `wss` for `https`, and `ws` for `http`.
     pub path: Path,
-    /// Timeout of an answer.
+    /// The timeout of an answer of the auth endpoint.
+    #[key("duration, at most 8s", default = "5s")]
     pub timeout: Span,
-    /// How long an answer stays valid.
+    /// The time for which an answer of the auth endpoint about a client is valid.
+    ///
+    /// A client that was removed from the service may stay connected for this time.
+    #[key("duration", default = "60s")]
     pub cache: Span,
 }
 
@@ -97,22 +189,39 @@ impl HttpAuth {
 }
 
 /// The server's certificates.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, KeyTable)]
+#[keys(rows)]
+#[row(cert, "path", absent = "self-signed in `state_dir`", holds = KeyFile,
+    text = "The file of the certificate chain that the server presents to clients.")]
+#[row(key, "path", absent = "", holds = KeyFile, text = "The file of the private key of tls.cert.")]
 pub struct ServerTls {
     /// The certificate and its key; `None`: a self-signed certificate that is kept in `state_dir`.
     pub identity: Option<KeyPair>,
-    /// The authority that issues client certificates. If it is set, clients must present a
-    /// certificate of this authority at each listener with [`Listen::client_ca`].
+    /// The file of the authorities of the certificates that clients must present.
+    ///
+    /// Clients must present a certificate at each listener with [`Listen::client_ca`].
+    #[key("path", none, holds = KeyFile)]
     pub client_ca: Option<PathBuf>,
 }
 
 /// A client and its rights.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(rows)]
+#[row(token_file, "path, one or two", absent = "instead of `token`", reconnect, holds = TokenFile,
+    text = "The file with the token of the client or its hash; two files during a rotation.")]
+#[row(allow, map, keys = Rights, of = "the client", absent = "nothing",
+    text = "The rights of the client: ports, names, targets and private services.")]
+#[row(limits, map, keys = Limited, of = "of the client", at = Grant,
+    text = "Limits of the streams, flows, ports and hosts of the client.")]
 pub struct ClientGrant {
-    /// The unique name of the client.
+    /// The name with which the client logs in.
+    #[key("name", required)]
     pub name: String,
-    /// One or two valid tokens; two while a token is being replaced. If empty, the client's
-    /// certificate alone proves its name.
+    /// The token of the client or its hash; two tokens during a rotation.
+    ///
+    /// If empty, the client's certificate alone proves its name.
+    #[key("text, one or two", name = "token", required, note = "not with `tls.client_ca`", reconnect,
+        holds = Token)]
     pub tokens: Vec<Token>,
     /// The rights of the client.
     pub rights: Rights,
@@ -122,31 +231,45 @@ pub struct ClientGrant {
 }
 
 /// The rights of a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(rows)]
 pub struct Rights {
-    /// TCP ports that the client may publish.
+    /// The TCP ports that {of} may publish.
+    #[key("ports, one or list", absent = "nothing")]
     pub tcp: PortRights,
-    /// UDP ports that the client may publish.
+    /// The UDP ports that {of} may publish.
+    #[key("ports, one or list", absent = "nothing")]
     pub udp: PortRights,
-    /// Hosts whose HTTP visitors the client may serve, with or without TLS that ends at the server.
+    /// The hosts that {of} may publish as `http://` and `https://` names.
+    #[key("hosts, one or list", absent = "nothing")]
     pub http: HostRights,
-    /// Hosts whose TLS visitors the client may serve; the server does not terminate their TLS.
+    /// The hosts that {of} may publish as `tls://` names.
+    ///
+    /// The server does not terminate their TLS.
+    #[key("hosts, one or list", absent = "nothing")]
     pub tls: HostRights,
-    /// Whether services of the client may set `pass_through`.
+    /// Permits services of {of} to set pass_through: only the first request is read.
+    #[key("`true`, `false`", default = "false")]
     pub pass_through: bool,
-    /// Whether services of the client may share their addresses with sharing services of other
-    /// clients and of other processes with the same name.
-    pub shared: bool,
-    /// Whether services of the client may set `dscp`, with which the server marks the packets to
-    /// their visitors.
-    pub dscp: bool,
-    /// Targets that the client's forwards may reach.
+    /// The targets on the server's side that forwards and proxies of {of} may reach.
+    #[key("host:ports or `unix:/path`, one or list", absent = "nothing")]
     pub forward: ForwardRights,
-    /// Private services of other clients that the client may visit.
+    /// The private services of other clients that {of} may visit.
+    #[key("`CLIENT/SERVICE`, one or list", absent = "nothing")]
     pub visit: VisitRights,
-    /// Whether the client may invite visitors to its private services by codes.
+    /// Permits {of} to share its public addresses with other clients.
+    ///
+    /// And with other processes of the same name.
+    #[key("`true`, `false`", default = "false")]
+    pub shared: bool,
+    /// Permits services of {of} to mark the packets to their visitors with a DSCP.
+    #[key("`true`, `false`", default = "false")]
+    pub dscp: bool,
+    /// Permits {of} to invite visitors to its private services by codes.
+    #[key("`true`, `false`", default = "false")]
     pub invite: bool,
-    /// Whether the client may measure the throughput of its tunnel.
+    /// Permits {of} to measure the throughput of its tunnel.
+    #[key("`true`, `false`", default = "true")]
     pub speedtest: bool,
     /// The limits of the client's streams.
     pub limits: Limits,
@@ -157,16 +280,6 @@ pub struct Rights {
     pub hosts: Option<NonZeroU32>,
     /// The largest number of UDP flows at each published port.
     pub flows: FlowLimits,
-}
-
-/// The STUN port that IANA assigned (RFC 8489).
-pub const STUN_PORT: u16 = 3478;
-
-impl AcceptProxy {
-    /// Whether the entries are equal, regardless of `public_bind`.
-    fn is_same(&self, other: &Self) -> bool {
-        (&self.tcp.rights, &self.udp.rights) == (&other.tcp.rights, &other.udp.rights)
-    }
 }
 
 impl ServerConfig {
@@ -187,41 +300,13 @@ impl ServerConfig {
     /// The keys whose values differ in `other`.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Changed> {
-        let Self {
-            listen,
-            tls,
-            clients,
-            any_client,
-            auth,
-            public_bind,
-            public_url,
-            stun,
-            webrtc,
-            trusted_proxies,
-            accept_proxy,
-            limits,
-            http,
-            tls_routes,
-            common,
-        } = self;
-        let tls_key = if self.keeps_tls(other) { Changed::restart } else { Changed::reconnect };
-        let own = [
-            (*listen != other.listen, Changed::restart("listen")),
-            (*tls != other.tls, tls_key("tls")),
-            (*clients != other.clients, Changed::live("clients")),
-            (*auth != other.auth, Changed::live("auth")),
-            (*any_client != other.any_client, Changed::live("allow_any_client")),
-            (*public_bind != other.public_bind, Changed::restart("public_bind")),
-            (*public_url != other.public_url, Changed::live("public_url")),
-            (*stun != other.stun, Changed::restart("stun")),
-            (*webrtc != other.webrtc, Changed::live("p2p")),
-            (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
-            (!accept_proxy.is_same(&other.accept_proxy), Changed::live("accept_proxy")),
-            (*limits != other.limits, Changed::live("limits")),
-        ];
-        let doors = changes(http.differs(&other.http))
-            .chain(changes(tls_routes.differs(&other.tls_routes)));
-        changes(own).chain(doors).chain(common.differs(&other.common)).collect()
+        let mut found = Vec::new();
+        self.compare(other, &mut found);
+        if self.keeps_tls(other) {
+            let tls = found.iter_mut().filter(|changed| changed.key == "tls");
+            tls.for_each(|tls| tls.change = Change::Restart);
+        }
+        found
     }
 
     /// Whether TLS settings keep their running values until a restart: adding or removing listeners
@@ -238,13 +323,7 @@ impl ServerConfig {
         if running.keeps_tls(&self) {
             self.tls.clone_from(&running.tls);
         }
-        self.listen.clone_from(&running.listen);
-        self.public_bind = running.public_bind;
-        self.stun = running.stun;
-        self.http.listen.clone_from(&running.http.listen);
-        self.tls_routes.listen.clone_from(&running.tls_routes.listen);
-        self.http.accept_proxy = running.http.accept_proxy;
-        self.tls_routes.accept_proxy = running.tls_routes.accept_proxy;
+        self.keep_running(running);
         // Rights without an address apply to the effective `public_bind`.
         let known = self.clients.iter_mut().map(|client| &mut client.rights);
         for rights in known.chain(&mut self.any_client) {
@@ -254,7 +333,6 @@ impl ServerConfig {
         for ports in [&mut self.accept_proxy.tcp, &mut self.accept_proxy.udp] {
             ports.default_bind = Some(running.public_bind);
         }
-        self.common.keep(&running.common);
         self
     }
 

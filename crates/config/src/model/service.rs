@@ -1,6 +1,5 @@
 //! A published service.
 
-use std::fmt;
 use std::mem;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -9,12 +8,15 @@ use std::sync::Arc;
 use proto::control::ServiceTerms;
 use proto::{Compress, HttpOptions, Limits, Network, PORTS_MAX, Sticky, TargetProtocol, Visitors};
 
-use super::check::Check;
-use super::path::Trust;
-use super::private::Private;
-use super::public::Public;
-use super::spread::Spread;
-use crate::{ForwardRights, Host, Moment, NameKind, Over, Secret, Span, Target};
+use crate::key_table::KeyTable;
+use crate::model::check::Check;
+use crate::model::path::Trust;
+use crate::model::private::Private;
+use crate::model::public::Public;
+use crate::model::spread::Spread;
+use crate::section::Section;
+use crate::words::words;
+use crate::{BadValue, ForwardRights, Host, Moment, NameKind, Over, Secret, Span, Target, values};
 
 /// The `public` of a private service.
 pub(crate) const PRIVATE: &str = "private";
@@ -80,12 +82,30 @@ pub struct UserFile {
 }
 
 /// How the client verifies the certificate of a target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(first = trust)]
+#[row(
+    pin,
+    "`sha256:…`, one or list",
+    none,
+    text = "The pins of public keys that are accepted from targets {of} over TLS."
+)]
+#[row(ca, "file (PEM)", absent = "the authorities of the system", holds = KeyFile,
+    text = "The CA file that verifies the certificates of targets {of} over TLS.")]
+#[row(
+    insecure,
+    "`true`, `false`",
+    default = "false",
+    text = "Disables the verification of certificates of targets {of} over TLS."
+)]
 pub struct TargetTls {
     /// The requirement for the certificate. `None`: any certificate is accepted (`insecure`).
+    #[key(from = trust)]
     pub trust: Option<Trust>,
-    /// The name that the certificate must have and that is sent to the target (SNI); `None`: the
-    /// host of the target.
+    /// The server name for SNI and the certificates of targets {of} over TLS.
+    ///
+    /// `None`: the host of the target.
+    #[key("host name or IP address", absent = "the host of `target`")]
     pub server_name: Option<Host>,
 }
 
@@ -451,21 +471,14 @@ impl Service {
     }
 }
 
-/// The version of the PROXY protocol that tells a target the visitor's address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyProtocol {
-    /// A line of text.
-    V1,
-    /// Binary.
-    V2,
-}
-
-impl fmt::Display for ProxyProtocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V1 => "v1",
-            Self::V2 => "v2",
-        })
+words! {
+    /// The version of the PROXY protocol that tells a target the visitor's address.
+    pub enum ProxyProtocol: "version" "of the PROXY protocol" {
+        /// A line of text.
+        #[default]
+        V1 = "v1",
+        /// Binary.
+        V2 = "v2",
     }
 }
 
@@ -476,4 +489,24 @@ pub struct FlowLimits {
     pub most: Option<NonZeroU32>,
     /// The largest number per source address.
     pub per_source: Option<NonZeroU32>,
+}
+
+/// What [`TargetTls`] demands of a certificate.
+pub(crate) struct Demanded {
+    pub(crate) trust: Option<Trust>,
+}
+
+/// Decodes `pin`, `ca` and `insecure`.
+pub(crate) fn trust(s: &Section<'_>) -> Option<Demanded> {
+    let is_insecure = s.value("insecure", values::switch).unwrap_or_default();
+    let trust = super::path::trust(s);
+    if is_insecure && trust != Trust::System {
+        let bad = BadValue::new("insecure together with pin or ca");
+        s.bad("insecure", bad.hint("a pin is as easy, and verifies the target: remove insecure"));
+    }
+    if let Some(item) = s.key("insecure").filter(|_| is_insecure) {
+        let bad = BadValue::new("the certificate of the target is not verified");
+        s.cx.warn(item.at(), &item.path, bad.hint("pin its key: `target_tls: { pin: … }`"));
+    }
+    Some(Demanded { trust: (!is_insecure).then_some(trust) })
 }

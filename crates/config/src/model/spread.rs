@@ -5,6 +5,7 @@ use std::fmt;
 use proto::control::Sharing;
 
 use crate::Target;
+use crate::key_table::KeyTable;
 
 /// The largest number of targets of a service.
 pub(crate) const TARGETS_MAX: usize = 64;
@@ -63,12 +64,18 @@ impl fmt::Display for Balance {
 }
 
 /// An additional target of a service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[keys(rows)]
 pub struct Weighted {
-    /// The address that the client dials, over the protocol of the first target.
+    /// The address of this target {of}.
+    ///
+    /// The client dials it over the protocol of the first target.
+    #[key("a target of a list", name = "url", required, holds = Url)]
     pub target: Target,
-    /// The weight, at most 256, to which the share of the visitors is proportional. A target of
-    /// weight 0 gets no new visitors.
+    /// The weight of this target, to which its share of new visitors is proportional.
+    ///
+    /// A target of weight 0 gets no new visitors.
+    #[key("0 (no new visitors) to 256", default = "1")]
     pub weight: u16,
 }
 

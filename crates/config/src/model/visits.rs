@@ -1,9 +1,9 @@
 //! Visits of a client: of its private services by others, and of the services of others by it.
 
-use super::client::ClientConfig;
-use super::credentials::{KeyPair, Token};
-use super::forward::Forward;
-use super::private::{PeerTls, Proof, Visit};
+use crate::model::client::ClientConfig;
+use crate::model::credentials::{KeyPair, Token};
+use crate::model::forward::Forward;
+use crate::model::private::{PeerTls, Proof, Visit};
 use crate::{PrivateService, Target};
 
 impl ClientConfig {

@@ -9,14 +9,15 @@
 //! | does a text contain a secret | [`stands_in`] |
 //! | what hides the secrets of a file in a message | [`Secrets`] |
 //!
-//! Each key of the decoder is either in `HARMLESS` or in `held_by`; a test compares them with
-//! [`keys`](crate::keys). So a new key is neither shown nor installed before its content is
-//! classified.
+//! Each key states its content in the [table of keys](crate::keys); a key that does not state it
+//! holds no secret.
 
 mod held;
 mod texts;
 pub(crate) mod url;
 
+pub use crate::key_table::Holds;
+use crate::keys;
 pub use held::{Held, of_client, of_proxy, of_server, stands_in};
 use held::{SECRET_MIN, WORD_MAX};
 pub use texts::Secrets;
@@ -24,200 +25,17 @@ pub(crate) use texts::{is_random_word, looks_random};
 use url::SECRET_WORDS;
 pub use url::{in_url, without_userinfo};
 
-/// The kind of content of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
-    /// No secret.
-    Nothing,
-    /// A token, or a list of tokens. The key `…_file` names a file that holds it instead.
-    Token,
-    /// The path of a token file. By mistake, the value may be the token itself.
-    TokenFile,
-    /// `user:password`, or a list of such pairs.
-    Passwords,
-    /// Header fields: a map from names to values, which a service has below `set`.
-    Fields,
-    /// A URL, or another address. It may have a user name and a password before its host.
-    Url,
-    /// The file of a private key, or of the certificate for a private key.
-    KeyFile,
-}
-
-/// The keys that hold no secret.
-const HARMLESS: &[&str] = &[
-    "accept_proxy",
-    "accept_terms",
-    "access",
-    "account",
-    "ack_delay",
-    "acme",
-    "admin",
-    "allow",
-    "allow_any_client",
-    "allow_from",
-    "auth",
-    "balance",
-    "basic_auth_file",
-    "browser",
-    "cache",
-    "candidates",
-    "certificates",
-    "clients",
-    "compress",
-    "congestion",
-    "connections",
-    "control",
-    "deny_from",
-    "dial",
-    "dns",
-    "domain",
-    "down",
-    "drain_timeout",
-    "eab",
-    "email",
-    "exec",
-    "expect",
-    "fec",
-    "file",
-    "flow",
-    "flow_unanswered",
-    "flows",
-    "flush",
-    "format",
-    "forward",
-    "forwarded",
-    "former_for",
-    "former_max",
-    "forwards",
-    "half_close",
-    "health",
-    "host_rewrite",
-    "hosts",
-    "hsts",
-    "http",
-    "id_prefix",
-    "idle",
-    "idle_down",
-    "idle_up",
-    "initial",
-    "insecure",
-    "interval",
-    "introduce",
-    "invite",
-    "kcp",
-    "keep",
-    "keepalive",
-    "kid",
-    "least_timeout",
-    "level",
-    "limits",
-    "list",
-    "log",
-    "max",
-    "memory_budget",
-    "min",
-    "min_version",
-    "mode",
-    "mtu",
-    "name",
-    "names",
-    "new_per_second",
-    "not_found",
-    "on_demand",
-    "otlp",
-    "p2p",
-    "pages",
-    "pass_through",
-    "path",
-    "peers",
-    "pin",
-    "ports",
-    "preflight",
-    "preset",
-    "priority",
-    "proxies",
-    "proxy_protocol",
-    "public",
-    "public_bind",
-    "public_url",
-    "query",
-    "quic",
-    "rate",
-    "receive_buffer",
-    "receive_window",
-    "redirect",
-    "remember",
-    "remove",
-    "requests",
-    "broadcast",
-    "resolvers",
-    "resume_timeout",
-    "retry",
-    "rotate",
-    "route_header",
-    "send",
-    "send_buffer",
-    "send_window",
-    "server_name",
-    "service",
-    "services",
-    "shared",
-    "silence",
-    "size",
-    "sni",
-    "source",
-    "speedtest",
-    "state_dir",
-    "sticky",
-    "stream",
-    "streams",
-    "strip_prefix",
-    "stun",
-    "target_tls",
-    "tcp",
-    "tcp_keepalive",
-    "dscp",
-    "timeout",
-    "timeouts",
-    "tls",
-    "tls_routes",
-    "total",
-    "trusted_proxies",
-    "try_files",
-    "type",
-    "udp",
-    "unavailable",
-    "until",
-    "up",
-    "upgrade",
-    "user",
-    "visit",
-    "visitor_tls",
-    "visitors",
-    "visits",
-    "wait",
-    "watch",
-    "webrtc",
-    "weight",
-    "window",
-    "without",
-    "workers",
-];
-
 /// The kind of content of a key. `None`: the decoder does not know the key, so its value may be
 /// anything.
 #[must_use]
 pub fn held_by(key: &str) -> Option<Holds> {
-    match key {
-        "token" | "read_token" => Some(Holds::Token),
-        "token_file" | "read_token_file" | "hmac_file" => Some(Holds::TokenFile),
-        "basic_auth" => Some(Holds::Passwords),
-        "headers" | "response_headers" | "set" => Some(Holds::Fields),
-        "proxy" | "servers" | "url" | "endpoint" | "target" | "default" | "listen"
-        | "directory" | "origin" => Some(Holds::Url),
-        "cert" | "key" | "ca" | "client_ca" => Some(Holds::KeyFile),
-        _ => HARMLESS.contains(&key).then_some(Holds::Nothing),
-    }
+    let mut holds = None;
+    keys::any(|map| {
+        let found = map.rows.iter().find(|row| row.key == key);
+        holds = found.map(|row| row.holds).or(holds);
+        found.is_some()
+    });
+    holds
 }
 
 /// Standard header fields whose values are public, although the name contains such a word or the
@@ -400,18 +218,13 @@ pub fn examples(secret: &str) -> Vec<Example> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::{KEPT, TABLES};
+    use crate::keys::TABLES;
 
     #[test]
-    fn each_key_of_the_decoder_is_known_to_hold_a_secret_or_not() {
-        for table in TABLES.iter().chain([&KEPT]) {
-            for key in table.keys {
-                assert!(held_by(key).is_some(), "{}: decide what `{key}` holds", table.path);
-            }
+    fn a_key_holds_the_same_in_every_map() {
+        for key in keys::all() {
+            assert_eq!(held_by(key.row.key), Some(key.row.holds), "{}: {}", key.role, key.path);
         }
-        let is_key = |key: &&str| TABLES.iter().chain([&KEPT]).any(|t| t.keys.contains(key));
-        let gone: Vec<_> = HARMLESS.iter().filter(|key| !is_key(key)).collect();
-        assert!(gone.is_empty(), "no keys any more: {gone:?}");
         assert_eq!(held_by("unheard_of"), None);
     }
 
@@ -444,11 +257,12 @@ mod tests {
         let examples = examples(SENTINEL);
         for table in TABLES {
             for key in table.keys {
-                let is_there = examples.iter().any(|e| (e.section, e.key) == (table.path, *key));
-                let is_plain = PLAIN_URLS.contains(&(table.path, key));
+                let is_there =
+                    examples.iter().any(|e| (e.section, e.key) == (table.path.as_str(), key));
+                let is_plain = PLAIN_URLS.contains(&(table.path.as_str(), key));
                 let wanted = match held_by(key) {
                     // The section above has the example.
-                    Some(Holds::Fields) if *key == "set" => false,
+                    Some(Holds::Fields) if key == "set" => false,
                     Some(Holds::Token | Holds::Passwords | Holds::Fields) => true,
                     Some(Holds::Url) => !is_plain,
                     Some(Holds::Nothing | Holds::TokenFile | Holds::KeyFile) | None => false,

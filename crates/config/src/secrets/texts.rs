@@ -13,9 +13,10 @@ use std::ops::Bound::{Included, Unbounded};
 use super::url::{SECRET_WORDS, in_url, query_secrets};
 use super::{Holds, SECRET_MIN, WORD_MAX, held_by, is_random, is_secret_field};
 use crate::Secret;
-use crate::decode::secrecy::{is_scrambled, may_be_secret};
+use crate::mistakes::parse;
+use crate::secrecy::{is_scrambled, may_be_secret};
 use crate::secret::SECRET;
-use crate::yaml::{Kind, Node, parse};
+use crate::yaml::{Kind, Node};
 
 /// The secrets in the texts of configurations.
 #[derive(Clone, Default)]

@@ -26,7 +26,7 @@ pub(crate) fn key(key: &str) -> String {
 
 /// The error for a `${NAME}` without a value. The name is shown only if it looks like a variable
 /// name, because otherwise it may be the secret itself.
-pub(super) fn not_set(name: &str) -> BadValue {
+pub(crate) fn not_set(name: &str) -> BadValue {
     let like_a_variable =
         name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
     if name.is_empty() || !like_a_variable || Token::new(name).is_ok() {
@@ -44,7 +44,7 @@ pub(super) fn not_set(name: &str) -> BadValue {
 
 /// Replaces the expanded value in a message by the original text of the file, so that values of
 /// variables are not shown.
-pub(super) fn unexpanded(bad: BadValue, node: &Node) -> BadValue {
+pub(crate) fn unexpanded(bad: BadValue, node: &Node) -> BadValue {
     let Kind::Scalar { text, .. } = &node.kind else { return bad };
     let raw = match &node.written {
         Some(written) => written,
@@ -62,7 +62,7 @@ pub(super) fn unexpanded(bad: BadValue, node: &Node) -> BadValue {
 
 /// The error for a `token_file` that cannot be read. The text may be the token itself, so it is
 /// shown only if it looks like a path and no word of it looks like a secret.
-pub(super) fn unreadable(text: &str, why: &str) -> BadValue {
+pub(crate) fn unreadable(text: &str, why: &str) -> BadValue {
     if may_be_secret(text) {
         return BadValue::new(format!("cannot read the file: {why}"))
             .hint("it is not named here, for it may be a token: that one belongs under `token`");

@@ -1,0 +1,314 @@
+//! An entry of `services` as written.
+
+use proto::control::{ServiceTerms, Timeouts};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::{Compress, Dscp, HttpOptions, NETWORKS_MAX, Network, Priority, Sticky};
+
+use crate::endpoint::split;
+use crate::key_table::KeyTable;
+use crate::model::check::Check;
+use crate::model::limits::Limited;
+use crate::model::private::{PeerTls, Visitor};
+use crate::model::service::{ProxyProtocol, TargetTls, VisitorLists};
+use crate::model::spread::{Balance, Weighted};
+use crate::model::times::Times;
+use crate::problem::unknown;
+use crate::section::Section;
+use crate::{BadValue, Host, Moment, Net, Span, values};
+
+/// An entry of `services` as written. Values without a field are read together with others.
+#[derive(KeyTable)]
+#[keys(later("resume"))]
+#[row(target, "`tcp://host:port` (short: `host:port`, `3000`), `udp://host:port`, range, \
+    `http://host:port`, `https://host:port`, `h2c://host:port`, `unix:///path`, `socks5`, \
+    `http-proxy` or `file:///path`; a list of targets", list, keys = Weighted, required,
+    note = "not with a `redirect` to an address", holds = Url,
+    text = "The target of the service, or a list of targets to balance visitors over.")]
+#[row(target_tls, map, keys = TargetTls, none,
+    text = "The verification of certificates of https:// targets of the service.")]
+#[row(
+    public,
+    "`tcp://[address]:port` (short: `10080`), `udp://[address]:port` or range, `http://`, \
+    `https://` or `tls://` and a host, one or list; or `private`",
+    required,
+    text = "The public addresses of the service on the server, or private for other clients."
+)]
+#[row(basic_auth, "`user:password` or `user:hash`, one or list, at most 16 and 256",
+    none = "everybody may visit", holds = Passwords,
+    text = "The users and passwords with which visitors log in to the service.")]
+#[row(
+    basic_auth_file,
+    "path",
+    none,
+    text = "The htpasswd file with additional users of the service."
+)]
+#[row(headers, map, keys = RequestEdits, none, holds = Fields,
+    text = "The changes of HTTP headers in requests to targets of the service.")]
+#[row(response_headers, map, keys = ResponseEdits, none, holds = Fields,
+    text = "The changes of HTTP headers in responses to visitors of the service.")]
+#[row(
+    strip_prefix,
+    "`true`, `false`, or a path",
+    default = "false",
+    text = "Removes or replaces the path of the service in requests to targets."
+)]
+#[row(
+    redirect,
+    "`true`, `false`, or an address `https://www.example.com{uri}`",
+    default = "true",
+    text = "Redirects http:// visitors to the https:// name, or all visitors to an address."
+)]
+#[row(
+    preflight,
+    "`pass`",
+    none = "a preflight needs a password",
+    text = "Passes CORS preflights to the service without a password."
+)]
+#[row(
+    list,
+    "`true`, `false`",
+    default = "false",
+    text = "Lists the content of served directories without index.html."
+)]
+#[row(
+    try_files,
+    "paths, one or list, at most 8",
+    none = "404",
+    text = "The files to serve where the path of a request names no file, in order of trial."
+)]
+#[row(
+    allow,
+    "host:ports, one or list, at most 256",
+    absent = "everything but special addresses",
+    text = "The hosts and ports that visitors of an exit may reach."
+)]
+#[row(visitors, "list of maps or names, at most 1024", list, keys = Visitor,
+    absent = "required of a private service",
+    text = "The clients that may visit the private service.")]
+#[row(visitor_tls, map, keys = PeerTls, none = "visitors have tokens",
+    text = "The certificates between the private service and visitors without a token.")]
+#[row(
+    browser,
+    "`true`, `false`",
+    default = "false",
+    text = "Permits browsers to visit the private service by the page of the server."
+)]
+#[row(
+    broadcast,
+    "`true`, `false`",
+    default = "false",
+    text = "Permits broadcast addresses as UDP targets of the service."
+)]
+pub(crate) struct Written {
+    /// The unique name of the service.
+    #[key("name", read = values::name,
+        absent = "`tcp-PORT` (or `udp-PORT`; the public port; for port 0 the target's port), `http-HOST`")]
+    pub(crate) name: Option<String>,
+    /// The priority of streams of the service within a link.
+    #[key("`interactive`, `normal`, `bulk`", default = "normal", read = super::times::priority)]
+    pub(crate) priority: Priority,
+    /// The timeouts of streams and flows of the service.
+    #[key(map)]
+    pub(crate) timeouts: Times,
+    /// The idle time before TCP keepalive probes to visitors and targets of the service.
+    #[key("duration, 1s-9h, or 0", default = "2m", read = super::times::tcp_keepalive)]
+    pub(crate) tcp_keepalive: Duration,
+    /// The DSCP mark of packets to visitors and targets of the service.
+    #[key("number 0-63, or a name such as `EF`, `AF41`, `CS1`, `LE`", default = "0",
+        note = "best effort", read = values::dscp)]
+    pub(crate) dscp: Dscp,
+    /// The health check of the targets of the service.
+    #[key(map, none = "visitors find out")]
+    pub(crate) health: Option<Check>,
+    /// The addresses from which visitors may use the service.
+    #[key("addresses and networks, one or list", absent = "`allow_from` of the top",
+        with = allow_from)]
+    pub(crate) allow_from: Option<Arc<[Network]>>,
+    /// The addresses from which visitors may not use the service.
+    #[key("addresses and networks, one or list", absent = "`deny_from` of the top",
+        with = networks)]
+    pub(crate) deny_from: Option<Arc<[Network]>>,
+    /// The version of the PROXY protocol header that is sent to targets of the service.
+    #[key("`v1`, `v2`", none = "no header")]
+    pub(crate) proxy_protocol: Option<ProxyProtocol>,
+    /// The Host header in requests to targets of the service.
+    #[key("host, perhaps with a port", none = "the visitor's", read = host)]
+    pub(crate) host_rewrite: Option<String>,
+    /// Sets X-Forwarded-* and X-Real-IP headers in requests to targets of the service.
+    #[key("`true`, `false`", absent = "`false` (`true` with an `https://` name)",
+        read = values::switch)]
+    pub(crate) forwarded: Option<bool>,
+    /// The path at and below which the service takes requests.
+    #[key("path", absent = "`/` (every request)", read = path)]
+    pub(crate) path: Option<String>,
+    /// The max-age of the Strict-Transport-Security header in responses over `https://`.
+    #[key("duration, whole seconds", none = "the field is not sent", read = hsts)]
+    pub(crate) hsts: Option<u32>,
+    /// Compresses HTTP responses of the service for visitors that accept compression.
+    #[key("`true`, `false`, `always`", default = "false", read = compress)]
+    pub(crate) compress: Compress,
+    /// Reads only the first HTTP request of a connection and passes on all later bytes.
+    #[key("`true`, `false`", default = "false", read = values::switch)]
+    pub(crate) pass_through: bool,
+    /// Keeps the latest requests and responses of the service in the memory of the client.
+    #[key("`true`, `false`", default = "false", read = values::switch)]
+    pub(crate) requests: bool,
+    /// Keeps the names of the service known to the server while the client is away.
+    #[key("`true`, `false`", default = "true", read = values::switch)]
+    pub(crate) remember: bool,
+    /// The time at which the client withdraws the service.
+    #[key("time in UTC, `2026-12-01T18:00:00Z`", none = "never")]
+    pub(crate) until: Option<Moment>,
+    /// The limits of streams and flows of the service.
+    #[key(map)]
+    pub(crate) limits: Limited,
+    /// The rule that selects a target, or a client of a shared service, for a visitor.
+    #[key("`round_robin`, `least_connections`, `source_hash`", default = "round_robin",
+        read = rule)]
+    pub(crate) balance: Balance,
+    /// Shares the public addresses of the service with other clients and processes.
+    #[key("`true`, `false`", default = "false", read = values::switch)]
+    pub(crate) shared: bool,
+    /// Keeps visitors at the target and client of the first request by a cookie.
+    #[key("`cookie`, `false`", default = "false", read = sticky)]
+    pub(crate) sticky: Sticky,
+}
+
+impl Written {
+    /// The terms, without the options of HTTP.
+    pub(crate) fn terms(&self) -> ServiceTerms {
+        ServiceTerms {
+            priority: self.priority,
+            timeouts: Timeouts { keepalive: self.tcp_keepalive, ..self.timeouts.streams() },
+            dscp: self.dscp,
+            ephemeral: !self.remember,
+            flows: self.timeouts.flows(),
+            shared: self.shared.then(|| self.balance.sharing()),
+            ..ServiceTerms::default()
+        }
+    }
+}
+
+/// The keys of `headers`.
+#[derive(KeyTable)]
+#[keys(rows)]
+#[row(set, "map of names to values", none, holds = Fields,
+    text = "The HTTP headers that are set in requests to targets of the service.")]
+#[row(
+    remove,
+    "names of fields, one or list",
+    none,
+    text = "The HTTP headers that are removed from requests to targets of the service."
+)]
+pub(crate) struct RequestEdits;
+
+/// The keys of `response_headers`.
+#[derive(KeyTable)]
+#[keys(rows)]
+#[row(set, "map of names to values", none, holds = Fields,
+    text = "The HTTP headers that are set in responses to visitors of the service.")]
+#[row(
+    remove,
+    "names of fields, one or list",
+    none,
+    text = "The HTTP headers that are removed from responses to visitors of the service."
+)]
+pub(crate) struct ResponseEdits;
+
+pub(crate) fn host(text: &str) -> Result<String, BadValue> {
+    if !text.is_ascii() {
+        let (host, port) = split(text)?;
+        let host = host.parse::<Host>()?;
+        return Ok(port.map_or_else(|| host.to_string(), |port| format!("{host}:{port}")));
+    }
+    match HttpOptions::check_host(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(_) => Err(BadValue::new(format!("`{text}` is no value of Host"))
+            .hint("a host with an optional port: localhost:3000")),
+    }
+}
+
+pub(crate) fn hsts(text: &str) -> Result<u32, BadValue> {
+    let seconds = text.parse::<Span>()?.duration().as_secs();
+    // A duration has at most ten years.
+    Ok(u32::try_from(seconds).unwrap_or(u32::MAX))
+}
+
+pub(crate) fn compress(text: &str) -> Result<Compress, BadValue> {
+    match text {
+        "false" => Ok(Compress::Off),
+        "true" => Ok(Compress::Public),
+        "always" => Ok(Compress::Always),
+        _ => Err(unknown(&format!("compress `{text}`"), text, &["true", "false", "always"])),
+    }
+}
+
+pub(crate) fn sticky(text: &str) -> Result<Sticky, BadValue> {
+    match text {
+        "cookie" => Ok(Sticky::Client),
+        "false" => Ok(Sticky::Off),
+        _ => Err(unknown(&format!("sticky `{text}`"), text, &["cookie", "false"])),
+    }
+}
+
+pub(crate) fn path(text: &str) -> Result<String, BadValue> {
+    // `/api/` and `/api` cover the same requests.
+    let path = match text.strip_suffix('/') {
+        None | Some("") => text,
+        Some(path) => path,
+    };
+    match HttpOptions::check_path(path) {
+        Ok(()) => Ok(path.to_owned()),
+        Err(why) => Err(BadValue::new(format!("`{text}` is no path of requests"))
+            .hint(format!("{why}: /api takes /api and /api/v1"))),
+    }
+}
+
+/// Parses `balance`.
+pub(crate) fn rule(text: &str) -> Result<Balance, BadValue> {
+    let bad = || unknown(&format!("balance `{text}`"), text, &Balance::NAMES);
+    Balance::from_name(text).ok_or_else(bad)
+}
+
+/// Decodes `allow_from` and `deny_from`. The result is incomplete only after a problem was
+/// reported.
+pub(crate) fn visitors(s: &Section<'_>) -> VisitorLists {
+    VisitorLists { allow_from: allow_from(s, "allow_from"), deny_from: networks(s, "deny_from") }
+}
+
+/// Decodes `allow_from`, with a warning of an empty list.
+pub(crate) fn allow_from(s: &Section<'_>, key: &str) -> Option<Arc<[Network]>> {
+    let allow_from = networks(s, key);
+    if allow_from.as_ref().is_some_and(|list| list.is_empty())
+        && let Some(item) = s.key(key)
+    {
+        let bad = BadValue::new("an empty list lets nobody visit");
+        s.cx.warn(item.at(), &item.path, bad.hint("[0.0.0.0/0, \"::/0\"] lets everybody visit"));
+    }
+    allow_from
+}
+
+/// Decodes a list of networks.
+pub(crate) fn networks(s: &Section<'_>, key: &str) -> Option<Arc<[Network]>> {
+    let items = s.cx.one_or_list(&s.key(key)?);
+    if items.len() > NETWORKS_MAX {
+        let bad = BadValue::new(format!("more than {NETWORKS_MAX} networks"));
+        s.bad(key, bad.hint("join neighbouring networks, or use a firewall for long lists"));
+        return None;
+    }
+    Some(items.iter().filter_map(|item| s.cx.value(item, network)).collect())
+}
+
+fn network(text: &str) -> Result<Network, BadValue> {
+    text.parse::<Net>().map(Net::network).map_err(|bad| match text.parse() {
+        // The addresses of a name change without a change of this file.
+        Ok(Host::Name(name)) => {
+            BadValue::new(format!("`{name}` is a host name; visitors are listed by address"))
+                .hint("for example 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32")
+        }
+        Ok(Host::Scoped(_)) => crate::endpoint::no_zone(text, "visitors are listed by address"),
+        Ok(Host::Ip(_)) | Err(_) => bad,
+    })
+}
