@@ -136,3 +136,53 @@ pub(crate) fn any(mut is: impl FnMut(&KeyMap) -> bool) -> bool {
     let maps = ROLES.iter().map(|(_, _, map)| *map).chain([KeptLists::MAP]);
     maps.into_iter().any(|map| within(map, &mut is))
 }
+
+/// The table of all keys in REFERENCE.md, and the list of their meanings, as Markdown.
+#[must_use]
+pub fn reference() -> String {
+    let mut keys = all();
+    keys.sort_by_cached_key(|key| format!("{}: {}", key.role, key.path));
+    let head = "| role: key | type | default | unit | change |\n|---|---|---|---|---|\n".to_owned();
+    let rows = keys.iter().map(line);
+    let list = keys.iter().map(|PlacedKey { role, path, sentence, .. }| {
+        format!("- `{role}: {path}`: {sentence}\n")
+    });
+    let title = "\n## The meaning of each key\n\n".to_owned();
+    std::iter::once(head).chain(rows).chain([title]).chain(list).collect()
+}
+
+fn line(key: &PlacedKey) -> String {
+    let PlacedKey { role, path, change, row, .. } = key;
+    let is = if row.map.is_some() && row.is.is_empty() { "map" } else { row.is };
+    let default = match row.default {
+        number if number.starts_with(|c: char| c.is_ascii_digit()) => number.to_owned(),
+        word if row.is_value => format!("`{word}`"),
+        words => words.to_owned(),
+    };
+    let note = if row.note.is_empty() { String::new() } else { format!(" ({})", row.note) };
+    let (unit, change) = (row.unit(), change.name());
+    format!("| `{role}: {path}` | {is} | {default}{note} | {unit} | {change} |\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// `UPDATE=1` writes the table.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test writes the document of this crate")]
+    fn the_reference_has_the_table_of_keys() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("REFERENCE.md");
+        let page = fs::read_to_string(&path).unwrap();
+        let (before, rest) = page.split_once("<!-- table: keys -->\n").expect("a table");
+        let (table, after) = rest.split_once("<!-- end -->").expect("its end");
+        let expected = super::reference();
+        if std::env::var_os("UPDATE").is_some() {
+            let whole = [before, "<!-- table: keys -->\n", &expected, "<!-- end -->", after];
+            fs::write(path, whole.concat()).unwrap();
+        } else {
+            assert!(table == expected, "run `cargo xtask docs`");
+        }
+    }
+}

@@ -12,6 +12,18 @@ pub enum Change {
     Restart,
 }
 
+impl Change {
+    /// `live`, `reconnect` or `restart`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Reconnect => "reconnect",
+            Self::Restart => "restart",
+        }
+    }
+}
+
 /// A key with a changed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed {

@@ -98,12 +98,12 @@ pub struct Common {
     /// Settings of `quic://` carriers and their UDP sockets.
     ///
     /// They have values even if no path or listener uses `quic://`.
-    #[key(map, compare, only(Server, Client), rank = 5)]
+    #[key(map, compare, reconnect, only(Server, Client), rank = 5)]
     pub quic: Quic,
     /// Settings of `kcp://` carriers and their UDP sockets.
     ///
     /// They have values even if no path or listener uses `kcp://`.
-    #[key(map, compare, only(Server, Client), rank = 5)]
+    #[key(map, compare, reconnect, only(Server, Client), rank = 5)]
     pub kcp: Kcp,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Limited {
     #[key("number", absent = "unlimited", unit = "streams", read = |text| number(text, "streams"))]
     new_per_second: Option<NonZeroU32>,
     /// Limits the number of TCP and UDP ports that the client publishes.
-    #[key("number, `unlimited`", absent = "the ports of `allow.tcp` and `allow.udp`, at most 1024",
+    #[key("number, `unlimited`", absent = "the ports of `allow.tcp` and `allow.udp`, at most 1024, or 64 of an unknown client",
         read = ports, only(Grant))]
     pub(crate) ports: Option<u32>,
     /// Limits the number of hosts that the client publishes.

@@ -19,8 +19,11 @@ const FLOW_RANGE: (u64, u64) = (1, 3600);
 #[keys(check = in_order)]
 pub(crate) struct Times {
     /// Limits the time to resolve and dial a target {of}.
-    #[key("duration", absent = "10s (15s of a proxy)", read = Span::positive,
-        only(Service, Balancer, Listener))]
+    ///
+    /// A proxy waits longer: its visitor has not already waited for a tunnel.
+    #[key("duration", absent = "10s", read = Span::positive, only(Service, Listener))]
+    #[row(dial, "duration", absent = "15s", only(Balancer),
+        text = "Limits the time to resolve and dial a target {of}.")]
     pub(crate) dial: Option<Span>,
     /// The idle timeout of a stream {of}, for both directions together.
     #[key("duration", default = "0", note = "no limit")]
