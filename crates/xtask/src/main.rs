@@ -24,6 +24,8 @@ cargo xtask table cold|warm      the seconds of the last run, into the table of 
 cargo xtask walls --report       figures of the sources that the step `walls` bounds: circles of files,
                                  sizes, names of many types
 
+cargo xtask docs                 writes the tables of documents that are made from the code: keys, metrics
+
 cargo xtask dist                 packages of a release; `cargo xtask dist --help` says more
 
 cargo xtask bench | netem | chaos | soak | profile | peers | systems | api
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     match args.next().as_deref() {
         Some("test") => test::main(args),
         Some("table") => test::table(args),
+        Some("docs") => docs(),
         Some("dist") => dist::main(args),
         Some("walls") => figures(args),
         Some(dist::INSIDE) => dist::inside(args),
@@ -68,6 +71,24 @@ fn figures(args: impl Iterator<Item = String>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The tests that compare a table of a document with the code. With `UPDATE=1` they write it.
+const TABLES: &[&str] =
+    &["the_reference_has_the_table_of_keys", "the_manual_has_the_table_of_figures"];
+
+/// `cargo xtask docs`.
+fn docs() -> ExitCode {
+    let error = match Site::here() {
+        Ok(site) => {
+            let words = ["test", "--quiet", "--package", "config", "--package", "ops", "--lib", "--"];
+            let mut tests = cargo(&site.root, &words);
+            anyhow::Error::from(tests.args(TABLES).env("UPDATE", "1").exec())
+        }
+        Err(error) => error,
+    };
+    eprintln!("xtask: {error:#}");
+    ExitCode::FAILURE
 }
 
 /// Replaces this process by `lab`, so that Ctrl-C and the exit status concern one process.

@@ -72,7 +72,7 @@ pub struct Private {
 }
 
 /// Certificates of one authority instead of a token: each of the two clients presents one.
-#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, KeyTable)]
 #[keys(rows)]
 #[row(cert, "path (PEM)", absent = "`tls.cert` of the client", holds = KeyFile,
     text = "The certificate file that the client presents to the other client {of}.")]
